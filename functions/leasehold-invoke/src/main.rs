@@ -1,0 +1,6 @@
+//! Direct invocations: from Step Functions, from `aws lambda invoke`.
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), lambda_runtime::Error> {
+    leasehold_runtime::lambda::run_direct().await
+}

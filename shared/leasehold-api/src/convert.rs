@@ -1,0 +1,249 @@
+//! Between the wire and the protocol.
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use leasehold_protocol::{
+    Acquire, AcquireAnswer, Break, Data, DataChange, Disposal, Error, ErrorKind, Grant, GrantOutcome, Heartbeat,
+    LeaseDuration, LeaseId, LockKey, Lost, OwnerName, Release, ReleaseOutcome, Rvn, State, lifecycle,
+};
+use leasehold_wire::{
+    AcquireOutcome, AcquireRequest, AcquireResponse, BreakRequest, HeartbeatRequest, Lock, LockState, LostReason,
+    Problem, ProblemType, ReleaseRequest, Secret, Staleness,
+};
+
+use crate::attributes;
+
+/// What the caller reads of an error. What the log reads is [`Error::for_log`].
+pub(crate) fn problem(error: &Error) -> Problem {
+    match error.kind() {
+        ErrorKind::InvalidRequest { field } => Problem::invalid(field, error.to_string()),
+        ErrorKind::TooLarge => Problem::new(ProblemType::TooLarge, error.to_string()),
+        ErrorKind::CorruptRecord => Problem::new(
+            ProblemType::CorruptRecord,
+            format!("{error} It is not taken for free: repair or delete the row, or break the lock."),
+        ),
+        ErrorKind::Throttled => {
+            Problem::new(ProblemType::Throttled, "The table is busy. Try again, with the same lease id.")
+        }
+        ErrorKind::Unavailable => Problem::new(
+            ProblemType::Unavailable,
+            "The table did not answer, and nobody knows whether it did what was asked. Try again, with the same lease id.",
+        ),
+    }
+}
+
+pub(crate) fn key(key: String, sort_key: Option<String>) -> Result<LockKey, Problem> {
+    LockKey::new(key, sort_key).map_err(|error| problem(&error))
+}
+
+pub(crate) fn acquire(request: AcquireRequest) -> Result<Acquire, Problem> {
+    let staleness = match (request.staleness.unwrap_or_default(), request.observed_record_version_number) {
+        (Staleness::Clock, Some(_)) => {
+            return Err(Problem::invalid(
+                "observedRecordVersionNumber",
+                "Either name the observed version or rely on the clock, not both.",
+            ));
+        }
+        (Staleness::Clock, None) => leasehold_protocol::Staleness::Clock,
+        (Staleness::Rvn, None) => leasehold_protocol::Staleness::Never,
+        (Staleness::Rvn, Some(rvn)) => {
+            leasehold_protocol::Staleness::Observed(checked(Rvn::new("observedRecordVersionNumber", rvn))?)
+        }
+    };
+    Ok(Acquire {
+        key: key(request.key, request.sort_key)?,
+        owner_name: checked(OwnerName::new(request.owner_name))?,
+        lease_id: request.lease_id.map_or_else(|| Ok(LeaseId::generate()), lease_id)?,
+        lease_duration: lease_duration(request.lease_duration_ms)?.unwrap_or_default(),
+        staleness,
+        data: data(request.data, request.data_base64)?,
+        replace_data: request.replace_data.unwrap_or(true),
+        only_if_exists: request.only_if_exists.unwrap_or(false),
+        attributes: request.attributes.as_ref().map(attributes::from_json).transpose()?.unwrap_or_default(),
+    })
+}
+
+pub(crate) fn heartbeat(request: HeartbeatRequest) -> Result<Heartbeat, Problem> {
+    let data = match (data(request.data, request.data_base64)?, request.delete_data.unwrap_or(false)) {
+        (Some(_), true) => return Err(Problem::invalid("deleteData", "Either set the data or delete it, not both.")),
+        (Some(data), false) => DataChange::Set(data),
+        (None, true) => DataChange::Delete,
+        (None, false) => DataChange::Keep,
+    };
+    Ok(Heartbeat {
+        key: key(request.key, request.sort_key)?,
+        lease_id: lease_id(request.lease_id)?,
+        lease_duration: lease_duration(request.lease_duration_ms)?,
+        data,
+        expected: expected(request.record_version_number)?,
+    })
+}
+
+pub(crate) fn release(request: ReleaseRequest) -> Result<Release, Problem> {
+    let disposal = match (data(request.data, request.data_base64)?, request.delete.unwrap_or(false)) {
+        (Some(_), true) => {
+            return Err(Problem::invalid("delete", "A deleted row keeps no data: leave out delete, or the data."));
+        }
+        (data, false) => Disposal::Keep(data),
+        (None, true) => Disposal::Delete,
+    };
+    Ok(Release {
+        key: key(request.key, request.sort_key)?,
+        lease_id: lease_id(request.lease_id)?,
+        disposal,
+        expected: expected(request.record_version_number)?,
+    })
+}
+
+pub(crate) fn break_lock(request: BreakRequest) -> Result<Break, Problem> {
+    Ok(Break {
+        key: key(request.key, request.sort_key)?,
+        seen: checked(Rvn::new("recordVersionNumber", request.record_version_number))?,
+    })
+}
+
+pub(crate) fn granted(grant: Grant, lease_id: &LeaseId) -> AcquireResponse {
+    let row = grant.row;
+    let (data, data_base64) = show_data(row.data);
+    AcquireResponse {
+        key: row.key.partition().to_owned(),
+        sort_key: row.key.sort().map(str::to_owned),
+        owner_name: row.owner_name.into_value().unwrap_or_default(),
+        lease_id: Secret(lease_id.expose().to_owned()),
+        record_version_number: row.rvn.into_value().unwrap_or_default(),
+        lease_duration_ms: row.lease_ms.into_value().unwrap_or_default(),
+        fencing_token: grant.fencing_token,
+        outcome: match grant.outcome {
+            GrantOutcome::Created => AcquireOutcome::Created,
+            GrantOutcome::Reacquired => AcquireOutcome::Reacquired,
+            GrantOutcome::TakenOver => AcquireOutcome::TakenOver,
+            GrantOutcome::Renewed => AcquireOutcome::Renewed,
+        },
+        data,
+        data_base64,
+        previous_owner_name: grant.previous_owner_name,
+    }
+}
+
+/// The problem that a refused acquire is answered with.
+pub(crate) fn refused(answer: AcquireAnswer) -> Result<Grant, Problem> {
+    match answer {
+        AcquireAnswer::Granted(grant) => Ok(grant),
+        AcquireAnswer::Held(lock) => Err(Problem {
+            lock: Some(Box::new(show_lock(lock))),
+            ..Problem::new(
+                ProblemType::Held,
+                "Someone else holds the lock. Poll; when you have seen its recordVersionNumber unchanged for its \
+                 leaseDurationMs, send it as observedRecordVersionNumber.",
+            )
+        }),
+        AcquireAnswer::Ended(lock) => Err(Problem {
+            reason: Some(LostReason::Released),
+            lock: lock.map(|lock| Box::new(show_lock(lock))),
+            ..Problem::new(
+                ProblemType::Lost,
+                "This lease id was good for one acquisition, and that one was released. Use a new lease id.",
+            )
+        }),
+        AcquireAnswer::NotFound => Err(not_found()),
+    }
+}
+
+pub(crate) fn lost(lost: Lost) -> Problem {
+    let (reason, detail) = match lost.reason {
+        lifecycle::LostReason::Absent => (LostReason::Absent, "There is no such lock any more."),
+        lifecycle::LostReason::Released => (LostReason::Released, "The lock was released, or broken by an operator."),
+        lifecycle::LostReason::TakenOver => (LostReason::TakenOver, "Another acquisition has taken the lock."),
+        lifecycle::LostReason::VersionMismatch => (
+            LostReason::VersionMismatch,
+            "The lock is held under this lease id, but under another recordVersionNumber than the one given.",
+        ),
+    };
+    Problem {
+        reason: Some(reason),
+        lock: lost.lock.map(|lock| Box::new(show_lock(lock))),
+        ..Problem::new(ProblemType::Lost, detail)
+    }
+}
+
+pub(crate) fn version_mismatch(lock: Option<lifecycle::Lock>) -> Problem {
+    let detail = match lock {
+        Some(_) => "The lock changed since you looked. Look again before you break it.",
+        None => "No lock of this key has this recordVersionNumber.",
+    };
+    Problem { lock: lock.map(|lock| Box::new(show_lock(lock))), ..Problem::new(ProblemType::VersionMismatch, detail) }
+}
+
+pub(crate) fn not_found() -> Problem {
+    Problem::new(ProblemType::NotFound, "No lock has this key.")
+}
+
+pub(crate) fn release_outcome(outcome: ReleaseOutcome) -> leasehold_wire::ReleaseOutcome {
+    match outcome {
+        ReleaseOutcome::Released => leasehold_wire::ReleaseOutcome::Released,
+        ReleaseOutcome::Replayed => leasehold_wire::ReleaseOutcome::Replayed,
+        ReleaseOutcome::Absent => leasehold_wire::ReleaseOutcome::Absent,
+    }
+}
+
+pub(crate) fn show_lock(lock: lifecycle::Lock) -> Lock {
+    let (data, data_base64) = show_data(lock.data);
+    Lock {
+        key: lock.key.partition().to_owned(),
+        sort_key: lock.key.sort().map(str::to_owned),
+        state: match lock.state {
+            State::Held => LockState::Held,
+            State::Released => LockState::Released,
+        },
+        owner_name: lock.owner_name,
+        record_version_number: lock.rvn,
+        lease_duration_ms: lock.lease_ms,
+        fencing_token: lock.fencing_token,
+        data,
+        data_base64,
+        attributes: attributes::to_json(lock.attributes),
+    }
+}
+
+pub(crate) fn state(state: LockState) -> State {
+    match state {
+        LockState::Held => State::Held,
+        LockState::Released => State::Released,
+    }
+}
+
+/// Text where it is text, base64 where it is not.
+fn show_data(data: Option<Vec<u8>>) -> (Option<String>, Option<String>) {
+    match data.map(String::from_utf8) {
+        None => (None, None),
+        Some(Ok(text)) => (Some(text), None),
+        Some(Err(error)) => (None, Some(BASE64_STANDARD.encode(error.as_bytes()))),
+    }
+}
+
+fn data(text: Option<String>, base64: Option<String>) -> Result<Option<Data>, Problem> {
+    let bytes = match (text, base64) {
+        (Some(_), Some(_)) => return Err(Problem::invalid("dataBase64", "Give data or dataBase64, not both.")),
+        (None, None) => return Ok(None),
+        (Some(text), None) => text.into_bytes(),
+        (None, Some(base64)) => BASE64_STANDARD
+            .decode(base64)
+            .map_err(|error| Problem::invalid("dataBase64", format!("dataBase64 is not base64: {error}.")))?,
+    };
+    checked(Data::new(bytes)).map(Some)
+}
+
+fn lease_id(secret: Secret) -> Result<LeaseId, Problem> {
+    checked(LeaseId::new(secret.0))
+}
+
+fn lease_duration(millis: Option<u64>) -> Result<Option<LeaseDuration>, Problem> {
+    millis.map(|millis| checked(LeaseDuration::from_millis(millis))).transpose()
+}
+
+fn expected(rvn: Option<String>) -> Result<Option<Rvn>, Problem> {
+    rvn.map(|rvn| checked(Rvn::new("recordVersionNumber", rvn))).transpose()
+}
+
+fn checked<T>(value: Result<T, Error>) -> Result<T, Problem> {
+    value.map_err(|error| problem(&error))
+}

@@ -1,0 +1,42 @@
+//! Direct invocations: from Step Functions, from `aws lambda invoke`.
+//!
+//! The input is the same JSON document as over HTTP, with an `action` beside the fields; the output is the same
+//! response. A refusal is an error whose name `Retry` and `Catch` match on, and whose message is the problem document.
+
+use leasehold_wire::{Problem, ProblemType};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::{Service, parse};
+
+const ACTIONS: &str = "acquire, heartbeat, release, break or get";
+
+/// Carries out one invocation.
+///
+/// # Errors
+/// The problem; [`ProblemType::error_name`] is the name of the error.
+pub async fn invoke(service: &Service, input: Value) -> Result<Value, Problem> {
+    let Value::Object(mut fields) = input else {
+        return Err(Problem::new(ProblemType::InvalidRequest, "The input must be a JSON object."));
+    };
+    let Some(Value::String(action)) = fields.remove("action") else {
+        return Err(Problem::invalid("action", format!("action must be one of {ACTIONS}.")));
+    };
+    match action.as_str() {
+        "acquire" => answer(service.acquire(read(fields)?).await),
+        "heartbeat" => answer(service.heartbeat(read(fields)?).await),
+        "release" => answer(service.release(read(fields)?).await),
+        "break" => answer(service.break_lock(read(fields)?).await),
+        "get" => answer(service.get(read(fields)?).await),
+        _ => Err(Problem::invalid("action", format!("There is no such action: use {ACTIONS}."))),
+    }
+}
+
+fn read<T: serde::de::DeserializeOwned>(fields: Map<String, Value>) -> Result<T, Problem> {
+    parse::object(fields)
+}
+
+fn answer<T: Serialize>(result: Result<T, Problem>) -> Result<Value, Problem> {
+    // Strings, numbers and maps with string keys always serialise.
+    Ok(serde_json::to_value(result?).unwrap_or_default())
+}

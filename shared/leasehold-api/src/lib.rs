@@ -1,0 +1,19 @@
+//! # The bindings: from what travels to the protocol, and back
+//!
+//! [`Service`] carries out one operation: it checks a request of [`leasehold_wire`], asks
+//! [`leasehold_protocol::LockTable`], and turns the answer into a response or a [`Problem`](leasehold_wire::Problem).
+//! It writes the one log line of the operation: operation, key, owner, outcome, duration, attempts at DynamoDB;
+//! never a lease id, its hash or a payload.
+//!
+//! [`http`] binds it to HTTP, [`direct`] to direct invocations. Neither knows who calls: the Lambda adapters and
+//! `leasehold serve` hand their requests to the same functions.
+
+mod attributes;
+mod convert;
+mod cursor;
+pub mod direct;
+pub mod http;
+mod parse;
+mod service;
+
+pub use service::Service;

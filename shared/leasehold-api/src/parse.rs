@@ -1,0 +1,120 @@
+//! Reads requests strictly, and says which field is at fault.
+
+use leasehold_wire::{Problem, ProblemType};
+use percent_encoding::percent_decode_str;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+/// Reads a JSON document.
+pub(crate) fn json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
+    // Serde would also take the fields from an array, in order.
+    if body.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
+        return Err(Problem::new(ProblemType::InvalidRequest, "The body must be a JSON object."));
+    }
+    let mut deserializer = serde_json::Deserializer::from_slice(body);
+    let request = serde_path_to_error::deserialize(&mut deserializer).map_err(at_fault)?;
+    match deserializer.end() {
+        Ok(()) => Ok(request),
+        Err(error) => Err(Problem::new(ProblemType::InvalidRequest, format!("After the JSON object: {error}."))),
+    }
+}
+
+/// Reads a JSON object that is already parsed.
+pub(crate) fn object<T: DeserializeOwned>(members: Map<String, Value>) -> Result<T, Problem> {
+    serde_path_to_error::deserialize(Value::Object(members)).map_err(at_fault)
+}
+
+/// Reads a query string: each parameter at most once, all UTF-8.
+pub(crate) fn query<T: DeserializeOwned>(query: &str) -> Result<T, Problem> {
+    let mut members = Map::new();
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let (name, value) = (decode(name)?, decode(value)?);
+        let value = match name.as_str() {
+            "limit" => value
+                .parse::<u64>()
+                .map(Value::from)
+                .map_err(|_| Problem::invalid("limit", "limit must be a whole number."))?,
+            _ => Value::String(value),
+        };
+        if members.contains_key(&name) {
+            let detail = format!("{name} is given twice.");
+            return Err(Problem::invalid(name, detail));
+        }
+        members.insert(name, value);
+    }
+    object(members)
+}
+
+fn decode(text: &str) -> Result<String, Problem> {
+    let spaced = text.replace('+', " ");
+    match percent_decode_str(&spaced).decode_utf8() {
+        Ok(decoded) => Ok(decoded.into_owned()),
+        Err(_) => Err(Problem::new(ProblemType::InvalidRequest, "The query string is not UTF-8.")),
+    }
+}
+
+fn at_fault(error: serde_path_to_error::Error<serde_json::Error>) -> Problem {
+    let path = error.path().to_string();
+    let error = error.into_inner();
+    if error.is_syntax() || error.is_eof() {
+        return Problem::new(ProblemType::InvalidRequest, format!("The body is not valid JSON: {error}."));
+    }
+    let message = error.to_string();
+    let field = named_field(&message).unwrap_or(&path).to_owned();
+    Problem::invalid(field, format!("{message}."))
+}
+
+/// Serde names a missing, unknown or duplicate field in its message and not in the path.
+fn named_field(message: &str) -> Option<&str> {
+    let rest = ["missing field `", "unknown field `", "duplicate field `"]
+        .iter()
+        .find_map(|prefix| message.strip_prefix(prefix))?;
+    Some(rest.split_once('`')?.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use leasehold_wire::{AcquireRequest, GetRequest};
+
+    fn field_at_fault(body: &str) -> Option<String> {
+        json::<AcquireRequest>(body.as_bytes()).expect_err("invalid").field
+    }
+
+    #[test]
+    fn the_field_at_fault_is_named() {
+        for (body, field) in [
+            (r#"{"ownerName":"a"}"#, "key"),
+            (r#"{"key":"k"}"#, "ownerName"),
+            (r#"{"key":"k","ownerName":"a","leaseTime":1}"#, "leaseTime"),
+            (r#"{"key":"k","key":"k","ownerName":"a"}"#, "key"),
+            (r#"{"key":1,"ownerName":"a"}"#, "key"),
+            (r#"{"key":"k","ownerName":"a","leaseDurationMs":-1}"#, "leaseDurationMs"),
+            (r#"{"key":"k","ownerName":"a","leaseDurationMs":1.5}"#, "leaseDurationMs"),
+            (r#"{"key":"k","ownerName":"a","staleness":"guess"}"#, "staleness"),
+            (r#"{"key":"k","ownerName":"a","attributes":[]}"#, "attributes"),
+        ] {
+            assert_eq!(field_at_fault(body).as_deref(), Some(field), "{body}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_an_object_is_refused() {
+        for body in ["", "[]", r#"["k",null,"me"]"#, "null", "{", r#"{"key":"\ud800","ownerName":"a"}"#, "{} {}"] {
+            assert!(json::<AcquireRequest>(body.as_bytes()).is_err(), "{body}");
+        }
+        assert!(json::<AcquireRequest>(b"{\"key\":\"\xff\",\"ownerName\":\"a\"}").is_err());
+    }
+
+    #[test]
+    fn queries_are_decoded_once_and_strictly() {
+        let read = |text| query::<GetRequest>(text).map(|request| request.key);
+        assert_eq!(read("key=a%2Fb+c%3F%2520").expect("valid"), "a/b c?%20");
+        assert_eq!(read("key=%00").expect("valid"), "\0");
+        assert!(read("key=%ff").is_err());
+        assert_eq!(read("key=a&key=b").expect_err("twice").field.as_deref(), Some("key"));
+        assert_eq!(read("key=a&nokey=b").expect_err("unknown").field.as_deref(), Some("nokey"));
+        assert_eq!(read("").expect_err("missing").field.as_deref(), Some("key"));
+    }
+}

@@ -1,0 +1,245 @@
+//! One operation, from a request to its response, and the log line about it.
+
+use leasehold_protocol::{
+    BreakAnswer, Error, ErrorKind, HeartbeatAnswer, ListQuery, LockKey, LockTable, ReleaseAnswer,
+};
+use leasehold_wire::{
+    AcquireRequest, AcquireResponse, BreakRequest, GetRequest, HealthResponse, HealthStatus, HeartbeatRequest,
+    HeartbeatResponse, ListRequest, ListResponse, Lock, Problem, ReleaseRequest, ReleaseResponse, UnreadableRow,
+};
+use tokio::time::Instant;
+use tracing::{Instrument, Span, field};
+
+use crate::{convert, cursor};
+
+const DEFAULT_LIMIT: u64 = 100;
+const MAX_LIMIT: u64 = 1000;
+
+/// A Lambda function's answer may have 6 MB; a listing stops well before, whatever the limit asked for.
+const MAX_LISTING_BYTES: usize = 4 * 1024 * 1024;
+
+/// The lock service. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Service {
+    table: LockTable,
+}
+
+impl Service {
+    /// The service over one table.
+    pub fn new(table: LockTable) -> Self {
+        Self { table }
+    }
+
+    /// `POST /v1/acquire`
+    ///
+    /// # Errors
+    /// `held`, `lost` for an ended lease id, `not-found` under `onlyIfExists`, and those that any operation may meet:
+    /// `invalid-request`, `too-large`, `corrupt-record`, `throttled`, `unavailable`.
+    pub async fn acquire(&self, request: AcquireRequest) -> Result<AcquireResponse, Problem> {
+        observe("acquire", request.key.clone(), async {
+            let request = convert::acquire(request)?;
+            record_owner(request.owner_name.as_str());
+            let answer = self.table.acquire(&request).await.map_err(|error| reported(&error))?;
+            let grant = convert::refused(answer)?;
+            let response = convert::granted(grant, &request.lease_id);
+            Ok((outcome(response.outcome), response))
+        })
+        .await
+    }
+
+    /// `POST /v1/heartbeat`
+    ///
+    /// # Errors
+    /// `lost`, and those that any operation may meet.
+    pub async fn heartbeat(&self, request: HeartbeatRequest) -> Result<HeartbeatResponse, Problem> {
+        observe("heartbeat", request.key.clone(), async {
+            let request = convert::heartbeat(request)?;
+            let answer = self.table.heartbeat(&request).await.map_err(|error| reported(&error))?;
+            let row = match answer {
+                HeartbeatAnswer::Renewed(row) => row,
+                HeartbeatAnswer::Lost(lost) => return Err(convert::lost(lost)),
+            };
+            let lock = row.lock().map_err(|corrupt| reported(&corrupt.into()))?;
+            record_owner(&lock.owner_name);
+            let response = HeartbeatResponse {
+                record_version_number: lock.rvn,
+                lease_duration_ms: lock.lease_ms,
+                fencing_token: lock.fencing_token.unwrap_or_default(),
+            };
+            Ok(("renewed".into(), response))
+        })
+        .await
+    }
+
+    /// `POST /v1/release`
+    ///
+    /// # Errors
+    /// `lost`, and those that any operation may meet.
+    pub async fn release(&self, request: ReleaseRequest) -> Result<ReleaseResponse, Problem> {
+        observe("release", request.key.clone(), async {
+            let request = convert::release(request)?;
+            match self.table.release(&request).await.map_err(|error| reported(&error))? {
+                ReleaseAnswer::Done(released) => Ok(done(&released)),
+                ReleaseAnswer::Lost(lost) => Err(convert::lost(lost)),
+            }
+        })
+        .await
+    }
+
+    /// `POST /v1/break`
+    ///
+    /// # Errors
+    /// `version-mismatch`, and those that any operation may meet.
+    pub async fn break_lock(&self, request: BreakRequest) -> Result<ReleaseResponse, Problem> {
+        observe("break", request.key.clone(), async {
+            let request = convert::break_lock(request)?;
+            match self.table.break_lock(&request).await.map_err(|error| reported(&error))? {
+                BreakAnswer::Done(released) => Ok(done(&released)),
+                BreakAnswer::VersionMismatch(lock) => Err(convert::version_mismatch(lock)),
+            }
+        })
+        .await
+    }
+
+    /// `GET /v1/lock`
+    ///
+    /// # Errors
+    /// `not-found`, and those that any operation may meet.
+    pub async fn get(&self, request: GetRequest) -> Result<Lock, Problem> {
+        observe("get", request.key.clone(), async {
+            let key = convert::key(request.key, request.sort_key)?;
+            let row = self.table.read(&key).await.map_err(|error| reported(&error))?;
+            let row = row.ok_or_else(convert::not_found)?;
+            let lock = convert::show_lock(row.lock().map_err(|corrupt| reported(&corrupt.into()))?);
+            record_owner(&lock.owner_name);
+            Ok((outcome(lock.state), lock))
+        })
+        .await
+    }
+
+    /// `GET /v1/locks`
+    ///
+    /// # Errors
+    /// Those that any operation may meet; a cursor of another listing is an `invalid-request`.
+    pub async fn list(&self, request: ListRequest) -> Result<ListResponse, Problem> {
+        observe("list", request.key.clone().unwrap_or_default(), async {
+            let query = list_query(&request)?;
+            let page = self.table.list(&query).await.map_err(|error| reported(&error))?;
+            let mut response = ListResponse {
+                locks: Vec::new(),
+                unreadable: Vec::new(),
+                next_cursor: page.next.map(|key| cursor::encode(&request, &key)),
+            };
+            let mut bytes = 0;
+            for row in page.rows {
+                let key = row.key.clone();
+                match row.lock() {
+                    Ok(lock) => {
+                        let lock = convert::show_lock(lock);
+                        bytes += serde_json::to_vec(&lock).map_or(0, |json| json.len());
+                        response.locks.push(lock);
+                    }
+                    Err(corrupt) => response.unreadable.push(unreadable(&key, corrupt.to_string())),
+                }
+                if bytes > MAX_LISTING_BYTES {
+                    response.next_cursor = Some(cursor::encode(&request, &key));
+                    break;
+                }
+            }
+            Ok(("listed".into(), response))
+        })
+        .await
+    }
+
+    /// `GET /v1/health`
+    ///
+    /// # Errors
+    /// `throttled`, `unavailable`.
+    pub async fn health(&self) -> Result<HealthResponse, Problem> {
+        observe("health", String::new(), async {
+            self.table.check_health().await.map_err(|error| reported(&error))?;
+            Ok(("ok".into(), HealthResponse { status: HealthStatus::Ok }))
+        })
+        .await
+    }
+}
+
+/// Runs one operation and writes its log line. A payload, a lease id or its hash has no way into it.
+async fn observe<T>(
+    operation: &'static str,
+    key: String,
+    work: impl Future<Output = Result<(String, T), Problem>>,
+) -> Result<T, Problem> {
+    let span = tracing::info_span!(
+        "operation",
+        operation,
+        key,
+        owner = field::Empty,
+        outcome = field::Empty,
+        dynamodb_attempts = field::Empty,
+    );
+    let started = Instant::now();
+    let (outcome, result) = match work.instrument(span.clone()).await {
+        Ok((outcome, response)) => (outcome, Ok(response)),
+        Err(problem) => (self::outcome(problem.problem_type), Err(problem)),
+    };
+    span.record("outcome", outcome);
+    let duration_ms = started.elapsed().as_secs_f64() * 1000.0;
+    span.in_scope(|| tracing::info!(duration_ms, "done"));
+    result
+}
+
+/// The name of an outcome, as it is on the wire.
+fn outcome(value: impl serde::Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(name)) => name,
+        _ => String::new(),
+    }
+}
+
+fn record_owner(name: &str) {
+    Span::current().record("owner", name);
+}
+
+fn done(released: &leasehold_protocol::Released) -> (String, ReleaseResponse) {
+    if let Some(owner) = &released.owner_name {
+        record_owner(owner);
+    }
+    let response = ReleaseResponse { outcome: convert::release_outcome(released.outcome) };
+    (outcome(response.outcome), response)
+}
+
+/// Logs what the caller is not told, and makes what the caller is told.
+fn reported(error: &Error) -> Problem {
+    match error.kind() {
+        ErrorKind::InvalidRequest { .. } | ErrorKind::TooLarge => {}
+        ErrorKind::CorruptRecord | ErrorKind::Throttled | ErrorKind::Unavailable => {
+            tracing::warn!(error = %error.for_log(), "failed");
+        }
+    }
+    convert::problem(error)
+}
+
+fn list_query(request: &ListRequest) -> Result<ListQuery, Problem> {
+    let limit = request.limit.unwrap_or(DEFAULT_LIMIT);
+    if !(1..=MAX_LIMIT).contains(&limit) {
+        return Err(Problem::invalid("limit", format!("limit must be 1 to {MAX_LIMIT}, not {limit}.")));
+    }
+    if let Some(key) = &request.key {
+        convert::key(key.clone(), None)?;
+    }
+    if request.owner_name.as_deref() == Some("") {
+        return Err(Problem::invalid("ownerName", "ownerName must not be empty."));
+    }
+    Ok(ListQuery {
+        limit: usize::try_from(limit).unwrap_or(usize::MAX),
+        after: cursor::decode(request)?,
+        partition: request.key.clone(),
+        state: request.state.map(convert::state),
+        owner_name: request.owner_name.clone(),
+    })
+}
+
+fn unreadable(key: &LockKey, detail: String) -> UnreadableRow {
+    UnreadableRow { key: key.partition().to_owned(), sort_key: key.sort().map(str::to_owned), detail }
+}

@@ -1,0 +1,50 @@
+//! The one place where time and randomness enter.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The service's wall clock.
+///
+/// It seeds fencing tokens and stamps `staleAt` and `expireAt`. No decision rests on it, except the one
+/// that a caller asks for by name with `staleness: "clock"`.
+#[derive(Clone)]
+pub struct Clock(Arc<dyn Fn() -> u64 + Send + Sync>);
+
+impl Clock {
+    /// The operating system's clock.
+    #[allow(clippy::disallowed_methods, reason = "this is the place that owns the wall clock")]
+    pub fn system() -> Self {
+        Self::from_fn(|| {
+            let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+            u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX)
+        })
+    }
+
+    /// A clock of the caller's own, in milliseconds since the Unix epoch: for tests under virtual time.
+    pub fn from_fn(now_ms: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
+        Self(Arc::new(now_ms))
+    }
+
+    pub(crate) fn now_ms(&self) -> u64 {
+        (self.0)()
+    }
+}
+
+impl std::fmt::Debug for Clock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Clock")
+    }
+}
+
+/// A fresh random UUID: record version numbers and the lease ids of callers who brought none.
+#[allow(clippy::disallowed_methods, reason = "this is the place that owns UUIDs")]
+pub fn fresh_uuid() -> String {
+    uuid::Uuid::new_v4().to_string()
+}
+
+/// Full jitter: a pause drawn evenly from zero to `ceiling`, so that callers who failed together do not
+/// come back together.
+#[allow(clippy::disallowed_methods, reason = "this is the place that owns randomness")]
+pub(crate) fn jitter(ceiling: Duration) -> Duration {
+    ceiling.mul_f64(fastrand::f64())
+}

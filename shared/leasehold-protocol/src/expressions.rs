@@ -1,0 +1,215 @@
+//! The rules of [`crate::lifecycle`] as DynamoDB expressions: one conditional write for each operation.
+//!
+//! Read a condition here beside the `match` of the same name there. `#key` and `#data` stand for names that are
+//! configurable or reserved words; every other attribute is written as it is called.
+
+use std::collections::HashMap;
+
+use aws_sdk_dynamodb::primitives::Blob;
+use aws_sdk_dynamodb::types::AttributeValue;
+
+use crate::item::{DATA, TableSchema};
+use crate::lifecycle::{NUMBER_LIMIT, Policy, Stamp, State};
+use crate::model::{
+    Acquire, Break, Data, DataChange, Disposal, Heartbeat, LeaseDuration, LeaseIdHash, MAX_LEASE_MS, Release, Rvn,
+    Staleness,
+};
+
+/// No client overwrote the row in place since `leaseIdHash` was written: see [`crate::item::LEASE_VERSION`].
+const IS_OURS: &str = "(attribute_not_exists(leaseVersion) OR leaseVersion = recordVersionNumber)";
+
+/// A token that can be added to.
+const IS_COUNTABLE: &str = "(attribute_not_exists(fencingToken) OR fencingToken BETWEEN :zero AND :lastToken)";
+
+/// As near as an expression comes to "decimal milliseconds": it begins with a digit, and is no Go duration.
+const HAS_READABLE_LEASE: &str =
+    "leaseDuration BETWEEN :firstDigit AND :pastLastDigit AND NOT contains(leaseDuration, :goUnit)";
+
+/// A conditional write: an update of the row, or (without `update`) its deletion.
+#[derive(Debug, Default)]
+pub(crate) struct Write {
+    pub(crate) condition: String,
+    pub(crate) update: Option<String>,
+    pub(crate) names: HashMap<String, String>,
+    pub(crate) values: HashMap<String, AttributeValue>,
+}
+
+impl Write {
+    fn name(&mut self, placeholder: &str, name: &str) {
+        self.names.insert(placeholder.to_owned(), name.to_owned());
+    }
+
+    fn text(&mut self, placeholder: &str, value: impl Into<String>) {
+        self.values.insert(placeholder.to_owned(), AttributeValue::S(value.into()));
+    }
+
+    fn number(&mut self, placeholder: &str, value: u64) {
+        self.values.insert(placeholder.to_owned(), AttributeValue::N(value.to_string()));
+    }
+
+    fn hash(&mut self, hash: &LeaseIdHash) {
+        self.values.insert(":leaseIdHash".into(), AttributeValue::B(Blob::new(hash.0)));
+    }
+
+    /// Binds the payload to `:data` and gives the assignment that stores it.
+    fn data(&mut self, data: &Data, assignment: &'static str) -> &'static str {
+        self.name("#data", DATA);
+        self.values.insert(":data".into(), AttributeValue::B(Blob::new(data.as_bytes())));
+        assignment
+    }
+
+    /// The row is held under this lease id, and (if given) has this record version number.
+    fn require_possession(&mut self, hash: &LeaseIdHash, expected: Option<&Rvn>) {
+        self.hash(hash);
+        self.condition = format!("leaseIdHash = :leaseIdHash AND {IS_OURS}");
+        if let Some(rvn) = expected {
+            self.condition.push_str(" AND recordVersionNumber = :expected");
+            self.text(":expected", rvn.as_str());
+        }
+    }
+}
+
+const SET_DATA: &str = ", #data = :data";
+
+/// Rule 2.
+pub(crate) fn acquire(schema: &TableSchema, request: &Acquire, stamp: &Stamp, policy: &Policy) -> Write {
+    let mut write = Write::default();
+    write.name("#key", &schema.partition_key);
+    write.hash(&request.lease_id.hash());
+
+    let released = "(attribute_exists(isReleased) AND \
+                    (attribute_not_exists(leaseIdHash) OR leaseIdHash <> :leaseIdHash))";
+    let renewable = format!("(attribute_not_exists(isReleased) AND leaseIdHash = :leaseIdHash AND {IS_OURS})");
+    let stale = match &request.staleness {
+        Staleness::Never => String::new(),
+        Staleness::Observed(rvn) => {
+            write.text(":observed", rvn.as_str());
+            write.text(":firstDigit", "0");
+            write.text(":pastLastDigit", ":");
+            write.text(":goUnit", "s");
+            format!(
+                " OR (attribute_not_exists(isReleased) AND recordVersionNumber = :observed AND {HAS_READABLE_LEASE})"
+            )
+        }
+        Staleness::Clock => {
+            write.number(":staleBefore", policy.stale_before(stamp));
+            format!(" OR (attribute_not_exists(isReleased) AND staleAt < :staleBefore AND {IS_OURS})")
+        }
+    };
+    let existing = format!("attribute_exists(#key) AND ({released} OR {renewable}{stale}) AND {IS_COUNTABLE}");
+    write.condition =
+        if request.only_if_exists { existing } else { format!("attribute_not_exists(#key) OR ({existing})") };
+    write.number(":zero", 0);
+    write.number(":lastToken", NUMBER_LIMIT - 1);
+
+    let mut set = "SET ownerName = :ownerName, leaseDuration = :leaseDuration, leaseMs = :leaseMs, \
+                   recordVersionNumber = :rvn, leaseVersion = :rvn, leaseIdHash = :leaseIdHash, \
+                   fencingToken = if_not_exists(fencingToken, :now) + :one, \
+                   staleAt = :staleAt, expireAt = :expireAt"
+        .to_owned();
+    let lease_ms = request.lease_duration.as_millis();
+    write.text(":ownerName", request.owner_name.as_str());
+    write.text(":leaseDuration", lease_ms.to_string());
+    write.number(":leaseMs", lease_ms);
+    write.text(":rvn", &stamp.rvn);
+    write.number(":now", stamp.now_ms);
+    write.number(":one", 1);
+    write.number(":staleAt", stamp.now_ms + lease_ms);
+    write.number(":expireAt", policy.expire_at(stamp, Some(lease_ms)));
+    if let Some(data) = &request.data {
+        set.push_str(
+            write.data(data, if request.replace_data { SET_DATA } else { ", #data = if_not_exists(#data, :data)" }),
+        );
+    }
+    for (index, (name, value)) in request.attributes.iter().enumerate() {
+        let (name_of, value_of) = (format!("#a{index}"), format!(":a{index}"));
+        set.extend([", ", &name_of, " = ", &value_of]);
+        write.name(&name_of, name);
+        write.values.insert(value_of, value.clone());
+    }
+    write.update = Some(format!("{set} REMOVE isReleased"));
+    write
+}
+
+/// Rule 3.
+pub(crate) fn heartbeat(request: &Heartbeat, stamp: &Stamp, policy: &Policy) -> Write {
+    let mut write = Write::default();
+    write.require_possession(&request.lease_id.hash(), request.expected.as_ref());
+    write.condition.push_str(" AND attribute_not_exists(isReleased)");
+
+    let mut update = "SET recordVersionNumber = :rvn, leaseVersion = :rvn, expireAt = :expireAt, staleAt = ".to_owned();
+    write.text(":rvn", &stamp.rvn);
+    write.number(":expireAt", policy.expire_at(stamp, request.lease_duration.map(LeaseDuration::as_millis)));
+    if let Some(lease) = request.lease_duration {
+        update.push_str(":staleAt, leaseDuration = :leaseDuration, leaseMs = :leaseMs");
+        write.number(":staleAt", stamp.now_ms + lease.as_millis());
+        write.text(":leaseDuration", lease.as_millis().to_string());
+        write.number(":leaseMs", lease.as_millis());
+    } else {
+        update.push_str(":now + if_not_exists(leaseMs, :longestLease)");
+        write.number(":now", stamp.now_ms);
+        write.number(":longestLease", MAX_LEASE_MS);
+    }
+    match &request.data {
+        DataChange::Keep => {}
+        DataChange::Set(data) => update.push_str(write.data(data, SET_DATA)),
+        DataChange::Delete => {
+            write.name("#data", DATA);
+            update.push_str(" REMOVE #data");
+        }
+    }
+    write.update = Some(update);
+    write
+}
+
+/// Rule 4.
+pub(crate) fn release(request: &Release, stamp: &Stamp, policy: &Policy) -> Write {
+    let mut write = Write::default();
+    write.require_possession(&request.lease_id.hash(), request.expected.as_ref());
+    if let Disposal::Keep(data) = &request.disposal {
+        write.condition.push_str(" AND attribute_not_exists(isReleased)");
+        let mut update = mark_released(&mut write, stamp, policy);
+        if let Some(data) = data {
+            update.push_str(write.data(data, SET_DATA));
+        }
+        write.update = Some(update);
+    }
+    write
+}
+
+/// The operator's release.
+pub(crate) fn break_lock(request: &Break, stamp: &Stamp, policy: &Policy) -> Write {
+    let mut write = Write {
+        condition: "recordVersionNumber = :seen AND attribute_not_exists(isReleased)".into(),
+        ..Write::default()
+    };
+    write.text(":seen", request.seen.as_str());
+    write.update = Some(mark_released(&mut write, stamp, policy));
+    write
+}
+
+fn mark_released(write: &mut Write, stamp: &Stamp, policy: &Policy) -> String {
+    write.text(":isReleased", "1");
+    write.number(":expireAt", policy.expire_at(stamp, None));
+    "SET isReleased = :isReleased, expireAt = :expireAt".into()
+}
+
+/// A filter on what a listing returns.
+#[derive(Debug, Default)]
+pub(crate) struct Filter {
+    pub(crate) expression: Option<String>,
+    pub(crate) values: HashMap<String, AttributeValue>,
+}
+
+pub(crate) fn filter(state: Option<State>, owner_name: Option<&str>) -> Filter {
+    let by_state = state.map(|state| match state {
+        State::Held => "attribute_not_exists(isReleased)",
+        State::Released => "attribute_exists(isReleased)",
+    });
+    let by_owner = owner_name.map(|_| "ownerName = :ownerName");
+    let clauses: Vec<_> = by_state.into_iter().chain(by_owner).collect();
+    Filter {
+        expression: (!clauses.is_empty()).then(|| clauses.join(" AND ")),
+        values: owner_name.map(|name| (":ownerName".into(), AttributeValue::S(name.into()))).into_iter().collect(),
+    }
+}

@@ -1,0 +1,209 @@
+//! The table on the wire: attribute names, and the codec between items and [`Row`]s. Byte-compatible with the
+//! Amazon DynamoDB Lock Client for Java.
+
+use std::collections::HashMap;
+
+use aws_sdk_dynamodb::types::AttributeValue;
+
+use crate::lifecycle::{Field, NUMBER_LIMIT, Row};
+use crate::model::{LeaseIdHash, LockKey};
+
+pub(crate) const OWNER_NAME: &str = "ownerName";
+pub(crate) const LEASE_DURATION: &str = "leaseDuration";
+pub(crate) const RECORD_VERSION_NUMBER: &str = "recordVersionNumber";
+pub(crate) const IS_RELEASED: &str = "isReleased";
+pub(crate) const DATA: &str = "data";
+pub(crate) const LEASE_ID_HASH: &str = "leaseIdHash";
+pub(crate) const FENCING_TOKEN: &str = "fencingToken";
+pub(crate) const STALE_AT: &str = "staleAt";
+/// The attribute that DynamoDB's TTL watches.
+pub const EXPIRE_AT: &str = "expireAt";
+/// The record version number that the holder of `leaseIdHash` wrote. A Java client with
+/// `updateExistingLockRecord` takes a row over in place and leaves `leaseIdHash` where it is; this attribute,
+/// which it leaves too, then no longer matches, and the former holder is refused.
+pub(crate) const LEASE_VERSION: &str = "leaseVersion";
+/// The lease as a number: an expression cannot add the string `leaseDuration` to the clock, and a heartbeat that
+/// keeps the lease must still write `staleAt` without reading first.
+pub(crate) const LEASE_MS: &str = "leaseMs";
+
+/// The names that belong to the protocol: no caller's attribute may have one.
+pub const RESERVED_ATTRIBUTES: [&str; 11] = [
+    OWNER_NAME,
+    LEASE_DURATION,
+    RECORD_VERSION_NUMBER,
+    IS_RELEASED,
+    DATA,
+    LEASE_ID_HASH,
+    FENCING_TOKEN,
+    STALE_AT,
+    EXPIRE_AT,
+    LEASE_VERSION,
+    LEASE_MS,
+];
+
+pub(crate) type Item = HashMap<String, AttributeValue>;
+
+/// The name of the table and of its key attributes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableSchema {
+    /// The table's name or ARN.
+    pub table_name: String,
+    /// The partition key's name; the Java client's default is `key`.
+    pub partition_key: String,
+    /// The sort key's name, on a table that has one.
+    pub sort_key: Option<String>,
+}
+
+impl TableSchema {
+    /// A table with the partition key `key` and no sort key.
+    pub fn new(table_name: impl Into<String>) -> Self {
+        Self { table_name: table_name.into(), partition_key: "key".into(), sort_key: None }
+    }
+
+    /// # Errors
+    /// A sentence, where a key has the name of one of the record's own attributes or of the other key.
+    pub fn check(&self) -> Result<(), String> {
+        let names = std::iter::once(&self.partition_key).chain(&self.sort_key);
+        if let Some(name) = names.into_iter().find(|name| RESERVED_ATTRIBUTES.contains(&name.as_str())) {
+            return Err(format!("The key attribute {name:?} belongs to the lock record: name the key otherwise."));
+        }
+        if self.sort_key.as_ref() == Some(&self.partition_key) {
+            return Err(format!("The partition key and the sort key are both named {:?}.", self.partition_key));
+        }
+        Ok(())
+    }
+
+    /// The key as DynamoDB wants it.
+    pub(crate) fn encode_key(&self, key: &LockKey) -> Item {
+        let mut item = Item::from([(self.partition_key.clone(), AttributeValue::S(key.partition().to_owned()))]);
+        if let (Some(name), Some(value)) = (&self.sort_key, key.sort()) {
+            item.insert(name.clone(), AttributeValue::S(value.to_owned()));
+        }
+        item
+    }
+
+    /// Reads an item that DynamoDB returned; `None` if it has no key of this schema, which cannot be.
+    pub(crate) fn decode_row(&self, mut item: Item) -> Option<Row> {
+        let partition = string(item.remove(&self.partition_key)).value()?.clone();
+        let sort = match &self.sort_key {
+            Some(name) => Some(string(item.remove(name)).value()?.clone()),
+            None => None,
+        };
+        Some(Row {
+            key: LockKey::stored(partition, sort),
+            owner_name: string(item.remove(OWNER_NAME)),
+            lease_ms: lease_ms(item.remove(LEASE_DURATION)),
+            rvn: string(item.remove(RECORD_VERSION_NUMBER)),
+            released: item.remove(IS_RELEASED).is_some(),
+            data: item.remove(DATA).and_then(|value| Some(value.as_b().ok()?.as_ref().to_vec())),
+            lease_id_hash: item.remove(LEASE_ID_HASH).as_ref().and_then(lease_id_hash),
+            lease_version: string(item.remove(LEASE_VERSION)).value().cloned(),
+            fencing_token: number(item.remove(FENCING_TOKEN)),
+            stale_at: number(item.remove(STALE_AT)).value().copied(),
+            expire_at: number(item.remove(EXPIRE_AT)).value().copied(),
+            attributes: {
+                item.remove(LEASE_MS);
+                item.into_iter().collect()
+            },
+        })
+    }
+}
+
+fn field<T>(value: Option<AttributeValue>, read: impl FnOnce(&AttributeValue) -> Option<T>) -> Field<T> {
+    match value {
+        None => Field::Absent,
+        Some(value) => read(&value).map_or(Field::Unreadable, Field::Value),
+    }
+}
+
+fn string(value: Option<AttributeValue>) -> Field<String> {
+    field(value, |value| value.as_s().ok().cloned())
+}
+
+fn number(value: Option<AttributeValue>) -> Field<u64> {
+    field(value, |value| whole_number(value.as_n().ok()?))
+}
+
+/// Decimal milliseconds as a string, as the Java client writes them. A lease of zero would make a held lock as
+/// good as free, so it is not readable; nor is the Go client's `20s`.
+fn lease_ms(value: Option<AttributeValue>) -> Field<u64> {
+    field(value, |value| whole_number(value.as_s().ok()?).filter(|&millis| millis > 0))
+}
+
+fn whole_number(text: &str) -> Option<u64> {
+    let is_decimal = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|&number| is_decimal && number < NUMBER_LIMIT)
+}
+
+fn lease_id_hash(value: &AttributeValue) -> Option<LeaseIdHash> {
+    Some(LeaseIdHash(value.as_b().ok()?.as_ref().try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use aws_sdk_dynamodb::primitives::Blob;
+
+    fn java_row() -> Item {
+        Item::from([
+            ("key".into(), AttributeValue::S("Moe".into())),
+            ("ownerName".into(), AttributeValue::S("host-2".into())),
+            ("leaseDuration".into(), AttributeValue::S("20000".into())),
+            ("recordVersionNumber".into(), AttributeValue::S("7e1".into())),
+            ("data".into(), AttributeValue::B(Blob::new(*b"payload"))),
+            ("team".into(), AttributeValue::S("payments".into())),
+        ])
+    }
+
+    fn decode(item: Item) -> Row {
+        TableSchema::new("t").decode_row(item).expect("has a key")
+    }
+
+    #[test]
+    fn a_row_of_the_java_client_is_readable() {
+        let lock = decode(java_row()).lock().expect("readable");
+        assert_eq!((lock.owner_name.as_str(), lock.lease_ms, lock.rvn.as_str()), ("host-2", 20_000, "7e1"));
+        assert_eq!((lock.data.as_deref(), lock.fencing_token), (Some(&b"payload"[..]), None));
+        assert_eq!(lock.attributes.len(), 1);
+    }
+
+    #[test]
+    fn damage_is_a_typed_error_and_never_a_panic() {
+        for (attribute, value, problem) in [
+            (LEASE_DURATION, None, "missing"),
+            (LEASE_DURATION, Some(AttributeValue::N("20000".into())), "unreadable"),
+            (LEASE_DURATION, Some(AttributeValue::S("20s".into())), "unreadable"),
+            (LEASE_DURATION, Some(AttributeValue::S("+20000".into())), "unreadable"),
+            (LEASE_DURATION, Some(AttributeValue::S("0".into())), "unreadable"),
+            (LEASE_DURATION, Some(AttributeValue::S(String::new())), "unreadable"),
+            (LEASE_DURATION, Some(AttributeValue::S("99999999999999999999".into())), "unreadable"),
+            (OWNER_NAME, None, "missing"),
+            (RECORD_VERSION_NUMBER, Some(AttributeValue::Null(true)), "unreadable"),
+            (FENCING_TOKEN, Some(AttributeValue::N("1.5".into())), "unreadable"),
+            (FENCING_TOKEN, Some(AttributeValue::N("9007199254740991".into())), "unreadable"),
+        ] {
+            let mut item = java_row();
+            item.remove(attribute);
+            item.extend(value.map(|value| (attribute.to_owned(), value)));
+            let error = decode(item).lock().expect_err("unreadable");
+            assert_eq!(error.to_string(), format!("The record's {attribute} is {problem}."));
+        }
+    }
+
+    #[test]
+    fn a_hash_of_the_wrong_length_is_nobodys() {
+        let mut item = java_row();
+        item.insert(LEASE_ID_HASH.into(), AttributeValue::B(Blob::new(*b"short")));
+        assert_eq!(decode(item).lease_id_hash, None);
+    }
+
+    #[test]
+    fn keys_are_encoded_by_the_names_of_the_schema() {
+        let schema = TableSchema { table_name: "t".into(), partition_key: "pk".into(), sort_key: Some("sk".into()) };
+        let key = LockKey::new("a", Some("b".into())).expect("valid");
+        let item = schema.encode_key(&key);
+        assert_eq!(item["pk"], AttributeValue::S("a".into()));
+        assert_eq!(item["sk"], AttributeValue::S("b".into()));
+        assert_eq!(schema.decode_row(item).expect("has a key").key, key);
+    }
+}

@@ -1,0 +1,51 @@
+//! # The lock protocol, on one DynamoDB table
+//!
+//! A **lock** is one row that at most one holder owns. [`LockTable`] acquires, renews, releases and breaks it,
+//! each with exactly one conditional write, and tells the caller what came of it from the old row that DynamoDB
+//! returns with that write, applied or refused. Nothing is read first, nothing afterwards.
+//!
+//! ```text
+//! model       the words as types: a value that exists is valid
+//! lifecycle   the rules, as pure functions of (row, request, stamp)
+//! expressions the same rules as DynamoDB expressions
+//! item        the table's attributes, byte-compatible with the DynamoDB Lock Client for Java
+//! table       carries the expressions out; attempts, time-outs, ambiguity
+//! schema      makes the table, for local runs
+//! sdk, clock  what enters from outside: the AWS SDK's settings; time and randomness
+//! ```
+//!
+//! **Who judges what.** The service keeps no state and compares no clocks. An *observer* polls, compares record
+//! version numbers, and asks for a takeover by naming the one that it saw unchanged for the record's own lease. A
+//! *holder* counts its lease from before it sent the last good request. The `fencingToken` of a grant is what a
+//! protected resource should check: an advisory lock cannot stop a holder that was paused.
+//!
+//! **Answers and errors.** That a lock is held, or lost, is an answer ([`AcquireAnswer`], [`HeartbeatAnswer`] and so
+//! on). An [`Error`] means that there is no answer, and its [`ErrorKind`] says what to do.
+//!
+//! **Ambiguity.** A time-out does not say whether the write was applied. Every request may be repeated with the same
+//! lease id; the old row tells an applied attempt from a refused one.
+//!
+//! **Limits.** Keys of 2048 bytes, sort keys of 1024, payloads of 256 KiB, leases of 100 ms to a day. Throughput per
+//! key is that of one DynamoDB item: about 1000 writes a second.
+
+mod clock;
+mod error;
+mod expressions;
+mod item;
+pub mod lifecycle;
+mod model;
+mod schema;
+pub mod sdk;
+mod table;
+
+pub use aws_sdk_dynamodb::types::AttributeValue;
+pub use clock::{Clock, fresh_uuid};
+pub use error::{Error, ErrorKind};
+pub use item::{EXPIRE_AT, RESERVED_ATTRIBUTES, TableSchema};
+pub use lifecycle::{
+    AcquireAnswer, BreakAnswer, CorruptRecord, Field, Grant, GrantOutcome, HeartbeatAnswer, Lock, Lost, LostReason,
+    Policy, ReleaseAnswer, ReleaseOutcome, Released, Row, Stamp, State,
+};
+pub use model::*;
+pub use schema::ensure_table;
+pub use table::{ListQuery, LockTable, Page};

@@ -1,0 +1,509 @@
+//! The life of a lock, as pure functions of (row, request, stamp). No I/O, no clock, no randomness.
+//!
+//! [`acquire`], [`heartbeat`], [`release`] and [`break_lock`] are the rules: what becomes of a row, and what the
+//! caller is told. DynamoDB carries the same rules out as conditional writes ([`crate::expressions`]); what it
+//! cannot say by itself, the answer, is told from the old row that every write returns, applied or refused, by
+//! the same functions that the rules are made of. A property test holds the two together.
+
+use crate::model::{
+    Acquire, Attributes, Break, DataChange, Disposal, Heartbeat, LeaseDuration, LeaseIdHash, LockKey, MAX_LEASE_MS,
+    Release, Staleness,
+};
+
+/// No number in a row may reach 2^53 - 1: every JSON parser must hold it exactly, and the next one too.
+pub const NUMBER_LIMIT: u64 = (1 << 53) - 1;
+
+/// What the service adds to a request: fresh for each attempt at a write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stamp {
+    /// The record version number that this attempt writes.
+    pub rvn: String,
+    /// The server's clock in epoch milliseconds.
+    pub now_ms: u64,
+}
+
+/// The two durations that an operator may choose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Policy {
+    /// How long after its lease a row stays before DynamoDB's TTL may delete it, in seconds. Default: 7 days.
+    pub retention_seconds: u64,
+    /// How far apart the servers' clocks may be for `staleness: "clock"` to be safe, in milliseconds. Default:
+    /// 1000, far above what Amazon Time Sync keeps.
+    pub clock_skew_ms: u64,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self { retention_seconds: 7 * 24 * 3600, clock_skew_ms: 1000 }
+    }
+}
+
+impl Policy {
+    /// When TTL may delete the row, in epoch seconds. A renewal that keeps the row's lease does not know its
+    /// length, so it allows for the longest: housekeeping may be late, never early.
+    pub(crate) fn expire_at(&self, stamp: &Stamp, lease_ms: Option<u64>) -> u64 {
+        (stamp.now_ms + lease_ms.unwrap_or(MAX_LEASE_MS)).div_ceil(1000) + self.retention_seconds
+    }
+
+    /// A lock is dead by the clock when its `staleAt` is before this, in epoch milliseconds.
+    pub(crate) fn stale_before(&self, stamp: &Stamp) -> u64 {
+        stamp.now_ms.saturating_sub(self.clock_skew_ms)
+    }
+}
+
+/// An attribute as it stands in the table, where any client may have written it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Field<T> {
+    /// Not there.
+    Absent,
+    /// There, of the wrong type or out of range.
+    Unreadable,
+    /// There, and good.
+    Value(T),
+}
+
+impl<T> Field<T> {
+    /// The value, if it is good.
+    pub fn value(&self) -> Option<&T> {
+        match self {
+            Self::Value(value) => Some(value),
+            Self::Absent | Self::Unreadable => None,
+        }
+    }
+
+    /// The value itself, if it is good.
+    pub fn into_value(self) -> Option<T> {
+        match self {
+            Self::Value(value) => Some(value),
+            Self::Absent | Self::Unreadable => None,
+        }
+    }
+
+    fn require(&self, attribute: &'static str) -> Result<&T, CorruptRecord> {
+        match self {
+            Self::Value(value) => Ok(value),
+            Self::Absent => Err(CorruptRecord { attribute, problem: "missing" }),
+            Self::Unreadable => Err(CorruptRecord { attribute, problem: "unreadable" }),
+        }
+    }
+}
+
+/// A row as it is stored, by us or by another client: nothing about it is taken for granted.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// Which lock.
+    pub key: LockKey,
+    /// `ownerName`.
+    pub owner_name: Field<String>,
+    /// `leaseDuration`, in milliseconds.
+    pub lease_ms: Field<u64>,
+    /// `recordVersionNumber`.
+    pub rvn: Field<String>,
+    /// Whether `isReleased` is there; its presence alone counts.
+    pub released: bool,
+    /// `data`; empty counts as there.
+    pub data: Option<Vec<u8>>,
+    /// `leaseIdHash`; absent where another client wrote the row.
+    pub lease_id_hash: Option<LeaseIdHash>,
+    /// `leaseVersion`: the record version number that came with `leaseIdHash`. A client that overwrites the row
+    /// in place changes the one and not the other, and thereby disowns the lease id.
+    pub lease_version: Option<String>,
+    /// `fencingToken`.
+    pub fencing_token: Field<u64>,
+    /// `staleAt`, in epoch milliseconds.
+    pub stale_at: Option<u64>,
+    /// `expireAt`, in epoch seconds.
+    pub expire_at: Option<u64>,
+    /// Everything else.
+    pub attributes: Attributes,
+}
+
+/// What anyone may know of a lock.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Lock {
+    /// Which lock.
+    pub key: LockKey,
+    /// Held or released.
+    pub state: State,
+    /// Who holds it, or held it last.
+    pub owner_name: String,
+    /// Changes with every acquire and heartbeat.
+    pub rvn: String,
+    /// How long it must be seen unchanged before it is stale, in milliseconds.
+    pub lease_ms: u64,
+    /// Absent where another client wrote the row.
+    pub fencing_token: Option<u64>,
+    /// The payload.
+    pub data: Option<Vec<u8>>,
+    /// Further attributes.
+    pub attributes: Attributes,
+}
+
+/// Whether a lock has a holder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// It has, as far as the table knows. The holder may be dead.
+    Held,
+    /// It has none.
+    Released,
+}
+
+/// A row that is not a readable lock record: never free, and an operator's business.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("The record's {attribute} is {problem}.")]
+pub struct CorruptRecord {
+    attribute: &'static str,
+    problem: &'static str,
+}
+
+impl Row {
+    /// # Errors
+    /// `CorruptRecord` where a part that observers need is missing or unreadable.
+    pub fn lock(&self) -> Result<Lock, CorruptRecord> {
+        let fencing_token = match self.fencing_token {
+            Field::Absent => None,
+            ref token => Some(*token.require("fencingToken")?),
+        };
+        Ok(Lock {
+            key: self.key.clone(),
+            state: if self.released { State::Released } else { State::Held },
+            owner_name: self.owner_name.require("ownerName")?.clone(),
+            rvn: self.rvn.require("recordVersionNumber")?.clone(),
+            lease_ms: *self.lease_ms.require("leaseDuration")?,
+            fencing_token,
+            data: self.data.clone(),
+            attributes: self.attributes.clone(),
+        })
+    }
+
+    fn has_rvn(&self, rvn: &str) -> bool {
+        self.rvn.value().is_some_and(|own| own == rvn)
+    }
+
+    /// No other client overwrote the row since the lease id's hash was written.
+    fn is_ours(&self) -> bool {
+        self.lease_version.as_deref().is_none_or(|version| self.has_rvn(version))
+    }
+
+    fn carries(&self, hash: &LeaseIdHash) -> bool {
+        self.lease_id_hash.as_ref() == Some(hash) && self.is_ours()
+    }
+
+    fn is_stale(&self, staleness: &Staleness, stamp: &Stamp, policy: &Policy) -> bool {
+        match staleness {
+            Staleness::Never => false,
+            Staleness::Observed(rvn) => self.has_rvn(rvn.as_str()) && self.lease_ms.value().is_some(),
+            Staleness::Clock => self.is_ours() && self.stale_at.is_some_and(|at| at < policy.stale_before(stamp)),
+        }
+    }
+}
+
+/// What an acquire is told.
+#[derive(Debug, Clone, PartialEq)]
+pub enum AcquireAnswer {
+    /// The caller holds the lock.
+    Granted(Grant),
+    /// Someone else holds it.
+    Held(Lock),
+    /// This lease id was good for one acquisition, and that one has ended.
+    Ended(Option<Lock>),
+    /// There is no such row, and the caller would not create it.
+    NotFound,
+}
+
+/// A lock that was granted.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Grant {
+    /// The row as it is now.
+    pub row: Row,
+    /// How it came about.
+    pub outcome: GrantOutcome,
+    /// Above every token granted for this key before.
+    pub fencing_token: u64,
+    /// Who had it before, if that was another acquisition.
+    pub previous_owner_name: Option<String>,
+}
+
+/// How a grant came about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GrantOutcome {
+    /// There was no row.
+    Created,
+    /// The row was released.
+    Reacquired,
+    /// The row was held, and stale.
+    TakenOver,
+    /// The row was already held by this lease id.
+    Renewed,
+}
+
+/// What a heartbeat is told.
+#[derive(Debug, Clone, PartialEq)]
+pub enum HeartbeatAnswer {
+    /// The lease starts anew. The row as it is now.
+    Renewed(Row),
+    /// The caller no longer has the lock.
+    Lost(Lost),
+}
+
+/// The lock is not the caller's.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Lost {
+    /// Why.
+    pub reason: LostReason,
+    /// What anyone may know of the row, if it is there and readable.
+    pub lock: Option<Lock>,
+}
+
+/// Why a lock is not the caller's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LostReason {
+    /// The row is gone.
+    Absent,
+    /// It was released under this lease id, or broken by an operator.
+    Released,
+    /// Another acquisition has it, or had it since.
+    TakenOver,
+    /// The lease id is right, but the record version number is not the expected one.
+    VersionMismatch,
+}
+
+/// What a release is told.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ReleaseAnswer {
+    /// Nobody holds the lock under this lease id any more.
+    Done(Released),
+    /// The caller did not have the lock.
+    Lost(Lost),
+}
+
+/// A lock without a holder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Released {
+    /// How that came about.
+    pub outcome: ReleaseOutcome,
+    /// Whose it was.
+    pub owner_name: Option<String>,
+}
+
+/// How a release came about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReleaseOutcome {
+    /// By this request.
+    Released,
+    /// By an earlier one.
+    Replayed,
+    /// The row is gone.
+    Absent,
+}
+
+/// What a break is told.
+#[derive(Debug, Clone, PartialEq)]
+pub enum BreakAnswer {
+    /// The lock has no holder: by this request (`Released`) or by an earlier one (`Replayed`).
+    Done(Released),
+    /// The row changed since the operator looked, or is gone.
+    VersionMismatch(Option<Lock>),
+}
+
+/// What becomes of a row, and what the caller is told.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Step<A> {
+    /// The row afterwards.
+    pub row: Option<Row>,
+    /// The answer.
+    pub answer: A,
+}
+
+/// Rule 2: a lock is granted where there is no row, where it is released by another lease id, where it is held
+/// by this one, and where it is stale.
+///
+/// # Errors
+/// `CorruptRecord` where the row is held and unreadable.
+pub fn acquire(
+    row: Option<&Row>,
+    request: &Acquire,
+    stamp: &Stamp,
+    policy: &Policy,
+) -> Result<Step<AcquireAnswer>, CorruptRecord> {
+    let hash = request.lease_id.hash();
+    let permitted = match row {
+        None => !request.only_if_exists,
+        Some(row) if row.fencing_token == Field::Unreadable => false,
+        Some(row) if row.released => row.lease_id_hash.as_ref() != Some(&hash),
+        Some(row) => row.carries(&hash) || row.is_stale(&request.staleness, stamp, policy),
+    };
+    if !permitted {
+        return Ok(Step { row: row.cloned(), answer: refuse_acquire(row, &hash)? });
+    }
+    let grant = grant(row, request, stamp, policy)?;
+    Ok(Step { row: Some(grant.row.clone()), answer: AcquireAnswer::Granted(grant) })
+}
+
+/// The grant that an applied acquire made of `old`.
+///
+/// # Errors
+/// `CorruptRecord` where the old fencing token cannot be counted on.
+pub fn grant(old: Option<&Row>, request: &Acquire, stamp: &Stamp, policy: &Policy) -> Result<Grant, CorruptRecord> {
+    let hash = request.lease_id.hash();
+    let outcome = match old {
+        None => GrantOutcome::Created,
+        Some(row) if row.released => GrantOutcome::Reacquired,
+        Some(row) if row.carries(&hash) => GrantOutcome::Renewed,
+        Some(_) => GrantOutcome::TakenOver,
+    };
+    let fencing_token = match old.map(|row| &row.fencing_token) {
+        None | Some(Field::Absent) => stamp.now_ms,
+        Some(token) => *token.require("fencingToken")?,
+    } + 1;
+    let old_data = old.and_then(|row| row.data.clone());
+    let new_data = request.data.as_ref().map(|data| data.as_bytes().to_vec());
+    let mut attributes = old.map(|row| row.attributes.clone()).unwrap_or_default();
+    attributes.extend(request.attributes.clone());
+    let lease_ms = request.lease_duration.as_millis();
+    Ok(Grant {
+        row: Row {
+            key: request.key.clone(),
+            owner_name: Field::Value(request.owner_name.as_str().to_owned()),
+            lease_ms: Field::Value(lease_ms),
+            rvn: Field::Value(stamp.rvn.clone()),
+            released: false,
+            data: if request.replace_data { new_data.or(old_data) } else { old_data.or(new_data) },
+            lease_id_hash: Some(hash),
+            lease_version: Some(stamp.rvn.clone()),
+            fencing_token: Field::Value(fencing_token),
+            stale_at: Some(stamp.now_ms + lease_ms),
+            expire_at: Some(policy.expire_at(stamp, Some(lease_ms))),
+            attributes,
+        },
+        outcome,
+        fencing_token,
+        previous_owner_name: match outcome {
+            GrantOutcome::Created | GrantOutcome::Renewed => None,
+            GrantOutcome::Reacquired | GrantOutcome::TakenOver => old.and_then(|row| row.owner_name.value().cloned()),
+        },
+    })
+}
+
+/// Why an acquire was refused on `old`.
+///
+/// # Errors
+/// `CorruptRecord` where the row cannot be read: it is never taken for free.
+pub fn refuse_acquire(old: Option<&Row>, hash: &LeaseIdHash) -> Result<AcquireAnswer, CorruptRecord> {
+    match old {
+        None => Ok(AcquireAnswer::NotFound),
+        Some(row) if row.released && row.lease_id_hash.as_ref() == Some(hash) => {
+            Ok(AcquireAnswer::Ended(row.lock().ok()))
+        }
+        Some(row) => Ok(AcquireAnswer::Held(row.lock()?)),
+    }
+}
+
+/// Rule 3: the row carries this lease id, is not released, and (if given) has this record version number.
+pub fn heartbeat(row: Option<&Row>, request: &Heartbeat, stamp: &Stamp, policy: &Policy) -> Step<HeartbeatAnswer> {
+    let hash = request.lease_id.hash();
+    match row {
+        Some(row) if row.carries(&hash) && !row.released && is_expected(row, request.expected.as_ref()) => {
+            let row = renewed(row, request, stamp, policy);
+            Step { row: Some(row.clone()), answer: HeartbeatAnswer::Renewed(row) }
+        }
+        _ => Step { row: row.cloned(), answer: HeartbeatAnswer::Lost(lost(row, &hash)) },
+    }
+}
+
+/// The row that an applied heartbeat made of `old`.
+pub fn renewed(old: &Row, request: &Heartbeat, stamp: &Stamp, policy: &Policy) -> Row {
+    let new_lease_ms = request.lease_duration.map(LeaseDuration::as_millis);
+    let mut row = old.clone();
+    if let Some(lease_ms) = new_lease_ms {
+        row.lease_ms = Field::Value(lease_ms);
+    }
+    match &request.data {
+        DataChange::Keep => {}
+        DataChange::Set(data) => row.data = Some(data.as_bytes().to_vec()),
+        DataChange::Delete => row.data = None,
+    }
+    row.rvn = Field::Value(stamp.rvn.clone());
+    row.lease_version = Some(stamp.rvn.clone());
+    row.stale_at = Some(stamp.now_ms + row.lease_ms.value().unwrap_or(&MAX_LEASE_MS));
+    row.expire_at = Some(policy.expire_at(stamp, new_lease_ms));
+    row
+}
+
+/// Rule 4: the row carries this lease id and (if given) this record version number.
+pub fn release(row: Option<&Row>, request: &Release, stamp: &Stamp, policy: &Policy) -> Step<ReleaseAnswer> {
+    let hash = request.lease_id.hash();
+    let permitted = row.filter(|row| row.carries(&hash) && is_expected(row, request.expected.as_ref())).filter(|row| {
+        match request.disposal {
+            // A row that is already released has nothing to release, but may still be deleted.
+            Disposal::Keep(_) => !row.released,
+            Disposal::Delete => true,
+        }
+    });
+    let Some(row) = permitted else {
+        return Step { row: row.cloned(), answer: refuse_release(row, &hash) };
+    };
+    let next = match &request.disposal {
+        Disposal::Keep(data) => Some(Row {
+            data: data.as_ref().map(|data| data.as_bytes().to_vec()).or_else(|| row.data.clone()),
+            ..released_row(row, stamp, policy)
+        }),
+        Disposal::Delete => None,
+    };
+    Step { row: next, answer: ReleaseAnswer::Done(released(row)) }
+}
+
+/// The answer to a release or a break that was applied to `old`, or finds it released already.
+pub fn released(old: &Row) -> Released {
+    Released {
+        outcome: if old.released { ReleaseOutcome::Replayed } else { ReleaseOutcome::Released },
+        owner_name: old.owner_name.value().cloned(),
+    }
+}
+
+/// Why a release was refused on `old`: because it was done before, or because the lock is not the caller's.
+pub fn refuse_release(old: Option<&Row>, hash: &LeaseIdHash) -> ReleaseAnswer {
+    match old {
+        None => ReleaseAnswer::Done(Released { outcome: ReleaseOutcome::Absent, owner_name: None }),
+        Some(row) if row.carries(hash) && row.released => ReleaseAnswer::Done(released(row)),
+        _ => ReleaseAnswer::Lost(lost(old, hash)),
+    }
+}
+
+/// The operator's release: conditional on the record version number that the operator saw, and on nothing else,
+/// so that it works on a row whose lease nobody can read.
+pub fn break_lock(row: Option<&Row>, request: &Break, stamp: &Stamp, policy: &Policy) -> Step<BreakAnswer> {
+    match row {
+        Some(row) if row.has_rvn(request.seen.as_str()) && !row.released => {
+            Step { row: Some(released_row(row, stamp, policy)), answer: BreakAnswer::Done(released(row)) }
+        }
+        _ => Step { row: row.cloned(), answer: refuse_break(row, request) },
+    }
+}
+
+/// Why a break was refused on `old`: because it was done before, or because the row changed.
+pub fn refuse_break(old: Option<&Row>, request: &Break) -> BreakAnswer {
+    match old {
+        Some(row) if row.released && row.has_rvn(request.seen.as_str()) => BreakAnswer::Done(released(row)),
+        _ => BreakAnswer::VersionMismatch(old.and_then(|row| row.lock().ok())),
+    }
+}
+
+/// Why the lock of this lease id is lost.
+pub fn lost(old: Option<&Row>, hash: &LeaseIdHash) -> Lost {
+    let reason = match old {
+        None => LostReason::Absent,
+        Some(row) if !row.carries(hash) => LostReason::TakenOver,
+        Some(row) if row.released => LostReason::Released,
+        Some(_) => LostReason::VersionMismatch,
+    };
+    Lost { reason, lock: old.and_then(|row| row.lock().ok()) }
+}
+
+fn is_expected(row: &Row, expected: Option<&crate::model::Rvn>) -> bool {
+    expected.is_none_or(|rvn| row.has_rvn(rvn.as_str()))
+}
+
+fn released_row(row: &Row, stamp: &Stamp, policy: &Policy) -> Row {
+    Row { released: true, expire_at: Some(policy.expire_at(stamp, None)), ..row.clone() }
+}

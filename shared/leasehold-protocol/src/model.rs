@@ -1,0 +1,305 @@
+//! The words of the protocol as types. A value that exists is valid.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use sha2::{Digest, Sha256};
+
+use crate::clock::fresh_uuid;
+use crate::error::Error;
+
+/// The longest partition key that DynamoDB takes, in bytes of UTF-8.
+pub const MAX_KEY_BYTES: usize = 2048;
+/// The longest sort key that DynamoDB takes, in bytes of UTF-8.
+pub const MAX_SORT_KEY_BYTES: usize = 1024;
+/// The longest owner name, lease id or record version number, in bytes of UTF-8. A Step Functions execution
+/// ARN, the longest name in common use, has fewer than 400; the rest is room.
+pub const MAX_NAME_BYTES: usize = 1024;
+/// The largest payload of one lock. With the attributes' share it stays well below DynamoDB's 400 KB item.
+pub const MAX_DATA_BYTES: usize = 256 * 1024;
+/// The shortest lease: below it, network jitter alone would look like death.
+pub const MIN_LEASE_MS: u64 = 100;
+/// The longest lease: a day.
+pub const MAX_LEASE_MS: u64 = 86_400_000;
+/// The lease of a caller who names none: the Java client's default.
+pub const DEFAULT_LEASE_MS: u64 = 20_000;
+
+fn check_length(field: &'static str, value: &str, max: usize) -> Result<(), Error> {
+    match value.len() {
+        0 => Err(Error::invalid(field, format!("{field} must not be empty."))),
+        n if n > max => Err(Error::invalid(field, format!("{field} is {n} bytes long; at most {max} are allowed."))),
+        _ => Ok(()),
+    }
+}
+
+/// Which lock: a partition key and, on a table that has one, a sort key.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LockKey {
+    partition: String,
+    sort: Option<String>,
+}
+
+impl LockKey {
+    /// # Errors
+    /// `InvalidRequest` unless the key has 1 to 2048 bytes and the sort key 1 to 1024.
+    pub fn new(partition: impl Into<String>, sort: Option<String>) -> Result<Self, Error> {
+        let partition = partition.into();
+        check_length("key", &partition, MAX_KEY_BYTES)?;
+        if let Some(sort) = &sort {
+            check_length("sortKey", sort, MAX_SORT_KEY_BYTES)?;
+        }
+        Ok(Self { partition, sort })
+    }
+
+    /// A key that DynamoDB itself returned.
+    pub(crate) fn stored(partition: String, sort: Option<String>) -> Self {
+        Self { partition, sort }
+    }
+
+    /// The partition key.
+    pub fn partition(&self) -> &str {
+        &self.partition
+    }
+
+    /// The sort key, if there is one.
+    pub fn sort(&self) -> Option<&str> {
+        self.sort.as_deref()
+    }
+}
+
+/// Who holds a lock, for people to read. It proves nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnerName(String);
+
+impl OwnerName {
+    /// # Errors
+    /// `InvalidRequest` unless it has 1 to 1024 bytes.
+    pub fn new(name: impl Into<String>) -> Result<Self, Error> {
+        let name = name.into();
+        check_length("ownerName", &name, MAX_NAME_BYTES)?;
+        Ok(Self(name))
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// The holder's secret for one acquisition. Printing it shows nothing.
+#[derive(Clone, PartialEq, Eq)]
+pub struct LeaseId(String);
+
+impl LeaseId {
+    /// # Errors
+    /// `InvalidRequest` unless it has 1 to 1024 bytes.
+    pub fn new(id: impl Into<String>) -> Result<Self, Error> {
+        let id = id.into();
+        check_length("leaseId", &id, MAX_NAME_BYTES)?;
+        Ok(Self(id))
+    }
+
+    /// A fresh one, for a caller who brought none.
+    pub fn generate() -> Self {
+        Self(fresh_uuid())
+    }
+
+    /// The secret itself, for its owner alone.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+
+    /// What the table stores.
+    pub fn hash(&self) -> LeaseIdHash {
+        LeaseIdHash(Sha256::digest(self.0.as_bytes()).into())
+    }
+}
+
+impl fmt::Debug for LeaseId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LeaseId(redacted)")
+    }
+}
+
+/// SHA-256 of a lease id. As good as the lease id to someone who can guess it, so it is not printed either.
+#[derive(Clone, PartialEq, Eq)]
+pub struct LeaseIdHash(pub(crate) [u8; 32]);
+
+impl fmt::Debug for LeaseIdHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LeaseIdHash(redacted)")
+    }
+}
+
+/// How long observers must see no heartbeat before they may take over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LeaseDuration(u64);
+
+impl LeaseDuration {
+    /// # Errors
+    /// `InvalidRequest` unless it is 100 ms to 86,400,000 ms.
+    pub fn from_millis(millis: u64) -> Result<Self, Error> {
+        if (MIN_LEASE_MS..=MAX_LEASE_MS).contains(&millis) {
+            return Ok(Self(millis));
+        }
+        Err(Error::invalid(
+            "leaseDurationMs",
+            format!("leaseDurationMs must be {MIN_LEASE_MS} to {MAX_LEASE_MS}, not {millis}."),
+        ))
+    }
+
+    /// In milliseconds.
+    pub fn as_millis(self) -> u64 {
+        self.0
+    }
+}
+
+impl Default for LeaseDuration {
+    fn default() -> Self {
+        Self(DEFAULT_LEASE_MS)
+    }
+}
+
+/// A record version number as a caller names it: any non-empty string, since other clients need not use UUIDs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rvn(String);
+
+impl Rvn {
+    /// # Errors
+    /// `InvalidRequest`, naming `field`, unless it has 1 to 1024 bytes.
+    pub fn new(field: &'static str, rvn: impl Into<String>) -> Result<Self, Error> {
+        let rvn = rvn.into();
+        check_length(field, &rvn, MAX_NAME_BYTES)?;
+        Ok(Self(rvn))
+    }
+
+    /// The number.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A caller's payload.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Data(Vec<u8>);
+
+impl Data {
+    /// # Errors
+    /// `TooLarge` above 256 KiB.
+    pub fn new(bytes: Vec<u8>) -> Result<Self, Error> {
+        if bytes.len() > MAX_DATA_BYTES {
+            return Err(Error::new(
+                crate::ErrorKind::TooLarge,
+                format!("data is {} bytes long; at most {MAX_DATA_BYTES} are allowed.", bytes.len()),
+            ));
+        }
+        Ok(Self(bytes))
+    }
+
+    /// The bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Data {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Data({} bytes)", self.0.len())
+    }
+}
+
+/// Further attributes of a row.
+pub type Attributes = BTreeMap<String, AttributeValue>;
+
+/// How an acquire may judge that a held lock is dead.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Staleness {
+    /// Not at all: wait for the release.
+    Never,
+    /// The caller saw this record version number unchanged for the record's own lease.
+    Observed(Rvn),
+    /// The server's clock is past `staleAt` by more than the configured skew.
+    Clock,
+}
+
+/// A request for a lock.
+#[derive(Debug, Clone)]
+pub struct Acquire {
+    /// Which lock.
+    pub key: LockKey,
+    /// Who wants it.
+    pub owner_name: OwnerName,
+    /// The secret that will prove possession.
+    pub lease_id: LeaseId,
+    /// For how long without a heartbeat.
+    pub lease_duration: LeaseDuration,
+    /// How a held lock may be judged dead.
+    pub staleness: Staleness,
+    /// The payload to store; absent, what the row has stays.
+    pub data: Option<Data>,
+    /// Whether `data` replaces what the row has. If not, it is stored only where the row has none.
+    pub replace_data: bool,
+    /// Refuse to create the row.
+    pub only_if_exists: bool,
+    /// Further attributes to set. None of the protocol's own names.
+    pub attributes: Attributes,
+}
+
+/// What a heartbeat does with the payload.
+#[derive(Debug, Clone, Default)]
+pub enum DataChange {
+    /// Leave it.
+    #[default]
+    Keep,
+    /// Replace it.
+    Set(Data),
+    /// Remove it.
+    Delete,
+}
+
+/// A holder's renewal.
+#[derive(Debug, Clone)]
+pub struct Heartbeat {
+    /// Which lock.
+    pub key: LockKey,
+    /// The proof of possession.
+    pub lease_id: LeaseId,
+    /// A new lease; absent, the row's stays.
+    pub lease_duration: Option<LeaseDuration>,
+    /// What becomes of the payload.
+    pub data: DataChange,
+    /// Only if the row still has this record version number.
+    pub expected: Option<Rvn>,
+}
+
+/// A holder's release.
+#[derive(Debug, Clone)]
+pub struct Release {
+    /// Which lock.
+    pub key: LockKey,
+    /// The proof of possession.
+    pub lease_id: LeaseId,
+    /// What becomes of the row.
+    pub disposal: Disposal,
+    /// Only if the row still has this record version number.
+    pub expected: Option<Rvn>,
+}
+
+/// What becomes of the row of a released lock.
+#[derive(Debug, Clone)]
+pub enum Disposal {
+    /// It stays, so the fencing token survives; with new data, if given.
+    Keep(Option<Data>),
+    /// It goes. The next fencing token is seeded by the clock.
+    Delete,
+}
+
+/// An operator's forced release.
+#[derive(Debug, Clone)]
+pub struct Break {
+    /// Which lock.
+    pub key: LockKey,
+    /// The record version number that the operator saw.
+    pub seen: Rvn,
+}

@@ -1,0 +1,412 @@
+//! The locks of one DynamoDB table: carries the rules out and tells the caller what came of it.
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
+use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
+use aws_sdk_dynamodb::types::{ReturnValue, ReturnValuesOnConditionCheckFailure};
+
+use crate::clock::{Clock, fresh_uuid, jitter};
+use crate::error::{Error, ErrorKind};
+use crate::expressions::{self, Write};
+use crate::item::{Item, RESERVED_ATTRIBUTES, TableSchema};
+use crate::lifecycle::{
+    self, AcquireAnswer, BreakAnswer, CorruptRecord, Field, HeartbeatAnswer, Policy, ReleaseAnswer, Row, Stamp, State,
+};
+use crate::model::{Acquire, Break, Heartbeat, LockKey, Release};
+use crate::sdk::{FIRST_BACKOFF, MAX_ATTEMPTS};
+
+/// The locks of one table. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct LockTable {
+    client: Client,
+    schema: TableSchema,
+    policy: Policy,
+    clock: Clock,
+}
+
+/// Which locks to list.
+#[derive(Debug, Clone, Default)]
+pub struct ListQuery {
+    /// At most this many: 1 to 1000.
+    pub limit: usize,
+    /// Only locks after this one.
+    pub after: Option<LockKey>,
+    /// Only the sort keys under this partition key.
+    pub partition: Option<String>,
+    /// Only locks in this state.
+    pub state: Option<State>,
+    /// Only locks whose current or last owner has this name.
+    pub owner_name: Option<String>,
+}
+
+/// One page of a listing.
+#[derive(Debug, Clone)]
+pub struct Page {
+    /// The rows that match, in the table's order.
+    pub rows: Vec<Row>,
+    /// Where the next page starts; none, if this is the last.
+    pub next: Option<LockKey>,
+}
+
+/// How many rows a listing with a filter reads at a time, matching or not.
+const FILTERED_PAGE: i32 = 1000;
+
+/// How many requests one listing may cost before it hands back what it has and a cursor.
+const MAX_PAGES: usize = 10;
+
+/// What DynamoDB did with a conditional write.
+struct Written {
+    applied: bool,
+    /// The row before it, applied or refused.
+    old: Option<Row>,
+    /// What the last attempt brought along.
+    stamp: Stamp,
+    /// The record version numbers of all attempts: any of them in the table is our own.
+    issued: Vec<String>,
+}
+
+impl LockTable {
+    /// `client` must come from a configuration that went through [`crate::sdk::configure`].
+    pub fn new(client: Client, schema: TableSchema, policy: Policy, clock: Clock) -> Self {
+        Self { client, schema, policy, clock }
+    }
+
+    /// The table's name and keys.
+    pub fn schema(&self) -> &TableSchema {
+        &self.schema
+    }
+
+    /// Asks for a lock.
+    ///
+    /// # Errors
+    /// `InvalidRequest`, `TooLarge`, `CorruptRecord`, `Throttled`, `Unavailable`. After the last two, repeat with
+    /// the same lease id.
+    pub async fn acquire(&self, request: &Acquire) -> Result<AcquireAnswer, Error> {
+        self.check_attributes(request)?;
+        let written =
+            self.write(&request.key, |stamp| expressions::acquire(&self.schema, request, stamp, &self.policy)).await?;
+        if written.applied {
+            // Where DynamoDB answers nothing for a row that it created, the embedded engine answers its key.
+            let old = written.old.filter(|row| row.released || row.rvn != Field::Absent);
+            let grant = lifecycle::grant(old.as_ref(), request, &written.stamp, &self.policy)?;
+            return Ok(AcquireAnswer::Granted(grant));
+        }
+        Ok(lifecycle::refuse_acquire(written.old.as_ref(), &request.lease_id.hash())?)
+    }
+
+    /// Renews a lease.
+    ///
+    /// # Errors
+    /// `InvalidRequest`, `TooLarge`, `CorruptRecord`, `Throttled`, `Unavailable`. The last two say nothing about
+    /// the lock: repeat until the lease, counted from before the last good heartbeat was sent, runs out.
+    pub async fn heartbeat(&self, request: &Heartbeat) -> Result<HeartbeatAnswer, Error> {
+        let written = self.write(&request.key, |stamp| expressions::heartbeat(request, stamp, &self.policy)).await?;
+        let hash = request.lease_id.hash();
+        Ok(match written.old {
+            Some(old) if written.applied => {
+                HeartbeatAnswer::Renewed(lifecycle::renewed(&old, request, &written.stamp, &self.policy))
+            }
+            // An earlier attempt of this very request was applied and its answer lost: rule 5.
+            Some(old) if old.rvn.value().is_some_and(|rvn| written.issued.contains(rvn)) && !old.released => {
+                HeartbeatAnswer::Renewed(old)
+            }
+            old => HeartbeatAnswer::Lost(lifecycle::lost(old.as_ref(), &hash)),
+        })
+    }
+
+    /// Gives a lock back.
+    ///
+    /// # Errors
+    /// `InvalidRequest`, `TooLarge`, `Throttled`, `Unavailable`. After the last two, repeat.
+    pub async fn release(&self, request: &Release) -> Result<ReleaseAnswer, Error> {
+        let written = self.write(&request.key, |stamp| expressions::release(request, stamp, &self.policy)).await?;
+        Ok(match written.old {
+            Some(old) if written.applied => ReleaseAnswer::Done(lifecycle::released(&old)),
+            old => lifecycle::refuse_release(old.as_ref(), &request.lease_id.hash()),
+        })
+    }
+
+    /// Takes a lock from its holder, as an operator.
+    ///
+    /// # Errors
+    /// `InvalidRequest`, `Throttled`, `Unavailable`. After the last two, repeat.
+    pub async fn break_lock(&self, request: &Break) -> Result<BreakAnswer, Error> {
+        let written = self.write(&request.key, |stamp| expressions::break_lock(request, stamp, &self.policy)).await?;
+        Ok(match written.old {
+            Some(old) if written.applied => BreakAnswer::Done(lifecycle::released(&old)),
+            old => lifecycle::refuse_break(old.as_ref(), request),
+        })
+    }
+
+    /// Reads one row, strongly consistent.
+    ///
+    /// # Errors
+    /// `InvalidRequest`, `Throttled`, `Unavailable`.
+    pub async fn read(&self, key: &LockKey) -> Result<Option<Row>, Error> {
+        let key = self.checked_key(key)?;
+        let output = self
+            .repeat(|| async {
+                let request = self.client.get_item().table_name(&self.schema.table_name).set_key(Some(key.clone()));
+                request.consistent_read(true).send().await.map_err(Failed::of)
+            })
+            .await?;
+        Ok(output.item.and_then(|item| self.schema.decode_row(item)))
+    }
+
+    /// Lists rows, strongly consistent within each of DynamoDB's own pages.
+    ///
+    /// # Errors
+    /// `InvalidRequest`, `Throttled`, `Unavailable`.
+    pub async fn list(&self, query: &ListQuery) -> Result<Page, Error> {
+        let mut rows = Vec::new();
+        let mut start = query.after.as_ref().map(|key| self.checked_key(key)).transpose()?;
+        for _ in 0..MAX_PAGES {
+            let (items, next) = self.list_once(query, query.limit - rows.len(), start).await?;
+            rows.extend(items.into_iter().filter_map(|item| self.schema.decode_row(item)));
+            start = next;
+            if rows.len() > query.limit {
+                rows.truncate(query.limit);
+                return Ok(Page { next: rows.last().map(|row| row.key.clone()), rows });
+            }
+            if start.is_none() || rows.len() == query.limit {
+                break;
+            }
+        }
+        let next = start.and_then(|item| Some(self.schema.decode_row(item)?.key));
+        Ok(Page { rows, next })
+    }
+
+    /// Whether the table answers: an eventually consistent read of a key that need not exist.
+    ///
+    /// # Errors
+    /// `Throttled`, `Unavailable`.
+    pub async fn check_health(&self) -> Result<(), Error> {
+        let key = LockKey::stored("leasehold-health".into(), Some("leasehold-health".into()));
+        self.repeat(|| async {
+            let request = self.client.get_item().table_name(&self.schema.table_name);
+            let request = request.set_key(Some(self.schema.encode_key(&key)));
+            request.send().await.map_err(Failed::of)
+        })
+        .await
+        .map(drop)
+    }
+
+    async fn list_once(
+        &self,
+        query: &ListQuery,
+        wanted: usize,
+        start: Option<Item>,
+    ) -> Result<(Vec<Item>, Option<Item>), Error> {
+        let filter = expressions::filter(query.state, query.owner_name.as_deref());
+        let limit = if filter.expression.is_some() { FILTERED_PAGE } else { i32::try_from(wanted).unwrap_or(i32::MAX) };
+        let values = (!filter.values.is_empty()).then_some(filter.values);
+        let Some(partition) = &query.partition else {
+            let scan = self
+                .client
+                .scan()
+                .table_name(&self.schema.table_name)
+                .consistent_read(true)
+                .limit(limit)
+                .set_exclusive_start_key(start)
+                .set_filter_expression(filter.expression)
+                .set_expression_attribute_values(values);
+            let output = self.repeat(|| async { scan.clone().send().await.map_err(Failed::of) }).await?;
+            return Ok((output.items.unwrap_or_default(), output.last_evaluated_key));
+        };
+        let request = self
+            .client
+            .query()
+            .table_name(&self.schema.table_name)
+            .consistent_read(true)
+            .limit(limit)
+            .set_exclusive_start_key(start)
+            .key_condition_expression("#key = :key")
+            .expression_attribute_names("#key", &self.schema.partition_key)
+            .set_filter_expression(filter.expression)
+            .set_expression_attribute_values(values)
+            .expression_attribute_values(":key", aws_sdk_dynamodb::types::AttributeValue::S(partition.clone()));
+        let output = self.repeat(|| async { request.clone().send().await.map_err(Failed::of) }).await?;
+        Ok((output.items.unwrap_or_default(), output.last_evaluated_key))
+    }
+
+    fn checked_key(&self, key: &LockKey) -> Result<Item, Error> {
+        match (&self.schema.sort_key, key.sort()) {
+            (Some(_), None) => Err(Error::invalid("sortKey", "This table has a sort key: sortKey is required.")),
+            (None, Some(_)) => Err(Error::invalid("sortKey", "This table has no sort key: leave sortKey out.")),
+            _ => Ok(self.schema.encode_key(key)),
+        }
+    }
+
+    fn check_attributes(&self, request: &Acquire) -> Result<(), Error> {
+        let is_taken = |name: &str| {
+            RESERVED_ATTRIBUTES.contains(&name)
+                || name == self.schema.partition_key
+                || self.schema.sort_key.as_deref() == Some(name)
+        };
+        match request.attributes.keys().find(|name| is_taken(name)) {
+            Some(name) => {
+                Err(Error::invalid("attributes", format!("The attribute {name} belongs to the lock itself.")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Carries out one conditional write. An attempt whose fate nobody knows is repeated, each time under a new
+    /// stamp; whether an earlier one was applied shows in the row that the last one returns.
+    async fn write(&self, key: &LockKey, build: impl Fn(&Stamp) -> Write) -> Result<Written, Error> {
+        let key = self.checked_key(key)?;
+        let mut issued = Vec::with_capacity(1);
+        let mut attempt = 0;
+        loop {
+            let stamp = Stamp { rvn: fresh_uuid(), now_ms: self.clock.now_ms() };
+            issued.push(stamp.rvn.clone());
+            attempt += 1;
+            tracing::Span::current().record("dynamodb_attempts", attempt);
+            // Boxed, because the SDK's futures are large and would be moved about at every level above.
+            match Box::pin(self.write_once(key.clone(), build(&stamp))).await {
+                Ok(old) => {
+                    return Ok(Written { applied: true, old, stamp, issued });
+                }
+                Err(Failure::Refused(old)) => {
+                    let old = old.and_then(|item| self.schema.decode_row(item));
+                    return Ok(Written { applied: false, old, stamp, issued });
+                }
+                Err(Failure::Failed(failed)) => pause_before_retry(failed, attempt).await?,
+            }
+        }
+    }
+
+    async fn write_once(&self, key: Item, write: Write) -> Result<Option<Row>, Failure> {
+        let names = (!write.names.is_empty()).then_some(write.names);
+        let old = match write.update {
+            Some(update) => {
+                self.client
+                    .update_item()
+                    .table_name(&self.schema.table_name)
+                    .set_key(Some(key))
+                    .update_expression(update)
+                    .condition_expression(write.condition)
+                    .set_expression_attribute_names(names)
+                    .set_expression_attribute_values(Some(write.values))
+                    .return_values(ReturnValue::AllOld)
+                    .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+                    .send()
+                    .await
+                    .map_err(Failure::of_update)?
+                    .attributes
+            }
+            None => {
+                self.client
+                    .delete_item()
+                    .table_name(&self.schema.table_name)
+                    .set_key(Some(key))
+                    .condition_expression(write.condition)
+                    .set_expression_attribute_names(names)
+                    .set_expression_attribute_values(Some(write.values))
+                    .return_values(ReturnValue::AllOld)
+                    .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+                    .send()
+                    .await
+                    .map_err(Failure::of_delete)?
+                    .attributes
+            }
+        };
+        Ok(old.and_then(|item| self.schema.decode_row(item)))
+    }
+
+    /// Repeats a read until it is answered or its attempts are used up.
+    async fn repeat<T>(&self, send: impl AsyncFn() -> Result<T, Failed>) -> Result<T, Error> {
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            tracing::Span::current().record("dynamodb_attempts", attempt);
+            match Box::pin(send()).await {
+                Ok(output) => return Ok(output),
+                Err(failed) => pause_before_retry(failed, attempt).await?,
+            }
+        }
+    }
+}
+
+/// Sleeps if another attempt is worth making; gives the error back if not.
+#[allow(clippy::disallowed_methods, reason = "the pause between attempts")]
+async fn pause_before_retry(failed: Failed, attempt: u32) -> Result<(), Error> {
+    if !failed.retry || attempt >= MAX_ATTEMPTS {
+        return Err(failed.error);
+    }
+    tokio::time::sleep(jitter(FIRST_BACKOFF * 2_u32.pow(attempt - 1))).await;
+    Ok(())
+}
+
+/// Why a conditional write was not applied.
+enum Failure {
+    /// The condition failed on this item.
+    Refused(Option<Item>),
+    /// It failed otherwise.
+    Failed(Failed),
+}
+
+impl Failure {
+    fn of_update(error: SdkError<UpdateItemError>) -> Self {
+        match error {
+            SdkError::ServiceError(context) if context.err().is_conditional_check_failed_exception() => {
+                match context.into_err() {
+                    UpdateItemError::ConditionalCheckFailedException(refusal) => Self::Refused(refusal.item),
+                    _ => Self::Refused(None),
+                }
+            }
+            error => Self::Failed(Failed::of(error)),
+        }
+    }
+
+    fn of_delete(error: SdkError<DeleteItemError>) -> Self {
+        match error {
+            SdkError::ServiceError(context) if context.err().is_conditional_check_failed_exception() => {
+                match context.into_err() {
+                    DeleteItemError::ConditionalCheckFailedException(refusal) => Self::Refused(refusal.item),
+                    _ => Self::Refused(None),
+                }
+            }
+            error => Self::Failed(Failed::of(error)),
+        }
+    }
+}
+
+/// An attempt without an answer.
+struct Failed {
+    error: Error,
+    /// Whether another attempt may succeed.
+    retry: bool,
+}
+
+impl Failed {
+    /// Sorts a failure by what can be done about it. Only what a repeat may cure is retried; a missing table or
+    /// permission is as unavailable to the caller as an outage, but no second attempt will find it.
+    fn of<E>(error: SdkError<E>) -> Self
+    where
+        E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
+    {
+        let (kind, message, retry) = match error.code().unwrap_or_default() {
+            "ThrottlingException" | "ProvisionedThroughputExceededException" | "RequestLimitExceeded" => {
+                (ErrorKind::Throttled, "DynamoDB throttled the request.", true)
+            }
+            "ValidationException" if error.message().is_some_and(|text| text.contains("Item size")) => {
+                (ErrorKind::TooLarge, "The record would exceed the 400 KB that DynamoDB allows an item.", false)
+            }
+            "ValidationException" => (ErrorKind::Unavailable, "DynamoDB refused the request as invalid.", false),
+            "ResourceNotFoundException" => (ErrorKind::Unavailable, "The lock table does not exist.", false),
+            "AccessDeniedException" | "UnrecognizedClientException" => {
+                (ErrorKind::Unavailable, "The service may not use the lock table.", false)
+            }
+            _ => (ErrorKind::Unavailable, "DynamoDB did not answer, or not in time.", true),
+        };
+        Self { error: Error::new(kind, message).with_source(error), retry }
+    }
+}
+
+impl From<CorruptRecord> for Error {
+    fn from(corrupt: CorruptRecord) -> Self {
+        Error::new(ErrorKind::CorruptRecord, corrupt.to_string())
+    }
+}

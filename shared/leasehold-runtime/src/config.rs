@@ -1,0 +1,114 @@
+//! Configuration from the environment, read once.
+
+use std::fmt;
+
+use leasehold_protocol::{Policy, TableSchema};
+
+/// What a function needs to know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// `LEASEHOLD_TABLE_NAME` (required), `LEASEHOLD_PARTITION_KEY` (default `key`), `LEASEHOLD_SORT_KEY` (default:
+    /// the table has none).
+    pub schema: TableSchema,
+    /// `LEASEHOLD_RETENTION_SECONDS` (default 604800, 7 days), `LEASEHOLD_CLOCK_SKEW_MS` (default 1000).
+    pub policy: Policy,
+}
+
+/// All that is wrong with the configuration, a sentence each.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct ConfigError(Vec<String>);
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.join(" "))
+    }
+}
+
+/// Ten years: a longer retention is a mistake in the unit.
+const MAX_RETENTION_SECONDS: u64 = 10 * 366 * 24 * 3600;
+/// An hour: clocks that are further apart are no base for any decision.
+const MAX_CLOCK_SKEW_MS: u64 = 3_600_000;
+
+impl Config {
+    /// # Errors
+    /// A sentence for each variable that is missing or wrong.
+    pub fn from_env() -> Result<Self, ConfigError> {
+        Self::from_lookup(|name| std::env::var(name).ok())
+    }
+
+    /// The same, from any source of variables. An empty variable counts as absent: templates pass empty parameters.
+    ///
+    /// # Errors
+    /// A sentence for each variable that is missing or wrong.
+    pub fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
+        let text = |name: &str| lookup(name).filter(|value| !value.is_empty());
+        let mut problems = Vec::new();
+        let mut number = |name: &str, default: u64, max: u64| match text(name) {
+            None => default,
+            Some(value) => value.parse().ok().filter(|number| (1..=max).contains(number)).unwrap_or_else(|| {
+                problems.push(format!("{name} must be a whole number from 1 to {max}, not {value:?}."));
+                default
+            }),
+        };
+        let default = Policy::default();
+        let policy = Policy {
+            retention_seconds: number("LEASEHOLD_RETENTION_SECONDS", default.retention_seconds, MAX_RETENTION_SECONDS),
+            clock_skew_ms: number("LEASEHOLD_CLOCK_SKEW_MS", default.clock_skew_ms, MAX_CLOCK_SKEW_MS),
+        };
+        let table_name = text("LEASEHOLD_TABLE_NAME").unwrap_or_else(|| {
+            problems.push("LEASEHOLD_TABLE_NAME is not set: it must name the DynamoDB table of the locks.".to_owned());
+            String::new()
+        });
+        let mut schema = TableSchema::new(table_name);
+        if let Some(name) = text("LEASEHOLD_PARTITION_KEY") {
+            schema.partition_key = name;
+        }
+        schema.sort_key = text("LEASEHOLD_SORT_KEY");
+        problems.extend(schema.check().err());
+        if problems.is_empty() { Ok(Self { schema, policy }) } else { Err(ConfigError(problems)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(variables: &[(&str, &str)]) -> Result<Config, String> {
+        let lookup = |name: &str| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
+        Config::from_lookup(lookup).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_table_name_is_enough() {
+        let config = read(&[("LEASEHOLD_TABLE_NAME", "locks"), ("LEASEHOLD_SORT_KEY", "")]).expect("valid");
+        assert_eq!(config, Config { schema: TableSchema::new("locks"), policy: Policy::default() });
+    }
+
+    #[test]
+    fn everything_can_be_set() {
+        let config = read(&[
+            ("LEASEHOLD_TABLE_NAME", "locks"),
+            ("LEASEHOLD_PARTITION_KEY", "pk"),
+            ("LEASEHOLD_SORT_KEY", "sk"),
+            ("LEASEHOLD_RETENTION_SECONDS", "60"),
+            ("LEASEHOLD_CLOCK_SKEW_MS", "250"),
+        ])
+        .expect("valid");
+        assert_eq!((config.schema.partition_key.as_str(), config.schema.sort_key.as_deref()), ("pk", Some("sk")));
+        assert_eq!(config.policy, Policy { retention_seconds: 60, clock_skew_ms: 250 });
+    }
+
+    #[test]
+    fn each_mistake_gets_a_sentence() {
+        let error = read(&[("LEASEHOLD_RETENTION_SECONDS", "7d"), ("LEASEHOLD_PARTITION_KEY", "data")]);
+        assert_eq!(
+            error.expect_err("wrong"),
+            "LEASEHOLD_RETENTION_SECONDS must be a whole number from 1 to 316224000, not \"7d\". \
+             LEASEHOLD_TABLE_NAME is not set: it must name the DynamoDB table of the locks. \
+             The key attribute \"data\" belongs to the lock record: name the key otherwise."
+        );
+        let error =
+            read(&[("LEASEHOLD_TABLE_NAME", "t"), ("LEASEHOLD_PARTITION_KEY", "a"), ("LEASEHOLD_SORT_KEY", "a")]);
+        assert_eq!(error.expect_err("wrong"), "The partition key and the sort key are both named \"a\".");
+    }
+}

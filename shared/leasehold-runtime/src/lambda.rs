@@ -1,0 +1,147 @@
+//! The Lambda adapters.
+//!
+//! An API Gateway event is read into a struct of our own, with only the parts that matter, each as lenient as the
+//! gateway may be: the usual adapter crates build a URI and a header map from it, and fail or panic on a decoded
+//! space in a path or a header value that is not ASCII, both of which a caller can send.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use http::{HeaderMap, Method, Response};
+use lambda_runtime::{Diagnostic, Error, LambdaEvent, service_fn};
+use leasehold_api::http::{Operation, Request, handle, problem_response};
+use leasehold_api::{Service, direct};
+use leasehold_protocol::{Clock, LockTable};
+use leasehold_wire::{Problem, ProblemType};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{Config, LogFormat, dynamodb_client, init_logging};
+
+/// The part of an API Gateway HTTP API event (payload format 2.0) that matters. Function URLs send the same.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HttpEvent {
+    request_context: RequestContext,
+    #[serde(default)]
+    headers: HashMap<String, String>,
+    #[serde(default)]
+    raw_query_string: String,
+    #[serde(default)]
+    body: Option<String>,
+    #[serde(default)]
+    is_base64_encoded: bool,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct RequestContext {
+    http: HttpContext,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct HttpContext {
+    method: String,
+}
+
+/// The answer in the same format.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HttpAnswer {
+    /// The HTTP status.
+    pub status_code: u16,
+    /// The headers; none of ours repeats.
+    pub headers: HashMap<String, String>,
+    /// A JSON document.
+    pub body: String,
+    /// Never: JSON is text.
+    pub is_base64_encoded: bool,
+}
+
+/// Serves one operation over HTTP until Lambda ends the process.
+///
+/// # Errors
+/// What is wrong with the configuration, or Lambda's runtime interface failing.
+pub async fn run_http(operation: Operation) -> Result<(), Error> {
+    let service = start().await?;
+    let service = &service;
+    lambda_runtime::run(service_fn(async |event: LambdaEvent<HttpEvent>| {
+        Ok::<_, Infallible>(answer_http(service, operation, &event.payload).await)
+    }))
+    .await
+}
+
+/// Serves direct invocations until Lambda ends the process.
+///
+/// # Errors
+/// What is wrong with the configuration, or Lambda's runtime interface failing.
+pub async fn run_direct() -> Result<(), Error> {
+    let service = start().await?;
+    let service = &service;
+    lambda_runtime::run(service_fn(async |event: LambdaEvent<Value>| answer_direct(service, event.payload).await)).await
+}
+
+async fn start() -> Result<Service, Error> {
+    init_logging(LogFormat::Json, "info");
+    let config = Config::from_env().inspect_err(|error| tracing::error!(%error, "cannot start"))?;
+    let client = dynamodb_client(None).await;
+    Ok(Service::new(LockTable::new(client, config.schema, config.policy, Clock::system())))
+}
+
+/// Answers one API Gateway event.
+pub async fn answer_http(service: &Service, operation: Operation, event: &HttpEvent) -> HttpAnswer {
+    let response = match decode_body(event) {
+        Ok(body) => {
+            let method = event.request_context.http.method.parse().unwrap_or(Method::TRACE);
+            let request = Request {
+                method: &method,
+                content_type: header(event, "content-type"),
+                query: &event.raw_query_string,
+                body: &body,
+            };
+            handle(service, operation, request).await
+        }
+        Err(problem) => problem_response(&problem),
+    };
+    into_answer(response)
+}
+
+/// Answers one direct invocation.
+///
+/// # Errors
+/// The refusal, under the name that `Retry` and `Catch` match on; its message is the problem document.
+pub async fn answer_direct(service: &Service, input: Value) -> Result<Value, Diagnostic> {
+    direct::invoke(service, input).await.map_err(|problem| Diagnostic {
+        error_type: problem.problem_type.error_name().to_owned(),
+        error_message: serde_json::to_string(&problem).unwrap_or(problem.detail),
+    })
+}
+
+fn decode_body(event: &HttpEvent) -> Result<Vec<u8>, Problem> {
+    let body = event.body.as_deref().unwrap_or_default();
+    if !event.is_base64_encoded {
+        return Ok(body.as_bytes().to_vec());
+    }
+    let refuse = |_| Problem::new(ProblemType::InvalidRequest, "The body is not what its encoding says.");
+    BASE64_STANDARD.decode(body).map_err(refuse)
+}
+
+/// API Gateway sends header names in lower case, a Function URL too; nobody promises it.
+fn header<'a>(event: &'a HttpEvent, name: &str) -> Option<&'a str> {
+    event.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
+}
+
+fn into_answer(response: Response<Vec<u8>>) -> HttpAnswer {
+    let (parts, body) = response.into_parts();
+    HttpAnswer {
+        status_code: parts.status.as_u16(),
+        headers: text_headers(&parts.headers),
+        // JSON documents are UTF-8.
+        body: String::from_utf8(body).unwrap_or_default(),
+        is_base64_encoded: false,
+    }
+}
+
+fn text_headers(headers: &HeaderMap) -> HashMap<String, String> {
+    headers.iter().filter_map(|(name, value)| Some((name.to_string(), value.to_str().ok()?.to_owned()))).collect()
+}

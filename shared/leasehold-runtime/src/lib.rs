@@ -1,0 +1,14 @@
+//! # Cold start: what a process does once, before its first request
+//!
+//! [`Config`] is read from the environment, [`dynamodb_client`] is made, [`init_logging`] is called, and
+//! [`lambda::run_http`] or [`lambda::run_direct`] hands requests to [`leasehold_api`] until Lambda ends the process.
+//! What is wrong with the configuration is said here, in sentences, and ends the process.
+
+mod client;
+mod config;
+pub mod lambda;
+mod logging;
+
+pub use client::dynamodb_client;
+pub use config::{Config, ConfigError};
+pub use logging::{LogFormat, init_logging};

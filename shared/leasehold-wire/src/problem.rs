@@ -1,0 +1,160 @@
+//! Refusals and failures, as RFC 9457 problem documents. One table says what each kind is.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Lock;
+
+/// A refusal or a failure.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct Problem {
+    /// Which kind: the member to decide by.
+    #[serde(rename = "type")]
+    pub problem_type: ProblemType,
+    /// The HTTP status of this kind.
+    pub status: u16,
+    /// What this kind is, for people to read.
+    pub title: String,
+    /// What happened and what to do, for people to read.
+    pub detail: String,
+    /// `invalid-request`: the field at fault.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub field: Option<String>,
+    /// `lost`: why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<LostReason>,
+    /// `held`, `lost`, `version-mismatch`: the lock as it is, where there is a row.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lock: Option<Box<Lock>>,
+    /// True where the same request, with the same lease id, is worth repeating.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub retryable: bool,
+}
+
+impl Problem {
+    /// A problem of this kind.
+    pub fn new(problem_type: ProblemType, detail: impl Into<String>) -> Self {
+        Self {
+            problem_type,
+            status: problem_type.status(),
+            title: problem_type.title().to_owned(),
+            detail: detail.into(),
+            field: None,
+            reason: None,
+            lock: None,
+            retryable: problem_type.is_retryable(),
+        }
+    }
+
+    /// A request that breaks a rule, and the field at fault.
+    pub fn invalid(field: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self { field: Some(field.into()), ..Self::new(ProblemType::InvalidRequest, detail) }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.detail)
+    }
+}
+
+impl std::error::Error for Problem {}
+
+/// Why a lock is not the caller's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum LostReason {
+    /// The row is gone.
+    Absent,
+    /// It was released under this lease id, or broken by an operator.
+    Released,
+    /// Another acquisition has it, or had it since.
+    TakenOver,
+    /// The lease id is right, but the record version number is not the one given.
+    VersionMismatch,
+}
+
+/// The kinds of problems. A kind exists only where callers act differently.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum ProblemType {
+    /// Someone else has the lock: poll.
+    Held,
+    /// The caller does not have it: stop.
+    Lost,
+    /// There is no such lock.
+    NotFound,
+    /// The lock changed since the operator looked: look again.
+    VersionMismatch,
+    /// The request breaks a rule of this API: repair it.
+    InvalidRequest,
+    /// What is to be stored is too large: make it smaller.
+    TooLarge,
+    /// The body is not declared as JSON.
+    UnsupportedMediaType,
+    /// This path has another method.
+    MethodNotAllowed,
+    /// This API has no such path.
+    UnknownRoute,
+    /// DynamoDB refused for load: slow down, and try again with the same lease id.
+    Throttled,
+    /// Nobody knows: try again with the same lease id.
+    Unavailable,
+    /// The row is not a readable lock record: call an operator.
+    CorruptRecord,
+}
+
+impl ProblemType {
+    /// The HTTP status, the title, and the error's name in a direct invocation.
+    const fn table(self) -> (u16, &'static str, &'static str) {
+        match self {
+            Self::Held => (423, "The lock is held", "LockHeld"),
+            Self::Lost => (409, "The lock is lost", "LockLost"),
+            Self::NotFound => (404, "There is no such lock", "LockNotFound"),
+            Self::VersionMismatch => (409, "The lock has changed", "LockLost"),
+            Self::InvalidRequest => (400, "The request is invalid", "InvalidRequest"),
+            Self::TooLarge => (413, "The request is too large", "InvalidRequest"),
+            Self::UnsupportedMediaType => (415, "The body is not JSON", "InvalidRequest"),
+            Self::MethodNotAllowed => (405, "The method is not allowed", "InvalidRequest"),
+            Self::UnknownRoute => (404, "There is no such route", "InvalidRequest"),
+            Self::Throttled => (429, "Too many requests", "Throttled"),
+            Self::Unavailable => (503, "The service is unavailable", "Unavailable"),
+            Self::CorruptRecord => (500, "The record is corrupt", "CorruptRecord"),
+        }
+    }
+
+    /// The HTTP status.
+    pub const fn status(self) -> u16 {
+        self.table().0
+    }
+
+    /// What this kind is, for people to read.
+    pub const fn title(self) -> &'static str {
+        self.table().1
+    }
+
+    /// The error's name in a direct invocation, for `Retry` and `Catch` to match on.
+    pub const fn error_name(self) -> &'static str {
+        self.table().2
+    }
+
+    /// Whether the same request is worth repeating.
+    pub const fn is_retryable(self) -> bool {
+        matches!(self, Self::Throttled | Self::Unavailable)
+    }
+
+    /// How long to wait before asking again, in seconds, where asking again is the thing to do. A held lock is worth
+    /// a look each second, as in the Java client; its own lease is in the problem's `lock`.
+    pub const fn retry_after_seconds(self) -> Option<u32> {
+        match self {
+            Self::Held | Self::Throttled | Self::Unavailable => Some(1),
+            _ => None,
+        }
+    }
+}
