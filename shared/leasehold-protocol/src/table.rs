@@ -316,7 +316,10 @@ impl LockTable {
     }
 
     /// Repeats a read until it is answered or its attempts are used up.
-    async fn repeat<T>(&self, send: impl AsyncFn() -> Result<T, Failed>) -> Result<T, Error> {
+    async fn repeat<T, F>(&self, send: impl Fn() -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Failed>>,
+    {
         let mut attempt = 0;
         loop {
             attempt += 1;

@@ -1,6 +1,6 @@
 //! The OpenAPI document, made from the types: `docs/openapi.json` is this, and a test holds the two together.
 
-use utoipa::OpenApi;
+use utoipa::{IntoResponses, OpenApi};
 
 use crate::{
     AcquireRequest, AcquireResponse, BreakRequest, GetRequest, HealthResponse, HeartbeatRequest, HeartbeatResponse,
@@ -13,8 +13,9 @@ use crate::{
     info(
         title = "Leasehold",
         version = "1",
-        description = "Locks on one DynamoDB table. Acquire, heartbeat, release and break are each one conditional write; \
-            the caller owns the heartbeat and judges staleness by comparing record version numbers across its own polls.",
+        description = "Locks on one DynamoDB table. Acquire, heartbeat, release and break are each one conditional \
+            write; the caller owns the heartbeat and judges staleness by comparing record version numbers across its \
+            own polls.",
         license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0"),
     ),
     servers((url = "http://127.0.0.1:8080", description = "leasehold serve")),
@@ -22,11 +23,154 @@ use crate::{
 )]
 pub struct Api;
 
-/// Problems that any operation may answer with, beside its own.
-macro_rules! operation {
-    ($name:ident, $method:ident, $path:expr, $($rest:tt)*) => {
-        #[utoipa::path($method, path = $path, $($rest)*)]
-        #[allow(dead_code, reason = "a description, never called")]
-        fn $name() {}
-    };
+/// What any operation may answer.
+#[derive(IntoResponses)]
+#[allow(dead_code, reason = "a description, never made")]
+enum Failures {
+    /// `invalid-request`: the request breaks a rule of this API. `field` names the field at fault.
+    #[response(status = 400, content_type = "application/problem+json")]
+    InvalidRequest(Problem),
+    /// `method-not-allowed`: `Allow` names the one that is.
+    #[response(status = 405, content_type = "application/problem+json")]
+    MethodNotAllowed(Problem),
+    /// `throttled`: slow down, and try again with the same lease id. `Retry-After` says when.
+    #[response(status = 429, content_type = "application/problem+json")]
+    Throttled(Problem),
+    /// `corrupt-record`: the row is not a readable lock record; an operator must look at it.
+    #[response(status = 500, content_type = "application/problem+json")]
+    CorruptRecord(Problem),
+    /// `unavailable`: nobody knows whether it was done; try again with the same lease id. `Retry-After` says when.
+    #[response(status = 503, content_type = "application/problem+json")]
+    Unavailable(Problem),
+}
+
+/// What an operation with a body may answer besides.
+#[derive(IntoResponses)]
+#[allow(dead_code, reason = "a description, never made")]
+enum BodyFailures {
+    /// `too-large`: the payload is over 256 KiB, or the body over 2 MiB.
+    #[response(status = 413, content_type = "application/problem+json")]
+    TooLarge(Problem),
+    /// `unsupported-media-type`: the body is not declared as JSON.
+    #[response(status = 415, content_type = "application/problem+json")]
+    UnsupportedMediaType(Problem),
+}
+
+/// What an operation that needs possession may answer besides.
+#[derive(IntoResponses)]
+#[allow(dead_code, reason = "a description, never made")]
+enum PossessionFailures {
+    /// `lost`: the lock is not the caller's. `reason` says why, `lock` what it is now.
+    #[response(status = 409, content_type = "application/problem+json")]
+    Lost(Problem),
+}
+
+/// Asks for a lock.
+#[utoipa::path(
+    post,
+    path = path::ACQUIRE,
+    request_body = AcquireRequest,
+    responses(
+        (status = 200, description = "The caller holds the lock.", body = AcquireResponse),
+        (status = 404, description = "`not-found`: there is no row, and `onlyIfExists` was given.",
+            body = Problem, content_type = "application/problem+json"),
+        (status = 423, description = "`held`: `lock` says by whom, for how long, and which version to observe.",
+            body = Problem, content_type = "application/problem+json", headers(("Retry-After" = u32, description = "Seconds"))),
+        PossessionFailures, BodyFailures, Failures,
+    )
+)]
+#[allow(dead_code, reason = "a description, never called")]
+fn acquire() {}
+
+/// Renews a lease.
+#[utoipa::path(
+    post,
+    path = path::HEARTBEAT,
+    request_body = HeartbeatRequest,
+    responses(
+        (status = 200, description = "The lease starts anew.", body = HeartbeatResponse),
+        PossessionFailures, BodyFailures, Failures,
+    )
+)]
+#[allow(dead_code, reason = "a description, never called")]
+fn heartbeat() {}
+
+/// Gives a lock back. May be repeated.
+#[utoipa::path(
+    post,
+    path = path::RELEASE,
+    request_body = ReleaseRequest,
+    responses(
+        (status = 200, description = "Nobody holds the lock under this lease id any more.", body = ReleaseResponse),
+        PossessionFailures, BodyFailures, Failures,
+    )
+)]
+#[allow(dead_code, reason = "a description, never called")]
+fn release() {}
+
+/// Takes a lock from its holder, as an operator.
+#[utoipa::path(
+    post,
+    path = path::BREAK,
+    operation_id = "break",
+    request_body = BreakRequest,
+    responses(
+        (status = 200, description = "The lock has no holder.", body = ReleaseResponse),
+        (status = 409, description = "`version-mismatch`: the lock changed since the operator looked.",
+            body = Problem, content_type = "application/problem+json"),
+        BodyFailures, Failures,
+    )
+)]
+#[allow(dead_code, reason = "a description, never called")]
+fn break_lock() {}
+
+/// Reads one lock, strongly consistent.
+#[utoipa::path(
+    get,
+    path = path::LOCK,
+    params(GetRequest),
+    responses(
+        (status = 200, description = "The lock.", body = Lock),
+        (status = 404, description = "`not-found`.", body = Problem, content_type = "application/problem+json"),
+        Failures,
+    )
+)]
+#[allow(dead_code, reason = "a description, never called")]
+fn get() {}
+
+/// Lists locks.
+#[utoipa::path(
+    get,
+    path = path::LOCKS,
+    params(ListRequest),
+    responses((status = 200, description = "One page of locks.", body = ListResponse), Failures)
+)]
+#[allow(dead_code, reason = "a description, never called")]
+fn list() {}
+
+/// Says whether the service and its table answer.
+#[utoipa::path(
+    get,
+    path = path::HEALTH,
+    responses((status = 200, description = "They do.", body = HealthResponse), Failures)
+)]
+#[allow(dead_code, reason = "a description, never called")]
+fn health() {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Run with `UPDATE_DOCS=1` to write the document anew.
+    #[test]
+    fn the_document_in_docs_is_the_one_that_the_types_make() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/openapi.json");
+        let document = Api::openapi().to_pretty_json().expect("serialises") + "\n";
+        assert!(document.starts_with("{\n  \"openapi\": \"3.1."));
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            std::fs::write(file, &document).expect("writable");
+        }
+        let written = std::fs::read_to_string(file).expect("docs/openapi.json is there");
+        assert_eq!(written, document, "the types changed: run UPDATE_DOCS=1 cargo test --workspace and read the diff");
+    }
 }

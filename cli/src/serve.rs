@@ -1,0 +1,200 @@
+//! `leasehold serve`: the lock service on this machine.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use aws_sdk_dynamodb::Client;
+use clap::Args;
+use leasehold_api::Service;
+use leasehold_engine::{Engine, EngineError};
+use leasehold_protocol::{Clock, LockTable, Policy, TableSchema, ensure_table, sdk};
+use leasehold_runtime::{LogFormat, dynamodb_client, init_logging};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::server;
+
+/// Run the lock service on this machine: an HTTP API over an embedded DynamoDB engine, or over any DynamoDB endpoint.
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// Address and port of the HTTP API. Port 0 takes any free one.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080", env = "LEASEHOLD_LISTEN")]
+    listen: SocketAddr,
+
+    /// Keep the locks in this file; every lock is on disk before it is answered.
+    #[arg(long, value_name = "PATH", default_value = "leasehold.db", group = "store")]
+    db: PathBuf,
+
+    /// Keep the locks in memory only; they are gone when the service stops.
+    #[arg(long, group = "store")]
+    memory: bool,
+
+    /// Use the DynamoDB at this URL: DynamoDB Local, or a region's own endpoint with your AWS credentials.
+    #[arg(long, value_name = "URL", group = "store")]
+    dynamodb_endpoint: Option<String>,
+
+    /// Let other DynamoDB clients reach the embedded table on this port of the loopback interface.
+    #[arg(long, value_name = "PORT", conflicts_with = "dynamodb_endpoint")]
+    expose_dynamodb: Option<u16>,
+
+    /// The table's name. It is created where it is missing.
+    #[arg(long, value_name = "NAME", default_value = "leasehold", env = "LEASEHOLD_TABLE_NAME")]
+    table: String,
+
+    /// The name of the table's partition key.
+    #[arg(long, value_name = "NAME", default_value = "key", env = "LEASEHOLD_PARTITION_KEY")]
+    partition_key: String,
+
+    /// The name of the table's sort key, if it is to have one.
+    #[arg(long, value_name = "NAME", env = "LEASEHOLD_SORT_KEY")]
+    sort_key: Option<String>,
+
+    /// How long after its lease a row stays before DynamoDB's TTL may delete it. (The embedded engine deletes nothing.)
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = Policy::default().retention_seconds,
+        value_parser = clap::value_parser!(u64).range(1..),
+        env = "LEASEHOLD_RETENTION_SECONDS"
+    )]
+    retention_seconds: u64,
+
+    /// How far apart clocks may be for `staleness: "clock"` to be safe.
+    #[arg(
+        long,
+        value_name = "MS",
+        default_value_t = Policy::default().clock_skew_ms,
+        value_parser = clap::value_parser!(u64).range(1..=3_600_000),
+        env = "LEASEHOLD_CLOCK_SKEW_MS"
+    )]
+    clock_skew_ms: u64,
+}
+
+/// Why the service did not start, or stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The keys' names do not fit a lock table.
+    #[error("{0}")]
+    Schema(String),
+    /// The embedded engine did not start.
+    #[error("{0}")]
+    Engine(#[from] EngineError),
+    /// The table is missing, and cannot be made, or has other keys.
+    #[error("{}", .0.for_log())]
+    Table(leasehold_protocol::Error),
+    /// A port cannot be had.
+    #[error("Cannot listen on {address}: {source}. Name another with {flag}.")]
+    Listen {
+        /// What was asked for.
+        address: SocketAddr,
+        /// Which flag to use.
+        flag: &'static str,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The system gives no signals.
+    #[error("Cannot wait for signals: {0}.")]
+    Signals(std::io::Error),
+}
+
+/// Runs the service until Ctrl-C or SIGTERM.
+///
+/// # Errors
+/// What is wrong with the arguments, the database or the ports, in a sentence.
+pub async fn main(args: ServeArgs) -> Result<(), ServeError> {
+    init_logging(LogFormat::Text, "warn");
+    let stopped = stop_signal()?;
+    let schema = TableSchema {
+        table_name: args.table.clone(),
+        partition_key: args.partition_key.clone(),
+        sort_key: args.sort_key.clone(),
+    };
+    schema.check().map_err(ServeError::Schema)?;
+
+    // Before the table: whoever waits for the port must not find it open while a second start fails on the file.
+    let engine = args.open_engine()?;
+    let client = match &engine {
+        Some(engine) => Client::from_conf(sdk::configure(engine.sdk_config()).build()),
+        None => dynamodb_client(args.dynamodb_endpoint.as_deref()).await,
+    };
+    ensure_table(&client, &schema).await.map_err(ServeError::Table)?;
+
+    let listener = listen(args.listen, "--listen").await?;
+    let exposed = match (&engine, args.expose_dynamodb) {
+        (Some(engine), Some(port)) => {
+            let listener = listen((Ipv4Addr::LOCALHOST, port).into(), "--expose-dynamodb").await?;
+            let address = local_address(&listener, port);
+            let mut stopped = stopped.clone();
+            let shutdown = async move { drop(stopped.wait_for(|stopped| *stopped).await) };
+            let engine = engine.clone();
+            Some((address, tokio::spawn(async move { engine.expose(listener, shutdown).await })))
+        }
+        _ => None,
+    };
+    args.announce(local_address(&listener, args.listen.port()), exposed.as_ref().map(|(address, _)| *address));
+
+    let policy = Policy { retention_seconds: args.retention_seconds, clock_skew_ms: args.clock_skew_ms };
+    let service = Service::new(LockTable::new(client, schema, policy, Clock::system()));
+    let mut stopping = stopped.clone();
+    server::run(listener, service, async move { drop(stopping.wait_for(|stopped| *stopped).await) }).await;
+    if let Some((_, task)) = exposed {
+        // It stops on the same signal; a panic of its own was reported already.
+        task.await.unwrap_or(Ok(()))?;
+    }
+    println!("Stopped.");
+    Ok(())
+}
+
+impl ServeArgs {
+    fn open_engine(&self) -> Result<Option<Engine>, EngineError> {
+        match (&self.dynamodb_endpoint, self.memory) {
+            (Some(_), _) => Ok(None),
+            (None, true) => Engine::memory().map(Some),
+            (None, false) => Engine::open(&self.db).map(Some),
+        }
+    }
+
+    fn announce(&self, address: SocketAddr, exposed: Option<SocketAddr>) {
+        let store = match (&self.dynamodb_endpoint, self.memory) {
+            (Some(url), _) => format!("at {url}"),
+            (None, true) => "in memory, gone when this stops".to_owned(),
+            (None, false) => format!("in the file {}", self.db.display()),
+        };
+        let sort_key = if self.sort_key.is_some() { r#","sortKey":"1""# } else { "" };
+        println!("Leasehold listens on http://{address}");
+        println!("  table     {}, {store}", self.table);
+        if let Some(exposed) = exposed {
+            println!("  dynamodb  http://{exposed} (any credentials)");
+        }
+        println!(r#"  try       curl --json '{{"key":"Moe","ownerName":"me"{sort_key}}}' http://{address}/v1/acquire"#);
+        println!("  stop      Ctrl-C");
+    }
+}
+
+async fn listen(address: SocketAddr, flag: &'static str) -> Result<TcpListener, ServeError> {
+    TcpListener::bind(address).await.map_err(|source| ServeError::Listen { address, flag, source })
+}
+
+fn local_address(listener: &TcpListener, port: u16) -> SocketAddr {
+    listener.local_addr().unwrap_or_else(|_| (Ipv4Addr::LOCALHOST, port).into())
+}
+
+/// Becomes true on the first Ctrl-C or SIGTERM; the second ends the process at once.
+fn stop_signal() -> Result<watch::Receiver<bool>, ServeError> {
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Signals)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Signals)?;
+    let (sender, receiver) = watch::channel(false);
+    tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+            if sender.send_replace(true) {
+                std::process::exit(130);
+            }
+        }
+    });
+    Ok(receiver)
+}

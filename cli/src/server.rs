@@ -1,0 +1,140 @@
+//! The HTTP front: the same handlers as in the Lambda functions, behind axum.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::response::Response;
+use axum::routing::any;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use leasehold_api::Service;
+use leasehold_api::http::{MAX_BODY_BYTES, Operation, body_too_large, handle, problem_response};
+use leasehold_protocol::fresh_uuid;
+use leasehold_wire::{Problem, ProblemType};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+use tracing::Instrument;
+
+/// How long a client may take to send its headers, and then its body: enough for the largest body on a slow line.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long requests under way may take to finish after a stop was asked for. The slowest takes four seconds.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long to wait when the machine has no file descriptor left for a connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Serves until `shutdown` resolves, then finishes the requests under way.
+pub async fn run(listener: TcpListener, service: Service, shutdown: impl Future<Output = ()>) {
+    let app = router(service);
+    let connections = GracefulShutdown::new();
+    tokio::pin!(shutdown);
+    loop {
+        let accepted = tokio::select! {
+            () = &mut shutdown => break,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, _)) => serve_connection(stream, app.clone(), &connections),
+            Err(error) => pause_accepting(&error).await,
+        }
+    }
+    drop(listener);
+    if timeout(DRAIN_TIMEOUT, connections.shutdown()).await.is_err() {
+        tracing::warn!("some requests did not finish in time and were cut off");
+    }
+}
+
+fn serve_connection(stream: TcpStream, app: Router, connections: &GracefulShutdown) {
+    // Answers are small and complete: holding one back to fill a packet only costs time.
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "no TCP_NODELAY");
+    }
+    let service = hyper_util::service::TowerToHyperService::new(app);
+    let connection = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(REQUEST_TIMEOUT)
+        .serve_connection(TokioIo::new(stream), service);
+    let connection = connections.watch(connection);
+    tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::debug!(%error, "connection ended");
+        }
+    });
+}
+
+#[allow(clippy::disallowed_methods, reason = "a pause lets connections end and give their descriptors back")]
+async fn pause_accepting(error: &std::io::Error) {
+    tracing::warn!(%error, "cannot accept a connection");
+    tokio::time::sleep(ACCEPT_PAUSE).await;
+}
+
+/// The routes of the API.
+pub fn router(service: Service) -> Router {
+    Operation::ALL
+        .into_iter()
+        .fold(Router::new(), |router, operation| {
+            router.route(operation.path(), any(move |service, request| answer(operation, service, request)))
+        })
+        .fallback(async || {
+            let detail = "This API has /v1/acquire, heartbeat, release, break, lock, locks and health.";
+            into_response(problem_response(&Problem::new(ProblemType::UnknownRoute, detail)))
+        })
+        .with_state(service)
+}
+
+async fn answer(
+    operation: Operation,
+    State(service): State<Service>,
+    request: Request,
+) -> Result<Response, Infallible> {
+    let (parts, body) = request.into_parts();
+    let span = tracing::info_span!("request", request_id = request_id(&parts.headers));
+    let work = async {
+        match read_body(&parts.headers, body).await {
+            Ok(body) => {
+                let request = leasehold_api::http::Request {
+                    method: &parts.method,
+                    content_type: text(&parts.headers, CONTENT_TYPE.as_str()),
+                    query: parts.uri.query().unwrap_or_default(),
+                    body: &body,
+                };
+                handle(&service, operation, request).await
+            }
+            Err(problem) => problem_response(&problem),
+        }
+    };
+    Ok(into_response(work.instrument(span).await))
+}
+
+async fn read_body(headers: &HeaderMap, body: Body) -> Result<Bytes, Problem> {
+    let announced = text(headers, CONTENT_LENGTH.as_str()).and_then(|length| length.parse::<usize>().ok());
+    if announced.is_some_and(|length| length > MAX_BODY_BYTES) {
+        return Err(body_too_large());
+    }
+    match timeout(REQUEST_TIMEOUT, Limited::new(body, MAX_BODY_BYTES).collect()).await {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(body_too_large()),
+        Ok(Err(_)) => Err(Problem::new(ProblemType::InvalidRequest, "The body ended before it was complete.")),
+        Err(_) => {
+            let detail = format!("The body did not arrive within {} seconds.", REQUEST_TIMEOUT.as_secs());
+            Err(Problem::new(ProblemType::InvalidRequest, detail))
+        }
+    }
+}
+
+/// The caller's own id for the log, if it brought one.
+fn request_id(headers: &HeaderMap) -> String {
+    text(headers, "x-request-id").map_or_else(fresh_uuid, |id| id.chars().take(128).collect())
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok()
+}
+
+fn into_response(response: hyper::Response<Vec<u8>>) -> Response {
+    response.map(Body::from)
+}
