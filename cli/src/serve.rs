@@ -8,7 +8,7 @@ use clap::Args;
 use leasehold_api::Service;
 use leasehold_engine::{Engine, EngineError};
 use leasehold_protocol::{Clock, LockTable, Policy, TableSchema, ensure_table, sdk};
-use leasehold_runtime::{LogFormat, dynamodb_client, init_logging};
+use leasehold_runtime::{LevelFilter, LogFormat, dynamodb_client, init_logging};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -103,7 +103,7 @@ pub enum ServeError {
 /// # Errors
 /// What is wrong with the arguments, the database or the ports, in a sentence.
 pub async fn main(args: ServeArgs) -> Result<(), ServeError> {
-    init_logging(LogFormat::Text, "warn");
+    init_logging(LogFormat::Text, LevelFilter::WARN);
     let stopped = stop_signal()?;
     let schema = TableSchema {
         table_name: args.table.clone(),

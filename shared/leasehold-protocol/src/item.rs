@@ -93,6 +93,7 @@ impl TableSchema {
             key: LockKey::stored(partition, sort),
             owner_name: string(item.remove(OWNER_NAME)),
             lease_ms: lease_ms(item.remove(LEASE_DURATION)),
+            lease_number: number(item.remove(LEASE_MS)).value().copied(),
             rvn: string(item.remove(RECORD_VERSION_NUMBER)),
             released: item.remove(IS_RELEASED).is_some(),
             data: item.remove(DATA).and_then(|value| Some(value.as_b().ok()?.as_ref().to_vec())),
@@ -101,10 +102,7 @@ impl TableSchema {
             fencing_token: number(item.remove(FENCING_TOKEN)),
             stale_at: number(item.remove(STALE_AT)).value().copied(),
             expire_at: number(item.remove(EXPIRE_AT)).value().copied(),
-            attributes: {
-                item.remove(LEASE_MS);
-                item.into_iter().collect()
-            },
+            attributes: item.into_iter().collect(),
         })
     }
 }

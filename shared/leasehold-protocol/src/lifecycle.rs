@@ -97,6 +97,8 @@ pub struct Row {
     pub owner_name: Field<String>,
     /// `leaseDuration`, in milliseconds.
     pub lease_ms: Field<u64>,
+    /// `leaseMs`: the same as a number, for the table's own arithmetic.
+    pub lease_number: Option<u64>,
     /// `recordVersionNumber`.
     pub rvn: Field<String>,
     /// Whether `isReleased` is there; its presence alone counts.
@@ -366,6 +368,7 @@ pub fn grant(old: Option<&Row>, request: &Acquire, stamp: &Stamp, policy: &Polic
             key: request.key.clone(),
             owner_name: Field::Value(request.owner_name.as_str().to_owned()),
             lease_ms: Field::Value(lease_ms),
+            lease_number: Some(lease_ms),
             rvn: Field::Value(stamp.rvn.clone()),
             released: false,
             data: if request.replace_data { new_data.or(old_data) } else { old_data.or(new_data) },
@@ -417,6 +420,7 @@ pub fn renewed(old: &Row, request: &Heartbeat, stamp: &Stamp, policy: &Policy) -
     let mut row = old.clone();
     if let Some(lease_ms) = new_lease_ms {
         row.lease_ms = Field::Value(lease_ms);
+        row.lease_number = Some(lease_ms);
     }
     match &request.data {
         DataChange::Keep => {}
@@ -425,7 +429,7 @@ pub fn renewed(old: &Row, request: &Heartbeat, stamp: &Stamp, policy: &Policy) -
     }
     row.rvn = Field::Value(stamp.rvn.clone());
     row.lease_version = Some(stamp.rvn.clone());
-    row.stale_at = Some(stamp.now_ms + row.lease_ms.value().unwrap_or(&MAX_LEASE_MS));
+    row.stale_at = Some(stamp.now_ms + row.lease_number.unwrap_or(MAX_LEASE_MS));
     row.expire_at = Some(policy.expire_at(stamp, new_lease_ms));
     row
 }

@@ -17,7 +17,7 @@ use leasehold_wire::{Problem, ProblemType};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Config, LogFormat, dynamodb_client, init_logging};
+use crate::{Config, LevelFilter, LogFormat, dynamodb_client, init_logging};
 
 /// The part of an API Gateway HTTP API event (payload format 2.0) that matters. Function URLs send the same.
 #[derive(Debug, Clone, Deserialize)]
@@ -82,7 +82,7 @@ pub async fn run_direct() -> Result<(), Error> {
 }
 
 async fn start() -> Result<Service, Error> {
-    init_logging(LogFormat::Json, "info");
+    init_logging(LogFormat::Json, LevelFilter::INFO);
     let config = Config::from_env().inspect_err(|error| tracing::error!(%error, "cannot start"))?;
     let client = dynamodb_client(None).await;
     Ok(Service::new(LockTable::new(client, config.schema, config.policy, Clock::system())))

@@ -11,4 +11,5 @@ mod logging;
 
 pub use client::dynamodb_client;
 pub use config::{Config, ConfigError};
-pub use logging::{LogFormat, init_logging};
+pub use logging::{LogFormat, init_logging, json_subscriber};
+pub use tracing::level_filters::LevelFilter;

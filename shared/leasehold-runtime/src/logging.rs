@@ -1,7 +1,11 @@
 //! Structured logs.
 
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt::Subscriber;
+use tracing::Subscriber;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::{self, MakeWriter};
+use tracing_subscriber::layer::SubscriberExt;
 
 /// Who reads the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,19 +16,34 @@ pub enum LogFormat {
     Text,
 }
 
-/// Starts the log. `LEASEHOLD_LOG` says how much of it: a level (`warn`, `info`, `debug`) or a filter such as
-/// `info,leasehold_protocol=debug`; without it, `default` holds. A second call changes nothing.
-pub fn init_logging(format: LogFormat, default: &str) {
-    let filter = EnvFilter::builder()
-        .with_env_var("LEASEHOLD_LOG")
-        .with_default_directive(default.parse().unwrap_or_else(|_| tracing::level_filters::LevelFilter::INFO.into()));
-    let builder = Subscriber::builder().with_env_filter(filter.from_env_lossy()).with_target(false);
+/// Starts the log. `LEASEHOLD_LOG` says how much of it: `off`, `error`, `warn`, `info`, `debug` or `trace`; without it,
+/// or with something else in it, `default` holds. A second call changes nothing.
+pub fn init_logging(format: LogFormat, default: LevelFilter) {
+    let level = std::env::var("LEASEHOLD_LOG").ok().and_then(|level| level.parse().ok()).unwrap_or(default);
     // An error means that the embedding process has a subscriber already, which is its right.
     let _ = match format {
-        LogFormat::Json => {
-            let builder = builder.json().flatten_event(true).with_current_span(false).with_span_list(true);
-            tracing::subscriber::set_global_default(builder.finish())
+        LogFormat::Json => tracing::subscriber::set_global_default(json_subscriber(level, std::io::stdout)),
+        LogFormat::Text => {
+            let layer = fmt::layer().with_target(false).with_writer(std::io::stderr).with_filter(filter(level));
+            tracing::subscriber::set_global_default(tracing_subscriber::registry().with(layer))
         }
-        LogFormat::Text => tracing::subscriber::set_global_default(builder.with_writer(std::io::stderr).finish()),
     };
+}
+
+/// The JSON log, to any writer.
+pub fn json_subscriber<W>(level: LevelFilter, writer: W) -> impl Subscriber + Send + Sync
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    let layer = fmt::layer().json().flatten_event(true).with_current_span(false).with_span_list(true);
+    tracing_subscriber::registry().with(layer.with_writer(writer).with_filter(filter(level)))
+}
+
+/// The level is for our own crates. Others print requests and answers when they are let: with them would go hashes of
+/// lease ids and payloads. Of Lambda's runtime, the span that carries the request id is wanted.
+fn filter(level: LevelFilter) -> Targets {
+    Targets::new()
+        .with_default(level.min(LevelFilter::WARN))
+        .with_target("leasehold", level)
+        .with_target("lambda_runtime", level.min(LevelFilter::INFO))
 }

@@ -1,0 +1,91 @@
+//! Why an engine could not be opened or served.
+
+use std::path::PathBuf;
+
+/// The engine could not be started, opened or served. Every message says what to do about it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// The file's lock is held.
+    #[error(
+        "{} is in use by another process; stop that process, or use a different file",
+        path.display()
+    )]
+    InUse {
+        /// The database file.
+        path: PathBuf,
+    },
+
+    /// The folder that the file should be in is not there.
+    #[error(
+        "cannot open {}: its folder does not exist; create it first, or use a different file",
+        path.display()
+    )]
+    MissingFolder {
+        /// The database file.
+        path: PathBuf,
+    },
+
+    /// The path does not name a file.
+    #[error(
+        "cannot open {}: it is not a file; name a file, such as {}",
+        path.display(),
+        path.join("leasehold.db").display()
+    )]
+    NotAFile {
+        /// What was given as the database file.
+        path: PathBuf,
+    },
+
+    /// The file holds something else. It was not touched.
+    #[error(
+        "cannot open {}: it is not a SQLite database; use a different file, or move this one away",
+        path.display()
+    )]
+    NotADatabase {
+        /// The database file.
+        path: PathBuf,
+    },
+
+    /// SQLite takes its paths as text.
+    #[error(
+        "cannot open {}: its path is not valid UTF-8; use a different file",
+        path.display()
+    )]
+    NotUtf8 {
+        /// The database file.
+        path: PathBuf,
+    },
+
+    /// The operating system refused access to the database file or to its lock.
+    #[error(
+        "cannot access {}: {source}; check that this user may read and write it and its folder",
+        path.display()
+    )]
+    Access {
+        /// The file at fault.
+        path: PathBuf,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+
+    /// The database is damaged, unwritable, or written by a newer version.
+    #[error(
+        "cannot open {}: {source}; check that the file is writable and intact, or use a different one",
+        path.display()
+    )]
+    Open {
+        /// The database file.
+        path: PathBuf,
+        /// What the engine said.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+
+    /// The in-memory engine did not start.
+    #[error("the embedded engine did not start: {0}; this is likely a lack of memory")]
+    Start(#[source] Box<dyn std::error::Error + Send + Sync>),
+
+    /// The HTTP server ended before it was asked to.
+    #[error("the embedded engine can no longer be served over HTTP: {0}; start it again")]
+    Serve(String),
+}

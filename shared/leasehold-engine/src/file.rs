@@ -1,0 +1,106 @@
+//! The database file: what must be true of it before SQLite sees it, and the lock that keeps other
+//! processes away.
+
+use std::ffi::OsString;
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use crate::EngineError;
+
+/// The first bytes of every SQLite database that is not empty.
+const SQLITE_MAGIC: &[u8; 16] = b"SQLite format 3\0";
+
+/// A database file that belongs to this process for as long as this value lives.
+pub(crate) struct DatabaseFile {
+    path: String,
+    // Closing the file releases the lock, also when the process is killed.
+    _lock: File,
+}
+
+impl DatabaseFile {
+    /// Locks and checks the file at `path`, which need not exist yet.
+    pub(crate) fn claim(path: &Path) -> Result<Self, EngineError> {
+        let path = resolve(path)?;
+        let lock = lock(&path)?;
+        check_contents(&path)?;
+        let path = path.into_os_string().into_string().map_err(|path| EngineError::NotUtf8 { path: path.into() })?;
+        Ok(Self { path, _lock: lock })
+    }
+
+    /// The file's absolute path.
+    pub(crate) fn path(&self) -> &Path {
+        Path::new(&self.path)
+    }
+
+    /// The file's absolute path, as text.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.path
+    }
+}
+
+/// The one absolute name of the file. Two names for one file must find the same lock, and SQLite
+/// must not take a relative name such as `:memory:` or `file:…` for anything but a file.
+fn resolve(path: &Path) -> Result<PathBuf, EngineError> {
+    match fs::canonicalize(path) {
+        Ok(found) if found.is_file() => Ok(found),
+        Ok(found) => Err(EngineError::NotAFile { path: found }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => resolve_new(path),
+        Err(source) => Err(access(path, source)),
+    }
+}
+
+/// As [`resolve`], for a file that is yet to be created.
+fn resolve_new(path: &Path) -> Result<PathBuf, EngineError> {
+    let absolute = std::path::absolute(path).map_err(|source| access(path, source))?;
+    let (Some(folder), Some(name)) = (absolute.parent(), absolute.file_name()) else {
+        return Err(EngineError::NotAFile { path: absolute });
+    };
+    match fs::canonicalize(folder) {
+        Ok(folder) => Ok(folder.join(name)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(EngineError::MissingFolder { path: absolute }),
+        Err(source) => Err(access(folder, source)),
+    }
+}
+
+fn lock(path: &Path) -> Result<File, EngineError> {
+    let lock_path = beside(path, ".lock");
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&lock_path)
+        .map_err(|source| access(&lock_path, source))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(EngineError::InUse { path: path.to_owned() }),
+        Err(TryLockError::Error(source)) => Err(access(&lock_path, source)),
+    }
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(suffix);
+    name.into()
+}
+
+/// Refuses a file that holds something else, rather than have SQLite report it in its own words.
+fn check_contents(path: &Path) -> Result<(), EngineError> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(source) => return Err(access(path, source)),
+    };
+    let mut start = Vec::with_capacity(SQLITE_MAGIC.len());
+    file.take(SQLITE_MAGIC.len() as u64).read_to_end(&mut start).map_err(|source| access(path, source))?;
+    // SQLite takes an empty file for a new database.
+    if start.is_empty() || start == SQLITE_MAGIC {
+        Ok(())
+    } else {
+        Err(EngineError::NotADatabase { path: path.to_owned() })
+    }
+}
+
+fn access(path: &Path, source: io::Error) -> EngineError {
+    EngineError::Access { path: path.to_owned(), source }
+}

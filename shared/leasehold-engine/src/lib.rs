@@ -1,0 +1,150 @@
+//! An embedded DynamoDB engine behind the AWS SDK's own HTTP seam.
+//!
+//! Leasehold has one implementation of its protocol: DynamoDB expressions sent through
+//! `aws-sdk-dynamodb`. This crate lets those very expressions run on a laptop or in a test, without
+//! a socket and without an account. An [`Engine`] is the SDK's [`HttpClient`]: it takes the request
+//! that the SDK has serialised, runs it, and hands back the response that the SDK parses.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let engine = leasehold_engine::Engine::open("leasehold.db".as_ref())?;
+//! let client = aws_sdk_dynamodb::Client::from_conf(engine.sdk_config().build());
+//! client.list_tables().send().await?;
+//! # Ok(()) }
+//! ```
+//!
+//! - [`Engine::memory`] is for tests and benchmarks: everything is gone with the last clone.
+//! - [`Engine::open`] keeps a file. A write is on disk before it is answered. One process at a time
+//!   may have the file open; a second one is refused with [`EngineError::InUse`].
+//! - [`Engine::expose`] serves the same data to other DynamoDB clients over HTTP.
+//!
+//! Limits: requests run one at a time; nothing is ever throttled, and no transaction ever conflicts
+//! (inject such faults by wrapping the engine at the same seam); time to live removes nothing.
+
+mod connector;
+mod error;
+mod file;
+mod operations;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::future::Future;
+use std::path::Path;
+use std::sync::Arc;
+
+use aws_sdk_dynamodb::config::{self, BehaviorVersion, IdentityCache, Region, StalledStreamProtectionConfig};
+use aws_smithy_runtime_api::client::http::{
+    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpConnector,
+};
+use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
+use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
+use dynoxide::Database;
+
+use crate::connector::Connector;
+use crate::file::DatabaseFile;
+
+pub use crate::error::EngineError;
+
+/// Never resolved, since no connection is made. The reserved top-level domain makes a client that
+/// lost its connector fail instead of reaching somebody.
+const ENDPOINT: &str = "http://embedded.invalid";
+
+/// The embedded engine. Clones are cheap and share one database.
+#[derive(Clone)]
+pub struct Engine {
+    core: Arc<Core>,
+    /// The same core, wrapped once: the SDK asks for a connector on every attempt.
+    connector: SharedHttpConnector,
+}
+
+/// What all clones, and all requests still running, hold on to.
+struct Core {
+    // Before `file`: the database is closed while its file is still locked.
+    database: Database,
+    file: Option<DatabaseFile>,
+}
+
+impl Engine {
+    /// An engine whose data lives as long as its last clone.
+    pub fn memory() -> Result<Self, EngineError> {
+        let database = Database::memory().map_err(|e| EngineError::Start(e.into()))?;
+        Ok(Self::new(database, None))
+    }
+
+    /// Opens the durable database at `path`, creating it where there is none.
+    ///
+    /// Blocks while the file is read or brought up to date. The lock that keeps other processes
+    /// away is a sibling, `<path>.lock`; it stays behind, because removing it would race with the
+    /// next process.
+    pub fn open(path: &Path) -> Result<Self, EngineError> {
+        let file = DatabaseFile::claim(path)?;
+        let database = Database::new(file.as_str())
+            .map_err(|e| EngineError::Open { path: file.path().to_owned(), source: e.into() })?;
+        Ok(Self::new(database, Some(file)))
+    }
+
+    fn new(database: Database, file: Option<DatabaseFile>) -> Self {
+        let core = Arc::new(Core { database, file });
+        let connector = SharedHttpConnector::new(Connector::new(Arc::clone(&core)));
+        Self { core, connector }
+    }
+
+    /// A client configuration that talks to this engine. Time-outs and retries are left to the
+    /// caller, as they would be for the real service.
+    pub fn sdk_config(&self) -> config::Builder {
+        config::Builder::new()
+            .behavior_version(BehaviorVersion::v2026_01_12())
+            .region(Region::from_static("us-east-1"))
+            .endpoint_url(ENDPOINT)
+            .http_client(self.clone())
+            // Nobody checks a signature here, so none is computed.
+            .allow_no_auth()
+            .identity_cache(IdentityCache::no_cache())
+            // Guards against slow sockets; here it would only wrap bodies that are in memory.
+            .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
+    }
+
+    /// Serves this engine's data to other DynamoDB clients over HTTP until `shutdown` resolves.
+    ///
+    /// Signatures are required to be there, as clients expect, but are not verified: whoever
+    /// reaches the listener owns the data. Bind it to the loopback interface. Requests that are
+    /// running at shutdown are finished first.
+    pub async fn expose(
+        &self,
+        listener: tokio::net::TcpListener,
+        shutdown: impl Future<Output = ()> + Send + 'static,
+    ) -> Result<(), EngineError> {
+        dynoxide::server::serve_with_shutdown(listener, self.core.database.clone(), shutdown)
+            .await
+            .map_err(EngineError::Serve)
+    }
+}
+
+impl HttpClient for Engine {
+    fn http_connector(
+        &self,
+        _settings: &HttpConnectorSettings,
+        _components: &RuntimeComponents,
+    ) -> SharedHttpConnector {
+        self.connector.clone()
+    }
+}
+
+impl HttpConnector for Engine {
+    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        self.connector.call(request)
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.core.fmt(f)
+    }
+}
+
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").field("file", &self.file.as_ref().map(DatabaseFile::path)).finish_non_exhaustive()
+    }
+}

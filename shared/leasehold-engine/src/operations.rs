@@ -1,0 +1,157 @@
+//! The operations of the DynamoDB API, by name: JSON in, JSON out.
+
+use dynoxide::{Database, DynoxideError};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+const UNKNOWN_OPERATION: &str = r#"{"__type":"com.amazon.coral.service#UnknownOperationException"}"#;
+
+/// Operations whose refused requests DynamoDB reports as numbered validation errors.
+const ENVELOPED: [&str; 3] = ["PutItem", "UpdateItem", "DeleteItem"];
+
+/// The JSON parser stops at a depth that only nested attribute values reach. DynamoDB stops at 32
+/// of their levels, with these words.
+const TOO_DEEP: &str = "Nesting Levels have exceeded supported limits: \
+     Attributes in the item have nested levels beyond supported limit";
+
+/// An HTTP response in the making.
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) body: Vec<u8>,
+}
+
+/// Matches the operation's name with the engine's method of that name.
+macro_rules! dispatch {
+    ($database:ident, $operation:ident, $body:ident, { $($name:literal => $method:ident,)* }) => {
+        match $operation {
+            $($name => Some(call($body, |request| $database.$method(request))),)*
+            _ => None,
+        }
+    };
+}
+
+/// Runs the operation that `target` names, such as `DynamoDB_20120810.GetItem`.
+pub(crate) fn run(database: &Database, target: &str, body: &[u8]) -> Answer {
+    let operation = target.split_once('.').map_or("", |(_, operation)| operation);
+    // The operations of the lock protocol come first; the match is made from top to bottom.
+    let result = dispatch!(database, operation, body, {
+        "UpdateItem" => update_item,
+        "GetItem" => get_item,
+        "DeleteItem" => delete_item,
+        "PutItem" => put_item,
+        "Query" => query,
+        "Scan" => scan,
+        "BatchGetItem" => batch_get_item,
+        "BatchWriteItem" => batch_write_item,
+        "TransactGetItems" => transact_get_items,
+        "TransactWriteItems" => transact_write_items,
+        "CreateTable" => create_table,
+        "DeleteTable" => delete_table,
+        "DescribeTable" => describe_table,
+        "ListTables" => list_tables,
+        "UpdateTable" => update_table,
+        "DescribeTimeToLive" => describe_time_to_live,
+        "UpdateTimeToLive" => update_time_to_live,
+        "ListTagsOfResource" => list_tags_of_resource,
+        "TagResource" => tag_resource,
+        "UntagResource" => untag_resource,
+        "BatchExecuteStatement" => batch_execute_statement,
+        "ExecuteStatement" => execute_statement,
+        "ExecuteTransaction" => execute_transaction,
+        "DescribeStream" => describe_stream,
+        "GetRecords" => get_records,
+        "GetShardIterator" => get_shard_iterator,
+        "ListStreams" => list_streams,
+        "SearchVectors" => search_vectors,
+    });
+    match result {
+        Some(Ok(body)) => Answer { status: 200, body },
+        Some(Err(failure)) => refusal(operation, failure),
+        None => Answer { status: 400, body: UNKNOWN_OPERATION.into() },
+    }
+}
+
+/// Why there is no result.
+enum Failure {
+    /// The request could not be read.
+    Unreadable(serde_json::Error),
+    /// The engine refused it.
+    Refused(DynoxideError),
+    /// The result could not be written.
+    Unwritable(serde_json::Error),
+}
+
+fn call<Request, Reply>(
+    body: &[u8],
+    method: impl FnOnce(Request) -> dynoxide::Result<Reply>,
+) -> Result<Vec<u8>, Failure>
+where
+    Request: DeserializeOwned,
+    Reply: Serialize,
+{
+    let request = serde_json::from_slice(body).map_err(Failure::Unreadable)?;
+    let reply = method(request).map_err(Failure::Refused)?;
+    serde_json::to_vec(&reply).map_err(Failure::Unwritable)
+}
+
+fn refusal(operation: &str, failure: Failure) -> Answer {
+    let error = match failure {
+        Failure::Unreadable(error) => unreadable(operation, &error.to_string()),
+        // What the engine reads only while it runs carries the same markers.
+        Failure::Refused(DynoxideError::SerializationException(message)) => unreadable(operation, &message),
+        Failure::Refused(error) => error,
+        Failure::Unwritable(error) => DynoxideError::InternalServerError(error.to_string()),
+    };
+    Answer { status: error.status_code(), body: error.to_json().into_bytes() }
+}
+
+/// DynamoDB's refusal of a request that did not parse. The engine's request types mark, in front of
+/// the parser's message, which kind of refusal theirs is; no marker may reach the client.
+fn unreadable(operation: &str, message: &str) -> DynoxideError {
+    use DynoxideError::{SerializationException, ValidationException};
+
+    let bare = without_position(message);
+    if let Some(rest) = bare.strip_prefix("VALIDATION_REQUEST:") {
+        return ValidationException(if ENVELOPED.contains(&operation) {
+            format!("1 validation error detected: {rest}")
+        } else {
+            rest.to_owned()
+        });
+    }
+    if let Some(rest) = bare.strip_prefix("VALIDATION:") {
+        return ValidationException(rest.to_owned());
+    }
+    if let Some(rest) = bare.strip_prefix("SERIALIZATION:") {
+        return SerializationException(rest.to_owned());
+    }
+    // The position in these is the one inside a value, and part of DynamoDB's own words.
+    if let Some(rest) = message.strip_prefix("VALIDATION_AS_READ:") {
+        return ValidationException(rest.to_owned());
+    }
+    if let Some(rest) = message.strip_prefix("SERIALIZATION_AS_READ:") {
+        return SerializationException(rest.to_owned());
+    }
+    if bare == "recursion limit exceeded" {
+        return ValidationException(TOO_DEEP.to_owned());
+    }
+    if is_validation(bare) {
+        return ValidationException(bare.to_owned());
+    }
+    SerializationException(bare.to_owned())
+}
+
+/// Whether DynamoDB counts the parser's complaint as a validation error: a value that is missing or
+/// unknown, as opposed to one of the wrong JSON type.
+fn is_validation(message: &str) -> bool {
+    ["missing field", "unknown variant", "invalid type: null", "Supplied AttributeValue"]
+        .iter()
+        .any(|part| message.contains(part))
+}
+
+/// The message without the " at line 1 column 2" that the parser appends.
+fn without_position(message: &str) -> &str {
+    match message.rsplit_once(" at line ") {
+        Some((text, position)) if position.contains(" column ") => text,
+        _ => message,
+    }
+}

@@ -1,0 +1,347 @@
+//! Everything here goes through a real SDK client, as it does in use.
+
+use std::cell::Cell;
+use std::path::Path;
+use std::time::Duration;
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::config::retry::RetryConfig;
+use aws_sdk_dynamodb::error::ProvideErrorMetadata;
+use aws_sdk_dynamodb::operation::put_item::PutItemError;
+use aws_sdk_dynamodb::operation::put_item::builders::PutItemFluentBuilder;
+use aws_sdk_dynamodb::types::{
+    AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType, ReturnValue,
+    ReturnValuesOnConditionCheckFailure, ScalarAttributeType,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::{Engine, EngineError};
+
+const TABLE: &str = "locks";
+
+/// What `unwrap_err` would show, without asking for `Engine: Debug` in every message.
+fn refused(result: Result<Engine, EngineError>) -> EngineError {
+    result.expect_err("the file must be refused")
+}
+
+fn client(engine: &Engine) -> Client {
+    let config = engine.sdk_config().retry_config(RetryConfig::disabled());
+    Client::from_conf(config.build())
+}
+
+async fn client_with_table(engine: &Engine) -> Client {
+    let client = client(engine);
+    client
+        .create_table()
+        .table_name(TABLE)
+        .billing_mode(BillingMode::PayPerRequest)
+        .attribute_definitions(
+            AttributeDefinition::builder()
+                .attribute_name("key")
+                .attribute_type(ScalarAttributeType::S)
+                .build()
+                .unwrap(),
+        )
+        .key_schema(KeySchemaElement::builder().attribute_name("key").key_type(KeyType::Hash).build().unwrap())
+        .send()
+        .await
+        .unwrap();
+    client
+}
+
+fn text(value: &str) -> AttributeValue {
+    AttributeValue::S(value.to_owned())
+}
+
+/// A write that succeeds only where no row is.
+fn claim(client: &Client, key: &str, owner: &str) -> PutItemFluentBuilder {
+    client
+        .put_item()
+        .table_name(TABLE)
+        .item("key", text(key))
+        .item("owner", text(owner))
+        .condition_expression("attribute_not_exists(#key)")
+        .expression_attribute_names("#key", "key")
+        .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+}
+
+async fn owner(client: &Client, key: &str) -> Option<AttributeValue> {
+    let found = client.get_item().table_name(TABLE).key("key", text(key)).consistent_read(true).send().await.unwrap();
+    found.item.and_then(|mut item| item.remove("owner"))
+}
+
+#[tokio::test]
+async fn a_failed_condition_carries_the_old_item() {
+    let client = client_with_table(&Engine::memory().unwrap()).await;
+    claim(&client, "k", "first").send().await.unwrap();
+
+    let error = claim(&client, "k", "second").send().await.unwrap_err();
+    let PutItemError::ConditionalCheckFailedException(failed) = error.into_service_error() else {
+        panic!("not a failed condition");
+    };
+    assert_eq!(failed.item().unwrap()["owner"], text("first"));
+    assert_eq!(owner(&client, "k").await, Some(text("first")));
+    assert_eq!(owner(&client, "other").await, None);
+}
+
+#[tokio::test]
+async fn one_of_many_contenders_wins_in_either_mode() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = Engine::open(&folder.path().join("db")).unwrap();
+    for engine in [Engine::memory().unwrap(), file] {
+        let client = client_with_table(&engine).await;
+        let mut contenders = tokio::task::JoinSet::new();
+        for n in 0..32 {
+            contenders.spawn(claim(&client, "k", &n.to_string()).send());
+        }
+        let results = contenders.join_all().await;
+        assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_paused_clock_does_not_time_requests_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = Engine::open(&folder.path().join("db")).unwrap();
+    for engine in [Engine::memory().unwrap(), file] {
+        let client = client_with_table(&engine).await;
+        let claimed = claim(&client, "k", "me").send();
+        tokio::time::timeout(Duration::from_millis(1), claimed)
+            .await
+            .expect("no virtual time passes during a request")
+            .unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_request_gives_way_to_other_tasks() {
+    let client = client_with_table(&Engine::memory().unwrap()).await;
+    let bystander_ran = Cell::new(false);
+    let request = async {
+        claim(&client, "k", "me").send().await.unwrap();
+        bystander_ran.get()
+    };
+    let bystander = async { bystander_ran.set(true) };
+    // In this order: only a request that gives way lets the bystander run before it ends.
+    let (gave_way, ()) = tokio::join!(biased; request, bystander);
+    assert!(gave_way);
+}
+
+#[tokio::test]
+async fn a_file_keeps_its_rows() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("leasehold.db");
+
+    let engine = Engine::open(&path).unwrap();
+    let client = client_with_table(&engine).await;
+    claim(&client, "k", "me").send().await.unwrap();
+    drop((client, engine));
+
+    let engine = Engine::open(&path).unwrap();
+    assert_eq!(owner(&self::client(&engine), "k").await, Some(text("me")));
+}
+
+#[tokio::test]
+async fn a_file_is_open_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("leasehold.db");
+    let engine = Engine::open(&path).unwrap();
+
+    let other_name = folder.path().join(".").join("leasehold.db");
+    let error = refused(Engine::open(&other_name));
+    assert!(matches!(error, EngineError::InUse { .. }), "{error}");
+    assert!(error.to_string().contains("leasehold.db is in use by another process"), "{error}");
+
+    // A clone inside a client keeps the file as well as any other.
+    let client = client(&engine);
+    drop(engine);
+    refused(Engine::open(&path));
+    drop(client);
+    Engine::open(&path).unwrap();
+}
+
+#[cfg(unix)]
+#[test]
+fn a_link_to_an_open_file_is_the_open_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("leasehold.db");
+    let link = folder.path().join("link.db");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    let _engine = Engine::open(&path).unwrap();
+    let error = refused(Engine::open(&link));
+    assert!(matches!(error, EngineError::InUse { .. }), "{error}");
+}
+
+#[test]
+fn a_missing_folder_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = refused(Engine::open(&folder.path().join("absent").join("db")));
+    assert!(matches!(error, EngineError::MissingFolder { .. }));
+    assert!(
+        error.to_string().ends_with("absent/db: its folder does not exist; create it first, or use a different file"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_folder_is_not_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = refused(Engine::open(folder.path()));
+    assert!(matches!(error, EngineError::NotAFile { .. }));
+    assert!(error.to_string().contains("it is not a file; name a file, such as /"), "{error}");
+}
+
+#[test]
+fn a_file_that_is_no_database_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("notes.txt");
+    for contents in ["short", "a file that is longer than any header"] {
+        std::fs::write(&path, contents).unwrap();
+        let error = refused(Engine::open(&path));
+        assert!(matches!(error, EngineError::NotADatabase { .. }));
+        assert!(
+            error.to_string().ends_with("it is not a SQLite database; use a different file, or move this one away"),
+            "{error}"
+        );
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), contents);
+    }
+}
+
+#[test]
+fn a_damaged_database_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("damaged.db");
+    std::fs::write(&path, b"SQLite format 3\0and then nothing that makes sense").unwrap();
+    let error = refused(Engine::open(&path));
+    assert!(matches!(error, EngineError::Open { .. }));
+    assert!(error.to_string().contains("check that the file is writable and intact"), "{error}");
+}
+
+#[test]
+fn a_path_through_a_file_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let error = refused(Engine::open(&file.join("db")));
+    assert!(matches!(error, EngineError::Access { .. }), "{error}");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_path_that_is_no_text_is_refused() {
+    use std::os::unix::ffi::OsStrExt;
+    let folder = tempfile::tempdir().unwrap();
+    let name = std::ffi::OsStr::from_bytes(b"\xff.db");
+    let error = refused(Engine::open(&folder.path().join(name)));
+    assert!(matches!(error, EngineError::NotUtf8 { .. }), "{error}");
+}
+
+#[test]
+fn an_empty_path_is_refused() {
+    let error = refused(Engine::open(Path::new("")));
+    assert!(matches!(error, EngineError::Access { .. }), "{error}");
+}
+
+/// Nothing that SQLite reads as a database in memory may be taken for a durable one.
+#[test]
+fn a_name_that_means_something_to_sqlite_is_still_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in [":memory:", "file:db?mode=memory"] {
+        Engine::open(&folder.path().join(name)).unwrap();
+        assert!(folder.path().join(name).is_file(), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn refused_values_are_validation_errors() {
+    let client = client_with_table(&Engine::memory().unwrap()).await;
+    let deep = (0..100).fold(text("leaf"), |inner, _| AttributeValue::L(vec![inner]));
+    for (value, words) in [
+        (
+            AttributeValue::Null(false),
+            "1 validation error detected: One or more parameter values were invalid: \
+             Null attribute value types must have the value of true",
+        ),
+        (AttributeValue::N("twelve".into()), "numeric value"),
+        (AttributeValue::Ss(vec![]), "may not be empty"),
+        (deep, "Nesting Levels have exceeded supported limits"),
+    ] {
+        let error = claim(&client, "k", "me").item("value", value).send().await.unwrap_err().into_service_error();
+        assert_validation(&error, words);
+    }
+}
+
+#[tokio::test]
+async fn refused_requests_are_validation_errors() {
+    let client = client_with_table(&Engine::memory().unwrap()).await;
+    let base = || client.update_item().table_name(TABLE).key("key", text("k"));
+
+    let overlapping = base()
+        .update_expression("SET a = :one REMOVE a")
+        .expression_attribute_values(":one", AttributeValue::N("1".into()))
+        .send()
+        .await;
+    assert_validation(&overlapping.unwrap_err().into_service_error(), "overlap");
+
+    let unknown = base().return_values(ReturnValue::from("SOME")).send().await;
+    assert_validation(&unknown.unwrap_err().into_service_error(), "enum value set");
+
+    let null = base()
+        .update_expression("SET a = :no")
+        .expression_attribute_values(":no", AttributeValue::Null(false))
+        .send()
+        .await;
+    assert_validation(&null.unwrap_err().into_service_error(), "must have the value of true");
+}
+
+fn assert_validation(error: &(impl ProvideErrorMetadata + std::fmt::Debug), words: &str) {
+    assert_eq!(error.code(), Some("ValidationException"), "{error:?}");
+    let message = error.message().unwrap_or_default();
+    assert!(message.contains(words), "{message}");
+    for leak in ["VALIDATION", "SERIALIZATION", " at line "] {
+        assert!(!message.contains(leak), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_table_and_an_unknown_operation_have_their_own_errors() {
+    let client = client(&Engine::memory().unwrap());
+
+    let missing = claim(&client, "k", "me").send().await.unwrap_err();
+    assert!(matches!(missing.into_service_error(), PutItemError::ResourceNotFoundException(_)));
+
+    let unknown = client.describe_limits().send().await.unwrap_err();
+    assert_eq!(unknown.into_service_error().code(), Some("UnknownOperationException"));
+}
+
+#[tokio::test]
+async fn other_clients_see_the_same_data_over_http() {
+    let engine = Engine::memory().unwrap();
+    client_with_table(&engine).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let server = tokio::spawn(async move {
+        let stopped = async { stopped.await.unwrap_or_default() };
+        engine.expose(listener, stopped).await
+    });
+
+    let mut connection = TcpStream::connect(address).await.unwrap();
+    connection
+        .write_all(
+            b"POST / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: 2\r\n\
+              content-type: application/x-amz-json-1.0\r\n\
+              x-amz-target: DynamoDB_20120810.ListTables\r\nx-amz-date: 20260101T000000Z\r\n\
+              authorization: AWS4-HMAC-SHA256 Credential=a/20260101/us-east-1/dynamodb/aws4_request, \
+              SignedHeaders=host, Signature=0\r\n\r\n{}",
+        )
+        .await
+        .unwrap();
+    let mut reply = String::new();
+    connection.read_to_string(&mut reply).await.unwrap();
+    assert!(reply.ends_with(r#"{"TableNames":["locks"]}"#), "{reply}");
+
+    stop.send(()).unwrap();
+    server.await.unwrap().unwrap();
+}

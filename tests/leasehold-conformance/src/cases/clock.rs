@@ -1,0 +1,88 @@
+//! `staleness: "clock"`: the one decision that rests on clocks.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::bench::{Bench, Lock, fresh, pause};
+use crate::reply::{Grant, Reply};
+
+/// The service's default skew: how long after its lease a lock still counts as alive.
+const SKEW_MS: u64 = 1000;
+
+/// How often a machine may be too slow to look in time.
+const TRIES: usize = 5;
+
+fn by_clock() -> Value {
+    json!({ "staleness": "clock" })
+}
+
+/// Looks at a lock of this lease: after at least `wait_ms`, and with an answer before the lease and the skew are over.
+async fn look_before_the_skew_is_over(bench: &Bench, lease_ms: u64, wait_ms: u64) -> (Lock, Grant, Reply) {
+    for _ in 0..TRIES {
+        let lock = bench.lock();
+        let begun = Instant::now();
+        let grant = lock.acquire("alice", json!({ "leaseDurationMs": lease_ms })).await.granted("created");
+        pause(wait_ms).await;
+        let reply = lock.acquire("bob", by_clock()).await;
+        if begun.elapsed() < Duration::from_millis(lease_ms + SKEW_MS) {
+            return (lock, grant, reply);
+        }
+    }
+    panic!("the machine is too slow to look at a lock within {} ms", lease_ms + SKEW_MS);
+}
+
+pub(super) async fn a_dead_lease_is_taken_over_after_the_skew(bench: Bench) {
+    let (lock, alice, before) = look_before_the_skew_is_over(&bench, 100, 200).await;
+    assert_eq!(before.held(), lock.view(&alice, json!({})));
+
+    pause(100 + SKEW_MS).await;
+    lock.acquire("bob", json!({})).await.held();
+    lock.acquire("bob", json!({ "staleness": "rvn" })).await.held();
+    let bob = lock.acquire("bob", by_clock()).await.granted("takenOver");
+    assert_eq!(bob.body["previousOwnerName"], "alice");
+    assert!(bob.token > alice.token);
+    lock.heartbeat(&alice.lease_id, json!({})).await.lost("taken-over");
+    // The successor's lease is alive: 20 seconds by default.
+    assert_eq!(lock.acquire("carol", by_clock()).await.held(), lock.view(&bob, json!({})));
+}
+
+pub(super) async fn a_heartbeat_keeps_a_lease_alive(bench: Bench) {
+    // Without a lease of its own, and with one: either counts from the heartbeat.
+    for (lease_ms, fields) in [(1000, json!({})), (100, json!({ "leaseDurationMs": 20_000 }))] {
+        let lock = bench.lock();
+        let alice = lock.acquire("alice", json!({ "leaseDurationMs": lease_ms })).await.granted("created");
+        let acquired = Instant::now();
+        pause(lease_ms + SKEW_MS - 500).await;
+        let begun = Instant::now();
+        let renewal = lock.heartbeat(&alice.lease_id, fields).await.renewed();
+        let past_the_first_lease = Duration::from_millis(lease_ms + SKEW_MS + 100).saturating_sub(acquired.elapsed());
+        pause(u64::try_from(past_the_first_lease.as_millis()).expect("a second or two")).await;
+        let reply = lock.acquire("bob", by_clock()).await;
+        assert!(begun.elapsed() < Duration::from_millis(1000 + SKEW_MS), "the machine is too slow for this case");
+        assert_eq!(reply.held()["recordVersionNumber"], renewal.rvn);
+    }
+}
+
+pub(super) async fn it_is_no_obstacle(bench: Bench) {
+    let lock = bench.lock();
+    let alice = lock.acquire("alice", by_clock()).await.granted("created");
+    let own = json!({ "staleness": "clock", "leaseId": alice.lease_id });
+    lock.acquire("alice", own.clone()).await.granted("renewed");
+    lock.release(&alice.lease_id, json!({})).await.released("released");
+    lock.acquire("alice", own).await.lost("released");
+    lock.acquire("bob", by_clock()).await.granted("reacquired");
+    lock.acquire("carol", by_clock()).await.held();
+}
+
+pub(super) async fn it_excludes_an_observed_version(bench: Bench) {
+    let both = json!({ "staleness": "clock", "observedRecordVersionNumber": fresh("version") });
+    let lock = bench.lock();
+    lock.acquire("alice", both).await.invalid("observedRecordVersionNumber");
+    assert_eq!(lock.row().await, None);
+    let named = json!({ "staleness": "rvn", "observedRecordVersionNumber": fresh("version") });
+    let alice = lock.acquire("alice", named).await.granted("created");
+    let named = json!({ "staleness": "rvn", "observedRecordVersionNumber": alice.rvn });
+    lock.acquire("bob", named).await.granted("takenOver");
+}

@@ -1,0 +1,232 @@
+//! The cases, and the list of all.
+
+mod acquire;
+mod attributes;
+mod bodies;
+mod break_lock;
+mod clock;
+mod damaged;
+mod data;
+mod foreign;
+mod heartbeat;
+mod keys;
+mod listing;
+mod release;
+mod rows;
+mod single_key;
+mod sort_key;
+mod transport;
+
+use std::pin::Pin;
+
+use crate::bench::Bench;
+
+/// One thing that the service must do.
+#[derive(Clone, Copy)]
+pub(crate) struct Case {
+    pub(crate) name: &'static str,
+    pub(crate) run: fn(Bench) -> Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
+macro_rules! cases {
+    ($($module:ident { $($case:ident),+ $(,)? })+) => {
+        &[$($(Case {
+            name: concat!(stringify!($module), "::", stringify!($case)),
+            run: |bench| Box::pin($module::$case(bench)),
+        }),+),+]
+    };
+}
+
+/// Cases for a table with or without a sort key.
+pub(crate) const ON_ANY_TABLE: &[Case] = cases! {
+    acquire {
+        a_free_key_is_created,
+        defaults_and_a_generated_lease_id,
+        a_held_lock_is_refused_and_left_alone,
+        a_repeat_is_a_renewal,
+        the_observed_version_takes_over,
+        any_other_version_is_refused,
+        an_observed_version_is_good_for_one_takeover,
+        an_observed_version_is_no_obstacle,
+        a_released_lock_is_reacquired,
+        a_lease_id_is_good_for_one_acquisition,
+        a_lease_id_ends_with_a_break,
+        an_ended_lease_id_cannot_disturb_a_successor,
+        an_ended_lease_id_is_forgotten_with_its_row,
+        only_if_exists_never_creates,
+        fencing_tokens_rise_through_everything,
+        every_version_is_new,
+        leases_have_bounds,
+    }
+    data {
+        it_stays_unless_it_is_replaced,
+        it_is_stored_only_where_there_is_none,
+        bytes_travel_as_base64,
+        empty_data_is_data,
+        a_heartbeat_keeps_sets_and_deletes_it,
+        what_is_left_at_release_reaches_the_successor,
+        a_refused_request_stores_nothing,
+        a_quarter_of_a_mebibyte_fits,
+        more_does_not_fit,
+    }
+    attributes {
+        they_round_trip,
+        they_add_up,
+        they_survive_release_and_takeover,
+        names_of_the_lock_are_refused,
+        they_have_limits,
+        numbers_must_be_exact,
+    }
+    heartbeat {
+        it_renews,
+        it_changes_the_lease_only_if_asked,
+        it_keeps_observers_off,
+        it_may_name_the_version,
+        an_absent_lock_is_lost,
+        a_released_lock_is_lost,
+        a_broken_lock_is_lost,
+        a_deleted_lock_is_lost,
+        a_lock_of_someone_else_is_lost,
+        a_lock_with_a_successor_is_lost,
+    }
+    release {
+        it_keeps_the_row,
+        it_may_be_repeated,
+        an_absent_lock_is_absent,
+        it_deletes_the_row_if_asked,
+        a_released_lock_may_still_be_deleted,
+        a_lock_of_someone_else_is_lost,
+        a_lock_with_a_successor_is_lost,
+        it_may_name_the_version,
+        deleting_may_name_the_version,
+    }
+    break_lock {
+        it_releases_and_may_be_repeated,
+        the_holder_learns_of_it,
+        another_version_is_refused,
+        an_unknown_key_is_a_mismatch,
+        a_released_lock_of_another_version_is_a_mismatch,
+    }
+    clock {
+        a_dead_lease_is_taken_over_after_the_skew,
+        a_heartbeat_keeps_a_lease_alive,
+        it_is_no_obstacle,
+        it_excludes_an_observed_version,
+    }
+    listing {
+        get_shows_a_lock,
+        get_knows_no_other_lock,
+        pages_add_up,
+        a_page_has_no_more_than_asked_for,
+        an_unfiltered_listing_has_every_lock,
+        filters_by_state_and_owner,
+        a_key_lists_its_locks,
+        a_forged_cursor_is_refused,
+        a_cursor_belongs_to_its_listing,
+        parameters_have_bounds,
+        the_service_is_healthy,
+    }
+    rows {
+        acquire_writes_the_whole_record,
+        acquire_without_data_writes_none,
+        a_renewal_writes_the_record_anew,
+        a_heartbeat_writes_version_and_times,
+        a_heartbeat_with_a_lease_writes_the_lease,
+        a_release_only_marks,
+        a_release_with_data_stores_it,
+        a_break_only_marks,
+        reacquiring_unmarks,
+        a_takeover_keeps_what_is_not_its_own,
+        a_deleted_row_is_gone,
+        a_refusal_writes_nothing,
+    }
+    foreign {
+        a_held_row_is_held,
+        a_held_row_cannot_be_renewed_or_released,
+        a_held_row_is_taken_over_when_it_is_stale,
+        a_held_row_can_be_broken,
+        a_row_is_never_dead_by_the_clock,
+        a_released_row_is_reacquired,
+        a_replaced_row_is_lost,
+        a_row_overwritten_in_place_disowns_its_holder,
+        a_row_overwritten_in_place_is_taken_over_when_it_is_stale,
+        a_row_overwritten_in_place_and_released_is_reacquired,
+        a_released_row_overwritten_in_place_is_held,
+        unknown_attributes_are_shown_and_kept,
+    }
+    damaged {
+        a_missing_lease,
+        a_lease_that_is_a_number,
+        a_lease_of_the_go_client,
+        a_lease_of_words,
+        a_lease_of_zero,
+        an_empty_lease,
+        a_missing_owner,
+        an_owner_that_is_a_number,
+        a_token_of_text,
+        a_token_at_the_limit,
+        a_missing_version,
+        a_version_that_is_null,
+        a_row_of_nothing,
+        an_unreadable_lease_can_be_broken,
+        a_released_row_without_a_lease_is_free,
+        a_released_row_with_a_bad_token_is_not_free,
+        a_holder_can_repair_its_lease,
+        a_holder_can_release_an_unreadable_row,
+        a_hash_of_the_wrong_length_is_nobodys,
+    }
+    keys {
+        odd_keys_round_trip,
+        look_alikes_are_different_locks,
+        the_longest_key_round_trips,
+        a_longer_key_is_refused,
+        bytes_count_and_not_characters,
+        other_texts_have_limits,
+    }
+    bodies {
+        what_is_not_json_is_refused,
+        what_is_not_an_object_is_refused,
+        what_follows_the_object_is_refused,
+        missing_fields_are_named,
+        empty_fields_are_named,
+        unknown_fields_are_named,
+        duplicate_fields_are_named,
+        fields_of_the_wrong_type_are_named,
+        null_is_as_good_as_absent,
+        leases_are_whole_numbers,
+        data_comes_in_one_form,
+        data_and_its_deletion_exclude_each_other,
+        base64_is_strict,
+        text_is_unicode,
+        nesting_has_limits,
+    }
+    transport {
+        json_is_what_the_header_says,
+        methods_are_fixed,
+        routes_are_fixed,
+        two_mebibytes_are_read,
+        more_is_not_read,
+        queries_are_strict,
+        queries_are_decoded_once,
+        every_answer_keeps_the_secret,
+    }
+};
+
+/// Cases for a table without a sort key.
+pub(crate) const WITHOUT_SORT_KEY: &[Case] = cases! {
+    single_key {
+        a_sort_key_is_refused,
+    }
+};
+
+/// Cases for a table with a sort key.
+pub(crate) const WITH_SORT_KEY: &[Case] = cases! {
+    sort_key {
+        a_missing_sort_key_is_refused,
+        sort_keys_are_independent,
+        a_key_lists_its_sort_keys_in_order,
+        a_listing_of_a_key_can_be_filtered,
+        odd_sort_keys_round_trip,
+        sort_keys_have_limits,
+    }
+};

@@ -1,0 +1,120 @@
+//! Rule 4: giving a lock back, once or several times.
+
+use serde_json::{Value, json};
+
+use crate::bench::{Bench, fresh};
+
+pub(super) async fn it_keeps_the_row(bench: Bench) {
+    let lock = bench.lock();
+    let grant = lock.acquire("alice", json!({ "data": "payload" })).await.granted("created");
+    lock.release(&grant.lease_id, json!({ "delete": false })).await.released("released");
+    assert_eq!(lock.get().await.ok(), lock.view(&grant, json!({ "state": "released" })));
+}
+
+pub(super) async fn it_may_be_repeated(bench: Bench) {
+    let lock = bench.lock();
+    let grant = lock.acquire("alice", json!({ "data": "payload" })).await.granted("created");
+    lock.release(&grant.lease_id, json!({ "data": "left" })).await.released("released");
+    let row = lock.row().await;
+    for fields in [
+        json!({}),
+        json!({ "data": "left" }),
+        json!({ "data": "something else" }),
+        json!({ "recordVersionNumber": grant.rvn }),
+    ] {
+        lock.release(&grant.lease_id, fields).await.released("replayed");
+    }
+    assert_eq!(lock.row().await, row);
+    assert_eq!(lock.get().await.ok(), lock.view(&grant, json!({ "state": "released", "data": "left" })));
+}
+
+pub(super) async fn an_absent_lock_is_absent(bench: Bench) {
+    let lock = bench.lock();
+    for fields in [
+        json!({}),
+        json!({ "data": "mine" }),
+        json!({ "recordVersionNumber": fresh("version") }),
+        json!({ "delete": true }),
+        json!({ "delete": true, "recordVersionNumber": fresh("version") }),
+    ] {
+        lock.release(&fresh("lease"), fields).await.released("absent");
+    }
+    assert_eq!(lock.row().await, None);
+}
+
+pub(super) async fn it_deletes_the_row_if_asked(bench: Bench) {
+    let lock = bench.lock();
+    let grant = lock.hold("alice").await;
+    let delete = json!({ "delete": true });
+    lock.release(&grant.lease_id, delete.clone()).await.released("released");
+    assert_eq!(lock.row().await, None);
+    lock.release(&grant.lease_id, delete).await.released("absent");
+    lock.release(&grant.lease_id, json!({})).await.released("absent");
+    lock.get().await.problem("not-found");
+}
+
+pub(super) async fn a_released_lock_may_still_be_deleted(bench: Bench) {
+    let lock = bench.lock();
+    let grant = lock.hold("alice").await;
+    lock.release(&grant.lease_id, json!({})).await.released("released");
+    lock.release(&grant.lease_id, json!({ "delete": true })).await.released("replayed");
+    assert_eq!(lock.row().await, None);
+    lock.release(&grant.lease_id, json!({ "delete": true })).await.released("absent");
+}
+
+pub(super) async fn a_lock_of_someone_else_is_lost(bench: Bench) {
+    let lock = bench.lock();
+    let grant = lock.hold("alice").await;
+    let row = lock.row().await;
+    for fields in [json!({}), json!({ "delete": true }), json!({ "recordVersionNumber": grant.rvn })] {
+        let refusal = lock.release(&fresh("lease"), fields).await;
+        assert_eq!(refusal.lost("taken-over"), lock.view(&grant, json!({})), "{refusal}");
+    }
+    assert_eq!(lock.row().await, row);
+    lock.heartbeat(&grant.lease_id, json!({})).await.renewed();
+}
+
+pub(super) async fn a_lock_with_a_successor_is_lost(bench: Bench) {
+    let lock = bench.lock();
+    let alice = lock.hold("alice").await;
+    lock.release(&alice.lease_id, json!({})).await.released("released");
+    let bob = lock.acquire("bob", json!({})).await.granted("reacquired");
+    for fields in [json!({}), json!({ "delete": true })] {
+        assert_eq!(lock.release(&alice.lease_id, fields).await.lost("taken-over"), lock.view(&bob, json!({})));
+    }
+    lock.release(&bob.lease_id, json!({})).await.released("released");
+    let row = lock.row().await;
+    let view = lock.view(&bob, json!({ "state": "released" }));
+    for fields in [json!({}), json!({ "delete": true })] {
+        assert_eq!(lock.release(&alice.lease_id, fields).await.lost("taken-over"), view);
+    }
+    assert_eq!(lock.row().await, row);
+}
+
+pub(super) async fn it_may_name_the_version(bench: Bench) {
+    let lock = bench.lock();
+    let grant = lock.hold("alice").await;
+    let renewal = lock.heartbeat(&grant.lease_id, json!({})).await.renewed();
+    let row = lock.row().await;
+    let view = lock.view(&grant, json!({ "recordVersionNumber": renewal.rvn }));
+    for rvn in [grant.rvn.clone(), fresh("version")] {
+        let stale = json!({ "recordVersionNumber": rvn, "data": "late" });
+        assert_eq!(lock.release(&grant.lease_id, stale).await.lost("version-mismatch"), view);
+    }
+    assert_eq!(lock.row().await, row);
+    lock.release(&grant.lease_id, json!({ "recordVersionNumber": renewal.rvn })).await.released("released");
+    assert_eq!(lock.get().await.ok()["state"], "released");
+}
+
+pub(super) async fn deleting_may_name_the_version(bench: Bench) {
+    let lock = bench.lock();
+    let grant = lock.hold("alice").await;
+    let named = |rvn: &str| json!({ "delete": true, "recordVersionNumber": rvn });
+    let refusal = lock.release(&grant.lease_id, named(&fresh("version"))).await;
+    assert_eq!(refusal.lost("version-mismatch"), lock.view(&grant, json!({})));
+    lock.release(&grant.lease_id, named(&grant.rvn)).await.released("released");
+    assert_eq!(lock.row().await, None);
+    let gone = lock.release(&grant.lease_id, named(&grant.rvn)).await;
+    gone.released("absent");
+    assert_eq!(lock.heartbeat(&grant.lease_id, json!({})).await.lost("absent"), Value::Null);
+}

@@ -1,0 +1,164 @@
+//! # The conformance suite of the HTTP API
+//!
+//! What a caller may rely on, whatever serves the API: the binary on a laptop, the functions behind a gateway, any
+//! engine or DynamoDB itself underneath. The suite speaks HTTP only. It has a DynamoDB client as well, to look at the
+//! rows that the service writes and to plant rows as other clients write them.
+//!
+//! ```no_run
+//! # async fn example(target: leasehold_conformance::Target) -> Result<(), leasehold_conformance::Failures> {
+//! let cases = leasehold_conformance::run(&target).await?;
+//! leasehold_conformance::races(&target, 64, 20).await;
+//! # Ok(()) }
+//! ```
+//!
+//! A **case** is an async function that panics where the service differs. Each has keys of its own, so that cases run
+//! at the same time, and on a table that is in use; the rows stay behind. [`run`] is for a table without a sort key,
+//! [`run_with_sort_key`] for one with; all but a few cases run on both.
+//!
+//! ```text
+//! bench   a service to ask, and the table behind it
+//! reply   what was answered, and short ways to say what it should have been
+//! secrets lease ids: every answer is searched for them
+//! cases   one module for each topic, and the list of all
+//! races   many callers, one lock
+//! ```
+//!
+//! Limits: nothing here makes DynamoDB fail, so `throttled` and `unavailable` are not provoked. The clock's skew is
+//! taken to be the default, 1000 ms, and the retention 7 days.
+
+#![allow(
+    clippy::expect_used,
+    clippy::missing_panics_doc,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a case fails by a panic, and the runner reports it under the case's name"
+)]
+
+mod bench;
+mod cases;
+mod races;
+mod reply;
+mod secrets;
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_protocol::TableSchema;
+use tokio::sync::Semaphore;
+use tokio::task::{Id, JoinError, JoinSet};
+use tokio::time::timeout;
+
+use crate::bench::{Bench, http_client};
+use crate::cases::Case;
+
+pub use crate::races::races;
+
+/// How many cases run at a time: enough to meet each other, not enough to measure the machine.
+const CONCURRENT_CASES: usize = 16;
+
+/// The slowest case takes three seconds. One that takes this long will not end.
+const CASE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A service, and the table behind it.
+#[derive(Debug, Clone)]
+pub struct Target {
+    /// Where the API is reached, without a trailing slash: `http://127.0.0.1:8080`.
+    pub base_url: String,
+    /// The DynamoDB that the service uses.
+    pub dynamodb: aws_sdk_dynamodb::Client,
+    /// The table that the service uses.
+    pub schema: TableSchema,
+}
+
+/// The cases that failed.
+#[derive(Debug)]
+pub struct Failures {
+    /// How many cases were run.
+    pub cases: usize,
+    /// Those that failed, by name.
+    pub failed: Vec<Failure>,
+}
+
+/// A case that failed.
+#[derive(Debug)]
+pub struct Failure {
+    /// The case's name: its module and function.
+    pub case: &'static str,
+    /// What differed.
+    pub difference: String,
+}
+
+impl fmt::Display for Failures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} of {} cases failed", self.failed.len(), self.cases)?;
+        for failure in &self.failed {
+            writeln!(f, "\n{}: {}", failure.case, failure.difference)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Failures {}
+
+/// Runs the suite on a table without a sort key, and says how many cases there were.
+///
+/// # Errors
+/// All cases that failed.
+pub async fn run(target: &Target) -> Result<usize, Failures> {
+    assert_eq!(target.schema.sort_key, None, "run_with_sort_key is for a table with a sort key");
+    run_all(target, [cases::ON_ANY_TABLE, cases::WITHOUT_SORT_KEY].concat()).await
+}
+
+/// Runs the suite on a table with a sort key, and says how many cases there were.
+///
+/// # Errors
+/// All cases that failed.
+pub async fn run_with_sort_key(target: &Target) -> Result<usize, Failures> {
+    assert_ne!(target.schema.sort_key, None, "run is for a table without a sort key");
+    run_all(target, [cases::ON_ANY_TABLE, cases::WITH_SORT_KEY].concat()).await
+}
+
+async fn run_all(target: &Target, cases: Vec<Case>) -> Result<usize, Failures> {
+    let http = http_client();
+    let permits = Arc::new(Semaphore::new(CONCURRENT_CASES));
+    let mut tasks = JoinSet::new();
+    let count = cases.len();
+    let names: HashMap<Id, &'static str> = cases
+        .into_iter()
+        .map(|case| {
+            let permits = Arc::clone(&permits);
+            let bench = Bench::new(target, http.clone());
+            let task = async move {
+                let _permit = permits.acquire().await;
+                timeout(CASE_TIMEOUT, (case.run)(bench)).await
+            };
+            (tasks.spawn(task).id(), case.name)
+        })
+        .collect();
+
+    let mut failed = Vec::new();
+    while let Some(finished) = tasks.join_next_with_id().await {
+        let (id, difference) = match finished {
+            Ok((_, Ok(()))) => continue,
+            Ok((id, Err(_))) => (id, format!("It did not end within {} seconds.", CASE_TIMEOUT.as_secs())),
+            Err(error) => (error.id(), what_panicked(error)),
+        };
+        failed.push(Failure { case: names[&id], difference });
+    }
+    failed.sort_by_key(|failure| failure.case);
+    if failed.is_empty() { Ok(count) } else { Err(Failures { cases: count, failed }) }
+}
+
+fn what_panicked(error: JoinError) -> String {
+    let payload: Box<dyn Any> = match error.try_into_panic() {
+        Ok(payload) => payload,
+        Err(error) => return error.to_string(),
+    };
+    match payload.downcast::<String>() {
+        Ok(text) => *text,
+        Err(payload) => payload.downcast::<&str>().map_or_else(|_| "It panicked.".to_owned(), |text| (*text).to_owned()),
+    }
+}

@@ -1,0 +1,11 @@
+//! # The bench that the tests stand on
+//!
+//! A [`World`] is a lock table on the embedded engine, with a [`Faults`] between the SDK and the engine: requests and
+//! answers can be lost, delayed, duplicated or refused there, by script or by a seeded generator. Time is tokio's, so
+//! that a test under a paused clock waits for nothing.
+
+mod faults;
+mod world;
+
+pub use faults::{Fault, Faults, Fates};
+pub use world::{World, acquire, heartbeat, key, lease_id, release};

@@ -1,0 +1,90 @@
+//! A lock table, and short ways to ask it for things.
+
+use aws_sdk_dynamodb::Client;
+use leasehold_engine::Engine;
+use leasehold_protocol::{
+    Acquire, Attributes, Clock, DataChange, Disposal, Heartbeat, LeaseDuration, LeaseId, LockKey, LockTable, OwnerName,
+    Policy, Release, Row, Staleness, TableSchema, ensure_table, sdk,
+};
+use tokio::time::Instant;
+
+use crate::Faults;
+
+/// 2026-01-01, in epoch milliseconds: where the virtual clock starts.
+const EPOCH_MS: u64 = 1_767_225_600_000;
+
+/// A lock table on the embedded engine, with faults in between.
+pub struct World {
+    /// The table, as the service uses it.
+    pub table: LockTable,
+    /// The faults between the table and the engine.
+    pub faults: Faults,
+    /// The engine without faults, for a look at the rows and for other clients.
+    pub dynamodb: Client,
+}
+
+impl World {
+    /// An empty table, in memory. The service's wall clock follows tokio's.
+    pub async fn new() -> Self {
+        let engine = Engine::memory().expect("memory is to be had");
+        let dynamodb = Client::from_conf(sdk::configure(engine.sdk_config()).build());
+        let schema = TableSchema::new("locks");
+        ensure_table(&dynamodb, &schema).await.expect("a new table");
+        let faults = Faults::new(engine.clone());
+        let faulty = sdk::configure(engine.sdk_config()).http_client(faults.clone());
+        let start = Instant::now();
+        let clock = Clock::from_fn(move || {
+            EPOCH_MS + u64::try_from(start.elapsed().as_millis()).expect("tests do not run that long")
+        });
+        let table = LockTable::new(Client::from_conf(faulty.build()), schema, Policy::default(), clock);
+        Self { table, faults, dynamodb }
+    }
+
+    /// The row of [`key`], read past the faults.
+    pub async fn row(&self) -> Option<Row> {
+        let clock = Clock::from_fn(|| EPOCH_MS);
+        let table = LockTable::new(self.dynamodb.clone(), self.table.schema().clone(), Policy::default(), clock);
+        table.read(&key()).await.expect("no faults here")
+    }
+}
+
+/// The lock that the stories are about.
+pub fn key() -> LockKey {
+    LockKey::new("Moe", None).expect("valid")
+}
+
+/// A lease id.
+pub fn lease_id(id: &str) -> LeaseId {
+    LeaseId::new(id).expect("valid")
+}
+
+/// A request for the lock by an owner whose lease id is its name.
+pub fn acquire(owner: &str, lease_ms: u64, staleness: Staleness) -> Acquire {
+    Acquire {
+        key: key(),
+        owner_name: OwnerName::new(owner).expect("valid"),
+        lease_id: lease_id(owner),
+        lease_duration: LeaseDuration::from_millis(lease_ms).expect("valid"),
+        staleness,
+        data: None,
+        replace_data: true,
+        only_if_exists: false,
+        attributes: Attributes::new(),
+    }
+}
+
+/// A heartbeat by an owner whose lease id is its name.
+pub fn heartbeat(owner: &str) -> Heartbeat {
+    Heartbeat {
+        key: key(),
+        lease_id: lease_id(owner),
+        lease_duration: None,
+        data: DataChange::Keep,
+        expected: None,
+    }
+}
+
+/// A release by an owner whose lease id is its name.
+pub fn release(owner: &str) -> Release {
+    Release { key: key(), lease_id: lease_id(owner), disposal: Disposal::Keep(None), expected: None }
+}

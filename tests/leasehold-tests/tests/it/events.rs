@@ -1,0 +1,135 @@
+//! The Lambda adapters, fed with what API Gateway and Step Functions send, and with what they should not.
+
+use leasehold_api::Service;
+use leasehold_api::http::Operation;
+use leasehold_runtime::lambda::{HttpAnswer, answer_direct, answer_http};
+use leasehold_tests::World;
+use serde_json::{Value, json};
+
+fn event(name: &str) -> Value {
+    let file = format!("{}/../../events/{name}.json", env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{file}: {error}"));
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{file}: {error}"))
+}
+
+async fn service() -> Service {
+    Service::new(World::new().await.table)
+}
+
+async fn http(service: &Service, operation: Operation, event: Value) -> (HttpAnswer, Value) {
+    let event = serde_json::from_value(event).expect("the adapter reads the event");
+    let answer = answer_http(service, operation, &event).await;
+    let body = serde_json::from_str(&answer.body).expect("a JSON document");
+    (answer, body)
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_life_of_a_lock_over_http() {
+    let service = service().await;
+    let (answer, granted) = http(&service, Operation::Acquire, event("http-acquire")).await;
+    assert_eq!((answer.status_code, answer.headers["content-type"].as_str()), (200, "application/json"));
+    assert_eq!((&granted["outcome"], &granted["data"]), (&json!("created"), &json!("hello")));
+
+    let (answer, refused) = http(&service, Operation::Acquire, event("http-acquire-base64")).await;
+    assert_eq!((answer.status_code, answer.headers["content-type"].as_str()), (423, "application/problem+json"));
+    assert_eq!(answer.headers["retry-after"], "1");
+    assert_eq!(refused["lock"]["ownerName"], "host-1");
+
+    let (answer, renewed) = http(&service, Operation::Heartbeat, event("http-heartbeat")).await;
+    assert_eq!((answer.status_code, &renewed["leaseDurationMs"]), (200, &json!(20_000)));
+    let (answer, lock) = http(&service, Operation::Get, event("http-get")).await;
+    assert_eq!((answer.status_code, &lock["recordVersionNumber"]), (200, &renewed["recordVersionNumber"]));
+    let (answer, page) = http(&service, Operation::List, event("http-list")).await;
+    assert_eq!((answer.status_code, &page["locks"][0]), (200, &lock));
+    let (answer, released) = http(&service, Operation::Release, event("http-release")).await;
+    assert_eq!((answer.status_code, &released["outcome"]), (200, &json!("released")));
+    let (answer, problem) = http(&service, Operation::Break, event("http-break")).await;
+    assert_eq!((answer.status_code, &problem["type"]), (409, &json!("version-mismatch")));
+    let (answer, health) = http(&service, Operation::Health, event("http-health")).await;
+    assert_eq!((answer.status_code, health), (200, json!({ "status": "ok" })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_life_of_a_lock_in_a_state_machine() {
+    let service = service().await;
+    let granted = answer_direct(&service, event("direct-acquire")).await.expect("granted");
+    assert_eq!(granted["outcome"], "created");
+    assert!(answer_direct(&service, event("direct-heartbeat")).await.is_ok());
+    assert_eq!(answer_direct(&service, event("direct-get")).await.expect("a lock")["state"], "held");
+
+    let mut other = event("direct-acquire");
+    other["leaseId"] = json!("another execution");
+    let held = answer_direct(&service, other).await.expect_err("held");
+    let problem: Value = serde_json::from_str(&held.error_message).expect("a problem document");
+    assert_eq!((held.error_type.as_str(), &problem["lock"]["leaseDurationMs"]), ("LockHeld", &json!(60_000)));
+
+    let mismatch = answer_direct(&service, event("direct-break")).await.expect_err("not that version");
+    assert_eq!(mismatch.error_type, "LockLost");
+    assert_eq!(answer_direct(&service, event("direct-release")).await.expect("done")["outcome"], "released");
+    assert_eq!(answer_direct(&service, event("direct-release")).await.expect("done")["outcome"], "replayed");
+    assert_eq!(answer_direct(&service, event("direct-heartbeat")).await.expect_err("lost").error_type, "LockLost");
+    assert_eq!(answer_direct(&service, event("direct-acquire")).await.expect_err("ended").error_type, "LockLost");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_direct_caller_gets_wrong_is_named() {
+    let service = service().await;
+    for (input, field) in [
+        (json!("acquire"), Value::Null),
+        (json!([]), Value::Null),
+        (json!({ "key": "k" }), json!("action")),
+        (json!({ "action": 1 }), json!("action")),
+        (json!({ "action": "steal", "key": "k" }), json!("action")),
+        (json!({ "action": "acquire", "key": "k" }), json!("ownerName")),
+        (json!({ "action": "acquire", "key": "", "ownerName": "o" }), json!("key")),
+        (json!({ "action": "get", "key": "k", "lease": 1 }), json!("lease")),
+        (json!({ "action": "release", "key": "k", "leaseId": 7 }), json!("leaseId")),
+    ] {
+        let error = answer_direct(&service, input.clone()).await.expect_err("invalid");
+        let problem: Value = serde_json::from_str(&error.error_message).expect("a problem document");
+        assert_eq!((error.error_type.as_str(), &problem["field"]), ("InvalidRequest", &field), "{input}");
+    }
+    let absent = answer_direct(&service, json!({ "action": "get", "key": "nobody" })).await.expect_err("absent");
+    assert_eq!(absent.error_type, "LockNotFound");
+}
+
+/// Gateways decode paths and hand on what callers send: none of it may panic the function or make it fail.
+#[tokio::test(start_paused = true)]
+async fn hostile_events_are_answered() {
+    let service = service().await;
+    let with = |change: fn(&mut Value)| {
+        let mut event = event("http-get");
+        change(&mut event);
+        event
+    };
+    for (event, status) in [
+        (with(|event| event["rawPath"] = json!("/v1/lock with spaces\u{0}?#")), 404),
+        (with(|event| event["rawPath"] = json!("")), 404),
+        (with(|event| event["rawQueryString"] = json!("key=a b\u{0}é{}|\"<>")), 404),
+        (with(|event| event["rawQueryString"] = json!("key=%ff%fe")), 400),
+        (with(|event| event["rawQueryString"] = json!("key=%")), 404),
+        (with(|event| event["rawQueryString"] = json!("&&&==&")), 400),
+        (with(|event| event["headers"]["x-name"] = json!("žluťoučký\r\nkůň")), 404),
+        (with(|event| event["headers"]["bad header name"] = json!("x")), 404),
+        (with(|event| event["headers"]["host"] = json!("not a host")), 404),
+        (with(|event| event["requestContext"]["http"]["method"] = json!("DELETE")), 405),
+        (with(|event| event["requestContext"]["http"]["method"] = json!("no method")), 405),
+        (with(|event| event["requestContext"]["stage"] = json!("a stage")), 404),
+    ] {
+        let (answer, problem) = http(&service, Operation::Get, event.clone()).await;
+        assert_eq!((answer.status_code, &problem["status"]), (status, &json!(status)), "{event}");
+    }
+    for (body, base64, status) in [
+        (json!("not base64!"), true, 400),
+        (json!("////"), true, 400),
+        (Value::Null, false, 400),
+        (json!(""), false, 400),
+        (json!("{\"key\":\"a\\u0000b\",\"ownerName\":\"\\u0000\"}"), false, 200),
+    ] {
+        let mut event = event("http-acquire");
+        event["body"] = body;
+        event["isBase64Encoded"] = json!(base64);
+        let (answer, _) = http(&service, Operation::Acquire, event.clone()).await;
+        assert_eq!(answer.status_code, status, "{event}");
+    }
+}

@@ -1,0 +1,305 @@
+//! What becomes of each operation when its request or its answer is lost, late, doubled or refused.
+
+use std::time::Duration;
+
+use leasehold_protocol::{
+    AcquireAnswer, Break, BreakAnswer, Disposal, ErrorKind, GrantOutcome, HeartbeatAnswer, LostReason, ReleaseAnswer,
+    ReleaseOutcome, Row, Rvn, Staleness,
+};
+use leasehold_tests::{Fault, World, acquire, heartbeat, key, release};
+
+const LEASE_MS: u64 = 20_000;
+/// Long past every attempt of an operation.
+const LATE: Duration = Duration::from_secs(8);
+
+/// One lost or refused attempt: each is cured by the next.
+const CURABLE: [Fault; 6] = [
+    Fault::RequestLost,
+    Fault::Throttled,
+    Fault::ServerError,
+    Fault::TransactionConflict,
+    Fault::Slow(Duration::from_secs(2)),
+    Fault::Late(LATE),
+];
+
+/// A world in which "holder" has the lock.
+async fn held() -> World {
+    let world = World::new().await;
+    assert_eq!(granted(&world, "holder").await, GrantOutcome::Created);
+    world.faults.take_calls();
+    world
+}
+
+async fn granted(world: &World, owner: &str) -> GrantOutcome {
+    match world.table.acquire(&acquire(owner, LEASE_MS, Staleness::Never)).await.expect("answered") {
+        AcquireAnswer::Granted(grant) => grant.outcome,
+        answer => panic!("not granted: {answer:?}"),
+    }
+}
+
+async fn released(world: &World, owner: &str, disposal: Disposal) -> ReleaseOutcome {
+    match world.table.release(&leasehold_protocol::Release { disposal, ..release(owner) }).await.expect("answered") {
+        ReleaseAnswer::Done(released) => released.outcome,
+        ReleaseAnswer::Lost(lost) => panic!("lost: {lost:?}"),
+    }
+}
+
+async fn row(world: &World) -> Row {
+    world.row().await.expect("a row")
+}
+
+fn rvn(row: &Row) -> String {
+    row.rvn.value().expect("readable").clone()
+}
+
+fn owner(row: &Row) -> &str {
+    row.owner_name.value().expect("readable")
+}
+
+async fn let_late_requests_arrive() {
+    tokio::time::sleep(LATE * 2).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_operation_is_exactly_one_dynamodb_call() {
+    let world = World::new().await;
+    let calls = |expected: &str| assert_eq!(world.faults.take_calls(), 1, "{expected}");
+    granted(&world, "holder").await;
+    calls("acquire");
+    world.table.acquire(&acquire("other", LEASE_MS, Staleness::Never)).await.expect("held");
+    calls("a refused acquire");
+    world.table.heartbeat(&heartbeat("holder")).await.expect("renewed");
+    calls("heartbeat");
+    world.table.heartbeat(&heartbeat("other")).await.expect("lost");
+    calls("a refused heartbeat");
+    world.table.release(&release("other")).await.expect("lost");
+    calls("a refused release");
+    world.table.release(&release("holder")).await.expect("released");
+    calls("release");
+    world.table.release(&release("holder")).await.expect("replayed");
+    calls("a repeated release");
+    let seen = Rvn::new("", rvn(&row(&world).await)).expect("valid");
+    world.table.break_lock(&Break { key: key(), seen }).await.expect("replayed");
+    calls("break");
+    world.table.read(&key()).await.expect("a row");
+    calls("get");
+    released(&world, "holder", Disposal::Delete).await;
+    calls("release with delete");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_failed_attempt_is_cured_by_the_next() {
+    for fault in CURABLE {
+        let world = World::new().await;
+        world.faults.script([fault]);
+        assert_eq!(granted(&world, "holder").await, GrantOutcome::Created, "{fault:?}");
+
+        world.faults.script([fault]);
+        let before = rvn(&row(&world).await);
+        let answer = world.table.heartbeat(&heartbeat("holder")).await.expect("answered");
+        assert!(matches!(answer, HeartbeatAnswer::Renewed(_)), "{fault:?}");
+        assert_ne!(rvn(&row(&world).await), before, "{fault:?}");
+        let_late_requests_arrive().await;
+
+        world.faults.script([fault]);
+        assert_eq!(released(&world, "holder", Disposal::Keep(None)).await, ReleaseOutcome::Released, "{fault:?}");
+        let_late_requests_arrive().await;
+        assert!(row(&world).await.released, "{fault:?}: no late request may undo the release");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_break_survives_a_failed_attempt_and_a_lost_answer() {
+    for fault in CURABLE.into_iter().chain([Fault::ResponseLost]) {
+        let world = held().await;
+        let seen = Rvn::new("", rvn(&row(&world).await)).expect("valid");
+        world.faults.script([fault]);
+        let answer = world.table.break_lock(&Break { key: key(), seen }).await.expect("answered");
+        let expected =
+            if fault == Fault::ResponseLost { ReleaseOutcome::Replayed } else { ReleaseOutcome::Released };
+        assert!(matches!(answer, BreakAnswer::Done(done) if done.outcome == expected), "{fault:?}");
+        // The holder learns it; its lease id is spent; a late copy of the break does not touch the next holder.
+        let HeartbeatAnswer::Lost(lost) = world.table.heartbeat(&heartbeat("holder")).await.expect("answered") else {
+            panic!("{fault:?}: a broken lock cannot be renewed");
+        };
+        assert_eq!(lost.reason, LostReason::Released);
+        granted(&world, "next").await;
+        let_late_requests_arrive().await;
+        assert!(!row(&world).await.released, "{fault:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_answer_to_an_acquire_is_found_to_be_ones_own() {
+    let world = World::new().await;
+    world.faults.script([Fault::ResponseLost]);
+    let answer = world.table.acquire(&acquire("holder", LEASE_MS, Staleness::Never)).await.expect("answered");
+    let AcquireAnswer::Granted(grant) = answer else { panic!("not granted: {answer:?}") };
+    assert_eq!(grant.outcome, GrantOutcome::Renewed);
+    assert_eq!(row(&world).await, grant.row);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_answer_to_a_takeover_is_found_to_be_ones_own() {
+    let world = held().await;
+    let observed = Staleness::Observed(Rvn::new("", rvn(&row(&world).await)).expect("valid"));
+    world.faults.script([Fault::ResponseLost]);
+    let answer = world.table.acquire(&acquire("heir", LEASE_MS, observed)).await.expect("answered");
+    assert!(matches!(answer, AcquireAnswer::Granted(_)), "{answer:?}");
+    assert_eq!(owner(&row(&world).await), "heir");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_answer_to_a_heartbeat_is_found_to_be_ones_own_even_under_a_precondition() {
+    for with_precondition in [false, true] {
+        let world = held().await;
+        let current = rvn(&row(&world).await);
+        let mut request = heartbeat("holder");
+        request.expected = with_precondition.then(|| Rvn::new("", current.clone()).expect("valid"));
+        world.faults.script([Fault::ResponseLost]);
+        let answer = world.table.heartbeat(&request).await.expect("answered");
+        let HeartbeatAnswer::Renewed(renewed) = answer else { panic!("lost: {answer:?}") };
+        assert_ne!(rvn(&renewed), current);
+        assert_eq!(row(&world).await, renewed);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_answer_to_a_release_is_replayed() {
+    let world = held().await;
+    world.faults.script([Fault::ResponseLost]);
+    assert_eq!(released(&world, "holder", Disposal::Keep(None)).await, ReleaseOutcome::Replayed);
+    assert!(row(&world).await.released);
+
+    let world = held().await;
+    world.faults.script([Fault::ResponseLost]);
+    assert_eq!(released(&world, "holder", Disposal::Delete).await, ReleaseOutcome::Absent);
+    assert_eq!(world.row().await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_is_unavailable_throttling_is_throttled_and_neither_is_a_loss() {
+    for (fault, kind, calls) in [
+        (Fault::RequestLost, ErrorKind::Unavailable, 3),
+        (Fault::ServerError, ErrorKind::Unavailable, 3),
+        (Fault::Slow(Duration::from_secs(60)), ErrorKind::Unavailable, 3),
+        (Fault::TransactionConflict, ErrorKind::Unavailable, 3),
+        (Fault::Throttled, ErrorKind::Throttled, 3),
+    ] {
+        let world = held().await;
+        let before = row(&world).await;
+        let seen = Rvn::new("", rvn(&before)).expect("valid");
+        let always = || world.faults.script([fault; 3]);
+        always();
+        let error = world.table.acquire(&acquire("other", LEASE_MS, Staleness::Never)).await.expect_err("no answer");
+        assert_eq!((error.kind(), world.faults.take_calls()), (kind, calls), "acquire, {fault:?}");
+        always();
+        let error = world.table.heartbeat(&heartbeat("holder")).await.expect_err("no answer");
+        assert_eq!((error.kind(), world.faults.take_calls()), (kind, calls), "heartbeat, {fault:?}");
+        always();
+        let error = world.table.release(&release("holder")).await.expect_err("no answer");
+        assert_eq!((error.kind(), world.faults.take_calls()), (kind, calls), "release, {fault:?}");
+        always();
+        let error = world.table.break_lock(&Break { key: key(), seen }).await.expect_err("no answer");
+        assert_eq!((error.kind(), world.faults.take_calls()), (kind, calls), "break, {fault:?}");
+        always();
+        let error = world.table.read(&key()).await.expect_err("no answer");
+        assert_eq!((error.kind(), world.faults.take_calls()), (kind, calls), "get, {fault:?}");
+        assert_eq!(row(&world).await, before, "{fault:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_caller_repeats_after_an_outage_with_the_same_lease_id_and_has_the_lock() {
+    let world = World::new().await;
+    world.faults.script([Fault::ResponseLost; 3]);
+    let request = acquire("holder", LEASE_MS, Staleness::Never);
+    let error = world.table.acquire(&request).await.expect_err("every answer was lost");
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert_eq!(granted(&world, "holder").await, GrantOutcome::Renewed);
+}
+
+/// The network may deliver a request again, long after its answer. Whatever happened since, it must not hurt anyone.
+mod duplicates {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn of_an_acquire_after_the_release_leave_no_ghost() {
+        let world = World::new().await;
+        world.faults.script([Fault::Copied]);
+        granted(&world, "holder").await;
+        released(&world, "holder", Disposal::Keep(None)).await;
+        let before = row(&world).await;
+        assert_eq!(world.faults.deliver_copies().await, 1);
+        assert_eq!(row(&world).await, before);
+        assert_eq!(granted(&world, "next").await, GrantOutcome::Reacquired);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_an_acquire_while_it_is_held_only_renew_it() {
+        let world = World::new().await;
+        world.faults.script([Fault::Copied]);
+        granted(&world, "holder").await;
+        let before = row(&world).await;
+        world.faults.deliver_copies().await;
+        let after = row(&world).await;
+        assert_eq!(owner(&after), "holder");
+        assert!(after.fencing_token.value() > before.fencing_token.value());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_anything_do_not_touch_a_successor() {
+        let world = World::new().await;
+        world.faults.script([Fault::Copied; 4]);
+        granted(&world, "holder").await;
+        world.table.heartbeat(&heartbeat("holder")).await.expect("renewed");
+        let seen = Rvn::new("", rvn(&row(&world).await)).expect("valid");
+        released(&world, "holder", Disposal::Keep(None)).await;
+        world.table.break_lock(&Break { key: key(), seen }).await.expect("replayed");
+        granted(&world, "next").await;
+        let before = row(&world).await;
+        assert_eq!(world.faults.deliver_copies().await, 4);
+        assert_eq!(row(&world).await, before);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_a_takeover_or_a_delete_do_not_touch_a_successor() {
+        let world = held().await;
+        let observed = Staleness::Observed(Rvn::new("", rvn(&row(&world).await)).expect("valid"));
+        world.faults.script([Fault::Copied; 2]);
+        world.table.acquire(&acquire("heir", LEASE_MS, observed)).await.expect("taken over");
+        released(&world, "heir", Disposal::Delete).await;
+        granted(&world, "next").await;
+        let before = row(&world).await;
+        assert_eq!(world.faults.deliver_copies().await, 2);
+        assert_eq!(row(&world).await, before);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_a_heartbeat_or_a_release_after_the_release_change_nothing() {
+        let world = held().await;
+        world.faults.script([Fault::Copied; 2]);
+        world.table.heartbeat(&heartbeat("holder")).await.expect("renewed");
+        released(&world, "holder", Disposal::Keep(None)).await;
+        let before = row(&world).await;
+        assert_eq!(world.faults.deliver_copies().await, 2);
+        assert_eq!(row(&world).await, before);
+    }
+}
+
+/// An attempt that was given up may be applied late. It must not bring back a version that observers saw before:
+/// they would take a lock that is heartbeaten for one that is not.
+#[tokio::test(start_paused = true)]
+async fn an_attempt_applied_late_never_brings_back_an_old_version() {
+    let world = held().await;
+    let mut seen = vec![rvn(&row(&world).await)];
+    for _ in 0..3 {
+        world.faults.script([Fault::Late(LATE)]);
+        world.table.heartbeat(&heartbeat("holder")).await.expect("renewed by the second attempt");
+        seen.push(rvn(&row(&world).await));
+    }
+    let_late_requests_arrive().await;
+    let now = row(&world).await;
+    assert_eq!(owner(&now), "holder");
+    assert!(!seen.contains(&rvn(&now)), "a late attempt wrote a version that an observer may have seen");
+}

@@ -1,0 +1,9 @@
+//! One binary of tests, so that the SDK is linked once.
+
+mod events;
+mod faults;
+mod logs;
+mod openapi;
+mod property;
+mod simulation;
+mod virtual_time;

@@ -1,0 +1,271 @@
+//! The expressions and the pure life cycle are the same rules: random sequences of operations by several callers,
+//! some of them other clients of the same table, get the same answers and leave the same rows.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::primitives::Blob;
+use aws_sdk_dynamodb::types::AttributeValue;
+use leasehold_engine::Engine;
+use leasehold_protocol::{
+    Acquire, Break, Clock, Data, DataChange, Disposal, Heartbeat, LeaseDuration, LockTable, Policy, Release, Row, Rvn,
+    Staleness, Stamp, TableSchema, ensure_table, lifecycle, sdk,
+};
+use leasehold_tests::{acquire, heartbeat, key, lease_id, release};
+use proptest::prelude::*;
+
+/// One step of a sequence.
+#[derive(Debug, Clone)]
+enum Step {
+    Acquire { caller: usize, lease_ms: u64, staleness: StalenessChoice, data: Option<u8>, replace: bool, existing: bool },
+    Heartbeat { caller: usize, lease_ms: Option<u64>, data: DataChoice, expected: Option<RvnChoice> },
+    Release { caller: usize, delete: bool, data: Option<u8>, expected: Option<RvnChoice> },
+    Break { seen: RvnChoice },
+    /// The Java client replaces the row.
+    ForeignPut { lease_ms: u64 },
+    /// The Java client with `updateExistingLockRecord` takes the row over in place.
+    ForeignUpdate { lease_ms: u64 },
+    /// The Java client marks the row as released.
+    ForeignRelease,
+    /// Somebody damages the row.
+    Damage { attribute: usize },
+    /// TTL, or a person, deletes the row.
+    Delete,
+    Wait { ms: u64 },
+}
+
+#[derive(Debug, Clone)]
+enum StalenessChoice {
+    Never,
+    Clock,
+    Observed(RvnChoice),
+}
+
+#[derive(Debug, Clone)]
+enum RvnChoice {
+    Current,
+    Wrong,
+}
+
+#[derive(Debug, Clone)]
+enum DataChoice {
+    Keep,
+    Set(u8),
+    Delete,
+}
+
+const CALLERS: [&str; 3] = ["ann", "bob", "cyd"];
+
+fn rvn_choice() -> impl Strategy<Value = RvnChoice> {
+    prop_oneof![4 => Just(RvnChoice::Current), 1 => Just(RvnChoice::Wrong)]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let caller = 0..CALLERS.len();
+    let lease = 100..5000_u64;
+    let staleness = prop_oneof![
+        3 => Just(StalenessChoice::Never),
+        1 => Just(StalenessChoice::Clock),
+        2 => rvn_choice().prop_map(StalenessChoice::Observed),
+    ];
+    let data = prop_oneof![
+        2 => Just(DataChoice::Keep), 1 => any::<u8>().prop_map(DataChoice::Set), 1 => Just(DataChoice::Delete)
+    ];
+    prop_oneof![
+        8 => (caller.clone(), lease.clone(), staleness, any::<Option<u8>>(), any::<bool>(), prop::bool::weighted(0.2))
+            .prop_map(|(caller, lease_ms, staleness, data, replace, existing)| Step::Acquire {
+                caller, lease_ms, staleness, data, replace, existing
+            }),
+        4 => (caller.clone(), prop::option::of(lease.clone()), data, prop::option::of(rvn_choice()))
+            .prop_map(|(caller, lease_ms, data, expected)| Step::Heartbeat { caller, lease_ms, data, expected }),
+        4 => (caller, prop::bool::weighted(0.2), any::<Option<u8>>(), prop::option::of(rvn_choice()))
+            .prop_map(|(caller, delete, data, expected)| Step::Release { caller, delete, data, expected }),
+        2 => rvn_choice().prop_map(|seen| Step::Break { seen }),
+        1 => lease.clone().prop_map(|lease_ms| Step::ForeignPut { lease_ms }),
+        2 => lease.prop_map(|lease_ms| Step::ForeignUpdate { lease_ms }),
+        1 => Just(Step::ForeignRelease),
+        1 => (0..5_usize).prop_map(|attribute| Step::Damage { attribute }),
+        1 => Just(Step::Delete),
+        4 => (0..6000_u64).prop_map(|ms| Step::Wait { ms }),
+    ]
+}
+
+/// The table under test, and other clients' way to it.
+struct Bench {
+    table: LockTable,
+    dynamodb: Client,
+    now_ms: Arc<AtomicU64>,
+    policy: Policy,
+    foreign_writes: u32,
+}
+
+impl Bench {
+    async fn new() -> Self {
+        let engine = Engine::memory().expect("memory is to be had");
+        let dynamodb = Client::from_conf(sdk::configure(engine.sdk_config()).build());
+        let schema = TableSchema::new("locks");
+        ensure_table(&dynamodb, &schema).await.expect("a new table");
+        let now_ms = Arc::new(AtomicU64::new(1_767_225_600_000));
+        let clock = {
+            let now_ms = Arc::clone(&now_ms);
+            Clock::from_fn(move || now_ms.load(Ordering::Relaxed))
+        };
+        let policy = Policy { retention_seconds: 60, clock_skew_ms: 500 };
+        let table = LockTable::new(dynamodb.clone(), schema, policy, clock);
+        Self { table, dynamodb, now_ms, policy, foreign_writes: 0 }
+    }
+
+    async fn row(&self) -> Option<Row> {
+        self.table.read(&key()).await.expect("the engine answers")
+    }
+
+    /// Carries one step out and compares it with what the pure life cycle makes of the same row.
+    async fn check(&mut self, step: &Step) {
+        let before = self.row().await;
+        let current = before.as_ref().and_then(|row| row.rvn.value().cloned()).unwrap_or_else(|| "none".into());
+        let rvn = |choice: &RvnChoice| match choice {
+            RvnChoice::Current => Rvn::new("", current.clone()).expect("valid"),
+            RvnChoice::Wrong => Rvn::new("", "wrong").expect("valid"),
+        };
+        let data = |byte: u8| Data::new(vec![byte]).expect("small");
+        match step {
+            Step::Acquire { caller, lease_ms, staleness, data: payload, replace, existing } => {
+                let staleness = match staleness {
+                    StalenessChoice::Never => Staleness::Never,
+                    StalenessChoice::Clock => Staleness::Clock,
+                    StalenessChoice::Observed(choice) => Staleness::Observed(rvn(choice)),
+                };
+                let request = Acquire {
+                    data: payload.map(data),
+                    replace_data: *replace,
+                    only_if_exists: *existing,
+                    ..acquire(CALLERS[*caller], *lease_ms, staleness)
+                };
+                let actual = self.table.acquire(&request).await;
+                let after = self.row().await;
+                match lifecycle::acquire(before.as_ref(), &request, &self.stamp(after.as_ref()), &self.policy) {
+                    Ok(expected) => {
+                        assert_eq!(actual.expect("answered"), expected.answer);
+                        assert_eq!(after, expected.row);
+                    }
+                    Err(corrupt) => {
+                        assert_eq!(actual.expect_err("corrupt").to_string(), corrupt.to_string());
+                        assert_eq!(after, before);
+                    }
+                }
+            }
+            Step::Heartbeat { caller, lease_ms, data: payload, expected } => {
+                let request = Heartbeat {
+                    lease_duration: lease_ms.map(|ms| LeaseDuration::from_millis(ms).expect("valid")),
+                    data: match payload {
+                        DataChoice::Keep => DataChange::Keep,
+                        DataChoice::Set(byte) => DataChange::Set(data(*byte)),
+                        DataChoice::Delete => DataChange::Delete,
+                    },
+                    expected: expected.as_ref().map(rvn),
+                    ..heartbeat(CALLERS[*caller])
+                };
+                let actual = self.table.heartbeat(&request).await.expect("answered");
+                let after = self.row().await;
+                let expected =
+                    lifecycle::heartbeat(before.as_ref(), &request, &self.stamp(after.as_ref()), &self.policy);
+                assert_eq!(actual, expected.answer);
+                assert_eq!(after, expected.row);
+            }
+            Step::Release { caller, delete, data: payload, expected } => {
+                let disposal = if *delete { Disposal::Delete } else { Disposal::Keep(payload.map(data)) };
+                let expected_rvn = expected.as_ref().map(rvn);
+                let request = Release { disposal, expected: expected_rvn, ..release(CALLERS[*caller]) };
+                let actual = self.table.release(&request).await.expect("answered");
+                let after = self.row().await;
+                let expected = lifecycle::release(before.as_ref(), &request, &self.stamp(after.as_ref()), &self.policy);
+                assert_eq!(actual, expected.answer);
+                assert_eq!(after, expected.row);
+            }
+            Step::Break { seen } => {
+                let request = Break { key: key(), seen: rvn(seen) };
+                let actual = self.table.break_lock(&request).await.expect("answered");
+                let after = self.row().await;
+                let expected =
+                    lifecycle::break_lock(before.as_ref(), &request, &self.stamp(after.as_ref()), &self.policy);
+                assert_eq!(actual, expected.answer);
+                assert_eq!(after, expected.row);
+            }
+            Step::Wait { ms } => {
+                self.now_ms.fetch_add(*ms, Ordering::Relaxed);
+            }
+            foreign => self.act_as_another_client(foreign).await,
+        }
+    }
+
+    /// The stamp is the service's own doing: its version is read from the row, if the operation wrote one.
+    fn stamp(&self, after: Option<&Row>) -> Stamp {
+        let rvn = after.and_then(|row| row.rvn.value().cloned()).unwrap_or_else(|| "unused".into());
+        Stamp { rvn, now_ms: self.now_ms.load(Ordering::Relaxed) }
+    }
+
+    async fn act_as_another_client(&mut self, step: &Step) {
+        self.foreign_writes += 1;
+        let text = |value: &str| AttributeValue::S(value.to_owned());
+        let rvn = text(&format!("java-{}", self.foreign_writes));
+        let update = self.dynamodb.update_item().table_name("locks").key("key", text("Moe"));
+        match step {
+            Step::ForeignPut { lease_ms } => {
+                let put = self.dynamodb.put_item().table_name("locks").item("key", text("Moe"));
+                let put = put.item("ownerName", text("java")).item("leaseDuration", text(&lease_ms.to_string()));
+                let put = put.item("recordVersionNumber", rvn).item("data", AttributeValue::B(Blob::new(*b"java")));
+                put.send().await.expect("put");
+            }
+            Step::ForeignUpdate { lease_ms } => {
+                let update = update.update_expression(
+                    "SET ownerName = :o, leaseDuration = :l, recordVersionNumber = :r REMOVE isReleased",
+                );
+                let update = update.expression_attribute_values(":o", text("java"));
+                let update = update.expression_attribute_values(":l", text(&lease_ms.to_string()));
+                update.expression_attribute_values(":r", rvn).send().await.expect("updated");
+            }
+            Step::ForeignRelease => {
+                let update = update.update_expression("SET isReleased = :one").condition_expression("attribute_exists(ownerName)");
+                // Without a row there is nothing to release.
+                let _ = update.expression_attribute_values(":one", text("1")).send().await;
+            }
+            Step::Damage { attribute } => {
+                let (name, value) = [
+                    ("leaseDuration", text("20s")),
+                    ("leaseDuration", AttributeValue::N("20000".into())),
+                    ("fencingToken", text("seven")),
+                    ("fencingToken", AttributeValue::N("9007199254740991".into())),
+                    ("leaseIdHash", text("hash")),
+                ][*attribute]
+                    .clone();
+                let update = update.update_expression("SET #a = :v").expression_attribute_names("#a", name);
+                update.expression_attribute_values(":v", value).send().await.expect("damaged");
+            }
+            _ => {
+                let delete = self.dynamodb.delete_item().table_name("locks").key("key", text("Moe"));
+                delete.send().await.expect("deleted");
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_expressions_are_the_pure_life_cycle(steps in prop::collection::vec(step(), 1..60)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let mut bench = Bench::new().await;
+            for step in &steps {
+                bench.check(step).await;
+            }
+        });
+    }
+}
+
+#[test]
+fn lease_ids_do_not_print() {
+    assert!(!format!("{:?} {:?}", lease_id("secret"), lease_id("secret").hash()).contains("secret"));
+}
