@@ -198,7 +198,7 @@ impl Serve {
             .stdout(Stdio::piped())
             .spawn()
             .expect("the binary is built");
-        let mut lines = BufReader::new(process.stdout.take().expect("piped")).lines().map_while(Result::ok);
+        let mut lines = BufReader::new(process.stdout.as_mut().expect("piped")).lines().map_while(Result::ok);
         let address = |line: String| {
             let url = line.split("http://").nth(1).expect("an address").split_whitespace().next().expect("an address");
             url.parse().expect("an address")

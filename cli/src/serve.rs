@@ -1,5 +1,6 @@
 //! `leasehold serve`: the lock service on this machine.
 
+use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
@@ -142,7 +143,7 @@ pub async fn main(args: ServeArgs) -> Result<(), ServeError> {
         // It stops on the same signal; a panic of its own was reported already.
         task.await.unwrap_or(Ok(()))?;
     }
-    println!("Stopped.");
+    say("Stopped.");
     Ok(())
 }
 
@@ -162,14 +163,22 @@ impl ServeArgs {
             (None, false) => format!("in the file {}", self.db.display()),
         };
         let sort_key = if self.sort_key.is_some() { r#","sortKey":"1""# } else { "" };
-        println!("Leasehold listens on http://{address}");
-        println!("  table     {}, {store}", self.table);
-        if let Some(exposed) = exposed {
-            println!("  dynamodb  http://{exposed} (any credentials)");
-        }
-        println!(r#"  try       curl --json '{{"key":"Moe","ownerName":"me"{sort_key}}}' http://{address}/v1/acquire"#);
-        println!("  stop      Ctrl-C");
+        let exposed =
+            exposed.map_or_else(String::new, |address| format!("  dynamodb  http://{address} (any credentials)\n"));
+        say(&format!(
+            "Leasehold listens on http://{address}\n  \
+               table     {}, {store}\n\
+             {exposed}  \
+               try       curl --json '{{\"key\":\"Moe\",\"ownerName\":\"me\"{sort_key}}}' http://{address}/v1/acquire\n  \
+               stop      Ctrl-C",
+            self.table
+        ));
     }
+}
+
+/// Prints for whoever reads; a service does not stop because nobody does.
+fn say(text: &str) {
+    let _ = writeln!(std::io::stdout(), "{text}");
 }
 
 async fn listen(address: SocketAddr, flag: &'static str) -> Result<TcpListener, ServeError> {

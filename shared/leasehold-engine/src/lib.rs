@@ -33,6 +33,7 @@ use std::future::Future;
 use std::path::Path;
 use std::sync::Arc;
 
+use aws_sdk_dynamodb::config::endpoint::{Endpoint, EndpointFuture, Params, ResolveEndpoint};
 use aws_sdk_dynamodb::config::{self, BehaviorVersion, IdentityCache, Region, StalledStreamProtectionConfig};
 use aws_smithy_runtime_api::client::http::{
     HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpConnector,
@@ -96,7 +97,7 @@ impl Engine {
         config::Builder::new()
             .behavior_version(BehaviorVersion::v2026_01_12())
             .region(Region::from_static("us-east-1"))
-            .endpoint_url(ENDPOINT)
+            .endpoint_resolver(Nowhere)
             .http_client(self.clone())
             // Nobody checks a signature here, so none is computed.
             .allow_no_auth()
@@ -118,6 +119,16 @@ impl Engine {
         dynoxide::server::serve_with_shutdown(listener, self.core.database.clone(), shutdown)
             .await
             .map_err(EngineError::Serve)
+    }
+}
+
+/// Answers at once. The SDK's own resolver would evaluate its rules on every request.
+#[derive(Debug)]
+struct Nowhere;
+
+impl ResolveEndpoint for Nowhere {
+    fn resolve_endpoint(&self, _params: &Params) -> EndpointFuture<'_> {
+        EndpointFuture::ready(Ok(Endpoint::builder().url(ENDPOINT).build()))
     }
 }
 

@@ -74,31 +74,30 @@ const SET_DATA: &str = ", #data = :data";
 /// Rule 2.
 pub(crate) fn acquire(schema: &TableSchema, request: &Acquire, stamp: &Stamp, policy: &Policy) -> Write {
     let mut write = Write::default();
-    write.name("#key", &schema.partition_key);
     write.hash(&request.lease_id.hash());
-
-    let released = "(attribute_exists(isReleased) AND \
-                    (attribute_not_exists(leaseIdHash) OR leaseIdHash <> :leaseIdHash))";
-    let renewable = format!("(attribute_not_exists(isReleased) AND leaseIdHash = :leaseIdHash AND {IS_OURS})");
-    let stale = match &request.staleness {
-        Staleness::Never => String::new(),
+    // A comparison with an attribute that is not there is false, and `<>` true.
+    let free = "(attribute_exists(isReleased) AND leaseIdHash <> :leaseIdHash)";
+    let renewable = format!("leaseIdHash = :leaseIdHash AND {IS_OURS}");
+    let renewable_or_dead = match &request.staleness {
+        Staleness::Never => renewable,
         Staleness::Observed(rvn) => {
             write.text(":observed", rvn.as_str());
             write.text(":firstDigit", "0");
             write.text(":pastLastDigit", ":");
             write.text(":goUnit", "s");
-            format!(
-                " OR (attribute_not_exists(isReleased) AND recordVersionNumber = :observed AND {HAS_READABLE_LEASE})"
-            )
+            format!("(({renewable}) OR (recordVersionNumber = :observed AND {HAS_READABLE_LEASE}))")
         }
         Staleness::Clock => {
             write.number(":staleBefore", policy.stale_before(stamp));
-            format!(" OR (attribute_not_exists(isReleased) AND staleAt < :staleBefore AND {IS_OURS})")
+            format!("(({renewable}) OR (staleAt < :staleBefore AND {IS_OURS}))")
         }
     };
-    let existing = format!("attribute_exists(#key) AND ({released} OR {renewable}{stale}) AND {IS_COUNTABLE}");
-    write.condition =
-        if request.only_if_exists { existing } else { format!("attribute_not_exists(#key) OR ({existing})") };
+    let held = format!("(attribute_not_exists(isReleased) AND {renewable_or_dead})");
+    write.condition = format!("({free} OR {held}) AND {IS_COUNTABLE}");
+    if !request.only_if_exists {
+        write.name("#key", &schema.partition_key);
+        write.condition = format!("attribute_not_exists(#key) OR ({})", write.condition);
+    }
     write.number(":zero", 0);
     write.number(":lastToken", NUMBER_LIMIT - 1);
 

@@ -88,7 +88,7 @@ impl Bench {
         }
         let response = match request.send().await {
             Ok(response) => response,
-            Err(error) => panic!("{:.300}: no answer: {error:?}", call),
+            Err(error) => panic!("{call:.300}: no answer: {error:?}"),
         };
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
         let bytes = response.bytes().await.expect("a complete body");
@@ -241,8 +241,7 @@ pub(crate) fn merged(mut object: Value, more: Value) -> Value {
 
 pub(crate) fn query(parameters: &[(&str, &str)]) -> String {
     let encode = |text| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
-    let pairs: Vec<_> =
-        parameters.iter().map(|&(name, value)| format!("{}={}", encode(name), encode(value))).collect();
+    let pairs: Vec<_> = parameters.iter().map(|&(name, value)| format!("{}={}", encode(name), encode(value))).collect();
     if pairs.is_empty() { String::new() } else { format!("?{}", pairs.join("&")) }
 }
 

@@ -60,7 +60,7 @@ pub use crate::races::races;
 const CONCURRENT_CASES: usize = 16;
 
 /// The slowest case takes three seconds. One that takes this long will not end.
-const CASE_TIMEOUT: Duration = Duration::from_secs(60);
+const CASE_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// A service, and the table behind it.
 #[derive(Debug, Clone)]
@@ -159,6 +159,8 @@ fn what_panicked(error: JoinError) -> String {
     };
     match payload.downcast::<String>() {
         Ok(text) => *text,
-        Err(payload) => payload.downcast::<&str>().map_or_else(|_| "It panicked.".to_owned(), |text| (*text).to_owned()),
+        Err(payload) => {
+            payload.downcast::<&str>().map_or_else(|_| "It panicked.".to_owned(), |text| (*text).to_owned())
+        }
     }
 }

@@ -17,17 +17,20 @@ use crate::reply::{Grant, Reply};
 /// # Panics
 /// Where that is not so.
 pub async fn races(target: &Target, callers: usize, rounds: usize) {
-    let lock = Bench::new(target, http_client()).lock();
+    let http = http_client();
+    let lock = Bench::new(target, http.clone()).lock();
+    // A bench for each round: every answer of a round is searched for the lease ids of that round, not of all.
+    let afresh = || Lock { bench: Bench::new(target, http.clone()), ..lock.clone() };
     let mut holder = lock.hold("the first").await;
     for _ in 0..rounds {
         lock.release(&holder.lease_id, json!({})).await.released("released");
-        let winner = race(&lock, callers, json!({}), "reacquired").await;
+        let winner = race(&afresh(), callers, json!({}), "reacquired").await;
         assert!(winner.token > holder.token, "{} came after {}", winner.token, holder.token);
         holder = winner;
     }
     for _ in 0..rounds {
         let observed = json!({ "observedRecordVersionNumber": holder.rvn });
-        let winner = race(&lock, callers, observed, "takenOver").await;
+        let winner = race(&afresh(), callers, observed, "takenOver").await;
         assert!(winner.token > holder.token, "{} came after {}", winner.token, holder.token);
         lock.heartbeat(&holder.lease_id, json!({})).await.lost("taken-over");
         holder = winner;

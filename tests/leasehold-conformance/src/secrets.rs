@@ -34,7 +34,7 @@ pub(crate) fn hash(lease_id: &str) -> Vec<u8> {
 
 fn forms(lease_id: &str) -> Vec<String> {
     let hash = hash(lease_id);
-    let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex = hash.iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
     // Unpadded base64 is the beginning of the padded.
     let base64 = [lease_id.as_bytes(), &hash]
         .into_iter()

@@ -7,5 +7,5 @@
 mod faults;
 mod world;
 
-pub use faults::{Fault, Faults, Fates};
+pub use faults::{Fates, Fault, Faults};
 pub use world::{World, acquire, heartbeat, key, lease_id, release};

@@ -75,13 +75,7 @@ pub fn acquire(owner: &str, lease_ms: u64, staleness: Staleness) -> Acquire {
 
 /// A heartbeat by an owner whose lease id is its name.
 pub fn heartbeat(owner: &str) -> Heartbeat {
-    Heartbeat {
-        key: key(),
-        lease_id: lease_id(owner),
-        lease_duration: None,
-        data: DataChange::Keep,
-        expected: None,
-    }
+    Heartbeat { key: key(), lease_id: lease_id(owner), lease_duration: None, data: DataChange::Keep, expected: None }
 }
 
 /// A release by an owner whose lease id is its name.

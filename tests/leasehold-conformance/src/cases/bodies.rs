@@ -34,8 +34,24 @@ pub(super) async fn what_is_not_json_is_refused(bench: Bench) {
     let lock = bench.lock();
     for path in [ACQUIRE, HEARTBEAT, RELEASE, BREAK] {
         for body in [
-            "", " ", "\n", "{", "{]", "}", r#"{"key"}"#, r#"{"key":"#, r#"{"key":"k"#, "{'key':'k'}", "{key:1}",
-            "key=k&ownerName=alice", "<lock/>", "\0", "{\0}", r#"{"key":"k",}"#, "{\"key\":\"\n\"}", "//\n{}",
+            "",
+            " ",
+            "\n",
+            "{",
+            "{]",
+            "}",
+            r#"{"key"}"#,
+            r#"{"key":"#,
+            r#"{"key":"k"#,
+            "{'key':'k'}",
+            "{key:1}",
+            "key=k&ownerName=alice",
+            "<lock/>",
+            "\0",
+            "{\0}",
+            r#"{"key":"k",}"#,
+            "{\"key\":\"\n\"}",
+            "//\n{}",
         ] {
             bench.post_text(path, body).await.invalid_as_a_whole();
         }
@@ -52,7 +68,9 @@ pub(super) async fn what_is_not_an_object_is_refused(bench: Bench) {
     let lock = bench.lock();
     for (path, body) in smallest(&lock) {
         let values: Vec<_> = body.as_object().expect("an object").values().cloned().collect();
-        for body in ["[]", "null", "true", "1", "\"key\"", "[{}]", &json!(values).to_string(), &json!([body]).to_string()] {
+        for body in
+            ["[]", "null", "true", "1", "\"key\"", "[{}]", &json!(values).to_string(), &json!([body]).to_string()]
+        {
             bench.post_text(path, body).await.invalid_as_a_whole();
         }
     }
@@ -196,8 +214,18 @@ pub(super) async fn null_is_as_good_as_absent(bench: Bench) {
 pub(super) async fn leases_are_whole_numbers(bench: Bench) {
     let lock = bench.lock();
     for lease in [
-        "-1", "-9223372036854775809", "1.5", "20000.0", "2e4", "18446744073709551616", "1e300", "-0.0", "\"20000\"",
-        "true", "[20000]", "{}",
+        "-1",
+        "-9223372036854775809",
+        "1.5",
+        "20000.0",
+        "2e4",
+        "18446744073709551616",
+        "1e300",
+        "-0.0",
+        "\"20000\"",
+        "true",
+        "[20000]",
+        "{}",
     ] {
         bench.post_text(ACQUIRE, acquire_with(&lock, "leaseDurationMs", lease)).await.invalid("leaseDurationMs");
     }

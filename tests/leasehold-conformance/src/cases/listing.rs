@@ -91,8 +91,8 @@ pub(super) async fn a_page_has_no_more_than_asked_for(bench: Bench) {
     // Of four locks, three come on the first page, and the cursor leads to the fourth, whatever its limit.
     let page = bench.get(LOCKS, &[("ownerName", &owner), ("limit", "3")]).await.page();
     assert!(page.locks.len() <= 3, "{page:?}");
-    let cursor = page.next_cursor.expect("there is a fourth");
-    let parameters = [("ownerName", owner.as_str()), ("limit", "100"), ("cursor", cursor.as_str())];
+    let cursor = page.next_cursor.as_deref().expect("there is a fourth");
+    let parameters = [("ownerName", owner.as_str()), ("limit", "100"), ("cursor", cursor)];
     let rest = bench.get(LOCKS, &parameters).await.page();
     assert!(rest.locks.len() + page.locks.len() <= 4, "{rest:?} after {page:?}");
 }

@@ -171,6 +171,7 @@ pub(crate) const ON_ANY_TABLE: &[Case] = cases! {
         an_unreadable_lease_can_be_broken,
         a_released_row_without_a_lease_is_free,
         a_released_row_with_a_bad_token_is_not_free,
+        what_is_granted_is_readable,
         a_holder_can_repair_its_lease,
         a_holder_can_release_an_unreadable_row,
         a_hash_of_the_wrong_length_is_nobodys,

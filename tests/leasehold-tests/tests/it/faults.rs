@@ -115,8 +115,7 @@ async fn a_break_survives_a_failed_attempt_and_a_lost_answer() {
         let seen = Rvn::new("", rvn(&row(&world).await)).expect("valid");
         world.faults.script([fault]);
         let answer = world.table.break_lock(&Break { key: key(), seen }).await.expect("answered");
-        let expected =
-            if fault == Fault::ResponseLost { ReleaseOutcome::Replayed } else { ReleaseOutcome::Released };
+        let expected = if fault == Fault::ResponseLost { ReleaseOutcome::Replayed } else { ReleaseOutcome::Released };
         assert!(matches!(answer, BreakAnswer::Done(done) if done.outcome == expected), "{fault:?}");
         // The holder learns it; its lease id is spent; a late copy of the break does not touch the next holder.
         let HeartbeatAnswer::Lost(lost) = world.table.heartbeat(&heartbeat("holder")).await.expect("answered") else {

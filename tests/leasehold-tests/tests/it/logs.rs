@@ -86,7 +86,8 @@ async fn each_operation_is_one_line_with_what_an_operator_needs() {
             (text("operation"), text("owner"), text("outcome"), span["dynamodb_attempts"].as_u64().expect("a number"))
         })
         .collect();
-    let told: Vec<_> = told.iter().map(|(op, owner, outcome, n)| (op.as_str(), owner.as_str(), outcome.as_str(), *n)).collect();
+    let told: Vec<_> =
+        told.iter().map(|(op, owner, outcome, n)| (op.as_str(), owner.as_str(), outcome.as_str(), *n)).collect();
     assert_eq!(
         told,
         [

@@ -1,5 +1,6 @@
 //! One binary of tests, so that the SDK is linked once.
 
+mod conformance;
 mod events;
 mod faults;
 mod logs;

@@ -15,7 +15,10 @@ fn the_document_in_docs_is_the_one_that_the_types_make() {
         std::fs::write(FILE, &document).expect("writable");
     }
     let written = std::fs::read_to_string(FILE).expect("docs/openapi.json is there");
-    assert_eq!(written, document, "the types changed: run UPDATE_DOCS=1 cargo test --workspace openapi, and read the diff");
+    assert_eq!(
+        written, document,
+        "the types changed: run UPDATE_DOCS=1 cargo test --workspace openapi, and read the diff"
+    );
 }
 
 #[test]
@@ -30,10 +33,8 @@ fn every_route_is_documented_and_nothing_else() {
             methods.as_object().expect("methods").keys().map(move |method| (path.clone(), method.to_uppercase()))
         })
         .collect();
-    let mut served: Vec<_> = Operation::ALL
-        .iter()
-        .map(|operation| (operation.path().to_owned(), operation.method().to_string()))
-        .collect();
+    let mut served: Vec<_> =
+        Operation::ALL.iter().map(|operation| (operation.path().to_owned(), operation.method().to_string())).collect();
     documented.sort();
     served.sort();
     assert_eq!(documented, served);

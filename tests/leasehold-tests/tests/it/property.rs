@@ -18,21 +18,48 @@ use proptest::prelude::*;
 /// One step of a sequence.
 #[derive(Debug, Clone)]
 enum Step {
-    Acquire { caller: usize, lease_ms: u64, staleness: StalenessChoice, data: Option<u8>, replace: bool, existing: bool },
-    Heartbeat { caller: usize, lease_ms: Option<u64>, data: DataChoice, expected: Option<RvnChoice> },
-    Release { caller: usize, delete: bool, data: Option<u8>, expected: Option<RvnChoice> },
-    Break { seen: RvnChoice },
+    Acquire {
+        caller: usize,
+        lease_ms: u64,
+        staleness: StalenessChoice,
+        data: Option<u8>,
+        replace: bool,
+        existing: bool,
+    },
+    Heartbeat {
+        caller: usize,
+        lease_ms: Option<u64>,
+        data: DataChoice,
+        expected: Option<RvnChoice>,
+    },
+    Release {
+        caller: usize,
+        delete: bool,
+        data: Option<u8>,
+        expected: Option<RvnChoice>,
+    },
+    Break {
+        seen: RvnChoice,
+    },
     /// The Java client replaces the row.
-    ForeignPut { lease_ms: u64 },
+    ForeignPut {
+        lease_ms: u64,
+    },
     /// The Java client with `updateExistingLockRecord` takes the row over in place.
-    ForeignUpdate { lease_ms: u64 },
+    ForeignUpdate {
+        lease_ms: u64,
+    },
     /// The Java client marks the row as released.
     ForeignRelease,
     /// Somebody damages the row.
-    Damage { attribute: usize },
+    Damage {
+        attribute: usize,
+    },
     /// TTL, or a person, deletes the row.
     Delete,
-    Wait { ms: u64 },
+    Wait {
+        ms: u64,
+    },
 }
 
 #[derive(Debug, Clone)]
@@ -226,7 +253,9 @@ impl Bench {
                 update.expression_attribute_values(":r", rvn).send().await.expect("updated");
             }
             Step::ForeignRelease => {
-                let update = update.update_expression("SET isReleased = :one").condition_expression("attribute_exists(ownerName)");
+                let update = update
+                    .update_expression("SET isReleased = :one")
+                    .condition_expression("attribute_exists(ownerName)");
                 // Without a row there is nothing to release.
                 let _ = update.expression_attribute_values(":one", text("1")).send().await;
             }

@@ -53,7 +53,13 @@ impl Beliefs {
 }
 
 /// One host's life: wait for the lock, hold it a while, release it or forget to, again and again.
-async fn live(host: &'static str, world: Rc<World>, beliefs: Rc<RefCell<Beliefs>>, mut rng: fastrand::Rng, end: Instant) {
+async fn live(
+    host: &'static str,
+    world: Rc<World>,
+    beliefs: Rc<RefCell<Beliefs>>,
+    mut rng: fastrand::Rng,
+    end: Instant,
+) {
     let mut lease = 0;
     while Instant::now() < end {
         lease += 1;
@@ -168,8 +174,11 @@ fn no_two_hosts_hold_the_lock_under_faults() {
     let (mut grants, mut takeovers) = (0, 0);
     for seed in seeds {
         let result = std::panic::catch_unwind(|| {
-            let runtime =
-                tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().expect("a runtime");
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .start_paused(true)
+                .build()
+                .expect("a runtime");
             runtime.block_on(run(seed))
         });
         match result {

@@ -1,0 +1,475 @@
+//! `leasehold serve` as a process: what it prints, what it survives, and how it ends.
+
+#![allow(clippy::expect_used, clippy::panic, reason = "a test fails by a panic")]
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use leasehold_protocol::fresh_uuid;
+use leasehold_runtime::dynamodb_client;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::process::{Child, ChildStdout, Command};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+/// Nothing here takes a second. What takes this long will not happen.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+async fn within<T>(work: impl Future<Output = T>) -> T {
+    timeout(PATIENCE, work).await.expect("it happens in time")
+}
+
+/// `leasehold serve` with these arguments, killed when it is dropped. The shell's settings do not reach it.
+fn command(folder: &Path, args: &[impl AsRef<OsStr>]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
+    command.arg("serve").args(args).env_clear().current_dir(folder).stdin(Stdio::null()).kill_on_drop(true);
+    command
+}
+
+/// A service under way.
+struct Serve {
+    process: Child,
+    stdout: Lines<BufReader<ChildStdout>>,
+    banner: Vec<String>,
+    base_url: String,
+    http: reqwest::Client,
+}
+
+impl Serve {
+    /// Starts on a free port.
+    async fn start(args: &[&str]) -> Self {
+        Self::spawn(command(&std::env::temp_dir(), &[&["--listen", "127.0.0.1:0"], args].concat())).await
+    }
+
+    /// Starts `command` and reads what it prints before it waits for requests.
+    async fn spawn(mut command: Command) -> Self {
+        let mut process = command.stdout(Stdio::piped()).spawn().expect("the binary is built");
+        let mut stdout = BufReader::new(process.stdout.take().expect("piped")).lines();
+        let mut banner: Vec<String> = Vec::new();
+        while !banner.last().is_some_and(|line| line.starts_with("  stop ")) {
+            banner.push(within(stdout.next_line()).await.expect("text").expect("it starts"));
+        }
+        let base_url = banner[0].strip_prefix("Leasehold listens on ").expect("the address comes first").to_owned();
+        let http = reqwest::Client::builder().no_proxy().timeout(PATIENCE).build().expect("a client");
+        Self { process, stdout, banner, base_url, http }
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.base_url.strip_prefix("http://").and_then(|address| address.parse().ok()).expect("an address")
+    }
+
+    async fn acquire(&self, key: &str, lease_id: &str) -> Value {
+        let body = json!({ "key": key, "ownerName": "test", "leaseId": lease_id });
+        acquire(&self.http, &self.base_url, &body).await.expect("granted")
+    }
+
+    async fn get(&self, key: &str) -> Value {
+        let request = self.http.get(format!("{}/v1/lock?key={key}", self.base_url)).send().await;
+        request.expect("an answer").json().await.expect("JSON")
+    }
+
+    fn signal(&self, name: &str) {
+        signal(&self.process, name);
+    }
+
+    /// Waits until the port is closed: a stop has begun.
+    async fn stops_listening(&self) {
+        let closed = async {
+            while TcpStream::connect(self.address()).await.is_ok() {
+                tokio::task::yield_now().await;
+            }
+        };
+        within(closed).await;
+    }
+
+    /// Waits for the end: the exit status, and what was printed since the start.
+    async fn ended(mut self) -> (Option<i32>, Vec<String>) {
+        let mut printed = Vec::new();
+        while let Some(line) = within(self.stdout.next_line()).await.expect("text") {
+            printed.push(line);
+        }
+        (within(self.process.wait()).await.expect("its status").code(), printed)
+    }
+
+    /// Kills it as a power cut would.
+    async fn kill_9(mut self) {
+        within(self.process.kill()).await.expect("it was running");
+    }
+}
+
+/// Every shell can send a signal; the standard library cannot.
+fn signal(process: &Child, name: &str) {
+    let script = format!("kill -{name} {}", process.id().expect("it is running"));
+    let status = std::process::Command::new("sh").args(["-c", &script]).status().expect("a shell");
+    assert!(status.success(), "{script}");
+}
+
+/// The grant; `None` where there is no answer, or no complete one.
+async fn acquire(http: &reqwest::Client, base_url: &str, body: &Value) -> Option<Value> {
+    let response = http.post(format!("{base_url}/v1/acquire")).json(body).send().await.ok()?;
+    let status = response.status();
+    let document: Value = response.json().await.ok()?;
+    assert_eq!(status, 200, "{document}");
+    Some(document)
+}
+
+/// Runs a service that does not start, to its end.
+async fn fails(folder: &Path, args: &[&str]) -> (i32, String) {
+    let Output { status, stdout, stderr } = within(command(folder, args).output()).await.expect("the binary is built");
+    assert_eq!(String::from_utf8_lossy(&stdout), "", "{args:?}");
+    (status.code().expect("no signal"), String::from_utf8(stderr).expect("text"))
+}
+
+/// Runs a service that does not start, and gives the sentence that says why.
+async fn refuses(folder: &Path, args: &[&str]) -> String {
+    let (status, stderr) = fails(folder, args).await;
+    assert_eq!(status, 1, "{args:?}: {stderr}");
+    let sentence = stderr.strip_prefix("leasehold: ").and_then(|line| line.strip_suffix('\n'));
+    let sentence = sentence.unwrap_or_else(|| panic!("{args:?}: {stderr}"));
+    assert!(!sentence.contains('\n'), "{args:?}: one line, not {sentence}");
+    sentence.to_owned()
+}
+
+fn folder() -> TempDir {
+    tempfile::tempdir().expect("a folder")
+}
+
+fn text_of(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
+#[tokio::test]
+async fn the_banner_says_where_and_how() {
+    let serve = Serve::start(&["--memory"]).await;
+    let url = &serve.base_url;
+    assert_ne!(serve.address().port(), 0);
+    let expected = [
+        format!("Leasehold listens on {url}"),
+        "  table     leasehold, in memory, gone when this stops".into(),
+        format!(r#"  try       curl --json '{{"key":"Moe","ownerName":"me"}}' {url}/v1/acquire"#),
+        "  stop      Ctrl-C".into(),
+    ];
+    assert_eq!(serve.banner, expected);
+    check_suggestion(&serve).await;
+    serve.signal("TERM");
+    assert_eq!(serve.ended().await, (Some(0), vec!["Stopped.".to_owned()]));
+}
+
+#[tokio::test]
+async fn the_banner_says_what_was_chosen() {
+    let folder = folder();
+    let db = folder.path().join("my locks.db");
+    let mut command = command(folder.path(), &["--db", text_of(&db), "--expose-dynamodb", "0", "--sort-key", "sk"]);
+    command.env("LEASEHOLD_LISTEN", "127.0.0.1:0").env("LEASEHOLD_TABLE_NAME", "others");
+    let serve = Serve::spawn(command).await;
+    let url = &serve.base_url;
+    let dynamodb = exposed_url(&serve);
+    let expected = [
+        format!("Leasehold listens on {url}"),
+        format!("  table     others, in the file {}", db.display()),
+        format!("  dynamodb  {dynamodb} (any credentials)"),
+        format!(r#"  try       curl --json '{{"key":"Moe","ownerName":"me","sortKey":"1"}}' {url}/v1/acquire"#),
+        "  stop      Ctrl-C".into(),
+    ];
+    assert_eq!(serve.banner, expected);
+    check_suggestion(&serve).await;
+    serve.signal("INT");
+    assert_eq!(serve.ended().await, (Some(0), vec!["Stopped.".to_owned()]));
+    assert!(db.exists());
+}
+
+/// What the banner suggests to try works.
+async fn check_suggestion(serve: &Serve) {
+    let suggestion = serve.banner.iter().find(|line| line.starts_with("  try ")).expect("a suggestion");
+    let body = suggestion.split('\'').nth(1).expect("a body in quotes");
+    let body: Value = serde_json::from_str(body).expect("JSON");
+    let grant = acquire(&serve.http, &serve.base_url, &body).await.expect("an answer");
+    assert_eq!(grant["outcome"], "created");
+}
+
+fn exposed_url(serve: &Serve) -> String {
+    let line = serve.banner.iter().find_map(|line| line.strip_prefix("  dynamodb  ")).expect("the DynamoDB address");
+    line.split(' ').next().expect("a URL").to_owned()
+}
+
+/// What the writers of one round were told, and what they were not.
+#[derive(Default)]
+struct Round {
+    /// Grants, by key.
+    acknowledged: HashMap<String, Value>,
+    /// Requests that were sent and not answered: key and lease id.
+    unanswered: Vec<(String, String)>,
+}
+
+/// Lets several writers acquire one new lock after the other, and kills the service in the middle of it.
+async fn write_until_killed(serve: Serve) -> Round {
+    const WRITERS: usize = 8;
+    const GRANTS: usize = 150;
+    let (sender, mut grants) = mpsc::unbounded_channel();
+    let mut writers = JoinSet::new();
+    for _ in 0..WRITERS {
+        let (http, base_url, sender) = (serve.http.clone(), serve.base_url.clone(), sender.clone());
+        writers.spawn(async move {
+            loop {
+                let (key, lease_id) = (fresh_uuid(), fresh_uuid());
+                let body = json!({ "key": key, "ownerName": "test", "leaseId": lease_id });
+                match acquire(&http, &base_url, &body).await {
+                    Some(grant) => sender.send(grant).expect("someone listens"),
+                    None => return (key, lease_id),
+                }
+            }
+        });
+    }
+    drop(sender);
+
+    let mut round = Round::default();
+    let mut acknowledge = |grant: Value| {
+        round.acknowledged.insert(grant["key"].as_str().expect("a key").to_owned(), grant);
+    };
+    for _ in 0..GRANTS {
+        acknowledge(within(grants.recv()).await.expect("the writers go on"));
+    }
+    serve.kill_9().await;
+    while let Some(grant) = within(grants.recv()).await {
+        acknowledge(grant);
+    }
+    round.unanswered = within(writers.join_all()).await;
+    assert_eq!(round.unanswered.len(), WRITERS);
+    round
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_acknowledged_survives_kill_9() {
+    let folder = folder();
+    let db = folder.path().join("leasehold.db");
+    let mut acknowledged: HashMap<String, Value> = HashMap::new();
+    let mut unanswered: Vec<(String, String)> = Vec::new();
+    for round in 0..=3 {
+        let serve = Serve::start(&["--db", text_of(&db)]).await;
+        for (key, grant) in &mut acknowledged {
+            let lock = serve.get(key).await;
+            assert_eq!(lock["state"], "held", "{lock}");
+            for name in ["recordVersionNumber", "fencingToken", "ownerName", "leaseDurationMs"] {
+                assert_eq!(lock[name], grant[name], "{name} of {key} in round {round}");
+            }
+            // Its holder comes back and goes on.
+            let renewed = serve.acquire(key, grant["leaseId"].as_str().expect("text")).await;
+            assert_eq!(renewed["outcome"], "renewed", "{renewed}");
+            assert_eq!(renewed["fencingToken"].as_u64(), grant["fencingToken"].as_u64().map(|token| token + 1));
+            *grant = renewed;
+        }
+        // Whoever got no answer asks again, and has the lock: whether the first try was written does not matter.
+        for (key, lease_id) in std::mem::take(&mut unanswered) {
+            let grant = serve.acquire(&key, &lease_id).await;
+            assert!(grant["outcome"] == "created" || grant["outcome"] == "renewed", "{grant}");
+            acknowledged.insert(key, grant);
+        }
+        if round < 3 {
+            let written = write_until_killed(serve).await;
+            acknowledged.extend(written.acknowledged);
+            unanswered = written.unanswered;
+        }
+    }
+    assert!(acknowledged.len() >= 450, "{} locks", acknowledged.len());
+}
+
+#[tokio::test]
+async fn a_file_has_one_service() {
+    let folder = folder();
+    let db = folder.path().join("leasehold.db");
+    let first = Serve::start(&["--db", text_of(&db)]).await;
+    first.acquire("Moe", "secret").await;
+    let sentence = refuses(folder.path(), &["--db", text_of(&db), "--listen", "127.0.0.1:0"]).await;
+    let expected = format!("{} is in use by another process; stop that process, or use a different file", db.display());
+    assert_eq!(sentence, expected);
+    assert_eq!(first.acquire("Moe", "secret").await["outcome"], "renewed");
+
+    // Once the first has ended, the file can be had, with all that is in it.
+    first.signal("TERM");
+    assert_eq!(first.ended().await.0, Some(0));
+    let second = Serve::start(&["--db", text_of(&db)]).await;
+    assert_eq!(second.acquire("Moe", "secret").await["outcome"], "renewed");
+}
+
+#[tokio::test]
+async fn a_port_has_one_service() {
+    let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
+    let address = taken.local_addr().expect("bound");
+    let port = address.port().to_string();
+    for (flag, args) in [
+        ("--listen", vec!["--memory", "--listen", &address.to_string()]),
+        ("--expose-dynamodb", vec!["--memory", "--listen", "127.0.0.1:0", "--expose-dynamodb", &port]),
+    ] {
+        let sentence = refuses(&std::env::temp_dir(), &args).await;
+        assert!(sentence.starts_with(&format!("Cannot listen on {address}: ")), "{sentence}");
+        assert!(sentence.ends_with(&format!(". Name another with {flag}.")), "{sentence}");
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_served_is_refused_in_a_sentence() {
+    let folder = folder();
+    let path = |name: &str| text_of(&folder.path().join(name)).to_owned();
+    std::fs::write(path("notes.txt"), "These are my notes, and no database.").expect("writable");
+
+    // A table has the keys that it was made with.
+    let serve = Serve::start(&["--db", &path("made.db")]).await;
+    serve.signal("TERM");
+    assert_eq!(serve.ended().await.0, Some(0));
+
+    for (args, expected) in [
+        (
+            vec!["--memory", "--partition-key", "data"],
+            "The key attribute \"data\" belongs to the lock record: name the key otherwise.".to_owned(),
+        ),
+        (
+            vec!["--memory", "--partition-key", "a", "--sort-key", "a"],
+            "The partition key and the sort key are both named \"a\".".to_owned(),
+        ),
+        (
+            vec!["--db", &path("made.db"), "--partition-key", "pk", "--sort-key", "sk"],
+            "The table leasehold has the keys (key), not (pk, sk). Name another table, or its keys.".to_owned(),
+        ),
+        (
+            vec!["--db", &path("missing/leasehold.db")],
+            format!(
+                "cannot open {}: its folder does not exist; create it first, or use a different file",
+                path("missing/leasehold.db")
+            ),
+        ),
+        (
+            vec!["--db", &path("notes.txt")],
+            format!(
+                "cannot open {}: it is not a SQLite database; use a different file, or move this one away",
+                path("notes.txt")
+            ),
+        ),
+    ] {
+        let args = [&["--listen", "127.0.0.1:0"], args.as_slice()].concat();
+        assert_eq!(refuses(folder.path(), &args).await, expected);
+    }
+    let notes = std::fs::read_to_string(path("notes.txt")).expect("still there");
+    assert_eq!(notes, "These are my notes, and no database.");
+
+    // Nobody listens on port 1.
+    let args = ["--listen", "127.0.0.1:0", "--dynamodb-endpoint", "http://127.0.0.1:1"];
+    let sentence = refuses(folder.path(), &args).await;
+    assert!(sentence.starts_with("Could not look at the table leasehold."), "{sentence}");
+}
+
+#[tokio::test]
+async fn arguments_that_make_no_sense_are_refused() {
+    let folder = folder();
+    for args in [
+        &["--memory", "--db", "x"][..],
+        &["--memory", "--dynamodb-endpoint", "http://127.0.0.1:1"],
+        &["--db", "x", "--dynamodb-endpoint", "http://127.0.0.1:1"],
+        &["--dynamodb-endpoint", "http://127.0.0.1:1", "--expose-dynamodb", "0"],
+        &["--memory", "--listen", "nonsense"],
+        &["--memory", "--listen", "8080"],
+        &["--memory", "--expose-dynamodb", "65536"],
+        &["--memory", "--retention-seconds", "0"],
+        &["--memory", "--clock-skew-ms", "0"],
+        &["--memory", "--clock-skew-ms", "3600001"],
+        &["--memory", "--no-such-flag"],
+        &["--memory", "more"],
+    ] {
+        let (status, stderr) = fails(folder.path(), args).await;
+        assert_eq!(status, 2, "{args:?}: {stderr}");
+        assert!(stderr.starts_with("error: "), "{args:?}: {stderr}");
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).expect("still there").count(), 0, "no file is made");
+}
+
+/// Sends a request up to its body. The service has begun to read it when this returns.
+async fn request_under_way(serve: &Serve, length: usize) -> TcpStream {
+    let mut stream = TcpStream::connect(serve.address()).await.expect("it listens");
+    let head = format!(
+        "POST /v1/acquire HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+         Content-Length: {length}\r\nExpect: 100-continue\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await.expect("sent");
+    let expected = b"HTTP/1.1 100 Continue\r\n\r\n";
+    let mut answer = vec![0; expected.len()];
+    within(stream.read_exact(&mut answer)).await.expect("it asks for the body");
+    assert_eq!(answer, expected);
+    stream
+}
+
+#[tokio::test]
+async fn a_stop_waits_for_requests_under_way() {
+    for signal in ["TERM", "INT"] {
+        let folder = folder();
+        let db = folder.path().join("leasehold.db");
+        let serve = Serve::start(&["--db", text_of(&db)]).await;
+        // This leaves an idle connection behind, for which no stop waits.
+        serve.acquire("Moe", "secret").await;
+        let body = json!({ "key": "Larry", "ownerName": "test", "leaseId": "secret" }).to_string();
+        let mut stream = request_under_way(&serve, body.len()).await;
+
+        serve.signal(signal);
+        serve.stops_listening().await;
+        stream.write_all(body.as_bytes()).await.expect("sent");
+        let mut answer = String::new();
+        within(stream.read_to_string(&mut answer)).await.expect("an answer, and the end of the connection");
+        let (head, grant) = answer.split_once("\r\n\r\n").expect("a head and a body");
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+        let grant: Value = serde_json::from_str(grant).expect("JSON");
+        assert_eq!(grant["outcome"], "created");
+        assert_eq!(serve.ended().await, (Some(0), vec!["Stopped.".to_owned()]));
+
+        let again = Serve::start(&["--db", text_of(&db)]).await;
+        assert_eq!(again.get("Larry").await["recordVersionNumber"], grant["recordVersionNumber"]);
+    }
+}
+
+#[tokio::test]
+async fn a_second_signal_does_not_wait() {
+    let serve = Serve::start(&["--memory"]).await;
+    let _stream = request_under_way(&serve, 100).await;
+    serve.signal("TERM");
+    serve.stops_listening().await;
+    serve.signal("TERM");
+    assert_eq!(serve.ended().await, (Some(130), vec![]));
+}
+
+#[tokio::test]
+async fn nobody_has_to_read_what_it_prints() {
+    let serve = Serve::start(&["--memory"]).await;
+    let Serve { mut process, stdout, .. } = serve;
+    drop(stdout);
+    signal(&process, "TERM");
+    assert_eq!(within(process.wait()).await.expect("its status").code(), Some(0));
+}
+
+#[tokio::test]
+async fn other_clients_reach_the_table() {
+    let serve = Serve::start(&["--memory", "--expose-dynamodb", "0"]).await;
+    let grant = serve.acquire("Moe", "secret").await;
+    let client = dynamodb_client(Some(&exposed_url(&serve))).await;
+    let text = |value: &str| AttributeValue::S(value.to_owned());
+    let row = client.get_item().table_name("leasehold").key("key", text("Moe")).send().await;
+    let row = row.expect("it answers").item.expect("the row is there");
+    assert_eq!(row["ownerName"], text("test"));
+    assert_eq!(row["recordVersionNumber"], text(grant["recordVersionNumber"].as_str().expect("text")));
+    assert_eq!(row["fencingToken"], AttributeValue::N(grant["fencingToken"].to_string()));
+
+    // And what they write, the service reads.
+    let foreign = [("key", "Larry"), ("ownerName", "java"), ("leaseDuration", "20000"), ("recordVersionNumber", "1")];
+    let item = foreign.map(|(name, value)| (name.to_owned(), text(value))).into();
+    client.put_item().table_name("leasehold").set_item(Some(item)).send().await.expect("it takes the row");
+    let lock = serve.get("Larry").await;
+    assert_eq!((&lock["state"], &lock["ownerName"]), (&json!("held"), &json!("java")));
+
+    serve.signal("TERM");
+    assert_eq!(serve.ended().await, (Some(0), vec!["Stopped.".to_owned()]));
+}

@@ -1,0 +1,113 @@
+//! The conformance suite over loopback HTTP, on every engine.
+
+#![allow(clippy::expect_used, clippy::panic, reason = "a test fails by a panic")]
+
+use std::net::Ipv4Addr;
+
+use aws_sdk_dynamodb::Client;
+use leasehold_api::Service;
+use leasehold_cli::server;
+use leasehold_conformance::{Target, races, run, run_with_sort_key};
+use leasehold_engine::Engine;
+use leasehold_protocol::{Clock, LockTable, Policy, TableSchema, ensure_table, fresh_uuid, sdk};
+use leasehold_runtime::dynamodb_client;
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+
+const CALLERS: usize = 64;
+const ROUNDS: usize = 20;
+
+/// Serves a table of this engine until the test's runtime ends.
+async fn serve(dynamodb: Client, schema: TableSchema) -> Target {
+    ensure_table(&dynamodb, &schema).await.expect("a new table");
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
+    let base_url = format!("http://{}", listener.local_addr().expect("bound"));
+    let table = LockTable::new(dynamodb.clone(), schema.clone(), Policy::default(), Clock::system());
+    tokio::spawn(server::run(listener, Service::new(table), std::future::pending()));
+    Target { base_url, dynamodb, schema }
+}
+
+async fn serve_engine(engine: &Engine, schema: TableSchema) -> Target {
+    serve(Client::from_conf(sdk::configure(engine.sdk_config()).build()), schema).await
+}
+
+fn memory() -> Engine {
+    Engine::memory().expect("memory is to be had")
+}
+
+/// An engine on a new file, and the folder that must outlive it.
+fn file() -> (Engine, TempDir) {
+    let folder = tempfile::tempdir().expect("a folder");
+    (Engine::open(&folder.path().join("locks.db")).expect("a new file"), folder)
+}
+
+/// DynamoDB Local may outlive a run, so each table is new.
+async fn serve_dynamodb_local(schema: TableSchema) -> Target {
+    let url = std::env::var("LEASEHOLD_TEST_DYNAMODB_ENDPOINT").expect("set by scripts/dynamodb-local.sh");
+    let table_name = format!("{}-{}", schema.table_name, fresh_uuid());
+    serve(dynamodb_client(Some(&url)).await, TableSchema { table_name, ..schema }).await
+}
+
+fn without_sort_key() -> TableSchema {
+    TableSchema::new("locks")
+}
+
+fn with_sort_key() -> TableSchema {
+    TableSchema { table_name: "locks".into(), partition_key: "pk".into(), sort_key: Some("sk".into()) }
+}
+
+async fn check(target: &Target) {
+    let outcome = match target.schema.sort_key {
+        None => run(target).await,
+        Some(_) => run_with_sort_key(target).await,
+    };
+    match outcome {
+        Ok(cases) => println!("{cases} cases"),
+        Err(failures) => panic!("{failures}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_conforms() {
+    check(&serve_engine(&memory(), without_sort_key()).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_conforms_with_a_sort_key() {
+    check(&serve_engine(&memory(), with_sort_key()).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_has_one_winner() {
+    races(&serve_engine(&memory(), without_sort_key()).await, CALLERS, ROUNDS).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn file_conforms() {
+    let (engine, _folder) = file();
+    check(&serve_engine(&engine, without_sort_key()).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn file_has_one_winner() {
+    let (engine, _folder) = file();
+    races(&serve_engine(&engine, without_sort_key()).await, CALLERS, ROUNDS).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs DynamoDB Local: scripts/dynamodb-local.sh"]
+async fn dynamodb_local_conforms() {
+    check(&serve_dynamodb_local(without_sort_key()).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs DynamoDB Local: scripts/dynamodb-local.sh"]
+async fn dynamodb_local_conforms_with_a_sort_key() {
+    check(&serve_dynamodb_local(with_sort_key()).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs DynamoDB Local: scripts/dynamodb-local.sh"]
+async fn dynamodb_local_has_one_winner() {
+    races(&serve_dynamodb_local(without_sort_key()).await, CALLERS, ROUNDS).await;
+}
