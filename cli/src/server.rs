@@ -8,7 +8,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::response::Response;
 use axum::routing::any;
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body_util::BodyExt;
 use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
@@ -22,6 +22,8 @@ use tracing::Instrument;
 
 /// How long a client may take to send its headers, and then its body: enough for the largest body on a slow line.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// How much of a body that is too large is still read before it is refused.
+const MAX_DISCARDED_BYTES: usize = 8 * MAX_BODY_BYTES;
 /// How long requests under way may take to finish after a stop was asked for. The slowest takes four seconds.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long to wait when the machine has no file descriptor left for a connection.
@@ -112,18 +114,31 @@ async fn answer(
 
 async fn read_body(headers: &HeaderMap, body: Body) -> Result<Bytes, Problem> {
     let announced = text(headers, CONTENT_LENGTH.as_str()).and_then(|length| length.parse::<usize>().ok());
-    if announced.is_some_and(|length| length > MAX_BODY_BYTES) {
+    if announced.is_some_and(|length| length > MAX_DISCARDED_BYTES) {
         return Err(body_too_large());
     }
-    match timeout(REQUEST_TIMEOUT, Limited::new(body, MAX_BODY_BYTES).collect()).await {
-        Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(body_too_large()),
-        Ok(Err(_)) => Err(Problem::new(ProblemType::InvalidRequest, "The body ended before it was complete.")),
-        Err(_) => {
-            let detail = format!("The body did not arrive within {} seconds.", REQUEST_TIMEOUT.as_secs());
-            Err(Problem::new(ProblemType::InvalidRequest, detail))
+    timeout(REQUEST_TIMEOUT, collect(body)).await.unwrap_or_else(|_| {
+        let detail = format!("The body did not arrive within {} seconds.", REQUEST_TIMEOUT.as_secs());
+        Err(Problem::new(ProblemType::InvalidRequest, detail))
+    })
+}
+
+/// Reads a body. What is beyond the limit is read too, up to a point, and thrown away: a client that sends all before it
+/// reads would otherwise find a closed connection in place of its answer.
+async fn collect(mut body: Body) -> Result<Bytes, Problem> {
+    let mut bytes = Vec::new();
+    let mut length = 0;
+    while let Some(frame) = body.frame().await {
+        let incomplete = |_| Problem::new(ProblemType::InvalidRequest, "The body ended before it was complete.");
+        let Ok(data) = frame.map_err(incomplete)?.into_data() else { continue };
+        length += data.len();
+        if length <= MAX_BODY_BYTES {
+            bytes.extend_from_slice(&data);
+        } else if length > MAX_DISCARDED_BYTES {
+            break;
         }
     }
+    if length > MAX_BODY_BYTES { Err(body_too_large()) } else { Ok(bytes.into()) }
 }
 
 /// The caller's own id for the log, if it brought one.

@@ -12,7 +12,7 @@ pub(crate) fn json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
         return Err(Problem::new(ProblemType::InvalidRequest, "The body must be a JSON object."));
     }
     let mut deserializer = serde_json::Deserializer::from_slice(body);
-    let request = serde_path_to_error::deserialize(&mut deserializer).map_err(at_fault)?;
+    let request = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| at_fault(error, body))?;
     match deserializer.end() {
         Ok(()) => Ok(request),
         Err(error) => Err(Problem::new(ProblemType::InvalidRequest, format!("After the JSON object: {error}."))),
@@ -21,7 +21,8 @@ pub(crate) fn json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
 
 /// Reads a JSON object that is already parsed.
 pub(crate) fn object<T: DeserializeOwned>(members: Map<String, Value>) -> Result<T, Problem> {
-    serde_path_to_error::deserialize(Value::Object(members)).map_err(at_fault)
+    serde_path_to_error::deserialize(Value::Object(members))
+        .map_err(|error| named(error.path().to_string(), error.inner()))
 }
 
 /// Reads a query string: each parameter at most once, all UTF-8.
@@ -54,14 +55,18 @@ fn decode(text: &str) -> Result<String, Problem> {
     }
 }
 
-fn at_fault(error: serde_path_to_error::Error<serde_json::Error>) -> Problem {
-    let path = error.path().to_string();
-    let error = error.into_inner();
-    if error.is_syntax() || error.is_eof() {
-        return Problem::new(ProblemType::InvalidRequest, format!("The body is not valid JSON: {error}."));
+fn at_fault(error: serde_path_to_error::Error<serde_json::Error>, body: &[u8]) -> Problem {
+    let is_malformed = error.inner().is_syntax() || error.inner().is_eof();
+    // A number where an enumeration belongs is called a syntax error as well.
+    if is_malformed && let Err(malformed) = serde_json::from_slice::<Value>(body) {
+        return Problem::new(ProblemType::InvalidRequest, format!("The body is not valid JSON: {malformed}."));
     }
+    named(error.path().to_string(), error.inner())
+}
+
+fn named(path: String, error: &serde_json::Error) -> Problem {
     let message = error.to_string();
-    let field = named_field(&message).unwrap_or(&path).to_owned();
+    let field = named_field(&message).map_or(path, str::to_owned);
     Problem::invalid(field, format!("{message}."))
 }
 
@@ -93,6 +98,7 @@ mod tests {
             (r#"{"key":"k","ownerName":"a","leaseDurationMs":-1}"#, "leaseDurationMs"),
             (r#"{"key":"k","ownerName":"a","leaseDurationMs":1.5}"#, "leaseDurationMs"),
             (r#"{"key":"k","ownerName":"a","staleness":"guess"}"#, "staleness"),
+            (r#"{"key":"k","ownerName":"a","staleness":1}"#, "staleness"),
             (r#"{"key":"k","ownerName":"a","attributes":[]}"#, "attributes"),
         ] {
             assert_eq!(field_at_fault(body).as_deref(), Some(field), "{body}");

@@ -9,7 +9,7 @@ use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 
 use crate::item::{DATA, TableSchema};
-use crate::lifecycle::{NUMBER_LIMIT, Policy, Stamp, State};
+use crate::lifecycle::{LAST_COUNTABLE_TOKEN, MAX_LEASE_DIGITS, Policy, Stamp, State};
 use crate::model::{
     Acquire, Break, Data, DataChange, Disposal, Heartbeat, LeaseDuration, LeaseIdHash, MAX_LEASE_MS, Release, Rvn,
     Staleness,
@@ -21,9 +21,10 @@ const IS_OURS: &str = "(attribute_not_exists(leaseVersion) OR leaseVersion = rec
 /// A token that can be added to.
 const IS_COUNTABLE: &str = "(attribute_not_exists(fencingToken) OR fencingToken BETWEEN :zero AND :lastToken)";
 
-/// As near as an expression comes to "decimal milliseconds": it begins with a digit, and is no Go duration.
-const HAS_READABLE_LEASE: &str =
-    "leaseDuration BETWEEN :firstDigit AND :pastLastDigit AND NOT contains(leaseDuration, :goUnit)";
+/// As near as an expression comes to [`Row::is_readable`](crate::lifecycle::Row): an owner, and a lease that begins like
+/// a number, is as long as one may be, and is no Go duration. (That every character is a digit cannot be said.)
+const IS_READABLE: &str = "attribute_type(ownerName, :string) AND leaseDuration BETWEEN :firstDigit AND :pastLastDigit \
+     AND size(leaseDuration) <= :maxDigits AND NOT contains(leaseDuration, :goUnit)";
 
 /// A conditional write: an update of the row, or (without `update`) its deletion.
 #[derive(Debug, Default)]
@@ -49,6 +50,15 @@ impl Write {
 
     fn hash(&mut self, hash: &LeaseIdHash) {
         self.values.insert(":leaseIdHash".into(), AttributeValue::B(Blob::new(hash.0)));
+    }
+
+    /// Binds what [`IS_READABLE`] compares with.
+    fn readable(&mut self) {
+        self.text(":string", "S");
+        self.text(":firstDigit", "1");
+        self.text(":pastLastDigit", ":");
+        self.text(":goUnit", "s");
+        self.number(":maxDigits", MAX_LEASE_DIGITS as u64);
     }
 
     /// Binds the payload to `:data` and gives the assignment that stores it.
@@ -82,14 +92,13 @@ pub(crate) fn acquire(schema: &TableSchema, request: &Acquire, stamp: &Stamp, po
         Staleness::Never => renewable,
         Staleness::Observed(rvn) => {
             write.text(":observed", rvn.as_str());
-            write.text(":firstDigit", "0");
-            write.text(":pastLastDigit", ":");
-            write.text(":goUnit", "s");
-            format!("(({renewable}) OR (recordVersionNumber = :observed AND {HAS_READABLE_LEASE}))")
+            write.readable();
+            format!("(({renewable}) OR (recordVersionNumber = :observed AND {IS_READABLE}))")
         }
         Staleness::Clock => {
             write.number(":staleBefore", policy.stale_before(stamp));
-            format!("(({renewable}) OR (staleAt < :staleBefore AND {IS_OURS}))")
+            write.readable();
+            format!("(({renewable}) OR (staleAt < :staleBefore AND {IS_OURS} AND {IS_READABLE}))")
         }
     };
     let held = format!("(attribute_not_exists(isReleased) AND {renewable_or_dead})");
@@ -99,7 +108,7 @@ pub(crate) fn acquire(schema: &TableSchema, request: &Acquire, stamp: &Stamp, po
         write.condition = format!("attribute_not_exists(#key) OR ({})", write.condition);
     }
     write.number(":zero", 0);
-    write.number(":lastToken", NUMBER_LIMIT - 1);
+    write.number(":lastToken", LAST_COUNTABLE_TOKEN);
 
     let mut set = "SET ownerName = :ownerName, leaseDuration = :leaseDuration, leaseMs = :leaseMs, \
                    recordVersionNumber = :rvn, leaseVersion = :rvn, leaseIdHash = :leaseIdHash, \

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 
-use crate::lifecycle::{Field, NUMBER_LIMIT, Row};
+use crate::lifecycle::{Field, MAX_LEASE_DIGITS, NUMBER_LIMIT, Row};
 use crate::model::{LeaseIdHash, LockKey};
 
 pub(crate) const OWNER_NAME: &str = "ownerName";
@@ -122,10 +122,13 @@ fn number(value: Option<AttributeValue>) -> Field<u64> {
     field(value, |value| whole_number(value.as_n().ok()?))
 }
 
-/// Decimal milliseconds as a string, as the Java client writes them. A lease of zero would make a held lock as
-/// good as free, so it is not readable; nor is the Go client's `20s`.
+/// Decimal milliseconds as a string, as the Java client writes them, without leading zeros. A lease of zero would make
+/// a held lock as good as free, so it is not readable; nor is the Go client's `20s`.
 fn lease_ms(value: Option<AttributeValue>) -> Field<u64> {
-    field(value, |value| whole_number(value.as_s().ok()?).filter(|&millis| millis > 0))
+    field(value, |value| {
+        let digits = value.as_s().ok().filter(|digits| digits.len() <= MAX_LEASE_DIGITS && !digits.starts_with('0'))?;
+        whole_number(digits)
+    })
 }
 
 fn whole_number(text: &str) -> Option<u64> {
@@ -173,6 +176,7 @@ mod tests {
             (LEASE_DURATION, Some(AttributeValue::S("20s".into())), "unreadable"),
             (LEASE_DURATION, Some(AttributeValue::S("+20000".into())), "unreadable"),
             (LEASE_DURATION, Some(AttributeValue::S("0".into())), "unreadable"),
+            (LEASE_DURATION, Some(AttributeValue::S("020000".into())), "unreadable"),
             (LEASE_DURATION, Some(AttributeValue::S(String::new())), "unreadable"),
             (LEASE_DURATION, Some(AttributeValue::S("99999999999999999999".into())), "unreadable"),
             (OWNER_NAME, None, "missing"),

@@ -13,6 +13,12 @@ use crate::model::{
 /// No number in a row may reach 2^53 - 1: every JSON parser must hold it exactly, and the next one too.
 pub const NUMBER_LIMIT: u64 = (1 << 53) - 1;
 
+/// The last fencing token whose successor is below [`NUMBER_LIMIT`].
+pub(crate) const LAST_COUNTABLE_TOKEN: u64 = NUMBER_LIMIT - 2;
+
+/// The longest lease of another client that is read, in decimal digits of milliseconds: thirty thousand years.
+pub(crate) const MAX_LEASE_DIGITS: usize = 15;
+
 /// What the service adds to a request: fresh for each attempt at a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stamp {
@@ -194,8 +200,25 @@ impl Row {
     fn is_stale(&self, staleness: &Staleness, stamp: &Stamp, policy: &Policy) -> bool {
         match staleness {
             Staleness::Never => false,
-            Staleness::Observed(rvn) => self.has_rvn(rvn.as_str()) && self.lease_ms.value().is_some(),
-            Staleness::Clock => self.is_ours() && self.stale_at.is_some_and(|at| at < policy.stale_before(stamp)),
+            Staleness::Observed(rvn) => self.has_rvn(rvn.as_str()) && self.is_readable(),
+            Staleness::Clock => {
+                self.stale_at.is_some_and(|at| at < policy.stale_before(stamp)) && self.is_ours() && self.is_readable()
+            }
+        }
+    }
+
+    /// What observers need is there. A lock that nobody can read is nobody's to take over.
+    fn is_readable(&self) -> bool {
+        self.owner_name.value().is_some() && self.lease_ms.value().is_some()
+    }
+
+    /// The fencing token that the next grant counts on; `None` where there is none yet.
+    fn countable_token(&self) -> Result<Option<u64>, CorruptRecord> {
+        match self.fencing_token {
+            Field::Absent => Ok(None),
+            Field::Value(token) if token <= LAST_COUNTABLE_TOKEN => Ok(Some(token)),
+            Field::Value(_) => Err(CorruptRecord { attribute: "fencingToken", problem: "used up" }),
+            Field::Unreadable => Err(CorruptRecord { attribute: "fencingToken", problem: "unreadable" }),
         }
     }
 }
@@ -331,7 +354,7 @@ pub fn acquire(
     let hash = request.lease_id.hash();
     let permitted = match row {
         None => !request.only_if_exists,
-        Some(row) if row.fencing_token == Field::Unreadable => false,
+        Some(row) if row.countable_token().is_err() => false,
         Some(row) if row.released => row.lease_id_hash.as_ref() != Some(&hash),
         Some(row) => row.carries(&hash) || row.is_stale(&request.staleness, stamp, policy),
     };
@@ -354,10 +377,7 @@ pub fn grant(old: Option<&Row>, request: &Acquire, stamp: &Stamp, policy: &Polic
         Some(row) if row.carries(&hash) => GrantOutcome::Renewed,
         Some(_) => GrantOutcome::TakenOver,
     };
-    let fencing_token = match old.map(|row| &row.fencing_token) {
-        None | Some(Field::Absent) => stamp.now_ms,
-        Some(token) => *token.require("fencingToken")?,
-    } + 1;
+    let fencing_token = old.map(Row::countable_token).transpose()?.flatten().unwrap_or(stamp.now_ms) + 1;
     let old_data = old.and_then(|row| row.data.clone());
     let new_data = request.data.as_ref().map(|data| data.as_bytes().to_vec());
     let mut attributes = old.map(|row| row.attributes.clone()).unwrap_or_default();
@@ -398,7 +418,10 @@ pub fn refuse_acquire(old: Option<&Row>, hash: &LeaseIdHash) -> Result<AcquireAn
         Some(row) if row.released && row.lease_id_hash.as_ref() == Some(hash) => {
             Ok(AcquireAnswer::Ended(row.lock().ok()))
         }
-        Some(row) => Ok(AcquireAnswer::Held(row.lock()?)),
+        Some(row) => {
+            row.countable_token()?;
+            Ok(AcquireAnswer::Held(row.lock()?))
+        }
     }
 }
 

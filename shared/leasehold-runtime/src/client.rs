@@ -1,6 +1,7 @@
 //! The DynamoDB client.
 
 use aws_config::BehaviorVersion;
+use aws_config::environment::EnvironmentVariableRegionProvider;
 use aws_config::meta::region::RegionProviderChain;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::Credentials;
@@ -20,7 +21,7 @@ pub async fn dynamodb_client(endpoint_url: Option<&str>) -> Client {
     let mut loader = aws_config::defaults(BehaviorVersion::v2026_01_12()).http_client(https);
     if endpoint_url.is_some_and(|url| url.starts_with("http://")) && std::env::var_os("AWS_ACCESS_KEY_ID").is_none() {
         let placeholder = Credentials::new("leasehold", "leasehold", None, None, "placeholder");
-        let region = RegionProviderChain::default_provider().or_else("us-east-1");
+        let region = RegionProviderChain::first_try(EnvironmentVariableRegionProvider::new()).or_else("us-east-1");
         loader = loader.credentials_provider(placeholder).region(region);
     }
     let shared = loader.load().await;

@@ -3,7 +3,6 @@
 mod conformance;
 mod events;
 mod faults;
-mod logs;
 mod openapi;
 mod property;
 mod simulation;
