@@ -2,6 +2,8 @@
 //!
 //! Ratios are taken within one run, alternating, because machines are shared and noisy.
 
+#![allow(clippy::expect_used, clippy::cast_precision_loss, reason = "a benchmark that cannot run stops")]
+
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};

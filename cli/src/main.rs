@@ -17,7 +17,7 @@ const MAX_BLOCKING_THREADS: usize = 4;
 
 /// Locks on one DynamoDB table: no server to run, no clocks to trust.
 #[derive(Parser)]
-#[command(name = "leasehold", version, about, long_about = None)]
+#[command(name = "leasehold", version)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -85,7 +85,7 @@ pub enum ServeError {
     #[error("{}", .0.for_log())]
     Table(leasehold_protocol::Error),
     /// A port cannot be had.
-    #[error("Cannot listen on {address}: {source}. Name another with {flag}.")]
+    #[error("cannot listen on {address}: {source}; name another with {flag}")]
     Listen {
         /// What was asked for.
         address: SocketAddr,
@@ -95,7 +95,7 @@ pub enum ServeError {
         source: std::io::Error,
     },
     /// The system gives no signals.
-    #[error("Cannot wait for signals: {0}.")]
+    #[error("cannot wait for signals: {0}")]
     Signals(std::io::Error),
 }
 

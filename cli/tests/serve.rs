@@ -310,8 +310,8 @@ async fn a_port_has_one_service() {
         ("--expose-dynamodb", vec!["--memory", "--listen", "127.0.0.1:0", "--expose-dynamodb", &port]),
     ] {
         let sentence = refuses(&std::env::temp_dir(), &args).await;
-        assert!(sentence.starts_with(&format!("Cannot listen on {address}: ")), "{sentence}");
-        assert!(sentence.ends_with(&format!(". Name another with {flag}.")), "{sentence}");
+        assert!(sentence.starts_with(&format!("cannot listen on {address}: ")), "{sentence}");
+        assert!(sentence.ends_with(&format!("; name another with {flag}")), "{sentence}");
     }
 }
 

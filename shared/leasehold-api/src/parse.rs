@@ -12,7 +12,7 @@ pub(crate) fn json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
         return Err(Problem::new(ProblemType::InvalidRequest, "The body must be a JSON object."));
     }
     let mut deserializer = serde_json::Deserializer::from_slice(body);
-    let request = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| at_fault(error, body))?;
+    let request = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| at_fault(&error, body))?;
     match deserializer.end() {
         Ok(()) => Ok(request),
         Err(error) => Err(Problem::new(ProblemType::InvalidRequest, format!("After the JSON object: {error}."))),
@@ -55,7 +55,7 @@ fn decode(text: &str) -> Result<String, Problem> {
     }
 }
 
-fn at_fault(error: serde_path_to_error::Error<serde_json::Error>, body: &[u8]) -> Problem {
+fn at_fault(error: &serde_path_to_error::Error<serde_json::Error>, body: &[u8]) -> Problem {
     let is_malformed = error.inner().is_syntax() || error.inner().is_eof();
     // A number where an enumeration belongs is called a syntax error as well.
     if is_malformed && let Err(malformed) = serde_json::from_slice::<Value>(body) {

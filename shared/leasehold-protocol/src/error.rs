@@ -56,8 +56,9 @@ impl Error {
         struct Chain<'a>(&'a Error);
         impl fmt::Display for Chain<'_> {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "{}", self.0)?;
                 let mut cause = StdError::source(self.0);
+                let message = &self.0.message;
+                f.write_str(if cause.is_some() { message.trim_end_matches('.') } else { message })?;
                 while let Some(error) = cause {
                     write!(f, ": {error}")?;
                     cause = error.source();

@@ -1,5 +1,7 @@
 //! Structured logs.
 
+use std::io::IsTerminal;
+
 use tracing::Subscriber;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::Layer;
@@ -24,7 +26,8 @@ pub fn init_logging(format: LogFormat, default: LevelFilter) {
     let _ = match format {
         LogFormat::Json => tracing::subscriber::set_global_default(json_subscriber(level, std::io::stdout)),
         LogFormat::Text => {
-            let layer = fmt::layer().with_target(false).with_writer(std::io::stderr).with_filter(filter(level));
+            let layer = fmt::layer().with_target(false).with_ansi(std::io::stderr().is_terminal());
+            let layer = layer.with_writer(std::io::stderr).with_filter(filter(level));
             tracing::subscriber::set_global_default(tracing_subscriber::registry().with(layer))
         }
     };
@@ -46,4 +49,6 @@ fn filter(level: LevelFilter) -> Targets {
         .with_default(level.min(LevelFilter::WARN))
         .with_target("leasehold", level)
         .with_target("lambda_runtime", level.min(LevelFilter::INFO))
+        // Calls the lack of a socket an error, which is what the embedded engine is about.
+        .with_target("aws_smithy_runtime::client::http::connection_poisoning", LevelFilter::OFF)
 }

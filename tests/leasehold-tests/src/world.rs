@@ -31,12 +31,12 @@ impl World {
         let schema = TableSchema::new("locks");
         ensure_table(&dynamodb, &schema).await.expect("a new table");
         let faults = Faults::new(engine.clone());
-        let faulty = sdk::configure(engine.sdk_config()).http_client(faults.clone());
+        let config = sdk::configure(engine.sdk_config()).http_client(faults.clone());
         let start = Instant::now();
         let clock = Clock::from_fn(move || {
             EPOCH_MS + u64::try_from(start.elapsed().as_millis()).expect("tests do not run that long")
         });
-        let table = LockTable::new(Client::from_conf(faulty.build()), schema, Policy::default(), clock);
+        let table = LockTable::new(Client::from_conf(config.build()), schema, Policy::default(), clock);
         Self { table, faults, dynamodb }
     }
 

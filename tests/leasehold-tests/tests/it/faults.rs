@@ -181,7 +181,7 @@ async fn an_outage_is_unavailable_throttling_is_throttled_and_neither_is_a_loss(
     for (fault, kind, calls) in [
         (Fault::RequestLost, ErrorKind::Unavailable, 3),
         (Fault::ServerError, ErrorKind::Unavailable, 3),
-        (Fault::Slow(Duration::from_secs(60)), ErrorKind::Unavailable, 3),
+        (Fault::Slow(Duration::from_mins(1)), ErrorKind::Unavailable, 3),
         (Fault::TransactionConflict, ErrorKind::Unavailable, 3),
         (Fault::Throttled, ErrorKind::Throttled, 3),
     ] {

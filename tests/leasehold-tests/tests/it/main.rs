@@ -1,5 +1,8 @@
 //! One binary of tests, so that the SDK is linked once.
 
+#![allow(clippy::disallowed_methods, reason = "sleeps are virtual")]
+#![allow(clippy::expect_used, clippy::panic, reason = "a test fails by a panic")]
+
 mod conformance;
 mod events;
 mod faults;

@@ -13,7 +13,7 @@ const LEASE: Duration = Duration::from_secs(10);
 const LEASE_MS: u64 = 10_000;
 const HOSTS: [&str; 4] = ["ann", "bob", "cyd", "dan"];
 /// How long a run lasts, in virtual time.
-const RUN: Duration = Duration::from_secs(600);
+const RUN: Duration = Duration::from_mins(10);
 
 /// What the hosts believe, seen from above: the thing that no host and no service can see.
 #[derive(Default)]

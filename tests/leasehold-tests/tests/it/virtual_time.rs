@@ -110,7 +110,7 @@ async fn a_dead_holder_is_taken_over_after_one_lease_and_not_before() {
     grant(&world, "dead").await;
     let mut heir = Observer::new("heir");
     assert_eq!(heir.poll(&world).await, None);
-    sleep(LEASE - Duration::from_millis(1)).await;
+    sleep(LEASE.saturating_sub(Duration::from_millis(1))).await;
     assert_eq!(heir.poll(&world).await, None, "a millisecond early");
     sleep(Duration::from_millis(1)).await;
     assert_eq!(heir.poll(&world).await.expect("stale now").outcome, GrantOutcome::TakenOver);
@@ -122,7 +122,7 @@ async fn an_observer_starts_again_when_the_version_changed() {
     grant(&world, "holder").await;
     let mut observer = Observer::new("observer");
     assert_eq!(observer.poll(&world).await, None);
-    sleep(LEASE - Duration::from_secs(1)).await;
+    sleep(LEASE.saturating_sub(Duration::from_secs(1))).await;
     assert!(matches!(world.table.heartbeat(&heartbeat("holder")).await, Ok(HeartbeatAnswer::Renewed(_))));
     sleep(Duration::from_secs(1)).await;
     // A whole lease since the first poll, and what it saw then is no longer there.
@@ -153,7 +153,7 @@ async fn the_clock_takes_over_after_lease_and_skew_without_any_poll_before() {
         let request = acquire("cron", LEASE_MS, Staleness::Clock);
         world.table.acquire(&request).await.expect("no faults")
     };
-    sleep(LEASE + Duration::from_millis(1000)).await;
+    sleep(LEASE + Duration::from_secs(1)).await;
     assert!(matches!(try_by_clock().await, AcquireAnswer::Held(_)), "the skew is not over");
     sleep(Duration::from_millis(1)).await;
     let AcquireAnswer::Granted(grant) = try_by_clock().await else { panic!("stale by the clock") };
