@@ -363,7 +363,7 @@ async fn what_cannot_be_served_is_refused_in_a_sentence() {
     // Nobody listens on port 1.
     let args = ["--listen", "127.0.0.1:0", "--dynamodb-endpoint", "http://127.0.0.1:1"];
     let sentence = refuses(folder.path(), &args).await;
-    assert!(sentence.starts_with("Could not look at the table leasehold."), "{sentence}");
+    assert!(sentence.starts_with("Could not look at the table leasehold: "), "{sentence}");
 }
 
 #[tokio::test]
