@@ -473,3 +473,35 @@ async fn other_clients_reach_the_table() {
     serve.signal("TERM");
     assert_eq!(serve.ended().await, (Some(0), vec!["Stopped.".to_owned()]));
 }
+
+/// A limit on the size of files stands in for a full disk.
+#[tokio::test]
+async fn a_full_disk_is_an_outage_and_loses_nothing() {
+    let folder = folder();
+    let db = folder.path().join("leasehold.db");
+    let script = r#"trap '' XFSZ; ulimit -f 600; exec "$0" serve --listen 127.0.0.1:0 --db "$1""#;
+    let mut limited = Command::new("/bin/sh");
+    limited.args(["-c", script, env!("CARGO_BIN_EXE_leasehold"), text_of(&db)]);
+    limited.env_clear().current_dir(folder.path()).stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
+    let serve = Serve::spawn(limited).await;
+    let granted = serve.acquire("Moe", "secret").await;
+
+    let mut refusal = None;
+    for number in 0..200 {
+        let body = json!({ "key": format!("filler-{number}"), "ownerName": "test", "data": "x".repeat(16_384) });
+        let response = serve.http.post(format!("{}/v1/acquire", serve.base_url)).json(&body).send().await;
+        let response = response.expect("an answer");
+        if response.status() != 200 {
+            refusal = Some((response.status().as_u16(), response.json::<Value>().await.expect("JSON")));
+            break;
+        }
+    }
+    let (status, problem) = refusal.expect("the limit is reached");
+    assert_eq!((status, &problem["type"], &problem["retryable"]), (503, &json!("unavailable"), &json!(true)));
+    assert_eq!(serve.get("Moe").await["recordVersionNumber"], granted["recordVersionNumber"]);
+
+    serve.kill_9().await;
+    let again = Serve::start(&["--db", text_of(&db)]).await;
+    assert_eq!(again.get("Moe").await["recordVersionNumber"], granted["recordVersionNumber"]);
+    assert_eq!(again.acquire("Moe", "secret").await["outcome"], "renewed");
+}
