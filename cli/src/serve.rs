@@ -56,7 +56,7 @@ pub struct ServeArgs {
         long,
         value_name = "SECONDS",
         default_value_t = Policy::default().retention_seconds,
-        value_parser = clap::value_parser!(u64).range(1..),
+        value_parser = clap::value_parser!(u64).range(1..=316_224_000),
         env = "LEASEHOLD_RETENTION_SECONDS"
     )]
     retention_seconds: u64,

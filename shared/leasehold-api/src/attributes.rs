@@ -76,7 +76,10 @@ fn value_from_json(value: &Value, depth: usize) -> Result<AttributeValue, Proble
         Value::Object(members) => AttributeValue::M(
             members
                 .iter()
-                .map(|(name, value)| Ok((name.clone(), value_from_json(value, deeper)?)))
+                .map(|(name, value)| match name.as_str() {
+                    "" => Err(invalid("An attribute's member has an empty name.".to_owned())),
+                    _ => Ok((name.clone(), value_from_json(value, deeper)?)),
+                })
                 .collect::<Result<_, Problem>>()?,
         ),
     })
@@ -166,6 +169,7 @@ mod tests {
         assert!(read((1..MAX_DEPTH).fold(json!(1), |value, _| json!([value]))).is_ok());
         let large = json!("x".repeat(MAX_ATTRIBUTES_BYTES));
         assert_eq!(read(large).expect_err("large").problem_type, ProblemType::TooLarge);
+        assert_eq!(read(json!({ "": 1 })).expect_err("nameless").problem_type, ProblemType::InvalidRequest);
         let nameless = Map::from_iter([(String::new(), Value::Null)]);
         assert_eq!(from_json(&nameless).expect_err("nameless").problem_type, ProblemType::InvalidRequest);
     }

@@ -19,7 +19,7 @@ pub(crate) fn problem(error: &Error) -> Problem {
         ErrorKind::TooLarge => Problem::new(ProblemType::TooLarge, error.to_string()),
         ErrorKind::CorruptRecord => Problem::new(
             ProblemType::CorruptRecord,
-            format!("{error} It is not taken for free: repair or delete the row, or break the lock."),
+            format!("{error} It is not taken for free: an operator must repair or delete the row."),
         ),
         ErrorKind::Throttled => {
             Problem::new(ProblemType::Throttled, "The table is busy. Try again, with the same lease id.")

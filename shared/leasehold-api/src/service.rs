@@ -1,7 +1,7 @@
 //! One operation, from a request to its response, and the log line about it.
 
 use leasehold_protocol::{
-    BreakAnswer, Error, ErrorKind, HeartbeatAnswer, ListQuery, LockKey, LockTable, ReleaseAnswer,
+    BreakAnswer, Error, ErrorKind, HeartbeatAnswer, ListQuery, LockKey, LockTable, MAX_KEY_BYTES, ReleaseAnswer,
 };
 use leasehold_wire::{
     AcquireRequest, AcquireResponse, BreakRequest, GetRequest, HealthResponse, HealthStatus, HeartbeatRequest,
@@ -36,7 +36,7 @@ impl Service {
     /// `held`, `lost` for an ended lease id, `not-found` under `onlyIfExists`, and those that any operation may meet:
     /// `invalid-request`, `too-large`, `corrupt-record`, `throttled`, `unavailable`.
     pub async fn acquire(&self, request: AcquireRequest) -> Result<AcquireResponse, Problem> {
-        observe("acquire", request.key.clone(), async {
+        observe("acquire", loggable(&request.key), async {
             let request = convert::acquire(request)?;
             record_owner(request.owner_name.as_str());
             let answer = self.table.acquire(&request).await.map_err(|error| reported(&error))?;
@@ -52,7 +52,7 @@ impl Service {
     /// # Errors
     /// `lost`, and those that any operation may meet.
     pub async fn heartbeat(&self, request: HeartbeatRequest) -> Result<HeartbeatResponse, Problem> {
-        observe("heartbeat", request.key.clone(), async {
+        observe("heartbeat", loggable(&request.key), async {
             let request = convert::heartbeat(request)?;
             let answer = self.table.heartbeat(&request).await.map_err(|error| reported(&error))?;
             let row = match answer {
@@ -76,7 +76,7 @@ impl Service {
     /// # Errors
     /// `lost`, and those that any operation may meet.
     pub async fn release(&self, request: ReleaseRequest) -> Result<ReleaseResponse, Problem> {
-        observe("release", request.key.clone(), async {
+        observe("release", loggable(&request.key), async {
             let request = convert::release(request)?;
             match self.table.release(&request).await.map_err(|error| reported(&error))? {
                 ReleaseAnswer::Done(released) => Ok(done(&released)),
@@ -91,7 +91,7 @@ impl Service {
     /// # Errors
     /// `version-mismatch`, and those that any operation may meet.
     pub async fn break_lock(&self, request: BreakRequest) -> Result<ReleaseResponse, Problem> {
-        observe("break", request.key.clone(), async {
+        observe("break", loggable(&request.key), async {
             let request = convert::break_lock(request)?;
             match self.table.break_lock(&request).await.map_err(|error| reported(&error))? {
                 BreakAnswer::Done(released) => Ok(done(&released)),
@@ -106,7 +106,7 @@ impl Service {
     /// # Errors
     /// `not-found`, and those that any operation may meet.
     pub async fn get(&self, request: GetRequest) -> Result<Lock, Problem> {
-        observe("get", request.key.clone(), async {
+        observe("get", loggable(&request.key), async {
             let key = convert::key(request.key, request.sort_key)?;
             let row = self.table.read(&key).await.map_err(|error| reported(&error))?;
             let row = row.ok_or_else(convert::not_found)?;
@@ -122,7 +122,7 @@ impl Service {
     /// # Errors
     /// Those that any operation may meet; a cursor of another listing is an `invalid-request`.
     pub async fn list(&self, request: ListRequest) -> Result<ListResponse, Problem> {
-        observe("list", request.key.clone().unwrap_or_default(), async {
+        observe("list", loggable(request.key.as_deref().unwrap_or_default()), async {
             let query = list_query(&request)?;
             let page = self.table.list(&query).await.map_err(|error| reported(&error))?;
             let mut response = ListResponse {
@@ -187,6 +187,11 @@ async fn observe<T>(
     let duration_ms = started.elapsed().as_secs_f64() * 1000.0;
     span.in_scope(|| tracing::info!(duration_ms, "done"));
     result
+}
+
+/// A key, or as much of a text that is too long to be one.
+fn loggable(key: &str) -> String {
+    key.chars().take(MAX_KEY_BYTES).collect()
 }
 
 /// The name of an outcome, as it is on the wire.

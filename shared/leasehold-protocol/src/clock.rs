@@ -14,18 +14,19 @@ impl Clock {
     /// The operating system's clock.
     #[allow(clippy::disallowed_methods, reason = "this is the place that owns the wall clock")]
     pub fn system() -> Self {
-        Self::from_fn(|| {
+        Self(Arc::new(|| {
             let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-            u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX)
-        })
+            u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX)
+        }))
     }
 
     /// A clock of the caller's own, in milliseconds since the Unix epoch: for tests under virtual time.
     pub fn from_fn(now_ms: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
-        Self(Arc::new(now_ms))
+        Self(Arc::new(move || now_ms() * 1000))
     }
 
-    pub(crate) fn now_ms(&self) -> u64 {
+    /// Microseconds since the Unix epoch.
+    pub(crate) fn now_us(&self) -> u64 {
         (self.0)()
     }
 }

@@ -4,7 +4,7 @@ use std::error::Error as StdError;
 use std::fmt;
 
 /// A failure that is not an answer. Contention and loss are answers: see
-/// [`AcquireRefusal`](crate::lifecycle::AcquireRefusal) and [`Lost`](crate::lifecycle::Lost).
+/// [`AcquireAnswer`](crate::AcquireAnswer) and [`Lost`](crate::Lost).
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Error {

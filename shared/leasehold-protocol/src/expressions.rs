@@ -112,7 +112,7 @@ pub(crate) fn acquire(schema: &TableSchema, request: &Acquire, stamp: &Stamp, po
 
     let mut set = "SET ownerName = :ownerName, leaseDuration = :leaseDuration, leaseMs = :leaseMs, \
                    recordVersionNumber = :rvn, leaseVersion = :rvn, leaseIdHash = :leaseIdHash, \
-                   fencingToken = if_not_exists(fencingToken, :now) + :one, \
+                   fencingToken = if_not_exists(fencingToken, :seed) + :one, \
                    staleAt = :staleAt, expireAt = :expireAt"
         .to_owned();
     let lease_ms = request.lease_duration.as_millis();
@@ -120,9 +120,9 @@ pub(crate) fn acquire(schema: &TableSchema, request: &Acquire, stamp: &Stamp, po
     write.text(":leaseDuration", lease_ms.to_string());
     write.number(":leaseMs", lease_ms);
     write.text(":rvn", &stamp.rvn);
-    write.number(":now", stamp.now_ms);
+    write.number(":seed", stamp.now_us);
     write.number(":one", 1);
-    write.number(":staleAt", stamp.now_ms + lease_ms);
+    write.number(":staleAt", stamp.now_ms() + lease_ms);
     write.number(":expireAt", policy.expire_at(stamp, Some(lease_ms)));
     if let Some(data) = &request.data {
         set.push_str(
@@ -150,12 +150,12 @@ pub(crate) fn heartbeat(request: &Heartbeat, stamp: &Stamp, policy: &Policy) -> 
     write.number(":expireAt", policy.expire_at(stamp, request.lease_duration.map(LeaseDuration::as_millis)));
     if let Some(lease) = request.lease_duration {
         update.push_str(":staleAt, leaseDuration = :leaseDuration, leaseMs = :leaseMs");
-        write.number(":staleAt", stamp.now_ms + lease.as_millis());
+        write.number(":staleAt", stamp.now_ms() + lease.as_millis());
         write.text(":leaseDuration", lease.as_millis().to_string());
         write.number(":leaseMs", lease.as_millis());
     } else {
         update.push_str(":now + if_not_exists(leaseMs, :longestLease)");
-        write.number(":now", stamp.now_ms);
+        write.number(":now", stamp.now_ms());
         write.number(":longestLease", MAX_LEASE_MS);
     }
     match &request.data {

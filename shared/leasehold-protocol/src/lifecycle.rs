@@ -24,8 +24,16 @@ pub(crate) const MAX_LEASE_DIGITS: usize = 15;
 pub struct Stamp {
     /// The record version number that this attempt writes.
     pub rvn: String,
+    /// The server's clock in epoch microseconds: what a fencing token starts from. Milliseconds would do until a row is
+    /// deleted and made again within one.
+    pub now_us: u64,
+}
+
+impl Stamp {
     /// The server's clock in epoch milliseconds.
-    pub now_ms: u64,
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.now_us / 1000
+    }
 }
 
 /// The two durations that an operator may choose.
@@ -48,12 +56,12 @@ impl Policy {
     /// When TTL may delete the row, in epoch seconds. A renewal that keeps the row's lease does not know its
     /// length, so it allows for the longest: housekeeping may be late, never early.
     pub(crate) fn expire_at(&self, stamp: &Stamp, lease_ms: Option<u64>) -> u64 {
-        (stamp.now_ms + lease_ms.unwrap_or(MAX_LEASE_MS)).div_ceil(1000) + self.retention_seconds
+        (stamp.now_ms() + lease_ms.unwrap_or(MAX_LEASE_MS)).div_ceil(1000) + self.retention_seconds
     }
 
     /// A lock is dead by the clock when its `staleAt` is before this, in epoch milliseconds.
     pub(crate) fn stale_before(&self, stamp: &Stamp) -> u64 {
-        stamp.now_ms.saturating_sub(self.clock_skew_ms)
+        stamp.now_ms().saturating_sub(self.clock_skew_ms)
     }
 }
 
@@ -377,7 +385,7 @@ pub fn grant(old: Option<&Row>, request: &Acquire, stamp: &Stamp, policy: &Polic
         Some(row) if row.carries(&hash) => GrantOutcome::Renewed,
         Some(_) => GrantOutcome::TakenOver,
     };
-    let fencing_token = old.map(Row::countable_token).transpose()?.flatten().unwrap_or(stamp.now_ms) + 1;
+    let fencing_token = old.map(Row::countable_token).transpose()?.flatten().unwrap_or(stamp.now_us) + 1;
     let old_data = old.and_then(|row| row.data.clone());
     let new_data = request.data.as_ref().map(|data| data.as_bytes().to_vec());
     let mut attributes = old.map(|row| row.attributes.clone()).unwrap_or_default();
@@ -395,7 +403,7 @@ pub fn grant(old: Option<&Row>, request: &Acquire, stamp: &Stamp, policy: &Polic
             lease_id_hash: Some(hash),
             lease_version: Some(stamp.rvn.clone()),
             fencing_token: Field::Value(fencing_token),
-            stale_at: Some(stamp.now_ms + lease_ms),
+            stale_at: Some(stamp.now_ms() + lease_ms),
             expire_at: Some(policy.expire_at(stamp, Some(lease_ms))),
             attributes,
         },
@@ -452,7 +460,7 @@ pub fn renewed(old: &Row, request: &Heartbeat, stamp: &Stamp, policy: &Policy) -
     }
     row.rvn = Field::Value(stamp.rvn.clone());
     row.lease_version = Some(stamp.rvn.clone());
-    row.stale_at = Some(stamp.now_ms + row.lease_number.unwrap_or(MAX_LEASE_MS));
+    row.stale_at = Some(stamp.now_ms() + row.lease_number.unwrap_or(MAX_LEASE_MS));
     row.expire_at = Some(policy.expire_at(stamp, new_lease_ms));
     row
 }

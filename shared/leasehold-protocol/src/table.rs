@@ -259,7 +259,7 @@ impl LockTable {
         let mut issued = Vec::with_capacity(1);
         let mut attempt = 0;
         loop {
-            let stamp = Stamp { rvn: fresh_uuid(), now_ms: self.clock.now_ms() };
+            let stamp = Stamp { rvn: fresh_uuid(), now_us: self.clock.now_us() };
             issued.push(stamp.rvn.clone());
             attempt += 1;
             tracing::Span::current().record("dynamodb_attempts", attempt);

@@ -49,6 +49,8 @@ fn filter(level: LevelFilter) -> Targets {
         .with_default(level.min(LevelFilter::WARN))
         .with_target("leasehold", level)
         .with_target("lambda_runtime", level.min(LevelFilter::INFO))
+        // Prints the error of a refused direct invocation, which is the problem document with its payload.
+        .with_target("lambda_runtime::layers::panic", LevelFilter::OFF)
         // Calls the lack of a socket an error, which is what the embedded engine is about.
         .with_target("aws_smithy_runtime::client::http::connection_poisoning", LevelFilter::OFF)
 }

@@ -41,9 +41,9 @@ impl Moment {
         *self.expire_at(lease_ms).start()..=*self.expire_at(LONGEST_LEASE_MS).end()
     }
 
-    /// What the first fencing token may be.
+    /// What the first fencing token may be: it starts from microseconds.
     fn first_token(&self) -> RangeInclusive<u64> {
-        self.0.start() + 1..=self.0.end() + 1
+        self.0.start() * 1000 + 1..=(self.0.end() + 1) * 1000 + 1
     }
 }
 

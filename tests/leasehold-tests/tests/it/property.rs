@@ -229,7 +229,7 @@ impl Bench {
     /// The stamp is the service's own doing: its version is read from the row, if the operation wrote one.
     fn stamp(&self, after: Option<&Row>) -> Stamp {
         let rvn = after.and_then(|row| row.rvn.value().cloned()).unwrap_or_else(|| "unused".into());
-        Stamp { rvn, now_ms: self.now_ms.load(Ordering::Relaxed) }
+        Stamp { rvn, now_us: self.now_ms.load(Ordering::Relaxed) * 1000 }
     }
 
     async fn act_as_another_client(&mut self, step: &Step) {
