@@ -145,7 +145,9 @@ async fn http() {
     println!("  leasehold serve --memory   {service}");
     let loaded = serve.rss_mb();
     let engine = load(serve.dynamodb.expect("exposed"), engine_cycle).await;
-    println!("  the bare engine's own HTTP {engine}   ratio {:.2}", service.per_second / engine.per_second);
+    println!("  the engine in that process {engine}   ratio {:.2}", service.per_second / engine.per_second);
+    let alone = load(engine_alone().await, engine_cycle).await;
+    println!("  the engine by itself       {alone}   ratio {:.2}", service.per_second / alone.per_second);
     println!("memory of leasehold serve: {idle:.1} MB idle, {loaded:.1} MB after the load");
     serve.stop();
 
@@ -155,6 +157,24 @@ async fn http() {
     println!("  leasehold serve --db       {}", load(serve.address, service_cycle).await);
     println!("memory of leasehold serve --db: {:.1} MB after the load", serve.rss_mb());
     serve.stop();
+}
+
+/// The bare engine behind its own HTTP, under the system's allocator and with two threads of its own, as `serve` has.
+async fn engine_alone() -> SocketAddr {
+    let engine = Engine::memory().expect("memory is to be had");
+    let client = Client::from_conf(sdk::configure(engine.sdk_config()).build());
+    ensure_table(&client, &TableSchema::new("leasehold")).await.expect("a new table");
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.set_nonblocking(true).expect("a socket");
+    let address = listener.local_addr().expect("bound");
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let listener = tokio::net::TcpListener::from_std(listener).expect("a socket");
+            engine.expose(listener, std::future::pending()).await
+        })
+    });
+    address
 }
 
 /// (d) From the start of the process to its first printed line, which comes when it listens.

@@ -56,7 +56,7 @@ pub struct ServeArgs {
         long,
         value_name = "SECONDS",
         default_value_t = Policy::default().retention_seconds,
-        value_parser = clap::value_parser!(u64).range(1..=316_224_000),
+        value_parser = clap::value_parser!(u64).range(1..=Policy::MAX_RETENTION_SECONDS),
         env = "LEASEHOLD_RETENTION_SECONDS"
     )]
     retention_seconds: u64,
@@ -66,7 +66,7 @@ pub struct ServeArgs {
         long,
         value_name = "MS",
         default_value_t = Policy::default().clock_skew_ms,
-        value_parser = clap::value_parser!(u64).range(1..=3_600_000),
+        value_parser = clap::value_parser!(u64).range(1..=Policy::MAX_CLOCK_SKEW_MS),
         env = "LEASEHOLD_CLOCK_SKEW_MS"
     )]
     clock_skew_ms: u64,

@@ -36,7 +36,7 @@ impl Service {
     /// `held`, `lost` for an ended lease id, `not-found` under `onlyIfExists`, and those that any operation may meet:
     /// `invalid-request`, `too-large`, `corrupt-record`, `throttled`, `unavailable`.
     pub async fn acquire(&self, request: AcquireRequest) -> Result<AcquireResponse, Problem> {
-        observe("acquire", loggable(&request.key), async {
+        observe(operation("acquire", &request.key), async {
             let request = convert::acquire(request)?;
             record_owner(request.owner_name.as_str());
             let answer = self.table.acquire(&request).await.map_err(|error| reported(&error))?;
@@ -52,7 +52,7 @@ impl Service {
     /// # Errors
     /// `lost`, and those that any operation may meet.
     pub async fn heartbeat(&self, request: HeartbeatRequest) -> Result<HeartbeatResponse, Problem> {
-        observe("heartbeat", loggable(&request.key), async {
+        observe(operation("heartbeat", &request.key), async {
             let request = convert::heartbeat(request)?;
             let answer = self.table.heartbeat(&request).await.map_err(|error| reported(&error))?;
             let row = match answer {
@@ -76,7 +76,7 @@ impl Service {
     /// # Errors
     /// `lost`, and those that any operation may meet.
     pub async fn release(&self, request: ReleaseRequest) -> Result<ReleaseResponse, Problem> {
-        observe("release", loggable(&request.key), async {
+        observe(operation("release", &request.key), async {
             let request = convert::release(request)?;
             match self.table.release(&request).await.map_err(|error| reported(&error))? {
                 ReleaseAnswer::Done(released) => Ok(done(&released)),
@@ -91,7 +91,7 @@ impl Service {
     /// # Errors
     /// `version-mismatch`, and those that any operation may meet.
     pub async fn break_lock(&self, request: BreakRequest) -> Result<ReleaseResponse, Problem> {
-        observe("break", loggable(&request.key), async {
+        observe(operation("break", &request.key), async {
             let request = convert::break_lock(request)?;
             match self.table.break_lock(&request).await.map_err(|error| reported(&error))? {
                 BreakAnswer::Done(released) => Ok(done(&released)),
@@ -106,7 +106,7 @@ impl Service {
     /// # Errors
     /// `not-found`, and those that any operation may meet.
     pub async fn get(&self, request: GetRequest) -> Result<Lock, Problem> {
-        observe("get", loggable(&request.key), async {
+        observe(operation("get", &request.key), async {
             let key = convert::key(request.key, request.sort_key)?;
             let row = self.table.read(&key).await.map_err(|error| reported(&error))?;
             let row = row.ok_or_else(convert::not_found)?;
@@ -122,7 +122,7 @@ impl Service {
     /// # Errors
     /// Those that any operation may meet; a cursor of another listing is an `invalid-request`.
     pub async fn list(&self, request: ListRequest) -> Result<ListResponse, Problem> {
-        observe("list", loggable(request.key.as_deref().unwrap_or_default()), async {
+        observe(operation("list", request.key.as_deref().unwrap_or_default()), async {
             let query = list_query(&request)?;
             let page = self.table.list(&query).await.map_err(|error| reported(&error))?;
             let mut response = ListResponse {
@@ -156,7 +156,7 @@ impl Service {
     /// # Errors
     /// `throttled`, `unavailable`.
     pub async fn health(&self) -> Result<HealthResponse, Problem> {
-        observe("health", String::new(), async {
+        observe(operation("health", ""), async {
             self.table.check_health().await.map_err(|error| reported(&error))?;
             Ok(("ok".into(), HealthResponse { status: HealthStatus::Ok }))
         })
@@ -164,20 +164,20 @@ impl Service {
     }
 }
 
-/// Runs one operation and writes its log line. A payload, a lease id or its hash has no way into it.
-async fn observe<T>(
-    operation: &'static str,
-    key: String,
-    work: impl Future<Output = Result<(String, T), Problem>>,
-) -> Result<T, Problem> {
-    let span = tracing::info_span!(
+/// What the log says of one operation. Of a text that is too long to be a key it shows the beginning.
+fn operation(name: &'static str, key: &str) -> Span {
+    tracing::info_span!(
         "operation",
-        operation,
-        key,
+        operation = name,
+        key = &key[..key.floor_char_boundary(MAX_KEY_BYTES)],
         owner = field::Empty,
         outcome = field::Empty,
         dynamodb_attempts = field::Empty,
-    );
+    )
+}
+
+/// Runs one operation and writes its log line. A payload, a lease id or its hash has no way into it.
+async fn observe<T>(span: Span, work: impl Future<Output = Result<(String, T), Problem>>) -> Result<T, Problem> {
     let started = Instant::now();
     let (outcome, result) = match work.instrument(span.clone()).await {
         Ok((outcome, response)) => (outcome, Ok(response)),
@@ -187,11 +187,6 @@ async fn observe<T>(
     let duration_ms = started.elapsed().as_secs_f64() * 1000.0;
     span.in_scope(|| tracing::info!(duration_ms, "done"));
     result
-}
-
-/// A key, or as much of a text that is too long to be one.
-fn loggable(key: &str) -> String {
-    key.chars().take(MAX_KEY_BYTES).collect()
 }
 
 /// The name of an outcome, as it is on the wire.

@@ -53,6 +53,11 @@ impl Default for Policy {
 }
 
 impl Policy {
+    /// Ten years: a longer retention is a mistake in the unit.
+    pub const MAX_RETENTION_SECONDS: u64 = 10 * 366 * 24 * 3600;
+    /// An hour: clocks that are further apart are no base for any decision.
+    pub const MAX_CLOCK_SKEW_MS: u64 = 3_600_000;
+
     /// When TTL may delete the row, in epoch seconds. A renewal that keeps the row's lease does not know its
     /// length, so it allows for the longest: housekeeping may be late, never early.
     pub(crate) fn expire_at(&self, stamp: &Stamp, lease_ms: Option<u64>) -> u64 {

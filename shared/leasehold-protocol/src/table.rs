@@ -102,7 +102,6 @@ impl LockTable {
     /// the lock: repeat until the lease, counted from before the last good heartbeat was sent, runs out.
     pub async fn heartbeat(&self, request: &Heartbeat) -> Result<HeartbeatAnswer, Error> {
         let written = self.write(&request.key, |stamp| expressions::heartbeat(request, stamp, &self.policy)).await?;
-        let hash = request.lease_id.hash();
         Ok(match written.old {
             Some(old) if written.applied => {
                 HeartbeatAnswer::Renewed(lifecycle::renewed(&old, request, &written.stamp, &self.policy))
@@ -111,7 +110,7 @@ impl LockTable {
             Some(old) if old.rvn.value().is_some_and(|rvn| written.issued.contains(rvn)) && !old.released => {
                 HeartbeatAnswer::Renewed(old)
             }
-            old => HeartbeatAnswer::Lost(lifecycle::lost(old.as_ref(), &hash)),
+            old => HeartbeatAnswer::Lost(lifecycle::lost(old.as_ref(), &request.lease_id.hash())),
         })
     }
 
@@ -257,66 +256,63 @@ impl LockTable {
     async fn write(&self, key: &LockKey, build: impl Fn(&Stamp) -> Write) -> Result<Written, Error> {
         let key = self.checked_key(key)?;
         let mut issued = Vec::with_capacity(1);
-        let mut attempt = 0;
-        loop {
-            let stamp = Stamp { rvn: fresh_uuid(), now_us: self.clock.now_us() };
-            issued.push(stamp.rvn.clone());
-            attempt += 1;
-            tracing::Span::current().record("dynamodb_attempts", attempt);
-            // Boxed, because the SDK's futures are large and would be moved about at every level above.
-            match Box::pin(self.write_once(key.clone(), build(&stamp))).await {
-                Ok(old) => {
-                    return Ok(Written { applied: true, old, stamp, issued });
-                }
-                Err(Failure::Refused(old)) => {
-                    let old = old.and_then(|item| self.schema.decode_row(item));
-                    return Ok(Written { applied: false, old, stamp, issued });
-                }
-                Err(Failure::Failed(failed)) => pause_before_retry(failed, attempt).await?,
-            }
+        let (applied, old, stamp) = self
+            .repeat(|| {
+                let stamp = Stamp { rvn: fresh_uuid(), now_us: self.clock.now_us() };
+                issued.push(stamp.rvn.clone());
+                let attempt = self.write_once(key.clone(), build(&stamp));
+                async move { attempt.await.map(|(applied, old)| (applied, old, stamp)) }
+            })
+            .await?;
+        Ok(Written { applied, old: old.and_then(|item| self.schema.decode_row(item)), stamp, issued })
+    }
+
+    /// Whether the write was applied, and the item before it.
+    async fn write_once(&self, key: Item, write: Write) -> Result<(bool, Option<Item>), Failed> {
+        let names = (!write.names.is_empty()).then_some(write.names);
+        if let Some(update) = write.update {
+            let request = self
+                .client
+                .update_item()
+                .table_name(&self.schema.table_name)
+                .set_key(Some(key))
+                .update_expression(update)
+                .condition_expression(write.condition)
+                .set_expression_attribute_names(names)
+                .set_expression_attribute_values(Some(write.values))
+                .return_values(ReturnValue::AllOld)
+                .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
+            return match request.send().await {
+                Ok(output) => Ok((true, output.attributes)),
+                Err(error) => match error.as_service_error() {
+                    Some(UpdateItemError::ConditionalCheckFailedException(refusal)) => {
+                        Ok((false, refusal.item.clone()))
+                    }
+                    _ => Err(Failed::of(error)),
+                },
+            };
+        }
+        let request = self
+            .client
+            .delete_item()
+            .table_name(&self.schema.table_name)
+            .set_key(Some(key))
+            .condition_expression(write.condition)
+            .set_expression_attribute_names(names)
+            .set_expression_attribute_values(Some(write.values))
+            .return_values(ReturnValue::AllOld)
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
+        match request.send().await {
+            Ok(output) => Ok((true, output.attributes)),
+            Err(error) => match error.as_service_error() {
+                Some(DeleteItemError::ConditionalCheckFailedException(refusal)) => Ok((false, refusal.item.clone())),
+                _ => Err(Failed::of(error)),
+            },
         }
     }
 
-    async fn write_once(&self, key: Item, write: Write) -> Result<Option<Row>, Failure> {
-        let names = (!write.names.is_empty()).then_some(write.names);
-        let old = match write.update {
-            Some(update) => {
-                self.client
-                    .update_item()
-                    .table_name(&self.schema.table_name)
-                    .set_key(Some(key))
-                    .update_expression(update)
-                    .condition_expression(write.condition)
-                    .set_expression_attribute_names(names)
-                    .set_expression_attribute_values(Some(write.values))
-                    .return_values(ReturnValue::AllOld)
-                    .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
-                    .send()
-                    .await
-                    .map_err(Failure::of_update)?
-                    .attributes
-            }
-            None => {
-                self.client
-                    .delete_item()
-                    .table_name(&self.schema.table_name)
-                    .set_key(Some(key))
-                    .condition_expression(write.condition)
-                    .set_expression_attribute_names(names)
-                    .set_expression_attribute_values(Some(write.values))
-                    .return_values(ReturnValue::AllOld)
-                    .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
-                    .send()
-                    .await
-                    .map_err(Failure::of_delete)?
-                    .attributes
-            }
-        };
-        Ok(old.and_then(|item| self.schema.decode_row(item)))
-    }
-
-    /// Repeats a read until it is answered or its attempts are used up.
-    async fn repeat<T, F>(&self, send: impl Fn() -> F) -> Result<T, Error>
+    /// Makes attempts until one is answered or there are no more.
+    async fn repeat<T, F>(&self, mut send: impl FnMut() -> F) -> Result<T, Error>
     where
         F: Future<Output = Result<T, Failed>>,
     {
@@ -324,6 +320,7 @@ impl LockTable {
         loop {
             attempt += 1;
             tracing::Span::current().record("dynamodb_attempts", attempt);
+            // Boxed, because the SDK's futures are large and would be moved about at every level above.
             match Box::pin(send()).await {
                 Ok(output) => return Ok(output),
                 Err(failed) => pause_before_retry(failed, attempt).await?,
@@ -340,40 +337,6 @@ async fn pause_before_retry(failed: Failed, attempt: u32) -> Result<(), Error> {
     }
     tokio::time::sleep(jitter(FIRST_BACKOFF * 2_u32.pow(attempt - 1))).await;
     Ok(())
-}
-
-/// Why a conditional write was not applied.
-enum Failure {
-    /// The condition failed on this item.
-    Refused(Option<Item>),
-    /// It failed otherwise.
-    Failed(Failed),
-}
-
-impl Failure {
-    fn of_update(error: SdkError<UpdateItemError>) -> Self {
-        match error {
-            SdkError::ServiceError(context) if context.err().is_conditional_check_failed_exception() => {
-                match context.into_err() {
-                    UpdateItemError::ConditionalCheckFailedException(refusal) => Self::Refused(refusal.item),
-                    _ => Self::Refused(None),
-                }
-            }
-            error => Self::Failed(Failed::of(error)),
-        }
-    }
-
-    fn of_delete(error: SdkError<DeleteItemError>) -> Self {
-        match error {
-            SdkError::ServiceError(context) if context.err().is_conditional_check_failed_exception() => {
-                match context.into_err() {
-                    DeleteItemError::ConditionalCheckFailedException(refusal) => Self::Refused(refusal.item),
-                    _ => Self::Refused(None),
-                }
-            }
-            error => Self::Failed(Failed::of(error)),
-        }
-    }
 }
 
 /// An attempt without an answer.

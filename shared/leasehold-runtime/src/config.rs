@@ -24,11 +24,6 @@ impl fmt::Display for ConfigError {
     }
 }
 
-/// Ten years: a longer retention is a mistake in the unit.
-const MAX_RETENTION_SECONDS: u64 = 10 * 366 * 24 * 3600;
-/// An hour: clocks that are further apart are no base for any decision.
-const MAX_CLOCK_SKEW_MS: u64 = 3_600_000;
-
 impl Config {
     /// # Errors
     /// A sentence for each variable that is missing or wrong.
@@ -52,8 +47,12 @@ impl Config {
         };
         let default = Policy::default();
         let policy = Policy {
-            retention_seconds: number("LEASEHOLD_RETENTION_SECONDS", default.retention_seconds, MAX_RETENTION_SECONDS),
-            clock_skew_ms: number("LEASEHOLD_CLOCK_SKEW_MS", default.clock_skew_ms, MAX_CLOCK_SKEW_MS),
+            retention_seconds: number(
+                "LEASEHOLD_RETENTION_SECONDS",
+                default.retention_seconds,
+                Policy::MAX_RETENTION_SECONDS,
+            ),
+            clock_skew_ms: number("LEASEHOLD_CLOCK_SKEW_MS", default.clock_skew_ms, Policy::MAX_CLOCK_SKEW_MS),
         };
         let table_name = text("LEASEHOLD_TABLE_NAME").unwrap_or_else(|| {
             problems.push("LEASEHOLD_TABLE_NAME is not set: it must name the DynamoDB table of the locks.".to_owned());
