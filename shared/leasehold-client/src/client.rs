@@ -1,0 +1,499 @@
+//! One caller of the service, and all the locks that it holds.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fmt;
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::stream::{self, Stream, StreamExt, TryStreamExt};
+use leasehold_wire::{
+    BreakRequest, GetRequest, HealthResponse, HeartbeatRequest, HeartbeatResponse, ListRequest, Lock, LockState,
+    ReleaseOutcome, Secret, UnreadableRow,
+};
+use tokio::sync::oneshot;
+
+use crate::clock::{Instant, millis};
+use crate::keeper::{Keeper, keep};
+use crate::lease::{Lease, Term};
+use crate::observation::Observations;
+use crate::remote::{Remote, encode_data, persist};
+use crate::request::{OnRisk, check_lease};
+use crate::{
+    Error, ErrorKind, Guard, Heartbeat, Heartbeats, LockKey, LockRequest, Loss, LossReason, Observation, Release,
+    Released, SavedObservation, Transport,
+};
+
+/// As in the Java client.
+const DEFAULT_LEASE: Duration = Duration::from_secs(20);
+/// The service answers within four seconds, even if all its attempts at the table time out.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long an operation that belongs to no lease is tried again.
+const RETRY_BUDGET: Duration = Duration::from_secs(10);
+/// How far the wall clocks may differ that saved observations are measured by.
+const CLOCK_MARGIN: Duration = Duration::from_secs(1);
+
+/// One caller of the service. Cheap to clone; all clones are the same caller.
+#[derive(Clone)]
+pub struct Client(Arc<Inner>);
+
+struct Inner {
+    remote: Remote,
+    owner_name: String,
+    default_lease: Duration,
+    retry_budget: Duration,
+    observations: Mutex<Observations>,
+    held: Mutex<HashMap<LockKey, Shared>>,
+    keeper: Keeper,
+    closed: AtomicBool,
+}
+
+/// A lock that is held, and how many guards share it.
+struct Shared {
+    lease: Arc<Lease>,
+    guards: usize,
+}
+
+/// How a client is set up.
+#[derive(Debug)]
+pub struct ClientBuilder {
+    owner_name: Option<String>,
+    default_lease: Duration,
+    request_timeout: Duration,
+    retry_budget: Duration,
+    clock_margin: Duration,
+}
+
+impl ClientBuilder {
+    /// Who asks, for people to read. Default: the host's name and the process id.
+    #[must_use]
+    pub fn owner_name(mut self, name: impl Into<String>) -> Self {
+        self.owner_name = Some(name.into());
+        self
+    }
+
+    /// The lease of requests that name none: 100 ms to a day. Default: 20 s.
+    #[must_use]
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.default_lease = lease;
+        self
+    }
+
+    /// How long one request may take. Default: 5 s; less, where it belongs to a short lease.
+    #[must_use]
+    pub fn request_timeout(mut self, limit: Duration) -> Self {
+        self.request_timeout = limit;
+        self
+    }
+
+    /// How long an operation that belongs to no lease is tried again. Default: 10 s.
+    #[must_use]
+    pub fn retry_budget(mut self, limit: Duration) -> Self {
+        self.retry_budget = limit;
+        self
+    }
+
+    /// How far the wall clocks of those who share saved observations may differ. Default: 1 s.
+    #[must_use]
+    pub fn clock_margin(mut self, margin: Duration) -> Self {
+        self.clock_margin = margin;
+        self
+    }
+
+    /// The client.
+    pub fn build(self, transport: impl Transport) -> Client {
+        let default_owner = || format!("{}:{}", gethostname::gethostname().to_string_lossy(), std::process::id());
+        Client(Arc::new(Inner {
+            remote: Remote::new(Arc::new(transport), self.request_timeout),
+            owner_name: self.owner_name.unwrap_or_else(default_owner),
+            default_lease: self.default_lease,
+            retry_budget: self.retry_budget,
+            observations: Mutex::new(Observations::new(self.clock_margin)),
+            held: Mutex::default(),
+            keeper: Keeper::default(),
+            closed: AtomicBool::new(false),
+        }))
+    }
+}
+
+/// Which locks to list.
+#[derive(Debug, Clone, Default)]
+pub struct ListOptions {
+    /// Only locks in this state.
+    pub state: Option<LockState>,
+    /// Only locks whose current or last owner has this name.
+    pub owner_name: Option<String>,
+    /// Only the sort keys under this partition key.
+    pub key: Option<String>,
+    /// How many locks a request asks for at most: 1 to 1000. Default: 100.
+    pub page_size: Option<u64>,
+}
+
+/// One row of a listing.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Listed {
+    /// A lock.
+    Lock(Lock),
+    /// A row that is not a readable lock record: an operator must look at it.
+    Unreadable(UnreadableRow),
+}
+
+/// A lock that [`Client::close`] could not give back.
+#[derive(Debug)]
+pub struct Unreleased {
+    /// Which.
+    pub key: LockKey,
+    /// Why.
+    pub error: Error,
+}
+
+/// Some locks could not be given back. Each is free one lease after its last heartbeat.
+#[derive(Debug)]
+pub struct CloseError {
+    /// Which, and why.
+    pub unreleased: Vec<Unreleased>,
+}
+
+impl fmt::Display for CloseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} locks could not be released:", self.unreleased.len())?;
+        self.unreleased.iter().try_for_each(|Unreleased { key, error }| write!(f, " {key}: {error};"))
+    }
+}
+
+impl std::error::Error for CloseError {}
+
+impl Client {
+    /// A client with the defaults.
+    pub fn new(transport: impl Transport) -> Self {
+        Self::builder().build(transport)
+    }
+
+    /// A client with other settings than the defaults.
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder {
+            owner_name: None,
+            default_lease: DEFAULT_LEASE,
+            request_timeout: REQUEST_TIMEOUT,
+            retry_budget: RETRY_BUDGET,
+            clock_margin: CLOCK_MARGIN,
+        }
+    }
+
+    /// Waits for the lock, does `work` under it, and gives it back. If the lock is lost, `work` is dropped where it waits.
+    ///
+    /// A release that fails is logged, and does not hide what `work` returned; the lock is then free after one lease.
+    ///
+    /// # Errors
+    /// Those of [`Client::acquire`]; [`crate::ErrorKind::Held`] when the wait was over; [`crate::ErrorKind::Lost`] if the lock was lost
+    /// before `work` was done.
+    pub async fn with_lock<F: Future>(
+        &self,
+        request: impl Into<LockRequest>,
+        work: impl FnOnce(Arc<Guard>) -> F,
+    ) -> Result<F::Output, Error> {
+        let guard = Arc::new(self.acquire(request).await?.granted()?);
+        let done = tokio::select! {
+            biased;
+            done = work(Arc::clone(&guard)) => done,
+            loss = guard.lost() => return Err(Error::lost(loss)),
+        };
+        if let Some(loss) = guard.loss() {
+            return Err(Error::lost(loss));
+        }
+        if let Err(error) = guard.release_shared().await {
+            tracing::warn!(key = %guard.key(), %error, "the lock could not be released");
+        }
+        Ok(done)
+    }
+
+    /// Goes on with a lock that another process acquired: one heartbeat, and then as if it had been acquired here. The request's
+    /// lease, where it names one, and its heartbeats apply.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::Lost`], or what the service could not be reached with.
+    pub async fn resume(&self, request: impl Into<LockRequest>, lease_id: Secret) -> Result<Guard, Error> {
+        self.check_open()?;
+        let request = request.into();
+        let change = Heartbeat { lease: request.lease, ..Heartbeat::default() };
+        let renewed = persist(self.until(), || async {
+            let sent = Instant::now();
+            self.renew(&request.key, &lease_id, &change).await.map(|renewed| (sent, renewed))
+        });
+        let (sent, renewed) = renewed.await?;
+        let lease = Duration::from_millis(renewed.lease_duration_ms);
+        request.heartbeats.check(lease)?;
+        let term = Term::granted(
+            sent,
+            lease,
+            renewed.fencing_token,
+            renewed.record_version_number,
+            None,
+            request.hold_on_unavailable,
+        );
+        let lease = Lease::new(request.key, lease_id, None, term);
+        Ok(self.keep(lease, request.heartbeats, request.at_risk))
+    }
+
+    /// Renews a lock by its lease id alone, whoever acquired it. Nothing is kept; see [`Client::resume`] for that.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::Lost`], or what the service could not be reached with.
+    pub async fn heartbeat(
+        &self,
+        key: impl Into<LockKey>,
+        lease_id: &Secret,
+        change: Heartbeat,
+    ) -> Result<HeartbeatResponse, Error> {
+        let key = key.into();
+        persist(self.until(), || self.renew(&key, lease_id, &change)).await
+    }
+
+    /// Releases a lock by its lease id alone, whoever acquired it.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::Lost`], or what the service could not be reached with.
+    pub async fn release_by_id(
+        &self,
+        key: impl Into<LockKey>,
+        lease_id: &Secret,
+        release: Release,
+    ) -> Result<Released, Error> {
+        let key = key.into();
+        persist(self.until(), || self.remote().release(&key, lease_id, &release)).await
+    }
+
+    /// What anyone may know of a lock.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::NotFound`], or what the service could not be reached with.
+    pub async fn get(&self, key: impl Into<LockKey>) -> Result<Lock, Error> {
+        let LockKey { key, sort_key } = key.into();
+        let request = GetRequest { key, sort_key };
+        persist(self.until(), || self.remote().get(&request)).await
+    }
+
+    /// All locks, page after page as they are taken from the stream. Not a snapshot.
+    pub fn list(&self, options: ListOptions) -> impl Stream<Item = Result<Listed, Error>> + Send {
+        let first = ListRequest {
+            limit: options.page_size,
+            cursor: None,
+            state: options.state,
+            owner_name: options.owner_name,
+            key: options.key,
+        };
+        let client = self.clone();
+        let pages = stream::try_unfold(Some(first), move |request| {
+            let client = client.clone();
+            async move {
+                let Some(request) = request else { return Ok(None) };
+                let page = persist(client.until(), || client.remote().list(&request)).await?;
+                let next = page.next_cursor.map(|cursor| ListRequest { cursor: Some(cursor), ..request });
+                let rows = page.locks.into_iter().map(Listed::Lock);
+                let rows: Vec<_> = rows.chain(page.unreadable.into_iter().map(Listed::Unreadable)).collect();
+                Ok(Some((rows, next)))
+            }
+        });
+        pages.map_ok(|rows| stream::iter(rows).map(Ok)).try_flatten()
+    }
+
+    /// Releases a lock by force, if it still has the version that the operator saw.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::VersionMismatch`], or what the service could not be reached with.
+    pub async fn break_lock(
+        &self,
+        key: impl Into<LockKey>,
+        record_version_number: impl Into<String>,
+    ) -> Result<ReleaseOutcome, Error> {
+        let LockKey { key, sort_key } = key.into();
+        let request = BreakRequest { key, sort_key, record_version_number: record_version_number.into() };
+        persist(self.until(), || self.remote().break_lock(&request)).await.map(|answer| answer.outcome)
+    }
+
+    /// Whether the service and its table answer.
+    ///
+    /// # Errors
+    /// What the service could not be reached with. Nothing is tried again.
+    pub async fn health(&self) -> Result<HealthResponse, Error> {
+        self.remote().health().await
+    }
+
+    /// What this client has seen of locks that others hold, for a later process to go on from.
+    pub fn save_observations(&self) -> Vec<SavedObservation> {
+        self.observations().save()
+    }
+
+    /// Goes on from what an earlier process saw. That is measured by the wall clock: the clocks of all who share saved
+    /// observations must not differ, or step, by more than the margin of [`ClientBuilder::clock_margin`].
+    pub fn load_observations(&self, saved: impl IntoIterator<Item = SavedObservation>) {
+        self.observations().load(saved);
+    }
+
+    /// Gives back every lock that is held, and waits for what goes on in the background. One failure does not stop the others.
+    /// The guards that are still there are no longer held, and nothing can be acquired any more.
+    ///
+    /// # Errors
+    /// Which locks could not be given back. A lock that was lost is not among them.
+    pub async fn close(&self) -> Result<(), CloseError> {
+        self.0.closed.store(true, Ordering::SeqCst);
+        let held: Vec<_> = self.held().drain().map(|(_, shared)| shared.lease).collect();
+        // All are under way before the first is waited for.
+        let releases: Vec<_> =
+            held.into_iter().map(|lease| (lease.key.clone(), self.send_release(&lease, Release::new()))).collect();
+        let mut unreleased = Vec::new();
+        for (key, release) in releases {
+            match answered(release).await {
+                Err(error) if !matches!(error.kind(), ErrorKind::Lost(_)) => {
+                    unreleased.push(Unreleased { key, error });
+                }
+                _ => {}
+            }
+        }
+        self.0.keeper.finish(self.until() + self.remote().request_timeout()).await;
+        if unreleased.is_empty() { Ok(()) } else { Err(CloseError { unreleased }) }
+    }
+
+    async fn renew(&self, key: &LockKey, lease_id: &Secret, change: &Heartbeat) -> Result<HeartbeatResponse, Error> {
+        change.lease.map_or(Ok(()), check_lease)?;
+        let (data, data_base64) = encode_data(change.data.as_deref());
+        let request = HeartbeatRequest {
+            key: key.key.clone(),
+            sort_key: key.sort_key.clone(),
+            lease_id: lease_id.clone(),
+            lease_duration_ms: change.lease.map(millis),
+            record_version_number: None,
+            data,
+            data_base64,
+            delete_data: change.delete_data.then_some(true),
+        };
+        self.remote().heartbeat(&request, self.remote().request_timeout()).await
+    }
+
+    pub(crate) fn remote(&self) -> &Remote {
+        &self.0.remote
+    }
+
+    pub(crate) fn owner_name(&self) -> &str {
+        &self.0.owner_name
+    }
+
+    pub(crate) fn default_lease(&self) -> Duration {
+        self.0.default_lease
+    }
+
+    pub(crate) fn retry_budget(&self) -> Duration {
+        self.0.retry_budget
+    }
+
+    fn until(&self) -> Instant {
+        Instant::now() + self.0.retry_budget
+    }
+
+    pub(crate) fn check_open(&self) -> Result<(), Error> {
+        if self.0.closed.load(Ordering::SeqCst) { Err(Error::closed()) } else { Ok(()) }
+    }
+
+    pub(crate) fn in_background(&self, job: impl Future<Output = ()> + Send + 'static) {
+        self.0.keeper.run(job);
+    }
+
+    pub(crate) fn observe(&self, key: &LockKey, lock: &Lock) -> Observation {
+        self.observations().observe(key, lock, Instant::now())
+    }
+
+    pub(crate) fn stale(&self, key: &LockKey) -> Option<String> {
+        self.observations().stale(key)
+    }
+
+    /// Takes a lock into keeping.
+    pub(crate) fn keep(&self, lease: Lease, heartbeats: Heartbeats, at_risk: Option<(Duration, OnRisk)>) -> Guard {
+        self.observations().forget(&lease.key);
+        let lease = Arc::new(lease);
+        self.held().insert(lease.key.clone(), Shared { lease: Arc::clone(&lease), guards: 1 });
+        self.in_background(keep(Arc::clone(&lease), self.remote().clone(), heartbeats, at_risk));
+        Guard::new(self.clone(), lease)
+    }
+
+    /// Another guard of a lock that is held already.
+    pub(crate) fn share(&self, key: &LockKey) -> Option<Guard> {
+        let mut held = self.held();
+        let shared = held.get_mut(key).filter(|shared| shared.lease.is_held())?;
+        shared.guards += 1;
+        Some(Guard::new(self.clone(), Arc::clone(&shared.lease)))
+    }
+
+    /// No longer keeps track of a lock.
+    pub(crate) fn forget(&self, lease: &Arc<Lease>) {
+        if let Entry::Occupied(shared) = self.held().entry(lease.key.clone())
+            && Arc::ptr_eq(&shared.get().lease, lease)
+        {
+            shared.remove();
+        }
+    }
+
+    /// One guard less. The last one's release is on its way when this returns; the future waits for the answer.
+    pub(crate) fn release(
+        &self,
+        lease: &Arc<Lease>,
+        release: Release,
+    ) -> impl Future<Output = Result<Released, Error>> + Send + use<> {
+        let last = match self.held().get_mut(&lease.key) {
+            Some(shared) if Arc::ptr_eq(&shared.lease, lease) => {
+                shared.guards -= 1;
+                shared.guards == 0
+            }
+            _ => true,
+        };
+        let sent = last.then(|| {
+            self.forget(lease);
+            self.send_release(lease, release)
+        });
+        async move {
+            match sent {
+                Some(sent) => answered(sent).await,
+                None => Ok(Released::StillHeld),
+            }
+        }
+    }
+
+    fn send_release(
+        &self,
+        lease: &Arc<Lease>,
+        release: Release,
+    ) -> Result<oneshot::Receiver<Result<Released, Error>>, Error> {
+        if !lease.end() {
+            let released = || Loss { reason: LossReason::Released, lock: None, cause: None };
+            return Err(Error::lost(lease.loss().unwrap_or_else(released)));
+        }
+        let (reply, answer) = oneshot::channel();
+        let (remote, until, lease) = (self.remote().clone(), self.until(), Arc::clone(lease));
+        self.in_background(async move {
+            let result = persist(until, || remote.release(&lease.key, &lease.id, &release)).await;
+            if let Err(Err(error)) = reply.send(result) {
+                tracing::warn!(key = %lease.key, %error, "the lock could not be released");
+            }
+        });
+        Ok(answer)
+    }
+
+    fn observations(&self) -> MutexGuard<'_, Observations> {
+        self.0.observations.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn held(&self) -> MutexGuard<'_, HashMap<LockKey, Shared>> {
+        self.0.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn answered(sent: Result<oneshot::Receiver<Result<Released, Error>>, Error>) -> Result<Released, Error> {
+    sent?.await.unwrap_or_else(|_| Err(Error::closed()))
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("owner_name", &self.0.owner_name).finish_non_exhaustive()
+    }
+}

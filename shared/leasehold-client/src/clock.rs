@@ -1,0 +1,32 @@
+//! The one place where time, randomness and UUIDs enter. The monotonic clock is tokio's, so that tests can pause it.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+pub(crate) use tokio::time::Instant;
+
+/// Milliseconds since the Unix epoch, for observations that outlive the process, and for nothing else.
+#[allow(clippy::disallowed_methods, reason = "this is the place that owns the wall clock")]
+pub(crate) fn epoch_ms() -> u64 {
+    millis(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+}
+
+/// A fresh lease id.
+#[allow(clippy::disallowed_methods, reason = "this is the place that owns UUIDs")]
+pub(crate) fn fresh_uuid() -> String {
+    uuid::Uuid::new_v4().to_string()
+}
+
+#[allow(clippy::disallowed_methods, reason = "every pause of this crate is one of rules C4, C5 and C7")]
+pub(crate) async fn sleep(pause: Duration) {
+    tokio::time::sleep(pause).await;
+}
+
+/// A duration drawn evenly from zero to `ceiling`.
+#[allow(clippy::disallowed_methods, reason = "this is the place that owns randomness")]
+pub(crate) fn jitter(ceiling: Duration) -> Duration {
+    ceiling.mul_f64(fastrand::f64())
+}
+
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,149 @@
+//! What can go wrong, sorted by what the caller does about it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_wire::{Lock, Problem, ProblemType};
+
+use crate::{Loss, TransportError};
+
+/// A kind exists only where callers act differently.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// Someone else has the lock. Only where a caller asked for an error instead of a value.
+    Held(Box<Lock>),
+    /// The lock is no longer the caller's: stop what is done under it.
+    Lost(Loss),
+    /// There is no such lock.
+    NotFound,
+    /// The lock changed since the operator looked: look again.
+    VersionMismatch,
+    /// The request breaks a rule: repair it.
+    InvalidRequest {
+        /// Which field is at fault, where one is.
+        field: Option<String>,
+    },
+    /// The credentials are missing, or do not allow this.
+    Forbidden,
+    /// The service or DynamoDB refused for load: slow down, and try again.
+    Throttled,
+    /// Nobody knows: try again.
+    Unavailable,
+    /// The row is not a readable lock record: call an operator.
+    CorruptRecord,
+    /// The client was closed.
+    Closed,
+}
+
+/// Why an operation did not succeed.
+#[derive(Debug, Clone)]
+pub struct Error {
+    kind: ErrorKind,
+    message: String,
+    source: Option<Arc<dyn std::error::Error + Send + Sync>>,
+    retry_after: Option<Duration>,
+    unanswered: bool,
+}
+
+impl Error {
+    pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), source: None, retry_after: None, unanswered: false }
+    }
+
+    pub(crate) fn invalid(field: &str, message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::InvalidRequest { field: Some(field.to_owned()) }, message)
+    }
+
+    pub(crate) fn held(lock: Box<Lock>) -> Self {
+        let message = format!("the lock {:?} is held by {:?}", lock.key, lock.owner_name);
+        Self::new(ErrorKind::Held(lock), message)
+    }
+
+    pub(crate) fn lost(loss: Loss) -> Self {
+        let message = loss.to_string();
+        let cause = loss.cause.clone();
+        Self { source: cause.map(|cause| cause as _), ..Self::new(ErrorKind::Lost(loss), message) }
+    }
+
+    pub(crate) fn closed() -> Self {
+        Self::new(ErrorKind::Closed, "the client is closed, or its runtime is gone")
+    }
+
+    /// No answer within the time-out.
+    pub(crate) fn timed_out(after: Duration) -> Self {
+        Self { unanswered: true, ..Self::new(ErrorKind::Unavailable, format!("no answer within {after:?}")) }
+    }
+
+    pub(crate) fn transport(error: TransportError) -> Self {
+        Self {
+            unanswered: error.may_have_been_delivered(),
+            source: Some(Arc::new(error)),
+            ..Self::new(ErrorKind::Unavailable, "the service cannot be reached")
+        }
+    }
+
+    /// What the service says.
+    pub(crate) fn problem(problem: Problem, retry_after: Option<Duration>) -> Self {
+        let kind = match (problem.problem_type, problem.lock) {
+            (ProblemType::Held, Some(lock)) => ErrorKind::Held(lock),
+            (ProblemType::Lost, lock) => ErrorKind::Lost(Loss::told(problem.reason, lock)),
+            (ProblemType::NotFound, _) => ErrorKind::NotFound,
+            (ProblemType::VersionMismatch, _) => ErrorKind::VersionMismatch,
+            (ProblemType::Throttled, _) => ErrorKind::Throttled,
+            (ProblemType::CorruptRecord, _) => ErrorKind::CorruptRecord,
+            (ProblemType::Unavailable | ProblemType::Held, _) => ErrorKind::Unavailable,
+            _ => ErrorKind::InvalidRequest { field: problem.field },
+        };
+        // The service's own attempt at the table may have been given up, and be applied late.
+        let unanswered = matches!(kind, ErrorKind::Unavailable | ErrorKind::Throttled);
+        Self { retry_after, unanswered, ..Self::new(kind, problem.detail) }
+    }
+
+    /// An answer that is not the service's: a gateway's, a proxy's, another server's.
+    pub(crate) fn foreign(status: http::StatusCode, body: &[u8], retry_after: Option<Duration>) -> Self {
+        const SHOWN: usize = 200;
+        let (kind, unanswered) = match status.as_u16() {
+            401 | 403 => (ErrorKind::Forbidden, false),
+            429 => (ErrorKind::Throttled, false),
+            200..=299 | 500..=599 => (ErrorKind::Unavailable, true),
+            _ => (ErrorKind::InvalidRequest { field: None }, false),
+        };
+        let text = String::from_utf8_lossy(&body[..body.len().min(SHOWN)]);
+        let message = format!("the answer, {status}, is not Leasehold's: {}", text.escape_debug());
+        Self { retry_after, unanswered, ..Self::new(kind, message) }
+    }
+
+    /// What to do about it.
+    pub fn kind(&self) -> &ErrorKind {
+        &self.kind
+    }
+
+    /// Whether the same request may succeed if it is sent again.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self.kind, ErrorKind::Unavailable | ErrorKind::Throttled)
+    }
+
+    /// How long the service asks to wait before the next request.
+    pub(crate) fn retry_after(&self) -> Duration {
+        self.retry_after.unwrap_or_default()
+    }
+
+    /// Whether the request may have been carried out all the same, now or later.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        self.unanswered
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_deref().map(|source| source as _)
+    }
+}

@@ -1,0 +1,248 @@
+//! A lock while it is held.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_wire::{AcquireOutcome, ReleaseOutcome, Secret};
+
+use crate::clock::Instant;
+use crate::lease::Lease;
+use crate::remote::persist;
+use crate::{Client, Error, LockKey, Loss};
+
+/// A lock while it is held. Dropping it releases the lock in the background, as well as that goes: nothing is sent when
+/// the runtime ends with the drop, and the lock is then free after one lease. [`Guard::release`] waits for it.
+pub struct Guard {
+    client: Client,
+    lease: Arc<Lease>,
+    /// Whether this guard still counts among those of its lease.
+    counted: bool,
+}
+
+/// What a renewal changes.
+#[derive(Debug, Clone, Default)]
+pub struct Heartbeat {
+    pub(crate) lease: Option<Duration>,
+    pub(crate) data: Option<Vec<u8>>,
+    pub(crate) delete_data: bool,
+}
+
+impl Heartbeat {
+    /// A renewal that changes nothing else.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A new lease, from this heartbeat on: 100 ms to a day.
+    #[must_use]
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = Some(lease);
+        self
+    }
+
+    /// A new payload.
+    #[must_use]
+    pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
+        self.data = Some(data.into());
+        self
+    }
+
+    /// No payload any more.
+    #[must_use]
+    pub fn delete_data(mut self) -> Self {
+        self.delete_data = true;
+        self
+    }
+}
+
+/// What a release leaves behind.
+#[derive(Debug, Clone, Default)]
+pub struct Release {
+    pub(crate) data: Option<Vec<u8>>,
+    pub(crate) delete: bool,
+}
+
+impl Release {
+    /// A release that leaves the row as it is.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What the next holder finds.
+    #[must_use]
+    pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
+        self.data = Some(data.into());
+        self
+    }
+
+    /// Deletes the row, and with it its data.
+    #[must_use]
+    pub fn delete(mut self) -> Self {
+        self.delete = true;
+        self
+    }
+}
+
+/// How a release came about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Released {
+    /// By this request.
+    Released,
+    /// By an earlier try of this request, whose answer was lost.
+    Replayed,
+    /// The row is gone.
+    Absent,
+    /// Not yet: the lock is shared, and other guards hold it still.
+    StillHeld,
+}
+
+impl From<ReleaseOutcome> for Released {
+    fn from(outcome: ReleaseOutcome) -> Self {
+        match outcome {
+            ReleaseOutcome::Released => Self::Released,
+            ReleaseOutcome::Replayed => Self::Replayed,
+            ReleaseOutcome::Absent => Self::Absent,
+        }
+    }
+}
+
+impl Guard {
+    pub(crate) fn new(client: Client, lease: Arc<Lease>) -> Self {
+        Self { client, lease, counted: true }
+    }
+
+    /// Which lock.
+    pub fn key(&self) -> &LockKey {
+        &self.lease.key
+    }
+
+    /// Who holds it, as others read it; `None` if it was resumed.
+    pub fn owner_name(&self) -> Option<&str> {
+        self.lease.origin.as_ref().map(|origin| origin.owner_name.as_str())
+    }
+
+    /// The secret that proves possession, for another process to go on with.
+    pub fn lease_id(&self) -> &Secret {
+        &self.lease.id
+    }
+
+    /// Above every token granted for this key before. Hand it to the resource that the lock protects.
+    pub fn fencing_token(&self) -> u64 {
+        self.lease.term().fencing_token()
+    }
+
+    /// As the last heartbeat left it.
+    pub fn record_version_number(&self) -> String {
+        self.lease.term().rvn().to_owned()
+    }
+
+    /// How the lock was come by; `None` if it was resumed.
+    pub fn outcome(&self) -> Option<AcquireOutcome> {
+        self.lease.origin.as_ref().map(|origin| origin.outcome)
+    }
+
+    /// Who had the lock before.
+    pub fn previous_owner_name(&self) -> Option<&str> {
+        self.lease.origin.as_ref()?.previous_owner_name.as_deref()
+    }
+
+    /// The payload at the time of the grant: what a predecessor left, or what was just stored.
+    pub fn data(&self) -> Option<&[u8]> {
+        self.lease.origin.as_ref()?.data.as_deref()
+    }
+
+    /// What is left of the lease, counted from before the last successful request was sent. Zero if the lock is not held.
+    pub fn remaining(&self) -> Duration {
+        if !self.is_held() {
+            return Duration::ZERO;
+        }
+        self.lease.term().valid_until().saturating_duration_since(Instant::now())
+    }
+
+    /// Whether the lock is held, as far as this process can know: it was not lost, not released, and its lease has not run out.
+    pub fn is_held(&self) -> bool {
+        self.lease.is_held()
+    }
+
+    /// How the lock was lost, if it was.
+    pub fn loss(&self) -> Option<Loss> {
+        self.lease.loss()
+    }
+
+    /// Resolves when the lock is lost. If it is released instead, never.
+    pub fn lost(&self) -> impl Future<Output = Loss> + Send + use<> {
+        let lease = Arc::clone(&self.lease);
+        async move { lease.lost().await }
+    }
+
+    /// Renews the lease now.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::Lost`]; what the service could not be reached with, until the lease ran out.
+    pub async fn heartbeat(&self) -> Result<(), Error> {
+        self.heartbeat_with(Heartbeat::new()).await
+    }
+
+    /// Renews the lease now, and changes it or the payload.
+    ///
+    /// # Errors
+    /// As [`Guard::heartbeat`]; [`crate::ErrorKind::InvalidRequest`] for a lease or a payload that the service refuses.
+    pub async fn heartbeat_with(&self, change: Heartbeat) -> Result<(), Error> {
+        let remote = self.client.remote();
+        persist(self.lease.term().valid_until(), || self.lease.renew(remote, &change)).await
+    }
+
+    /// Gives the lock back, and waits until the service has it. If this future is dropped, the release goes on in the
+    /// background.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::Lost`] if the lock was lost before; what the service could not be reached with, in which
+    /// case the lock is free one lease after its last heartbeat.
+    pub async fn release(self) -> Result<Released, Error> {
+        self.release_with(Release::new()).await
+    }
+
+    /// Gives the lock back, and leaves data to the next holder, or deletes the row.
+    ///
+    /// # Errors
+    /// As [`Guard::release`].
+    pub async fn release_with(mut self, release: Release) -> Result<Released, Error> {
+        self.counted = false;
+        self.client.release(&self.lease, release).await
+    }
+
+    /// Gives the lock back, whoever else has this very guard.
+    pub(crate) async fn release_shared(&self) -> Result<Released, Error> {
+        self.client.release(&self.lease, Release::new()).await
+    }
+
+    /// Lets go of the lock without giving it back, for another process to go on with the lease id that is returned.
+    /// What is left of the lease is the time that it has.
+    pub fn detach(mut self) -> Secret {
+        self.counted = false;
+        self.client.forget(&self.lease);
+        self.lease.end();
+        self.lease.id.clone()
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if self.counted {
+            // The release is under way without anybody waiting for it.
+            drop(self.client.release(&self.lease, Release::new()));
+        }
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard")
+            .field("key", self.key())
+            .field("fencing_token", &self.fencing_token())
+            .field("is_held", &self.is_held())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,138 @@
+//! What goes on in the background: one task for all locks of a client. Rules C6 and C7.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use tokio::time::{sleep_until, timeout_at};
+use tokio_util::task::TaskTracker;
+
+use crate::clock::{Instant, jitter, sleep};
+use crate::lease::Lease;
+use crate::remote::{Backoff, Remote};
+use crate::request::OnRisk;
+use crate::{Heartbeat, Heartbeats};
+
+/// A heartbeat comes earlier by up to this part of its interval, so that those of many locks spread out.
+const HEARTBEAT_JITTER: u32 = 10;
+/// After a failed heartbeat there is time for two more, whatever pause the service asks for.
+const TRIES_LEFT: u32 = 3;
+/// Near the end of a lease, tries are still this far apart.
+const MIN_PAUSE: Duration = Duration::from_millis(10);
+
+type Job = BoxFuture<'static, ()>;
+
+/// The background task of one client. It starts with the first job, and ends when the client and its jobs are gone.
+#[derive(Debug, Default)]
+pub(crate) struct Keeper {
+    jobs: Mutex<Option<mpsc::UnboundedSender<Job>>>,
+    tracker: TaskTracker,
+}
+
+impl Keeper {
+    /// Runs `job` in the background. Without a runtime it is dropped.
+    pub(crate) fn run(&self, job: impl Future<Output = ()> + Send + 'static) {
+        let mut job: Job = Box::pin(self.tracker.track_future(job));
+        let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(running) = &*jobs {
+            match running.send(job) {
+                Ok(()) => return,
+                // The runtime that it ran on is gone.
+                Err(mpsc::error::SendError(unsent)) => job = unsent,
+            }
+        }
+        let Ok(runtime) = Handle::try_current() else { return };
+        let (sender, receiver) = mpsc::unbounded_channel();
+        runtime.spawn(work(receiver));
+        let _ = sender.send(job);
+        *jobs = Some(sender);
+    }
+
+    /// Waits until all jobs are done, or `until` has come.
+    pub(crate) async fn finish(&self, until: Instant) {
+        self.tracker.close();
+        let _ = timeout_at(until, self.tracker.wait()).await;
+    }
+}
+
+async fn work(mut incoming: mpsc::UnboundedReceiver<Job>) {
+    let mut jobs = FuturesUnordered::new();
+    loop {
+        tokio::select! {
+            job = incoming.recv() => match job {
+                Some(job) => jobs.push(job),
+                None => break,
+            },
+            Some(()) = jobs.next() => {}
+        }
+    }
+    while jobs.next().await.is_some() {}
+}
+
+/// Keeps one lock until it is lost or released.
+pub(crate) async fn keep(
+    lease: Arc<Lease>,
+    remote: Remote,
+    heartbeats: Heartbeats,
+    at_risk: Option<(Duration, OnRisk)>,
+) {
+    tokio::select! {
+        () = lease.ended() => {}
+        () = watch(&lease, at_risk) => {}
+        () = beat(&lease, &remote, heartbeats) => {}
+    }
+}
+
+/// Notices that a lease is about to run out, and that it has.
+async fn watch(lease: &Lease, at_risk: Option<(Duration, OnRisk)>) {
+    let mut warned = None;
+    loop {
+        let term = lease.term();
+        let end = term.valid_until();
+        let risk = at_risk.as_ref().filter(|_| warned != Some(end));
+        // A lease that has run out and is still believed in is one that is held through an outage.
+        let over = Instant::now() >= end && risk.is_none();
+        let wake = risk.and_then(|(threshold, _)| end.checked_sub(*threshold)).unwrap_or(end);
+        tokio::select! {
+            () = lease.moved(&term) => {}
+            () = sleep_until(wake), if !over => if let Some((_, callback)) = risk {
+                warned = Some(end);
+                let (callback, left) = (Arc::clone(callback), end.saturating_duration_since(Instant::now()));
+                tokio::task::spawn_blocking(move || callback(left));
+            },
+        }
+    }
+}
+
+/// Renews a lease again and again, until that is known to be pointless.
+async fn beat(lease: &Lease, remote: &Remote, heartbeats: Heartbeats) {
+    loop {
+        let term = lease.term();
+        let Some(interval) = heartbeats.interval(term.lease()) else { return std::future::pending().await };
+        // Under a lease that was shortened, an interval that was fixed before may be too long.
+        let interval = interval.min(term.lease() / 2);
+        sleep_until(term.renewed_at() + interval - jitter(interval / HEARTBEAT_JITTER)).await;
+        if lease.term().renewed_at() == term.renewed_at() {
+            renew_until_over(lease, remote).await;
+        }
+    }
+}
+
+async fn renew_until_over(lease: &Lease, remote: &Remote) {
+    let mut backoff = Backoff::default();
+    while let Err(error) = lease.renew(remote, &Heartbeat::default()).await {
+        if !lease.is_held() {
+            return;
+        }
+        tracing::debug!(key = %lease.key, %error, "a heartbeat failed and will be tried again");
+        let left = lease.term().valid_until().saturating_duration_since(Instant::now());
+        let pause = backoff.pause(&error);
+        // Once nothing is left, this is an outage that is sat out.
+        sleep(if left.is_zero() { pause } else { pause.min(left / TRIES_LEFT) }.max(MIN_PAUSE)).await;
+    }
+}

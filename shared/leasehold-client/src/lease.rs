@@ -1,0 +1,259 @@
+//! One acquisition while it lasts: what its holder may believe, by its own clock. Rule C2.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_wire::{AcquireOutcome, HeartbeatRequest, Secret};
+use tokio::sync::{Mutex, watch};
+
+use crate::clock::{Instant, millis};
+use crate::remote::{Remote, encode_data};
+use crate::request::check_lease;
+use crate::{Error, ErrorKind, Heartbeat, LockKey, Loss, LossReason};
+
+/// One acquisition, shared by its guards and the keeper.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    pub(crate) key: LockKey,
+    pub(crate) id: Secret,
+    /// `None`: it was not acquired here, but resumed.
+    pub(crate) origin: Option<Origin>,
+    /// Watched by those who wait for the loss, and by the keeper.
+    term: watch::Sender<Term>,
+    /// One renewal at a time, so that none with an old lease is under way when a new one is set.
+    renewing: Mutex<()>,
+}
+
+/// What the grant told, and no renewal changes.
+#[derive(Debug)]
+pub(crate) struct Origin {
+    pub(crate) owner_name: String,
+    pub(crate) outcome: AcquireOutcome,
+    pub(crate) previous_owner_name: Option<String>,
+    pub(crate) data: Option<Vec<u8>>,
+}
+
+/// What the holder may believe. Its functions are the whole of rule C2, and know no clock but what they are given.
+#[derive(Debug, Clone)]
+pub(crate) struct Term {
+    status: Status,
+    /// Before the last successful request was sent.
+    renewed_at: Instant,
+    valid_until: Instant,
+    lease: Duration,
+    fencing_token: u64,
+    rvn: String,
+    /// The shortest lease that a request without an answer carried: it may still be written.
+    shortest_unanswered: Option<Duration>,
+    /// Since the last success, this is what heartbeats fail with.
+    trouble: Option<Arc<Error>>,
+    hold_on_unavailable: bool,
+}
+
+#[derive(Debug, Clone)]
+enum Status {
+    Held,
+    Lost(Loss),
+    Released,
+}
+
+impl Term {
+    /// A grant whose request was sent at `sent`. `unanswered` is the lease that earlier tries carried, if any.
+    pub(crate) fn granted(
+        sent: Instant,
+        lease: Duration,
+        fencing_token: u64,
+        rvn: String,
+        unanswered: Option<Duration>,
+        hold_on_unavailable: bool,
+    ) -> Self {
+        Self {
+            status: Status::Held,
+            renewed_at: sent,
+            valid_until: sent + unanswered.map_or(lease, |shortest| shortest.min(lease)),
+            lease,
+            fencing_token,
+            rvn,
+            shortest_unanswered: unanswered,
+            trouble: None,
+            hold_on_unavailable,
+        }
+    }
+
+    /// Before a renewal is sent: the row may have this lease from now on, whatever is heard of it. Returns what
+    /// [`Term::answered`] needs.
+    fn sending(&mut self, sent: Instant, lease: Duration) -> Option<Duration> {
+        self.valid_until = self.valid_until.min(sent + lease);
+        let before = self.shortest_unanswered;
+        self.shortest_unanswered = Some(before.map_or(lease, |shortest| shortest.min(lease)));
+        before
+    }
+
+    /// The renewal was answered: it will not be carried out later.
+    fn answered(&mut self, before: Option<Duration>) {
+        self.shortest_unanswered = before;
+    }
+
+    /// The renewal sent at `sent` succeeded.
+    fn renewed(&mut self, sent: Instant, lease: Duration, fencing_token: u64, rvn: String) {
+        self.renewed_at = sent;
+        self.valid_until = sent + self.shortest_unanswered.map_or(lease, |shortest| shortest.min(lease));
+        self.lease = lease;
+        self.fencing_token = self.fencing_token.max(fencing_token);
+        self.rvn = rvn;
+        self.trouble = None;
+    }
+
+    /// Once the lease has run out the lock is lost, and stays it. Whether anything changed.
+    fn expire(&mut self, now: Instant) -> bool {
+        let unreachable = self.trouble.as_ref().is_some_and(|trouble| trouble.is_retryable());
+        let over = now >= self.valid_until && !(self.hold_on_unavailable && unreachable);
+        if !over || !matches!(self.status, Status::Held) {
+            return false;
+        }
+        self.status = Status::Lost(Loss::expired(self.trouble.clone()));
+        true
+    }
+
+    pub(crate) fn valid_until(&self) -> Instant {
+        self.valid_until
+    }
+
+    pub(crate) fn renewed_at(&self) -> Instant {
+        self.renewed_at
+    }
+
+    pub(crate) fn lease(&self) -> Duration {
+        self.lease
+    }
+
+    pub(crate) fn fencing_token(&self) -> u64 {
+        self.fencing_token
+    }
+
+    pub(crate) fn rvn(&self) -> &str {
+        &self.rvn
+    }
+}
+
+impl Lease {
+    pub(crate) fn new(key: LockKey, id: Secret, origin: Option<Origin>, term: Term) -> Self {
+        Self { key, id, origin, term: watch::Sender::new(term), renewing: Mutex::new(()) }
+    }
+
+    /// The term as it is now.
+    pub(crate) fn term(&self) -> Term {
+        self.expire();
+        self.term.borrow().clone()
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.expire();
+        matches!(self.term.borrow().status, Status::Held)
+    }
+
+    /// How it was lost, if it was.
+    pub(crate) fn loss(&self) -> Option<Loss> {
+        self.expire();
+        match &self.term.borrow().status {
+            Status::Lost(loss) => Some(loss.clone()),
+            Status::Held | Status::Released => None,
+        }
+    }
+
+    /// Notes that the lease has run out, if it has.
+    pub(crate) fn expire(&self) {
+        let now = Instant::now();
+        self.term.send_if_modified(|term| term.expire(now));
+    }
+
+    /// Resolves when the lock is lost; never, if it is released.
+    pub(crate) async fn lost(&self) -> Loss {
+        let mut changes = self.term.subscribe();
+        loop {
+            if let Some(loss) = self.loss() {
+                return loss;
+            }
+            // The sender is `self`'s: it cannot be gone.
+            let _ = changes.changed().await;
+        }
+    }
+
+    /// Resolves when the lock is lost or released.
+    pub(crate) async fn ended(&self) {
+        let _ = self.term.subscribe().wait_for(|term| !matches!(term.status, Status::Held)).await;
+    }
+
+    /// Resolves when the term is another than `known`, or ended.
+    pub(crate) async fn moved(&self, known: &Term) {
+        let _ = self.term.subscribe().wait_for(|term| term.valid_until != known.valid_until).await;
+    }
+
+    /// One renewal, without trying again.
+    ///
+    /// # Errors
+    /// `Lost`, or what the request failed with.
+    pub(crate) async fn renew(&self, remote: &Remote, change: &Heartbeat) -> Result<(), Error> {
+        let _turn = self.renewing.lock().await;
+        self.check_held()?;
+        let lease = change.lease.unwrap_or(self.term.borrow().lease);
+        check_lease(lease)?;
+        let (data, data_base64) = encode_data(change.data.as_deref());
+        let request = HeartbeatRequest {
+            key: self.key.key.clone(),
+            sort_key: self.key.sort_key.clone(),
+            lease_id: self.id.clone(),
+            lease_duration_ms: Some(millis(lease)),
+            record_version_number: None,
+            data,
+            data_base64,
+            delete_data: change.delete_data.then_some(true),
+        };
+        let sent = Instant::now();
+        // If this future is dropped, or fails, the request stays without an answer.
+        let mut before = None;
+        self.term.send_modify(|term| before = term.sending(sent, lease));
+        let answer = remote.heartbeat(&request, remote.timeout_within(lease)).await;
+        if !answer.as_ref().is_err_and(Error::is_unanswered) {
+            self.term.send_modify(|term| term.answered(before));
+        }
+        // An answer that comes after the lease ran out comes too late: somebody may have been told that it is lost.
+        self.check_held()?;
+        match answer {
+            Ok(renewed) => {
+                let lease = Duration::from_millis(renewed.lease_duration_ms);
+                let (token, rvn) = (renewed.fencing_token, renewed.record_version_number);
+                self.term.send_modify(|term| term.renewed(sent, lease, token, rvn));
+                Ok(())
+            }
+            Err(error) => {
+                self.term.send_modify(|term| match error.kind() {
+                    ErrorKind::Lost(loss) => term.status = Status::Lost(loss.clone()),
+                    _ => term.trouble = Some(Arc::new(error.clone())),
+                });
+                Err(error)
+            }
+        }
+    }
+
+    fn check_held(&self) -> Result<(), Error> {
+        self.expire();
+        match &self.term.borrow().status {
+            Status::Held => Ok(()),
+            Status::Lost(loss) => Err(Error::lost(loss.clone())),
+            Status::Released => Err(Error::lost(Loss { reason: LossReason::Released, lock: None, cause: None })),
+        }
+    }
+
+    /// Ends the belief, before the release is sent. Whether there was a lock to release.
+    pub(crate) fn end(&self) -> bool {
+        self.expire();
+        self.term.send_if_modified(|term| {
+            let held = matches!(term.status, Status::Held);
+            if held {
+                term.status = Status::Released;
+            }
+            held
+        })
+    }
+}

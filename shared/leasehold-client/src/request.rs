@@ -1,0 +1,300 @@
+//! Which lock a caller wants, and how.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_wire::{Lock, Staleness};
+use serde_json::{Map, Value};
+
+use crate::Error;
+
+/// The shortest lease that the service accepts.
+const MIN_LEASE: Duration = Duration::from_millis(100);
+/// The longest lease that the service accepts: a day.
+const MAX_LEASE: Duration = Duration::from_hours(24);
+/// What the Java client polls with.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// Two polls: the one that is under way when the lease ends, and the one after it.
+const WAIT_MARGIN: Duration = Duration::from_secs(2);
+/// Three heartbeats may fail before the lease is over.
+const HEARTBEATS_PER_LEASE: u32 = 4;
+
+/// Which lock: a key, and on a table with a sort key that as well.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct LockKey {
+    /// 1 to 2048 bytes.
+    pub key: String,
+    /// 1 to 1024 bytes.
+    pub sort_key: Option<String>,
+}
+
+impl From<&str> for LockKey {
+    fn from(key: &str) -> Self {
+        key.to_owned().into()
+    }
+}
+
+impl From<String> for LockKey {
+    fn from(key: String) -> Self {
+        Self { key, sort_key: None }
+    }
+}
+
+impl From<(&str, &str)> for LockKey {
+    fn from((key, sort_key): (&str, &str)) -> Self {
+        Self { key: key.to_owned(), sort_key: Some(sort_key.to_owned()) }
+    }
+}
+
+impl fmt::Display for LockKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.sort_key {
+            None => f.write_str(&self.key),
+            Some(sort_key) => write!(f, "{} / {sort_key}", self.key),
+        }
+    }
+}
+
+/// How long [`crate::Client::acquire`] waits for a lock that someone else holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// For the lease of the record that is seen first, and `margin`: long enough to outlive a holder that is dead.
+    OneLease {
+        /// Beyond the lease. Default: 2 s.
+        margin: Duration,
+        /// Whether to begin again whenever the holder is seen to be alive. Default: no.
+        extend: bool,
+    },
+    /// So long, whatever is seen.
+    AtMost(Duration),
+    /// Until the lock is granted.
+    Forever,
+}
+
+impl Default for Wait {
+    fn default() -> Self {
+        Self::OneLease { margin: WAIT_MARGIN, extend: false }
+    }
+}
+
+/// Who renews the lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Heartbeats {
+    /// The client, every quarter of the lease.
+    #[default]
+    Quarterly,
+    /// The client, this often: at most half the lease.
+    Every(Duration),
+    /// The caller, by [`crate::Guard::heartbeat`].
+    Manual,
+}
+
+impl Heartbeats {
+    /// How often, under a lease of this length; never, if the caller does it.
+    pub(crate) fn interval(self, lease: Duration) -> Option<Duration> {
+        match self {
+            Self::Quarterly => Some(lease / HEARTBEATS_PER_LEASE),
+            Self::Every(interval) => Some(interval),
+            Self::Manual => None,
+        }
+    }
+
+    /// # Errors
+    /// The interval is zero, or more than half the lease.
+    pub(crate) fn check(self, lease: Duration) -> Result<(), Error> {
+        match self {
+            Self::Every(interval) if interval.is_zero() || interval > lease / 2 => {
+                let message =
+                    format!("a heartbeat every {interval:?} cannot keep a lease of {lease:?}: at most half of it");
+                Err(Error::invalid("heartbeats", message))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What a waiting caller knows, for progress to be shown.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Waiting<'a> {
+    /// The lock, as the last answer showed it.
+    pub lock: &'a Lock,
+    /// When it may be taken over, if its holder gives no sign of life.
+    pub stale_in: Duration,
+    /// When this caller stops waiting; `None` if never.
+    pub gives_up_in: Option<Duration>,
+}
+
+pub(crate) type OnWait = Arc<dyn Fn(&Waiting<'_>) + Send + Sync>;
+pub(crate) type OnRisk = Arc<dyn Fn(Duration) + Send + Sync>;
+
+/// Which lock, and how. `"Moe".into()` is the lock Moe, with the client's defaults.
+#[derive(Clone)]
+#[allow(clippy::struct_excessive_bools, reason = "independent options, each set by a method of its own")]
+pub struct LockRequest {
+    pub(crate) key: LockKey,
+    pub(crate) owner_name: Option<String>,
+    pub(crate) lease: Option<Duration>,
+    pub(crate) wait: Wait,
+    pub(crate) poll_interval: Duration,
+    pub(crate) heartbeats: Heartbeats,
+    pub(crate) staleness: Staleness,
+    pub(crate) data: Option<Vec<u8>>,
+    pub(crate) replace_data: bool,
+    pub(crate) only_if_exists: bool,
+    pub(crate) attributes: Map<String, Value>,
+    pub(crate) reentrant: bool,
+    pub(crate) hold_on_unavailable: bool,
+    pub(crate) at_risk: Option<(Duration, OnRisk)>,
+    pub(crate) on_wait: Option<OnWait>,
+}
+
+impl<K: Into<LockKey>> From<K> for LockRequest {
+    fn from(key: K) -> Self {
+        Self::new(key)
+    }
+}
+
+impl LockRequest {
+    /// This lock, with the client's defaults.
+    pub fn new(key: impl Into<LockKey>) -> Self {
+        Self {
+            key: key.into(),
+            owner_name: None,
+            lease: None,
+            wait: Wait::default(),
+            poll_interval: POLL_INTERVAL,
+            heartbeats: Heartbeats::default(),
+            staleness: Staleness::Rvn,
+            data: None,
+            replace_data: true,
+            only_if_exists: false,
+            attributes: Map::new(),
+            reentrant: false,
+            hold_on_unavailable: false,
+            at_risk: None,
+            on_wait: None,
+        }
+    }
+
+    /// Who asks, for people to read. Default: the client's.
+    #[must_use]
+    pub fn owner_name(mut self, name: impl Into<String>) -> Self {
+        self.owner_name = Some(name.into());
+        self
+    }
+
+    /// How long observers must see no heartbeat before they may take over: 100 ms to a day. Default: the client's.
+    #[must_use]
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = Some(lease);
+        self
+    }
+
+    /// How long to wait for a lock that is held. Default: one observed lease and two seconds.
+    #[must_use]
+    pub fn wait(mut self, wait: Wait) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// How often to ask for a lock that is held. Default: every second. The service may ask for more patience.
+    #[must_use]
+    pub fn poll_interval(mut self, interval: Duration) -> Self {
+        self.poll_interval = interval;
+        self
+    }
+
+    /// Who renews the lease, and how often. Default: the client, every quarter of the lease.
+    #[must_use]
+    pub fn heartbeats(mut self, heartbeats: Heartbeats) -> Self {
+        self.heartbeats = heartbeats;
+        self
+    }
+
+    /// Lets the service judge staleness by its own clock: for callers that keep no observations. The service states
+    /// by how much clocks may differ.
+    #[must_use]
+    pub fn stale_by_clock(mut self) -> Self {
+        self.staleness = Staleness::Clock;
+        self
+    }
+
+    /// The payload to store: at most 256 KiB. Default: what the row has stays.
+    #[must_use]
+    pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
+        self.data = Some(data.into());
+        self
+    }
+
+    /// Stores the payload only where the row has none.
+    #[must_use]
+    pub fn keep_existing_data(mut self) -> Self {
+        self.replace_data = false;
+        self
+    }
+
+    /// Fails with [`crate::ErrorKind::NotFound`] where there is no row yet.
+    #[must_use]
+    pub fn only_if_exists(mut self) -> Self {
+        self.only_if_exists = true;
+        self
+    }
+
+    /// A further attribute of the row: at most 50.
+    #[must_use]
+    pub fn attribute(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
+        self.attributes.insert(name.into(), value.into());
+        self
+    }
+
+    /// If this client holds the lock already, the same acquisition is shared: the lock is released with the last of
+    /// its guards. The settings of the first request stand.
+    #[must_use]
+    pub fn reentrant(mut self) -> Self {
+        self.reentrant = true;
+        self
+    }
+
+    /// Goes on believing in the lock while the service cannot be reached, even after the lease ran out.
+    ///
+    /// **Danger:** others may reach the service when this caller cannot, and take the lock over. Two holders then
+    /// work at once, and this one learns it when the service answers again. Only for work where two at once
+    /// are better than none.
+    #[must_use]
+    pub fn hold_on_unavailable(mut self) -> Self {
+        self.hold_on_unavailable = true;
+        self
+    }
+
+    /// Calls `callback` with what is left of the lease, when that is less than `threshold`: once for each lease that was
+    /// not renewed in time. It runs on a thread where it may block.
+    #[must_use]
+    pub fn at_risk(mut self, threshold: Duration, callback: impl Fn(Duration) + Send + Sync + 'static) -> Self {
+        self.at_risk = Some((threshold, Arc::new(callback)));
+        self
+    }
+
+    /// Calls `callback` after each answer that shows the lock held. It should return at once.
+    #[must_use]
+    pub fn on_wait(mut self, callback: impl Fn(&Waiting<'_>) + Send + Sync + 'static) -> Self {
+        self.on_wait = Some(Arc::new(callback));
+        self
+    }
+}
+
+/// # Errors
+/// The service would refuse it.
+pub(crate) fn check_lease(lease: Duration) -> Result<(), Error> {
+    if (MIN_LEASE..=MAX_LEASE).contains(&lease) {
+        return Ok(());
+    }
+    Err(Error::invalid("leaseDurationMs", format!("a lease must be {MIN_LEASE:?} to {MAX_LEASE:?}, not {lease:?}")))
+}
+
+impl fmt::Debug for LockRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockRequest").field("key", &self.key).field("lease", &self.lease).finish_non_exhaustive()
+    }
+}

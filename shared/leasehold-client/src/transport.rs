@@ -1,0 +1,63 @@
+//! The seam between the rules of the caller and whatever carries its requests.
+
+use std::error::Error;
+use std::fmt;
+
+use futures_util::future::BoxFuture;
+use http::{Request, Response};
+
+/// Carries one request to the service and brings the answer back.
+///
+/// The request's URI is a path and a query, such as `/v1/lock?key=Moe`; what stands before it is the transport's
+/// business. A transport tries nothing again and follows no redirect; a time-out drops its future.
+pub trait Transport: Send + Sync + 'static {
+    /// Sends `request`. Any answer is an `Ok`, whatever its status.
+    ///
+    /// # Errors
+    /// No answer came.
+    fn send(&self, request: Request<Vec<u8>>) -> BoxFuture<'_, Result<Response<Vec<u8>>, TransportError>>;
+}
+
+/// No answer came.
+#[derive(Debug)]
+pub struct TransportError {
+    message: String,
+    source: Option<Box<dyn Error + Send + Sync>>,
+    delivered: bool,
+}
+
+impl TransportError {
+    /// The request may have been carried out.
+    pub fn unanswered(message: impl Into<String>) -> Self {
+        Self { message: message.into(), source: None, delivered: true }
+    }
+
+    /// The request was certainly not sent: nothing can have happened.
+    pub fn not_sent(message: impl Into<String>) -> Self {
+        Self { delivered: false, ..Self::unanswered(message) }
+    }
+
+    /// What lies beneath.
+    #[must_use]
+    pub fn with_source(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// Whether the request may have been carried out.
+    pub fn may_have_been_delivered(&self) -> bool {
+        self.delivered
+    }
+}
+
+impl fmt::Display for TransportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl Error for TransportError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source.as_deref().map(|source| source as _)
+    }
+}

@@ -1,0 +1,76 @@
+//! # The service inside the caller's process
+//!
+//! For an application that may use the DynamoDB table itself: the same client, the same rules, the same service code,
+//! and no service in between.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use leasehold_client::Client;
+//! use leasehold_in_process::InProcess;
+//!
+//! let client = Client::new(InProcess::connect("leasehold").await?);
+//! let guard = client.acquire("Moe").await?.granted()?;
+//! # guard.release().await?;
+//! # Ok(())
+//! # }
+//! ```
+
+use aws_sdk_dynamodb::Client;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use http::header::CONTENT_TYPE;
+use http::{Request, Response};
+use leasehold_api::Service;
+use leasehold_api::http::{self as api, Operation};
+use leasehold_client::{Transport, TransportError};
+use leasehold_protocol::{Clock, LockTable, Policy, TableSchema, sdk};
+use leasehold_runtime::dynamodb_client;
+
+/// Hands requests to the service in this process.
+#[derive(Debug, Clone)]
+pub struct InProcess {
+    service: Service,
+}
+
+impl InProcess {
+    /// This service.
+    pub fn new(service: Service) -> Self {
+        Self { service }
+    }
+
+    /// The service on the table of this name, whose partition key is `key`, with credentials and region from the usual
+    /// places.
+    ///
+    /// # Errors
+    /// What is wrong with the name, in a sentence.
+    pub async fn connect(table_name: &str) -> Result<Self, String> {
+        Self::on_table(&dynamodb_client(None).await, TableSchema::new(table_name), Policy::default())
+    }
+
+    /// The service on this table. `dynamodb` is taken with its credentials, region and connections; its retries and time-outs
+    /// are set to what the protocol needs.
+    ///
+    /// # Errors
+    /// What is wrong with the names in `schema`, in a sentence.
+    pub fn on_table(dynamodb: &Client, schema: TableSchema, policy: Policy) -> Result<Self, String> {
+        schema.check()?;
+        let config = sdk::configure(dynamodb.config().to_builder()).build();
+        Ok(Self::new(Service::new(LockTable::new(Client::from_conf(config), schema, policy, Clock::system()))))
+    }
+}
+
+impl Transport for InProcess {
+    fn send(&self, request: Request<Vec<u8>>) -> BoxFuture<'_, Result<Response<Vec<u8>>, TransportError>> {
+        async move {
+            let operation = Operation::ALL
+                .into_iter()
+                .find(|operation| operation.path() == request.uri().path())
+                .ok_or_else(|| TransportError::not_sent("the service has no such path"))?;
+            let content_type = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+            let query = request.uri().query().unwrap_or_default();
+            let parts = api::Request { method: request.method(), content_type, query, body: request.body() };
+            Ok(api::handle(&self.service, operation, parts).await)
+        }
+        .boxed()
+    }
+}
