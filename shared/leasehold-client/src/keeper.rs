@@ -116,9 +116,11 @@ async fn beat(lease: &Lease, remote: &Remote, heartbeats: Heartbeats) {
         let Some(interval) = heartbeats.interval(term.lease()) else { return std::future::pending().await };
         // Under a lease that was shortened, an interval that was fixed before may be too long.
         let interval = interval.min(term.lease() / 2);
-        sleep_until(term.renewed_at() + interval - jitter(interval / HEARTBEAT_JITTER)).await;
-        if lease.term().renewed_at() == term.renewed_at() {
-            renew_until_over(lease, remote).await;
+        let due = term.renewed_at() + interval - jitter(interval / HEARTBEAT_JITTER);
+        tokio::select! {
+            // Renewed by hand, perhaps with another lease: the count begins anew.
+            () = lease.moved(&term) => {}
+            () = sleep_until(due) => renew_until_over(lease, remote).await,
         }
     }
 }

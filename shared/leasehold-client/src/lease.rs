@@ -115,6 +115,10 @@ impl Term {
         true
     }
 
+    fn times(&self) -> (Instant, Instant, Duration) {
+        (self.renewed_at, self.valid_until, self.lease)
+    }
+
     pub(crate) fn valid_until(&self) -> Instant {
         self.valid_until
     }
@@ -184,9 +188,9 @@ impl Lease {
         let _ = self.term.subscribe().wait_for(|term| !matches!(term.status, Status::Held)).await;
     }
 
-    /// Resolves when the term is another than `known`, or ended.
+    /// Resolves when the term was renewed or cut short since it was `known`.
     pub(crate) async fn moved(&self, known: &Term) {
-        let _ = self.term.subscribe().wait_for(|term| term.valid_until != known.valid_until).await;
+        let _ = self.term.subscribe().wait_for(|term| term.times() != known.times()).await;
     }
 
     /// One renewal, without trying again.
@@ -255,5 +259,71 @@ impl Lease {
             }
             held
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn term(sent: Instant, lease: Duration, unanswered: Option<Duration>) -> Term {
+        Term::granted(sent, lease, 1, "v1".into(), unanswered, false)
+    }
+
+    #[test]
+    fn a_term_ends_one_lease_after_its_request_was_sent_and_stays_ended() {
+        let sent = Instant::now();
+        let mut held = term(sent, SECOND * 20, None);
+        assert!(!held.expire(sent + SECOND * 20 - Duration::from_nanos(1)));
+        assert!(held.expire(sent + SECOND * 20));
+        held.renewed(sent + SECOND * 20, SECOND * 20, 1, "v2".into());
+        assert!(matches!(held.status, Status::Lost(_)), "a renewal that comes too late revives nothing");
+    }
+
+    #[test]
+    fn a_renewal_without_an_answer_shortens_but_never_lengthens() {
+        let sent = Instant::now();
+        let mut held = term(sent, SECOND * 20, None);
+        held.sending(sent + SECOND * 5, SECOND * 60);
+        assert_eq!(held.valid_until(), sent + SECOND * 20);
+        held.sending(sent + SECOND * 6, SECOND * 2);
+        assert_eq!(held.valid_until(), sent + SECOND * 8);
+    }
+
+    #[test]
+    fn the_shortest_lease_that_may_still_be_written_bounds_every_later_renewal() {
+        let sent = Instant::now();
+        let mut held = term(sent, SECOND * 20, Some(SECOND * 20));
+        let before = held.sending(sent + SECOND, SECOND * 60);
+        held.answered(before);
+        held.renewed(sent + SECOND, SECOND * 60, 1, "v2".into());
+        assert_eq!(held.valid_until(), sent + SECOND * 21, "the first acquire is still on its way, with 20 s");
+
+        let mut held = term(sent, SECOND * 20, None);
+        let before = held.sending(sent + SECOND, SECOND * 60);
+        held.answered(before);
+        held.renewed(sent + SECOND, SECOND * 60, 1, "v2".into());
+        assert_eq!(held.valid_until(), sent + SECOND * 61, "all is answered");
+    }
+
+    #[test]
+    fn an_outage_is_sat_out_only_where_that_was_asked_for_and_only_an_outage() {
+        let sent = Instant::now();
+        let end = sent + SECOND * 20;
+        let unreachable = Arc::new(Error::timed_out(SECOND));
+        let forbidden = Arc::new(Error::new(ErrorKind::Forbidden, "no"));
+        for (asked, trouble, ends) in [
+            (false, Some(&unreachable), true),
+            (true, Some(&unreachable), false),
+            (true, Some(&forbidden), true),
+            (true, None, true),
+        ] {
+            let mut held = term(sent, SECOND * 20, None);
+            held.hold_on_unavailable = asked;
+            held.trouble = trouble.cloned();
+            assert_eq!(held.expire(end), ends, "{asked} {trouble:?}");
+        }
     }
 }

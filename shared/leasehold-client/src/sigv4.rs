@@ -52,3 +52,43 @@ impl SigV4 {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use aws_credential_types::Credentials;
+    use http::header::AUTHORIZATION;
+
+    use super::*;
+
+    /// Signatures of the same requests by botocore 1.x (`SigV4Auth`), at 2026-01-01T00:00:00Z.
+    #[tokio::test]
+    async fn signatures_are_those_of_botocore() {
+        let secret = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY";
+        let credentials = Credentials::new("AKIDEXAMPLE", secret, Some("session".into()), None, "test");
+        let new_year = || SystemTime::UNIX_EPOCH + Duration::from_hours(490_896);
+        let signer = SigV4 { now: new_year, ..SigV4::new(credentials, "eu-central-1") };
+        let api = "https://abc.execute-api.eu-central-1.amazonaws.com/prod";
+
+        let post = Request::post(format!("{api}/v1/acquire")).header("content-type", "application/json");
+        let mut post = post.body(br#"{"key":"Moe"}"#.to_vec()).expect("a request");
+        signer.sign(&mut post).await.expect("signed");
+        assert_eq!(
+            post.headers()[AUTHORIZATION],
+            "AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20260101/eu-central-1/execute-api/aws4_request, \
+             SignedHeaders=content-type;host;x-amz-date;x-amz-security-token, \
+             Signature=4ff0372d55d964fb12c0e3ec9b94d94b6f14d89ed2b4ca7142e643f81e21a013"
+        );
+        assert_eq!(post.headers()["x-amz-security-token"], "session");
+
+        let get = Request::get(format!("{api}/v1/lock?key=a%20b%2Bc&sortKey=%C3%BC"));
+        let mut get = get.body(Vec::new()).expect("a request");
+        signer.sign(&mut get).await.expect("signed");
+        let authorization = get.headers()[AUTHORIZATION].to_str().expect("ASCII");
+        assert!(
+            authorization.ends_with("Signature=0add81756f727a27b4b28a6f32b551628afce84809914ee1fa895525ad76e47c"),
+            "{authorization}"
+        );
+    }
+}

@@ -1,7 +1,9 @@
 //! A lock table, and short ways to ask it for things.
 
 use aws_sdk_dynamodb::Client;
+use leasehold_api::Service;
 use leasehold_engine::Engine;
+use leasehold_in_process::InProcess;
 use leasehold_protocol::{
     Acquire, Attributes, Clock, DataChange, Disposal, Heartbeat, LeaseDuration, LeaseId, LockKey, LockTable, OwnerName,
     Policy, Release, Row, Staleness, TableSchema, ensure_table, sdk,
@@ -38,6 +40,16 @@ impl World {
         });
         let table = LockTable::new(Client::from_conf(config.build()), schema, Policy::default(), clock);
         Self { table, faults, dynamodb }
+    }
+
+    /// A client of the service on this table, without HTTP in between. Its owner name is `name`.
+    pub fn client(&self, name: &str) -> leasehold_client::Client {
+        leasehold_client::Client::builder().owner_name(name).build(self.transport())
+    }
+
+    /// The service on this table, in this process.
+    pub fn transport(&self) -> InProcess {
+        InProcess::new(Service::new(self.table.clone()))
     }
 
     /// The row of [`key`], read past the faults.

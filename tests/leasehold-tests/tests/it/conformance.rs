@@ -1,7 +1,5 @@
 //! The conformance suite over loopback HTTP, on every engine.
 
-#![allow(clippy::expect_used, clippy::panic, reason = "a test fails by a panic")]
-
 use std::net::Ipv4Addr;
 
 use aws_sdk_dynamodb::Client;

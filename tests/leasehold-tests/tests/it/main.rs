@@ -1,8 +1,9 @@
 //! One binary of tests, so that the SDK is linked once.
 
 #![allow(clippy::disallowed_methods, reason = "sleeps are virtual")]
-#![allow(clippy::expect_used, clippy::panic, reason = "a test fails by a panic")]
+#![allow(clippy::expect_used, clippy::panic, clippy::unchecked_time_subtraction, reason = "a test fails by a panic")]
 
+mod client;
 mod conformance;
 mod events;
 mod faults;

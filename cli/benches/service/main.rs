@@ -1,12 +1,16 @@
-//! What the service costs. `cargo bench` runs everything; `cargo bench -- overhead` (or `http`, `start`) one part.
+//! What the service and its client cost. `cargo bench` runs everything; `cargo bench -- overhead` (or `http`, `start`,
+//! `client`) one part.
 //!
 //! Ratios are taken within one run, alternating, because machines are shared and noisy.
 
+#![allow(clippy::disallowed_methods, reason = "a benchmark waits for what it measures")]
 #![allow(clippy::expect_used, clippy::cast_precision_loss, reason = "a benchmark that cannot run stops")]
 
-use std::io::{BufRead, BufReader, Write};
+mod client;
+mod process;
+
+use std::io::Write;
 use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
@@ -21,6 +25,8 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
+
+use crate::process::Serve;
 
 const CLIENTS: usize = 16;
 const LOAD: Duration = Duration::from_secs(5);
@@ -39,6 +45,9 @@ fn main() {
     }
     if wanted("start") {
         start();
+    }
+    if wanted("client") {
+        runtime.block_on(client::run());
     }
 }
 
@@ -141,12 +150,12 @@ async fn http() {
     let mut serve = Serve::start(&["--memory", "--expose-dynamodb", "0"]);
     let idle = serve.rss_mb();
     println!("acquire+release cycles over HTTP, {CLIENTS} keep-alive clients, load on the same cores");
-    let service = load(serve.address, service_cycle).await;
+    let service = load(serve.address, CLIENTS, service_cycle).await;
     println!("  leasehold serve --memory   {service}");
     let loaded = serve.rss_mb();
-    let engine = load(serve.dynamodb.expect("exposed"), engine_cycle).await;
+    let engine = load(serve.dynamodb.expect("exposed"), CLIENTS, engine_cycle).await;
     println!("  the engine in that process {engine}   ratio {:.2}", service.per_second / engine.per_second);
-    let alone = load(engine_alone().await, engine_cycle).await;
+    let alone = load(engine_alone().await, CLIENTS, engine_cycle).await;
     println!("  the engine by itself       {alone}   ratio {:.2}", service.per_second / alone.per_second);
     println!("memory of leasehold serve: {idle:.1} MB idle, {loaded:.1} MB after the load");
     serve.stop();
@@ -154,7 +163,7 @@ async fn http() {
     let folder = tempfile::tempdir().expect("a folder");
     let db = folder.path().join("bench.db");
     let mut serve = Serve::start(&["--db", db.to_str().expect("UTF-8")]);
-    println!("  leasehold serve --db       {}", load(serve.address, service_cycle).await);
+    println!("  leasehold serve --db       {}", load(serve.address, CLIENTS, service_cycle).await);
     println!("memory of leasehold serve --db: {:.1} MB after the load", serve.rss_mb());
     serve.stop();
 }
@@ -206,48 +215,6 @@ fn start() {
     );
 }
 
-struct Serve {
-    process: Child,
-    address: SocketAddr,
-    dynamodb: Option<SocketAddr>,
-}
-
-impl Serve {
-    fn start(args: &[&str]) -> Self {
-        let mut process = Command::new(env!("CARGO_BIN_EXE_leasehold"))
-            .args(["serve", "--listen", "127.0.0.1:0"])
-            .args(args)
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the binary is built");
-        let mut lines = BufReader::new(process.stdout.as_mut().expect("piped")).lines().map_while(Result::ok);
-        let address = |line: String| {
-            let url = line.split("http://").nth(1).expect("an address").split_whitespace().next().expect("an address");
-            url.parse().expect("an address")
-        };
-        let listening = address(lines.next().expect("a first line"));
-        let dynamodb = args.contains(&"--expose-dynamodb").then(|| address(lines.nth(1).expect("a third line")));
-        Self { process, address: listening, dynamodb }
-    }
-
-    fn rss_mb(&self) -> f64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).expect("Linux");
-        let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("VmRSS");
-        line.split_whitespace().nth(1).expect("kB").parse::<f64>().expect("a number") / 1024.0
-    }
-
-    fn stop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-impl Drop for Serve {
-    fn drop(&mut self) {
-        self.stop();
-    }
-}
-
 struct Measured {
     per_second: f64,
     p50: Duration,
@@ -261,14 +228,18 @@ impl std::fmt::Display for Measured {
     }
 }
 
-/// Runs cycles on 16 connections, each on a key of its own, and times them.
-async fn load<F>(address: SocketAddr, cycle: impl Fn(Connection, String) -> F + Copy + Send + 'static) -> Measured
+/// Runs cycles on as many connections as `clients`, each on a key of its own, and times them.
+async fn load<F>(
+    address: SocketAddr,
+    clients: usize,
+    cycle: impl Fn(Connection, String) -> F + Copy + Send + 'static,
+) -> Measured
 where
     F: Future<Output = Connection> + Send,
 {
     let warm = Instant::now() + WARM_UP;
     let end = warm + LOAD;
-    let clients: Vec<_> = (0..CLIENTS)
+    let clients: Vec<_> = (0..clients)
         .map(|client| {
             tokio::spawn(async move {
                 let mut connection = Connection::open(address).await;

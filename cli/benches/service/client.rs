@@ -1,0 +1,190 @@
+//! What the client library costs, and how fast it hands a lock on.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use futures_util::stream::{self, StreamExt};
+use http::{Request, Response};
+use leasehold_client::{Client, Guard, Heartbeats, HttpTransport, LockRequest, Transport, TransportError, Wait};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use crate::process::{Serve, cpu_seconds, rss_mb};
+use crate::{load, millis, percentile, service_cycle};
+
+const WAITERS: usize = 32;
+const HAND_OVERS: usize = 60;
+const DEATHS: u32 = 5;
+const LOCKS: u32 = 10_000;
+
+/// Counts the requests by their path.
+#[derive(Clone)]
+struct Counted {
+    http: HttpTransport,
+    requests: Arc<AtomicU64>,
+}
+
+impl Counted {
+    fn new(serve: &Serve) -> Self {
+        let http = HttpTransport::new(&format!("http://{}", serve.address)).expect("a URL");
+        Self { http, requests: Arc::default() }
+    }
+
+    fn take(&self) -> u64 {
+        self.requests.swap(0, Ordering::Relaxed)
+    }
+}
+
+impl Transport for Counted {
+    fn send(&self, request: Request<Vec<u8>>) -> BoxFuture<'_, Result<Response<Vec<u8>>, TransportError>> {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.http.send(request)
+    }
+}
+
+pub(crate) async fn run() {
+    cycles().await;
+    hand_over().await;
+    recovery().await;
+    held_locks().await;
+}
+
+async fn granted(client: &Client, request: LockRequest) -> Guard {
+    client.acquire(request).await.expect("reachable").granted().expect("free")
+}
+
+/// (f) and (g) One client, one lock after the other.
+async fn cycles() {
+    let serve = Serve::start(&["--memory"]);
+    let transport = Counted::new(&serve);
+    let client = Client::new(transport.clone());
+    let cycle = async || {
+        granted(&client, "bench".into()).await.release().await.expect("held");
+    };
+    for _ in 0..500 {
+        cycle().await;
+    }
+    transport.take();
+    let mut times = Vec::new();
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(5) {
+        let started = Instant::now();
+        cycle().await;
+        times.push(started.elapsed());
+    }
+    let per_second = times.len() as f64 / began.elapsed().as_secs_f64();
+    println!("the client library, one caller, uncontended, against leasehold serve --memory");
+    println!("  requests per acquire+release cycle   {}", transport.take() as f64 / times.len() as f64);
+    println!(
+        "  {per_second:>6.0} cycles/s   p50 {:.2} ms   p99 {:.2} ms",
+        millis(percentile(&mut times, 50.0)),
+        millis(percentile(&mut times, 99.0))
+    );
+    let bare = load(serve.address, 1, service_cycle).await;
+    println!("  bare HTTP on one connection {bare}   ratio {:.2}", per_second / bare.per_second);
+}
+
+/// (h) From the answer to a release until the next holder has the lock.
+async fn hand_over() {
+    let serve = Serve::start(&["--memory"]);
+    let transport = Counted::new(&serve);
+    let (sender, mut grants) = mpsc::unbounded_channel::<(Instant, Guard)>();
+    let mut waiters = JoinSet::new();
+    for number in 0..WAITERS {
+        let client = Client::builder().owner_name(format!("waiter-{number}")).build(transport.clone());
+        let sender = sender.clone();
+        waiters.spawn(async move {
+            loop {
+                let guard = granted(&client, LockRequest::new("bench").wait(Wait::Forever)).await;
+                if sender.send((Instant::now(), guard)).is_err() {
+                    return;
+                }
+            }
+        });
+    }
+    let mut times = Vec::new();
+    let mut released = None;
+    while times.len() < HAND_OVERS {
+        let (at, guard) = grants.recv().await.expect("waiters");
+        times.extend(released.map(|released: Instant| at.saturating_duration_since(released)));
+        // Long enough for the waiters to have asked, and to be at rest again.
+        sleep(Duration::from_millis(300)).await;
+        guard.release().await.expect("held");
+        released = Some(Instant::now());
+    }
+    waiters.shutdown().await;
+    println!(
+        "hand-over among {WAITERS} waiters that poll every second, from the answer to the release to the next grant"
+    );
+    println!(
+        "  median {:.0} ms   p90 {:.0} ms   longest {:.0} ms   of {}",
+        millis(percentile(&mut times, 50.0)),
+        millis(percentile(&mut times, 90.0)),
+        millis(percentile(&mut times, 100.0)),
+        times.len()
+    );
+}
+
+/// (i) From the last sign of life of a holder to the grant of one that was waiting.
+async fn recovery() {
+    const LEASE: Duration = Duration::from_secs(4);
+    let serve = Serve::start(&["--memory"]);
+    let transport = Counted::new(&serve);
+    let (holder, heir) = (Client::new(transport.clone()), Client::new(transport.clone()));
+    let mut multiples = Vec::new();
+    for death in 0..DEATHS {
+        let request = LockRequest::new(format!("bench-{death}")).lease(LEASE);
+        let guard = granted(&holder, request.clone().heartbeats(Heartbeats::Manual)).await;
+        let waiting = tokio::spawn({
+            let heir = heir.clone();
+            async move { granted(&heir, request.wait(Wait::Forever)).await }
+        });
+        sleep(LEASE / 2).await;
+        guard.heartbeat().await.expect("held");
+        let died = Instant::now();
+        guard.detach();
+        let heir = waiting.await.expect("no panic");
+        multiples.push(died.elapsed().as_secs_f64() / LEASE.as_secs_f64());
+        heir.release().await.expect("held");
+    }
+    multiples.sort_by(f64::total_cmp);
+    let poll = 1.0 / LEASE.as_secs_f64();
+    println!("recovery after a holder's death, in leases of {LEASE:?}; a poll is {poll} of one");
+    println!("  least {:.2}   median {:.2}   most {:.2}", multiples[0], multiples[multiples.len() / 2], multiples[4]);
+}
+
+/// (j) Many locks held by one client.
+async fn held_locks() {
+    const LEASE: Duration = Duration::from_mins(1);
+    const RUN: Duration = Duration::from_secs(45);
+    let serve = Serve::start(&["--memory"]);
+    let transport = Counted::new(&serve);
+    let client = Client::new(transport.clone());
+    let before_mb = rss_mb(std::process::id());
+    let guards: Vec<Guard> = stream::iter(0..LOCKS)
+        .map(|number| granted(&client, LockRequest::new(format!("bench-{number}")).lease(LEASE)))
+        .buffer_unordered(16)
+        .collect()
+        .await;
+    let held_mb = rss_mb(std::process::id());
+    transport.take();
+    let cpu = cpu_seconds();
+    sleep(RUN).await;
+    let (heartbeats, cpu) = (transport.take() as f64, cpu_seconds() - cpu);
+    let lost = guards.iter().filter(|guard| !guard.is_held()).count();
+    println!("{LOCKS} locks held by one client, leases of {LEASE:?}, {RUN:?} long");
+    println!(
+        "  memory {:.2} KB a lock ({before_mb:.1} to {held_mb:.1} MB)",
+        (held_mb - before_mb) * 1024.0 / f64::from(LOCKS)
+    );
+    println!(
+        "  {:.0} heartbeats/s, for {:.0} % of one core: {:.0} heartbeats/s per core   lost {lost}",
+        heartbeats / RUN.as_secs_f64(),
+        100.0 * cpu / RUN.as_secs_f64(),
+        heartbeats / cpu
+    );
+    client.close().await.expect("all are released");
+}

@@ -1,0 +1,388 @@
+//! While a lock is held: C2, C7, C8.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use leasehold_client::{
+    Acquisition, Client, ErrorKind, Guard, Heartbeat, Heartbeats, LockRequest, LossReason, Release, Released, Wait,
+};
+use leasehold_tests::{Fault, World, key};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{Fate, LEASE, Network, SECOND};
+
+async fn granted(client: &Client, request: impl Into<LockRequest>) -> Guard {
+    client.acquire(request).await.expect("reachable").granted().expect("free")
+}
+
+/// A client behind a network, and a guard of its.
+async fn guarded(world: &World, request: impl Into<LockRequest>) -> (Network, Client, Guard) {
+    let network = Network::new(world.transport());
+    let client = Client::builder().owner_name("holder").build(network.clone());
+    let guard = granted(&client, request).await;
+    network.take_log();
+    (network, client, guard)
+}
+
+/// An operator breaks the lock, and somebody else takes it.
+async fn steal(world: &World) -> Guard {
+    let thief = world.client("thief");
+    let lock = thief.get("Moe").await.expect("held");
+    thief.break_lock("Moe", lock.record_version_number).await.expect("as seen");
+    granted(&thief, "Moe").await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guard_heartbeats_every_quarter_of_its_lease_for_as_long_as_it_is_held() {
+    let world = World::new().await;
+    let (network, _client, guard) = guarded(&world, "Moe").await;
+    let token = guard.fencing_token();
+    for _ in 0..600 {
+        sleep(SECOND).await;
+        assert!(guard.is_held() && guard.remaining() > LEASE * 7 / 10, "{:?}", guard.remaining());
+    }
+    let heartbeats = network.take_log().len();
+    assert!((120..=134).contains(&heartbeats), "one in 4.5 to 5 s: {heartbeats}");
+    assert_eq!(guard.fencing_token(), token, "one acquisition, one token");
+    assert_eq!(guard.release().await.expect("held"), Released::Released);
+    sleep(LEASE).await;
+    assert_eq!(network.take_log(), ["/v1/release"], "and no heartbeat after it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_hundred_guards_of_one_client_miss_no_heartbeat_for_a_minute() {
+    let world = World::new().await;
+    let client = world.client("many");
+    let mut guards = Vec::new();
+    for number in 0..200 {
+        guards.push(granted(&client, LockRequest::new(format!("lock-{number}")).lease(SECOND * 4)).await);
+    }
+    for _ in 0..120 {
+        sleep(SECOND / 2).await;
+        let least = guards.iter().map(Guard::remaining).min().expect("many");
+        assert!(least > SECOND * 5 / 2, "{least:?}");
+    }
+    client.close().await.expect("all are released");
+    assert!(guards.iter().all(|guard| !guard.is_held() && guard.loss().is_none()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lease_counts_from_before_the_request_was_sent() {
+    let world = World::new().await;
+    let network = Network::new(world.transport());
+    network.set(|_| Fate::AnswerLate(SECOND * 3));
+    let client = Client::new(network);
+    let sent = Instant::now();
+    let guard = granted(&client, LockRequest::new("Moe").heartbeats(Heartbeats::Manual)).await;
+    assert!(sent.elapsed() >= SECOND * 3);
+    assert!(guard.remaining() <= LEASE - SECOND * 3, "{:?}", guard.remaining());
+    let loss = guard.lost().await;
+    assert!(sent.elapsed() >= LEASE && sent.elapsed() < LEASE + SECOND / 100, "{:?}", sent.elapsed());
+    assert_eq!(loss.reason, LossReason::Expired);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_shorter_than_the_lease_is_survived() {
+    let world = World::new().await;
+    let (network, _client, guard) = guarded(&world, "Moe").await;
+    for _ in 0..10 {
+        network.cut();
+        sleep(SECOND * 13).await;
+        assert!(guard.is_held());
+        network.mend();
+        sleep(SECOND * 6).await;
+        assert!(guard.is_held() && guard.remaining() > SECOND * 14, "{:?}", guard.remaining());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_longer_than_the_lease_loses_the_lock_when_the_lease_is_over_and_not_before() {
+    let world = World::new().await;
+    for fate in [Fate::NotSent, Fate::AnswerLost, Fate::Gateway(503, None, ""), Fate::Gateway(403, None, "")] {
+        let (network, _client, guard) = guarded(&world, "Moe").await;
+        let remaining = guard.remaining();
+        let began = Instant::now();
+        // What is answered by nobody may still be carried out: the row lives on, and the holder does not believe in it.
+        network.set(move |_| fate.clone());
+        let loss = guard.lost().await;
+        assert_eq!(loss.reason, LossReason::Expired);
+        assert!(loss.cause.is_some(), "an outage, and not a theft: {loss}");
+        assert!(began.elapsed() >= remaining, "it tried to the end");
+        assert!(began.elapsed() < remaining + SECOND / 100, "{:?}", began.elapsed());
+        assert!(!guard.is_held() && guard.remaining().is_zero());
+        network.mend();
+        sleep(LEASE).await;
+        assert!(!guard.is_held(), "lost is lost");
+        let error = guard.heartbeat().await.expect_err("lost");
+        assert!(matches!(error.kind(), ErrorKind::Lost(loss) if loss.reason == LossReason::Expired), "{error}");
+        let error = guard.release().await.expect_err("lost");
+        assert!(matches!(error.kind(), ErrorKind::Lost(_)), "{error}");
+        sleep(LEASE * 2).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_theft_is_known_at_the_next_heartbeat_and_names_the_thief() {
+    let world = World::new().await;
+    let (_network, _client, guard) = guarded(&world, "Moe").await;
+    let _thief = steal(&world).await;
+    let began = Instant::now();
+    let loss = guard.lost().await;
+    assert!(began.elapsed() <= LEASE / 4, "{:?}", began.elapsed());
+    assert_eq!((loss.reason, loss.lock.expect("a row").owner_name.as_str()), (LossReason::TakenOver, "thief"));
+    let error = guard.release().await.expect_err("it is the thief's");
+    assert!(matches!(error.kind(), ErrorKind::Lost(_)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_break_and_a_deletion_are_told_apart() {
+    let world = World::new().await;
+    let (_network, _client, guard) = guarded(&world, "Moe").await;
+    let lock = world.client("operator").get("Moe").await.expect("held");
+    world.client("operator").break_lock("Moe", lock.record_version_number).await.expect("as seen");
+    assert_eq!(guard.lost().await.reason, LossReason::Released);
+
+    let (_network, client, guard) = guarded(&world, "Moe").await;
+    let lease_id = guard.lease_id().clone();
+    client.release_by_id("Moe", &lease_id, Release::new().delete()).await.expect("possession is enough");
+    assert_eq!(guard.lost().await.reason, LossReason::Absent);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_holder_may_choose_to_sit_an_outage_out_and_learns_of_a_theft_afterwards() {
+    let world = World::new().await;
+    let (network, _client, guard) = guarded(&world, LockRequest::new("Moe").hold_on_unavailable()).await;
+    network.cut();
+    sleep(LEASE * 5).await;
+    assert!(guard.is_held(), "as it was told to");
+    assert_eq!(guard.remaining(), Duration::ZERO, "and the truth is one call away");
+    network.mend();
+    sleep(SECOND * 4).await;
+    assert!(guard.is_held() && guard.remaining() > SECOND * 15, "{:?}", guard.remaining());
+
+    network.cut();
+    let thief = granted(&world.client("thief"), "Moe").await;
+    assert!(guard.is_held(), "this is the danger: two at once");
+    network.mend();
+    let loss = timeout(SECOND * 5, guard.lost()).await.expect("at once");
+    assert_eq!(loss.reason, LossReason::TakenOver);
+    assert!(thief.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guard_at_risk_says_so_once_for_each_lease_that_was_not_renewed_in_time() {
+    let world = World::new().await;
+    let warnings = Arc::new(Mutex::new(Vec::new()));
+    let warned = Arc::clone(&warnings);
+    let request = LockRequest::new("Moe")
+        .at_risk(SECOND * 8, move |left| warned.lock().expect("not poisoned").push((Instant::now(), left)));
+    let (network, _client, guard) = guarded(&world, request).await;
+    sleep(LEASE * 3).await;
+    assert_eq!(warnings.lock().expect("not poisoned").len(), 0, "all is well");
+    network.cut();
+    let end = Instant::now() + guard.remaining();
+    sleep(guard.remaining() - SECOND * 4).await;
+    network.mend();
+    sleep(LEASE * 3).await;
+    network.cut();
+    guard.lost().await;
+    let warnings = warnings.lock().expect("not poisoned").clone();
+    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    let early = end - warnings[0].0;
+    assert!(early > SECOND * 7 && early <= SECOND * 8, "{early:?}");
+    assert!(warnings.iter().all(|(_, left)| *left > SECOND * 7 && *left <= SECOND * 8), "{warnings:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn heartbeats_by_hand_are_the_callers_affair() {
+    let world = World::new().await;
+    let (network, _client, guard) = guarded(&world, LockRequest::new("Moe").heartbeats(Heartbeats::Manual)).await;
+    for _ in 0..5 {
+        sleep(LEASE - SECOND).await;
+        guard.heartbeat().await.expect("in time");
+    }
+    assert_eq!(network.take_log().len(), 5);
+    assert_eq!(guard.lost().await.reason, LossReason::Expired);
+    assert_eq!(network.take_log(), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_heartbeat_can_bring_new_data_and_a_new_lease() {
+    let world = World::new().await;
+    let (_network, _client, guard) = guarded(&world, LockRequest::new("Moe").data("first")).await;
+    guard.heartbeat_with(Heartbeat::new().data([0xff, 0x00]).lease(SECOND * 60)).await.expect("held");
+    assert!(guard.remaining() > SECOND * 59);
+    sleep(SECOND * 16).await;
+    let row = world.row().await.expect("a row");
+    assert_eq!(row.data.as_deref(), Some([0xff, 0x00].as_slice()), "heartbeats in the background leave it");
+    assert_eq!(world.client("x").get("Moe").await.expect("held").lease_duration_ms, 60_000);
+    let error = guard.heartbeat_with(Heartbeat::new().lease(SECOND / 100)).await.expect_err("too short");
+    assert!(matches!(error.kind(), ErrorKind::InvalidRequest { .. }) && guard.is_held());
+
+    // A shorter lease is believed in from the moment that it may be written.
+    guard.heartbeat_with(Heartbeat::new().lease(SECOND * 2)).await.expect("held");
+    assert!(guard.remaining() <= SECOND * 2);
+    sleep(SECOND * 30).await;
+    assert!(guard.is_held(), "the heartbeats follow");
+    guard.heartbeat_with(Heartbeat::new().delete_data()).await.expect("held");
+    assert_eq!(world.row().await.expect("a row").data, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_longer_lease_is_not_believed_in_while_a_request_with_the_shorter_may_still_arrive() {
+    let world = World::new().await;
+    let network = Network::new(world.transport());
+    let mut first = true;
+    network.set(move |_| if std::mem::take(&mut first) { Fate::Overdue(SECOND * 30) } else { Fate::Delivered });
+    let client = Client::new(network);
+    let request = LockRequest::new("Moe").lease(SECOND * 10).heartbeats(Heartbeats::Manual);
+    let guard = granted(&client, request).await;
+    guard.heartbeat_with(Heartbeat::new().lease(SECOND * 60)).await.expect("held");
+    assert!(guard.remaining() <= SECOND * 10, "{:?}", guard.remaining());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_answer_to_a_release_is_a_release() {
+    let world = World::new().await;
+    let (network, _client, guard) = guarded(&world, "Moe").await;
+    let mut first = true;
+    network.set(move |_| if std::mem::take(&mut first) { Fate::AnswerLost } else { Fate::Delivered });
+    assert_eq!(guard.release().await.expect("held"), Released::Replayed);
+
+    let (network, _client, guard) = guarded(&world, "Moe").await;
+    network.cut();
+    let error = guard.release().await.expect_err("nobody answers");
+    assert_eq!(error.kind(), &ErrorKind::Unavailable);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_successor_finds_what_was_left() {
+    let world = World::new().await;
+    let client = world.client("one");
+    let guard = granted(&client, "Moe").await;
+    assert_eq!(guard.data(), None);
+    guard.release_with(Release::new().data("up to 17")).await.expect("held");
+    let guard = granted(&client, LockRequest::new("Moe").data("ignored").keep_existing_data()).await;
+    assert_eq!(guard.data(), Some(b"up to 17".as_slice()));
+    guard.release_with(Release::new().delete()).await.expect("held");
+    let error = client.get("Moe").await.expect_err("deleted");
+    assert_eq!(error.kind(), &ErrorKind::NotFound);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_is_shared_within_a_client_only_where_that_is_asked_for() {
+    let world = World::new().await;
+    let (network, client, outer) = guarded(&world, LockRequest::new("Moe").reentrant()).await;
+    let inner = granted(&client, LockRequest::new("Moe").reentrant()).await;
+    assert_eq!(network.take_log(), [""; 0], "it is held already");
+    assert_eq!((inner.fencing_token(), inner.lease_id()), (outer.fencing_token(), outer.lease_id()));
+    let stranger = client.acquire(LockRequest::new("Moe").wait(Wait::AtMost(SECOND))).await.expect("reachable");
+    assert!(matches!(stranger, Acquisition::Held(_)), "without asking, it is held like any other");
+    network.take_log();
+
+    assert_eq!(outer.release().await.expect("held"), Released::StillHeld);
+    sleep(LEASE * 2).await;
+    assert!(inner.is_held());
+    drop(inner);
+    sleep(SECOND).await;
+    assert_eq!(network.take_log().last().map(String::as_str), Some("/v1/release"));
+    let again = granted(&client, LockRequest::new("Moe").reentrant()).await;
+    assert!(again.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_in_the_same_client_shares_as_soon_as_there_is_something_to_share() {
+    let world = World::new().await;
+    let client = world.client("one");
+    let request = || LockRequest::new("Moe").reentrant();
+    let (one, two) = tokio::join!(client.acquire(request()), client.acquire(request()));
+    let (one, two) =
+        (one.expect("reachable").granted().expect("free"), two.expect("reachable").granted().expect("shared"));
+    assert_eq!(one.fencing_token(), two.fencing_token());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_taken_here_is_kept_there() {
+    let world = World::new().await;
+    let here = granted(&world.client("here"), "Moe").await;
+    let token = here.fencing_token();
+    let lease_id = here.detach();
+    sleep(LEASE - SECOND).await;
+    let there = world.client("there");
+    let guard = there.resume("Moe", lease_id.clone()).await.expect("still held");
+    assert_eq!((guard.fencing_token(), guard.owner_name()), (token, None));
+    sleep(LEASE * 3).await;
+    assert!(guard.is_held());
+    let beat = world.client("anywhere").heartbeat("Moe", &lease_id, Heartbeat::new()).await.expect("held");
+    assert_eq!(beat.fencing_token, token);
+    guard.release().await.expect("held");
+    let error = there.resume("Moe", lease_id).await.expect_err("it is over");
+    assert!(matches!(error.kind(), ErrorKind::Lost(loss) if loss.reason == LossReason::Released), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_under_a_lock_is_done_and_stopped_when_the_lock_is_lost() {
+    let world = World::new().await;
+    let client = world.client("one");
+    let token = client.with_lock("Moe", async |guard| guard.fencing_token()).await.expect("free");
+    assert!(world.row().await.expect("a row").released);
+    assert!(token > 0);
+
+    let steps = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&steps);
+    let work = client.with_lock("Moe", async move |_guard| {
+        loop {
+            sleep(SECOND).await;
+            counted.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let theft = async {
+        sleep(SECOND * 10).await;
+        steal(&world).await
+    };
+    let (ended, _thief): (Result<(), _>, _) = tokio::join!(work, theft);
+    let error = ended.expect_err("lost");
+    assert!(matches!(error.kind(), ErrorKind::Lost(loss) if loss.reason == LossReason::TakenOver));
+    let done = steps.load(Ordering::Relaxed);
+    assert!((10..=15).contains(&done), "{done}");
+    sleep(LEASE).await;
+    assert_eq!(steps.load(Ordering::Relaxed), done, "and it is stopped");
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_under_a_lock_may_run_on_another_thread_and_may_panic() {
+    let world = World::new().await;
+    let client = world.client("one");
+    let working = client.clone();
+    let panicked =
+        tokio::spawn(async move { working.with_lock("Moe", async |_guard| panic!("the work itself fails")).await });
+    assert!(panicked.await.expect_err("it panics").is_panic());
+    sleep(SECOND).await;
+    assert!(world.row().await.expect("a row").released, "and the lock is given back");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_that_fails_does_not_hide_what_the_work_returned() {
+    let world = World::new().await;
+    let network = Network::new(world.transport());
+    let client = Client::new(network.clone());
+    let result = client.with_lock("Moe", async |_guard| {
+        network.cut();
+        Err::<(), _>("the work's own error")
+    });
+    assert_eq!(result.await.expect("it was held"), Err("the work's own error"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_answer_at_the_table_is_resolved_beneath_the_client() {
+    let world = World::new().await;
+    let client = world.client("one");
+    world.faults.script([Fault::ResponseLost, Fault::Late(LEASE * 2)]);
+    let guard = granted(&client, "Moe").await;
+    sleep(LEASE * 3).await;
+    assert!(guard.is_held(), "and what was late has not hurt");
+    world.faults.script([Fault::ResponseLost]);
+    assert_eq!(guard.release().await.expect("held"), Released::Replayed);
+    assert_eq!(world.row().await.expect("a row").key, key());
+}

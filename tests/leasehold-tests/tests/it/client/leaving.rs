@@ -1,0 +1,198 @@
+//! Nothing is left behind: C6, drops, cancellation, `close`.
+
+use std::time::Duration;
+
+use leasehold_client::{Client, ErrorKind, Guard, LockRequest, Wait};
+use leasehold_tests::{Fates, World};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{Fate, LEASE, Network, SECOND};
+
+async fn granted(client: &Client, request: impl Into<LockRequest>) -> Guard {
+    client.acquire(request).await.expect("reachable").granted().expect("free")
+}
+
+/// Whether the lock is free for a newcomer, without waiting for anybody's lease.
+async fn is_free(world: &World) -> bool {
+    world.row().await.is_none_or(|row| row.released)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_guard_releases() {
+    let world = World::new().await;
+    let client = world.client("one");
+    drop(granted(&client, "Moe").await);
+    sleep(SECOND).await;
+    assert!(is_free(&world).await);
+    // Even when the client is gone as well.
+    let guard = granted(&world.client("two"), "Moe").await;
+    drop(client);
+    drop(guard);
+    sleep(SECOND).await;
+    assert!(is_free(&world).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_whose_future_is_dropped_goes_on() {
+    let world = World::new().await;
+    let network = Network::new(world.transport());
+    let client = Client::new(network.clone());
+    let guard = granted(&client, "Moe").await;
+    network.set(|_| Fate::AnswerLate(SECOND));
+    assert!(timeout(SECOND / 10, guard.release()).await.is_err());
+    drop(client);
+    sleep(SECOND * 2).await;
+    assert!(is_free(&world).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_acquisition_dropped_while_its_request_is_under_way_leaves_no_lock() {
+    let world = World::new().await;
+    for fate in [Fate::AnswerLate(SECOND * 2), Fate::AnswerLost, Fate::Overdue(SECOND), Fate::Overdue(SECOND * 6)] {
+        let network = Network::new(world.transport());
+        let client = Client::new(network.clone());
+        let late = fate.clone();
+        network.set(move |path| if path == "/v1/acquire" { late.clone() } else { Fate::Delivered });
+        assert!(timeout(SECOND / 20, client.acquire("Moe")).await.is_err(), "dropped");
+        sleep(SECOND * 20).await;
+        assert!(is_free(&world).await, "{fate:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_single_try_without_an_answer_is_given_back() {
+    let world = World::new().await;
+    let network = Network::new(world.transport());
+    let client = Client::new(network.clone());
+    network.set(|path| if path == "/v1/acquire" { Fate::AnswerLost } else { Fate::Delivered });
+    let error = client.try_acquire("Moe").await.expect_err("nobody knows");
+    assert_eq!(error.kind(), &ErrorKind::Unavailable);
+    sleep(SECOND).await;
+    assert!(is_free(&world).await);
+    // What was certainly not sent needs no undoing.
+    network.cut();
+    network.take_log();
+    client.try_acquire("Moe").await.expect_err("nobody answers");
+    sleep(SECOND * 20).await;
+    assert_eq!(network.take_log(), ["/v1/acquire"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_acquisition_that_is_dropped_sends_nothing_more() {
+    let world = World::new().await;
+    let _holder = granted(&world.client("holder"), "Moe").await;
+    let network = Network::new(world.transport());
+    let client = Client::new(network.clone());
+    assert!(timeout(SECOND / 2, client.acquire("Moe")).await.is_err(), "dropped between two polls");
+    sleep(SECOND * 20).await;
+    assert_eq!(network.take_log(), ["/v1/acquire"]);
+}
+
+/// At whatever moment the future is dropped, and whatever happens to the requests below, the lock is free again after a
+/// while, or was never taken; at the worst it takes a lease.
+#[tokio::test(start_paused = true)]
+async fn acquisitions_dropped_at_any_moment_leave_no_lock() {
+    for seed in 0..200 {
+        let world = World::new().await;
+        let mut rng = fastrand::Rng::with_seed(seed);
+        world.faults.set(Fates::Random { rng: rng.fork(), one_in: 2, longest: SECOND * 3 });
+        let client = world.client("fickle");
+        let patience = Duration::from_millis(rng.u64(0..3000));
+        let acquired = timeout(patience, client.acquire("Moe")).await;
+        drop(acquired);
+        world.faults.script([]);
+        sleep(SECOND * 45).await;
+        assert!(is_free(&world).await, "seed {seed}");
+        client.close().await.expect("nothing is held");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn close_gives_everything_back_though_one_release_fails() {
+    let world = World::new().await;
+    let network = Network::new(world.transport());
+    let client = Client::new(network.clone());
+    let mut guards = Vec::new();
+    for name in ["a", "b", "c"] {
+        guards.push(granted(&client, name).await);
+    }
+    let mut releases = 0;
+    network.set(move |path| {
+        releases += u32::from(path == "/v1/release");
+        if releases == 1 { Fate::Gateway(403, None, "") } else { Fate::Delivered }
+    });
+    let error = client.close().await.expect_err("one could not be released");
+    assert_eq!(error.unreleased.len(), 1, "{error}");
+    assert_eq!(error.unreleased[0].error.kind(), &ErrorKind::Forbidden);
+    assert!(guards.iter().all(|guard| !guard.is_held()));
+    network.take_log();
+    drop(guards);
+    sleep(LEASE * 2).await;
+    assert_eq!(network.take_log(), [""; 0], "what is closed is quiet");
+    let operator = world.client("operator");
+    let mut held = 0;
+    for name in ["a", "b", "c"] {
+        held += u32::from(operator.get(name).await.expect("a row").state == leasehold_client::wire::LockState::Held);
+    }
+    assert_eq!(held, 1);
+    let error = client.acquire("d").await.expect_err("closed");
+    assert_eq!(error.kind(), &ErrorKind::Closed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn close_is_bounded_when_nobody_answers() {
+    let world = World::new().await;
+    let network = Network::new(world.transport());
+    let client = Client::new(network.clone());
+    let _guards = [granted(&client, "a").await, granted(&client, "b").await];
+    network.set(|_| Fate::Overdue(SECOND * 1000));
+    let began = Instant::now();
+    let error = client.close().await.expect_err("nobody answers");
+    assert_eq!(error.unreleased.len(), 2);
+    assert!(began.elapsed() < SECOND * 20, "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn close_waits_for_what_was_dropped_before() {
+    let world = World::new().await;
+    let network = Network::new(world.transport());
+    let client = Client::new(network.clone());
+    let guard = granted(&client, "Moe").await;
+    network.set(|_| Fate::AnswerLate(SECOND * 2));
+    drop(guard);
+    client.close().await.expect("released");
+    assert!(is_free(&world).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_whose_client_is_closed_stops() {
+    let world = World::new().await;
+    let _holder = granted(&world.client("holder"), "Moe").await;
+    let client = world.client("waiter");
+    let waiting = tokio::spawn({
+        let client = client.clone();
+        async move { client.acquire(LockRequest::new("Moe").wait(Wait::Forever)).await.map(|_| ()) }
+    });
+    sleep(SECOND * 5).await;
+    client.close().await.expect("nothing is held");
+    let error = timeout(SECOND * 5, waiting).await.expect("soon").expect("no panic").expect_err("closed");
+    assert_eq!(error.kind(), &ErrorKind::Closed);
+}
+
+#[test]
+fn a_client_outlives_the_runtime_that_its_background_task_ran_on() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    let first = runtime().expect("a runtime");
+    let (world, client, guard) = first.block_on(async {
+        let world = World::new().await;
+        let client = world.client("one");
+        let guard = granted(&client, "Moe").await;
+        (world, client, guard)
+    });
+    drop(first);
+    runtime().expect("a runtime").block_on(async {
+        guard.release().await.expect("held");
+        assert!(is_free(&world).await);
+        assert!(granted(&client, "Moe").await.is_held());
+    });
+}

@@ -1,0 +1,113 @@
+//! The client library: the rules C1 to C9 of docs/client.md, under virtual time unless a file says otherwise.
+
+mod guard;
+mod leaving;
+mod simulation;
+mod transports;
+mod waiting;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use http::{Request, Response};
+use leasehold_client::{Transport, TransportError};
+use leasehold_in_process::InProcess;
+
+const LEASE: Duration = Duration::from_secs(20);
+const SECOND: Duration = Duration::from_secs(1);
+
+/// What becomes of a request on its way from the client to the service.
+#[derive(Debug, Clone)]
+enum Fate {
+    /// It is carried out and answered.
+    Delivered,
+    /// It never leaves.
+    NotSent,
+    /// It is carried out, and the answer is lost.
+    AnswerLost,
+    /// It is carried out at once, and answered so much later.
+    AnswerLate(Duration),
+    /// It is carried out so much later, and not answered.
+    Overdue(Duration),
+    /// A gateway answers instead of the service: status, `Retry-After`, body.
+    Gateway(u16, Option<u32>, &'static str),
+}
+
+type Fates = Box<dyn FnMut(&str) -> Fate + Send>;
+
+/// A network between client and service that does what it is told.
+#[derive(Clone)]
+struct Network {
+    service: InProcess,
+    fate: Arc<Mutex<Fates>>,
+    log: Arc<Mutex<Vec<String>>>,
+}
+
+impl Network {
+    fn new(service: InProcess) -> Self {
+        let network = Self { service, fate: Arc::new(Mutex::new(Box::new(|_| Fate::Delivered))), log: Arc::default() };
+        network.mend();
+        network
+    }
+
+    /// From now on this decides, by the path of the request.
+    fn set(&self, fate: impl FnMut(&str) -> Fate + Send + 'static) {
+        *self.fate.lock().expect("not poisoned") = Box::new(fate);
+    }
+
+    /// From now on everything arrives.
+    fn mend(&self) {
+        self.set(|_| Fate::Delivered);
+    }
+
+    /// From now on nothing does.
+    fn cut(&self) {
+        self.set(|_| Fate::NotSent);
+    }
+
+    /// The paths of the requests since the last call of this function.
+    fn take_log(&self) -> Vec<String> {
+        std::mem::take(&mut self.log.lock().expect("not poisoned"))
+    }
+}
+
+impl Transport for Network {
+    fn send(&self, request: Request<Vec<u8>>) -> BoxFuture<'_, Result<Response<Vec<u8>>, TransportError>> {
+        let path = request.uri().path().to_owned();
+        let fate = (self.fate.lock().expect("not poisoned"))(&path);
+        self.log.lock().expect("not poisoned").push(path);
+        let service = self.service.clone();
+        async move {
+            match fate {
+                Fate::Delivered => service.send(request).await,
+                Fate::NotSent => Err(TransportError::not_sent("the cable is cut")),
+                Fate::AnswerLost => {
+                    service.send(request).await?;
+                    Err(TransportError::unanswered("the connection was reset"))
+                }
+                Fate::AnswerLate(delay) => {
+                    let answer = service.send(request).await;
+                    tokio::time::sleep(delay).await;
+                    answer
+                }
+                Fate::Overdue(delay) => {
+                    tokio::spawn(async move {
+                        tokio::time::sleep(delay).await;
+                        let _ = service.send(request).await;
+                    });
+                    std::future::pending().await
+                }
+                Fate::Gateway(status, retry_after, body) => {
+                    let mut response = Response::builder().status(status);
+                    if let Some(seconds) = retry_after {
+                        response = response.header("retry-after", seconds);
+                    }
+                    Ok(response.body(body.as_bytes().to_vec()).expect("a response"))
+                }
+            }
+        }
+        .boxed()
+    }
+}

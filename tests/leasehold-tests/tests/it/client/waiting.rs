@@ -1,0 +1,392 @@
+//! Asking and waiting: C1, C3, C4, C5, C9.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use leasehold_client::wire::AcquireOutcome;
+use leasehold_client::{
+    Acquisition, Client, ErrorKind, Guard, Heartbeats, LockRequest, Observation, SavedObservation, Wait,
+};
+use leasehold_tests::World;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{Fate, LEASE, Network, SECOND};
+
+async fn granted(client: &Client, request: impl Into<LockRequest>) -> Guard {
+    client.acquire(request).await.expect("reachable").granted().expect("free")
+}
+
+/// A lock whose holder never heartbeats again.
+async fn dead(world: &World, lease: Duration) {
+    let request = LockRequest::new("Moe").lease(lease).heartbeats(Heartbeats::Manual);
+    granted(&world.client("dead"), request).await.detach();
+}
+
+fn held(acquisition: Acquisition) -> Observation {
+    match acquisition {
+        Acquisition::Held(held) => held.observation,
+        Acquisition::Granted(guard) => panic!("granted: {guard:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_free_lock_is_one_request_and_a_release_another() {
+    let world = World::new().await;
+    let network = Network::new(world.transport());
+    let client = Client::new(network.clone());
+    for _ in 0..3 {
+        granted(&client, "Moe").await.release().await.expect("held");
+    }
+    assert_eq!(network.take_log(), ["/v1/acquire", "/v1/release"].repeat(3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_held_lock_is_a_value_and_one_request() {
+    let world = World::new().await;
+    let _holder = granted(&world.client("holder"), "Moe").await;
+    let network = Network::new(world.transport());
+    let client = Client::new(network.clone());
+    let Acquisition::Held(held) = client.try_acquire("Moe").await.expect("reachable") else { panic!("granted twice") };
+    assert_eq!((held.lock.owner_name.as_str(), held.observation.stale_in()), ("holder", LEASE));
+    assert_eq!(network.take_log(), ["/v1/acquire"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_holder_is_taken_over_one_lease_after_it_was_first_seen() {
+    let world = World::new().await;
+    dead(&world, LEASE).await;
+    sleep(SECOND * 60).await;
+    let began = Instant::now();
+    let guard = granted(&world.client("heir"), "Moe").await;
+    assert_eq!(guard.outcome(), Some(AcquireOutcome::TakenOver));
+    assert_eq!(guard.previous_owner_name(), Some("dead"));
+    let waited = began.elapsed();
+    assert!(waited >= LEASE && waited < LEASE + Duration::from_millis(5), "a lease, and no poll more: {waited:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lease_of_the_record_counts_and_not_the_one_asked_for() {
+    let world = World::new().await;
+    dead(&world, SECOND * 60).await;
+    let began = Instant::now();
+    granted(&world.client("heir"), LockRequest::new("Moe").lease(SECOND)).await;
+    assert!(began.elapsed() >= SECOND * 60, "{:?}", began.elapsed());
+
+    let world = World::new().await;
+    dead(&world, SECOND * 2).await;
+    let began = Instant::now();
+    granted(&world.client("heir"), LockRequest::new("Moe").lease(SECOND * 60)).await;
+    assert!(began.elapsed() < SECOND * 3, "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observation_starts_again_when_the_version_moved_and_the_wait_does_not() {
+    let world = World::new().await;
+    let holder = granted(&world.client("holder"), LockRequest::new("Moe").heartbeats(Heartbeats::Manual)).await;
+    tokio::spawn(async move {
+        sleep(SECOND * 15).await;
+        holder.heartbeat().await.expect("held");
+        holder.detach();
+    });
+    let began = Instant::now();
+    let observation = held(world.client("waiter").acquire("Moe").await.expect("reachable"));
+    let waited = began.elapsed();
+    assert!(waited >= LEASE + SECOND * 2 && waited < LEASE + SECOND * 3, "one lease and the margin: {waited:?}");
+    assert!(observation.age() < SECOND * 8, "counted since the heartbeat: {:?}", observation.age());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_extends_begins_again_while_the_holder_lives_and_outlives_it() {
+    let world = World::new().await;
+    let holder = granted(&world.client("holder"), "Moe").await;
+    let died = Arc::new(Mutex::new(None));
+    let death = Arc::clone(&died);
+    tokio::spawn(async move {
+        sleep(SECOND * 100).await;
+        holder.detach();
+        *death.lock().expect("not poisoned") = Some(Instant::now());
+    });
+    let wait = Wait::OneLease { margin: SECOND * 2, extend: true };
+    let guard = granted(&world.client("heir"), LockRequest::new("Moe").wait(wait)).await;
+    assert_eq!(guard.outcome(), Some(AcquireOutcome::TakenOver));
+    let since_death = died.lock().expect("not poisoned").expect("it died").elapsed();
+    assert!(since_death < LEASE + SECOND * 2, "one lease after the last version, and a poll: {since_death:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fixed_wait_ends_on_time_and_zero_is_one_look() {
+    let world = World::new().await;
+    let _holder = granted(&world.client("holder"), "Moe").await;
+    for limit in [0, 1, 7] {
+        let network = Network::new(world.transport());
+        let client = Client::new(network.clone());
+        let began = Instant::now();
+        held(client.acquire(LockRequest::new("Moe").wait(Wait::AtMost(SECOND * limit))).await.expect("reachable"));
+        let late = began.elapsed().saturating_sub(SECOND * limit);
+        assert!(began.elapsed() >= SECOND * limit && late < SECOND / 4, "{limit} s: {:?}", began.elapsed());
+        assert!(!network.take_log().is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_for_ever_gets_it_in_the_end() {
+    let world = World::new().await;
+    let holder = granted(&world.client("holder"), "Moe").await;
+    tokio::spawn(async move {
+        sleep(SECOND * 3600).await;
+        holder.release().await.expect("held");
+    });
+    let began = Instant::now();
+    let guard = granted(&world.client("waiter"), LockRequest::new("Moe").wait(Wait::Forever)).await;
+    assert_eq!(guard.outcome(), Some(AcquireOutcome::Reacquired));
+    assert!(began.elapsed() < SECOND * 3602, "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn polls_keep_their_distance_and_do_not_move_in_step() {
+    let world = World::new().await;
+    let _holder = granted(&world.client("holder"), "Moe").await;
+    let polls = Arc::new(Mutex::new(Vec::new()));
+    let network = Network::new(world.transport());
+    let times = Arc::clone(&polls);
+    network.set(move |_| {
+        times.lock().expect("not poisoned").push(Instant::now());
+        Fate::Delivered
+    });
+    let request = LockRequest::new("Moe").poll_interval(SECOND / 10).wait(Wait::AtMost(SECOND * 60));
+    held(Client::new(network).acquire(request).await.expect("reachable"));
+    let polls = polls.lock().expect("not poisoned");
+    let gaps: Vec<Duration> = polls.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    // The last poll comes when the wait is over.
+    let (_, gaps) = gaps.split_last().expect("several polls");
+    assert!(gaps.iter().all(|gap| *gap >= SECOND && *gap <= SECOND * 5 / 4 + Duration::from_millis(2)), "{gaps:?}");
+    let distinct: std::collections::HashSet<_> = gaps.iter().collect();
+    assert!(distinct.len() > gaps.len() / 2, "the service asks for a second, and jitter is added: {gaps:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn progress_tells_the_holder_and_when_it_would_be_stale() {
+    let world = World::new().await;
+    dead(&world, LEASE).await;
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let telling = Arc::clone(&told);
+    let request = LockRequest::new("Moe").on_wait(move |waiting| {
+        let line = (waiting.lock.owner_name.clone(), waiting.stale_in, waiting.gives_up_in);
+        telling.lock().expect("not poisoned").push(line);
+    });
+    granted(&world.client("heir"), request).await;
+    let told = told.lock().expect("not poisoned");
+    assert!(told.len() >= 15, "every second or so: {told:?}");
+    assert_eq!(told[0], ("dead".to_owned(), LEASE, Some(LEASE + SECOND * 2)));
+    assert!(told.windows(2).all(|pair| pair[1].1 < pair[0].1), "it comes closer: {told:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unreachable_service_is_an_error_after_the_retry_budget_and_no_lock() {
+    let world = World::new().await;
+    let network = Network::new(world.transport());
+    network.cut();
+    let client = Client::new(network.clone());
+    let began = Instant::now();
+    let error = client.acquire("Moe").await.expect_err("nobody answers");
+    assert_eq!(error.kind(), &ErrorKind::Unavailable);
+    assert!(began.elapsed() > SECOND * 8 && began.elapsed() < SECOND * 12, "{:?}", began.elapsed());
+    assert!(network.take_log().len() > 5, "it tried again");
+    let error = client.try_acquire("Moe").await.expect_err("nobody answers");
+    assert_eq!((error.kind(), network.take_log().len()), (&ErrorKind::Unavailable, 1), "one request");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_that_comes_back_is_used_and_its_patience_is_respected() {
+    let world = World::new().await;
+    let network = Network::new(world.transport());
+    let client = Client::new(network.clone());
+    let mut refusals = 3;
+    network.set(move |_| {
+        refusals -= 1;
+        if refusals >= 0 { Fate::Gateway(429, Some(2), r#"{"message":"Too Many Requests"}"#) } else { Fate::Delivered }
+    });
+    let began = Instant::now();
+    granted(&client, "Moe").await;
+    assert!(began.elapsed() >= SECOND * 6, "three times two seconds: {:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gateways_answers_are_sorted_by_their_status() {
+    let world = World::new().await;
+    let network = Network::new(world.transport());
+    let client = Client::new(network.clone());
+    for (status, body, kind) in [
+        (401, r#"{"message":"Unauthorized"}"#, ErrorKind::Forbidden),
+        (403, r#"{"message":"Forbidden"}"#, ErrorKind::Forbidden),
+        (404, "<html>not here</html>", ErrorKind::InvalidRequest { field: None }),
+        (429, "", ErrorKind::Throttled),
+        (500, r#"{"message":"Internal Server Error"}"#, ErrorKind::Unavailable),
+        (502, "<html>bad gateway</html>", ErrorKind::Unavailable),
+        (200, "<html>log in first</html>", ErrorKind::Unavailable),
+    ] {
+        network.set(move |_| Fate::Gateway(status, None, body));
+        let error = client.try_acquire("Moe").await.expect_err("not an answer");
+        assert_eq!(error.kind(), &kind, "{status} {body}");
+        assert!(error.to_string().contains(&status.to_string()), "{error}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_answer_leads_to_the_same_lock_and_the_repeat_counts() {
+    let world = World::new().await;
+    let network = Network::new(world.transport());
+    let mut first = true;
+    network.set(move |_| if std::mem::take(&mut first) { Fate::AnswerLost } else { Fate::Delivered });
+    let guard = granted(&Client::new(network), "Moe").await;
+    assert_eq!(guard.outcome(), Some(AcquireOutcome::Renewed), "the first try had it already");
+    assert!(guard.remaining() <= LEASE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_arrives_after_its_lease_is_asked_for_again() {
+    let world = World::new().await;
+    let network = Network::new(world.transport());
+    let mut first = true;
+    network.set(move |_| {
+        if std::mem::take(&mut first) { Fate::AnswerLate(Duration::from_millis(150)) } else { Fate::Delivered }
+    });
+    // The time-out of a request is 200 ms at least: this lease is over before that.
+    let request = LockRequest::new("Moe").lease(Duration::from_millis(100));
+    let guard = granted(&Client::new(network), request).await;
+    assert!(guard.is_held());
+    assert_eq!(guard.outcome(), Some(AcquireOutcome::Renewed));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_id_that_an_operator_ended_is_replaced() {
+    let world = World::new().await;
+    let network = Network::new(world.transport());
+    let client = Client::new(network.clone());
+    let operator = world.client("operator");
+    let mut first = true;
+    network.set(move |_| if std::mem::take(&mut first) { Fate::AnswerLost } else { Fate::Delivered });
+    let waiting = tokio::spawn({
+        let client = client.clone();
+        async move { granted(&client, "Moe").await }
+    });
+    // The first try was carried out; its answer was lost; an operator breaks what nobody knows to hold.
+    let lock = loop {
+        tokio::task::yield_now().await;
+        if let Ok(lock) = operator.get("Moe").await {
+            break lock;
+        }
+    };
+    operator.break_lock("Moe", lock.record_version_number).await.expect("as seen");
+    let guard = waiting.await.expect("no panic");
+    assert!(guard.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn looks_that_are_far_apart_add_up_within_a_client() {
+    let world = World::new().await;
+    dead(&world, LEASE).await;
+    let client = world.client("cron");
+    held(client.try_acquire("Moe").await.expect("reachable"));
+    sleep(LEASE - SECOND).await;
+    held(client.try_acquire("Moe").await.expect("reachable"));
+    sleep(SECOND).await;
+    let guard = client.try_acquire("Moe").await.expect("reachable").granted().expect("stale");
+    assert_eq!(guard.outcome(), Some(AcquireOutcome::TakenOver));
+    assert_eq!(client.save_observations(), [], "it is the caller's own now");
+}
+
+fn epoch_ms() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
+    u64::try_from(now.as_millis()).expect("not that late")
+}
+
+/// What a first process saw, and a second loads. The wall clock is the real one, so "ago" is written into the observation.
+async fn carried_over(world: &World, ago_ms: i64) -> Acquisition {
+    let first = world.client("cron");
+    held(first.try_acquire("Moe").await.expect("reachable"));
+    let mut saved = first.save_observations();
+    let age = epoch_ms() - saved[0].first_seen_epoch_ms;
+    assert!(age < 10_000, "just now: {age} ms ago");
+    saved[0].first_seen_epoch_ms = epoch_ms().checked_add_signed(-ago_ms).expect("in range");
+    let json = serde_json::to_string(&saved).expect("serialises");
+    let second = world.client("cron");
+    second.load_observations(serde_json::from_str::<Vec<SavedObservation>>(&json).expect("round trip"));
+    second.try_acquire("Moe").await.expect("reachable")
+}
+
+#[tokio::test(start_paused = true)]
+async fn looks_that_are_far_apart_add_up_across_processes() {
+    let world = World::new().await;
+    dead(&world, LEASE).await;
+    held(carried_over(&world, 20_500).await);
+    let guard = carried_over(&world, 21_100).await.granted().expect("stale: a lease and the margin");
+    assert_eq!(guard.outcome(), Some(AcquireOutcome::TakenOver));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observation_from_the_future_or_of_another_version_proves_nothing() {
+    let world = World::new().await;
+    dead(&world, LEASE).await;
+    let observation = held(carried_over(&world, -3_600_000).await);
+    assert_eq!(observation.stale_in(), LEASE, "it starts again");
+
+    let client = world.client("cron");
+    let old = SavedObservation {
+        key: "Moe".into(),
+        sort_key: None,
+        record_version_number: "another".into(),
+        lease_duration_ms: 20_000,
+        first_seen_epoch_ms: 0,
+    };
+    client.load_observations([old]);
+    let observation = held(client.try_acquire("Moe").await.expect("reachable"));
+    assert_eq!(observation.stale_in(), LEASE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_service_can_be_asked_to_judge_by_its_clock() {
+    let world = World::new().await;
+    dead(&world, LEASE).await;
+    let request = || LockRequest::new("Moe").stale_by_clock();
+    held(world.client("cron").try_acquire(request()).await.expect("reachable"));
+    sleep(LEASE + SECOND + Duration::from_millis(1)).await;
+    let guard = world.client("cron").try_acquire(request()).await.expect("reachable").granted().expect("stale");
+    assert_eq!(guard.outcome(), Some(AcquireOutcome::TakenOver));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_service_would_refuse_is_refused_before_anything_is_sent() {
+    let world = World::new().await;
+    let network = Network::new(world.transport());
+    let client = Client::new(network.clone());
+    for request in [
+        LockRequest::new("Moe").lease(Duration::from_millis(99)),
+        LockRequest::new("Moe").lease(SECOND * 86_401),
+        LockRequest::new("Moe").heartbeats(Heartbeats::Every(SECOND * 11)),
+        LockRequest::new("Moe").heartbeats(Heartbeats::Every(Duration::ZERO)),
+    ] {
+        let error = client.acquire(request).await.expect_err("invalid");
+        assert!(matches!(error.kind(), ErrorKind::InvalidRequest { field: Some(_) }), "{error}");
+    }
+    assert_eq!(network.take_log(), [""; 0]);
+    let error = client.acquire("").await.expect_err("the service refuses it");
+    assert_eq!(error.kind(), &ErrorKind::InvalidRequest { field: Some("key".into()) });
+    assert_eq!(network.take_log().len(), 1, "what is wrong stays wrong");
+    let error = client.acquire(LockRequest::new("Moe").only_if_exists()).await.expect_err("no row");
+    assert_eq!(error.kind(), &ErrorKind::NotFound);
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_waiters_do_not_both_get_it() {
+    let world = World::new().await;
+    dead(&world, LEASE).await;
+    let wait = Wait::AtMost(LEASE * 3 / 2);
+    let (one, two) = (world.client("one"), world.client("two"));
+    let race = async {
+        tokio::join!(one.acquire(LockRequest::new("Moe").wait(wait)), two.acquire(LockRequest::new("Moe").wait(wait)))
+    };
+    let (one, two) = timeout(LEASE * 2, race).await.expect("both end");
+    let granted = [one, two].into_iter().filter(|end| matches!(end, Ok(Acquisition::Granted(_)))).count();
+    assert_eq!(granted, 1, "and it lives, so the other gives up");
+}
