@@ -1,0 +1,65 @@
+"""Client of Leasehold, a distributed lock service on one DynamoDB table.
+
+    with Client("http://127.0.0.1:8080") as client:
+        with client.lock("nightly-export") as guard:
+            export(fencing_token=guard.fencing_token)
+
+`Client` asks for locks; a `Guard` is one that was granted, and is kept by heartbeats in the background;
+`Held` says who has it. Three failures are never mixed up: held (`LockHeld`), lost (`LockLost`), and
+unavailable (`Unavailable`: nobody knows, and what was held is held until its lease runs out).
+
+All durations are seconds. A lease id is a secret: no `repr`, log or message of this package has one.
+"""
+
+from ._acquisition import Held
+from ._http import Auth, MakePool, Request, Token
+from ._timing import Wait
+from .client import AcquireOptions, Client
+from .errors import (
+    CloseError,
+    CorruptRecord,
+    Forbidden,
+    InvalidRequest,
+    LeaseholdError,
+    LockHeld,
+    LockLost,
+    LockNotFound,
+    LossReason,
+    Throttled,
+    Unavailable,
+    VersionMismatch,
+)
+from .guard import Guard
+from .model import LockView, Page, ReleaseOutcome, Renewal, UnreadableRow
+from .observations import Observation, SavedObservation
+
+__all__ = [
+    "AcquireOptions",
+    "Auth",
+    "Client",
+    "CloseError",
+    "CorruptRecord",
+    "Forbidden",
+    "Guard",
+    "Held",
+    "InvalidRequest",
+    "LeaseholdError",
+    "LockHeld",
+    "LockLost",
+    "LockNotFound",
+    "LockView",
+    "LossReason",
+    "MakePool",
+    "Observation",
+    "Page",
+    "ReleaseOutcome",
+    "Renewal",
+    "Request",
+    "SavedObservation",
+    "Throttled",
+    "Token",
+    "Unavailable",
+    "UnreadableRow",
+    "VersionMismatch",
+    "Wait",
+]

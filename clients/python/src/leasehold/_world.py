@@ -1,0 +1,38 @@
+"""The one place where time, randomness and new lease ids enter."""
+
+import random
+import sys
+import time
+import uuid
+
+
+def _holder_clock() -> int | None:
+    # A lease also runs out while the machine sleeps, so the clock must not stop with it. On Linux that is
+    # CLOCK_BOOTTIME; on macOS CLOCK_MONOTONIC goes on (and time.monotonic(), there, does not).
+    if hasattr(time, "CLOCK_BOOTTIME"):
+        return int(time.CLOCK_BOOTTIME)
+    if sys.platform == "darwin":
+        return int(time.CLOCK_MONOTONIC)
+    return None
+
+
+class World:
+    """What is not determined by the arguments. A test hands in another one."""
+
+    _clock = _holder_clock()
+
+    def now(self) -> float:
+        """Seconds on a clock that never steps and does not stop in sleep. Its zero means nothing."""
+        return time.monotonic() if self._clock is None else time.clock_gettime(self._clock)
+
+    def epoch_ms(self) -> float:
+        """Milliseconds since 1970 on the wall clock; only for observations that outlive the process."""
+        return time.time() * 1000
+
+    def chance(self) -> float:
+        """A random number from 0 to 1, to keep waiters out of step."""
+        return random.random()  # noqa: S311
+
+    def new_lease_id(self) -> str:
+        """A fresh secret for one acquisition."""
+        return str(uuid.uuid4())

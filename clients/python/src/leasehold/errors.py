@@ -1,0 +1,91 @@
+"""What can go wrong. A kind exists only where a caller would act differently."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from .model import LockView
+
+LossReason: TypeAlias = Literal["taken-over", "released", "absent", "version-mismatch", "expired", "forked"]
+"""Why a lock is not the caller's: the service's reasons; `expired`, the lease ran out by the holder's own
+clock; `forked`, the lock belongs to the parent process."""
+
+
+class LeaseholdError(Exception):
+    """The base of all errors of this package."""
+
+
+class LockHeld(LeaseholdError):
+    """Someone else holds the lock. `lock` says who; `retry_after` is the service's wish, in seconds."""
+
+    def __init__(self, lock: LockView, retry_after: float = 0.0) -> None:
+        super().__init__(f"{lock.key!r} is held by {lock.owner_name!r}")
+        self.lock = lock
+        self.retry_after = retry_after
+
+
+class LockLost(LeaseholdError):
+    """The lock is not, or no longer, the caller's: stop what was done under it.
+
+    `reason` says why, `lock` is the lock as it was then, where the service showed it. The `__cause__` of
+    an `expired` is the last failure of a heartbeat.
+    """
+
+    def __init__(self, reason: LossReason, lock: LockView | None = None) -> None:
+        super().__init__(f"the lock is lost: {reason}")
+        self.reason: LossReason = reason
+        self.lock = lock
+
+
+class LockNotFound(LeaseholdError):
+    """There is no such lock (`get`, or `only_if_exists`)."""
+
+
+class VersionMismatch(LeaseholdError):
+    """The lock changed since the operator looked. `lock` is what it is now, where there is a row."""
+
+    def __init__(self, message: str, lock: LockView | None = None) -> None:
+        super().__init__(message)
+        self.lock = lock
+
+
+class InvalidRequest(LeaseholdError, ValueError):
+    """The request breaks a rule; `field` names the argument or member at fault, where known."""
+
+    def __init__(self, message: str, field: str | None = None) -> None:
+        super().__init__(f"{field}: {message}" if field else message)
+        self.field = field
+
+
+class Forbidden(LeaseholdError):
+    """The service, or what stands before it, does not accept the caller (401, 403)."""
+
+
+class Unavailable(LeaseholdError):
+    """Nobody knows whether it was done: try again with the same lease id.
+
+    `retry_after` is the service's wish in seconds. `sent` is false where no connection came about, so
+    that certainly nothing was done.
+    """
+
+    def __init__(self, message: str, retry_after: float = 0.0, *, sent: bool = True) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+        self.sent = sent
+
+
+class Throttled(Unavailable):
+    """Too many requests: as `Unavailable`, but slow down."""
+
+
+class CorruptRecord(LeaseholdError):
+    """The row is no readable lock record: an operator must look at it."""
+
+
+class CloseError(LeaseholdError):
+    """Some locks could not be released by `Client.close`; `errors` has each failure."""
+
+    def __init__(self, errors: tuple[Exception, ...]) -> None:
+        super().__init__(f"{len(errors)} of the locks could not be released: {errors[0]}")
+        self.errors = errors

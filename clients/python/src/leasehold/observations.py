@@ -1,0 +1,143 @@
+"""What was seen of locks that others hold (an observer counts from after the answer)."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypedDict
+
+from .errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from typing_extensions import NotRequired
+
+    from ._world import World
+    from .model import LockName, LockView
+
+_KEPT = 10_000  # enough for any caller's locks; a bound, so that a client of many keys does not grow for ever
+
+
+class SavedObservation(TypedDict):
+    """An observation that outlives the process; the same document in every language."""
+
+    key: str
+    sortKey: NotRequired[str]
+    recordVersionNumber: str
+    leaseDurationMs: int
+    firstSeenEpochMs: int
+
+
+@dataclass(frozen=True)
+class Observation:
+    """A version that was seen, and since when."""
+
+    record_version_number: str
+    lease: float
+    """Seconds: the record's own."""
+    first_seen: float
+    """On this client's monotonic clock, after the answer."""
+    margin: float = 0.0
+    """Seconds added to the lease, where the wall clocks of several machines measured the age."""
+
+    @property
+    def stale_at(self) -> float:
+        """When the lock may be taken over, unless its version changes."""
+        return self.first_seen + self.lease + self.margin
+
+
+class Observations:
+    """The observations of one client, kept across its calls. Safe to use from several threads."""
+
+    def __init__(self, world: World, margin: float) -> None:
+        self._world = world
+        self._margin = margin
+        self._seen: dict[LockName, Observation] = {}
+        self.reset_lock()
+
+    def reset_lock(self) -> None:
+        """For the child of a fork: the lock may be another thread's that does not exist there."""
+        self._lock = threading.Lock()
+
+    def see(self, lock: LockView) -> Observation:
+        """Takes note of an answer that has arrived. A changed version starts a new observation."""
+        name = (lock.key, lock.sort_key)
+        with self._lock:
+            known = self._seen.pop(name, None)
+            if known is None or (known.record_version_number, known.lease) != (
+                lock.record_version_number,
+                lock.lease,
+            ):
+                known = Observation(lock.record_version_number, lock.lease, self._world.now())
+            self._insert(name, known)
+            return known
+
+    def forget(self, name: LockName) -> None:
+        """The lock is held by nobody, or by this client."""
+        with self._lock:
+            self._seen.pop(name, None)
+
+    def stale_version(self, name: LockName) -> str | None:
+        """The version to send with an acquire: only one that was seen for its whole lease."""
+        with self._lock:
+            known = self._seen.get(name)
+        if known is None or self._world.now() < known.stale_at:
+            return None
+        return known.record_version_number
+
+    def save(self) -> list[SavedObservation]:
+        """All observations, measured by the wall clock."""
+        now, epoch_ms = self._world.now(), self._world.epoch_ms()
+        with self._lock:
+            seen = list(self._seen.items())
+        saved: list[SavedObservation] = []
+        for (key, sort_key), known in seen:
+            entry: SavedObservation = {
+                "key": key,
+                "recordVersionNumber": known.record_version_number,
+                "leaseDurationMs": round(known.lease * 1000),
+                # Rounded up: an observation may seem younger than it is, never older.
+                "firstSeenEpochMs": math.ceil(epoch_ms - (now - known.first_seen) * 1000),
+            }
+            if sort_key is not None:
+                entry["sortKey"] = sort_key
+            saved.append(entry)
+        return saved
+
+    def load(self, saved: Iterable[SavedObservation]) -> None:
+        """Adds saved observations. What this client saw itself stays, unless the saved one is of the same
+        version and older. Raises `InvalidRequest` for an entry that is none, before anything is added."""
+        now, epoch_ms = self._world.now(), self._world.epoch_ms()
+        loaded = [_loaded(entry, now, epoch_ms, self._margin) for entry in saved]
+        with self._lock:
+            for name, observation in loaded:
+                known = self._seen.get(name)
+                if known is None or (
+                    (known.record_version_number, known.lease)
+                    == (observation.record_version_number, observation.lease)
+                    and observation.stale_at < known.stale_at
+                ):
+                    self._seen.pop(name, None)
+                    self._insert(name, observation)
+
+    def _insert(self, name: LockName, observation: Observation) -> None:
+        self._seen[name] = observation
+        if len(self._seen) > _KEPT:
+            del self._seen[next(iter(self._seen))]  # the one not seen for longest
+
+
+def _loaded(
+    entry: SavedObservation, now: float, epoch_ms: float, margin: float
+) -> tuple[LockName, Observation]:
+    try:
+        name = (entry["key"], entry.get("sortKey"))
+        version, lease_ms = entry["recordVersionNumber"], entry["leaseDurationMs"]
+        age = (epoch_ms - entry["firstSeenEpochMs"]) / 1000
+        readable = isinstance(name[0], str) and isinstance(version, str) and lease_ms >= 0
+    except (AttributeError, KeyError, TypeError) as error:
+        raise InvalidRequest(f"no saved observation: {error!r}", "observations") from error
+    if not readable or not isinstance(name[1], str | None) or not math.isfinite(age):
+        raise InvalidRequest("no saved observation: a member is of the wrong kind", "observations")
+    # A time in the future starts the observation again.
+    return name, Observation(version, lease_ms / 1000, now - max(0.0, age), margin)

@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Checks, tests and packages the Python client. Needs Python 3.10 or later, and `cargo build` before (or LEASEHOLD_BIN).
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+target=${CARGO_TARGET_DIR:-$here/../../target}
+mkdir -p "$target/python-client"
+work=$(cd "$target/python-client" && pwd)
+LEASEHOLD_BIN=$(realpath -m "${LEASEHOLD_BIN:-$work/../debug/leasehold}")
+export LEASEHOLD_BIN
+export RUFF_CACHE_DIR=$work/ruff MYPY_CACHE_DIR=$work/mypy PYTHONDONTWRITEBYTECODE=1
+cd "$here"
+
+# The environment is made again when what it is made from has changed.
+stamp=$( (${PYTHON:-python3} --version && cat pyproject.toml && echo "$here") | sha256sum)
+if [ "$(cat "$work/stamp" 2>/dev/null)" != "$stamp" ]; then
+  rm -rf "$work/venv"
+  ${PYTHON:-python3} -m venv "$work/venv"
+  "$work/venv/bin/python" -m pip install --quiet --editable '.[dev]'
+  echo "$stamp" >"$work/stamp"
+fi
+python=$work/venv/bin/python
+
+"$python" -m ruff check .
+"$python" -m ruff format --check .
+"$python" -m mypy
+"$python" -m pytest -o cache_dir="$work/pytest" --numprocesses 3 "$@"  # they wait more than they work
+
+# The package, as a user gets it: in an environment of its own, with nothing but its dependency.
+rm -rf "$work/dist" "$work/clean"
+"$python" -m build --no-isolation --outdir "$work/dist" . >"$work/build.log" 2>&1 || { cat "$work/build.log"; exit 1; }
+"$python" -m venv "$work/clean"
+"$work/clean/bin/python" -m pip install --quiet "$work"/dist/*.whl
+cd "$work"
+"$work/clean/bin/python" - <<'EOF'
+import importlib.metadata, importlib.resources, pathlib, tarfile
+import leasehold
+
+assert "clean" in pathlib.Path(leasehold.__file__).parts, leasehold.__file__
+assert (importlib.resources.files("leasehold") / "py.typed").is_file()
+assert {d.metadata["Name"].lower() for d in importlib.metadata.distributions()} <= {"leasehold", "urllib3", "pip", "setuptools"}
+metadata = importlib.metadata.metadata("leasehold")
+assert metadata["License-Expression"] == "MIT OR Apache-2.0"
+assert len(metadata.get_all("License-File")) == 2
+(sdist,) = pathlib.Path("dist").glob("*.tar.gz")
+names = {name.partition("/")[2] for name in tarfile.open(sdist).getnames()}
+assert {"pyproject.toml", "README.md", "LICENSE-MIT", "src/leasehold/_wire.py", "tests/conftest.py"} <= names, names
+print(f"leasehold {metadata['Version']}: the wheel installs, imports and is typed")
+EOF

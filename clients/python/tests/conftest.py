@@ -1,0 +1,144 @@
+"""The real service, a proxy that breaks it, and clients of both."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+from proxy import Proxy
+
+from leasehold import Client
+
+PACKAGE = Path(__file__).resolve().parent.parent
+
+
+class MakeClient(Protocol):
+    def __call__(self, url: str | None = None, **arguments: Any) -> Client: ...
+
+
+class RunPython(Protocol):
+    def __call__(self, code: str, *arguments: str) -> subprocess.Popen[str]: ...
+
+
+def serve(*arguments: str) -> tuple[subprocess.Popen[str], str]:
+    """Starts `leasehold serve` on a free port; returns it and its URL."""
+    binary = os.environ.get("LEASEHOLD_BIN", str(PACKAGE.parent.parent / "target" / "debug" / "leasehold"))
+    if not Path(binary).is_file():
+        pytest.fail(f"there is no {binary}: run `cargo build`, or set LEASEHOLD_BIN", pytrace=False)
+    process = subprocess.Popen(
+        [binary, "serve", "--memory", "--listen", "127.0.0.1:0", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert process.stdout is not None
+    first = process.stdout.readline()
+    assert "listens on" in first, f"leasehold serve said {first!r}"
+    return process, first.split()[-1]
+
+
+def stop(process: subprocess.Popen[str]) -> None:
+    process.terminate()
+    try:
+        process.communicate(timeout=10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture(scope="session")
+def service() -> Iterator[str]:
+    process, url = serve()
+    yield url
+    stop(process)
+
+
+@pytest.fixture(scope="session")
+def sorted_service() -> Iterator[str]:
+    """A service whose table has a sort key."""
+    process, url = serve("--sort-key", "part")
+    yield url
+    stop(process)
+
+
+@pytest.fixture
+def proxy(service: str) -> Iterator[Proxy]:
+    with Proxy(service) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def make_client(service: str, proxy: Proxy) -> Iterator[MakeClient]:
+    """Makes clients with short times, and closes them at the end, when the proxy lets everything pass."""
+    clients: list[Client] = []
+
+    def make(url: str | None = None, **arguments: Any) -> Client:
+        client = Client(url or service, **{"lease": 1.0, "poll_interval": 0.1, **arguments})
+        clients.append(client)
+        return client
+
+    yield make
+    proxy.let_pass()
+    for client in clients:
+        client.close()
+
+
+@pytest.fixture
+def client(make_client: MakeClient) -> Client:
+    return make_client()
+
+
+@pytest.fixture
+def key() -> str:
+    """A key that no other test has."""
+    return f"key-{uuid.uuid4()}"
+
+
+@pytest.fixture
+def run_python() -> Iterator[RunPython]:
+    """Runs code in another Python process; kills what is left of it."""
+    processes: list[subprocess.Popen[str]] = []
+
+    def run(code: str, *arguments: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-W", "ignore::DeprecationWarning", "-c", textwrap.dedent(code), *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        processes.append(process)
+        return process
+
+    yield run
+    for process in processes:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def finished(process: subprocess.Popen[str], timeout: float = 20) -> str:
+    """What the process printed; fails unless it ended well and in time."""
+    out, err = process.communicate(timeout=timeout)
+    assert process.returncode == 0, err
+    return out
+
+
+def eventually(condition: Callable[[], object], within: float = 10.0) -> None:
+    """Waits until it is true."""
+    deadline = time.monotonic() + within
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come true in time"
+        time.sleep(0.01)
+
+
+def keeper_threads() -> int:
+    return sum(thread.name == "leasehold-keeper" for thread in threading.enumerate())

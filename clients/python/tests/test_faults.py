@@ -1,0 +1,400 @@
+"""Outages, lost answers and slow answers: a proxy before the real service."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+import time
+from typing import Any
+
+import pytest
+from conftest import MakeClient, eventually
+from proxy import Answer, Delay, DropAnswer, Fault, Hang, Late, Proxy, Refuse, Seen, only
+
+from leasehold import CloseError, Forbidden, Guard, Held, InvalidRequest, LockLost, Throttled, Unavailable
+
+
+def test_a_lost_answer_of_an_acquire_costs_a_retry(proxy: Proxy, make_client: MakeClient, key: str) -> None:
+    proxy.fault = only("acquire", DropAnswer(), times=2)
+    guard = make_client(proxy.url).acquire(key).granted()
+    assert guard.outcome == "renewed", "the first request had been carried out"
+    assert {request.body["leaseId"] for request in proxy.seen[:3]} == {guard.lease_id}
+
+
+def test_a_lost_answer_of_a_heartbeat_is_no_loss(proxy: Proxy, make_client: MakeClient, key: str) -> None:
+    guard = make_client(proxy.url).acquire(key, lease=2).granted()
+    proxy.fault = only("heartbeat", DropAnswer(), times=3)
+    eventually(lambda: proxy.count("heartbeat") >= 5)
+    assert guard.is_held
+    assert all(r.body["leaseDurationMs"] == 2000 for r in proxy.seen if r.action == "heartbeat")
+
+
+def test_a_lost_answer_of_a_release_is_a_release(proxy: Proxy, make_client: MakeClient, key: str) -> None:
+    client = make_client(proxy.url)
+    with client.lock(key):
+        proxy.fault = only("release", DropAnswer(), times=2)
+    assert client.get(key).state == "released"
+    with client.lock(key) as guard:
+        proxy.fault = only("release", DropAnswer())
+        threading.Timer(0.5, lambda: setattr(proxy, "fault", lambda request: None)).start()
+        guard.release(delete=True)
+
+
+def test_a_request_given_up_is_taken_back(proxy: Proxy, make_client: MakeClient, key: str) -> None:
+    proxy.fault = only("acquire", DropAnswer())
+    client = make_client(proxy.url)
+    with pytest.raises(Unavailable):
+        client.try_acquire(key, lease=60)
+    eventually(lambda: client.get(key).state == "released")
+
+
+def test_a_wait_given_up_is_taken_back(proxy: Proxy, make_client: MakeClient, service: str, key: str) -> None:
+    proxy.fault = only("acquire", Late(0.3))
+    with pytest.raises(Unavailable):
+        make_client(proxy.url).acquire(key, wait=0.5, lease=60)
+    direct = make_client(service)
+    eventually(lambda: not direct._core.abandoned and direct.get(key).state == "released")
+
+
+def test_a_wait_that_never_got_an_answer_is_unavailable_and_in_time(
+    proxy: Proxy, make_client: MakeClient, key: str
+) -> None:
+    proxy.fault = lambda request: Hang()
+    start = time.monotonic()
+    with pytest.raises(Unavailable):
+        make_client(proxy.url).acquire(key, wait=0.6, lease=60)
+    assert time.monotonic() - start < 4, "not the five seconds of a request"
+
+
+def test_a_wait_that_saw_the_holder_tells_of_it(proxy: Proxy, make_client: MakeClient, key: str) -> None:
+    make_client(owner_name="holder").acquire(key).granted()
+    proxy.fault = lambda request: None if proxy.count("acquire") == 1 else Refuse()
+    held = make_client(proxy.url).acquire(key, wait=1.5)
+    assert isinstance(held, Held)
+    assert held.lock.owner_name == "holder"
+
+
+@pytest.mark.parametrize("interrupted", [Delay(3), Late(0.8)])
+def test_an_interrupted_acquire_is_taken_back(
+    proxy: Proxy, make_client: MakeClient, service: str, key: str, interrupted: Fault
+) -> None:
+    """Also where the request reaches the service only after the interrupt, and after a first release."""
+    proxy.fault = only("acquire", interrupted, times=1)
+    client = make_client(proxy.url)
+    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        client.acquire(key, lease=60)
+    timer.join()
+    direct = make_client(service)
+    eventually(lambda: any(lock.state == "released" for lock in direct.list() if lock.key == key))
+    assert not any(isinstance(guard, Guard) and guard.is_held for guard in client._core.guards)
+
+
+def test_a_lease_id_that_has_ended_is_not_used_again(
+    proxy: Proxy, make_client: MakeClient, service: str, key: str
+) -> None:
+    operator = make_client(service)
+
+    def fault(request: Seen) -> Fault | None:
+        if request.action == "acquire" and proxy.count("acquire") == 1:
+            return DropAnswer()
+        if request.action == "acquire" and proxy.count("acquire") == 2:
+            operator.break_lock(key, operator.get(key).record_version_number)
+        return None
+
+    proxy.fault = fault
+    guard = make_client(proxy.url).acquire(key).granted()
+    first, second, third = (request.body["leaseId"] for request in proxy.seen[:3])
+    assert first == second != third == guard.lease_id
+    assert guard.outcome == "reacquired"
+
+
+def test_a_grant_that_arrives_after_its_lease_is_asked_for_again(
+    proxy: Proxy, make_client: MakeClient, key: str
+) -> None:
+    proxy.fault = only("acquire", Delay(0.12), times=1)
+    guard = make_client(proxy.url).acquire(key, lease=0.1, wait=20, manual_heartbeats=True).granted()
+    assert proxy.count("acquire") >= 2
+    assert guard.outcome in ("renewed", "takenOver")
+
+
+@pytest.mark.parametrize(
+    "answer", [Answer(429, headers={"Retry-After": "1"}), Answer(503, headers={"Retry-After": "1"})]
+)
+def test_retry_after_is_waited_for(proxy: Proxy, make_client: MakeClient, key: str, answer: Fault) -> None:
+    proxy.fault = only("acquire", answer, times=1)
+    start = time.monotonic()
+    assert make_client(proxy.url).acquire(key).granted().is_held
+    assert time.monotonic() - start >= 1
+
+
+def test_a_retry_after_beyond_the_wait_ends_it(proxy: Proxy, make_client: MakeClient, key: str) -> None:
+    proxy.fault = lambda request: Answer(429, headers={"Retry-After": "30"})
+    start = time.monotonic()
+    with pytest.raises(Throttled):
+        make_client(proxy.url).acquire(key, wait=5)
+    assert time.monotonic() - start < 4
+    assert proxy.count("acquire") == 1
+
+
+@pytest.mark.parametrize(
+    "trouble", [Refuse(), Hang(), Answer(503), Answer(429), Answer(403), Answer(200), Answer(400)]
+)
+def test_an_outage_shorter_than_the_lease_is_no_loss(
+    proxy: Proxy, make_client: MakeClient, key: str, trouble: Fault
+) -> None:
+    guard = make_client(proxy.url).acquire(key, lease=4, heartbeat_interval=0.2).granted()
+    version = guard.record_version_number
+    proxy.fault = lambda request: trouble
+    before = proxy.count("heartbeat")
+    eventually(lambda: proxy.count("heartbeat") > before + (0 if isinstance(trouble, Hang) else 2))
+    proxy.fault = lambda request: None
+    eventually(lambda: guard.record_version_number != version, within=3.5)
+    assert guard.is_held
+    assert guard.lost is None
+
+
+@pytest.mark.parametrize(
+    ("trouble", "cause"),
+    [(Refuse(), Unavailable), (Answer(403), Forbidden), (Answer(400), InvalidRequest), (Hang(), Unavailable)],
+)
+def test_an_outage_longer_than_the_lease_is_a_loss_by_expiry(
+    proxy: Proxy, make_client: MakeClient, key: str, trouble: Fault, cause: type[Exception]
+) -> None:
+    client = make_client(proxy.url)
+    guard = client.acquire(key, lease=1).granted()
+    told = threading.Event()
+    guard.on_lost(lambda guard: told.set())
+    proxy.fault = lambda request: trouble
+    start = time.monotonic()
+    assert guard.wait_lost(10) == "expired"
+    assert time.monotonic() - start < 3
+    assert told.wait(10)
+    with pytest.raises(LockLost) as error:
+        guard.check()
+    assert isinstance(error.value.__cause__, cause)
+    proxy.fault = lambda request: None
+    assert not guard.is_held, "what was lost stays lost"
+    assert client.get(key).state == "held", "and is not released"
+
+
+def test_patience_does_not_cost_the_lock(proxy: Proxy, make_client: MakeClient, key: str) -> None:
+    """A service that asks for a longer pause than is left of the lease is asked all the same."""
+    guard = make_client(proxy.url).acquire(key, lease=3).granted()
+    proxy.fault = only("heartbeat", Answer(503, headers={"Retry-After": "60"}), times=1)
+    assert guard.wait_lost(3.2) is None
+    assert guard.is_held
+
+
+def test_an_answer_after_the_lease_does_not_revive_it(
+    proxy: Proxy, make_client: MakeClient, key: str
+) -> None:
+    guard = make_client(proxy.url).acquire(key, lease=0.3, manual_heartbeats=True).granted()
+    time.sleep(0.22)
+    proxy.fault = only(
+        "heartbeat", Delay(0.13)
+    )  # within the time-out of the request, but not within the lease
+    with pytest.raises(LockLost) as error:
+        guard.heartbeat()
+    assert error.value.reason == "expired"
+
+
+def test_a_heartbeat_by_hand_is_tried_again(proxy: Proxy, make_client: MakeClient, key: str) -> None:
+    guard = make_client(proxy.url).acquire(key, lease=4, manual_heartbeats=True).granted()
+    version = guard.record_version_number
+    proxy.fault = only("heartbeat", Refuse(), times=3)
+    guard.heartbeat()
+    assert guard.record_version_number != version
+    proxy.fault = only("heartbeat", Answer(400, b'{"type":"invalid-request","field":"data"}'))
+    with pytest.raises(InvalidRequest):
+        guard.heartbeat(data="x")
+    assert guard.is_held
+
+
+def test_holding_on_believes_through_an_outage_but_not_through_a_theft(
+    proxy: Proxy, make_client: MakeClient, service: str, key: str
+) -> None:
+    guard = make_client(proxy.url).acquire(key, lease=0.8, hold_on_unavailable=True).granted()
+    proxy.fault = lambda request: Refuse()
+    assert guard.wait_lost(2.0) is None
+    assert guard.is_held
+    assert guard.remaining() == 0.0, "nothing is certain any more"
+    with pytest.raises(Unavailable):
+        guard.heartbeat()
+    proxy.fault = lambda request: None
+    eventually(lambda: guard.remaining() > 0)
+    proxy.fault = lambda request: Refuse()
+    make_client(service).acquire(key, wait=20).granted()
+    assert guard.is_held, "the other one is not known of"
+    proxy.fault = lambda request: None
+    assert guard.wait_lost(10) == "taken-over"
+
+
+def test_heartbeats_that_hang_do_not_make_others_late(
+    proxy: Proxy, make_client: MakeClient, key: str
+) -> None:
+    client = make_client(proxy.url, lease=4)
+    stuck = [client.acquire(f"{key}-stuck-{number}").granted() for number in range(20)]
+    well = [client.acquire(f"{key}-well-{number}").granted() for number in range(3)]
+    lost_at: dict[str, float] = {}
+    for guard in stuck:
+        guard.on_lost(lambda guard: lost_at.setdefault(guard.key, time.monotonic()))
+    proxy.fault = lambda request: Hang() if "stuck" in str(request.body.get("key")) else None
+    start = time.monotonic()
+    worst = 4.0
+    while len(lost_at) < 20:
+        worst = min([worst, *(guard.remaining() for guard in well)])
+        assert time.monotonic() - start < 12
+        time.sleep(0.02)
+    assert {guard.lost for guard in stuck} == {"expired"}
+    assert worst > 1.5, "renewed each second, while twenty others hung"
+    assert all(guard.is_held for guard in well)
+
+
+def test_at_risk_is_told_before_the_loss(proxy: Proxy, make_client: MakeClient, key: str) -> None:
+    guard = make_client(proxy.url).acquire(key, lease=2).granted()
+    told: list[str] = []
+    guard.on_at_risk(1.0, lambda guard: told.append("at risk"))
+    guard.on_lost(lambda guard: told.append("lost"))
+    assert guard.wait_lost(0.7) is None
+    assert not told, "renewed in time"
+    proxy.fault = lambda request: Refuse()
+    eventually(lambda: told == ["at risk", "lost"])
+
+
+def test_an_exception_of_a_block_survives_a_release_that_fails(
+    proxy: Proxy, make_client: MakeClient, key: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(ZeroDivisionError), make_client(proxy.url).lock(key):
+        proxy.fault = only("release", Answer(403))
+        _ = 1 / 0
+    assert "could not be released" in caplog.text
+
+
+def test_the_result_of_a_block_survives_a_release_that_cannot_be_delivered(
+    proxy: Proxy, make_client: MakeClient, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("leasehold._core.OPERATION_BOUND", 0.5)
+    client = make_client(proxy.url)
+    with client.lock(key) as guard:
+        proxy.fault = only("release", Refuse())
+    assert not guard.is_held
+    with pytest.raises(Unavailable):
+        guard.release()
+    proxy.fault = lambda request: None
+    guard.release()
+    assert client.get(key).state == "released"
+
+
+def test_close_goes_on_after_a_failure(proxy: Proxy, make_client: MakeClient, key: str) -> None:
+    client = make_client(proxy.url)
+    guards = [client.acquire(f"{key}-{number}").granted() for number in range(4)]
+
+    def fault(request: Seen) -> Fault | None:
+        return Answer(403) if request.action == "release" and request.body["key"] == f"{key}-1" else None
+
+    proxy.fault = fault
+    with pytest.raises(CloseError) as error:
+        client.close()
+    assert [type(failure) for failure in error.value.errors] == [Forbidden]
+    assert not any(guard.is_held for guard in guards)
+    direct = make_client()
+    assert [direct.get(f"{key}-{number}").state for number in range(4)] == ["released", "held"] + [
+        "released"
+    ] * 2
+    with pytest.raises(KeyError, match="the body's"), client:
+        raise KeyError("the body's")
+    proxy.fault = lambda request: None
+    client.close()
+    assert direct.get(f"{key}-1").state == "released"
+
+
+def test_close_is_bounded_however_many_locks_hang(
+    proxy: Proxy, make_client: MakeClient, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("leasehold.client.OPERATION_BOUND", 0.5)
+    client = make_client(proxy.url, lease=60)
+    for number in range(70):
+        client.acquire(f"{key}-{number}").granted()
+    proxy.fault = only("release", Hang())
+    start = time.monotonic()
+    with pytest.raises(CloseError) as error:
+        client.close()
+    assert time.monotonic() - start < 5
+    assert len(error.value.errors) == 70
+    assert proxy.count("release") >= 70, "each was tried"
+    proxy.let_pass()
+    client.close()
+    assert all(make_client().get(f"{key}-{number}").state == "released" for number in range(70))
+
+
+def test_reading_is_tried_again(proxy: Proxy, make_client: MakeClient, key: str) -> None:
+    client = make_client(proxy.url)
+    client.acquire(key, manual_heartbeats=True).granted()
+    proxy.fault = only("lock", Refuse(), times=3)
+    assert client.get(key).state == "held"
+    proxy.fault = only("locks", Answer(503), times=2)
+    assert list(client.list(key=key))
+
+
+def test_a_token_that_cannot_be_fetched_is_an_outage(
+    make_client: MakeClient, key: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = threading.Event()
+
+    def token() -> str:
+        if broken.is_set():
+            raise OSError("no token today")
+        return "token"
+
+    client = make_client(token=token)
+    guard = client.acquire(key, lease=1).granted()
+    broken.set()
+    with caplog.at_level(logging.WARNING):
+        assert guard.wait_lost(10) == "expired"
+    with pytest.raises(LockLost) as error:
+        guard.check()
+    assert isinstance(error.value.__cause__, OSError)
+    with pytest.raises(OSError, match="no token"):
+        client.try_acquire(key)
+    broken.clear()
+
+
+def test_a_lock_that_nobody_heartbeats_is_not_kept_by_its_background(
+    proxy: Proxy, make_client: MakeClient, key: str
+) -> None:
+    guard = make_client(proxy.url).acquire(key, lease=0.5).granted()
+    guard.release()
+    sent = proxy.count("heartbeat")
+    time.sleep(0.5)
+    assert proxy.count("heartbeat") == sent
+
+
+def test_two_heartbeats_of_one_guard_are_never_under_way_at_once(
+    proxy: Proxy, make_client: MakeClient, key: str
+) -> None:
+    guard = make_client(proxy.url).acquire(key, lease=8, heartbeat_interval=0.05).granted()
+    under_way: list[int] = []
+    most: list[int] = []
+    lock = threading.Lock()
+
+    def fault(request: Seen) -> Any:
+        if request.action == "heartbeat":
+            with lock:
+                under_way.append(1)
+                most.append(len(under_way))
+            time.sleep(0.03)
+            with lock:
+                under_way.pop()
+
+    proxy.fault = fault
+    threads = [threading.Thread(target=guard.heartbeat) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    eventually(lambda: len(most) > 10)
+    assert max(most) == 1

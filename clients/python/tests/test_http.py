@@ -1,0 +1,197 @@
+"""What each answer means, and what is sent."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from conftest import MakeClient
+from proxy import Answer, DropAnswer, Hang, Proxy, Refuse
+
+from leasehold import (
+    Client,
+    CorruptRecord,
+    Forbidden,
+    Guard,
+    InvalidRequest,
+    LeaseholdError,
+    LockHeld,
+    LockLost,
+    LockNotFound,
+    Request,
+    Throttled,
+    Unavailable,
+    VersionMismatch,
+)
+from leasehold._http import refusal
+
+LOCK = {
+    "key": "Moe",
+    "state": "held",
+    "ownerName": "host-1",
+    "recordVersionNumber": "a",
+    "leaseDurationMs": 20000,
+}
+
+
+@pytest.mark.parametrize(
+    ("status", "problem", "error"),
+    [
+        (423, {"type": "held", "lock": LOCK}, LockHeld),
+        (409, {"type": "lost", "reason": "taken-over", "lock": LOCK}, LockLost),
+        (409, {"type": "version-mismatch"}, VersionMismatch),
+        (404, {"type": "not-found"}, LockNotFound),
+        (404, {"type": "unknown-route"}, InvalidRequest),
+        (405, {"type": "method-not-allowed"}, InvalidRequest),
+        (400, {"type": "invalid-request", "field": "key"}, InvalidRequest),
+        (413, {"type": "too-large"}, InvalidRequest),
+        (415, {"type": "unsupported-media-type"}, InvalidRequest),
+        (429, {"type": "throttled"}, Throttled),
+        (503, {"type": "unavailable"}, Unavailable),
+        (500, {"type": "corrupt-record"}, CorruptRecord),
+        # What stands before the service answers in its own words.
+        (401, {"message": "Unauthorized"}, Forbidden),
+        (403, {"message": "Forbidden"}, Forbidden),
+        (429, {"message": "Too Many Requests"}, Throttled),
+        (503, {"message": "Service Unavailable"}, Unavailable),
+        (504, None, Unavailable),
+        (500, {"message": "Internal Server Error"}, Unavailable),
+        (418, {"type": "a-kind-of-a-later-version"}, InvalidRequest),
+        (503, {"type": "a-kind-of-a-later-version"}, Unavailable),
+        (404, None, InvalidRequest),
+        (302, None, InvalidRequest),
+        (408, None, Unavailable),
+        (204, None, Unavailable),
+        # Refusals that cannot be read.
+        (423, {"type": "held"}, Unavailable),
+        (423, {"type": "held", "lock": {"key": 1}}, Unavailable),
+        (409, {"type": "lost", "reason": "a-reason-of-a-later-version"}, Unavailable),
+        (400, ["a", "list"], InvalidRequest),
+    ],
+)
+def test_each_refusal_has_its_error(status: int, problem: Any, error: type[LeaseholdError]) -> None:
+    assert type(refusal(status, {}, problem)) is error
+
+
+def test_a_refusal_tells_what_it_knows() -> None:
+    held = refusal(423, {"Retry-After": "7"}, {"type": "held", "lock": LOCK})
+    assert isinstance(held, LockHeld)
+    assert (held.lock.owner_name, held.lock.lease, held.retry_after) == ("host-1", 20.0, 7.0)
+    lost = refusal(409, {}, {"type": "lost", "reason": "taken-over", "lock": LOCK})
+    assert isinstance(lost, LockLost)
+    assert lost.lock is not None
+    assert (lost.reason, lost.lock.owner_name) == ("taken-over", "host-1")
+    invalid = refusal(400, {}, {"type": "invalid-request", "field": "leaseId", "detail": "no"})
+    assert isinstance(invalid, InvalidRequest)
+    assert (invalid.field, str(invalid)) == ("leaseId", "leaseId: no")
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"), [("3", 3), ("0.5", 0.5), ("-1", 0), ("nan", 0), ("inf", 0), ("soon", 0)]
+)
+def test_retry_after(header: str, seconds: float) -> None:
+    error = refusal(503, {"Retry-After": header}, None)
+    assert isinstance(error, Unavailable)
+    assert error.retry_after == seconds
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [
+        (Answer(403, b'{"message":"Forbidden"}'), Forbidden),
+        (Answer(429), Throttled),
+        (Answer(503), Unavailable),
+        (Answer(200), Unavailable),
+        (Answer(200, b"[]"), Unavailable),
+        (Answer(200, b'{"key":"Moe"}'), Unavailable),
+        (Answer(404), InvalidRequest),
+        (Refuse(), Unavailable),
+        (DropAnswer(), Unavailable),
+        (Hang(), Unavailable),
+    ],
+)
+def test_try_acquire_is_one_request(
+    proxy: Proxy, make_client: MakeClient, key: str, fault: Any, error: type[LeaseholdError]
+) -> None:
+    client = make_client(proxy.url)
+    proxy.fault = lambda request: fault if request.action == "acquire" else None
+    with pytest.raises(LeaseholdError) as raised:
+        client.try_acquire(key)
+    assert type(raised.value) is error
+    assert proxy.count("acquire") == 1
+
+
+def test_a_closed_port_is_unavailable_and_leaves_nothing_to_release(
+    make_client: MakeClient, key: str
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        client = make_client(f"http://127.0.0.1:{taken.getsockname()[1]}")
+        with pytest.raises(Unavailable) as error:
+            client.try_acquire(key)
+    assert not error.value.sent
+    assert not client._core.abandoned
+
+
+def test_redirects_are_not_followed(proxy: Proxy, make_client: MakeClient, service: str) -> None:
+    proxy.fault = lambda request: Answer(307, headers={"Location": f"{service}/v1/lock?key=x"})
+    with pytest.raises(InvalidRequest, match="307"):
+        make_client(proxy.url).get("x")
+
+
+def test_tokens_headers_and_signatures_are_sent(proxy: Proxy, make_client: MakeClient, key: str) -> None:
+    tokens = iter(["one", "two"])
+    signed: list[Request] = []
+
+    def auth(request: Request) -> Mapping[str, str]:
+        signed.append(request)
+        return {"X-Signature": "signed"}
+
+    client = make_client(proxy.url + "/", token=lambda: next(tokens), headers={"X-Team": "export"}, auth=auth)
+    with pytest.raises(LockNotFound):
+        client.get(key)
+    list(client.list(key=key))
+    first, second = proxy.seen
+    assert [seen.headers["Authorization"] for seen in proxy.seen] == ["Bearer one", "Bearer two"]
+    assert first.headers["X-Team"] == first.headers["X-Signature"].replace("signed", "export") == "export"
+    assert [request.url.removeprefix(proxy.url) for request in signed] == [first.path, second.path]
+
+
+@pytest.mark.parametrize("url", ["", "127.0.0.1:80", "ftp://host", "http://", "http://host/?a=b"])
+def test_a_url_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(InvalidRequest):
+        Client(url)
+
+
+def test_a_base_url_may_have_a_path(proxy: Proxy, make_client: MakeClient) -> None:
+    with pytest.raises(InvalidRequest):
+        make_client(proxy.url + "/stage/").get("x")
+    assert proxy.seen[0].path == "/stage/v1/lock?key=x"
+
+
+def test_lease_ids_are_never_shown(
+    proxy: Proxy, make_client: MakeClient, key: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    shown: list[object] = []
+
+    def auth(request: Request) -> Mapping[str, str]:
+        shown.append(request)
+        return {}
+
+    with caplog.at_level(logging.DEBUG):
+        client = make_client(proxy.url, auth=auth)
+        guard = client.acquire(key).granted()
+        shown += [guard, client.try_acquire(key), vars(client)]
+        proxy.fault = lambda request: Answer(503)
+        with pytest.raises(LockLost) as error:
+            guard.heartbeat()
+        shown += [error.value, error.value.__cause__, error]
+        proxy.fault = lambda request: None
+        client.release(key, guard.lease_id)
+    assert isinstance(guard, Guard)
+    assert guard.lease_id
+    assert guard.lease_id not in "".join(map(repr, shown)) + "".join(map(str, shown)) + caplog.text
+    assert key in caplog.text + repr(guard)

@@ -1,0 +1,115 @@
+"""The timer: what is due is done in time, whatever else is under way."""
+
+from __future__ import annotations
+
+import threading
+import time
+from functools import partial
+
+import pytest
+from conftest import eventually, keeper_threads
+
+from leasehold._keeper import Keeper
+from leasehold._world import World
+
+WORLD = World()
+
+
+def test_tasks_run_at_their_times() -> None:
+    keeper = Keeper(WORLD)
+    start = WORLD.now()
+    done: list[tuple[str, float]] = []
+    both = threading.Event()
+
+    def first() -> None:
+        done.append(("first", WORLD.now() - start))
+
+    def second() -> None:
+        done.append(("second", WORLD.now() - start))
+        both.set()
+
+    keeper.schedule(second, start + 0.3)
+    keeper.schedule(first, start + 0.1)
+    assert both.wait(10)
+    assert [name for name, _ in done] == ["first", "second"]
+    assert done[0][1] >= 0.1
+    assert done[1][1] >= 0.3
+
+
+def test_a_later_plan_replaces_the_earlier_one() -> None:
+    keeper = Keeper(WORLD)
+    runs: list[float] = []
+    start = WORLD.now()
+
+    def task() -> None:
+        runs.append(WORLD.now() - start)
+
+    keeper.schedule(task, start + 0.05)
+    keeper.schedule(task, start + 0.3)
+    eventually(lambda: runs)
+    time.sleep(0.1)
+    assert len(runs) == 1
+    assert runs[0] >= 0.3
+
+
+def test_what_is_cancelled_does_not_run_and_the_thread_ends() -> None:
+    eventually(lambda: keeper_threads() == 0)
+    keeper = Keeper(WORLD)
+    runs: list[None] = []
+
+    def task() -> None:
+        runs.append(None)
+
+    keeper.schedule(task, WORLD.now() + 0.2)
+    assert keeper_threads() == 1
+    keeper.cancel(task)
+    eventually(lambda: keeper_threads() == 0)
+    assert not runs
+
+
+def test_tasks_that_block_do_not_delay_others() -> None:
+    keeper = Keeper(WORLD)
+    let_go = threading.Event()
+    blocked = [threading.Event() for _ in range(20)]
+
+    def block(event: threading.Event) -> None:
+        event.set()
+        let_go.wait(20)
+
+    try:
+        for event in blocked:
+            keeper.schedule(partial(block, event), WORLD.now())
+        assert all(event.wait(10) for event in blocked), "all twenty are under way at once"
+    finally:
+        let_go.set()
+    eventually(lambda: keeper_threads() == 0)
+
+
+def test_the_number_of_threads_is_bounded_and_all_tasks_get_their_turn() -> None:
+    keeper = Keeper(WORLD)
+    done: list[None] = []
+    most = [0]
+
+    def task() -> None:
+        most[0] = max(most[0], keeper_threads())
+        time.sleep(0.01)
+        done.append(None)
+
+    for _ in range(200):
+        keeper.schedule(lambda: task(), WORLD.now())
+    eventually(lambda: len(done) == 200)
+    assert most[0] <= 32
+    eventually(lambda: keeper_threads() == 0)
+
+
+def test_a_task_that_fails_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    keeper = Keeper(WORLD)
+    ran = threading.Event()
+
+    def bad() -> None:
+        raise RuntimeError("a bug")
+
+    keeper.schedule(bad, WORLD.now())
+    keeper.schedule(ran.set, WORLD.now() + 0.05)
+    assert ran.wait(10)
+    assert "a bug" in caplog.text
