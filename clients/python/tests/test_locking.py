@@ -212,7 +212,7 @@ def test_a_lock_taken_here_is_kept_and_released_there(make_client: MakeClient, k
     here, there = make_client(), make_client()
     guard = here.acquire(key, lease=1.5, manual_heartbeats=True).granted()
     version = guard.record_version_number
-    renewal = there.heartbeat(key, guard.lease_id, lease=1.5)
+    renewal = there.heartbeat(key, guard.lease_id)
     assert renewal.record_version_number != version
     assert (renewal.lease, renewal.fencing_token) == (1.5, guard.fencing_token)
     assert there.release(key, guard.lease_id) == "released"

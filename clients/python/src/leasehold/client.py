@@ -200,14 +200,13 @@ class Client:
         lease: float | None = None,
         data: bytes | str | None = None,
     ) -> Renewal:
-        """Renews a lock, from wherever it was acquired; sets its lease to `lease` seconds (default: this
-        client's, so name it where the lock was acquired with another). Tried again for ten seconds."""
-        seconds = self._lease if lease is None else lease
+        """Renews a lock, from wherever it was acquired; sets its lease to `lease` seconds (default: it stays
+        as it is). Tried again for ten seconds."""
         return self._repeat(
             lambda timeout: self._core.api.heartbeat(
-                (key, sort_key), lease_id, lease=seconds, timeout=timeout, data=data
+                (key, sort_key), lease_id, lease=lease, timeout=timeout, data=data
             ),
-            seconds,
+            lease,
         )
 
     def release(
