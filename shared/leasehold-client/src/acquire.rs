@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use leasehold_wire::{AcquireRequest, AcquireResponse, Lock, Secret, Staleness};
 use tokio::sync::oneshot;
+use tokio::time::timeout;
 
-use crate::clock::{Instant, fresh_uuid, jitter, millis, sleep};
+use crate::client::SLACK;
+use crate::clock::{Instant, deadline, fresh_uuid, jitter, millis, sleep};
 use crate::lease::{Lease, Origin, Term};
 use crate::remote::{Backoff, Remote, decode_data, encode_data, persist};
 use crate::request::{LockKey, check_lease};
@@ -13,8 +15,8 @@ use crate::{Client, Error, ErrorKind, Guard, LockRequest, Observation, Release, 
 
 /// A poll comes later by up to this part of its interval, so that waiters do not move in step.
 const POLL_JITTER: u32 = 4;
-/// The time-out of the last request of a wait, at least.
-const LAST_REQUEST: Duration = Duration::from_millis(200);
+/// The time-out of a request at the end of a wait, at least: a function that starts cold must be able to answer.
+const LAST_REQUEST: Duration = Duration::from_secs(1);
 
 /// The lock, or who has it.
 #[derive(Debug)]
@@ -60,7 +62,7 @@ impl Client {
         if let Some(guard) = pursuit.shared() {
             return Ok(Acquisition::Granted(guard));
         }
-        match pursuit.ask(self.remote().timeout_within(pursuit.lease)).await {
+        match pursuit.ask(pursuit.stale(), self.remote().timeout_within(pursuit.lease)).await {
             Ok(guard) => Ok(Acquisition::Granted(guard)),
             Err(error) => match error.kind() {
                 ErrorKind::Held(lock) => {
@@ -82,13 +84,14 @@ impl Client {
         let mut pursuit = Pursuit::new(self, &request)?;
         let mut budget = Budget::new(request.wait, self.retry_budget());
         let mut backoff = Backoff::default();
+        let mut seen = None;
         loop {
             if let Some(guard) = pursuit.shared() {
                 return Ok(Acquisition::Granted(guard));
             }
             let named = pursuit.stale();
             let limit = self.remote().timeout_within(pursuit.lease).min(budget.left().max(LAST_REQUEST));
-            let error = match pursuit.ask(limit).await {
+            let error = match pursuit.ask(named.clone(), limit).await {
                 Ok(guard) => return Ok(Acquisition::Granted(guard)),
                 Err(error) => error,
             };
@@ -101,19 +104,24 @@ impl Client {
                         return Ok(Acquisition::Held(Held { lock: lock.clone(), observation }));
                     }
                     budget.report(&request, lock, &observation);
+                    seen = Some(Held { lock: lock.clone(), observation: observation.clone() });
                     let interval = request.poll_interval.max(error.retry_after());
-                    let poll = interval + jitter(interval / POLL_JITTER);
+                    let poll = interval.saturating_add(jitter(interval / POLL_JITTER));
                     // A version that was named and is still there will not do better at once.
                     let due = request.staleness == Staleness::Rvn
                         && named.as_deref() != Some(observation.record_version_number());
                     if due { poll.min(observation.stale_in()) } else { poll }
                 }
-                _ if budget.is_over() => return Err(error),
                 ErrorKind::Lost(_) => {
                     pursuit.start_again();
-                    backoff.pause(&error)
+                    budget.afford(backoff.pause(&error)).ok_or(error)?
                 }
-                _ if error.is_retryable() => backoff.pause(&error),
+                _ if error.is_retryable() => match (budget.afford(backoff.pause(&error)), seen.take()) {
+                    (Some(pause), _) => pause,
+                    // Only the last look failed: the one before it says who has the lock.
+                    (None, Some(held)) => return Ok(Acquisition::Held(held)),
+                    (None, None) => return Err(error),
+                },
                 _ => return Err(error),
             };
             sleep(pause.min(budget.left())).await;
@@ -134,8 +142,8 @@ impl Budget {
     /// Until a lock was seen held, `unreachable` bounds the search for the service.
     fn new(wait: Wait, unreachable: Duration) -> Self {
         let deadline = match wait {
-            Wait::OneLease { .. } => Instant::now().checked_add(unreachable),
-            Wait::AtMost(limit) => Instant::now().checked_add(limit),
+            Wait::OneLease { .. } => Some(deadline(unreachable)),
+            Wait::AtMost(limit) => Some(deadline(limit)),
             Wait::Forever => None,
         };
         Self { wait, deadline, seen: None }
@@ -145,7 +153,7 @@ impl Budget {
         let Wait::OneLease { margin, extend } = self.wait else { return };
         let moved = self.seen.as_deref() != Some(observation.record_version_number());
         if self.seen.is_none() || (extend && moved) {
-            self.deadline = Instant::now().checked_add(observation.stale_in() + margin);
+            self.deadline = Some(deadline(observation.lease().saturating_add(margin)));
             self.seen = Some(observation.record_version_number().to_owned());
         }
     }
@@ -156,6 +164,11 @@ impl Budget {
 
     fn is_over(&self) -> bool {
         self.left().is_zero()
+    }
+
+    /// A pause after a failure, if there is time for it and another request.
+    fn afford(&self, pause: Duration) -> Option<Duration> {
+        (pause < self.left()).then_some(pause)
     }
 
     fn report(&self, request: &LockRequest, lock: &Lock, observation: &Observation) {
@@ -204,7 +217,7 @@ impl<'a> Pursuit<'a> {
         client.check_open()?;
         let lease = request.lease.unwrap_or(client.default_lease());
         check_lease(lease)?;
-        request.heartbeats.check(lease)?;
+        request.check_heartbeats(lease)?;
         let owner_name = request.owner_name.clone().unwrap_or_else(|| client.owner_name().to_owned());
         let lease_id = Secret(fresh_uuid());
         Ok(Self { client, request, owner_name, lease, lease_id, unanswered: false, under_way: None })
@@ -229,10 +242,11 @@ impl<'a> Pursuit<'a> {
         self.lease_id = Secret(fresh_uuid());
     }
 
-    /// One request. It runs on the keeper, so that its end is known even if nobody waits for it any more.
-    async fn ask(&mut self, limit: Duration) -> Result<Guard, Error> {
+    /// One request, which may take over the version that is `named`. It runs on the keeper, so that its end is known even if
+    /// nobody waits for it any more.
+    async fn ask(&mut self, named: Option<String>, limit: Duration) -> Result<Guard, Error> {
         self.client.check_open()?;
-        let wire = self.wire_request();
+        let wire = self.wire_request(named);
         let remote = self.client.remote().clone();
         let (reply, answer) = oneshot::channel();
         let (ended, ending) = oneshot::channel();
@@ -243,12 +257,14 @@ impl<'a> Pursuit<'a> {
             let _ = ended.send(Ending::of(&result));
             let _ = reply.send(result);
         });
-        let result = answer.await.unwrap_or_else(|_| Err(Error::closed()));
+        // The keeper keeps the limit itself, as long as its runtime runs.
+        let result = match timeout(limit.saturating_add(SLACK), answer).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(_)) | Err(_) => Err(Error::abandoned()),
+        };
         self.under_way = None;
         match result {
-            Ok(grant) if sent.elapsed() < Duration::from_millis(grant.lease_duration_ms) => {
-                Ok(self.granted(sent, grant))
-            }
+            Ok(grant) if sent.elapsed() < Duration::from_millis(grant.lease_duration_ms) => self.granted(sent, grant),
             Ok(_) => {
                 self.unanswered = true;
                 Err(Error::timed_out(limit))
@@ -260,7 +276,7 @@ impl<'a> Pursuit<'a> {
         }
     }
 
-    fn wire_request(&self) -> AcquireRequest {
+    fn wire_request(&self, named: Option<String>) -> AcquireRequest {
         let request = self.request;
         let (data, data_base64) = encode_data(request.data.as_deref());
         AcquireRequest {
@@ -269,7 +285,7 @@ impl<'a> Pursuit<'a> {
             owner_name: self.owner_name.clone(),
             lease_id: Some(self.lease_id.clone()),
             lease_duration_ms: Some(millis(self.lease)),
-            observed_record_version_number: self.stale(),
+            observed_record_version_number: named,
             staleness: (request.staleness == Staleness::Clock).then_some(Staleness::Clock),
             replace_data: (request.data.is_some() && !request.replace_data).then_some(false),
             data,
@@ -279,7 +295,7 @@ impl<'a> Pursuit<'a> {
         }
     }
 
-    fn granted(&mut self, sent: Instant, grant: AcquireResponse) -> Guard {
+    fn granted(&mut self, sent: Instant, grant: AcquireResponse) -> Result<Guard, Error> {
         let lease = Duration::from_millis(grant.lease_duration_ms);
         let unanswered = std::mem::take(&mut self.unanswered).then_some(self.lease);
         let term = Term::granted(
@@ -296,7 +312,7 @@ impl<'a> Pursuit<'a> {
             previous_owner_name: grant.previous_owner_name,
             data: decode_data(grant.data, grant.data_base64.as_deref()),
         };
-        let lease = Lease::new(self.request.key.clone(), grant.lease_id, Some(origin), term);
+        let lease = Lease::new(self.request.key.clone(), self.lease_id.clone(), Some(origin), term);
         self.client.keep(lease, self.request.heartbeats, self.request.at_risk.clone())
     }
 
@@ -340,7 +356,6 @@ impl Drop for Pursuit<'_> {
 /// Releases a lease id that nobody will use. Whether there was anything to release.
 async fn give_back(remote: &Remote, key: &LockKey, lease_id: &Secret, retry_budget: Duration) -> bool {
     let release = Release::new();
-    let until = Instant::now() + retry_budget;
-    let result = persist(until, || remote.release(key, lease_id, &release)).await;
+    let result = persist(deadline(retry_budget), || remote.release(key, lease_id, &release)).await;
     matches!(result, Ok(Released::Released | Released::Replayed))
 }

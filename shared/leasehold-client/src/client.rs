@@ -10,20 +10,21 @@ use std::time::Duration;
 
 use futures_util::stream::{self, Stream, StreamExt, TryStreamExt};
 use leasehold_wire::{
-    BreakRequest, GetRequest, HealthResponse, HeartbeatRequest, HeartbeatResponse, ListRequest, Lock, LockState,
-    ReleaseOutcome, Secret, UnreadableRow,
+    BreakRequest, GetRequest, HealthResponse, HeartbeatResponse, ListRequest, Lock, LockState, ReleaseOutcome, Secret,
+    UnreadableRow,
 };
 use tokio::sync::oneshot;
+use tokio::time::timeout_at;
 
-use crate::clock::{Instant, millis};
+use crate::clock::{Instant, deadline};
 use crate::keeper::{Keeper, keep};
 use crate::lease::{Lease, Term};
 use crate::observation::Observations;
-use crate::remote::{Remote, encode_data, persist};
+use crate::remote::{Remote, persist};
 use crate::request::{OnRisk, check_lease};
 use crate::{
-    Error, ErrorKind, Guard, Heartbeat, Heartbeats, LockKey, LockRequest, Loss, LossReason, Observation, Release,
-    Released, SavedObservation, Transport,
+    Error, ErrorKind, Guard, Heartbeat, Heartbeats, LockKey, LockRequest, Observation, Release, Released,
+    SavedObservation, Transport,
 };
 
 /// As in the Java client.
@@ -32,6 +33,8 @@ const DEFAULT_LEASE: Duration = Duration::from_secs(20);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long an operation that belongs to no lease is tried again.
 const RETRY_BUDGET: Duration = Duration::from_secs(10);
+/// How much longer than its own bounds the background task is waited for.
+pub(crate) const SLACK: Duration = Duration::from_secs(1);
 /// How far the wall clocks may differ that saved observations are measured by.
 const CLOCK_MARGIN: Duration = Duration::from_secs(1);
 
@@ -45,9 +48,16 @@ struct Inner {
     default_lease: Duration,
     retry_budget: Duration,
     observations: Mutex<Observations>,
-    held: Mutex<HashMap<LockKey, Shared>>,
+    held: Mutex<HeldLocks>,
     keeper: Keeper,
-    closed: AtomicBool,
+}
+
+/// All that one client holds.
+#[derive(Default)]
+struct HeldLocks {
+    shared: HashMap<LockKey, Shared>,
+    /// Nothing is added any more.
+    closed: bool,
 }
 
 /// A lock that is held, and how many guards share it.
@@ -113,7 +123,6 @@ impl ClientBuilder {
             observations: Mutex::new(Observations::new(self.clock_margin)),
             held: Mutex::default(),
             keeper: Keeper::default(),
-            closed: AtomicBool::new(false),
         }))
     }
 }
@@ -198,12 +207,12 @@ impl Client {
         let done = tokio::select! {
             biased;
             done = work(Arc::clone(&guard)) => done,
-            loss = guard.lost() => return Err(Error::lost(loss)),
+            Some(loss) = guard.lost() => return Err(Error::lost(loss)),
         };
         if let Some(loss) = guard.loss() {
             return Err(Error::lost(loss));
         }
-        if let Err(error) = guard.release_shared().await {
+        if let Err(error) = guard.give_back(Release::new()).await {
             tracing::warn!(key = %guard.key(), %error, "the lock could not be released");
         }
         Ok(done)
@@ -217,27 +226,39 @@ impl Client {
     pub async fn resume(&self, request: impl Into<LockRequest>, lease_id: Secret) -> Result<Guard, Error> {
         self.check_open()?;
         let request = request.into();
+        request.lease.map_or(Ok(()), check_lease)?;
         let change = Heartbeat { lease: request.lease, ..Heartbeat::default() };
+        let limit = self.remote().timeout_within(request.lease.unwrap_or(self.default_lease()));
+        let unanswered = AtomicBool::new(false);
         let renewed = persist(self.until(), || async {
             let sent = Instant::now();
-            self.renew(&request.key, &lease_id, &change).await.map(|renewed| (sent, renewed))
+            let renewed = match self.remote().heartbeat(&request.key, &lease_id, &change, limit).await {
+                Ok(renewed) if sent.elapsed() >= Duration::from_millis(renewed.lease_duration_ms) => {
+                    Err(Error::timed_out(limit))
+                }
+                answer => answer,
+            };
+            unanswered.fetch_or(renewed.as_ref().is_err_and(Error::is_unanswered), Ordering::Relaxed);
+            renewed.map(|renewed| (sent, renewed))
         });
         let (sent, renewed) = renewed.await?;
         let lease = Duration::from_millis(renewed.lease_duration_ms);
-        request.heartbeats.check(lease)?;
+        request.check_heartbeats(lease)?;
         let term = Term::granted(
             sent,
             lease,
             renewed.fencing_token,
             renewed.record_version_number,
-            None,
+            // One that named no lease writes none.
+            request.lease.filter(|_| unanswered.into_inner()),
             request.hold_on_unavailable,
         );
         let lease = Lease::new(request.key, lease_id, None, term);
-        Ok(self.keep(lease, request.heartbeats, request.at_risk))
+        self.keep(lease, request.heartbeats, request.at_risk)
     }
 
-    /// Renews a lock by its lease id alone, whoever acquired it. Nothing is kept; see [`Client::resume`] for that.
+    /// Renews a lock by its lease id alone, whoever acquired it. Nothing is kept; see [`Client::resume`] for that. Where a guard
+    /// lives elsewhere, do not name a lease: the guard would not know of it.
     ///
     /// # Errors
     /// [`crate::ErrorKind::Lost`], or what the service could not be reached with.
@@ -247,8 +268,9 @@ impl Client {
         lease_id: &Secret,
         change: Heartbeat,
     ) -> Result<HeartbeatResponse, Error> {
-        let key = key.into();
-        persist(self.until(), || self.renew(&key, lease_id, &change)).await
+        change.lease.map_or(Ok(()), check_lease)?;
+        let (key, limit) = (key.into(), self.remote().request_timeout());
+        persist(self.until(), || self.remote().heartbeat(&key, lease_id, &change, limit)).await
     }
 
     /// Releases a lock by its lease id alone, whoever acquired it.
@@ -276,7 +298,7 @@ impl Client {
     }
 
     /// All locks, page after page as they are taken from the stream. Not a snapshot.
-    pub fn list(&self, options: ListOptions) -> impl Stream<Item = Result<Listed, Error>> + Send {
+    pub fn list(&self, options: ListOptions) -> impl Stream<Item = Result<Listed, Error>> + Send + use<> {
         let first = ListRequest {
             limit: options.page_size,
             cursor: None,
@@ -333,43 +355,30 @@ impl Client {
     }
 
     /// Gives back every lock that is held, and waits for what goes on in the background. One failure does not stop the others.
-    /// The guards that are still there are no longer held, and nothing can be acquired any more.
+    /// Guards that are still there learn that their lock was released, and nothing can be acquired any more.
     ///
     /// # Errors
     /// Which locks could not be given back. A lock that was lost is not among them.
     pub async fn close(&self) -> Result<(), CloseError> {
-        self.0.closed.store(true, Ordering::SeqCst);
-        let held: Vec<_> = self.held().drain().map(|(_, shared)| shared.lease).collect();
         // All are under way before the first is waited for.
-        let releases: Vec<_> =
-            held.into_iter().map(|lease| (lease.key.clone(), self.send_release(&lease, Release::new()))).collect();
+        let releases: Vec<_> = {
+            let mut held = self.held();
+            held.closed = true;
+            let leases: Vec<_> = held.shared.drain().map(|(_, shared)| shared.lease).collect();
+            let revoked = leases.into_iter().filter(|lease| lease.revoke().is_ok());
+            revoked.map(|lease| (lease.key.clone(), self.send_release(&lease, Release::new()))).collect()
+        };
         let mut unreleased = Vec::new();
         for (key, release) in releases {
-            match answered(release).await {
+            match self.answered(release).await {
                 Err(error) if !matches!(error.kind(), ErrorKind::Lost(_)) => {
                     unreleased.push(Unreleased { key, error });
                 }
                 _ => {}
             }
         }
-        self.0.keeper.finish(self.until() + self.remote().request_timeout()).await;
+        self.0.keeper.finish(self.patience()).await;
         if unreleased.is_empty() { Ok(()) } else { Err(CloseError { unreleased }) }
-    }
-
-    async fn renew(&self, key: &LockKey, lease_id: &Secret, change: &Heartbeat) -> Result<HeartbeatResponse, Error> {
-        change.lease.map_or(Ok(()), check_lease)?;
-        let (data, data_base64) = encode_data(change.data.as_deref());
-        let request = HeartbeatRequest {
-            key: key.key.clone(),
-            sort_key: key.sort_key.clone(),
-            lease_id: lease_id.clone(),
-            lease_duration_ms: change.lease.map(millis),
-            record_version_number: None,
-            data,
-            data_base64,
-            delete_data: change.delete_data.then_some(true),
-        };
-        self.remote().heartbeat(&request, self.remote().request_timeout()).await
     }
 
     pub(crate) fn remote(&self) -> &Remote {
@@ -389,11 +398,18 @@ impl Client {
     }
 
     fn until(&self) -> Instant {
-        Instant::now() + self.0.retry_budget
+        deadline(self.0.retry_budget)
     }
 
+    /// Until when the background task's answer to a release is waited for: it tries that long itself, and then ends one request.
+    fn patience(&self) -> Instant {
+        deadline(self.0.retry_budget.saturating_add(self.remote().request_timeout()).saturating_add(SLACK))
+    }
+
+    /// # Errors
+    /// `Closed`
     pub(crate) fn check_open(&self) -> Result<(), Error> {
-        if self.0.closed.load(Ordering::SeqCst) { Err(Error::closed()) } else { Ok(()) }
+        if self.held().closed { Err(Error::closed()) } else { Ok(()) }
     }
 
     pub(crate) fn in_background(&self, job: impl Future<Output = ()> + Send + 'static) {
@@ -409,29 +425,55 @@ impl Client {
     }
 
     /// Takes a lock into keeping.
-    pub(crate) fn keep(&self, lease: Lease, heartbeats: Heartbeats, at_risk: Option<(Duration, OnRisk)>) -> Guard {
+    ///
+    /// # Errors
+    /// The client was closed meanwhile: the lock is given back.
+    pub(crate) fn keep(
+        &self,
+        lease: Lease,
+        heartbeats: Heartbeats,
+        at_risk: Option<(Duration, OnRisk)>,
+    ) -> Result<Guard, Error> {
         self.observations().forget(&lease.key);
         let lease = Arc::new(lease);
-        self.held().insert(lease.key.clone(), Shared { lease: Arc::clone(&lease), guards: 1 });
+        let mut held = self.held();
+        if held.closed {
+            drop(self.send_release(&lease, Release::new()));
+            return Err(Error::closed());
+        }
+        held.shared.insert(lease.key.clone(), Shared { lease: Arc::clone(&lease), guards: 1 });
         self.in_background(keep(Arc::clone(&lease), self.remote().clone(), heartbeats, at_risk));
-        Guard::new(self.clone(), lease)
+        Ok(Guard::new(self.clone(), lease))
     }
 
     /// Another guard of a lock that is held already.
     pub(crate) fn share(&self, key: &LockKey) -> Option<Guard> {
         let mut held = self.held();
-        let shared = held.get_mut(key).filter(|shared| shared.lease.is_held())?;
+        let shared = held.shared.get_mut(key).filter(|shared| shared.lease.is_held())?;
         shared.guards += 1;
         Some(Guard::new(self.clone(), Arc::clone(&shared.lease)))
     }
 
-    /// No longer keeps track of a lock.
-    pub(crate) fn forget(&self, lease: &Arc<Lease>) {
-        if let Entry::Occupied(shared) = self.held().entry(lease.key.clone())
-            && Arc::ptr_eq(&shared.get().lease, lease)
+    /// One guard less. Of the last one, `end` ends the lease, before anybody else can share it. Whether it was the last.
+    ///
+    /// # Errors
+    /// What `end` says.
+    pub(crate) fn end_share(
+        &self,
+        lease: &Arc<Lease>,
+        end: impl FnOnce(&Lease) -> Result<(), Error>,
+    ) -> Result<bool, Error> {
+        let mut held = self.held();
+        if let Entry::Occupied(mut entry) = held.shared.entry(lease.key.clone())
+            && Arc::ptr_eq(&entry.get().lease, lease)
         {
-            shared.remove();
+            entry.get_mut().guards -= 1;
+            if entry.get().guards > 0 {
+                return Ok(false);
+            }
+            entry.remove();
         }
+        end(lease).map(|()| true)
     }
 
     /// One guard less. The last one's release is on its way when this returns; the future waits for the answer.
@@ -440,34 +482,17 @@ impl Client {
         lease: &Arc<Lease>,
         release: Release,
     ) -> impl Future<Output = Result<Released, Error>> + Send + use<> {
-        let last = match self.held().get_mut(&lease.key) {
-            Some(shared) if Arc::ptr_eq(&shared.lease, lease) => {
-                shared.guards -= 1;
-                shared.guards == 0
-            }
-            _ => true,
-        };
-        let sent = last.then(|| {
-            self.forget(lease);
-            self.send_release(lease, release)
-        });
+        let sent = self.end_share(lease, Lease::end).map(|last| last.then(|| self.send_release(lease, release)));
+        let client = self.clone();
         async move {
-            match sent {
-                Some(sent) => answered(sent).await,
+            match sent? {
+                Some(sent) => client.answered(sent).await,
                 None => Ok(Released::StillHeld),
             }
         }
     }
 
-    fn send_release(
-        &self,
-        lease: &Arc<Lease>,
-        release: Release,
-    ) -> Result<oneshot::Receiver<Result<Released, Error>>, Error> {
-        if !lease.end() {
-            let released = || Loss { reason: LossReason::Released, lock: None, cause: None };
-            return Err(Error::lost(lease.loss().unwrap_or_else(released)));
-        }
+    fn send_release(&self, lease: &Arc<Lease>, release: Release) -> oneshot::Receiver<Result<Released, Error>> {
         let (reply, answer) = oneshot::channel();
         let (remote, until, lease) = (self.remote().clone(), self.until(), Arc::clone(lease));
         self.in_background(async move {
@@ -476,20 +501,23 @@ impl Client {
                 tracing::warn!(key = %lease.key, %error, "the lock could not be released");
             }
         });
-        Ok(answer)
+        answer
+    }
+
+    async fn answered(&self, release: oneshot::Receiver<Result<Released, Error>>) -> Result<Released, Error> {
+        match timeout_at(self.patience(), release).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) | Err(_) => Err(Error::abandoned()),
+        }
     }
 
     fn observations(&self) -> MutexGuard<'_, Observations> {
         self.0.observations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn held(&self) -> MutexGuard<'_, HashMap<LockKey, Shared>> {
+    fn held(&self) -> MutexGuard<'_, HeldLocks> {
         self.0.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-async fn answered(sent: Result<oneshot::Receiver<Result<Released, Error>>, Error>) -> Result<Released, Error> {
-    sent?.await.unwrap_or_else(|_| Err(Error::closed()))
 }
 
 impl fmt::Debug for Client {

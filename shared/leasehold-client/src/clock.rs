@@ -21,6 +21,13 @@ pub(crate) async fn sleep(pause: Duration) {
     tokio::time::sleep(pause).await;
 }
 
+/// The moment after which something is given up. A limit that is too large to be counted is a generation away.
+pub(crate) fn deadline(limit: Duration) -> Instant {
+    const GENERATION: Duration = Duration::from_hours(30 * 365 * 24);
+    let now = Instant::now();
+    now.checked_add(limit).unwrap_or_else(|| now + GENERATION)
+}
+
 /// A duration drawn evenly from zero to `ceiling`.
 #[allow(clippy::disallowed_methods, reason = "this is the place that owns randomness")]
 pub(crate) fn jitter(ceiling: Duration) -> Duration {

@@ -68,12 +68,17 @@ impl Error {
     }
 
     pub(crate) fn closed() -> Self {
-        Self::new(ErrorKind::Closed, "the client is closed, or its runtime is gone")
+        Self::new(ErrorKind::Closed, "the client is closed")
     }
 
     /// No answer within the time-out.
     pub(crate) fn timed_out(after: Duration) -> Self {
         Self { unanswered: true, ..Self::new(ErrorKind::Unavailable, format!("no answer within {after:?}")) }
+    }
+
+    /// The background task is gone, and with it the answer.
+    pub(crate) fn abandoned() -> Self {
+        Self { unanswered: true, ..Self::new(ErrorKind::Unavailable, "the client's background task ended too early") }
     }
 
     pub(crate) fn transport(error: TransportError) -> Self {
@@ -107,11 +112,14 @@ impl Error {
         let (kind, unanswered) = match status.as_u16() {
             401 | 403 => (ErrorKind::Forbidden, false),
             429 => (ErrorKind::Throttled, false),
-            200..=299 | 500..=599 => (ErrorKind::Unavailable, true),
+            // A gateway that gave up waiting says 504; what it waited for goes on.
+            200..=299 | 408 | 500..=599 => (ErrorKind::Unavailable, true),
             _ => (ErrorKind::InvalidRequest { field: None }, false),
         };
-        let text = String::from_utf8_lossy(&body[..body.len().min(SHOWN)]);
-        let message = format!("the answer, {status}, is not Leasehold's: {}", text.escape_debug());
+        // What was meant as a success may name the lease id; nobody else's page does.
+        let shown = if status.is_success() { &[] } else { &body[..body.len().min(SHOWN)] };
+        let message =
+            format!("the answer, {status}, is not Leasehold's: {}", String::from_utf8_lossy(shown).escape_debug());
         Self { retry_after, unanswered, ..Self::new(kind, message) }
     }
 

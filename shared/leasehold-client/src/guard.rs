@@ -3,22 +3,27 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use leasehold_wire::{AcquireOutcome, ReleaseOutcome, Secret};
 
 use crate::clock::Instant;
 use crate::lease::Lease;
-use crate::remote::persist;
+use crate::request::check_lease;
 use crate::{Client, Error, LockKey, Loss};
+
+/// What the service accepts.
+const MAX_DATA_BYTES: usize = 256 * 1024;
 
 /// A lock while it is held. Dropping it releases the lock in the background, as well as that goes: nothing is sent when
 /// the runtime ends with the drop, and the lock is then free after one lease. [`Guard::release`] waits for it.
+#[must_use = "a guard that is dropped releases its lock"]
 pub struct Guard {
     client: Client,
     lease: Arc<Lease>,
     /// Whether this guard still counts among those of its lease.
-    counted: bool,
+    counted: AtomicBool,
 }
 
 /// What a renewal changes.
@@ -83,6 +88,18 @@ impl Release {
         self.delete = true;
         self
     }
+
+    /// # Errors
+    /// The service would refuse it.
+    fn check(&self) -> Result<(), Error> {
+        match &self.data {
+            Some(_) if self.delete => Err(Error::invalid("data", "a row that is deleted leaves no data")),
+            Some(data) if data.len() > MAX_DATA_BYTES => {
+                Err(Error::invalid("data", format!("data may have {MAX_DATA_BYTES} bytes, not {}", data.len())))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// How a release came about.
@@ -110,7 +127,7 @@ impl From<ReleaseOutcome> for Released {
 
 impl Guard {
     pub(crate) fn new(client: Client, lease: Arc<Lease>) -> Self {
-        Self { client, lease, counted: true }
+        Self { client, lease, counted: AtomicBool::new(true) }
     }
 
     /// Which lock.
@@ -171,8 +188,9 @@ impl Guard {
         self.lease.loss()
     }
 
-    /// Resolves when the lock is lost. If it is released instead, never.
-    pub fn lost(&self) -> impl Future<Output = Loss> + Send + use<> {
+    /// Resolves when the lock is lost: taken over, broken, expired, or released by somebody else, such as
+    /// [`Client::close`]. Resolves with `None` when it was given back by its guards.
+    pub fn lost(&self) -> impl Future<Output = Option<Loss>> + Send + use<> {
         let lease = Arc::clone(&self.lease);
         async move { lease.lost().await }
     }
@@ -190,8 +208,8 @@ impl Guard {
     /// # Errors
     /// As [`Guard::heartbeat`]; [`crate::ErrorKind::InvalidRequest`] for a lease or a payload that the service refuses.
     pub async fn heartbeat_with(&self, change: Heartbeat) -> Result<(), Error> {
-        let remote = self.client.remote();
-        persist(self.lease.term().valid_until(), || self.lease.renew(remote, &change)).await
+        change.lease.map_or(Ok(()), check_lease)?;
+        self.lease.renew_until(self.client.remote(), &change, |error| !error.is_retryable()).await
     }
 
     /// Gives the lock back, and waits until the service has it. If this future is dropped, the release goes on in the
@@ -204,36 +222,43 @@ impl Guard {
         self.release_with(Release::new()).await
     }
 
-    /// Gives the lock back, and leaves data to the next holder, or deletes the row.
+    /// Gives the lock back, and leaves data to the next holder, or deletes the row. Of a lock that is shared, only the last
+    /// guard's release does.
     ///
     /// # Errors
-    /// As [`Guard::release`].
-    pub async fn release_with(mut self, release: Release) -> Result<Released, Error> {
-        self.counted = false;
-        self.client.release(&self.lease, release).await
+    /// As [`Guard::release`]; [`crate::ErrorKind::InvalidRequest`] for data that the service would refuse, and the lock is then
+    /// released without.
+    pub async fn release_with(self, release: Release) -> Result<Released, Error> {
+        release.check()?;
+        self.give_back(release).await
     }
 
-    /// Gives the lock back, whoever else has this very guard.
-    pub(crate) async fn release_shared(&self) -> Result<Released, Error> {
-        self.client.release(&self.lease, Release::new()).await
+    /// Gives back this guard's share, once.
+    pub(crate) fn give_back(&self, release: Release) -> impl Future<Output = Result<Released, Error>> + Send + use<> {
+        let release = self.counted.swap(false, Ordering::SeqCst).then(|| self.client.release(&self.lease, release));
+        async move {
+            match release {
+                Some(release) => release.await,
+                None => Err(Error::lost(Loss::released())),
+            }
+        }
     }
 
     /// Lets go of the lock without giving it back, for another process to go on with the lease id that is returned.
-    /// What is left of the lease is the time that it has.
-    pub fn detach(mut self) -> Secret {
-        self.counted = false;
-        self.client.forget(&self.lease);
-        self.lease.end();
+    /// What is left of the lease is the time that it has. Of a lock that is shared, the other guards go on.
+    pub fn detach(self) -> Secret {
+        if self.counted.swap(false, Ordering::SeqCst) {
+            // A lock that was lost has nothing left to end.
+            let _ = self.client.end_share(&self.lease, Lease::end);
+        }
         self.lease.id.clone()
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if self.counted {
-            // The release is under way without anybody waiting for it.
-            drop(self.client.release(&self.lease, Release::new()));
-        }
+        // The release is under way without anybody waiting for it.
+        drop(self.give_back(Release::new()));
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -13,6 +14,11 @@ use crate::{Error, Transport, TransportError};
 
 /// An answer is a page of locks at most: Lambda allows 6 MB.
 const MAX_ANSWER_BYTES: usize = 8 * 1024 * 1024;
+
+/// How long a connection may rest: not longer than gateways keep it.
+const IDLE_LIMIT: Duration = Duration::from_secs(20);
+/// How long a connection that is used may be silent before it is tested, and then before it is given up: well below a usual lease.
+const DEAD_LIMIT: Duration = Duration::from_secs(2);
 
 /// The service over HTTP or HTTPS. Connections are kept and shared; proxies are taken from the environment.
 #[derive(Debug, Clone)]
@@ -46,12 +52,19 @@ impl HttpTransport {
         };
         // Whoever uses this process may have chosen another provider already; that one is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let http = reqwest::Client::builder()
+        let builder = reqwest::Client::builder()
             .tcp_nodelay(true)
+            // A connection that a firewall has forgotten must not swallow one heartbeat after the other.
+            .pool_idle_timeout(IDLE_LIMIT)
+            .http2_keep_alive_interval(DEAD_LIMIT)
+            .http2_keep_alive_timeout(DEAD_LIMIT)
+            .tcp_keepalive(DEAD_LIMIT)
             .redirect(reqwest::redirect::Policy::none())
-            .user_agent(concat!("leasehold-client/", env!("CARGO_PKG_VERSION")))
-            .build()
-            .map_err(|error| Error::invalid("url", format!("no HTTP client can be made: {error}")))?;
+            .user_agent(concat!("leasehold-client/", env!("CARGO_PKG_VERSION")));
+        #[cfg(target_os = "linux")]
+        let builder = builder.tcp_user_timeout(DEAD_LIMIT * 2);
+        let http =
+            builder.build().map_err(|error| Error::invalid("url", format!("no HTTP client can be made: {error}")))?;
         Ok(Self { http, base_url, credentials: Credentials::None })
     }
 

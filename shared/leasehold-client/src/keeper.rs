@@ -1,33 +1,31 @@
 //! What goes on in the background: one task for all locks of a client. Rules C6 and C7.
 
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::time::{sleep_until, timeout_at};
 use tokio_util::task::TaskTracker;
 
-use crate::clock::{Instant, jitter, sleep};
+use crate::clock::{Instant, jitter};
 use crate::lease::Lease;
-use crate::remote::{Backoff, Remote};
+use crate::remote::Remote;
 use crate::request::OnRisk;
 use crate::{Heartbeat, Heartbeats};
 
 /// A heartbeat comes earlier by up to this part of its interval, so that those of many locks spread out.
 const HEARTBEAT_JITTER: u32 = 10;
-/// After a failed heartbeat there is time for two more, whatever pause the service asks for.
-const TRIES_LEFT: u32 = 3;
-/// Near the end of a lease, tries are still this far apart.
-const MIN_PAUSE: Duration = Duration::from_millis(10);
 
 type Job = BoxFuture<'static, ()>;
 
-/// The background task of one client. It starts with the first job, and ends when the client and its jobs are gone.
+/// The background task of one client. It starts with the first job, on the runtime of whoever brings it, and ends when the client
+/// and its jobs are gone, or that runtime is.
 #[derive(Debug, Default)]
 pub(crate) struct Keeper {
     jobs: Mutex<Option<mpsc::UnboundedSender<Job>>>,
@@ -37,6 +35,8 @@ pub(crate) struct Keeper {
 impl Keeper {
     /// Runs `job` in the background. Without a runtime it is dropped.
     pub(crate) fn run(&self, job: impl Future<Output = ()> + Send + 'static) {
+        // A job runs code that is not ours: a transport, a source of tokens. If that panics, only this job ends.
+        let job = AssertUnwindSafe(job).catch_unwind().map(drop);
         let mut job: Job = Box::pin(self.tracker.track_future(job));
         let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(running) = &*jobs {
@@ -97,7 +97,7 @@ async fn watch(lease: &Lease, at_risk: Option<(Duration, OnRisk)>) {
         let risk = at_risk.as_ref().filter(|_| warned != Some(end));
         // A lease that has run out and is still believed in is one that is held through an outage.
         let over = Instant::now() >= end && risk.is_none();
-        let wake = risk.and_then(|(threshold, _)| end.checked_sub(*threshold)).unwrap_or(end);
+        let wake = risk.map_or(end, |(threshold, _)| end.checked_sub(*threshold).unwrap_or_else(Instant::now));
         tokio::select! {
             () = lease.moved(&term) => {}
             () = sleep_until(wake), if !over => if let Some((_, callback)) = risk {
@@ -113,28 +113,15 @@ async fn watch(lease: &Lease, at_risk: Option<(Duration, OnRisk)>) {
 async fn beat(lease: &Lease, remote: &Remote, heartbeats: Heartbeats) {
     loop {
         let term = lease.term();
-        let Some(interval) = heartbeats.interval(term.lease()) else { return std::future::pending().await };
+        let Some(interval) = heartbeats.interval(term.believed()) else { return std::future::pending().await };
         // Under a lease that was shortened, an interval that was fixed before may be too long.
-        let interval = interval.min(term.lease() / 2);
+        let interval = interval.min(term.believed() / 2);
         let due = term.renewed_at() + interval - jitter(interval / HEARTBEAT_JITTER);
         tokio::select! {
             // Renewed by hand, perhaps with another lease: the count begins anew.
             () = lease.moved(&term) => {}
-            () = sleep_until(due) => renew_until_over(lease, remote).await,
+            // An error that it ends with is known to all who ask the lease.
+            () = sleep_until(due) => drop(lease.renew_until(remote, &Heartbeat::new(), |_| false).await),
         }
-    }
-}
-
-async fn renew_until_over(lease: &Lease, remote: &Remote) {
-    let mut backoff = Backoff::default();
-    while let Err(error) = lease.renew(remote, &Heartbeat::default()).await {
-        if !lease.is_held() {
-            return;
-        }
-        tracing::debug!(key = %lease.key, %error, "a heartbeat failed and will be tried again");
-        let left = lease.term().valid_until().saturating_duration_since(Instant::now());
-        let pause = backoff.pause(&error);
-        // Once nothing is left, this is an outage that is sat out.
-        sleep(if left.is_zero() { pause } else { pause.min(left / TRIES_LEFT) }.max(MIN_PAUSE)).await;
     }
 }

@@ -3,13 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_wire::{AcquireOutcome, HeartbeatRequest, Secret};
+use leasehold_wire::{AcquireOutcome, Secret};
 use tokio::sync::{Mutex, watch};
+use tokio::time::sleep_until;
 
-use crate::clock::{Instant, millis};
-use crate::remote::{Remote, encode_data};
-use crate::request::check_lease;
-use crate::{Error, ErrorKind, Heartbeat, LockKey, Loss, LossReason};
+use crate::clock::{Instant, sleep};
+use crate::remote::{Backoff, Remote};
+use crate::{Error, ErrorKind, Heartbeat, LockKey, Loss};
+
+/// After a failed heartbeat there is time for two more, whatever pause the service asks for.
+const TRIES_LEFT: u32 = 3;
+/// Near the end of a lease, tries are still this far apart.
+const MIN_PAUSE: Duration = Duration::from_millis(10);
 
 /// One acquisition, shared by its guards and the keeper.
 #[derive(Debug)]
@@ -50,6 +55,12 @@ pub(crate) struct Term {
     hold_on_unavailable: bool,
 }
 
+/// What a term was before a renewal was sent.
+struct Uncut {
+    valid_until: Instant,
+    shortest_unanswered: Option<Duration>,
+}
+
 #[derive(Debug, Clone)]
 enum Status {
     Held,
@@ -80,18 +91,20 @@ impl Term {
         }
     }
 
-    /// Before a renewal is sent: the row may have this lease from now on, whatever is heard of it. Returns what
-    /// [`Term::answered`] needs.
-    fn sending(&mut self, sent: Instant, lease: Duration) -> Option<Duration> {
-        self.valid_until = self.valid_until.min(sent + lease);
-        let before = self.shortest_unanswered;
-        self.shortest_unanswered = Some(before.map_or(lease, |shortest| shortest.min(lease)));
-        before
+    fn uncut(&self) -> Uncut {
+        Uncut { valid_until: self.valid_until, shortest_unanswered: self.shortest_unanswered }
     }
 
-    /// The renewal was answered: it will not be carried out later.
-    fn answered(&mut self, before: Option<Duration>) {
-        self.shortest_unanswered = before;
+    /// Before a renewal is sent: the row may have this lease from now on, whatever is heard of it.
+    fn sending(&mut self, sent: Instant, lease: Duration) {
+        self.valid_until = self.valid_until.min(sent + lease);
+        self.shortest_unanswered = Some(self.shortest_unanswered.map_or(lease, |shortest| shortest.min(lease)));
+    }
+
+    /// The renewal was answered: if it was refused, it will not be carried out later.
+    fn answered(&mut self, before: &Uncut) {
+        self.valid_until = before.valid_until;
+        self.shortest_unanswered = before.shortest_unanswered;
     }
 
     /// The renewal sent at `sent` succeeded.
@@ -127,8 +140,9 @@ impl Term {
         self.renewed_at
     }
 
-    pub(crate) fn lease(&self) -> Duration {
-        self.lease
+    /// How much of the lease is believed in, from one renewal on: what heartbeats must keep pace with.
+    pub(crate) fn believed(&self) -> Duration {
+        self.valid_until.saturating_duration_since(self.renewed_at)
     }
 
     pub(crate) fn fencing_token(&self) -> u64 {
@@ -171,15 +185,26 @@ impl Lease {
         self.term.send_if_modified(|term| term.expire(now));
     }
 
-    /// Resolves when the lock is lost; never, if it is released.
-    pub(crate) async fn lost(&self) -> Loss {
+    /// Resolves when the lock is lost, or with `None` when its holder gave it back.
+    pub(crate) async fn lost(&self) -> Option<Loss> {
         let mut changes = self.term.subscribe();
         loop {
-            if let Some(loss) = self.loss() {
-                return loss;
+            self.expire();
+            let (status, end) = {
+                let term = changes.borrow_and_update();
+                (term.status.clone(), term.valid_until)
+            };
+            match status {
+                Status::Lost(loss) => return Some(loss),
+                Status::Released => return None,
+                Status::Held => {}
             }
-            // The sender is `self`'s: it cannot be gone.
-            let _ = changes.changed().await;
+            // Past its end, it is held through an outage. The keeper watches the end too; but the keeper may be gone.
+            let over = Instant::now() >= end;
+            tokio::select! {
+                _ = changes.changed() => {}
+                () = sleep_until(end), if !over => {}
+            }
         }
     }
 
@@ -197,29 +222,22 @@ impl Lease {
     ///
     /// # Errors
     /// `Lost`, or what the request failed with.
-    pub(crate) async fn renew(&self, remote: &Remote, change: &Heartbeat) -> Result<(), Error> {
+    async fn renew(&self, remote: &Remote, change: &Heartbeat) -> Result<(), Error> {
         let _turn = self.renewing.lock().await;
         self.check_held()?;
-        let lease = change.lease.unwrap_or(self.term.borrow().lease);
-        check_lease(lease)?;
-        let (data, data_base64) = encode_data(change.data.as_deref());
-        let request = HeartbeatRequest {
-            key: self.key.key.clone(),
-            sort_key: self.key.sort_key.clone(),
-            lease_id: self.id.clone(),
-            lease_duration_ms: Some(millis(lease)),
-            record_version_number: None,
-            data,
-            data_base64,
-            delete_data: change.delete_data.then_some(true),
+        let (lease, limit) = {
+            let term = self.term.borrow();
+            let lease = change.lease.unwrap_or(term.lease);
+            (lease, remote.timeout_within(lease.min(term.believed())))
         };
+        let change = Heartbeat { lease: Some(lease), ..change.clone() };
         let sent = Instant::now();
         // If this future is dropped, or fails, the request stays without an answer.
-        let mut before = None;
-        self.term.send_modify(|term| before = term.sending(sent, lease));
-        let answer = remote.heartbeat(&request, remote.timeout_within(lease)).await;
+        let before = self.term.borrow().uncut();
+        self.term.send_modify(|term| term.sending(sent, lease));
+        let answer = remote.heartbeat(&self.key, &self.id, &change, limit).await;
         if !answer.as_ref().is_err_and(Error::is_unanswered) {
-            self.term.send_modify(|term| term.answered(before));
+            self.term.send_modify(|term| term.answered(&before));
         }
         // An answer that comes after the lease ran out comes too late: somebody may have been told that it is lost.
         self.check_held()?;
@@ -240,25 +258,54 @@ impl Lease {
         }
     }
 
+    /// Renews the lease, and tries again until that is done, the lock is lost, or `give_up` says so of an error.
+    ///
+    /// # Errors
+    /// What the last try failed with; `Lost`, if the lock is.
+    pub(crate) async fn renew_until(
+        &self,
+        remote: &Remote,
+        change: &Heartbeat,
+        give_up: impl Fn(&Error) -> bool,
+    ) -> Result<(), Error> {
+        let mut backoff = Backoff::default();
+        loop {
+            let Err(error) = self.renew(remote, change).await else { return Ok(()) };
+            if give_up(&error) || !self.is_held() {
+                return Err(error);
+            }
+            tracing::debug!(key = %self.key, %error, "a heartbeat failed and will be tried again");
+            let left = self.term().valid_until.saturating_duration_since(Instant::now());
+            let pause = backoff.pause(&error);
+            // Once nothing is left, this is an outage that is sat out.
+            sleep(if left.is_zero() { pause } else { pause.min(left / TRIES_LEFT) }.max(MIN_PAUSE)).await;
+        }
+    }
+
     fn check_held(&self) -> Result<(), Error> {
         self.expire();
         match &self.term.borrow().status {
             Status::Held => Ok(()),
             Status::Lost(loss) => Err(Error::lost(loss.clone())),
-            Status::Released => Err(Error::lost(Loss { reason: LossReason::Released, lock: None, cause: None })),
+            Status::Released => Err(Error::lost(Loss::released())),
         }
     }
 
-    /// Ends the belief, before the release is sent. Whether there was a lock to release.
-    pub(crate) fn end(&self) -> bool {
-        self.expire();
-        self.term.send_if_modified(|term| {
-            let held = matches!(term.status, Status::Held);
-            if held {
-                term.status = Status::Released;
-            }
-            held
-        })
+    /// Ends the belief, before the release is sent.
+    ///
+    /// # Errors
+    /// The lock was lost, or released, before.
+    pub(crate) fn end(&self) -> Result<(), Error> {
+        self.check_held()?;
+        self.term.send_modify(|term| term.status = Status::Released);
+        Ok(())
+    }
+
+    /// As [`Lease::end`], but the guards are not asked: whoever works under them must learn it.
+    pub(crate) fn revoke(&self) -> Result<(), Error> {
+        self.check_held()?;
+        self.term.send_modify(|term| term.status = Status::Lost(Loss::released()));
+        Ok(())
     }
 }
 
@@ -288,22 +335,27 @@ mod tests {
         let mut held = term(sent, SECOND * 20, None);
         held.sending(sent + SECOND * 5, SECOND * 60);
         assert_eq!(held.valid_until(), sent + SECOND * 20);
+        let before = held.uncut();
         held.sending(sent + SECOND * 6, SECOND * 2);
-        assert_eq!(held.valid_until(), sent + SECOND * 8);
+        assert_eq!((held.valid_until(), held.believed()), (sent + SECOND * 8, SECOND * 8));
+        held.answered(&before);
+        assert_eq!(held.valid_until(), sent + SECOND * 20, "it was refused: the row has the old lease");
     }
 
     #[test]
     fn the_shortest_lease_that_may_still_be_written_bounds_every_later_renewal() {
         let sent = Instant::now();
         let mut held = term(sent, SECOND * 20, Some(SECOND * 20));
-        let before = held.sending(sent + SECOND, SECOND * 60);
-        held.answered(before);
+        let before = held.uncut();
+        held.sending(sent + SECOND, SECOND * 60);
+        held.answered(&before);
         held.renewed(sent + SECOND, SECOND * 60, 1, "v2".into());
         assert_eq!(held.valid_until(), sent + SECOND * 21, "the first acquire is still on its way, with 20 s");
 
         let mut held = term(sent, SECOND * 20, None);
-        let before = held.sending(sent + SECOND, SECOND * 60);
-        held.answered(before);
+        let before = held.uncut();
+        held.sending(sent + SECOND, SECOND * 60);
+        held.answered(&before);
         held.renewed(sent + SECOND, SECOND * 60, 1, "v2".into());
         assert_eq!(held.valid_until(), sent + SECOND * 61, "all is answered");
     }

@@ -23,6 +23,8 @@
 //! * [`Transport`]: what carries the requests: [`HttpTransport`], or the service inside this process
 //!   (`leasehold-in-process`).
 //!
+//! A client belongs to the runtime that it is first used on: its heartbeats run there.
+//!
 //! ## Limits
 //!
 //! A process that was paused while it held a lock cannot know it in time. Hand [`Guard::fencing_token`] to the resource
@@ -48,6 +50,8 @@ mod transport;
 pub use acquire::{Acquisition, Held};
 pub use client::{Client, ClientBuilder, CloseError, ListOptions, Listed, Unreleased};
 pub use error::{Error, ErrorKind};
+/// What a [`Transport`] returns.
+pub use futures_util::future::BoxFuture;
 pub use guard::{Guard, Heartbeat, Release, Released};
 pub use http_transport::HttpTransport;
 pub use leasehold_wire as wire;

@@ -30,7 +30,7 @@ impl PartialEq for Loss {
 pub enum LossReason {
     /// A theft, from the holder's view: another acquisition has it, or had it since.
     TakenOver,
-    /// It was released under this lease id, or broken by an operator.
+    /// It was released under this lease id, by another process or by closing the client, or broken by an operator.
     Released,
     /// The row is gone.
     Absent,
@@ -51,6 +51,11 @@ impl Loss {
         Self { reason, lock, cause: None }
     }
 
+    /// By somebody else than the guard.
+    pub(crate) fn released() -> Self {
+        Self { reason: LossReason::Released, lock: None, cause: None }
+    }
+
     pub(crate) fn expired(cause: Option<Arc<Error>>) -> Self {
         Self { reason: LossReason::Expired, lock: None, cause }
     }
@@ -61,7 +66,7 @@ impl fmt::Display for Loss {
         match (self.reason, &self.lock) {
             (LossReason::TakenOver, Some(lock)) => write!(f, "the lock was taken over by {:?}", lock.owner_name),
             (LossReason::TakenOver, None) => f.write_str("the lock was taken over"),
-            (LossReason::Released, _) => f.write_str("the lock was released, or broken by an operator"),
+            (LossReason::Released, _) => f.write_str("the lock was released elsewhere, or broken by an operator"),
             (LossReason::Absent, _) => f.write_str("the lock is gone: its row was deleted"),
             (LossReason::VersionMismatch, _) => f.write_str("the lock has another version than the one named"),
             (LossReason::Expired, _) => match &self.cause {

@@ -20,8 +20,10 @@ pub struct Observation {
     rvn: String,
     lease: Duration,
     first_seen: Instant,
-    /// How long another process had seen it before this one began to.
+    /// How long another process had seen it before this one began to, by the wall clock.
     seen_before: Duration,
+    /// What of that does not count, for wall clocks may differ.
+    doubted: Duration,
 }
 
 impl Observation {
@@ -32,6 +34,7 @@ impl Observation {
             lease: Duration::from_millis(lock.lease_duration_ms),
             first_seen: now,
             seen_before: Duration::ZERO,
+            doubted: Duration::ZERO,
         }
     }
 
@@ -42,7 +45,17 @@ impl Observation {
 
     /// How long it has been seen unchanged.
     pub fn age(&self) -> Duration {
+        self.seen_before.saturating_sub(self.doubted) + self.first_seen.elapsed()
+    }
+
+    /// As [`Self::age`], with what is doubted: whoever loads it will doubt it anew.
+    fn age_by_wall_clock(&self) -> Duration {
         self.seen_before + self.first_seen.elapsed()
+    }
+
+    /// The record's own lease.
+    pub(crate) fn lease(&self) -> Duration {
+        self.lease
     }
 
     /// How long until the lock may be taken over, if its version does not change: zero if it is stale.
@@ -110,7 +123,7 @@ impl Observations {
             sort_key: key.sort_key.clone(),
             record_version_number: seen.rvn.clone(),
             lease_duration_ms: millis(seen.lease),
-            first_seen_epoch_ms: now.saturating_sub(millis(seen.age())),
+            first_seen_epoch_ms: now.saturating_sub(millis(seen.age_by_wall_clock())),
         };
         self.seen.iter().map(save).collect()
     }
@@ -124,7 +137,8 @@ impl Observations {
                 rvn: saved.record_version_number,
                 lease: Duration::from_millis(saved.lease_duration_ms),
                 first_seen: now,
-                seen_before: age.saturating_sub(self.clock_margin),
+                seen_before: age,
+                doubted: self.clock_margin,
             };
             let key = LockKey { key: saved.key, sort_key: saved.sort_key };
             match self.seen.peek(&key) {

@@ -15,13 +15,15 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
-use crate::clock::{Instant, jitter, sleep};
-use crate::{Error, LockKey, Release, Released, Transport};
+use crate::clock::{Instant, deadline, jitter, millis, sleep};
+use crate::{Error, Heartbeat, LockKey, Release, Released, Transport};
 
 /// The ceiling of the first pause after a failure; it doubles.
 const FIRST_BACKOFF: Duration = Duration::from_millis(100);
 /// The ceiling of any such pause.
 const LAST_BACKOFF: Duration = Duration::from_secs(2);
+/// The longest pause that a server is granted.
+const MAX_RETRY_AFTER: Duration = Duration::from_mins(1);
 /// No time-out is shorter: an answer from a function that starts cold takes some tens of milliseconds.
 const MIN_TIMEOUT: Duration = Duration::from_millis(200);
 /// A request that belongs to a lease may take this part of it, so that there is time for another.
@@ -55,10 +57,23 @@ impl Remote {
 
     pub(crate) async fn heartbeat(
         &self,
-        request: &HeartbeatRequest,
+        key: &LockKey,
+        lease_id: &Secret,
+        change: &Heartbeat,
         limit: Duration,
     ) -> Result<HeartbeatResponse, Error> {
-        self.post(path::HEARTBEAT, request, limit).await
+        let (data, data_base64) = encode_data(change.data.as_deref());
+        let request = HeartbeatRequest {
+            key: key.key.clone(),
+            sort_key: key.sort_key.clone(),
+            lease_id: lease_id.clone(),
+            lease_duration_ms: change.lease.map(millis),
+            record_version_number: None,
+            data,
+            data_base64,
+            delete_data: change.delete_data.then_some(true),
+        };
+        self.post(path::HEARTBEAT, &request, limit).await
     }
 
     pub(crate) async fn release(&self, key: &LockKey, lease_id: &Secret, what: &Release) -> Result<Released, Error> {
@@ -136,9 +151,11 @@ fn answer<A: DeserializeOwned>(response: &Response<Vec<u8>>) -> Result<A, Error>
     }
 }
 
-/// In seconds; a date is as good as nothing, since it would be another machine's.
+/// In seconds; a date is as good as nothing, since it would be another machine's. Nobody is waited for longer than a minute:
+/// what a proxy says must not put a waiter to sleep for a day.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
+    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)?;
+    Some(seconds.min(MAX_RETRY_AFTER))
 }
 
 /// The pauses after failures that follow one another.
@@ -169,7 +186,7 @@ where
             Err(error) => error,
         };
         let pause = backoff.pause(&error);
-        if !error.is_retryable() || Instant::now() + pause >= until {
+        if !error.is_retryable() || deadline(pause) >= until {
             return Err(error);
         }
         sleep(pause).await;

@@ -41,9 +41,15 @@ impl From<String> for LockKey {
     }
 }
 
-impl From<(&str, &str)> for LockKey {
-    fn from((key, sort_key): (&str, &str)) -> Self {
-        Self { key: key.to_owned(), sort_key: Some(sort_key.to_owned()) }
+impl From<&String> for LockKey {
+    fn from(key: &String) -> Self {
+        key.clone().into()
+    }
+}
+
+impl<K: Into<String>, S: Into<String>> From<(K, S)> for LockKey {
+    fn from((key, sort_key): (K, S)) -> Self {
+        Self { key: key.into(), sort_key: Some(sort_key.into()) }
     }
 }
 
@@ -97,19 +103,6 @@ impl Heartbeats {
             Self::Quarterly => Some(lease / HEARTBEATS_PER_LEASE),
             Self::Every(interval) => Some(interval),
             Self::Manual => None,
-        }
-    }
-
-    /// # Errors
-    /// The interval is zero, or more than half the lease.
-    pub(crate) fn check(self, lease: Duration) -> Result<(), Error> {
-        match self {
-            Self::Every(interval) if interval.is_zero() || interval > lease / 2 => {
-                let message =
-                    format!("a heartbeat every {interval:?} cannot keep a lease of {lease:?}: at most half of it");
-                Err(Error::invalid("heartbeats", message))
-            }
-            _ => Ok(()),
         }
     }
 }
@@ -269,7 +262,8 @@ impl LockRequest {
     }
 
     /// Calls `callback` with what is left of the lease, when that is less than `threshold`: once for each lease that was
-    /// not renewed in time. It runs on a thread where it may block.
+    /// not renewed in time. It runs on a thread where it may block. The threshold must be less than what is left when the next
+    /// heartbeat is due: three quarters of the lease by default.
     #[must_use]
     pub fn at_risk(mut self, threshold: Duration, callback: impl Fn(Duration) + Send + Sync + 'static) -> Self {
         self.at_risk = Some((threshold, Arc::new(callback)));
@@ -281,6 +275,28 @@ impl LockRequest {
     pub fn on_wait(mut self, callback: impl Fn(&Waiting<'_>) + Send + Sync + 'static) -> Self {
         self.on_wait = Some(Arc::new(callback));
         self
+    }
+}
+
+impl LockRequest {
+    /// # Errors
+    /// Under this lease, the heartbeats are too rare, or the warning would come although all is well.
+    pub(crate) fn check_heartbeats(&self, lease: Duration) -> Result<(), Error> {
+        let interval = self.heartbeats.interval(lease);
+        if interval.is_some_and(|interval| interval.is_zero() || interval > lease / 2) {
+            let message =
+                format!("{:?} cannot keep a lease of {lease:?}: heartbeat at most every half of it", self.heartbeats);
+            return Err(Error::invalid("heartbeats", message));
+        }
+        let healthy = lease.saturating_sub(interval.unwrap_or_default());
+        match &self.at_risk {
+            Some((threshold, _)) if *threshold >= healthy => {
+                let message =
+                    format!("with {threshold:?} left, a lease of {lease:?} is not at risk: less than {healthy:?}");
+                Err(Error::invalid("at_risk", message))
+            }
+            _ => Ok(()),
+        }
     }
 }
 

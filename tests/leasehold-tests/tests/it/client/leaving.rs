@@ -2,15 +2,11 @@
 
 use std::time::Duration;
 
-use leasehold_client::{Client, ErrorKind, Guard, LockRequest, Wait};
+use leasehold_client::{Client, ErrorKind, LockRequest, Wait};
 use leasehold_tests::{Fates, World};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{Fate, LEASE, Network, SECOND};
-
-async fn granted(client: &Client, request: impl Into<LockRequest>) -> Guard {
-    client.acquire(request).await.expect("reachable").granted().expect("free")
-}
+use super::{Fate, LEASE, Network, SECOND, granted};
 
 /// Whether the lock is free for a newcomer, without waiting for anybody's lease.
 async fn is_free(world: &World) -> bool {
@@ -195,4 +191,51 @@ fn a_client_outlives_the_runtime_that_its_background_task_ran_on() {
         assert!(is_free(&world).await);
         assert!(granted(&client, "Moe").await.is_held());
     });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_arrives_after_the_client_was_closed_is_given_back() {
+    let world = World::new().await;
+    let network = Network::new(world.transport());
+    let client = Client::new(network.clone());
+    network.set(|path| if path == "/v1/acquire" { Fate::AnswerLate(SECOND) } else { Fate::Delivered });
+    let acquiring = tokio::spawn({
+        let client = client.clone();
+        async move { client.acquire("Moe").await.map(|_| ()) }
+    });
+    sleep(SECOND / 2).await;
+    client.close().await.expect("nothing is held yet");
+    let error = acquiring.await.expect("no panic").expect_err("closed");
+    assert_eq!(error.kind(), &ErrorKind::Closed);
+    sleep(SECOND).await;
+    assert!(is_free(&world).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shares_taken_and_given_back_at_once_never_leave_a_guard_without_its_lock() {
+    let world = World::new().await;
+    let client = world.client("one");
+    let mut tasks = tokio::task::JoinSet::new();
+    for seed in 0..16 {
+        let (client, mut rng) = (client.clone(), fastrand::Rng::with_seed(seed));
+        tasks.spawn(async move {
+            for _ in 0..50 {
+                let request = LockRequest::new("Moe").reentrant().wait(Wait::Forever);
+                let guard = granted(&client, request).await;
+                assert!(guard.is_held());
+                sleep(Duration::from_millis(rng.u64(0..3))).await;
+                assert!(guard.is_held(), "{:?}", guard.loss());
+                if rng.bool() {
+                    drop(guard);
+                } else {
+                    guard.release().await.expect("held");
+                }
+            }
+        });
+    }
+    while let Some(ended) = tasks.join_next().await {
+        ended.expect("no panic");
+    }
+    client.close().await.expect("all are released");
+    assert!(is_free(&world).await);
 }

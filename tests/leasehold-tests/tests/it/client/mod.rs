@@ -12,11 +12,15 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use http::{Request, Response};
-use leasehold_client::{Transport, TransportError};
+use leasehold_client::{Client, Guard, LockRequest, Transport, TransportError};
 use leasehold_in_process::InProcess;
 
 const LEASE: Duration = Duration::from_secs(20);
 const SECOND: Duration = Duration::from_secs(1);
+
+async fn granted(client: &Client, request: impl Into<LockRequest>) -> Guard {
+    client.acquire(request).await.expect("reachable").granted().expect("free")
+}
 
 /// What becomes of a request on its way from the client to the service.
 #[derive(Debug, Clone)]
@@ -29,6 +33,12 @@ enum Fate {
     AnswerLost,
     /// It is carried out at once, and answered so much later.
     AnswerLate(Duration),
+    /// It is carried out so much later, and answered.
+    Slow(Duration),
+    /// It is carried out, and a gateway that did not wait for that answers instead.
+    GaveUp(u16),
+    /// The transport itself fails badly.
+    Panics,
     /// It is carried out so much later, and not answered.
     Overdue(Duration),
     /// A gateway answers instead of the service: status, `Retry-After`, body.
@@ -92,6 +102,15 @@ impl Transport for Network {
                     tokio::time::sleep(delay).await;
                     answer
                 }
+                Fate::Slow(delay) => {
+                    tokio::time::sleep(delay).await;
+                    service.send(request).await
+                }
+                Fate::GaveUp(status) => {
+                    service.send(request).await?;
+                    Ok(Response::builder().status(status).body(b"{}".to_vec()).expect("a response"))
+                }
+                Fate::Panics => panic!("a transport that panics"),
                 Fate::Overdue(delay) => {
                     tokio::spawn(async move {
                         tokio::time::sleep(delay).await;

@@ -55,6 +55,8 @@ fn random_fate(rng: &mut fastrand::Rng) -> Fate {
         2 => Fate::AnswerLate(delay),
         3 => Fate::Overdue(delay),
         4 => Fate::Gateway(503, Some(1), "busy"),
+        5 => Fate::Slow(delay),
+        6 => Fate::GaveUp(504),
         _ => Fate::Delivered,
     }
 }

@@ -19,6 +19,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::time::{sleep, timeout};
 
+use super::granted;
+
 const LEASE: Duration = Duration::from_secs(1);
 
 async fn service() -> Service {
@@ -38,10 +40,6 @@ async fn over_http() -> HttpTransport {
     let url = format!("http://{}", listener.local_addr().expect("bound"));
     tokio::spawn(server::run(listener, service().await, std::future::pending()));
     HttpTransport::new(&url).expect("a URL")
-}
-
-async fn granted(client: &Client, request: impl Into<LockRequest>) -> Guard {
-    client.acquire(request).await.expect("reachable").granted().expect("free")
 }
 
 /// What every transport must do.
@@ -75,7 +73,7 @@ async fn behaves(transport: impl Transport + Clone) {
     two.break_lock(key, version.clone()).await.ok();
     let version = two.get(key).await.expect("a row").record_version_number;
     two.break_lock(key, version).await.expect("as seen");
-    let loss = timeout(LEASE, guard.lost()).await.expect("at the next heartbeat");
+    let loss = timeout(LEASE, guard.lost()).await.expect("at the next heartbeat").expect("lost");
     assert_eq!(loss.reason, LossReason::Released);
     let error = two.break_lock(key, "not this one").await.expect_err("not as seen");
     assert_eq!(error.kind(), &ErrorKind::VersionMismatch);

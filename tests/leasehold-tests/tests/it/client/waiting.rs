@@ -4,17 +4,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leasehold_client::wire::AcquireOutcome;
-use leasehold_client::{
-    Acquisition, Client, ErrorKind, Guard, Heartbeats, LockRequest, Observation, SavedObservation, Wait,
-};
+use leasehold_client::{Acquisition, Client, ErrorKind, Heartbeats, LockRequest, Observation, SavedObservation, Wait};
 use leasehold_tests::World;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{Fate, LEASE, Network, SECOND};
-
-async fn granted(client: &Client, request: impl Into<LockRequest>) -> Guard {
-    client.acquire(request).await.expect("reachable").granted().expect("free")
-}
+use super::{Fate, LEASE, Network, SECOND, granted};
 
 /// A lock whose holder never heartbeats again.
 async fn dead(world: &World, lease: Duration) {
@@ -69,13 +63,13 @@ async fn the_lease_of_the_record_counts_and_not_the_one_asked_for() {
     let world = World::new().await;
     dead(&world, SECOND * 60).await;
     let began = Instant::now();
-    granted(&world.client("heir"), LockRequest::new("Moe").lease(SECOND)).await;
+    let _guard = granted(&world.client("heir"), LockRequest::new("Moe").lease(SECOND)).await;
     assert!(began.elapsed() >= SECOND * 60, "{:?}", began.elapsed());
 
     let world = World::new().await;
     dead(&world, SECOND * 2).await;
     let began = Instant::now();
-    granted(&world.client("heir"), LockRequest::new("Moe").lease(SECOND * 60)).await;
+    let _guard = granted(&world.client("heir"), LockRequest::new("Moe").lease(SECOND * 60)).await;
     assert!(began.elapsed() < SECOND * 3, "{:?}", began.elapsed());
 }
 
@@ -174,7 +168,7 @@ async fn progress_tells_the_holder_and_when_it_would_be_stale() {
         let line = (waiting.lock.owner_name.clone(), waiting.stale_in, waiting.gives_up_in);
         telling.lock().expect("not poisoned").push(line);
     });
-    granted(&world.client("heir"), request).await;
+    let _guard = granted(&world.client("heir"), request).await;
     let told = told.lock().expect("not poisoned");
     assert!(told.len() >= 15, "every second or so: {told:?}");
     assert_eq!(told[0], ("dead".to_owned(), LEASE, Some(LEASE + SECOND * 2)));
@@ -207,7 +201,7 @@ async fn a_service_that_comes_back_is_used_and_its_patience_is_respected() {
         if refusals >= 0 { Fate::Gateway(429, Some(2), r#"{"message":"Too Many Requests"}"#) } else { Fate::Delivered }
     });
     let began = Instant::now();
-    granted(&client, "Moe").await;
+    let _guard = granted(&client, "Moe").await;
     assert!(began.elapsed() >= SECOND * 6, "three times two seconds: {:?}", began.elapsed());
 }
 
@@ -365,6 +359,7 @@ async fn what_the_service_would_refuse_is_refused_before_anything_is_sent() {
         LockRequest::new("Moe").lease(SECOND * 86_401),
         LockRequest::new("Moe").heartbeats(Heartbeats::Every(SECOND * 11)),
         LockRequest::new("Moe").heartbeats(Heartbeats::Every(Duration::ZERO)),
+        LockRequest::new("Moe").at_risk(SECOND * 15, |_| ()),
     ] {
         let error = client.acquire(request).await.expect_err("invalid");
         assert!(matches!(error.kind(), ErrorKind::InvalidRequest { field: Some(_) }), "{error}");
@@ -389,4 +384,109 @@ async fn two_waiters_do_not_both_get_it() {
     let (one, two) = timeout(LEASE * 2, race).await.expect("both end");
     let granted = [one, two].into_iter().filter(|end| matches!(end, Ok(Acquisition::Granted(_)))).count();
     assert_eq!(granted, 1, "and it lives, so the other gives up");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observation_counts_from_after_the_answer() {
+    let world = World::new().await;
+    dead(&world, LEASE).await;
+    let network = Network::new(world.transport());
+    let client = Client::new(network.clone());
+    network.set(|_| Fate::AnswerLate(SECOND * 3));
+    held(client.try_acquire("Moe").await.expect("reachable"));
+    network.mend();
+    sleep(LEASE - SECOND).await;
+    let observation = held(client.try_acquire("Moe").await.expect("reachable"));
+    assert_eq!(observation.stale_in(), SECOND, "the three seconds on the way are not its own");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_margin_is_taken_once_however_often_an_observation_is_handed_on() {
+    let world = World::new().await;
+    dead(&world, LEASE).await;
+    let first = world.client("cron");
+    held(first.try_acquire("Moe").await.expect("reachable"));
+    let mut saved = first.save_observations();
+    saved[0].first_seen_epoch_ms = epoch_ms() - 10_000;
+    for _ in 0..5 {
+        let next = world.client("cron");
+        next.load_observations(saved);
+        let observation = held(next.try_acquire("Moe").await.expect("reachable"));
+        let age = observation.age();
+        assert!(age >= Duration::from_millis(8900) && age < SECOND * 10, "{age:?}");
+        saved = next.save_observations();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gateway_that_gave_up_waiting_may_have_left_a_lock() {
+    let world = World::new().await;
+    let network = Network::new(world.transport());
+    network.set(|path| if path == "/v1/acquire" { Fate::GaveUp(504) } else { Fate::Delivered });
+    Client::new(network.clone()).try_acquire("Moe").await.expect_err("nobody knows");
+    sleep(SECOND).await;
+    assert!(world.row().await.expect("a row").released, "and it is given back");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_short_lease_leaves_time_for_a_second_try() {
+    let world = World::new().await;
+    let network = Network::new(world.transport());
+    let guard = granted(&Client::new(network.clone()), LockRequest::new("Moe").lease(SECOND * 2)).await;
+    // Each second request hangs for ever.
+    let mut hangs = false;
+    network.set(move |_| {
+        hangs = !hangs;
+        if hangs { Fate::Overdue(SECOND * 1000) } else { Fate::Delivered }
+    });
+    sleep(SECOND * 60).await;
+    assert!(guard.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_whose_last_look_fails_still_says_who_has_the_lock() {
+    let world = World::new().await;
+    let _holder = granted(&world.client("holder"), "Moe").await;
+    let network = Network::new(world.transport());
+    let began = Instant::now();
+    network.set(move |_| if began.elapsed() > SECOND * 4 { Fate::Overdue(SECOND * 1000) } else { Fate::Delivered });
+    let request = LockRequest::new("Moe").wait(Wait::AtMost(SECOND * 5));
+    held(Client::new(network.clone()).acquire(request).await.expect("it was seen held"));
+    // And a wait of no time at all has time for an answer.
+    network.set(|_| Fate::Slow(SECOND / 2));
+    held(
+        Client::new(network)
+            .acquire(LockRequest::new("Moe").wait(Wait::AtMost(Duration::ZERO)))
+            .await
+            .expect("one look"),
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_too_large_to_be_counted_is_for_ever_and_no_panic() {
+    let world = World::new().await;
+    let network = Network::new(world.transport());
+    let client = Client::builder().retry_budget(Duration::MAX).request_timeout(Duration::MAX).build(network.clone());
+    let holder = granted(&client, LockRequest::new("Moe").lease(SECOND * 86_400)).await;
+    for request in [
+        LockRequest::new("Moe").wait(Wait::AtMost(Duration::MAX)).poll_interval(Duration::MAX),
+        LockRequest::new("Moe").wait(Wait::OneLease { margin: Duration::MAX, extend: true }),
+    ] {
+        assert!(timeout(SECOND * 100, world.client("waiter").acquire(request)).await.is_err(), "it waits");
+    }
+    network.set(|_| Fate::Gateway(503, Some(u32::MAX), ""));
+    assert!(timeout(SECOND * 100, holder.release()).await.is_err(), "it tries again");
+    network.mend();
+    sleep(SECOND * 100).await;
+    assert!(world.row().await.expect("a row").released, "every minute, at the latest");
+    client.close().await.expect("nothing is held");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_answer_of_another_server_is_not_quoted_where_it_may_hold_a_secret() {
+    let world = World::new().await;
+    let network = Network::new(world.transport());
+    network.set(|_| Fate::Gateway(200, None, r#"{"key":"Moe","leaseId":"the secret","outcome":"unheard of"}"#));
+    let error = Client::new(network).try_acquire("Moe").await.expect_err("not understood");
+    assert!(!format!("{error} {error:?}").contains("secret"), "{error}");
 }
