@@ -1,0 +1,289 @@
+/** The client: everything that can be asked of the service, and what it has to remember in between. */
+import { acquire } from "./acquire.js";
+import { type Context, track } from "./context.js";
+import { InvalidRequestError, LockLostError, LockNotFoundError, UnavailableError } from "./errors.js";
+import { Guard, type ReleaseOutcome } from "./guard.js";
+import type { Held } from "./held.js";
+import { Lease } from "./lease.js";
+import { type Lock, lockFromWire } from "./lock.js";
+import { Observations, type SavedObservation } from "./observations.js";
+import {
+  type AcquireOptions,
+  type CallOptions,
+  checkDuration,
+  checkGuardOptions,
+  checkLease,
+  type ClientOptions,
+  type GuardOptions,
+  type HeartbeatOptions,
+  type ReleaseOptions,
+  type TryAcquireOptions,
+} from "./options.js";
+import { OPERATION_BOUND_MS } from "./pacing.js";
+import { toWire } from "./payload.js";
+import { defaultOwnerName, systemRuntime } from "./runtime.js";
+import { retrying, Service } from "./service.js";
+import { keepAlive } from "./timers.js";
+import { type SendOptions, Transport } from "./transport.js";
+
+/** What a listing is narrowed to. */
+export interface ListOptions {
+  state?: Lock["state"] | undefined;
+  ownerName?: string | undefined;
+  /** All sort keys under one key, on a table with a sort key. */
+  key?: string | undefined;
+  /** Locks in one page: 1 to 1000. Default: 100. */
+  pageSize?: number | undefined;
+  signal?: AbortSignal | undefined;
+}
+
+/** One page of a listing. It may have no lock and still not be the last. */
+export interface Page {
+  readonly locks: readonly Lock[];
+  /** Rows that are not readable locks: an operator must look at them. */
+  readonly unreadable: readonly { readonly key: string; readonly sortKey?: string; readonly detail: string }[];
+}
+
+/** What a heartbeat without a guard answers. */
+export interface Renewal {
+  readonly recordVersionNumber: string;
+  /** Counted from before the heartbeat was sent, in milliseconds. */
+  readonly leaseDurationMs: number;
+  readonly fencingToken: number;
+}
+
+/**
+ * A client of one Leasehold service. It keeps what it saw of other holders' locks, so use one for the whole process.
+ *
+ * Every method rejects with a `LeaseholdError`, or with the reason of the caller's own signal.
+ */
+export class Client implements AsyncDisposable {
+  readonly #context: Context;
+  readonly #closing = new AbortController();
+  #closed: Promise<Map<Guard, unknown>> | undefined;
+
+  /** @throws {InvalidRequestError} an option is out of its range. */
+  constructor(options: ClientOptions) {
+    const runtime = options.runtime ?? systemRuntime;
+    const { onReleaseError } = options;
+    this.#context = {
+      service: new Service(new Transport(options.url, options.token, options.fetch, runtime)),
+      runtime,
+      observations: new Observations(runtime),
+      ownerName: options.ownerName ?? defaultOwnerName(),
+      lease: checkLease(options.lease ?? 20_000),
+      pollInterval: checkDuration("pollInterval", options.pollInterval ?? 1000),
+      waitMargin: checkDuration("waitMargin", options.waitMargin ?? 2000),
+      guards: new Set(),
+      underWay: new Set(),
+      closed: this.#closing.signal,
+      releaseFailed(error, guard) {
+        try {
+          onReleaseError?.(error, guard);
+        } catch (thrown) {
+          // The caller's mistake, which has to be seen, but not in place of what the caller's work came to.
+          queueMicrotask(() => {
+            throw thrown;
+          });
+        }
+      },
+    };
+  }
+
+  /**
+   * Asks for the lock once, and tries nothing again.
+   *
+   * @throws {UnavailableError | ThrottledError} nobody knows; what may have been granted is released in the background.
+   * @throws {LockNotFoundError} with `onlyIfExists`.
+   */
+  async tryAcquire(key: string, options: TryAcquireOptions = {}): Promise<Guard | Held> {
+    return acquire(this.#context, key, options, undefined);
+  }
+
+  /**
+   * Waits for the lock: polls it, takes it over from a holder that died, and gives up when `wait` is over. Not reentrant: a client waits
+   * for its own lock, too.
+   *
+   * @throws {UnavailableError | ThrottledError} the service could not be reached until the wait was over.
+   * @throws {LockNotFoundError} with `onlyIfExists`.
+   */
+  async acquire(key: string, options: AcquireOptions = {}): Promise<Guard | Held> {
+    const { wait = "lease" } = options;
+    if (typeof wait === "number") checkDuration("wait", wait);
+    return acquire(this.#context, key, options, wait);
+  }
+
+  /**
+   * Waits for the lock, does `body` under it, and releases it. An error of `body` comes out as it is. `guard.signal` is aborted when the
+   * lock is lost, for `body` to stop. The process stays alive as long as `body` runs, also where that only waits for the loss.
+   *
+   * @throws {LockHeldError} the wait was over.
+   * @throws {LockLostError} `body` came to its end, but the lock was lost meanwhile.
+   */
+  async withLock<T>(key: string, body: (guard: Guard) => T | Promise<T>, options: AcquireOptions = {}): Promise<T> {
+    const guard = (await this.acquire(key, options)).granted();
+    let result: T;
+    const letGo = keepAlive(this.#context.runtime);
+    try {
+      result = await body(guard);
+    } catch (error) {
+      await guard[Symbol.asyncDispose]();
+      throw error;
+    } finally {
+      letGo();
+    }
+    try {
+      await guard.release();
+    } catch (error) {
+      if (error instanceof LockLostError) throw error;
+      this.#context.releaseFailed(error, guard);
+    }
+    return result;
+  }
+
+  /**
+   * Makes a guard for a lock that was acquired elsewhere, by renewing it. One process at a time should do this.
+   *
+   * @throws {LockLostError} nobody holds it under this lease id any more.
+   */
+  async resume(key: string, leaseId: string, options: CallOptions & GuardOptions & { lease?: number | undefined } = {}): Promise<Guard> {
+    const { runtime, service } = this.#context;
+    this.#closing.signal.throwIfAborted();
+    const leaseDuration = checkLease(options.lease ?? this.#context.lease);
+    checkGuardOptions(options, leaseDuration);
+    const lease = new Lease();
+    const request = { key, sortKey: options.sortKey, leaseId, leaseDurationMs: leaseDuration };
+    const renew = async (sendOptions: SendOptions): Promise<Guard> => {
+      lease.begin(leaseDuration, runtime.now());
+      try {
+        const answer = await service.heartbeat(request, sendOptions);
+        lease.renewed(answer.leaseDurationMs);
+        if (lease.validUntil <= runtime.now()) throw new UnavailableError("The answer arrived after its lease had run out.");
+        return new Guard(this.#context, { ...answer, key, sortKey: options.sortKey, leaseId, outcome: "resumed" }, lease, options);
+      } catch (error) {
+        lease.gaveUp();
+        throw error;
+      }
+    };
+    const until = runtime.now() + Math.min(leaseDuration, OPERATION_BOUND_MS);
+    const resumed = retrying(runtime, renew, { signal: options.signal, lease: leaseDuration, until });
+    track(this.#context, resumed);
+    return resumed;
+  }
+
+  /**
+   * Renews a lock that was acquired elsewhere, with nothing but its lease id. A lease that is not named stays the record's.
+   *
+   * @throws {LockLostError} nobody holds it under this lease id any more.
+   */
+  async heartbeat(key: string, leaseId: string, options: HeartbeatOptions = {}): Promise<Renewal> {
+    const { runtime, service } = this.#context;
+    const { data, sortKey } = options;
+    const lease = options.lease === undefined ? undefined : checkLease(options.lease);
+    const payload = data === null ? { deleteData: true } : toWire(data);
+    const request = { key, sortKey, leaseId, leaseDurationMs: lease, ...payload };
+    const answer = await retrying(runtime, (sendOptions) => service.heartbeat(request, sendOptions), { signal: options.signal, lease });
+    const { recordVersionNumber, leaseDurationMs, fencingToken } = answer;
+    return { recordVersionNumber, leaseDurationMs, fencingToken };
+  }
+
+  /**
+   * Releases a lock that was acquired elsewhere, with nothing but its lease id. May be repeated.
+   *
+   * @throws {LockLostError} someone else has it.
+   */
+  async release(key: string, leaseId: string, options: ReleaseOptions = {}): Promise<ReleaseOutcome> {
+    const request = { key, sortKey: options.sortKey, leaseId, delete: options.delete, ...toWire(options.data) };
+    const { runtime, service } = this.#context;
+    return (await retrying(runtime, (sendOptions) => service.release(request, sendOptions), { signal: options.signal })).outcome;
+  }
+
+  /** The lock as it is; undefined if there is none. */
+  async get(key: string, { sortKey, signal }: CallOptions = {}): Promise<Lock | undefined> {
+    const { runtime, service } = this.#context;
+    try {
+      return lockFromWire(await retrying(runtime, (sendOptions) => service.get(key, sortKey, sendOptions), { signal }));
+    } catch (error) {
+      if (error instanceof LockNotFoundError) return undefined;
+      throw error;
+    }
+  }
+
+  /** All locks that match. Rows that are no readable locks are left out: see {@link pages}. */
+  async *list(options: ListOptions = {}): AsyncGenerator<Lock, void, undefined> {
+    for await (const page of this.pages(options)) yield* page.locks;
+  }
+
+  /** The same by the page, with the rows that are no readable locks. */
+  async *pages({ pageSize: limit, signal, ...filter }: ListOptions = {}): AsyncGenerator<Page, void, undefined> {
+    const { runtime, service } = this.#context;
+    let cursor: string | undefined;
+    do {
+      const query = { ...filter, limit, cursor };
+      const answer = await retrying(runtime, (sendOptions) => service.list(query, sendOptions), { signal });
+      yield {
+        locks: answer.locks.map(lockFromWire),
+        unreadable: (answer.unreadable ?? []).map(({ key, sortKey, detail }) => ({ key, ...(sortKey != null && { sortKey }), detail })),
+      };
+      cursor = answer.nextCursor ?? undefined;
+    } while (cursor !== undefined);
+  }
+
+  /**
+   * Takes a lock from its holder, as an operator: if it still has the version that you saw. Its holder finds out at its next heartbeat,
+   * and goes on until then.
+   *
+   * @throws {VersionMismatchError} the lock changed since.
+   */
+  async breakLock(key: string, recordVersionNumber: string, options: CallOptions = {}): Promise<ReleaseOutcome> {
+    const request = { key, sortKey: options.sortKey, recordVersionNumber };
+    const { runtime, service } = this.#context;
+    return (await retrying(runtime, (sendOptions) => service.break(request, sendOptions), { signal: options.signal })).outcome;
+  }
+
+  /** What was seen of other holders' locks, for `loadObservations` in a later process: plain JSON. */
+  saveObservations(): SavedObservation[] {
+    return this.#context.observations.save();
+  }
+
+  /**
+   * Goes on with what another process saw. It is measured by the wall clock: `margin` milliseconds (default: 1000) are added to each
+   * lease, and the clocks of all who share the list must differ, and step, by less.
+   *
+   * @throws {InvalidRequestError} the list is none; nothing of it was loaded.
+   */
+  loadObservations(list: readonly SavedObservation[], { margin = 1000 }: { margin?: number } = {}): void {
+    if (!Array.isArray(list)) throw new InvalidRequestError("The saved observations are no list.", "list");
+    this.#context.observations.load(list as readonly SavedObservation[], checkDuration("margin", margin));
+  }
+
+  /**
+   * Ends all waits (with an `AbortError`), releases all locks, and waits until that is done. One failure does not stop the others.
+   *
+   * @throws {AggregateError} of what failed; those locks are free one lease after their last heartbeats.
+   */
+  async close(): Promise<void> {
+    const failures = await (this.#closed ??= this.#close());
+    if (failures.size > 0) throw new AggregateError(failures.values(), "Not all locks could be released.");
+  }
+
+  /** As {@link close}, but never throws: `onReleaseError` is told. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    const failures = await (this.#closed ??= this.#close());
+    for (const [guard, error] of failures) this.#context.releaseFailed(error, guard);
+  }
+
+  async #close(): Promise<Map<Guard, unknown>> {
+    const { guards, underWay, runtime } = this.#context;
+    this.#closing.abort(new DOMException("The client was closed.", "AbortError"));
+    // What goes on in the background does not keep the process alive; that somebody waits for it does.
+    const letGo = keepAlive(runtime);
+    const failures = new Map<Guard, unknown>();
+    while (guards.size > 0 || underWay.size > 0) {
+      const releases = [...guards].map((guard) => guard.release().catch((error: unknown) => failures.set(guard, error)));
+      await Promise.all([...releases, ...underWay]);
+    }
+    letGo();
+    return failures;
+  }
+}

@@ -1,0 +1,358 @@
+/// <reference lib="esnext.disposable" preserve="true" />
+/** A lock that is held: its heartbeats, its loss, its release (rules C2, C7 and C8). */
+import type { Context } from "./context.js";
+import { isTransient, LeaseholdError, LockLostError, type LostReason } from "./errors.js";
+import type { Lease } from "./lease.js";
+import { checkGuardOptions, checkLease, type GuardOptions, type HeartbeatOptions, type ReleaseOptions } from "./options.js";
+import { heartbeatPatience, heartbeatPause, OPERATION_BOUND_MS } from "./pacing.js";
+import { fromWire, toWire, type WirePayload } from "./payload.js";
+import { retrying } from "./service.js";
+import { abortable, at, keepAlive, LinkedController } from "./timers.js";
+import type { components } from "./wire.js";
+
+/** How a grant came about; `resumed`: by `client.resume`. */
+export type Outcome = components["schemas"]["AcquireOutcome"] | "resumed";
+/** How a release came about: `replayed` and `absent` where it, or an operator, had been there before. */
+export type ReleaseOutcome = components["schemas"]["ReleaseOutcome"];
+
+/** What a guard is made of. */
+export interface Grant extends WirePayload {
+  key: string;
+  sortKey?: string | undefined;
+  leaseId: string;
+  outcome: Outcome;
+  recordVersionNumber: string;
+  leaseDurationMs: number;
+  fencingToken: number;
+  previousOwnerName?: string | null | undefined;
+}
+
+/**
+ * A lock that is held, until it is released or lost. Heartbeats are sent in the background; they do not keep the process alive.
+ *
+ * `isHeld` and `remaining()` go by the clock and are right at once, even after a long computation that kept timers from firing;
+ * `signal` and `onAtRisk` need the event loop to turn.
+ */
+export class Guard implements AsyncDisposable {
+  /** Tells the two results of an acquire apart. */
+  readonly kind = "granted";
+  readonly key: string;
+  readonly sortKey: string | undefined;
+  /** Above every token granted for this key before, and below 2^53. Hand it to the resource that the lock protects. */
+  readonly fencingToken: number;
+  readonly outcome: Outcome;
+  /** Who had the lock before, where that is known. */
+  readonly previousOwnerName: string | undefined;
+  /** The payload of the row at the time of the grant: what was stored with it, or what the predecessor left. */
+  readonly data: Uint8Array | undefined;
+  /** The same as text, where it is UTF-8. */
+  readonly text: string | undefined;
+
+  readonly #context: Context;
+  readonly #options: GuardOptions;
+  readonly #leaseId: string;
+  readonly #lease: Lease;
+  #leaseDuration: number;
+  #recordVersionNumber: string;
+  /** Counts the renewals: tells whether one happened meanwhile. */
+  #generation = 0;
+  /** The generation that `onAtRisk` was called for. */
+  #warnedOf = -1;
+  #cancelBeat = (): void => undefined;
+  #cancelWatch = (): void => undefined;
+  /** Heartbeats go one after the other. */
+  #turn: Promise<unknown> = Promise.resolve();
+  /** What the last failed heartbeat failed with. */
+  #trouble: unknown;
+  /** Aborted at the end, whichever it is: what is under way for this guard ends with it. */
+  readonly #ended = new AbortController();
+  readonly #lostController = new AbortController();
+  #lost: LockLostError | undefined;
+  #released: Promise<ReleaseOutcome> | undefined;
+
+  /** @internal */
+  constructor(context: Context, grant: Grant, lease: Lease, options: GuardOptions) {
+    this.#context = context;
+    this.#options = options;
+    this.key = grant.key;
+    this.sortKey = grant.sortKey;
+    this.fencingToken = grant.fencingToken;
+    this.outcome = grant.outcome;
+    this.previousOwnerName = grant.previousOwnerName ?? undefined;
+    const payload = fromWire(grant);
+    this.data = payload.data;
+    this.text = payload.text;
+    this.#leaseId = grant.leaseId;
+    this.#lease = lease;
+    this.#leaseDuration = grant.leaseDurationMs;
+    this.#recordVersionNumber = grant.recordVersionNumber;
+    context.guards.add(this);
+    this.#watch();
+    this.#scheduleBeat(lease.startedAt);
+  }
+
+  /** The secret that proves possession: whoever knows it can renew and release the lock. Not shown when the guard is printed. */
+  get leaseId(): string {
+    return this.#leaseId;
+  }
+
+  /** Changes with every heartbeat. */
+  get recordVersionNumber(): string {
+    return this.#recordVersionNumber;
+  }
+
+  /** The lease of the last renewal, in milliseconds. */
+  get leaseDuration(): number {
+    return this.#leaseDuration;
+  }
+
+  /** How long the lock is surely held from now on, in milliseconds, by this holder's own cautious count; 0 when it is not. */
+  remaining(): number {
+    if (this.#ended.signal.aborted) return 0;
+    return Math.max(0, this.#lease.validUntil - this.#context.runtime.now());
+  }
+
+  /** Whether the lock is held now. False as soon as it is lost or its release begins. */
+  get isHeld(): boolean {
+    return !this.#ended.signal.aborted && (this.#options.holdOnUnavailable === true || this.remaining() > 0);
+  }
+
+  /** Why the lock was lost; undefined while it is held, and after a release. */
+  get lost(): LostReason | undefined {
+    return this.#lossByNow()?.reason;
+  }
+
+  /** Aborted when the lock is lost, with a {@link LockLostError} as its reason. Not aborted by a release. */
+  get signal(): AbortSignal {
+    return this.#lostController.signal;
+  }
+
+  /** Throws the {@link LockLostError} if the lock is lost. */
+  throwIfLost(): void {
+    const loss = this.#lossByNow();
+    if (loss) throw loss;
+  }
+
+  /** This guard: with {@link Held.granted}, the way to treat giving up as an error. */
+  granted(): this {
+    return this;
+  }
+
+  /**
+   * Renews the lease now, and changes lease or payload if asked to. Tried again while the service cannot be reached, for the rest of
+   * the lease.
+   *
+   * @throws {LockLostError} the lock is lost, or its release has begun.
+   * @throws {UnavailableError | ThrottledError} it cannot be known; the lock is held until its lease runs out.
+   * @throws {InvalidRequestError} and other refusals: nothing was changed.
+   */
+  async heartbeat(options: Omit<HeartbeatOptions, "sortKey"> = {}): Promise<void> {
+    const lease = checkLease(options.lease ?? this.#leaseDuration);
+    checkGuardOptions(this.#options, lease);
+    const linked = new LinkedController(options.signal, this.#ended.signal);
+    // The turn before this one may pause in the background.
+    const letGo = keepAlive(this.#context.runtime);
+    try {
+      const turn = this.#exclusively(async () => {
+        try {
+          await this.#renew(lease, options.data, { signal: linked.signal, background: false, retryable: isTransient });
+        } catch (error) {
+          // What was given up may have shortened the lease that counts, and the next heartbeat is due earlier.
+          this.#scheduleBeat(this.#lease.startedAt);
+          throw error;
+        }
+      });
+      await abortable(turn, linked.signal);
+    } finally {
+      letGo();
+      linked.unlink();
+    }
+  }
+
+  /**
+   * Gives the lock back. Heartbeats end first. May be repeated, also after it failed.
+   *
+   * @throws {LockLostError} the lock was lost before; nothing is sent if that is known.
+   * @throws {UnavailableError | ThrottledError} not within 10 s: the lock is free one lease after its last heartbeat.
+   */
+  release(options: Omit<ReleaseOptions, "sortKey"> = {}): Promise<ReleaseOutcome> {
+    this.#released ??= this.#release(options);
+    return this.#released;
+  }
+
+  /** Releases, and never throws: an error of a release must not hide that of the work. `onReleaseError` is told. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (this.lost) return;
+    try {
+      await this.release();
+    } catch (error) {
+      this.#context.releaseFailed(error, this);
+    }
+  }
+
+  /** What may be shown. */
+  toJSON(): Record<string, unknown> {
+    const { key, sortKey, fencingToken, recordVersionNumber, isHeld, lost } = this;
+    return { key, ...(sortKey !== undefined && { sortKey }), fencingToken, recordVersionNumber, isHeld, ...(lost && { lost }) };
+  }
+
+  /** @internal */
+  [Symbol.for("nodejs.util.inspect.custom")](_depth: number, options: object, inspect: (value: unknown, options: object) => string): string {
+    return `Guard ${inspect(this.toJSON(), options)}`;
+  }
+
+  async #release(options: Omit<ReleaseOptions, "sortKey">): Promise<ReleaseOutcome> {
+    const { runtime, service, guards } = this.#context;
+    try {
+      // By the clock, too: a timer that could not fire yet must not make a lost lock look kept.
+      const loss = this.#lossByNow();
+      if (loss) throw this.#lose(loss);
+      this.#end(new LockLostError("The lock was released.", "released"));
+      const { outcome } = await retrying(
+        runtime,
+        (sendOptions) =>
+          service.release(
+            { key: this.key, sortKey: this.sortKey, leaseId: this.#leaseId, delete: options.delete, ...toWire(options.data) },
+            sendOptions,
+          ),
+        { lease: this.#leaseDuration, signal: options.signal },
+      );
+      return outcome;
+    } catch (error) {
+      if (error instanceof LockLostError) throw this.#lose(error);
+      // It may be tried again.
+      this.#released = undefined;
+      throw error;
+    } finally {
+      guards.delete(this);
+    }
+  }
+
+  /** Runs `work` when the heartbeat before it has ended. */
+  #exclusively<T>(work: () => Promise<T>): Promise<T> {
+    const turn = this.#turn.then(work);
+    this.#turn = turn.catch(() => undefined);
+    return turn;
+  }
+
+  /** One heartbeat, tried again while `retryable`. */
+  async #renew(
+    lease: number,
+    data: string | Uint8Array | null | undefined,
+    options: { signal: AbortSignal; background: boolean; retryable: (error: unknown) => boolean },
+  ): Promise<void> {
+    const { runtime, service } = this.#context;
+    const payload = data === null ? { deleteData: true } : toWire(data);
+    const request = { key: this.key, sortKey: this.sortKey, leaseId: this.#leaseId, leaseDurationMs: lease, ...payload };
+    const knownLoss = this.#lossByNow();
+    if (knownLoss) throw this.#lose(knownLoss);
+    const until = this.#options.holdOnUnavailable === true ? runtime.now() + OPERATION_BOUND_MS : this.#lease.validUntil;
+    await retrying(
+      runtime,
+      async (sendOptions) => {
+        this.#lease.begin(lease, runtime.now());
+        this.#watch();
+        try {
+          const answer = await service.heartbeat(request, sendOptions);
+          // Held again by the service's word, but not without a gap.
+          const loss = this.#lossByNow();
+          if (loss) throw loss;
+          this.#lease.renewed(answer.leaseDurationMs);
+          this.#leaseDuration = answer.leaseDurationMs;
+          this.#recordVersionNumber = answer.recordVersionNumber;
+          this.#generation += 1;
+          this.#trouble = undefined;
+          this.#watch();
+          this.#scheduleBeat(this.#lease.startedAt);
+        } catch (error) {
+          if (error instanceof LeaseholdError && !isTransient(error)) this.#lease.refused();
+          else this.#lease.gaveUp();
+          if (error instanceof LockLostError) throw this.#lose(error);
+          this.#trouble = error;
+          throw error;
+        }
+      },
+      { ...options, until, patience: () => heartbeatPatience(this.remaining()), lease: Math.min(lease, this.#lease.counted) },
+    );
+  }
+
+  /** The heartbeat that nobody asked for. Only the service's word `lost` is believed; all else says nothing about a thief. */
+  async #beat(generation: number): Promise<void> {
+    const retryable = (error: unknown): boolean => !(error instanceof LockLostError);
+    try {
+      await this.#exclusively(async () => {
+        // Renewed by hand while this one waited for its turn.
+        if (generation !== this.#generation || this.#ended.signal.aborted) return;
+        await this.#renew(this.#leaseDuration, undefined, { signal: this.#ended.signal, background: true, retryable });
+      });
+    } catch {
+      // Either it was lost, and `signal` tells; or the lease is about to run out, and then it will; or the holder holds on.
+      if (this.#options.holdOnUnavailable === true) this.#scheduleBeat(this.#context.runtime.now());
+    }
+  }
+
+  /** Sets the timer of the next heartbeat, one interval after `since`. */
+  #scheduleBeat(since: number): void {
+    this.#cancelBeat();
+    const { heartbeatInterval } = this.#options;
+    if (heartbeatInterval === false || this.#ended.signal.aborted) return;
+    const { runtime } = this.#context;
+    const generation = this.#generation;
+    const { counted } = this.#lease;
+    const pause = heartbeatPause(Math.min(heartbeatInterval ?? counted / 4, counted / 2), runtime.random());
+    this.#cancelBeat = at(runtime, since + pause, () => void this.#beat(generation), true);
+  }
+
+  /** Sets the timers that look after the lease as it is now. */
+  #watch(): void {
+    this.#cancelWatch();
+    if (this.#ended.signal.aborted) return;
+    const { runtime } = this.#context;
+    const { onAtRisk, atRiskBelow, holdOnUnavailable } = this.#options;
+    const generation = this.#generation;
+    const { validUntil } = this.#lease;
+    const timers: (() => void)[] = [];
+    this.#cancelWatch = () => {
+      for (const cancel of timers) cancel();
+    };
+    if (onAtRisk && this.#warnedOf !== generation) {
+      const warn = (): void => {
+        this.#warnedOf = generation;
+        onAtRisk(this);
+      };
+      timers.push(at(runtime, validUntil - (atRiskBelow ?? this.#leaseDuration / 2), warn, true));
+    }
+    if (holdOnUnavailable !== true) {
+      const expire = (): void => {
+        const loss = this.#lossByNow();
+        if (loss) this.#lose(loss);
+      };
+      timers.push(at(runtime, validUntil, expire, true));
+    }
+  }
+
+  /** The loss, if there is one: also one that the clock knows of and no timer has told yet. */
+  #lossByNow(): LockLostError | undefined {
+    if (this.#lost || this.isHeld || this.#ended.signal.aborted) return this.#lost;
+    const message = "The lease ran out before it could be renewed.";
+    return new LockLostError(message, "expired", undefined, { cause: this.#trouble });
+  }
+
+  /** Makes the loss known, once. Returns the one that is. */
+  #lose(error: LockLostError): LockLostError {
+    if (!this.#lost) {
+      this.#lost = error;
+      this.#context.guards.delete(this);
+      this.#end(error);
+      this.#lostController.abort(error);
+    }
+    return this.#lost;
+  }
+
+  /** Ends heartbeats and timers. */
+  #end(reason: LockLostError): void {
+    this.#cancelBeat();
+    this.#cancelWatch();
+    this.#ended.abort(reason);
+  }
+}

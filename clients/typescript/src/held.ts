@@ -1,0 +1,23 @@
+/** The other result of an acquire: someone else has the lock. */
+import { LockHeldError } from "./errors.js";
+import type { Lock } from "./lock.js";
+
+/** Someone else holds the lock. */
+export class Held {
+  /** Tells the two results of an acquire apart. */
+  readonly kind = "held";
+  /** The lock as it was last seen. */
+  readonly lock: Lock;
+  readonly #error: LockHeldError;
+
+  /** @internal */
+  constructor(error: LockHeldError) {
+    this.lock = error.lock;
+    this.#error = error;
+  }
+
+  /** Treats giving up as an error. @throws {LockHeldError} always. */
+  granted(): never {
+    throw new LockHeldError(`${this.lock.ownerName} holds the lock ${JSON.stringify(this.lock.key)}.`, this.lock, this.#error.retryAfter);
+  }
+}

@@ -1,0 +1,37 @@
+/**
+ * Client of Leasehold, a serverless distributed lock service: leases, heartbeats, fencing tokens.
+ *
+ * Start with {@link Client}. A lock that is held is a {@link Guard}; one that is not, {@link Held}.
+ */
+export { Client, type ListOptions, type Page, type Renewal } from "./client.js";
+export {
+  CorruptRecordError,
+  type ErrorKind,
+  ForbiddenError,
+  InvalidRequestError,
+  LeaseholdError,
+  LockHeldError,
+  LockLostError,
+  LockNotFoundError,
+  type LostReason,
+  ThrottledError,
+  UnavailableError,
+  VersionMismatchError,
+} from "./errors.js";
+export { Guard, type Outcome, type ReleaseOutcome } from "./guard.js";
+export { Held } from "./held.js";
+export type { Lock } from "./lock.js";
+export type { SavedObservation } from "./observations.js";
+export type {
+  AcquireOptions,
+  CallOptions,
+  ClientOptions,
+  GuardOptions,
+  HeartbeatOptions,
+  ReleaseOptions,
+  TryAcquireOptions,
+} from "./options.js";
+export type { Wait } from "./pacing.js";
+export type { Payload } from "./payload.js";
+export type { Runtime } from "./runtime.js";
+export type { Fetch, Token } from "./transport.js";

@@ -1,0 +1,27 @@
+/** The payload of a lock: bytes for the caller, text or base64 on the wire. */
+
+/** The two fields of which the wire has at most one. */
+export interface WirePayload {
+  data?: string | null | undefined;
+  dataBase64?: string | null | undefined;
+}
+
+/** The payload as bytes, and as text where it is UTF-8. */
+export interface Payload {
+  readonly data?: Uint8Array;
+  readonly text?: string;
+}
+
+export function toWire(data: string | Uint8Array | undefined): WirePayload {
+  if (data === undefined) return {};
+  if (typeof data === "string") return { data };
+  let binary = "";
+  for (const byte of data) binary += String.fromCharCode(byte);
+  return { dataBase64: btoa(binary) };
+}
+
+export function fromWire({ data, dataBase64 }: WirePayload): Payload {
+  if (typeof data === "string") return { data: new TextEncoder().encode(data), text: data };
+  if (typeof dataBase64 === "string") return { data: Uint8Array.from(atob(dataBase64), (character) => character.charCodeAt(0)) };
+  return {};
+}

@@ -1,0 +1,57 @@
+/**
+ * Time, timers and chance: everything that a test must be able to decide, in one place.
+ */
+
+/** Where the client takes time and chance from. Replace it in tests; nothing else needs to. */
+export interface Runtime {
+  /** Milliseconds on a clock that never steps. Only differences of it are used. */
+  now(): number;
+  /** Milliseconds since the epoch, by the wall clock. Used for saved observations only. */
+  epoch(): number;
+  /** A number from 0 to below 1. */
+  random(): number;
+  /** A fresh unguessable id. */
+  uuid(): string;
+  /**
+   * Calls `callback` after about `delay` milliseconds (0 to 2^31 - 1), and returns what cancels that. A `background` timer does not
+   * keep the process alive.
+   */
+  after(delay: number, callback: () => void, background: boolean): () => void;
+}
+
+// Node 20.0 to 20.5 lack the symbol that `await using` looks for; later ones register it under this very name.
+(Symbol as { asyncDispose?: symbol }).asyncDispose ??= Symbol.for("nodejs.asyncDispose");
+
+interface Global {
+  process?: {
+    pid?: number;
+    env?: Record<string, string | undefined>;
+    getBuiltinModule?: (name: "node:os") => { hostname(): string } | undefined;
+  };
+  Deno?: { unrefTimer?: (timer: unknown) => void };
+}
+const host = globalThis as unknown as Global;
+
+export const systemRuntime: Runtime = {
+  now: () => performance.now(),
+  epoch: () => Date.now(),
+  random: () => Math.random(),
+  uuid: () => crypto.randomUUID(),
+  after(delay, callback, background) {
+    const timer: unknown = setTimeout(callback, delay);
+    if (background) {
+      if (typeof timer === "number") host.Deno?.unrefTimer?.(timer);
+      else (timer as { unref?: () => void }).unref?.();
+    }
+    return () => {
+      clearTimeout(timer as ReturnType<typeof setTimeout>);
+    };
+  },
+};
+
+/** `hostname:pid`, or what there is of it. */
+export function defaultOwnerName(): string {
+  const hostname = host.process?.getBuiltinModule?.("node:os")?.hostname() ?? host.process?.env?.["HOSTNAME"] ?? "unknown";
+  const pid = host.process?.pid;
+  return pid === undefined ? hostname : `${hostname}:${pid}`;
+}

@@ -1,0 +1,477 @@
+/** What goes wrong between a client and the real service. */
+import assert from "node:assert/strict";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import { after, describe, test } from "node:test";
+import { AwsClient } from "aws4fetch";
+import {
+  Client,
+  CorruptRecordError,
+  type ErrorKind,
+  ForbiddenError,
+  type Guard,
+  LeaseholdError,
+  LockLostError,
+  ThrottledError,
+  UnavailableError,
+} from "../dist/index.js";
+import { aborted, eventually, type Fault, FaultProxy, firstTimes, freshKey, guardOf, heldOf, LocalService, type SeenRequest, sleep } from "./support.js";
+
+const service = await LocalService.start();
+after(() => service[Symbol.asyncDispose]());
+
+const isReleased = async (key: string): Promise<boolean> => (await service.client().get(key))?.state === "released";
+const versionOf = async (key: string): Promise<string | undefined> => (await service.client().get(key))?.recordVersionNumber;
+
+/** A proxy, and a client that goes through it. */
+async function throughProxy(options: Parameters<LocalService["client"]>[0] = {}): Promise<{ proxy: FaultProxy; client: Client } & AsyncDisposable> {
+  const proxy = await FaultProxy.start(service.url);
+  const client = service.client({ url: proxy.url, ...options });
+  return { proxy, client, [Symbol.asyncDispose]: () => proxy[Symbol.asyncDispose]() };
+}
+
+const unavailable: Fault = {
+  status: 503,
+  headers: { "content-type": "application/problem+json" },
+  body: JSON.stringify({ type: "unavailable", status: 503, title: "t", detail: "d", retryable: true }),
+};
+
+describe("outages and lost answers", { concurrency: 8 }, () => {
+  for (const fault of ["lose answer", "lose request", unavailable, { status: 502, body: "<html>Bad gateway</html>" }, { status: 429, body: "slow down" }] as Fault[]) {
+    test(`acquire is tried again with the same lease id: ${JSON.stringify(fault)}`, async () => {
+      await using parts = await throughProxy();
+      const { proxy, client } = parts;
+      proxy.fault = firstTimes(2, "acquire", fault);
+      const key = freshKey();
+      const guard = guardOf(await client.acquire(key, { wait: 8000 }));
+      assert.equal(guard.outcome, fault === "lose answer" ? "renewed" : "created");
+      assert.equal(proxy.calls("acquire").length, 3);
+      assert.equal(new Set(proxy.calls("acquire").map(({ body }) => body["leaseId"])).size, 1);
+      await guard.release();
+      assert.ok(await isReleased(key));
+    });
+  }
+
+  test("a grant counts from before the request that was answered, not from the first", async () => {
+    await using parts = await throughProxy();
+    const { proxy, client } = parts;
+    proxy.fault = firstTimes(1, "acquire", { delayAnswer: 300 });
+    const guard = guardOf(await client.tryAcquire(freshKey(), { lease: 4000 }));
+    assert.ok(guard.remaining() <= 3700, `${guard.remaining()}`);
+    await guard.release();
+  });
+
+  test("tryAcquire tries nothing again, and releases what it may have been granted", async () => {
+    await using parts = await throughProxy();
+    const { proxy, client } = parts;
+    proxy.fault = firstTimes(1, "acquire", "lose answer");
+    const key = freshKey();
+    await assert.rejects(client.tryAcquire(key), UnavailableError);
+    assert.equal(proxy.calls("acquire").length, 1);
+    await eventually(() => isReleased(key), "released");
+    await client.close();
+  });
+
+  test("a refusal that is no outage is not tried again", async () => {
+    await using parts = await throughProxy();
+    const { proxy, client } = parts;
+    proxy.fault = () => ({ status: 403, body: "{}" });
+    await assert.rejects(client.acquire(freshKey()), ForbiddenError);
+    await assert.rejects(client.get("a"), ForbiddenError);
+    assert.equal(proxy.seen.length, 2, "nothing was granted, so nothing is released");
+  });
+
+  test("an outage for all of the wait is unavailable, and not held", async () => {
+    await using parts = await throughProxy();
+    const { proxy, client } = parts;
+    proxy.fault = ({ call }) => (call === "acquire" ? unavailable : "pass");
+    await assert.rejects(client.acquire(freshKey(), { wait: 400 }), UnavailableError);
+    assert.ok(proxy.calls("acquire").length >= 2);
+    await client.close();
+  });
+
+  test("the end of the wait cuts off a slow answer: held by what was known, and nothing is left behind", async () => {
+    await using parts = await throughProxy();
+    const { proxy, client } = parts;
+    const key = freshKey();
+    const holder = guardOf(await service.client().tryAcquire(key));
+    let polls = 0;
+    proxy.fault = ({ call }) => (call === "acquire" && ++polls > 1 ? { delayRequest: 1500 } : "pass");
+    const start = performance.now();
+    const waiting = client.acquire(key, { wait: 600, lease: 20_000 });
+    await sleep(300);
+    // Whoever comes too late to be waited for would be granted.
+    await holder.release();
+    heldOf(await waiting);
+    assert.ok(performance.now() - start < 1500);
+    await eventually(async () => (await service.client().get(key))?.ownerName === "test" && (await isReleased(key)), "released");
+    await client.close();
+    assert.ok(await isReleased(key));
+    assert.equal(proxy.calls("release").length, 1);
+  });
+
+  test("a broken grant: the lease id has ended, and a fresh one goes on", async () => {
+    await using parts = await throughProxy();
+    const { proxy, client } = parts;
+    const key = freshKey();
+    proxy.fault = firstTimes(1, "acquire", { delayAnswer: 60_000 });
+    // Answered never, as far as this client knows; the operator sees a holder that does not answer, and breaks its lock.
+    const waiting = client.acquire(key, { wait: 9000, lease: 1600 });
+    await eventually(async () => (await versionOf(key)) !== undefined, "granted");
+    await service.client().breakLock(key, (await versionOf(key)) ?? "");
+    const guard = guardOf(await waiting);
+    const leaseIds = proxy.calls("acquire").map(({ body }) => body["leaseId"]);
+    assert.equal(leaseIds.length, 3);
+    assert.equal(leaseIds[0], leaseIds[1]);
+    assert.notEqual(leaseIds[1], leaseIds[2]);
+    assert.equal(guard.outcome, "reacquired");
+    await guard.release();
+  });
+
+  test("heartbeats outlive an outage shorter than the lease", async () => {
+    await using parts = await throughProxy();
+    const { proxy, client } = parts;
+    const guard = guardOf(await client.tryAcquire(freshKey(), { lease: 4000, heartbeatInterval: 200 }));
+    let down = true;
+    proxy.fault = ({ call }) => (down && call === "heartbeat" ? "lose request" : "pass");
+    await sleep(1500);
+    assert.ok(guard.isHeld);
+    down = false;
+    const before = guard.recordVersionNumber;
+    await eventually(() => guard.recordVersionNumber !== before, "renewed");
+    assert.equal(guard.lost, undefined);
+    assert.equal(guard.signal.aborted, false);
+    await guard.release();
+  });
+
+  test("a Retry-After that is longer than the lease does not cost the lock", async () => {
+    await using parts = await throughProxy();
+    const { proxy, client } = parts;
+    const guard = guardOf(await client.tryAcquire(freshKey(), { lease: 3000, heartbeatInterval: 100 }));
+    proxy.fault = firstTimes(1, "heartbeat", { status: 429, headers: { "retry-after": "60" }, body: "" });
+    const before = guard.recordVersionNumber;
+    await eventually(() => guard.recordVersionNumber !== before, "renewed");
+    assert.ok(guard.isHeld);
+    await guard.release();
+  });
+
+  for (const fault of ["lose request", unavailable, { status: 403, body: "{}" }, { status: 400, body: "{}" }, { status: 200, body: "<html>" }] as Fault[]) {
+    test(`an outage longer than the lease is expired, and no theft: ${JSON.stringify(fault)}`, async () => {
+      await using parts = await throughProxy();
+      const { proxy, client } = parts;
+      const lease = 1000;
+      const guard = guardOf(await client.acquire(freshKey(), { lease }));
+      proxy.fault = ({ call }) => (call === "heartbeat" ? fault : "pass");
+      const start = performance.now();
+      await aborted(guard.signal);
+      assert.ok(guard.signal.reason instanceof LockLostError);
+      assert.equal(guard.signal.reason.reason, "expired");
+      assert.ok(guard.signal.reason.cause instanceof LeaseholdError, "with the cause");
+      assert.ok(performance.now() - start >= lease - 500);
+      assert.ok(proxy.calls("heartbeat").length >= 2, "tried again");
+      assert.equal(proxy.calls("release").length, 0, "a lock that was lost is not released");
+      const sent = proxy.calls("heartbeat").length;
+      await sleep(300);
+      assert.ok(proxy.calls("heartbeat").length <= sent + 1, "no heartbeats after the loss");
+    });
+  }
+
+  test("a heartbeat that is answered after the lease has run out comes too late", async () => {
+    await using parts = await throughProxy();
+    const { proxy, client } = parts;
+    const guard = guardOf(await client.tryAcquire(freshKey(), { lease: 3000, heartbeatInterval: false }));
+    proxy.fault = ({ call }) => (call === "heartbeat" ? { delayAnswer: 700 } : "pass");
+    await sleep(guard.remaining() - 300);
+    await assert.rejects(guard.heartbeat(), (error) => error instanceof LockLostError && error.reason === "expired");
+    await sleep(700);
+    assert.equal(guard.isHeld, false, "and stays lost");
+    assert.equal(guard.remaining(), 0);
+  });
+
+  test("lost answers of heartbeats: renewed all the same", async () => {
+    await using parts = await throughProxy();
+    const { proxy, client } = parts;
+    const guard = guardOf(await client.tryAcquire(freshKey(), { lease: 3000, heartbeatInterval: false }));
+    proxy.fault = firstTimes(2, "heartbeat", "lose answer");
+    await guard.heartbeat({ data: "kept" });
+    assert.equal(proxy.calls("heartbeat").length, 3);
+    assert.ok(proxy.calls("heartbeat").every(({ body }) => body["leaseDurationMs"] === 3000 && body["data"] === "kept"), "the lease is named");
+    await guard.release();
+  });
+
+  test("a heartbeat with a shorter lease that was lost shortens the lease at once, and for good", async () => {
+    await using parts = await throughProxy();
+    const { proxy, client } = parts;
+    const guard = guardOf(await client.tryAcquire(freshKey(), { lease: 60_000, heartbeatInterval: false }));
+    proxy.fault = ({ call, body }) => (call === "heartbeat" && body["leaseDurationMs"] === 4000 ? "lose answer" : "pass");
+    const controller = new AbortController();
+    const shortened = assert.rejects(guard.heartbeat({ lease: 4000, signal: controller.signal }), /enough/);
+    await eventually(() => proxy.calls("heartbeat").length > 0, "sent");
+    controller.abort(new Error("enough"));
+    await shortened;
+    assert.ok(guard.remaining() > 0 && guard.remaining() <= 4000, `${guard.remaining()}`);
+    await guard.heartbeat();
+    assert.equal(guard.leaseDuration, 60_000);
+    assert.ok(guard.remaining() <= 4000, "the lost one may come yet");
+    await guard.release();
+  });
+
+  test("a heartbeat with a shorter lease that was lost makes the next ones come sooner", async () => {
+    await using parts = await throughProxy();
+    const { proxy, client } = parts;
+    const guard = guardOf(await client.tryAcquire(freshKey(), { lease: 60_000 }));
+    proxy.fault = firstTimes(1, "heartbeat", "lose answer");
+    const controller = new AbortController();
+    const shortened = assert.rejects(guard.heartbeat({ lease: 2000, signal: controller.signal }), /enough/);
+    await eventually(() => proxy.calls("heartbeat").length > 0, "sent");
+    controller.abort(new Error("enough"));
+    await shortened;
+    await sleep(2500);
+    assert.ok(guard.isHeld, guard.lost);
+    assert.ok(guard.remaining() <= 2000);
+    await guard.release();
+  });
+
+  test("holdOnUnavailable: held through an outage longer than the lease, until the service says otherwise", async () => {
+    await using parts = await throughProxy();
+    const { proxy, client } = parts;
+    const key = freshKey();
+    const guard = guardOf(await client.acquire(key, { lease: 600, holdOnUnavailable: true }));
+    let down = true;
+    proxy.fault = ({ call }) => (down && call === "heartbeat" ? "lose request" : "pass");
+    await sleep(1000);
+    assert.equal(guard.remaining(), 0);
+    assert.ok(guard.isHeld);
+    down = false;
+    await eventually(() => guard.remaining() > 0, "renewed");
+    assert.ok(guard.isHeld);
+    down = true;
+    await service.client().breakLock(key, (await versionOf(key)) ?? "");
+    const thief = guardOf(await service.client().tryAcquire(key));
+    await sleep(300);
+    assert.ok(guard.isHeld, "it cannot know");
+    down = false;
+    await aborted(guard.signal);
+    assert.equal(guard.lost, "taken-over");
+    await thief.release();
+  });
+
+  test("lost answers of a release: replayed", async () => {
+    await using parts = await throughProxy();
+    const { proxy, client } = parts;
+    const key = freshKey();
+    const guard = guardOf(await client.tryAcquire(key));
+    proxy.fault = firstTimes(2, "release", "lose answer");
+    assert.equal(await guard.release(), "replayed");
+    assert.equal(proxy.calls("release").length, 3);
+    assert.ok(await isReleased(key));
+  });
+
+  test("heartbeats stop before the release is sent", async () => {
+    await using parts = await throughProxy();
+    const { proxy, client } = parts;
+    const guard = guardOf(await client.tryAcquire(freshKey(), { lease: 8000, heartbeatInterval: 50 }));
+    proxy.fault = ({ call }) => (call === "release" ? { delayRequest: 500 } : "pass");
+    const releasing = guard.release();
+    assert.equal(guard.isHeld, false);
+    await eventually(() => proxy.calls("release").length > 0, "sent");
+    const beats = proxy.calls("heartbeat").length;
+    assert.equal(await releasing, "released");
+    assert.equal(proxy.calls("heartbeat").length, beats);
+  });
+
+  test("a release that failed may be tried again", async () => {
+    await using parts = await throughProxy();
+    const { proxy, client } = parts;
+    const key = freshKey();
+    const guard = guardOf(await client.tryAcquire(key));
+    proxy.fault = firstTimes(1, "release", { status: 403, body: "{}" });
+    await assert.rejects(guard.release(), ForbiddenError);
+    assert.equal(await guard.release(), "released");
+  });
+
+  test("a release that fails hides neither the body's error nor its result", async () => {
+    const failures: { error: unknown; guard: Guard }[] = [];
+    await using parts = await throughProxy({ onReleaseError: (error, guard) => failures.push({ error, guard }) });
+    const { proxy, client } = parts;
+    proxy.fault = ({ call }) => (call === "release" ? { status: 403, body: "{}" } : "pass");
+    const mine = new Error("mine");
+    const body = (): Promise<never> => Promise.reject(mine);
+    await assert.rejects(client.withLock(freshKey(), body), (error) => error === mine);
+    assert.equal(await client.withLock(freshKey(), () => "done"), "done");
+    const block = async (): Promise<never> => {
+      await using guard = (await client.acquire(freshKey())).granted();
+      assert.ok(guard.isHeld);
+      throw mine;
+    };
+    await assert.rejects(block(), (error) => error === mine);
+    assert.equal(failures.length, 3);
+    assert.ok(failures.every(({ error, guard }) => error instanceof ForbiddenError && !guard.isHeld));
+  });
+
+  test("close: one release that fails does not stop the others", async () => {
+    await using parts = await throughProxy();
+    const { proxy, client } = parts;
+    const keys = [freshKey(), freshKey(), freshKey()];
+    for (const key of keys) guardOf(await client.tryAcquire(key));
+    proxy.fault = ({ call, body }) => (call === "release" && body["key"] === keys[1] ? { status: 403, body: "{}" } : "pass");
+    await assert.rejects(client.close(), (error) => error instanceof AggregateError && error.errors.length === 1 && error.errors[0] instanceof ForbiddenError);
+    assert.deepEqual(await Promise.all(keys.map(isReleased)), [true, false, true]);
+  });
+
+  for (const [when, fault, delay] of [
+    ["before the request is carried out", { delayRequest: 400 }, 20],
+    ["before the answer comes", { delayAnswer: 400 }, 200],
+    ["between tries, after lost answers", "lose answer", 250],
+  ] as [string, Fault, number][]) {
+    test(`abort ${when} is heeded at once, and leaves no lock`, async () => {
+      await using parts = await throughProxy();
+      const { proxy, client } = parts;
+      const key = freshKey();
+      proxy.fault = ({ call }) => (call === "acquire" ? fault : "pass");
+      const reason = new Error("enough");
+      const controller = new AbortController();
+      const rejected = assert.rejects(client.acquire(key, { signal: controller.signal }), (error) => error === reason);
+      await sleep(delay);
+      const start = performance.now();
+      controller.abort(reason);
+      await rejected;
+      assert.ok(performance.now() - start < 150, "at once");
+      await client.close();
+      const lock = await service.client().get(key);
+      assert.equal(lock?.state, "released", "it was granted, and given back");
+    });
+  }
+});
+
+describe("what an answer means", { concurrency: 8 }, () => {
+  const problem = (type: string, status: number, more: object = {}): Fault => ({
+    status,
+    headers: { "content-type": "application/problem+json" },
+    body: JSON.stringify({ type, status, title: "title", detail: "detail", ...more }),
+  });
+  for (const [name, fault, kind] of [
+    ["a corrupt record", problem("corrupt-record", 500), "corrupt-record"],
+    ["throttled", problem("throttled", 429), "throttled"],
+    ["too large", problem("too-large", 413), "invalid-request"],
+    ["a kind of a later version, refused", problem("brand-new", 422), "invalid-request"],
+    ["a kind of a later version, failed", problem("brand-new", 500), "unavailable"],
+    ["a held without its lock", problem("held", 423), "unavailable"],
+    ["a gateway's 401", { status: 401, body: '{"message":"Unauthorized"}' }, "forbidden"],
+    ["a gateway's 403", { status: 403, body: '{"message":"Forbidden"}' }, "forbidden"],
+    ["a gateway's 404", { status: 404, body: '{"message":"Not Found"}' }, "invalid-request"],
+    ["a gateway's 429", { status: 429, body: '{"message":"Too Many Requests"}' }, "throttled"],
+    ["a gateway's 504", { status: 504, body: "<html>" }, "unavailable"],
+    ["a request time-out", { status: 408, body: "" }, "unavailable"],
+    ["a redirect", { status: 302, headers: { location: "http://127.0.0.1:1/" }, body: "" }, "invalid-request"],
+    ["a page with status 200", { status: 200, body: "<html>" }, "unavailable"],
+    ["another document with status 200", { status: 200, body: '{"hello":1}' }, "unavailable"],
+    ["nothing with status 204", { status: 204, body: "" }, "unavailable"],
+    ["a connection that ends", "lose request", "unavailable"],
+  ] as [string, Fault, ErrorKind][]) {
+    test(`${name} is ${kind}`, async () => {
+      await using parts = await throughProxy();
+      const { proxy, client } = parts;
+      proxy.fault = ({ call }) => (call === "acquire" ? fault : "pass");
+      await assert.rejects(client.tryAcquire(freshKey()), (error) => error instanceof LeaseholdError && error.kind === kind);
+      await client.close();
+    });
+  }
+
+  test("Retry-After is heeded", async () => {
+    await using parts = await throughProxy();
+    const { proxy, client } = parts;
+    proxy.fault = firstTimes(1, "lock", { status: 429, headers: { "retry-after": "1" }, body: "" });
+    const start = performance.now();
+    assert.equal(await client.get(freshKey()), undefined);
+    assert.ok(performance.now() - start >= 999);
+    assert.equal(proxy.seen.length, 2);
+    proxy.fault = () => ({ status: 429, headers: { "retry-after": "60" }, body: "" });
+    await assert.rejects(client.get("a"), (error) => error instanceof ThrottledError && error.retryAfter === 60_000);
+  });
+
+  test("nobody listens: unavailable, with what failed, within the time of one try", async () => {
+    const server = createServer().listen(0, "127.0.0.1");
+    await new Promise((resolve) => server.once("listening", resolve));
+    const { port } = server.address() as AddressInfo;
+    await new Promise((resolve) => server.close(resolve));
+    const client = new Client({ url: `http://127.0.0.1:${port}/` });
+    await assert.rejects(client.tryAcquire("a"), (error) => error instanceof UnavailableError && error.message.includes("ECONNREFUSED"));
+  });
+
+  test("a fetch that hears nothing of signals is given up all the same", async () => {
+    const client = new Client({ url: service.url, fetch: () => new Promise(() => undefined), lease: 1000 });
+    await assert.rejects(client.tryAcquire("a"), UnavailableError);
+    const controller = new AbortController();
+    const get = client.get("a", { signal: controller.signal });
+    controller.abort(new Error("enough"));
+    await assert.rejects(get, /enough/);
+  });
+});
+
+test("a row of another program that is no lock: never free, and shown to an operator", async () => {
+  await using own = await LocalService.start("--expose-dynamodb", "0");
+  await own.child.line();
+  const table = /http:\S+/.exec(await own.child.line())?.[0] ?? "";
+  const put = await new AwsClient({ accessKeyId: "any", secretAccessKey: "any", service: "dynamodb", region: "eu-central-1" }).fetch(table, {
+    method: "POST",
+    headers: { "content-type": "application/x-amz-json-1.0", "x-amz-target": "DynamoDB_20120810.PutItem" },
+    body: JSON.stringify({
+      TableName: "leasehold",
+      Item: { key: { S: "odd" }, ownerName: { S: "go" }, recordVersionNumber: { S: "v" }, leaseDuration: { S: "twenty" } },
+    }),
+  });
+  assert.equal(put.status, 200, await put.text());
+  const client = own.client();
+  await assert.rejects(client.acquire("odd"), CorruptRecordError);
+  await assert.rejects(client.get("odd"), CorruptRecordError);
+  for await (const lock of client.list()) assert.fail(lock.key);
+  const pages = [];
+  for await (const page of client.pages()) pages.push(...page.unreadable);
+  assert.equal(pages.length, 1);
+  assert.equal(pages[0]?.key, "odd");
+  assert.ok(pages[0].detail.length > 0);
+});
+
+describe("who asks", () => {
+  test("a bearer token, fixed or made anew for each request", async () => {
+    await using parts = await throughProxy({ token: "fixed" });
+    const { proxy, client } = parts;
+    await client.get("a");
+    let made = 0;
+    await service.client({ url: proxy.url, token: () => Promise.resolve(`token ${++made}`) }).get("a");
+    const rotating = service.client({ url: proxy.url, token: () => `token ${++made}` });
+    await rotating.get("a");
+    assert.deepEqual(
+      proxy.seen.map(({ headers }) => headers.authorization),
+      ["Bearer fixed", "Bearer token 1", "Bearer token 2"],
+    );
+  });
+
+  test("a token that cannot be had is an outage", async () => {
+    const client = service.client({ token: () => Promise.reject(new Error("no network")) });
+    await assert.rejects(client.tryAcquire(freshKey()), (error) => error instanceof UnavailableError && error.message.includes("no network"));
+  });
+
+  test("requests signed by aws4fetch", async () => {
+    await using proxy = await FaultProxy.start(service.url);
+    const signed = (request: SeenRequest): boolean =>
+      /^AWS4-HMAC-SHA256 Credential=AKID\/\d{8}\/eu-central-1\/execute-api\/aws4_request, SignedHeaders=.*host.*, Signature=[0-9a-f]{64}$/.test(
+        request.headers.authorization ?? "",
+      ) && request.headers["x-amz-security-token"] === "session";
+    proxy.fault = (request) => (signed(request) ? "pass" : { status: 403, body: '{"message":"Forbidden"}' });
+    const aws = new AwsClient({
+      accessKeyId: "AKID",
+      secretAccessKey: "secret",
+      sessionToken: "session",
+      service: "execute-api",
+      region: "eu-central-1",
+      retries: 0,
+    });
+    const client = service.client({ url: proxy.url, fetch: (url, init) => aws.fetch(url, init) });
+    const key = freshKey();
+    assert.equal(await client.withLock(key, (guard) => guard.outcome), "created");
+    assert.equal((await client.get(key))?.state, "released");
+    await assert.rejects(service.client({ url: proxy.url }).get(key), ForbiddenError);
+  });
+});

@@ -1,0 +1,95 @@
+/** What is published: the files, the types, and every example of the README, as one who installs the package finds them. */
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { mkdtemp, readFile, rm, symlink, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, describe, test } from "node:test";
+import { promisify } from "node:util";
+import ts from "typescript";
+import { LocalService, packageRoot } from "./support.js";
+
+const run = promisify(execFile);
+const folder = await mkdtemp(join(tmpdir(), "leasehold-package-"));
+after(() => rm(folder, { recursive: true }));
+
+const readme = await readFile(join(packageRoot, "README.md"), "utf8");
+const examples = [...readme.matchAll(/^```ts\n(.*?)^```$/gms)].map(([, code]) => code ?? "");
+
+async function npm(...args: string[]): Promise<string> {
+  return (await run("npm", args, { cwd: folder, timeout: 60_000 })).stdout;
+}
+
+describe("the package", () => {
+  test("has what it needs, and nothing else", async () => {
+    const [packed] = JSON.parse(await npm("pack", packageRoot, "--json", "--ignore-scripts")) as [{ filename: string; files: { path: string }[] }];
+    const paths = packed.files.map(({ path }) => path);
+    for (const path of ["package.json", "README.md", "LICENSE-APACHE", "LICENSE-MIT", "dist/index.js", "dist/index.d.ts"]) {
+      assert.ok(paths.includes(path), path);
+    }
+    for (const path of paths) assert.match(path, /^(package\.json|README\.md|LICENSE-(APACHE|MIT)|dist\/[a-z]+(\.js|\.d\.ts))$/);
+
+    await writeFile(join(folder, "package.json"), JSON.stringify({ name: "user", private: true, type: "module" }));
+    await npm("install", "--offline", "--no-audit", "--no-fund", "--no-package-lock", `./${packed.filename}`);
+    const installed = JSON.parse(await npm("ls", "--all", "--json")) as { dependencies: Record<string, { dependencies?: object }> };
+    assert.deepEqual(Object.keys(installed.dependencies), ["leasehold"]);
+    assert.equal(installed.dependencies["leasehold"]?.dependencies, undefined, "no dependencies at run time");
+  });
+
+  test("is imported from JavaScript", async () => {
+    const program = 'import { Client, Guard } from "leasehold"; console.log(typeof Client, typeof Guard, typeof Symbol.asyncDispose);';
+    const { stdout } = await run(process.execPath, ["--input-type=module", "--eval", program], { cwd: folder });
+    assert.equal(stdout.trim(), "function function symbol");
+    const required = await run(process.execPath, ["--eval", 'import("leasehold").then((it) => console.log(typeof it.Client))'], { cwd: folder });
+    assert.equal(required.stdout.trim(), "function");
+  });
+
+  test("has types that hold, and so have the examples of the README", async () => {
+    assert.ok(examples.length >= 5, "there are examples");
+    await symlink(join(packageRoot, "node_modules", "aws4fetch"), join(folder, "node_modules", "aws4fetch"));
+    // Each is a module of its own, so that each shows all that it needs.
+    await Promise.all(examples.map((code, index) => writeFile(join(folder, `example-${index}.ts`), `${code}\nexport {};\n`)));
+    const program = ts.createProgram(
+      examples.map((_, index) => join(folder, `example-${index}.ts`)),
+      {
+        strict: true,
+        exactOptionalPropertyTypes: true,
+        noUncheckedIndexedAccess: true,
+        noEmit: true,
+        // The package's own declarations are checked, too, and need no more than these.
+        skipLibCheck: false,
+        target: ts.ScriptTarget.ES2022,
+        lib: ["lib.es2022.d.ts", "lib.dom.d.ts"],
+        module: ts.ModuleKind.NodeNext,
+        types: [],
+      },
+    );
+    const problems = ts.getPreEmitDiagnostics(program).map((problem) => {
+      const line = problem.file?.getLineAndCharacterOfPosition(problem.start ?? 0).line ?? 0;
+      return `${problem.file?.fileName ?? ""}:${line + 1}: ${ts.flattenDiagnosticMessageText(problem.messageText, "\n")}`;
+    });
+    assert.deepEqual(problems, []);
+  });
+
+  test("does what the examples of the README say", async () => {
+    await using service = await LocalService.start();
+    let output = "";
+    // Those that need nothing but the service.
+    for (const [index, example] of examples.entries()) {
+      if (/declare const|aws4fetch/.test(example)) continue;
+      assert.ok(example.includes("http://127.0.0.1:8080"));
+      const code = example.replace("http://127.0.0.1:8080", service.url);
+      const { outputText } = ts.transpileModule(code, { compilerOptions: { target: ts.ScriptTarget.ES2022, module: ts.ModuleKind.ESNext } });
+      const file = join(folder, `example-${index}.js`);
+      await writeFile(file, outputText);
+      output += (await run(process.execPath, [file], { cwd: folder, timeout: 30_000 })).stdout;
+    }
+    const client = service.client();
+    const [first, second] = [await client.get("nightly-export"), await client.get("Moe")];
+    assert.equal(first?.state, "released");
+    assert.equal(second?.state, "released");
+    assert.equal(second.text, "done");
+    assert.match(output, new RegExp(`exporting rows under token \\d+\nexporting under token ${first.fencingToken}\n`));
+    assert.match(output, /created/);
+  });
+});

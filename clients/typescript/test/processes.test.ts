@@ -1,0 +1,59 @@
+/** What only shows with processes that live and die. */
+import assert from "node:assert/strict";
+import { after, describe, test } from "node:test";
+import { freshKey, guardOf, LocalService, sleep, startHolder } from "./support.js";
+
+const service = await LocalService.start();
+after(() => service[Symbol.asyncDispose]());
+
+describe("processes", { concurrency: true }, () => {
+  test("a holder that is killed: its lock is taken over after one lease, and not before", async () => {
+    const key = freshKey();
+    const lease = 3000;
+    await using holder = startHolder("hold", service.url, key, lease);
+    const token = Number(await holder.line());
+    await sleep(1500);
+    assert.equal((await service.client().get(key))?.ownerName, "holder", "it heartbeats");
+    holder.process.kill("SIGKILL");
+    await holder.exit();
+    const start = performance.now();
+    const guard = guardOf(await service.client().acquire(key));
+    const elapsed = performance.now() - start;
+    assert.ok(elapsed >= lease, `${elapsed}`);
+    assert.ok(elapsed < lease + 2000, `${elapsed}: at the end of the lease, and not a poll later`);
+    assert.equal(guard.outcome, "takenOver");
+    assert.equal(guard.previousOwnerName, "holder");
+    assert.ok(guard.fencingToken > token);
+    await guard.release();
+  });
+
+  test("a process that forgot its lock ends, and so does its lock", async () => {
+    const key = freshKey();
+    await using holder = startHolder("forget", service.url, key, 1500);
+    await holder.line();
+    assert.equal(await holder.exit(5000), 0);
+    assert.equal((await service.client().get(key))?.state, "held");
+    const guard = guardOf(await service.client().acquire(key));
+    assert.equal(guard.outcome, "takenOver");
+    await guard.release();
+  });
+
+  test("a body that waits for nothing but the loss of its lock keeps the process alive", async () => {
+    const key = freshKey();
+    await using holder = startHolder("lead", service.url, key, 2000);
+    await holder.line();
+    await sleep(2500);
+    const lock = await service.client().get(key);
+    await service.client().breakLock(key, lock?.recordVersionNumber ?? "");
+    assert.equal(await holder.line(), "released");
+    assert.equal(await holder.exit(), 0);
+  });
+
+  test("a process ends when it has released", async () => {
+    const key = freshKey();
+    await using holder = startHolder("release", service.url, key, 60_000);
+    await holder.line();
+    assert.equal(await holder.exit(5000), 0);
+    assert.equal((await service.client().get(key))?.state, "released");
+  });
+});
