@@ -8,12 +8,14 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{self, StreamExt};
 use http::{Request, Response};
 use leasehold_client::{Client, Guard, Heartbeats, HttpTransport, LockRequest, Transport, TransportError, Wait};
+use leasehold_protocol::fresh_uuid;
+use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use crate::process::{Serve, cpu_seconds, rss_mb};
-use crate::{load, millis, percentile, service_cycle};
+use crate::{LOAD, Measured, load, millis, percentile, service_cycle};
 
 const WAITERS: usize = 32;
 const HAND_OVERS: usize = 60;
@@ -56,35 +58,51 @@ async fn granted(client: &Client, request: LockRequest) -> Guard {
     client.acquire(request).await.expect("reachable").granted().expect("free")
 }
 
-/// (f) and (g) One client, one lock after the other.
+/// (f) and (g) One caller, one lock after the other: by the library, by the library's HTTP client alone, by nothing but a socket.
 async fn cycles() {
     let serve = Serve::start(&["--memory"]);
     let transport = Counted::new(&serve);
     let client = Client::new(transport.clone());
-    let cycle = async || {
+    let library = async || {
         granted(&client, "bench".into()).await.release().await.expect("held");
     };
-    for _ in 0..500 {
-        cycle().await;
-    }
+    let http = async || {
+        let lease_id = fresh_uuid();
+        let acquire = json!({ "key": "http", "ownerName": "bench", "leaseId": lease_id });
+        post(&transport.http, "/v1/acquire", &acquire).await;
+        post(&transport.http, "/v1/release", &json!({ "key": "http", "leaseId": lease_id })).await;
+    };
+    timed(&library).await;
     transport.take();
+    let measured = timed(&library).await;
+    println!("one caller, uncontended, against leasehold serve --memory");
+    println!(
+        "  requests per acquire+release cycle   {}",
+        transport.take() as f64 / (measured.per_second * LOAD.as_secs_f64())
+    );
+    println!("  the client library         {measured}");
+    let bare_http = timed(&http).await;
+    println!("  its HTTP client alone      {bare_http}   ratio {:.2}", measured.per_second / bare_http.per_second);
+    let socket = load(serve.address, 1, service_cycle).await;
+    println!("  one socket, nothing else   {socket}   ratio {:.2}", measured.per_second / socket.per_second);
+}
+
+/// Cycles one after the other, for as long as [`load`] runs.
+async fn timed(cycle: &impl AsyncFn()) -> Measured {
+    let end = Instant::now() + LOAD;
     let mut times = Vec::new();
-    let began = Instant::now();
-    while began.elapsed() < Duration::from_secs(5) {
+    while Instant::now() < end {
         let started = Instant::now();
         cycle().await;
         times.push(started.elapsed());
     }
-    let per_second = times.len() as f64 / began.elapsed().as_secs_f64();
-    println!("the client library, one caller, uncontended, against leasehold serve --memory");
-    println!("  requests per acquire+release cycle   {}", transport.take() as f64 / times.len() as f64);
-    println!(
-        "  {per_second:>6.0} cycles/s   p50 {:.2} ms   p99 {:.2} ms",
-        millis(percentile(&mut times, 50.0)),
-        millis(percentile(&mut times, 99.0))
-    );
-    let bare = load(serve.address, 1, service_cycle).await;
-    println!("  bare HTTP on one connection {bare}   ratio {:.2}", per_second / bare.per_second);
+    Measured::of(&mut times)
+}
+
+async fn post(http: &HttpTransport, path: &str, body: &Value) {
+    let request = Request::post(path).header("content-type", "application/json");
+    let request = request.body(body.to_string().into_bytes()).expect("a request");
+    assert!(http.send(request).await.expect("answered").status().is_success());
 }
 
 /// (h) From the answer to a release until the next holder has the lock.

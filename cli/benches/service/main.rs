@@ -221,6 +221,14 @@ struct Measured {
     p99: Duration,
 }
 
+impl Measured {
+    /// What was done in the time of [`LOAD`].
+    fn of(times: &mut [Duration]) -> Self {
+        let per_second = times.len() as f64 / LOAD.as_secs_f64();
+        Self { per_second, p50: percentile(times, 50.0), p99: percentile(times, 99.0) }
+    }
+}
+
 impl std::fmt::Display for Measured {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { per_second, p50, p99 } = self;
@@ -259,8 +267,7 @@ where
     for client in clients {
         times.extend(client.await.expect("the client ran"));
     }
-    let per_second = times.len() as f64 / LOAD.as_secs_f64();
-    Measured { per_second, p50: percentile(&mut times, 50.0), p99: percentile(&mut times, 99.0) }
+    Measured::of(&mut times)
 }
 
 async fn service_cycle(mut connection: Connection, key: String) -> Connection {

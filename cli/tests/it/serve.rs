@@ -1,126 +1,21 @@
 //! `leasehold serve` as a process: what it prints, what it survives, and how it ends.
 
-#![allow(clippy::expect_used, clippy::panic, reason = "a test fails by a panic")]
-
 use std::collections::HashMap;
-use std::ffi::OsStr;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::{Output, Stdio};
-use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use leasehold_protocol::fresh_uuid;
 use leasehold_runtime::dynamodb_client;
 use serde_json::{Value, json};
-use tempfile::TempDir;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::process::{Child, ChildStdout, Command};
+use tokio::process::Command;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
 
-/// Nothing here takes a second. What takes this long will not happen.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-async fn within<T>(work: impl Future<Output = T>) -> T {
-    timeout(PATIENCE, work).await.expect("it happens in time")
-}
-
-/// `leasehold serve` with these arguments, killed when it is dropped. The shell's settings do not reach it.
-fn command(folder: &Path, args: &[impl AsRef<OsStr>]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
-    command.arg("serve").args(args).env_clear().current_dir(folder).stdin(Stdio::null()).kill_on_drop(true);
-    command
-}
-
-/// A service under way.
-struct Serve {
-    process: Child,
-    stdout: Lines<BufReader<ChildStdout>>,
-    banner: Vec<String>,
-    base_url: String,
-    http: reqwest::Client,
-}
-
-impl Serve {
-    /// Starts on a free port.
-    async fn start(args: &[&str]) -> Self {
-        Self::spawn(command(&std::env::temp_dir(), &[&["--listen", "127.0.0.1:0"], args].concat())).await
-    }
-
-    /// Starts `command` and reads what it prints before it waits for requests.
-    async fn spawn(mut command: Command) -> Self {
-        let mut process = command.stdout(Stdio::piped()).spawn().expect("the binary is built");
-        let mut stdout = BufReader::new(process.stdout.take().expect("piped")).lines();
-        let mut banner: Vec<String> = Vec::new();
-        while !banner.last().is_some_and(|line| line.starts_with("  stop ")) {
-            banner.push(within(stdout.next_line()).await.expect("text").expect("it starts"));
-        }
-        let base_url = banner[0].strip_prefix("Leasehold listens on ").expect("the address comes first").to_owned();
-        let http = reqwest::Client::builder().no_proxy().timeout(PATIENCE).build().expect("a client");
-        Self { process, stdout, banner, base_url, http }
-    }
-
-    fn address(&self) -> SocketAddr {
-        self.base_url.strip_prefix("http://").and_then(|address| address.parse().ok()).expect("an address")
-    }
-
-    async fn acquire(&self, key: &str, lease_id: &str) -> Value {
-        let body = json!({ "key": key, "ownerName": "test", "leaseId": lease_id });
-        acquire(&self.http, &self.base_url, &body).await.expect("granted")
-    }
-
-    async fn get(&self, key: &str) -> Value {
-        let request = self.http.get(format!("{}/v1/lock?key={key}", self.base_url)).send().await;
-        request.expect("an answer").json().await.expect("JSON")
-    }
-
-    fn signal(&self, name: &str) {
-        signal(&self.process, name);
-    }
-
-    /// Waits until the port is closed: a stop has begun.
-    async fn stops_listening(&self) {
-        let closed = async {
-            while TcpStream::connect(self.address()).await.is_ok() {
-                tokio::task::yield_now().await;
-            }
-        };
-        within(closed).await;
-    }
-
-    /// Waits for the end: the exit status, and what was printed since the start.
-    async fn ended(mut self) -> (Option<i32>, Vec<String>) {
-        let mut printed = Vec::new();
-        while let Some(line) = within(self.stdout.next_line()).await.expect("text") {
-            printed.push(line);
-        }
-        (within(self.process.wait()).await.expect("its status").code(), printed)
-    }
-
-    /// Kills it as a power cut would.
-    async fn kill_9(mut self) {
-        within(self.process.kill()).await.expect("it was running");
-    }
-}
-
-/// Every shell can send a signal; the standard library cannot.
-fn signal(process: &Child, name: &str) {
-    let script = format!("kill -{name} {}", process.id().expect("it is running"));
-    let status = std::process::Command::new("sh").args(["-c", &script]).status().expect("a shell");
-    assert!(status.success(), "{script}");
-}
-
-/// The grant; `None` where there is no answer, or no complete one.
-async fn acquire(http: &reqwest::Client, base_url: &str, body: &Value) -> Option<Value> {
-    let response = http.post(format!("{base_url}/v1/acquire")).json(body).send().await.ok()?;
-    let status = response.status();
-    let document: Value = response.json().await.ok()?;
-    assert_eq!(status, 200, "{document}");
-    Some(document)
-}
+use crate::support::{Serve, acquire, command, exposed_url, folder, signal, text_of, within};
 
 /// Runs a service that does not start, to its end.
 async fn fails(folder: &Path, args: &[&str]) -> (i32, String) {
@@ -137,14 +32,6 @@ async fn refuses(folder: &Path, args: &[&str]) -> String {
     let sentence = sentence.unwrap_or_else(|| panic!("{args:?}: {stderr}"));
     assert!(!sentence.contains('\n'), "{args:?}: one line, not {sentence}");
     sentence.to_owned()
-}
-
-fn folder() -> TempDir {
-    tempfile::tempdir().expect("a folder")
-}
-
-fn text_of(path: &Path) -> &str {
-    path.to_str().expect("UTF-8")
 }
 
 #[tokio::test]
@@ -194,11 +81,6 @@ async fn check_suggestion(serve: &Serve) {
     let body: Value = serde_json::from_str(body).expect("JSON");
     let grant = acquire(&serve.http, &serve.base_url, &body).await.expect("an answer");
     assert_eq!(grant["outcome"], "created");
-}
-
-fn exposed_url(serve: &Serve) -> String {
-    let line = serve.banner.iter().find_map(|line| line.strip_prefix("  dynamodb  ")).expect("the DynamoDB address");
-    line.split(' ').next().expect("a URL").to_owned()
 }
 
 /// What the writers of one round were told, and what they were not.

@@ -103,7 +103,10 @@ async fn watch(lease: &Lease, at_risk: Option<(Duration, OnRisk)>) {
             () = sleep_until(wake), if !over => if let Some((_, callback)) = risk {
                 warned = Some(end);
                 let (callback, left) = (Arc::clone(callback), end.saturating_duration_since(Instant::now()));
-                tokio::task::spawn_blocking(move || callback(left));
+                // After a pause it is no risk any more: the lock is lost.
+                if !left.is_zero() {
+                    tokio::task::spawn_blocking(move || callback(left));
+                }
             },
         }
     }

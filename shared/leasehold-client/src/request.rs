@@ -283,9 +283,9 @@ impl LockRequest {
     /// Under this lease, the heartbeats are too rare, or the warning would come although all is well.
     pub(crate) fn check_heartbeats(&self, lease: Duration) -> Result<(), Error> {
         let interval = self.heartbeats.interval(lease);
-        if interval.is_some_and(|interval| interval.is_zero() || interval > lease / 2) {
+        if let Some(interval) = interval.filter(|interval| interval.is_zero() || *interval > lease / 2) {
             let message =
-                format!("{:?} cannot keep a lease of {lease:?}: heartbeat at most every half of it", self.heartbeats);
+                format!("a heartbeat every {interval:?} cannot keep a lease of {lease:?}: at most half of it");
             return Err(Error::invalid("heartbeats", message));
         }
         let healthy = lease.saturating_sub(interval.unwrap_or_default());
@@ -306,7 +306,7 @@ pub(crate) fn check_lease(lease: Duration) -> Result<(), Error> {
     if (MIN_LEASE..=MAX_LEASE).contains(&lease) {
         return Ok(());
     }
-    Err(Error::invalid("leaseDurationMs", format!("a lease must be {MIN_LEASE:?} to {MAX_LEASE:?}, not {lease:?}")))
+    Err(Error::invalid("leaseDurationMs", format!("a lease must be 100ms to 24h, not {lease:?}")))
 }
 
 impl fmt::Debug for LockRequest {

@@ -34,6 +34,8 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 
 pub(crate) fn http_client() -> reqwest::Client {
+    // An error means that the process has a provider already, which will do.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     reqwest::Client::builder()
         .no_proxy()
         .redirect(reqwest::redirect::Policy::none())

@@ -1,0 +1,89 @@
+//! `leasehold acquire`: takes a lock and leaves it held.
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use clap::Args;
+use leasehold_client::wire::{AcquireOutcome, AcquireResponse};
+use leasehold_client::{Guard, Heartbeats};
+
+use crate::connection::CommonArgs;
+use crate::duration::show;
+use crate::lock_args::RequestArgs;
+use crate::output::{Fields, payload, plain};
+use crate::signals::Signals;
+use crate::{Failure, acquiring};
+
+/// Take a lock and leave it held, for `heartbeat` to keep and `release` to give back.
+///
+/// Prints the lease id, which is the proof of possession: whoever knows it holds the lock. Nobody heartbeats the lock
+/// after this command; others may take it over one lease later. Use `run` to hold a lock for as long as a command takes.
+#[derive(Debug, Args)]
+pub(crate) struct AcquireArgs {
+    #[command(flatten)]
+    request: RequestArgs,
+
+    #[command(flatten)]
+    pub(crate) common: CommonArgs,
+}
+
+pub(crate) async fn main(args: AcquireArgs) -> Result<(), Failure> {
+    let mut signals = Signals::ending()?;
+    let client = args.common.client().await?;
+    let adjust = |request: leasehold_client::LockRequest| request.heartbeats(Heartbeats::Manual);
+    let guard = acquiring::acquire(&client, &args.request, &args.common, &mut signals, adjust).await?;
+
+    let grant = grant(&guard, &args.request);
+    if args.common.output.result(&grant, || describe(&grant, &guard)).is_err() {
+        // Nobody has the lease id: nobody could give the lock back.
+        guard.release().await?;
+        return Err(Failure::failed("the lease id could not be printed, so the lock was released again"));
+    }
+    guard.detach();
+    Ok(())
+}
+
+/// What the service answered, as it answered it.
+fn grant(guard: &Guard, args: &RequestArgs) -> AcquireResponse {
+    let key = args.lock.lock_key();
+    let (data, data_base64) = match guard.data().map(|data| std::str::from_utf8(data).map_err(|_| data)) {
+        Some(Ok(text)) => (Some(text.to_owned()), None),
+        Some(Err(bytes)) => (None, Some(BASE64_STANDARD.encode(bytes))),
+        None => (None, None),
+    };
+    AcquireResponse {
+        key: key.key,
+        sort_key: key.sort_key,
+        owner_name: guard.owner_name().unwrap_or_default().to_owned(),
+        lease_id: guard.lease_id().clone(),
+        record_version_number: guard.record_version_number(),
+        lease_duration_ms: u64::try_from(args.lease.as_millis()).unwrap_or(u64::MAX),
+        fencing_token: guard.fencing_token(),
+        outcome: guard.outcome().unwrap_or(AcquireOutcome::Created),
+        data,
+        data_base64,
+        previous_owner_name: guard.previous_owner_name().map(str::to_owned),
+    }
+}
+
+fn describe(grant: &AcquireResponse, guard: &Guard) -> String {
+    let data = guard.data().map(payload);
+    Fields::new(&format!("{} is yours: {}", guard.key(), how(guard)))
+        .with("owner", &grant.owner_name)
+        .with("lease id", &grant.lease_id.0)
+        .with("lease", &show(std::time::Duration::from_millis(grant.lease_duration_ms)))
+        .with("token", &grant.fencing_token.to_string())
+        .with("version", &grant.record_version_number)
+        .with_some("data", data.as_deref())
+        .finish()
+}
+
+/// How a lock was come by, in words.
+pub(crate) fn how(guard: &Guard) -> String {
+    let before = guard.previous_owner_name().map(plain);
+    match (guard.outcome(), before) {
+        (Some(AcquireOutcome::TakenOver), Some(before)) => format!("taken over from {before}, whose lease ran out"),
+        (Some(AcquireOutcome::Reacquired), Some(before)) => format!("it was free, and {before}'s before"),
+        (Some(AcquireOutcome::Renewed), _) => "granted by an earlier try of this request".to_owned(),
+        _ => "it was free".to_owned(),
+    }
+}

@@ -1,0 +1,62 @@
+//! Getting a lock, such that people see what goes on and a signal leaves nothing behind.
+
+use leasehold_client::{Acquisition, Client, Guard, LockRequest};
+
+use crate::Failure;
+use crate::connection::CommonArgs;
+use crate::lock_args::RequestArgs;
+use crate::observations::ObservationsFile;
+use crate::signals::{Received, Signals};
+use crate::waiting::Indicator;
+
+/// Acquires the lock that `args` ask for. `adjust` adds what is the command's own.
+///
+/// # Errors
+/// The lock is held, cannot be had, or a signal came. Nothing is left behind then.
+pub(crate) async fn acquire(
+    client: &Client,
+    args: &RequestArgs,
+    common: &CommonArgs,
+    signals: &mut Signals,
+    adjust: impl FnOnce(LockRequest) -> LockRequest,
+) -> Result<Guard, Failure> {
+    let key = args.lock.lock_key();
+    let observations = args.observations.as_deref().map(|path| ObservationsFile::load(path, client)).transpose()?;
+    let indicator = Indicator::new(&key, common);
+    let request = adjust(args.request()?).on_wait(indicator.on_wait());
+
+    let asking = async { if args.no_wait { client.try_acquire(request).await } else { client.acquire(request).await } };
+    let result = tokio::select! {
+        // A grant that is there already is taken, and released in the end.
+        biased;
+        result = indicator.show_during(asking) => match result {
+            Ok(Acquisition::Granted(guard)) => Ok(guard),
+            Ok(Acquisition::Held(held)) => Err(Failure::held(&key, held.lock)),
+            Err(error) => Err(error.into()),
+        },
+        received = signals.next_ending() => Err(interrupted(received, &key.to_string())),
+    };
+    if let Some(observations) = observations
+        && let Err(failure) = observations.save(client)
+    {
+        // The lock matters more; but whoever relies on the file must know.
+        failure.report(common.output.json);
+    }
+    if result.is_err() {
+        clean_up(client, signals).await;
+    }
+    result
+}
+
+fn interrupted(received: Received, key: &str) -> Failure {
+    Failure::signalled(received, format!("{}: no longer waiting for {key}", received.signal))
+}
+
+/// Waits until a request that was abandoned has been undone, or another signal comes.
+async fn clean_up(client: &Client, signals: &mut Signals) {
+    tokio::select! {
+        // Nothing is held: there is nothing that it could fail to release.
+        _ = client.close() => {}
+        _ = signals.next_impatient() => {}
+    }
+}

@@ -1,0 +1,118 @@
+//! The command line: which commands there are, and what each does.
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+use crate::Failure;
+use crate::acquire::{self, AcquireArgs};
+use crate::break_lock::{self, BreakArgs};
+use crate::connection::CommonArgs;
+use crate::demo::{self, DemoArgs};
+use crate::documents::{self, CompletionsArgs, ManArgs};
+use crate::exec::{self, ExecArgs};
+use crate::failure::EXIT_STATUSES;
+use crate::fenced_write::{self, FencedWriteArgs};
+use crate::get::{self, GetArgs};
+use crate::heartbeat::{self, HeartbeatArgs};
+use crate::ls::{self, LsArgs};
+use crate::release::{self, ReleaseArgs};
+use crate::run::{self, RunArgs};
+use crate::serve::{self, ServeArgs};
+use crate::signals::die_of_interrupt;
+use crate::watch::{self, WatchArgs};
+
+/// The embedded engine writes its file on such threads, one request at a time: more of them would only wait, each with
+/// megabytes of its own.
+const MAX_BLOCKING_THREADS: usize = 4;
+
+/// Locks on one DynamoDB table: no server to run, no clocks to trust.
+#[derive(Debug, Parser)]
+#[command(name = "leasehold", version, after_help = EXIT_STATUSES)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+#[allow(clippy::large_enum_variant, reason = "there is one of it")]
+enum Command {
+    Run(RunArgs),
+    Acquire(AcquireArgs),
+    Heartbeat(HeartbeatArgs),
+    Release(ReleaseArgs),
+    Break(BreakArgs),
+    Get(GetArgs),
+    Ls(LsArgs),
+    Watch(WatchArgs),
+    /// Run the lock service on this machine.
+    Serve(ServeArgs),
+    Demo(DemoArgs),
+    Completions(CompletionsArgs),
+    Man(ManArgs),
+    #[command(hide = true)]
+    FencedWrite(FencedWriteArgs),
+    #[command(name = exec::NAME, hide = true)]
+    Exec(ExecArgs),
+}
+
+impl Cli {
+    /// Does what was asked for, and says on standard error why, if it could not.
+    pub fn execute(self) -> ExitCode {
+        let common = self.command.common().cloned();
+        self.command.execute().unwrap_or_else(|failure| {
+            let hint = common.as_ref().map_or("", |common| common.hint(&failure));
+            let failure = failure.and(hint);
+            failure.report(common.is_some_and(|common| common.output.json));
+            if failure.is_interrupt {
+                die_of_interrupt();
+            }
+            ExitCode::from(failure.status)
+        })
+    }
+}
+
+impl Command {
+    fn execute(self) -> Result<ExitCode, Failure> {
+        let done = match self {
+            // On this thread, for the command ends with the thread that spawned it.
+            Self::Run(args) => return in_runtime(run::main(args))?,
+            Self::Exec(args) => return Err(exec::main(&args)),
+            Self::Acquire(args) => in_runtime(acquire::main(args))?,
+            Self::Heartbeat(args) => in_runtime(heartbeat::main(args))?,
+            Self::Release(args) => in_runtime(release::main(args))?,
+            Self::Break(args) => in_runtime(break_lock::main(args))?,
+            Self::Get(args) => in_runtime(get::main(args))?,
+            Self::Ls(args) => in_runtime(ls::main(args))?,
+            Self::Watch(args) => in_runtime(watch::main(args))?,
+            Self::Serve(args) => in_runtime(serve::main(args))?.map_err(|error| Failure::failed(error.to_string())),
+            Self::Demo(args) => in_runtime(demo::main(args))?,
+            Self::FencedWrite(args) => in_runtime(fenced_write::main(args))?,
+            Self::Completions(args) => documents::completions(&args, &Cli::command()),
+            Self::Man(args) => documents::man(args, Cli::command()),
+        };
+        done.map(|()| ExitCode::SUCCESS)
+    }
+
+    /// What commands have in common that talk to a service.
+    fn common(&self) -> Option<&CommonArgs> {
+        match self {
+            Self::Run(RunArgs { common, .. })
+            | Self::Acquire(AcquireArgs { common, .. })
+            | Self::Heartbeat(HeartbeatArgs { common, .. })
+            | Self::Release(ReleaseArgs { common, .. })
+            | Self::Break(BreakArgs { common, .. })
+            | Self::Get(GetArgs { common, .. })
+            | Self::Ls(LsArgs { common, .. })
+            | Self::Watch(WatchArgs { common, .. }) => Some(common),
+            _ => None,
+        }
+    }
+}
+
+fn in_runtime<T>(work: impl Future<Output = T>) -> Result<T, Failure> {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().max_blocking_threads(MAX_BLOCKING_THREADS).build();
+    let runtime = runtime.map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
+    Ok(runtime.block_on(work))
+}

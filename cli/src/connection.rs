@@ -1,0 +1,202 @@
+//! Where the locks are, and how to get there.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use aws_config::BehaviorVersion;
+use aws_credential_types::provider::ProvideCredentials;
+use aws_smithy_http_client::Builder;
+use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
+use clap::Args;
+use leasehold_client::{Client, HttpTransport, SigV4};
+use leasehold_in_process::InProcess;
+use leasehold_protocol::{Policy, TableSchema};
+use leasehold_runtime::{LevelFilter, LogFormat, dynamodb_client, init_logging};
+use tokio::time::timeout;
+
+use crate::Failure;
+use crate::failure::status;
+use crate::output::OutputArgs;
+
+const DEFAULT_URL: &str = "http://127.0.0.1:8080";
+pub(crate) const URL_VARIABLE: &str = "LEASEHOLD_URL";
+const TOKEN_VARIABLE: &str = "LEASEHOLD_TOKEN";
+const NEEDS: &str = "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY";
+
+/// How long people wait without asking themselves why.
+pub(crate) const SILENCE: Duration = Duration::from_secs(1);
+
+/// Where the locks are. The environment is read here and not by clap, to which a variable and an option that exclude
+/// each other would be an error; an option on the command line outdoes a variable.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Connection")]
+pub(crate) struct ConnectionArgs {
+    /// The lock service [env: LEASEHOLD_URL] [default: http://127.0.0.1:8080]
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
+
+    /// Send this bearer token. The variable keeps it out of the list of processes [env: LEASEHOLD_TOKEN]
+    #[arg(long, value_name = "TOKEN")]
+    token: Option<String>,
+
+    /// Sign requests with AWS credentials from the usual places, for an API that is protected by IAM.
+    #[arg(long, conflicts_with = "token")]
+    sigv4: bool,
+
+    /// The API's region for --sigv4. Default: that of its host name, or of the AWS configuration.
+    #[arg(long, value_name = "REGION", requires = "sigv4")]
+    region: Option<String>,
+
+    /// Use this DynamoDB table directly, with no service in between.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["url", "token", "sigv4"])]
+    dynamodb_table: Option<String>,
+
+    /// The DynamoDB at this URL. Default: that of the region in the AWS configuration.
+    #[arg(long, value_name = "URL", requires = "dynamodb_table")]
+    dynamodb_endpoint: Option<String>,
+
+    /// The name of the table's partition key.
+    #[arg(long, value_name = "NAME", requires = "dynamodb_table", default_value = "key")]
+    partition_key: String,
+
+    /// The name of the table's sort key, if it has one.
+    #[arg(long, value_name = "NAME", requires = "dynamodb_table")]
+    sort_key_name: Option<String>,
+}
+
+/// What all commands take that talk to the service.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct CommonArgs {
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+
+    #[command(flatten)]
+    connection: ConnectionArgs,
+}
+
+impl CommonArgs {
+    /// The client, and from now on the log.
+    pub(crate) async fn client(&self) -> Result<Client, Failure> {
+        init_logging(LogFormat::Text, self.log_level());
+        let builder = Client::builder();
+        let client = match &self.connection.dynamodb_table {
+            Some(table) => builder.build(self.connection.in_process(table).await?),
+            None => builder.build(self.connection.http().await?),
+        };
+        Ok(client)
+    }
+
+    /// Does what takes one answer. If that does not come soon, people are told why they wait.
+    pub(crate) async fn patiently<T>(&self, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        if let Ok(done) = timeout(SILENCE, &mut work).await {
+            return done;
+        }
+        self.tell_of_silence();
+        work.await
+    }
+
+    /// Says that the service is tried again and again.
+    pub(crate) fn tell_of_silence(&self) {
+        let place = self.url().or_else(|| self.connection.dynamodb_table.clone()).unwrap_or_default();
+        self.output.warn(&format!("no good answer yet from {place}; trying again"));
+    }
+
+    /// What helps further, where the service's log is this command's own.
+    pub(crate) fn hint(&self, failure: &Failure) -> &'static str {
+        let can_tell_more = self.connection.dynamodb_table.is_some() && self.output.verbose == 0;
+        if can_tell_more && failure.status == status::UNAVAILABLE { " (-v shows why.)" } else { "" }
+    }
+
+    /// The service, where there is one.
+    pub(crate) fn url(&self) -> Option<String> {
+        self.connection.dynamodb_table.is_none().then(|| self.connection.url())
+    }
+
+    fn log_level(&self) -> LevelFilter {
+        // With a table, the service is in here, and would tell each failure before it is tried again.
+        let in_here = self.connection.dynamodb_table.is_some();
+        match self.output.verbose {
+            0 if self.output.quiet || in_here => LevelFilter::ERROR,
+            0 => LevelFilter::WARN,
+            1 => LevelFilter::INFO,
+            _ => LevelFilter::DEBUG,
+        }
+    }
+}
+
+impl ConnectionArgs {
+    fn url(&self) -> String {
+        self.url.clone().or_else(|| variable(URL_VARIABLE)).unwrap_or_else(|| DEFAULT_URL.to_owned())
+    }
+
+    async fn http(&self) -> Result<HttpTransport, Failure> {
+        let url = self.url();
+        let transport = HttpTransport::new(&url)?;
+        if self.sigv4 {
+            return Ok(transport.sigv4(self.signer(&url).await?));
+        }
+        Ok(match self.token.clone().or_else(|| variable(TOKEN_VARIABLE)) {
+            Some(token) => transport.bearer_token(token),
+            None => transport,
+        })
+    }
+
+    async fn signer(&self, url: &str) -> Result<SigV4, Failure> {
+        let https = Builder::new().tls_provider(Provider::Rustls(CryptoMode::Ring)).build_https();
+        let config = aws_config::defaults(BehaviorVersion::v2026_01_12()).http_client(https).load().await;
+        let configured = || config.region().map(ToString::to_string);
+        let region = self.region.clone().or_else(|| region_of(url)).or_else(configured);
+        let region = region.ok_or_else(|| {
+            Failure::usage("--sigv4 needs to know the API's region: name it with --region, or set AWS_REGION")
+        })?;
+        let credentials = config
+            .credentials_provider()
+            .ok_or_else(|| Failure::new(status::FORBIDDEN, "forbidden", format!("no AWS credentials; {NEEDS}")))?;
+        // Without them, no request is worth trying again and again.
+        let usable = credentials.provide_credentials().await;
+        usable.map_err(|error| {
+            Failure::new(status::FORBIDDEN, "forbidden", format!("no AWS credentials: {error}; {NEEDS}"))
+        })?;
+        Ok(SigV4::new(credentials, region))
+    }
+
+    async fn in_process(&self, table: &str) -> Result<InProcess, Failure> {
+        let mut schema = TableSchema::new(table);
+        schema.partition_key.clone_from(&self.partition_key);
+        schema.sort_key.clone_from(&self.sort_key_name);
+        let dynamodb = dynamodb_client(self.dynamodb_endpoint.as_deref()).await;
+        InProcess::on_table(&dynamodb, schema, Policy::default()).map_err(Failure::usage)
+    }
+}
+
+/// A variable that is set to nothing is as good as none.
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// The region in a host name such as `abc123.execute-api.eu-central-1.amazonaws.com`.
+fn region_of(url: &str) -> Option<String> {
+    let host = url.split_once("://")?.1.split(['/', ':']).next()?;
+    let (_, rest) = host.split_once(".execute-api.")?;
+    let (region, domain) = rest.split_once('.')?;
+    domain.starts_with("amazonaws.com").then(|| region.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::region_of;
+
+    #[test]
+    fn the_region_is_read_from_the_host_name() {
+        let region = |url| region_of(url);
+        assert_eq!(region("https://abc.execute-api.eu-central-1.amazonaws.com/prod").as_deref(), Some("eu-central-1"));
+        assert_eq!(region("https://abc.execute-api.cn-north-1.amazonaws.com.cn").as_deref(), Some("cn-north-1"));
+        assert_eq!(region("https://abc-vpce.execute-api.us-east-1.amazonaws.com:443/x").as_deref(), Some("us-east-1"));
+        for other in
+            ["https://locks.example.com", "http://127.0.0.1:8080", "nonsense", "https://a.execute-api.b.evil.com"]
+        {
+            assert_eq!(region(other), None, "{other}");
+        }
+    }
+}

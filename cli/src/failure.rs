@@ -1,0 +1,179 @@
+//! Why a command did not do what it was asked for, and with which status it ends.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+
+use leasehold_client::wire::Lock;
+use leasehold_client::{ErrorKind, LockKey, Loss, TransportError};
+use serde_json::json;
+
+use crate::output;
+use crate::signals::Received;
+
+/// What every command's exit status means. `run` has a text of its own, for it hands on the command's.
+pub(crate) const EXIT_STATUSES: &str = "\
+Exit status:
+   0  done
+   1  any other failure
+   2  the command line makes no sense
+  64  the request breaks a rule of the service
+  65  the row is no readable lock record, or a file of observations is damaged
+  66  there is no such lock
+  69  nobody knows: the service or its table cannot be reached, or is too busy
+  73  the lock changed since it was looked at
+  75  someone else holds the lock
+  76  the lock is lost
+  77  the credentials are missing, or do not allow this";
+
+/// Exit statuses, as far as they are not the child's: those of sysexits.h where they fit.
+pub(crate) mod status {
+    pub(crate) const FAILED: u8 = 1;
+    pub(crate) const USAGE: u8 = 2;
+    pub(crate) const INVALID_REQUEST: u8 = 64;
+    pub(crate) const CORRUPT: u8 = 65;
+    pub(crate) const NOT_FOUND: u8 = 66;
+    pub(crate) const UNAVAILABLE: u8 = 69;
+    pub(crate) const VERSION_MISMATCH: u8 = 73;
+    pub(crate) const HELD: u8 = 75;
+    pub(crate) const LOST: u8 = 76;
+    pub(crate) const FORBIDDEN: u8 = 77;
+    pub(crate) const CANNOT_EXECUTE: u8 = 126;
+    pub(crate) const COMMAND_NOT_FOUND: u8 = 127;
+    /// And the number of the signal, as in a shell.
+    pub(crate) const SIGNALLED: u8 = 128;
+}
+
+/// Why a command did not do what it was asked for.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// With which status the process ends.
+    pub(crate) status: u8,
+    /// The kind, for programs.
+    kind: &'static str,
+    /// A sentence that says what to do. `None`: there is nobody to tell.
+    message: Option<String>,
+    /// Who has the lock, where that is known.
+    lock: Option<Box<Lock>>,
+    /// Whether a Ctrl-C is the reason.
+    pub(crate) is_interrupt: bool,
+}
+
+impl Failure {
+    pub(crate) fn new(status: u8, kind: &'static str, message: impl Into<String>) -> Self {
+        Self { status, kind, message: Some(message.into()), lock: None, is_interrupt: false }
+    }
+
+    pub(crate) fn failed(message: impl Into<String>) -> Self {
+        Self::new(status::FAILED, "failed", message)
+    }
+
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::new(status::USAGE, "usage", message)
+    }
+
+    /// Nobody reads what is printed, so nobody needs to be told: `leasehold ls | head` is no failure.
+    pub(crate) fn nobody_reads() -> Self {
+        Self { status: 0, kind: "closed", message: None, lock: None, is_interrupt: false }
+    }
+
+    pub(crate) fn output(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self::nobody_reads(),
+            _ => Self::failed(format!("cannot write to standard output: {error}")),
+        }
+    }
+
+    pub(crate) fn held(key: &LockKey, lock: Box<Lock>) -> Self {
+        let message = format!(
+            "{} is held by {}, with a lease of {}; try again later, or wait longer with --wait or --extend",
+            output::plain(&key.to_string()),
+            output::plain(&lock.owner_name),
+            output::lease(lock.lease_duration_ms),
+        );
+        Self { lock: Some(lock), ..Self::new(status::HELD, "held", message) }
+    }
+
+    pub(crate) fn lost(key: &LockKey, loss: &Loss) -> Self {
+        Self { lock: loss.lock.clone(), ..Self::new(status::LOST, "lost", format!("{key} is lost: {loss}")) }
+    }
+
+    /// The same, and what is done about it.
+    pub(crate) fn and(self, consequence: &str) -> Self {
+        Self { message: self.message.map(|message| message + consequence), ..self }
+    }
+
+    /// Ends with another status than `usual`.
+    pub(crate) fn replace_status(self, usual: u8, wanted: u8) -> Self {
+        if self.status == usual { Self { status: wanted, ..self } } else { self }
+    }
+
+    /// Ended by a signal before there was anything to show.
+    pub(crate) fn signalled(received: Received, message: impl Into<String>) -> Self {
+        let status = status::SIGNALLED + received.number();
+        Self { is_interrupt: received.is_interrupt(), ..Self::new(status, "interrupted", message) }
+    }
+
+    /// Tells it on standard error: in a sentence, or as one JSON object.
+    pub(crate) fn report(&self, json: bool) {
+        let Some(message) = &self.message else { return };
+        if json {
+            let mut object = json!({ "error": self.kind, "status": self.status, "message": message });
+            if let Some(lock) = &self.lock {
+                object["lock"] = json!(lock);
+            }
+            output::note(&object.to_string());
+        } else {
+            output::note(&format!("leasehold: {message}"));
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.message.as_deref().unwrap_or_default())
+    }
+}
+
+impl From<leasehold_client::Error> for Failure {
+    fn from(error: leasehold_client::Error) -> Self {
+        let (status, kind) = match error.kind() {
+            ErrorKind::Held(_) => (status::HELD, "held"),
+            ErrorKind::Lost(_) => (status::LOST, "lost"),
+            ErrorKind::NotFound => (status::NOT_FOUND, "not-found"),
+            ErrorKind::VersionMismatch => (status::VERSION_MISMATCH, "version-mismatch"),
+            ErrorKind::InvalidRequest { .. } => (status::INVALID_REQUEST, "invalid-request"),
+            ErrorKind::Forbidden => (status::FORBIDDEN, "forbidden"),
+            ErrorKind::Throttled => (status::UNAVAILABLE, "throttled"),
+            ErrorKind::Unavailable => (status::UNAVAILABLE, "unavailable"),
+            ErrorKind::CorruptRecord => (status::CORRUPT, "corrupt-record"),
+            _ => (status::FAILED, "failed"),
+        };
+        let lock = match error.kind() {
+            ErrorKind::Held(lock) => Some(lock.clone()),
+            ErrorKind::Lost(loss) => loss.lock.clone(),
+            _ => None,
+        };
+        Self { lock, ..Self::new(status, kind, sentence(&error)) }
+    }
+}
+
+/// The error, its cause, and what to do.
+pub(crate) fn sentence(error: &leasehold_client::Error) -> String {
+    let cause = error.source().and_then(|source| source.downcast_ref::<TransportError>());
+    let message = match cause {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
+    };
+    let hint = match error.kind() {
+        // With a cause of its own: not a request that could not be made, but a connection.
+        ErrorKind::Unavailable
+            if cause.is_some_and(|cause| !cause.may_have_been_delivered() && cause.source().is_some()) =>
+        {
+            "; start a service with `leasehold serve`, or name another with --url"
+        }
+        ErrorKind::Forbidden => "; use --token, or --sigv4 with credentials that allow it",
+        _ => "",
+    };
+    format!("{message}{hint}")
+}

@@ -1,0 +1,168 @@
+//! Options that several commands share: which lock, which payload, how to ask for it.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use leasehold_client::wire::Secret;
+use leasehold_client::{Heartbeats, LockKey, LockRequest, Wait};
+
+use crate::Failure;
+use crate::duration;
+
+/// How long a lease is if nobody says.
+pub(crate) const DEFAULT_LEASE: &str = "20s";
+
+/// Which lock.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct LockArgs {
+    /// The lock's key: any text of 1 to 2048 bytes.
+    pub(crate) key: String,
+
+    /// The lock's sort key, on a table that has one.
+    #[arg(long, value_name = "TEXT")]
+    sort_key: Option<String>,
+}
+
+impl LockArgs {
+    pub(crate) fn lock_key(&self) -> LockKey {
+        LockKey { key: self.key.clone(), sort_key: self.sort_key.clone() }
+    }
+}
+
+/// The proof of possession.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct LeaseIdArgs {
+    /// The lease id that `acquire` printed. The variable keeps it out of the list of processes.
+    #[arg(long, value_name = "LEASE_ID", env = "LEASEHOLD_LEASE_ID", hide_env_values = true)]
+    lease_id: String,
+}
+
+impl LeaseIdArgs {
+    pub(crate) fn secret(&self) -> Secret {
+        Secret(self.lease_id.clone())
+    }
+}
+
+/// What to store with the lock.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct DataArgs {
+    /// Store this text with the lock, for whoever has it next. At most 256 KiB.
+    #[arg(long, value_name = "TEXT")]
+    data: Option<String>,
+
+    /// Store what is in this file; `-` is standard input.
+    #[arg(long, value_name = "FILE", conflicts_with = "data")]
+    data_file: Option<PathBuf>,
+}
+
+impl DataArgs {
+    pub(crate) fn read(&self) -> Result<Option<Vec<u8>>, Failure> {
+        match (&self.data, &self.data_file) {
+            (Some(text), _) => Ok(Some(text.clone().into_bytes())),
+            (None, Some(path)) => read(path).map(Some),
+            (None, None) => Ok(None),
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    let bytes = if path == Path::new("-") {
+        let mut bytes = Vec::new();
+        std::io::stdin().read_to_end(&mut bytes).map(|_| bytes)
+    } else {
+        std::fs::read(path)
+    };
+    bytes.map_err(|error| Failure::failed(format!("cannot read {}: {error}", path.display())))
+}
+
+/// How to ask for a lock.
+#[derive(Debug, Clone, Args)]
+#[allow(clippy::struct_excessive_bools, reason = "each is an option of its own")]
+pub(crate) struct RequestArgs {
+    #[command(flatten)]
+    pub(crate) lock: LockArgs,
+
+    /// The lease: how long others must see no heartbeat before they may take the lock over. 100ms to 1d.
+    #[arg(long, value_name = "DURATION", default_value = DEFAULT_LEASE, value_parser = duration::parse)]
+    pub(crate) lease: Duration,
+
+    /// Wait so long for a lock that is held, or `forever`. Default: the holder's lease and two seconds, enough to
+    /// outlive a holder that is dead.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse_wait, conflicts_with_all = ["no_wait", "extend"])]
+    wait: Option<Wait>,
+
+    /// Ask once, and do not wait.
+    #[arg(long)]
+    pub(crate) no_wait: bool,
+
+    /// Wait as long as the holder is seen to be alive, and then its lease and two seconds.
+    #[arg(long, conflicts_with = "no_wait")]
+    extend: bool,
+
+    /// Ask this often for a lock that is held. The service may ask for more patience.
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = duration::parse)]
+    poll: Duration,
+
+    /// Who asks, for people to read. Default: the host's name and the process id.
+    #[arg(long, value_name = "NAME")]
+    owner: Option<String>,
+
+    #[command(flatten)]
+    data: DataArgs,
+
+    /// Fail if the lock has never been held.
+    #[arg(long)]
+    only_if_exists: bool,
+
+    /// Store a further attribute in the row. May be repeated.
+    #[arg(long, value_name = "NAME=TEXT", value_parser = parse_attribute)]
+    attribute: Vec<(String, String)>,
+
+    /// Let the service judge by its clock whether the holder is dead. It trusts the servers' clocks, and needs no wait.
+    #[arg(long)]
+    stale_by_clock: bool,
+
+    /// Go on from what earlier runs saw of the lock, kept in this file: a job that is too short to watch a dead holder
+    /// for a whole lease can take over all the same. It trusts the clocks of all who share the file to a second.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) observations: Option<PathBuf>,
+}
+
+impl RequestArgs {
+    /// The request, but for who heartbeats.
+    pub(crate) fn request(&self) -> Result<LockRequest, Failure> {
+        let wait = match (self.wait, Wait::default()) {
+            (Some(wait), _) => wait,
+            (None, Wait::OneLease { margin, .. }) => Wait::OneLease { margin, extend: self.extend },
+            (None, other) => other,
+        };
+        let mut request = LockRequest::new(self.lock.lock_key()).lease(self.lease).wait(wait).poll_interval(self.poll);
+        if let Some(owner) = &self.owner {
+            request = request.owner_name(owner);
+        }
+        if let Some(data) = self.data.read()? {
+            request = request.data(data);
+        }
+        if self.only_if_exists {
+            request = request.only_if_exists();
+        }
+        if self.stale_by_clock {
+            request = request.stale_by_clock();
+        }
+        Ok(self.attribute.iter().fold(request, |request, (name, value)| request.attribute(name, value.as_str())))
+    }
+}
+
+/// Heartbeats at this interval, if one was asked for.
+pub(crate) fn heartbeats(interval: Option<Duration>) -> Heartbeats {
+    interval.map_or(Heartbeats::Quarterly, Heartbeats::Every)
+}
+
+fn parse_attribute(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err(format!("{text:?} is not of the form NAME=TEXT")),
+    }
+}

@@ -1,0 +1,188 @@
+//! `leasehold ls`: all locks.
+
+use std::pin::pin;
+
+use clap::{Args, ValueEnum};
+use comfy_table::presets::NOTHING;
+use comfy_table::{ColumnConstraint, ContentArrangement, Row, Table, Width};
+use console::Term;
+use futures_util::TryStreamExt;
+use leasehold_client::wire::{Lock, LockState, UnreadableRow};
+use leasehold_client::{ListOptions, Listed};
+
+use crate::Failure;
+use crate::connection::CommonArgs;
+use crate::output::{self, note, plain, print, print_json, short};
+
+/// A column is made no narrower than this to fit a terminal.
+const NARROWEST: u16 = 6;
+
+/// List all locks.
+///
+/// On a terminal, what does not fit is cut; elsewhere nothing is. With --json, one object a line, as the pages come. It is
+/// no snapshot: what changes meanwhile may be seen or not.
+#[derive(Debug, Args)]
+pub(crate) struct LsArgs {
+    /// Only locks in this state.
+    #[arg(long, value_name = "STATE")]
+    state: Option<StateArg>,
+
+    /// Only locks whose current or last owner has this name.
+    #[arg(long, value_name = "NAME")]
+    owner: Option<String>,
+
+    /// Only the sort keys under this partition key.
+    #[arg(long, value_name = "KEY")]
+    key: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) common: CommonArgs,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum StateArg {
+    Held,
+    Released,
+}
+
+impl From<StateArg> for LockState {
+    fn from(state: StateArg) -> Self {
+        match state {
+            StateArg::Held => Self::Held,
+            StateArg::Released => Self::Released,
+        }
+    }
+}
+
+pub(crate) async fn main(args: LsArgs) -> Result<(), Failure> {
+    let client = args.common.client().await?;
+    let options = ListOptions {
+        state: args.state.map(LockState::from),
+        owner_name: args.owner.clone(),
+        key: args.key.clone(),
+        page_size: None,
+    };
+    let mut rows = pin!(client.list(options));
+    let mut locks = Vec::new();
+    while let Some(row) = args.common.patiently(rows.try_next()).await? {
+        match row {
+            Listed::Lock(lock) if args.common.output.json => print_json(&lock)?,
+            Listed::Lock(lock) => locks.push(lock),
+            Listed::Unreadable(row) => warn(&row),
+        }
+    }
+    match (args.common.output.json, locks.is_empty()) {
+        (true, _) => Ok(()),
+        (false, true) => {
+            args.common.output.warn("no locks");
+            Ok(())
+        }
+        (false, false) => print_table(&locks),
+    }
+}
+
+/// Whatever was asked for: a row that nobody can read needs somebody to look at it.
+fn warn(row: &UnreadableRow) {
+    let sort_key = row.sort_key.as_ref().map(|sort_key| format!(" / {sort_key}")).unwrap_or_default();
+    note(&format!(
+        "leasehold: {} is no readable lock: {}",
+        plain(&format!("{}{sort_key}", row.key)),
+        plain(&row.detail)
+    ));
+}
+
+fn print_table(locks: &[Lock]) -> Result<(), Failure> {
+    let terminal = Term::stdout();
+    let width = terminal.is_term().then(|| terminal.size().1);
+    let table = table(locks, width);
+    table.lines().try_for_each(|line| print(line.trim_end()))
+}
+
+/// With a width, the table fits it; else it has all there is.
+fn table(locks: &[Lock], width: Option<u16>) -> Table {
+    let with_sort_keys = locks.iter().any(|lock| lock.sort_key.is_some());
+    let mut header = vec!["KEY", "STATE", "OWNER", "TOKEN", "LEASE", "VERSION"];
+    if with_sort_keys {
+        header.insert(1, "SORT KEY");
+    }
+    let mut table = Table::new();
+    table.load_style(NOTHING).set_truncation_indicator("…").set_header(header.clone());
+    for lock in locks {
+        let version = &lock.record_version_number;
+        let mut cells = vec![
+            plain(&lock.key),
+            output::state(lock.state).to_owned(),
+            plain(&lock.owner_name),
+            lock.fencing_token.map_or_else(|| "-".to_owned(), |token| token.to_string()),
+            output::lease(lock.lease_duration_ms),
+            if width.is_some() { short(version) } else { plain(version) },
+        ];
+        if with_sort_keys {
+            cells.insert(1, plain(lock.sort_key.as_deref().unwrap_or("-")));
+        }
+        let mut row = Row::from(cells);
+        row.max_height(1);
+        table.add_row(row);
+    }
+    for (column, title) in table.column_iter_mut().zip(&header) {
+        column.set_padding((0, 2));
+        // Names give way; the rest is as short as it is.
+        column.set_constraint(match *title {
+            "KEY" | "SORT KEY" | "OWNER" => ColumnConstraint::LowerBoundary(Width::Fixed(NARROWEST)),
+            _ => ColumnConstraint::ContentWidth,
+        });
+    }
+    match width {
+        Some(width) => table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width),
+        None => table.set_content_arrangement(ContentArrangement::Disabled),
+    };
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Map, json};
+
+    use super::*;
+
+    fn lock(key: &str, sort_key: Option<&str>, owner: &str) -> Lock {
+        Lock {
+            key: key.to_owned(),
+            sort_key: sort_key.map(str::to_owned),
+            state: LockState::Released,
+            owner_name: owner.to_owned(),
+            record_version_number: "59dc6280-ea9b-40d8-9d32-f1f42f68a392".to_owned(),
+            lease_duration_ms: 20_000,
+            fencing_token: Some(1_795_256_832_324_117),
+            data: None,
+            data_base64: None,
+            attributes: Map::from_iter([("team".to_owned(), json!("blue"))]),
+        }
+    }
+
+    #[test]
+    fn a_table_fits_eighty_columns() {
+        let long = "a very long name ".repeat(9);
+        for locks in [
+            [lock(&long, None, &long), lock("Moe", None, "me")],
+            [lock(&long, Some(&long), &long), lock("Moe", None, "me")],
+        ] {
+            let table = table(&locks, Some(80));
+            let lines: Vec<_> = table.lines().collect();
+            assert_eq!(lines.len(), 3, "a line for each lock:\n{table}");
+            for line in &lines {
+                assert!(line.trim_end().chars().count() <= 80, "{line}");
+            }
+            assert!(lines[1].contains('…') && lines[1].contains("1795256832324117"), "{table}");
+            assert!(lines[2].starts_with("Moe"), "{table}");
+        }
+    }
+
+    #[test]
+    fn a_table_that_goes_elsewhere_has_it_all() {
+        let long = "a very long name ".repeat(9);
+        let text = table(&[lock(&long, None, &long)], None).to_string();
+        assert_eq!(text.matches(long.trim_end()).count(), 2, "{text}");
+        assert!(text.contains("59dc6280-ea9b-40d8-9d32-f1f42f68a392"), "{text}");
+    }
+}

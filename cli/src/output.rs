@@ -1,0 +1,157 @@
+//! What is printed: results on standard output, everything else on standard error.
+
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
+
+use clap::Args;
+use leasehold_client::wire::{Lock, LockState};
+use serde::Serialize;
+
+use crate::Failure;
+use crate::duration::show;
+
+/// How much is printed, and for whom.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Output")]
+pub(crate) struct OutputArgs {
+    /// Print JSON: the result on standard output, a failure on standard error.
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Say what happens on the way, on standard error. Twice: also the log of what goes on inside.
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+
+    /// Say nothing on the way, not even that it waits; only failures.
+    #[arg(short, long, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+}
+
+impl OutputArgs {
+    /// Something that is worth knowing, unless silence was asked for.
+    pub(crate) fn warn(&self, text: &str) {
+        if !self.quiet {
+            note(&format!("leasehold: {text}"));
+        }
+    }
+
+    /// Something for those who asked to be told.
+    pub(crate) fn say(&self, text: impl FnOnce() -> String) {
+        if self.verbose > 0 {
+            note(&format!("leasehold: {}", text()));
+        }
+    }
+
+    /// The result: as JSON, or as `text` makes it for people.
+    pub(crate) fn result(&self, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<(), Failure> {
+        if self.json { print_json(value) } else { print(&text()) }
+    }
+}
+
+/// A line on standard error. If nobody reads it, that is no reason to stop.
+pub(crate) fn note(line: &str) {
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
+/// A line on standard output.
+pub(crate) fn print(line: &str) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    writeln!(stdout, "{line}").and_then(|()| stdout.flush()).map_err(|error| Failure::output(&error))
+}
+
+/// A value on a line of its own, on standard output.
+pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
+    let json = serde_json::to_string(value).map_err(|error| Failure::failed(error.to_string()))?;
+    print(&json)
+}
+
+/// Whether standard error is a terminal that can be drawn on.
+pub(crate) fn can_draw() -> bool {
+    io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// Text of other people's making, such that no terminal takes orders from it.
+pub(crate) fn plain(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    for character in text.chars() {
+        if character.is_control() { plain.extend(character.escape_default()) } else { plain.push(character) }
+    }
+    plain
+}
+
+/// Enough of a record version number to see that it changed.
+pub(crate) fn short(version: &str) -> String {
+    plain(version).chars().take(8).collect()
+}
+
+/// A lease, as a row has it.
+pub(crate) fn lease(millis: u64) -> String {
+    show(Duration::from_millis(millis))
+}
+
+/// `held` or `released`.
+pub(crate) fn state(state: LockState) -> &'static str {
+    match state {
+        LockState::Held => "held",
+        LockState::Released => "released",
+    }
+}
+
+/// A title, and names with values under it.
+pub(crate) struct Fields(String);
+
+impl Fields {
+    pub(crate) fn new(title: &str) -> Self {
+        Self(plain(title))
+    }
+
+    pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
+        // Writing to a string does not fail.
+        let _ = write!(self.0, "\n  {name:<10}{}", plain(value));
+        self
+    }
+
+    pub(crate) fn with_some(self, name: &str, value: Option<&str>) -> Self {
+        match value {
+            Some(value) => self.with(name, value),
+            None => self,
+        }
+    }
+
+    pub(crate) fn finish(self) -> String {
+        self.0
+    }
+}
+
+/// Payload of a lock: the text, or how much it is.
+pub(crate) fn payload(data: &[u8]) -> String {
+    std::str::from_utf8(data).map_or_else(|_| format!("{} bytes that are not text", data.len()), str::to_owned)
+}
+
+/// All that anyone may know of a lock.
+pub(crate) fn describe(lock: &Lock) -> String {
+    let title = match &lock.sort_key {
+        Some(sort_key) => format!("{} / {sort_key}", lock.key),
+        None => lock.key.clone(),
+    };
+    let owner = match lock.state {
+        LockState::Held => "owner",
+        LockState::Released => "was of",
+    };
+    let token =
+        lock.fencing_token.map_or_else(|| "none: another client wrote it".to_owned(), |token| token.to_string());
+    let mut fields = Fields::new(&title)
+        .with("state", state(lock.state))
+        .with(owner, &lock.owner_name)
+        .with("lease", &lease(lock.lease_duration_ms))
+        .with("token", &token)
+        .with("version", &lock.record_version_number)
+        .with_some("data", lock.data.as_deref())
+        .with_some("data", lock.data_base64.as_ref().map(|base64| format!("{base64} (base64)")).as_deref());
+    for (name, value) in &lock.attributes {
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        fields = fields.with("attribute", &format!("{name} = {value}"));
+    }
+    fields.finish()
+}

@@ -1,0 +1,150 @@
+//! The processes that a command started, and all that these started.
+
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use tokio::time::{Instant, sleep_until};
+
+/// How often to look whether processes have ended.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Makes orphans among this process's descendants its own children, instead of the system's: none is out of reach then,
+/// whatever sessions and groups it made. Where the system has no such thing (outside Linux), orphans do escape.
+pub(crate) fn adopt_orphans() {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = nix::sys::prctl::set_child_subreaper(true) {
+        tracing::warn!(%error, "cannot keep track of orphans");
+    }
+}
+
+/// Takes note of all children that have ended, adopted ones too. The status of `awaited`, if it is among them.
+pub(crate) fn reap(awaited: Pid) -> Option<WaitStatus> {
+    let mut status = None;
+    while let Ok(ended) = waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+        match ended.pid() {
+            None => break,
+            Some(pid) if pid == awaited => status = Some(ended),
+            Some(_) => {}
+        }
+    }
+    status
+}
+
+/// All that descend from `root`, as far as they run: not `root` itself, and no zombies.
+pub(crate) fn descendants(root: Pid) -> Vec<Pid> {
+    let all = all_processes();
+    let mut found = vec![root.as_raw()];
+    let mut next = 0;
+    while let Some(&parent) = found.get(next) {
+        found.extend(all.iter().filter(|process| process.parent == parent).map(|process| process.id));
+        next += 1;
+    }
+    let runs = |id: &i32| all.iter().any(|process| process.id == *id && !process.is_dead);
+    found.into_iter().skip(1).filter(runs).map(Pid::from_raw).collect()
+}
+
+/// Sends a signal to all that descend from `root`. A stopped process is continued, so that it can act on it.
+pub(crate) fn signal_descendants(root: Pid, signal: Signal) {
+    for process in descendants(root) {
+        // It may have ended by itself, which is as good.
+        let _ = kill(process, signal);
+        let _ = kill(process, Signal::SIGCONT);
+    }
+}
+
+/// Waits until nothing that descends from `root` runs, or `deadline` has come. Whether nothing runs.
+pub(crate) async fn wait_for_descendants(root: Pid, deadline: Instant) -> bool {
+    loop {
+        reap(root);
+        if descendants(root).is_empty() {
+            return true;
+        }
+        if Instant::now() >= deadline {
+            return false;
+        }
+        sleep_until(Instant::now() + LOOK).await;
+    }
+}
+
+#[derive(Debug, PartialEq)]
+struct Process {
+    id: i32,
+    parent: i32,
+    is_dead: bool,
+}
+
+fn all_processes() -> Vec<Process> {
+    let Ok(folders) = fs::read_dir("/proc") else { return ask_ps() };
+    let stat = |folder: fs::DirEntry| fs::read_to_string(folder.path().join("stat")).ok();
+    folders.flatten().filter_map(stat).filter_map(|stat| parse_stat(&stat)).collect()
+}
+
+/// Where there is no `/proc`, outside Linux, there is at least this.
+fn ask_ps() -> Vec<Process> {
+    let listing = Command::new("ps").args(["-A", "-o", "pid=,ppid=,stat="]).output();
+    let listing = listing.map(|output| output.stdout).unwrap_or_default();
+    String::from_utf8_lossy(&listing).lines().filter_map(parse_ps).collect()
+}
+
+/// `pid (name) state ppid …`, where the name may have anything in it.
+fn parse_stat(stat: &str) -> Option<Process> {
+    let id = stat.split(' ').next()?.parse().ok()?;
+    let mut rest = stat[stat.rfind(')')? + 1..].split_whitespace();
+    let state = rest.next()?;
+    Some(Process { id, parent: rest.next()?.parse().ok()?, is_dead: is_dead(state) })
+}
+
+/// `pid ppid state`
+fn parse_ps(line: &str) -> Option<Process> {
+    let mut words = line.split_whitespace();
+    let id = words.next()?.parse().ok()?;
+    let parent = words.next()?.parse().ok()?;
+    Some(Process { id, parent, is_dead: is_dead(words.next()?) })
+}
+
+/// A zombie holds nothing but its number.
+fn is_dead(state: &str) -> bool {
+    state.starts_with(['Z', 'X'])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_may_have_anything_in_it() {
+        let process = |id, parent, is_dead| Some(Process { id, parent, is_dead });
+        assert_eq!(parse_stat("12 (sleep) S 7 12 7 0 -1"), process(12, 7, false));
+        assert_eq!(parse_stat("12 (a) Z 9 (b)) R 7 12 7"), process(12, 7, false));
+        assert_eq!(parse_stat("12 (sh) Z 7 12 7"), process(12, 7, true));
+        assert_eq!(parse_stat(""), None);
+        assert_eq!(parse_ps("  12     7 Ss+"), process(12, 7, false));
+        assert_eq!(parse_ps("  12     7 Z"), process(12, 7, true));
+        assert_eq!(parse_ps(""), None);
+    }
+
+    #[test]
+    fn ps_tells_the_same() {
+        let me = i32::try_from(std::process::id()).unwrap();
+        let mine = |processes: Vec<Process>| processes.into_iter().find(|process| process.id == me);
+        assert_eq!(mine(ask_ps()), mine(all_processes()));
+    }
+
+    #[test]
+    fn children_of_children_are_found() {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "sleep 60 & echo; wait"]).stdout(std::process::Stdio::piped());
+        let mut shell = shell.spawn().unwrap();
+        std::io::Read::read_exact(shell.stdout.as_mut().unwrap(), &mut [0]).unwrap();
+        let id = Pid::from_raw(i32::try_from(shell.id()).unwrap());
+        assert_eq!(descendants(id).len(), 1, "the sleep");
+        assert!(descendants(Pid::this()).contains(&id));
+        signal_descendants(id, Signal::SIGKILL);
+        shell.wait().unwrap();
+        assert!(descendants(id).is_empty());
+    }
+}

@@ -1,0 +1,18 @@
+//! The `leasehold` command as its users have it: real processes, a real service, signals.
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::needless_raw_string_hashes,
+    reason = "a test fails by a panic; the hashes are snapbox's"
+)]
+
+mod connection;
+mod demo;
+mod keeping;
+mod printed;
+mod run;
+mod serve;
+mod support;
+mod watch;

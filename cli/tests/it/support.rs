@@ -1,0 +1,252 @@
+//! Services and commands as processes, for the tests to start and to end.
+
+use std::ffi::OsStr;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::net::TcpStream;
+use tokio::process::{Child, ChildStdout, Command};
+use tokio::time::timeout;
+
+/// Nothing here takes a second. What takes this long will not happen.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(crate) async fn within<T>(work: impl Future<Output = T>) -> T {
+    timeout(PATIENCE, work).await.expect("it happens in time")
+}
+
+/// `leasehold` with nothing of the shell's settings but where programs are. Killed when it is dropped.
+pub(crate) fn leasehold(folder: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
+    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    command.current_dir(folder).stdin(Stdio::null()).kill_on_drop(true);
+    command
+}
+
+/// `leasehold serve` with these arguments, killed when it is dropped. The shell's settings do not reach it.
+pub(crate) fn command(folder: &Path, args: &[impl AsRef<OsStr>]) -> Command {
+    let mut command = leasehold(folder);
+    command.arg("serve").args(args);
+    command
+}
+
+/// A service under way.
+pub(crate) struct Serve {
+    pub(crate) process: Child,
+    pub(crate) stdout: Lines<BufReader<ChildStdout>>,
+    pub(crate) banner: Vec<String>,
+    pub(crate) base_url: String,
+    pub(crate) http: reqwest::Client,
+}
+
+impl Serve {
+    /// Starts on a free port.
+    pub(crate) async fn start(args: &[&str]) -> Self {
+        Self::spawn(command(&std::env::temp_dir(), &[&["--listen", "127.0.0.1:0"], args].concat())).await
+    }
+
+    /// Starts `command` and reads what it prints before it waits for requests.
+    pub(crate) async fn spawn(mut command: Command) -> Self {
+        let mut process = command.stdout(Stdio::piped()).spawn().expect("the binary is built");
+        let mut stdout = BufReader::new(process.stdout.take().expect("piped")).lines();
+        let mut banner: Vec<String> = Vec::new();
+        while !banner.last().is_some_and(|line| line.starts_with("  stop ")) {
+            banner.push(within(stdout.next_line()).await.expect("text").expect("it starts"));
+        }
+        let base_url = banner[0].strip_prefix("Leasehold listens on ").expect("the address comes first").to_owned();
+        // As many tests as there are do so; the first one counts.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let http = reqwest::Client::builder().no_proxy().timeout(PATIENCE).build().expect("a client");
+        Self { process, stdout, banner, base_url, http }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.base_url.strip_prefix("http://").and_then(|address| address.parse().ok()).expect("an address")
+    }
+
+    pub(crate) async fn acquire(&self, key: &str, lease_id: &str) -> Value {
+        let body = json!({ "key": key, "ownerName": "test", "leaseId": lease_id });
+        acquire(&self.http, &self.base_url, &body).await.expect("granted")
+    }
+
+    pub(crate) async fn get(&self, key: &str) -> Value {
+        let request = self.http.get(format!("{}/v1/lock?key={key}", self.base_url)).send().await;
+        request.expect("an answer").json().await.expect("JSON")
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        signal(&self.process, name);
+    }
+
+    /// Waits until the port is closed: a stop has begun.
+    pub(crate) async fn stops_listening(&self) {
+        let closed = async {
+            while TcpStream::connect(self.address()).await.is_ok() {
+                tokio::task::yield_now().await;
+            }
+        };
+        within(closed).await;
+    }
+
+    /// Waits for the end: the exit status, and what was printed since the start.
+    pub(crate) async fn ended(mut self) -> (Option<i32>, Vec<String>) {
+        let mut printed = Vec::new();
+        while let Some(line) = within(self.stdout.next_line()).await.expect("text") {
+            printed.push(line);
+        }
+        (within(self.process.wait()).await.expect("its status").code(), printed)
+    }
+
+    /// Kills it as a power cut would.
+    pub(crate) async fn kill_9(mut self) {
+        within(self.process.kill()).await.expect("it was running");
+    }
+}
+
+/// Every shell can send a signal; the standard library cannot.
+pub(crate) fn signal(process: &Child, name: &str) {
+    let script = format!("kill -{name} {}", process.id().expect("it is running"));
+    let status = std::process::Command::new("sh").args(["-c", &script]).status().expect("a shell");
+    assert!(status.success(), "{script}");
+}
+
+/// The grant; `None` where there is no answer, or no complete one.
+pub(crate) async fn acquire(http: &reqwest::Client, base_url: &str, body: &Value) -> Option<Value> {
+    let response = http.post(format!("{base_url}/v1/acquire")).json(body).send().await.ok()?;
+    let status = response.status();
+    let document: Value = response.json().await.ok()?;
+    assert_eq!(status, 200, "{document}");
+    Some(document)
+}
+
+pub(crate) fn folder() -> TempDir {
+    tempfile::tempdir().expect("a folder")
+}
+
+pub(crate) fn text_of(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
+pub(crate) fn exposed_url(serve: &Serve) -> String {
+    let line = serve.banner.iter().find_map(|line| line.strip_prefix("  dynamodb  ")).expect("the DynamoDB address");
+    line.split(' ').next().expect("a URL").to_owned()
+}
+
+/// How a command ended, and what it printed.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) status: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Ended {
+    /// What it printed, as JSON.
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// Its standard output, if it went well.
+    pub(crate) fn ok(self) -> String {
+        assert_eq!((self.status, self.stderr.as_str()), (0, ""), "{self:?}");
+        self.stdout
+    }
+}
+
+/// Runs a command to its end.
+pub(crate) async fn end(mut command: Command) -> Ended {
+    finish(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary is built")).await
+}
+
+/// Waits for the end of a command whose output is piped.
+pub(crate) async fn finish(process: Child) -> Ended {
+    let Output { status, stdout, stderr } = within(process.wait_with_output()).await.expect("its output");
+    let text = |bytes| String::from_utf8(bytes).expect("text");
+    Ended {
+        status: status.code().unwrap_or_else(|| panic!("it was ended by {status}")),
+        stdout: text(stdout),
+        stderr: text(stderr),
+    }
+}
+
+impl Serve {
+    /// A service in memory.
+    pub(crate) async fn memory() -> Self {
+        Self::start(&["--memory"]).await
+    }
+
+    /// A command that uses this service.
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = leasehold(&std::env::temp_dir());
+        command.env("LEASEHOLD_URL", &self.base_url).args(args);
+        command
+    }
+
+    /// Runs a command that uses this service to its end.
+    pub(crate) async fn run(&self, args: &[&str]) -> Ended {
+        end(self.command(args)).await
+    }
+
+    /// Starts a command that uses this service, with its output piped.
+    pub(crate) fn spawn_command(&self, args: &[&str]) -> Child {
+        self.command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary is built")
+    }
+
+    /// Waits until the lock is as `wanted`, and gives it.
+    pub(crate) async fn until(&self, key: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let look = async {
+            loop {
+                let lock = self.get(key).await;
+                if wanted(&lock) {
+                    return lock;
+                }
+                pause(Duration::from_millis(20)).await;
+            }
+        };
+        within(look).await
+    }
+
+    /// Takes a lock over by force, as an observer does who has waited for its lease.
+    pub(crate) async fn take_over(&self, key: &str, owner: &str) -> Value {
+        let rvn = self.get(key).await["recordVersionNumber"].clone();
+        let body = json!({ "key": key, "ownerName": owner, "observedRecordVersionNumber": rvn });
+        acquire(&self.http, &self.base_url, &body).await.expect("granted")
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "the processes under test live in real time")]
+pub(crate) async fn pause(duration: Duration) {
+    tokio::time::sleep(duration).await;
+}
+
+/// Sends a signal to any process, or with a minus to a group.
+pub(crate) fn kill(name: &str, process: i64) {
+    let script = format!("kill -s {name} -- {process}");
+    let status = std::process::Command::new("sh").args(["-c", &script]).status().expect("a shell");
+    assert!(status.success(), "{script}");
+}
+
+/// Whether a process runs: not as a zombie.
+pub(crate) fn runs(process: i64) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    stat.rsplit(')').next().is_some_and(|rest| !rest.trim().is_empty() && !rest.trim().starts_with(['Z', 'X']))
+}
+
+/// Waits until a file has a line that ends, and gives it.
+pub(crate) async fn first_line(path: &Path) -> String {
+    let look = async {
+        loop {
+            let text = std::fs::read_to_string(path).unwrap_or_default();
+            if let Some((line, _)) = text.split_once('\n') {
+                return line.to_owned();
+            }
+            pause(Duration::from_millis(10)).await;
+        }
+    };
+    within(look).await
+}

@@ -1,0 +1,58 @@
+//! `leasehold watch` as a process.
+
+use std::process::Stdio;
+
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, BufReader};
+
+use crate::support::{Serve, signal, within};
+
+#[tokio::test]
+async fn it_tells_a_life() {
+    let serve = Serve::memory().await;
+    let mut command = serve.command(&["watch", "Moe", "--json", "--interval", "20ms"]);
+    let mut watch = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    let mut next = async || -> Value {
+        let line = within(lines.next_line()).await.expect("text").expect("it goes on");
+        serde_json::from_str(&line).expect("JSON")
+    };
+    let absent = next().await;
+    assert_eq!((&absent["event"], &absent["key"]), (&"absent".into(), &"Moe".into()));
+
+    let acquired = serve.run(&["acquire", "Moe", "--owner", "host-1", "--lease", "300ms", "--json"]).await;
+    assert_eq!(acquired.status, 0);
+    let acquired = acquired.json();
+    let held = next().await;
+    assert_eq!((&held["event"], &held["lock"]["ownerName"]), (&"held".into(), &"host-1".into()));
+    let stale = next().await;
+    assert_eq!(stale["event"], "stale");
+    let waited = stale["atEpochMs"].as_u64().unwrap() - held["atEpochMs"].as_u64().unwrap();
+    assert!((300..3000).contains(&waited), "{waited} ms after it was first seen");
+
+    let lease_id = acquired["leaseId"].as_str().unwrap();
+    serve.run(&["heartbeat", "Moe", "--lease-id", lease_id, "--lease", "10s"]).await.ok();
+    let heartbeat = next().await;
+    assert_eq!(heartbeat["event"], "heartbeat");
+    assert!(heartbeat["afterMs"].as_u64().unwrap() >= 300);
+    serve.run(&["release", "Moe", "--lease-id", lease_id]).await.ok();
+    assert_eq!(next().await["event"], "released");
+
+    signal(&watch, "INT");
+    let output = within(watch.wait_with_output()).await.unwrap();
+    assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()), (Some(0), ""));
+}
+
+#[tokio::test]
+async fn in_a_pipe_it_prints_lines_for_people() {
+    let serve = Serve::memory().await;
+    serve.acquire("Moe", "secret").await;
+    let mut watch = serve.command(&["watch", "Moe"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let line = within(BufReader::new(watch.stdout.take().unwrap()).lines().next_line()).await.unwrap().unwrap();
+    let (time, what) = line.split_once("  ").expect("the time comes first");
+    assert!(time.len() == "12:34:56.789Z".len() && time.ends_with('Z'), "{line}");
+    assert!(what.starts_with("held       by test, lease 20s, token "), "{line}");
+    signal(&watch, "TERM");
+    let output = within(watch.wait_with_output()).await.unwrap();
+    assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()), (Some(0), ""));
+}
