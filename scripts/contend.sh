@@ -9,7 +9,7 @@
 # fallen, and no two jobs may have written under the same token. The exit status tells.
 #
 # Each COMMAND is one more contender, a shell command in a loop beside the others, killed and paused like them: for example
-# one that uses the Python client. It finds in its environment
+# scripts/contenders/contender.py, which uses the Python client. It finds in its environment
 #   LEASEHOLD_URL    the service
 #   CONTEND_KEY      the lock to acquire, with a lease of a second
 #   CONTEND_JOB      what to run under it, with the grant's token in LEASEHOLD_FENCING_TOKEN
