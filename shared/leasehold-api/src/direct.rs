@@ -1,7 +1,8 @@
 //! Direct invocations: from Step Functions, from `aws lambda invoke`.
 //!
 //! The input is the same JSON document as over HTTP, with an `action` beside the fields; the output is the same
-//! response. A refusal is an error whose name `Retry` and `Catch` match on, and whose message is the problem document.
+//! response. A refusal is an error whose name `Retry` and `Catch` match on, and whose message is the problem document,
+//! without the payload of the lock that it shows.
 
 use leasehold_wire::{Problem, ProblemType};
 use serde::Serialize;
@@ -38,5 +39,15 @@ fn read<T: serde::de::DeserializeOwned>(fields: Map<String, Value>) -> Result<T,
 
 fn answer<T: Serialize>(result: Result<T, Problem>) -> Result<Value, Problem> {
     // Strings, numbers and maps with string keys always serialise.
-    Ok(serde_json::to_value(result?).unwrap_or_default())
+    Ok(serde_json::to_value(result.map_err(without_payload)?).unwrap_or_default())
+}
+
+/// Step Functions keeps 32,768 characters of an error's cause, and a problem that was cut is no JSON document any more. So
+/// a refusal says whose the lock is, under which version and lease, and leaves the payload to `get`.
+fn without_payload(mut problem: Problem) -> Problem {
+    if let Some(lock) = &mut problem.lock {
+        (lock.data, lock.data_base64) = (None, None);
+        lock.attributes.clear();
+    }
+    problem
 }

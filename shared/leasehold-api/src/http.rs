@@ -116,6 +116,12 @@ pub fn body_too_large() -> Problem {
     Problem::new(ProblemType::TooLarge, format!("The body may have at most {MAX_BODY_BYTES} bytes."))
 }
 
+/// A path that is none of [`Operation::path`].
+pub fn unknown_route() -> Problem {
+    let detail = "This API has /v1/acquire, heartbeat, release, break, lock, locks and health.";
+    Problem::new(ProblemType::UnknownRoute, detail)
+}
+
 fn is_json(content_type: &str) -> bool {
     let media_type = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     media_type == "application/json" || (media_type.starts_with("application/") && media_type.ends_with("+json"))

@@ -5,10 +5,11 @@
 //! It writes the one log line of the operation: operation, key, owner, outcome, duration, attempts at DynamoDB;
 //! never a lease id, its hash or a payload.
 //!
-//! [`http`] binds it to HTTP, [`direct`] to direct invocations. Neither knows who calls: the Lambda adapters and
-//! `leasehold serve` hand their requests to the same functions.
+//! [`http`] binds it to HTTP, [`direct`] to direct invocations, [`cleanup`] to the end of Step Functions executions. None
+//! knows who calls: the Lambda adapters and `leasehold serve` hand their requests to the same functions.
 
 mod attributes;
+pub mod cleanup;
 mod convert;
 mod cursor;
 pub mod direct;

@@ -10,8 +10,8 @@ use std::convert::Infallible;
 use base64::{Engine, prelude::BASE64_STANDARD};
 use http::{HeaderMap, Method, Response};
 use lambda_runtime::{Diagnostic, Error, LambdaEvent, service_fn};
-use leasehold_api::http::{Operation, Request, handle, problem_response};
-use leasehold_api::{Service, direct};
+use leasehold_api::http::{Operation, Request, handle, problem_response, unknown_route};
+use leasehold_api::{Service, cleanup, direct};
 use leasehold_protocol::{Clock, LockTable};
 use leasehold_wire::{Problem, ProblemType};
 use serde::{Deserialize, Serialize};
@@ -24,6 +24,10 @@ use crate::{Config, LevelFilter, LogFormat, dynamodb_client, init_logging};
 #[serde(rename_all = "camelCase")]
 pub struct HttpEvent {
     request_context: RequestContext,
+    #[serde(default)]
+    route_key: String,
+    #[serde(default)]
+    raw_path: String,
     #[serde(default)]
     headers: HashMap<String, String>,
     #[serde(default)]
@@ -81,6 +85,17 @@ pub async fn run_direct() -> Result<(), Error> {
     lambda_runtime::run(service_fn(async |event: LambdaEvent<Value>| answer_direct(service, event.payload).await)).await
 }
 
+/// Serves the ends of Step Functions executions until Lambda ends the process.
+///
+/// # Errors
+/// What is wrong with the configuration, or Lambda's runtime interface failing.
+pub async fn run_cleanup() -> Result<(), Error> {
+    let service = start().await?;
+    let service = &service;
+    lambda_runtime::run(service_fn(async |event: LambdaEvent<Value>| answer_cleanup(service, event.payload).await))
+        .await
+}
+
 async fn start() -> Result<Service, Error> {
     init_logging(LogFormat::Json, LevelFilter::INFO);
     let config = Config::from_env().inspect_err(|error| tracing::error!(%error, "cannot start"))?;
@@ -90,6 +105,9 @@ async fn start() -> Result<Service, Error> {
 
 /// Answers one API Gateway event.
 pub async fn answer_http(service: &Service, operation: Operation, event: &HttpEvent) -> HttpAnswer {
+    if is_unrouted(operation, event) {
+        return into_answer(problem_response(&unknown_route()));
+    }
     let response = match decode_body(event) {
         Ok(body) => {
             let method = event.request_context.http.method.parse().unwrap_or(Method::TRACE);
@@ -111,10 +129,28 @@ pub async fn answer_http(service: &Service, operation: Operation, event: &HttpEv
 /// # Errors
 /// The refusal, under the name that `Retry` and `Catch` match on; its message is the problem document.
 pub async fn answer_direct(service: &Service, input: Value) -> Result<Value, Diagnostic> {
-    direct::invoke(service, input).await.map_err(|problem| Diagnostic {
+    direct::invoke(service, input).await.map_err(named)
+}
+
+/// Answers the end of one Step Functions execution.
+///
+/// # Errors
+/// The failure, named in the same way.
+pub async fn answer_cleanup(service: &Service, event: Value) -> Result<cleanup::CleanUp, Diagnostic> {
+    cleanup::release_all(service, event).await.map_err(named)
+}
+
+fn named(problem: Problem) -> Diagnostic {
+    Diagnostic {
         error_type: problem.problem_type.error_name().to_owned(),
         error_message: serde_json::to_string(&problem).unwrap_or(problem.detail),
-    })
+    }
+}
+
+/// The gateway's default route takes the paths that have none of their own. A Function URL has no other route, so there the
+/// path decides; nothing else is read from it, since a gateway decodes it.
+fn is_unrouted(operation: Operation, event: &HttpEvent) -> bool {
+    event.route_key == "$default" && event.raw_path != operation.path()
 }
 
 fn decode_body(event: &HttpEvent) -> Result<Vec<u8>, Problem> {

@@ -1,7 +1,8 @@
 //! # Cold start: what a process does once, before its first request
 //!
 //! [`Config`] is read from the environment, [`dynamodb_client`] is made, [`init_logging`] is called, and
-//! [`lambda::run_http`] or [`lambda::run_direct`] hands requests to [`leasehold_api`] until Lambda ends the process.
+//! [`lambda::run_http`], [`lambda::run_direct`] or [`lambda::run_cleanup`] hands requests to [`leasehold_api`] until Lambda
+//! ends the process.
 //! What is wrong with the configuration is said here, in sentences, and ends the process.
 
 mod client;

@@ -199,11 +199,13 @@ pub(crate) const ON_ANY_TABLE: &[Case] = cases! {
         data_and_its_deletion_exclude_each_other,
         base64_is_strict,
         text_is_unicode,
+        bytes_are_utf_8,
         nesting_has_limits,
     }
     transport {
         json_is_what_the_header_says,
         methods_are_fixed,
+        options_is_no_exception,
         routes_are_fixed,
         two_mebibytes_are_read,
         more_is_not_read,

@@ -1,11 +1,12 @@
 //! The conformance suite over loopback HTTP, on every engine.
 
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 use aws_sdk_dynamodb::Client;
 use leasehold_api::Service;
 use leasehold_cli::server;
-use leasehold_conformance::{Target, races, run, run_with_sort_key};
+use leasehold_conformance::{Failures, Target, races, run, run_with_sort_key};
 use leasehold_engine::Engine;
 use leasehold_protocol::{Clock, LockTable, Policy, TableSchema, ensure_table, fresh_uuid, sdk};
 use leasehold_runtime::dynamodb_client;
@@ -54,15 +55,39 @@ fn with_sort_key() -> TableSchema {
     TableSchema { table_name: "locks".into(), partition_key: "pk".into(), sort_key: Some("sk".into()) }
 }
 
-async fn check(target: &Target) {
-    let outcome = match target.schema.sort_key {
+async fn outcome(target: &Target) -> Result<usize, Failures> {
+    match target.schema.sort_key {
         None => run(target).await,
         Some(_) => run_with_sort_key(target).await,
-    };
-    match outcome {
+    }
+}
+
+async fn check(target: &Target) {
+    match outcome(target).await {
         Ok(cases) => println!("{cases} cases"),
         Err(failures) => panic!("{failures}"),
     }
+}
+
+/// A service that runs already, and the DynamoDB that its table is in.
+async fn deployed() -> Target {
+    let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let base_url = variable("LEASEHOLD_TEST_URL").expect("LEASEHOLD_TEST_URL: where the service is");
+    let table_name = variable("LEASEHOLD_TEST_TABLE").expect("LEASEHOLD_TEST_TABLE: the table that it uses");
+    let mut schema = TableSchema::new(table_name);
+    if let Some(name) = variable("LEASEHOLD_TEST_PARTITION_KEY") {
+        schema.partition_key = name;
+    }
+    schema.sort_key = variable("LEASEHOLD_TEST_SORT_KEY");
+    let endpoint = variable("LEASEHOLD_TEST_DYNAMODB_ENDPOINT");
+    Target { base_url, dynamodb: dynamodb_client(endpoint.as_deref()).await, schema }
+}
+
+/// The cases, separated by blanks, that what stands in for AWS cannot pass. Each must fail: an exception that is needed no
+/// longer must go.
+fn expected_failures() -> BTreeSet<String> {
+    let list = std::env::var("LEASEHOLD_TEST_EXPECTED_FAILURES").unwrap_or_default();
+    list.split_whitespace().map(str::to_owned).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -108,4 +133,26 @@ async fn dynamodb_local_conforms_with_a_sort_key() {
 #[ignore = "needs DynamoDB Local: scripts/dynamodb-local.sh"]
 async fn dynamodb_local_has_one_winner() {
     races(&serve_dynamodb_local(without_sort_key()).await, CALLERS, ROUNDS).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a deployed service: scripts/ministack.sh, scripts/sam-local.sh"]
+async fn deployed_conforms() {
+    match outcome(&deployed().await).await {
+        Ok(cases) => {
+            assert_eq!(expected_failures(), BTreeSet::new(), "these passed");
+            println!("{cases} cases");
+        }
+        Err(failures) => {
+            let failed = failures.failed.iter().map(|failure| failure.case.to_owned()).collect();
+            assert_eq!(expected_failures(), failed, "left: expected to fail; right: failed.\n{failures}");
+            println!("{} cases, of which {} failed as expected: {failures}", failures.cases, failures.failed.len());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a deployed service: scripts/ministack.sh, scripts/sam-local.sh"]
+async fn deployed_has_one_winner() {
+    races(&deployed().await, 8, 4).await;
 }

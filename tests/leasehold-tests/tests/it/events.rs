@@ -71,6 +71,21 @@ async fn the_life_of_a_lock_in_a_state_machine() {
     assert_eq!(answer_direct(&service, event("direct-acquire")).await.expect_err("ended").error_type, "LockLost");
 }
 
+/// Step Functions cuts long causes, and would cut this problem in two.
+#[tokio::test(start_paused = true)]
+async fn a_direct_refusal_leaves_out_the_payload() {
+    let service = service().await;
+    let mut acquire = event("direct-acquire");
+    acquire["data"] = json!("x".repeat(100_000));
+    acquire["attributes"] = json!({ "note": "y".repeat(60_000) });
+    answer_direct(&service, acquire.clone()).await.expect("granted");
+    acquire["leaseId"] = json!("another execution");
+    let held = answer_direct(&service, acquire).await.expect_err("held");
+    assert!(held.error_message.len() < 1_000, "{}", held.error_message);
+    let lock = answer_direct(&service, event("direct-get")).await.expect("a lock");
+    assert_eq!(lock["data"].as_str().map(str::len), Some(100_000));
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_a_direct_caller_gets_wrong_is_named() {
     let service = service().await;
@@ -131,5 +146,19 @@ async fn hostile_events_are_answered() {
         event["isBase64Encoded"] = json!(base64);
         let (answer, _) = http(&service, Operation::Acquire, event.clone()).await;
         assert_eq!(answer.status_code, status, "{event}");
+    }
+}
+
+/// The gateway hands the paths that have no route of their own to one function; a Function URL has no other route.
+#[tokio::test(start_paused = true)]
+async fn the_default_route_knows_its_own_path_only() {
+    let service = service().await;
+    for (path, status) in [("/v1/health", 200), ("/v1/health/", 404), ("/favicon.ico", 404), ("/", 404), ("", 404)] {
+        let mut event = event("http-health");
+        event["routeKey"] = json!("$default");
+        event["rawPath"] = json!(path);
+        let (answer, body) = http(&service, Operation::Health, event).await;
+        assert_eq!(answer.status_code, status, "{path}");
+        assert_eq!(body["type"] == "unknown-route", status == 404, "{path}: {body}");
     }
 }

@@ -3,11 +3,13 @@
 #![allow(clippy::disallowed_methods, reason = "sleeps are virtual")]
 #![allow(clippy::expect_used, clippy::panic, clippy::unchecked_time_subtraction, reason = "a test fails by a panic")]
 
+mod cleanup;
 mod client;
 mod conformance;
 mod events;
 mod faults;
 mod openapi;
+mod permissions;
 mod property;
 mod simulation;
 mod virtual_time;

@@ -1,0 +1,6 @@
+//! Gives back what a Step Functions execution held when it ended without giving it back.
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), lambda_runtime::Error> {
+    leasehold_runtime::lambda::run_cleanup().await
+}

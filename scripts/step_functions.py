@@ -1,0 +1,496 @@
+"""The stories of docs/step-functions.md, told by the real state machines and the real functions on a local AWS.
+
+Called by step-functions.sh, with the local AWS at AWS_ENDPOINT_URL. Arguments: names of stories; without, all of them.
+Leases are real time, so nothing is sped up: leases are short instead.
+"""
+
+import io
+import json
+import pathlib
+import sys
+import time
+import uuid
+import zipfile
+
+import botocore.session
+from botocore.config import Config
+
+ROOT = pathlib.Path(__file__).parent.parent
+TABLE = "leasehold"
+MARKS = "marks"
+LATE_REQUEST_SECONDS = 6
+# A wait of an hour, the default, allows a look only each fourth second.
+SOON = {"pollSeconds": 1, "maxWaitSeconds": 100}
+# The local AWS checks no permissions; that roles suffice is for a real account to show.
+ROLE = "arn:aws:iam::000000000000:role/unchecked"
+
+# What the local AWS calls by other names than AWS does.
+LOCAL_NAMES = {
+    "StepFunctions.ExecutionAlreadyExistsException": "ExecutionAlreadyExists",
+    "Sfn.ExecutionDoesNotExistException": "Sfn.ExecutionDoesNotExist",
+}
+
+
+
+def client(name):
+    return botocore.session.get_session().create_client(
+        name,
+        region_name="us-east-1",
+        aws_access_key_id="test",
+        aws_secret_access_key="test",
+        config=Config(read_timeout=60),
+    )
+
+
+dynamodb, functions, sfn, events = (client(name) for name in ("dynamodb", "lambda", "stepfunctions", "events"))
+arns = {}
+
+
+# The stack
+
+
+def make_stack():
+    for name in (TABLE, MARKS):
+        dynamodb.create_table(
+            TableName=name,
+            KeySchema=[{"AttributeName": "key", "KeyType": "HASH"}],
+            AttributeDefinitions=[{"AttributeName": "key", "AttributeType": "S"}],
+            BillingMode="PAY_PER_REQUEST",
+        )
+    for name in ("invoke", "cleanup"):
+        arns[name] = make_function(f"leasehold-{name}")
+    # A child that knows nothing of locks: a mark, some work, a mark.
+    make_machine("child", child())
+    make_machine("failing-child", one_state({"Type": "Fail", "Error": "OutOfPaper", "Cause": "Tray 2"}))
+    make_machine("run-under-lock", definition("run-under-lock"))
+    make_machine("mutex", with_work(definition("mutex"), child()))
+    make_machine("failing-mutex", with_work(definition("mutex"), one_state({"Type": "Fail", "Error": "OutOfPaper"})))
+    make_machine("cleanup-machine", definition("cleanup"))
+    events.put_rule(
+        Name="leasehold-cleanup",
+        EventPattern=json.dumps(
+            {
+                "source": ["aws.states"],
+                "detail-type": ["Step Functions Execution Status Change"],
+                "detail": {
+                    "status": ["ABORTED", "FAILED", "TIMED_OUT"],
+                    "stateMachineArn": [arns["run-under-lock"], arns["mutex"], arns["failing-mutex"]],
+                },
+            }
+        ),
+    )
+    target = {"Id": "cleanup", "Arn": arns["cleanup-machine"], "RoleArn": ROLE}
+    events.put_targets(Rule="leasehold-cleanup", Targets=[target])
+
+
+def make_function(name):
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as zipped:
+        bootstrap = zipfile.ZipInfo("bootstrap")
+        bootstrap.external_attr = 0o755 << 16
+        zipped.writestr(bootstrap, (ROOT / "target/debug" / name).read_bytes(), zipfile.ZIP_DEFLATED, 1)
+    made = functions.create_function(
+        FunctionName=name,
+        Runtime="provided.al2023",
+        Handler="bootstrap",
+        Role=ROLE,
+        Timeout=10,
+        Code={"ZipFile": archive.getvalue()},
+        Environment={"Variables": {"LEASEHOLD_TABLE_NAME": TABLE}},
+    )
+    return made["FunctionArn"]
+
+
+def definition(name):
+    text = (ROOT / f"statemachines/{name}.asl.json").read_text()
+    for placeholder, value in {
+        "InvokeFunctionArn": arns["invoke"],
+        "CleanupFunctionArn": arns["cleanup"],
+        "LateRequestSeconds": str(LATE_REQUEST_SECONDS),
+    }.items():
+        text = text.replace("${" + placeholder + "}", value)
+    for real, local in LOCAL_NAMES.items():
+        text = text.replace(f'"{real}"', f'"{local}"')
+    assert "${" not in text, text
+    return json.loads(text)
+
+
+def child():
+    mark = {
+        "Type": "Task",
+        "Resource": "arn:aws:states:::dynamodb:updateItem",
+        "Arguments": {
+            "TableName": MARKS,
+            "Key": {"key": {"S": "{% $states.context.Execution.Id %}"}},
+            "ExpressionAttributeValues": {":now": {"N": "{% $string($millis()) %}"}},
+        },
+        "Output": "{% $states.input %}",
+    }
+
+    def marked(name, following):
+        arguments = {
+            **mark["Arguments"],
+            "UpdateExpression": "SET #at = :now",
+            "ExpressionAttributeNames": {"#at": name},
+        }
+        return {**mark, "Arguments": arguments, **following}
+
+    return {
+        "QueryLanguage": "JSONata",
+        "StartAt": "Start",
+        "States": {
+            "Start": marked("began", {"Next": "Work"}),
+            "Work": {"Type": "Wait", "Seconds": "{% $states.input.seconds %}", "Next": "End"},
+            "End": marked("ended", {"Next": "Result"}),
+            "Result": {"Type": "Pass", "Output": {"did": "{% $states.input %}"}, "End": True},
+        },
+    }
+
+
+def one_state(state):
+    return {"QueryLanguage": "JSONata", "StartAt": "Only", "States": {"Only": state}}
+
+
+def with_work(mutex, work):
+    """What an author does: own states in the place of YourWork."""
+    branch = mutex["States"]["Locked"]["Branches"][0]
+    del branch["States"]["YourWork"]
+    for state in work["States"].values():
+        if state.pop("End", False):
+            state["Next"] = "LockStillMine"
+    branch["StartAt"] = work["StartAt"]
+    branch["States"] |= work["States"]
+    return mutex
+
+
+def make_machine(name, machine):
+    made = sfn.create_state_machine(name=name, definition=json.dumps(machine), roleArn=ROLE)
+    arns[name] = made["stateMachineArn"]
+
+
+# What a story asks for
+
+
+def start(machine, name=None, **arguments):
+    name = name or f"{machine}-{uuid.uuid4()}"
+    return sfn.start_execution(stateMachineArn=arns[machine], name=name, input=json.dumps(arguments))["executionArn"]
+
+
+def run_under_lock(key, seconds=1, child="child", **arguments):
+    work = {"stateMachineArn": arns[child], "input": {"seconds": seconds}, "leaseDurationMs": 6000}
+    return start("run-under-lock", **{"key": key, **SOON, **work, **arguments})
+
+
+def mutex(key, seconds=0, **arguments):
+    return start("mutex", **{"key": key, **SOON, "seconds": seconds, **arguments})
+
+
+def child_of(execution):
+    """The child's ARN, from the history, so that how it is derived is tested and not repeated here."""
+    return wait_for("the child", lambda: children_of(execution))[0]
+
+
+def children_of(execution):
+    history = sfn.get_execution_history(executionArn=execution, maxResults=1000)["events"]
+    outputs = [event["taskSucceededEventDetails"] for event in history if "taskSucceededEventDetails" in event]
+    return [
+        json.loads(details["output"])["ExecutionArn"]
+        for details in outputs
+        if details["resource"].endswith("startExecution")
+    ]
+
+
+def wait_for(what, look, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not (found := look()):
+        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
+        time.sleep(0.1)
+    return found
+
+
+def end_of(execution, seconds=120):
+    def ended():
+        described = sfn.describe_execution(executionArn=execution)
+        return described if described["status"] != "RUNNING" else None
+
+    return wait_for(f"the end of {execution}", ended, seconds)
+
+
+def succeeded(execution, seconds=120):
+    described = end_of(execution, seconds)
+    assert described["status"] == "SUCCEEDED", described
+    return json.loads(described["output"])
+
+
+def failed(execution, error, seconds=120):
+    described = end_of(execution, seconds)
+    assert (described["status"], described.get("error")) == ("FAILED", error), described
+    return described.get("cause", "")
+
+
+def marks(execution):
+    item = dynamodb.get_item(TableName=MARKS, Key={"key": {"S": execution}}, ConsistentRead=True).get("Item", {})
+    return {name: int(value["N"]) for name, value in item.items() if name != "key"}
+
+
+class Refused(Exception):
+    pass
+
+
+def invoke(action, key, **fields):
+    payload = json.dumps({"action": action, "key": key, **fields})
+    answer = functions.invoke(FunctionName="leasehold-invoke", Payload=payload)
+    body = json.loads(answer["Payload"].read())
+    if "FunctionError" in answer:
+        raise Refused(body["errorType"])
+    return body
+
+
+def acquire(key, lease_id, **fields):
+    return invoke("acquire", key, ownerName="someone", leaseId=lease_id, **fields)
+
+
+def state(key):
+    try:
+        return invoke("get", key)["state"]
+    except Refused as refusal:
+        assert str(refusal) == "LockNotFound", refusal
+        return "absent"
+
+
+def wait_until_free(key, seconds=60):
+    wait_for(f"{key} to be free", lambda: state(key) == "released", seconds)
+
+
+def clean_ups(execution):
+    """The clean-up executions that this execution's end started."""
+    found = []
+    for summary in sfn.list_executions(stateMachineArn=arns["cleanup-machine"], maxResults=1000)["executions"]:
+        described = sfn.describe_execution(executionArn=summary["executionArn"])
+        if json.loads(described["input"])["detail"]["executionArn"] == execution:
+            found.append(described)
+    return found
+
+
+# The stories
+
+
+def uncontended():
+    """The child's output is handed on, its input may carry the fencing token, and the lock is free again."""
+    execution = run_under_lock("quiet", fencingTokenAs="token")
+    did = succeeded(execution)["did"]
+    assert did["seconds"] == 1 and did["token"] > 1.7e15, did
+    assert set(marks(child_of(execution))) == {"began", "ended"}
+    assert state("quiet") == "released"
+
+    execution = mutex("quiet", seconds=1)
+    assert succeeded(execution)["did"]["key"] == "quiet"
+    assert set(marks(execution)) == {"began", "ended"}
+    assert state("quiet") == "released"
+
+
+def contended():
+    """The second waits for the first, for longer than a lease: one uses run-under-lock, the other the mutex steps."""
+    first = run_under_lock("busy", seconds=9)
+    child = child_of(first)
+    second = mutex("busy")
+    succeeded(first)
+    succeeded(second)
+    assert marks(second)["began"] >= marks(child)["ended"], (marks(child), marks(second))
+
+
+def holder_killed():
+    """A holder that heartbeats is waited for, however long; a dead one for one lease from its last heartbeat on."""
+    acquire("killed", "a function", leaseDurationMs=3000)
+    execution = mutex("killed")
+    for _ in range(4):
+        # Longer than the waiter's polls, so that it sees each version several times; shorter than the lease.
+        time.sleep(2)
+        invoke("heartbeat", "killed", leaseId="a function")
+    last_heartbeat = time.time() * 1000
+    succeeded(execution)
+    waited = marks(execution)["began"] - last_heartbeat
+    assert 3000 <= waited < 15000, waited
+    try:
+        invoke("heartbeat", "killed", leaseId="a function")
+        raise AssertionError("the dead holder still has the lock")
+    except Refused as refusal:
+        assert str(refusal) == "LockLost", refusal
+
+
+def gives_up():
+    """The wait is bounded, and its end says who has the lock."""
+    acquire("taken", "a function", leaseDurationMs=600_000)
+    for machine, more in (("run-under-lock", {"stateMachineArn": arns["child"]}), ("mutex", {})):
+        execution = start(machine, key="taken", maxWaitSeconds=2, pollSeconds=1, seconds=0, **more)
+        assert "someone" in failed(execution, "LockHeld")
+
+
+def lost_in_mid_work():
+    """An operator breaks the lock: the child is stopped; the mutex steps notice after the work. Error: LockLost."""
+    wrapped = run_under_lock("broken", seconds=60)
+    steps = mutex("broken too", seconds=3)
+    child = child_of(wrapped)
+    for key in ("broken", "broken too"):
+        wait_for("the work", lambda key=key: state(key) == "held")
+        break_lock(key)
+    assert "released" in failed(wrapped, "LockLost")
+    described = end_of(child)
+    assert (described["status"], described["error"]) == ("ABORTED", "LockLost"), described
+    assert "ended" not in marks(child)
+    failed(steps, "LockLost")
+
+
+def break_lock(key):
+    """As an operator: look, break what was seen, and look again where a heartbeat was faster."""
+
+    def broken():
+        try:
+            return invoke("break", key, recordVersionNumber=invoke("get", key)["recordVersionNumber"])
+        except Refused:
+            return None
+
+    wait_for("the break", broken)
+
+
+def work_fails():
+    """The work's own error is handed on, and the lock is free again."""
+    assert failed(run_under_lock("failing", child="failing-child"), "OutOfPaper") == "Tray 2"
+    failed(start("failing-mutex", key="failing too"), "OutOfPaper")
+    stopped = run_under_lock("stopping", seconds=60)
+    sfn.stop_execution(executionArn=child_of(stopped))
+    assert "ABORTED" in failed(stopped, "ChildAborted")
+    for key in ("failing", "failing too", "stopping"):
+        assert state(key) == "released", key
+
+
+def wrong_input():
+    """What the service calls invalid fails at once, and by that name."""
+    failed(mutex(""), "InvalidRequest", 10)
+    failed(run_under_lock("hasty", leaseDurationMs=1), "InvalidRequest", 10)
+
+
+def repeated_start():
+    """A start that is repeated after its answer was lost finds the child, and starts no second one."""
+    name = f"repeated-{uuid.uuid4()}"
+    first = run_under_lock("repeated", name=name)
+    child = child_of(first)
+    succeeded(first)
+    runs = sfn.list_executions(stateMachineArn=arns["child"], maxResults=1000)["executions"]
+    assert [run["executionArn"] for run in runs].count(child) == 1
+    # The same execution again, as after a lost answer: only its name counts for the child's.
+    again = definition("run-under-lock")
+    again["States"]["Prepare"]["Assign"]["child"] = {"name": child.rsplit(":", 1)[1], "arn": child}
+    make_machine("run-again", again)
+    execution = start("run-again", key="repeated", stateMachineArn=arns["child"], input={"seconds": 1})
+    assert succeeded(execution)["did"]["seconds"] == 1
+    after = sfn.list_executions(stateMachineArn=arns["child"], maxResults=1000)["executions"]
+    assert [run["executionArn"] for run in after].count(child) == 1
+
+
+def aborted():
+    """The clean-up stops the child and releases the lock; it does not wait for the lease, which is long here."""
+    wrapped = run_under_lock("aborted", seconds=60, leaseDurationMs=600_000)
+    steps = mutex("aborted too", seconds=60)
+    child = child_of(wrapped)
+    wait_for("the work", lambda: marks(child) and marks(steps))
+    for execution in (wrapped, steps):
+        sfn.stop_execution(executionArn=execution)
+    for key in ("aborted", "aborted too"):
+        wait_until_free(key, 15)
+    assert end_of(child)["status"] == "ABORTED"
+    # A copy of its acquire that is delivered only now is refused: its lease id had its one acquisition.
+    try:
+        acquire("aborted", wrapped)
+        raise AssertionError("a ghost holds the lock")
+    except Refused as refusal:
+        assert str(refusal) == "LockLost", refusal
+
+
+def late_acquire():
+    """The acquire of an aborted execution arrives after the clean-up's first pass; the second one finds it."""
+    acquire("late", "a function", leaseDurationMs=600_000)
+    execution = mutex("late", leaseSecret="s3")
+    time.sleep(1)
+    sfn.stop_execution(executionArn=execution)
+    [clean_up] = wait_for("the clean-up", lambda: clean_ups(execution))
+    wait_for("its first pass", lambda: passes(clean_up["executionArn"]) == ["notHeld"])
+    invoke("release", "late", leaseId="a function")
+    acquire("late", f"{execution}#s3", leaseDurationMs=600_000)
+    assert state("late") == "held"
+    succeeded(clean_up["executionArn"])
+    assert passes(clean_up["executionArn"]) == ["notHeld", "released"]
+    assert state("late") == "released"
+
+
+def passes(clean_up):
+    history = sfn.get_execution_history(executionArn=clean_up, maxResults=1000)["events"]
+    outputs = [json.loads(event["taskSucceededEventDetails"]["output"]) for event in history
+               if "taskSucceededEventDetails" in event]
+    return [lock["outcome"] for output in outputs if "Payload" in output for lock in output["Payload"]["locks"]]
+
+
+def twenty_take_turns():
+    """Twenty executions of a child that knows nothing of locks, one of them aborted in mid-work, run one at a time."""
+    executions = [run_under_lock("turns", seconds=2, maxWaitSeconds=600) for _ in range(20)]
+    victim = wait_for("a child at work", lambda: at_work(executions), 60)
+    sfn.stop_execution(executionArn=victim)
+    spans = []
+    for execution in executions:
+        ending = end_of(execution, 240)
+        assert ending["status"] == ("ABORTED" if execution == victim else "SUCCEEDED"), ending
+        [child] = children_of(execution)
+        described = end_of(child)
+        span = marks(child)
+        # The victim's child was stopped in mid-work, or was just through.
+        stopped = described["stopDate"].timestamp() * 1000
+        spans.append((span["began"], span.get("ended", stopped), described["status"]))
+    spans.sort()
+    assert [status for _, _, status in spans].count("SUCCEEDED") >= 19, spans
+    for (_, ended, _), (began, _, _) in zip(spans, spans[1:]):
+        assert began >= ended, spans
+    print(f"      {len(spans)} children, {(spans[-1][1] - spans[0][0]) / 1000:.0f} s from the first to the last")
+
+
+def at_work(executions):
+    """An execution whose child works at this moment; not the first one, which nobody waited for."""
+    for execution in executions[1:]:
+        for child in children_of(execution):
+            if "ended" not in marks(child) and marks(child):
+                return execution
+    return None
+
+
+STORIES = [
+    uncontended,
+    contended,
+    holder_killed,
+    gives_up,
+    lost_in_mid_work,
+    work_fails,
+    wrong_input,
+    repeated_start,
+    aborted,
+    late_acquire,
+    twenty_take_turns,
+]
+
+
+def main(names):
+    began = time.monotonic()
+    make_stack()
+    print(f"  the stack is there after {time.monotonic() - began:.1f} s")
+    unknown = set(names) - {story.__name__ for story in STORIES}
+    assert not unknown, f"no such story: {unknown}"
+    for story in STORIES:
+        if names and story.__name__ not in names:
+            continue
+        story_began = time.monotonic()
+        print(f"  {story.__name__}: {story.__doc__}", flush=True)
+        story()
+        print(f"      seen, in {time.monotonic() - story_began:.1f} s", flush=True)
+    print(f"  all seen in {time.monotonic() - began:.0f} s")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,111 @@
+//! The clean-up after an execution, fed with what EventBridge sends, and with what it should not.
+
+use leasehold_api::Service;
+use leasehold_runtime::lambda::{answer_cleanup, answer_direct};
+use leasehold_tests::{Fault, World};
+use serde_json::{Value, json};
+
+const ARN: &str = "arn:aws:states:eu-west-1:123456789012:execution:nightly:4f1a";
+
+/// The end of the execution, started with this input.
+fn event(input: &Value) -> Value {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../events/execution-aborted.json");
+    let text = std::fs::read_to_string(file).expect("there is such a file");
+    let mut event: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(event["detail"]["executionArn"], ARN);
+    if !input.is_null() {
+        event["detail"]["input"] = json!(input.to_string());
+    }
+    event
+}
+
+async fn acquire(service: &Service, key: &str, lease_id: &str) -> Result<Value, String> {
+    let request = json!({ "action": "acquire", "key": key, "ownerName": "nightly", "leaseId": lease_id });
+    answer_direct(service, request).await.map_err(|error| error.error_type)
+}
+
+async fn clean_up(service: &Service, event: Value) -> Result<Value, String> {
+    let done = answer_cleanup(service, event).await.map_err(|error| error.error_type)?;
+    Ok(serde_json::to_value(done).expect("JSON"))
+}
+
+/// What is said of the one lock of the event.
+fn moe(outcome: &str) -> Value {
+    json!({ "locks": [{ "key": "Moe", "outcome": outcome }] })
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_execution_held_is_released_once() {
+    let service = Service::new(World::new().await.table);
+    let aborted = event(&Value::Null);
+    assert_eq!(clean_up(&service, aborted.clone()).await, Ok(moe("absent")));
+    acquire(&service, "Moe", ARN).await.expect("granted");
+    assert_eq!(clean_up(&service, aborted.clone()).await, Ok(moe("released")));
+    assert_eq!(clean_up(&service, aborted.clone()).await, Ok(moe("replayed")));
+    // A copy of its acquire that is delivered only now must not leave a lock without a holder.
+    assert_eq!(acquire(&service, "Moe", ARN).await, Err("LockLost".into()));
+    acquire(&service, "Moe", "another execution").await.expect("granted");
+    assert_eq!(clean_up(&service, aborted).await, Ok(moe("notHeld")));
+    assert_eq!(acquire(&service, "Moe", "a third").await, Err("LockHeld".into()));
+}
+
+/// Why the clean-up comes twice: the first one has nothing to release, so that nothing refuses the acquire that follows it.
+#[tokio::test(start_paused = true)]
+async fn a_second_clean_up_releases_what_arrived_after_the_first() {
+    let service = Service::new(World::new().await.table);
+    assert_eq!(clean_up(&service, event(&Value::Null)).await, Ok(moe("absent")));
+    acquire(&service, "Moe", ARN).await.expect("granted to an execution that is no more");
+    assert_eq!(clean_up(&service, event(&Value::Null)).await, Ok(moe("released")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn several_locks_and_a_secret() {
+    let service = Service::new(World::new().await.table);
+    let secret = format!("{ARN}#s3");
+    for (key, lease_id) in [("a", secret.as_str()), ("b", ARN), ("c", &secret)] {
+        acquire(&service, key, lease_id).await.expect("granted");
+    }
+    let input = json!({ "key": "a", "locks": [{ "key": "b" }, { "key": "c" }], "leaseSecret": "s3" });
+    let locks = clean_up(&service, event(&input)).await.expect("done")["locks"].clone();
+    let outcomes: Vec<_> = locks.as_array().expect("a list").iter().map(|lock| &lock["outcome"]).collect();
+    assert_eq!(outcomes, ["released", "notHeld", "released"], "the lease id without the secret is another one");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_is_named_and_keeps_nothing_from_being_released() {
+    let world = World::new().await;
+    let service = Service::new(world.table.clone());
+    acquire(&service, "b", ARN).await.expect("granted");
+    world.faults.script([Fault::ServerError; 3]);
+    let input = json!({ "locks": [{ "key": "a" }, { "key": "b" }] });
+    assert_eq!(clean_up(&service, event(&input)).await, Err("Unavailable".into()));
+    acquire(&service, "b", "another execution").await.expect("b was released");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_input_that_names_no_lock_releases_none() {
+    let service = Service::new(World::new().await.table);
+    assert_eq!(clean_up(&service, event(&json!({ "date": "2026-11-21" }))).await, Ok(json!({ "locks": [] })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_read_is_refused() {
+    let service = Service::new(World::new().await.table);
+    let with = |input: Value| {
+        let mut event = event(&Value::Null);
+        event["detail"]["input"] = input;
+        event
+    };
+    for event in [
+        json!([]),
+        json!({ "detail": {} }),
+        with(Value::Null),
+        with(json!("not JSON")),
+        with(json!("\"Moe\"")),
+        with(json!("{\"key\": 7}")),
+        with(json!("{\"key\": \"\"}")),
+        with(json!("{\"locks\": [{\"sortKey\": \"a\"}]}")),
+    ] {
+        assert_eq!(clean_up(&service, event.clone()).await, Err("InvalidRequest".into()), "{event}");
+    }
+}
