@@ -25,6 +25,11 @@ impl Clock {
         Self(Arc::new(move || now_ms() * 1000))
     }
 
+    /// Milliseconds since the Unix epoch.
+    pub fn now_ms(&self) -> u64 {
+        self.now_us() / 1000
+    }
+
     /// Microseconds since the Unix epoch.
     pub(crate) fn now_us(&self) -> u64 {
         (self.0)()
@@ -46,6 +51,6 @@ pub fn fresh_uuid() -> String {
 /// Full jitter: a pause drawn evenly from zero to `ceiling`, so that callers who failed together do not
 /// come back together.
 #[allow(clippy::disallowed_methods, reason = "this is the place that owns randomness")]
-pub(crate) fn jitter(ceiling: Duration) -> Duration {
+pub fn jitter(ceiling: Duration) -> Duration {
     ceiling.mul_f64(fastrand::f64())
 }

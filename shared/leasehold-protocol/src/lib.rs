@@ -39,7 +39,7 @@ pub mod sdk;
 mod table;
 
 pub use aws_sdk_dynamodb::types::AttributeValue;
-pub use clock::{Clock, fresh_uuid};
+pub use clock::{Clock, fresh_uuid, jitter};
 pub use error::{Error, ErrorKind};
 pub use item::{EXPIRE_AT, RESERVED_ATTRIBUTES, TableSchema};
 pub use lifecycle::{

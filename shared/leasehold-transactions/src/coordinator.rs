@@ -1,0 +1,816 @@
+//! Drives a transaction. Any number of coordinators may drive the same one at the same time, and each may stop anywhere:
+//! every step is one write, conditional on the state that it leads on from.
+//!
+//! ```text
+//! TX record   pending ──────────────► committed | rolled-back ──► finished
+//! batch                locked ─► applied ────────────────────► completed
+//! ```
+//!
+//! | step | one TransactWriteItems call: all of it or nothing | only while |
+//! |---|---|---|
+//! | lock | the TX record takes in the batch, the batch's row, a lock on each item | `pending`, no batch was added meanwhile, no item has a lock, all conditions hold |
+//! | apply | the batch is `applied`, images of the items, their new content | `pending`, the batch is `locked`, the locks are ours |
+//! | decide | the TX record is `committed` or `rolled-back` | `pending`; to commit, no batch was added meanwhile |
+//! | complete | the batch is `completed`, its items are free (at a rollback with their old content), no images | the batch is not `completed` |
+//! | finish | the TX record is `finished` | |
+//!
+//! A transaction that fits into one call is decided, completed and finished by that one call.
+//!
+//! **Why it is safe.** An item is locked or changed only together with a check that its transaction is pending, so once it
+//! is decided no sleeper can lock or change anything. What is completed is exactly the batches that the decision found. A
+//! batch and its items never disagree, since they move in one write; so a step that is repeated, late or done by two at once
+//! fails on the batch's progress.
+
+use std::collections::BTreeSet;
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use leasehold_protocol::Clock;
+
+use crate::attributes::{self, APPLIED, ID, Item, LOCKED_AT, Lock, OPERATION, REQUEST, TRANSIENT, size};
+use crate::effort::Effort;
+use crate::error::Error;
+use crate::expression::{and_set, both};
+use crate::key::ItemKey;
+use crate::model::{State, TransactionId};
+use crate::prepare::Prepared;
+use crate::record::{
+    self, Batch, Effect, Entry, Progress, Record, Transaction, batch_key, image, image_key, record_key,
+};
+use crate::tables::{Reason, Tables, Written};
+use crate::write::Write;
+
+/// So many items in a batch: with their images, the batch and the TX record they make less than the 100 writes that
+/// TransactWriteItems takes.
+const MAX_BATCH: usize = 48;
+
+/// TransactWriteItems takes so many writes.
+pub(crate) const MAX_WRITES: usize = 100;
+
+/// TransactWriteItems takes 4 MB. Sizes here are estimates.
+pub(crate) const MAX_BYTES: usize = 3_500_000;
+
+/// A row takes 400 KB.
+const MAX_ROW_BYTES: usize = 380_000;
+
+/// How the transactions are run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Policy {
+    /// How long a transaction that has an item is left in peace, if it shows no sign of life, before another one that needs
+    /// the item rolls it back. Default: 1 s.
+    pub patience_ms: u64,
+    /// How long a call tries to get items that other transactions have. Default: 10 s.
+    pub contention_ms: u64,
+    /// How long nobody must have worked on a transaction before a sweeper rolls it back. Default: 60 s.
+    pub idle_ms: u64,
+    /// How long the outcome of a transaction is kept. Default: 7 days.
+    pub retention_ms: u64,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self { patience_ms: 1000, contention_ms: 10_000, idle_ms: 60_000, retention_ms: 7 * 24 * 3_600_000 }
+    }
+}
+
+/// Transactions over one transactions table. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Transactions {
+    pub(crate) tables: Tables,
+    pub(crate) policy: Policy,
+    pub(crate) clock: Clock,
+    /// Tables that no transaction may touch.
+    pub(crate) protected: Vec<String>,
+}
+
+/// What came of a step.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// It is done.
+    Done,
+    /// The transaction is not what it was taken for: look again.
+    Stale,
+    /// Something was in the way that may be gone by now: try again.
+    Again,
+    /// Somebody was in the way, and was given time or moved out of it.
+    Waited,
+    /// It cannot be done: the transaction must be rolled back, and this said.
+    Doomed(Error),
+    /// The same, because of what DynamoDB says of the request for this item.
+    Invalid(ItemKey, String),
+}
+
+impl Transactions {
+    /// A transaction that is open.
+    pub(crate) async fn open(&self, id: &TransactionId) -> Result<Transaction, Error> {
+        let transaction = self.tables.load(id).await?.ok_or(Error::NotFound)?;
+        match transaction.record.state {
+            State::Pending => Ok(transaction),
+            State::Committed => Err(Error::Committed),
+            State::RolledBack => Err(rolled_back(&transaction.record)),
+        }
+    }
+
+    /// Makes the transaction take in all requests that it has not, and applies them. `new` is a transaction whose record is
+    /// yet to be written, which happens together with the first lock.
+    pub(crate) async fn enlist(
+        &self,
+        id: &TransactionId,
+        prepared: &[Prepared],
+        new: Option<Record>,
+        effort: &mut Effort,
+    ) -> Result<Transaction, Error> {
+        let mut known = new.map(|record| Transaction { record, batches: Vec::new() });
+        let mut is_new = known.is_some();
+        loop {
+            let mut transaction = match known.take() {
+                Some(transaction) => transaction,
+                None => {
+                    is_new = false;
+                    self.open(id).await?
+                }
+            };
+            let step = if let Some(index) = unapplied(&transaction) {
+                self.apply(&mut transaction, index, effort).await
+            } else {
+                let missing = missing(&transaction, prepared)?;
+                if missing.is_empty() {
+                    return Ok(transaction);
+                }
+                self.lock(&mut transaction, &missing, is_new, effort).await
+            };
+            match step {
+                Ok(Step::Done) => {
+                    is_new = false;
+                    known = Some(transaction);
+                }
+                Ok(Step::Again) => {
+                    effort.pause().await?;
+                    known = Some(transaction);
+                }
+                Ok(Step::Waited) => known = Some(transaction),
+                Ok(Step::Stale) => {
+                    if let Err(error) = effort.stale().await {
+                        self.doom(&transaction.record, is_new, &error).await?;
+                        return Err(error);
+                    }
+                }
+                Ok(Step::Doomed(error)) => {
+                    self.doom(&transaction.record, is_new, &error).await?;
+                    return Err(error);
+                }
+                Ok(Step::Invalid(key, message)) => {
+                    let culprit = prepared.iter().find(|candidate| candidate.key == key);
+                    let error = culprit.map_or_else(
+                        || Error::invalid("requests", message.clone()),
+                        |culprit| invalid(culprit.index, &message),
+                    );
+                    self.doom(&transaction.record, is_new, &error).await?;
+                    return Err(error);
+                }
+                // Whether it was written is in the tables. Of a new transaction nothing may be there, and then it is begun anew.
+                Err(error) if error.is_passing() => {
+                    effort.failed(error).await?;
+                    if is_new && self.tables.load(id).await?.is_none() {
+                        known = Some(transaction);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Locks as many of the missing items as go into one batch.
+    async fn lock(
+        &self,
+        transaction: &mut Transaction,
+        missing: &[&Prepared],
+        is_new: bool,
+        effort: &mut Effort,
+    ) -> Result<Step, Error> {
+        let candidates = &missing[..missing.len().min(effort.batch_limit(MAX_BATCH))];
+        let keys: Vec<_> = candidates.iter().map(|candidate| candidate.key.clone()).collect();
+        let items = self.tables.read(&keys).await?;
+        let id = &transaction.record.id;
+        let mut chosen = Vec::new();
+        let (mut bytes, mut row) = (0, 0);
+        for (candidate, item) in candidates.iter().zip(&items) {
+            let lock = item.as_ref().and_then(Lock::of);
+            let before = transaction.find(&candidate.key);
+            match (&lock, &before) {
+                (None, None) => {}
+                (Some(lock), Some((batch, index))) if lock.holder == *id && lock.pointer == batch.pointer(*index) => {}
+                (Some(lock), _) if lock.holder != *id => {
+                    return self.meet(&transaction.record, &lock.holder, effort).await;
+                }
+                _ => return Ok(Step::Stale),
+            }
+            let request = size_of(candidate);
+            let needed = request + 2 * item.as_ref().map_or(0, size);
+            if !chosen.is_empty() && (bytes + needed > MAX_BYTES || row + request > MAX_ROW_BYTES) {
+                break;
+            }
+            bytes += needed;
+            row += request;
+            chosen.push((*candidate, item, before));
+        }
+
+        let number = transaction.batches.last().map_or(1, |batch| batch.number + 1);
+        let mut batch = Batch { number, progress: Progress::Locked, entries: Vec::new(), bytes: bytes as u64 };
+        let now = self.clock.now_ms();
+        let mut writes = vec![self.take_in(&transaction.record, is_new, now)];
+        let mut locks = Vec::new();
+        for (index, (candidate, item, before)) in chosen.iter().enumerate() {
+            let transient = before.as_ref().map_or(item.is_none(), |(batch, index)| batch.entries[*index].transient);
+            batch.entries.push(Entry {
+                key: candidate.key.clone(),
+                effect: candidate.effect.clone(),
+                transient,
+                digest: candidate.digest.clone(),
+            });
+            let held = before.as_ref().map(|(batch, index)| batch.pointer(*index));
+            let pointer = record::pointer(number, index);
+            locks.extend(
+                lock_writes(id, candidate, transient, held, &pointer, now).into_iter().map(|write| (index, write)),
+            );
+        }
+        if batch.is_passive() {
+            batch.progress = Progress::Applied;
+        }
+        writes.push(Write::put(&self.tables.own, batch.encode(id)));
+        let owners: Vec<_> = locks.iter().map(|(owner, _)| *owner).collect();
+        writes.extend(locks.into_iter().map(|(_, write)| write));
+
+        match self.tables.transact(writes).await {
+            Ok(Written::Done) => {
+                transaction.record.version += 1;
+                transaction.batches.push(batch);
+                Ok(Step::Done)
+            }
+            Ok(Written::Cancelled(reasons)) => {
+                if matches!(reasons.first(), Some(Reason::Condition(_))) {
+                    return Ok(Step::Stale);
+                }
+                // The first two reasons are about the transaction's own rows.
+                for (reason, owner) in reasons.into_iter().skip(2).zip(owners) {
+                    let (candidate, item, before) = &chosen[owner];
+                    match reason {
+                        Reason::None | Reason::Busy => {}
+                        Reason::Condition(now) => {
+                            let lock = now.as_ref().and_then(Lock::of);
+                            if let Some(lock) = lock.as_ref().filter(|lock| lock.holder != *id) {
+                                return self.meet(&transaction.record, &lock.holder, effort).await;
+                            }
+                            let is_as_read = match before {
+                                None => lock.is_none() && now.is_some() == item.is_some(),
+                                Some(_) => true,
+                            };
+                            if is_as_read && candidate.request.condition.is_some() {
+                                return Ok(Step::Doomed(Error::ConditionFailed {
+                                    request: candidate.index,
+                                    item: shown(candidate, now),
+                                }));
+                            }
+                        }
+                        Reason::Invalid(message) => return Ok(Step::Doomed(invalid(candidate.index, &message))),
+                        Reason::TooLarge(message) => return Ok(Step::Doomed(Error::TooLarge(message))),
+                    }
+                }
+                Ok(Step::Again)
+            }
+            Err(Error::TooLarge(message)) if chosen.len() == 1 => Ok(Step::Doomed(Error::TooLarge(message))),
+            // DynamoDB counts otherwise than we do.
+            Err(Error::TooLarge(_)) => {
+                effort.halve_batches(chosen.len());
+                Ok(Step::Again)
+            }
+            Err(Error::InvalidRequest { message, .. }) => Ok(Step::Doomed(Error::invalid("requests", message))),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The TX record's part in a lock: a new one, or the next version of the one that is there.
+    fn take_in(&self, record: &Record, is_new: bool, now: u64) -> Write {
+        if is_new {
+            let record = Record { version: record.version + 1, ..record.clone() };
+            return Write::put(&self.tables.own, record.encode(now + self.policy.idle_ms))
+                .when("attribute_not_exists(transactionId)");
+        }
+        Write::update(&self.record_of(&record.id), "SET #version = :next, lastWorkedAt = :now")
+            .when("#state = :pending AND #version = :version")
+            .name("#state", "state")
+            .name("#version", "version")
+            .text(":pending", State::Pending.as_str())
+            .number(":version", record.version)
+            .number(":next", record.version + 1)
+            .number(":now", now)
+    }
+
+    /// Gives the items of a batch their new content.
+    async fn apply(&self, transaction: &mut Transaction, index: usize, effort: &mut Effort) -> Result<Step, Error> {
+        let record = &transaction.record;
+        let batch = &transaction.batches[index];
+        let keys: Vec<_> = batch.entries.iter().map(|entry| entry.key.clone()).collect();
+        let items = self.tables.read(&keys).await?;
+        let pending = Write::check(&self.record_of(&record.id))
+            .when("#state = :pending")
+            .name("#state", "state")
+            .text(":pending", State::Pending.as_str());
+        let mut writes = vec![pending, self.advance(record, batch, Progress::Applied)];
+        let mut appliers = Vec::new();
+        for (index, (entry, item)) in batch.entries.iter().zip(items).enumerate() {
+            let pointer = batch.pointer(index);
+            let lock = item.as_ref().and_then(Lock::of);
+            let Some(item) =
+                item.filter(|_| lock.is_some_and(|lock| lock.holder == record.id && lock.pointer == pointer))
+            else {
+                return Ok(Step::Stale);
+            };
+            if !entry.effect.is_applied() {
+                continue;
+            }
+            let before = attributes::strip(item.clone());
+            if !entry.transient {
+                writes.push(Write::put(&self.tables.own, image(&record.id, &pointer, before.clone())));
+                appliers.push(None);
+            }
+            writes.push(apply_write(&record.id, entry, &pointer, &item));
+            appliers.push(Some(entry.key.clone()));
+            effort.remember(&entry.key, (!entry.transient).then_some(before));
+        }
+        match self.tables.transact(writes).await {
+            Ok(Written::Done) => {
+                transaction.batches[index].progress = Progress::Applied;
+                Ok(Step::Done)
+            }
+            Ok(Written::Cancelled(reasons)) => {
+                for (reason, applier) in reasons.iter().skip(2).zip(&appliers) {
+                    match (reason, applier) {
+                        (Reason::Invalid(message), Some(key)) => {
+                            return Ok(Step::Invalid(key.clone(), message.clone()));
+                        }
+                        (Reason::Invalid(message) | Reason::TooLarge(message), _) => {
+                            return Ok(Step::Doomed(Error::TooLarge(message.clone())));
+                        }
+                        _ => {}
+                    }
+                }
+                let is_stale = reasons.iter().any(|reason| matches!(reason, Reason::Condition(_)));
+                Ok(if is_stale { Step::Stale } else { Step::Again })
+            }
+            Err(Error::TooLarge(message)) => Ok(Step::Doomed(Error::TooLarge(message))),
+            Err(Error::InvalidRequest { message, .. }) => Ok(Step::Doomed(Error::invalid("requests", message))),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Rolls back a transaction that cannot go on, and leaves a record of it even if there was none.
+    async fn doom(&self, record: &Record, is_new: bool, error: &Error) -> Result<(), Error> {
+        if is_new {
+            return self.leave_rolled_back(record, error).await;
+        }
+        self.settle(&record.id, State::RolledBack, Some(error.to_string())).await.map(drop)
+    }
+
+    /// Writes the record of a transaction that was rolled back before it had one.
+    pub(crate) async fn leave_rolled_back(&self, record: &Record, error: &Error) -> Result<(), Error> {
+        let now = self.clock.now_ms();
+        let record =
+            Record { state: State::RolledBack, finished: true, reason: Some(error.to_string()), ..record.clone() };
+        self.tables.put(self.finished_row(&record, now), "attribute_not_exists(transactionId)").await.map(drop)
+    }
+
+    /// The row of a transaction that is finished from the start.
+    pub(crate) fn finished_row(&self, record: &Record, now: u64) -> Item {
+        let remove_at = now + self.policy.retention_ms;
+        let mut row = record.encode(remove_at);
+        row.insert(record::EXPIRE_AT.to_owned(), record::number(remove_at / 1000));
+        row
+    }
+
+    /// Decides a transaction, if it is not decided, and completes it. Answers what it came to, which may be the other
+    /// outcome.
+    pub(crate) async fn settle(
+        &self,
+        id: &TransactionId,
+        outcome: State,
+        reason: Option<String>,
+    ) -> Result<Record, Error> {
+        let mut effort = Effort::new(&self.policy);
+        loop {
+            let mut transaction = self.tables.load(id).await?.ok_or(Error::NotFound)?;
+            if transaction.record.finished {
+                return Ok(transaction.record);
+            }
+            let step = if transaction.record.state != State::Pending {
+                self.complete(&transaction).await
+            } else if let Some(index) = unapplied(&transaction).filter(|_| outcome == State::Committed) {
+                self.apply(&mut transaction, index, &mut effort).await
+            } else {
+                self.decide(&transaction, outcome, reason.as_deref()).await
+            };
+            match step {
+                Ok(Step::Done | Step::Waited) => {}
+                Ok(Step::Again) => effort.pause().await?,
+                Ok(Step::Stale) => match effort.stale().await {
+                    Err(error) if outcome == State::Committed => return self.give_up(id, error).await,
+                    result => result?,
+                },
+                Ok(Step::Doomed(error)) => return self.give_up(id, error).await,
+                Ok(Step::Invalid(_, message)) => return self.give_up(id, Error::invalid("requests", message)).await,
+                Err(error) if error.is_passing() => effort.failed(error).await?,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Rolls back what cannot be committed.
+    async fn give_up(&self, id: &TransactionId, error: Error) -> Result<Record, Error> {
+        // Boxed: it is called by the function that it calls; at most once, since a rollback applies nothing.
+        Box::pin(self.settle(id, State::RolledBack, Some(error.to_string()))).await?;
+        Err(error)
+    }
+
+    /// Decides; with all that follows, if it fits.
+    async fn decide(&self, transaction: &Transaction, outcome: State, reason: Option<&str>) -> Result<Step, Error> {
+        let bytes: u64 = transaction.batches.iter().map(|batch| batch.bytes).sum();
+        let count: usize = transaction.batches.iter().map(|batch| 1 + 2 * batch.entries.len()).sum();
+        if count < MAX_WRITES && bytes < MAX_BYTES as u64 {
+            let mut writes = vec![self.decision(&transaction.record, outcome, reason, true)];
+            for batch in &transaction.batches {
+                match self.completion(transaction, batch, outcome, &BTreeSet::new()).await? {
+                    Some(completion) => writes.extend(completion.writes),
+                    None => return Ok(Step::Stale),
+                }
+            }
+            match self.tables.transact(writes).await {
+                Ok(Written::Done) => return Ok(Step::Done),
+                Ok(Written::Cancelled(reasons)) => {
+                    if reasons.iter().any(|reason| matches!(reason, Reason::Busy)) {
+                        return Ok(Step::Again);
+                    }
+                    if matches!(reasons.first(), Some(Reason::Condition(_))) {
+                        return Ok(Step::Stale);
+                    }
+                    // Some item is not as it should be, which must not keep a decision from being made.
+                }
+                Err(Error::TooLarge(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        match self.tables.transact(vec![self.decision(&transaction.record, outcome, reason, false)]).await? {
+            Written::Done => Ok(Step::Done),
+            Written::Cancelled(reasons) if matches!(reasons.first(), Some(Reason::Busy)) => Ok(Step::Again),
+            Written::Cancelled(_) => Ok(Step::Stale),
+        }
+    }
+
+    /// The write that decides.
+    fn decision(&self, record: &Record, outcome: State, reason: Option<&str>, finishes: bool) -> Write {
+        let now = self.clock.now_ms();
+        let mut update = "SET #state = :outcome, lastWorkedAt = :now".to_owned();
+        if reason.is_some() {
+            update.push_str(", reason = :reason");
+        }
+        if finishes {
+            update.push_str(FINISH);
+        }
+        let mut write = Write::update(&self.record_of(&record.id), update)
+            .when("#state = :pending AND #version = :version")
+            .name("#state", "state")
+            .name("#version", "version")
+            .text(":pending", State::Pending.as_str())
+            .number(":version", record.version)
+            .text(":outcome", outcome.as_str())
+            .number(":now", now);
+        if let Some(reason) = reason {
+            write = write.text(":reason", reason);
+        }
+        if finishes {
+            let remove_at = now + self.policy.retention_ms;
+            write = write
+                .value(":true", AttributeValue::Bool(true))
+                .number(":removeAt", remove_at)
+                .number(":expireAt", remove_at / 1000);
+        }
+        write
+    }
+
+    /// Completes all batches of a transaction that is decided, and finishes it.
+    pub(crate) async fn complete(&self, transaction: &Transaction) -> Result<Step, Error> {
+        for batch in &transaction.batches {
+            if batch.progress == Progress::Completed {
+                continue;
+            }
+            match self.complete_batch(transaction, batch).await? {
+                Step::Done => {}
+                step => return Ok(step),
+            }
+        }
+        let remove_at = self.clock.now_ms() + self.policy.retention_ms;
+        let values = Item::from([
+            (":true".to_owned(), AttributeValue::Bool(true)),
+            (":removeAt".to_owned(), record::number(remove_at)),
+            (":expireAt".to_owned(), record::number(remove_at / 1000)),
+            (":pending".to_owned(), record::text(State::Pending.as_str())),
+        ]);
+        let update = format!("SET {}", FINISH.trim_start_matches(", "));
+        let condition = "attribute_exists(transactionId) AND #state <> :pending";
+        self.tables
+            .update(record_key(&transaction.record.id), &update, condition, &[("#state", "state")], values)
+            .await?;
+        Ok(Step::Done)
+    }
+
+    async fn complete_batch(&self, transaction: &Transaction, batch: &Batch) -> Result<Step, Error> {
+        let mut lost = BTreeSet::new();
+        loop {
+            let outcome = transaction.record.state;
+            let Some(completion) = self.completion(transaction, batch, outcome, &lost).await? else {
+                return Ok(Step::Stale);
+            };
+            let reasons = match self.tables.transact(completion.writes).await? {
+                Written::Done => return Ok(Step::Done),
+                Written::Cancelled(reasons) => reasons,
+            };
+            if matches!(reasons.first(), Some(Reason::Condition(_))) {
+                return Ok(Step::Stale);
+            }
+            // A writer who does not respect transactions has taken the item away or replaced it: there is nothing of ours
+            // left on it.
+            let before = lost.len();
+            for (reason, owner) in reasons.iter().zip(&completion.owners) {
+                if let (Reason::Condition(_), Some(index)) = (reason, owner) {
+                    let key = &batch.entries[*index].key;
+                    tracing::error!(transaction = %transaction.record.id, table = key.table(), "a locked item was overwritten");
+                    lost.insert(*index);
+                }
+            }
+            if lost.len() == before {
+                let message = reasons.iter().find_map(|reason| match reason {
+                    Reason::Invalid(message) | Reason::TooLarge(message) => Some(message),
+                    _ => None,
+                });
+                return match message {
+                    Some(message) => Err(Error::corrupt(format!("An item cannot be freed: {message}"))),
+                    None => Ok(Step::Again),
+                };
+            }
+        }
+    }
+
+    /// The writes that complete a batch; none, if the images are gone because somebody else did it.
+    async fn completion(
+        &self,
+        transaction: &Transaction,
+        batch: &Batch,
+        outcome: State,
+        lost: &BTreeSet<usize>,
+    ) -> Result<Option<Completion>, Error> {
+        let id = &transaction.record.id;
+        let mut completion = Completion { writes: Vec::new(), owners: Vec::new() };
+        completion.push(None, self.advance(&transaction.record, batch, Progress::Completed));
+        let was_applied = batch.progress == Progress::Applied;
+        let decisive: Vec<_> = transaction.decisive(batch).collect();
+        let has_image = |entry: &Entry| was_applied && entry.effect.is_applied() && !entry.transient;
+        let mut images = if outcome == State::RolledBack {
+            let imaged = decisive.iter().filter(|(index, entry)| has_image(entry) && !lost.contains(index));
+            let keys = imaged.map(|(index, _)| ItemKey::new(&self.tables.own, image_key(id, &batch.pointer(*index))));
+            self.tables.read(&keys.collect::<Vec<_>>()).await?.into_iter()
+        } else {
+            Vec::new().into_iter()
+        };
+        for (index, entry) in decisive {
+            let pointer = batch.pointer(index);
+            if !lost.contains(&index) {
+                let is_gone = match outcome {
+                    State::Committed => {
+                        entry.effect == Effect::Delete || (entry.transient && entry.effect.only_locks())
+                    }
+                    State::Pending | State::RolledBack => entry.transient,
+                };
+                let freed = if is_gone {
+                    Write::delete(&entry.key)
+                } else if outcome == State::RolledBack && has_image(entry) {
+                    let Some(before) = images.next().flatten().and_then(record::imaged) else {
+                        return self.missing_image(transaction, batch).await;
+                    };
+                    Write::put(entry.key.table(), before)
+                } else {
+                    Write::update(&entry.key, attributes::REMOVE_ALL)
+                };
+                completion.push(Some(index), ours(freed, id, &pointer));
+            }
+            if has_image(entry) {
+                let image = ItemKey::new(&self.tables.own, image_key(id, &pointer));
+                completion.push(None, Write::delete(&image));
+            }
+        }
+        Ok(Some(completion))
+    }
+
+    /// Where an image is missing, somebody has completed the batch meanwhile, or the rows were tampered with.
+    async fn missing_image(&self, transaction: &Transaction, batch: &Batch) -> Result<Option<Completion>, Error> {
+        let now = self.tables.load(&transaction.record.id).await?.ok_or(Error::NotFound)?;
+        let progress = now.batches.iter().find(|other| other.number == batch.number).map(|other| other.progress);
+        if progress == Some(batch.progress) {
+            let id = &transaction.record.id;
+            return Err(Error::corrupt(format!(
+                "An image of the transaction {id} is missing: an item cannot be restored."
+            )));
+        }
+        Ok(None)
+    }
+
+    /// A batch's own row moves on.
+    fn advance(&self, record: &Record, batch: &Batch, to: Progress) -> Write {
+        let key = ItemKey::new(&self.tables.own, batch_key(&record.id, batch.number));
+        let mut update = "SET progress = :to".to_owned();
+        let mut write = None;
+        if to == Progress::Completed {
+            update.push_str(", expireAt = :expireAt");
+            write = Some((self.clock.now_ms() + self.policy.retention_ms) / 1000);
+        }
+        let advance = Write::update(&key, update)
+            .when("progress = :from")
+            .text(":from", batch.progress.as_str())
+            .text(":to", to.as_str());
+        match write {
+            Some(expire_at) => advance.number(":expireAt", expire_at),
+            None => advance,
+        }
+    }
+
+    fn record_of(&self, id: &TransactionId) -> ItemKey {
+        ItemKey::new(&self.tables.own, record_key(id))
+    }
+}
+
+const FINISH: &str = ", finished = :true, sweepAt = :removeAt, expireAt = :expireAt";
+
+/// Writes, and which entries of the batch they free.
+struct Completion {
+    writes: Vec<Write>,
+    owners: Vec<Option<usize>>,
+}
+
+impl Completion {
+    fn push(&mut self, owner: Option<usize>, write: Write) {
+        self.owners.push(owner);
+        self.writes.push(write);
+    }
+}
+
+pub(crate) fn rolled_back(record: &Record) -> Error {
+    Error::RolledBack { reason: record.reason.clone().unwrap_or_else(|| "it was asked for.".to_owned()) }
+}
+
+/// The first batch that waits to be applied.
+fn unapplied(transaction: &Transaction) -> Option<usize> {
+    transaction.batches.iter().position(|batch| batch.progress == Progress::Locked)
+}
+
+/// What the transaction has not taken in, in the order in which all coordinators lock.
+fn missing<'a>(transaction: &Transaction, prepared: &'a [Prepared]) -> Result<Vec<&'a Prepared>, Error> {
+    let mut missing = Vec::new();
+    for candidate in prepared {
+        match transaction.find(&candidate.key) {
+            None => missing.push(candidate),
+            Some((batch, index)) => {
+                let entry = &batch.entries[index];
+                if entry.digest == candidate.digest || candidate.effect == Effect::Get {
+                    // It is a repeat, or reads what the transaction has already.
+                } else if entry.effect.only_locks() {
+                    missing.push(candidate);
+                } else {
+                    let detail = "The transaction has another write of this item already, and takes one only.";
+                    return Err(Error::invalid(format!("requests[{}]", candidate.index), detail));
+                }
+            }
+        }
+    }
+    missing.sort_by(|a, b| a.key.cmp(&b.key));
+    Ok(missing)
+}
+
+/// The writes that lock an item for a request.
+fn lock_writes(
+    id: &TransactionId,
+    candidate: &Prepared,
+    transient: bool,
+    held: Option<String>,
+    pointer: &str,
+    now: u64,
+) -> Vec<Write> {
+    let (key, request) = (&candidate.key, &candidate.request);
+    let condition = request.condition.as_deref();
+    let mut update = format!(
+        "SET {ID} = :leaseholdTxId, {REQUEST} = :leaseholdTxRequest, \
+                              {OPERATION} = :leaseholdTxOperation, {LOCKED_AT} = :leaseholdTxLockedAt"
+    );
+    if transient {
+        update.push_str(&format!(", {TRANSIENT} = :leaseholdTxTransient"));
+    }
+    let lock = |condition: String| {
+        let write = Write::update(key, update.clone()).when(condition);
+        let write = write.with_users(&request.names, &request.values);
+        let write = write
+            .text(":leaseholdTxId", id.as_str())
+            .text(":leaseholdTxRequest", pointer)
+            .text(":leaseholdTxOperation", candidate.effect.name())
+            .number(":leaseholdTxLockedAt", now);
+        if transient { write.value(":leaseholdTxTransient", AttributeValue::Bool(true)) } else { write }
+    };
+    match held {
+        None => {
+            let exists = if transient { "attribute_not_exists" } else { "attribute_exists" };
+            let free = format!("{exists}(#leaseholdTxKey) AND attribute_not_exists({ID})");
+            vec![lock(both(&free, condition)).name("#leaseholdTxKey", key.any_name())]
+        }
+        Some(held) => {
+            let ours = format!("{ID} = :leaseholdTxId AND {REQUEST} = :leaseholdTxHeld");
+            // An item that was inserted to be locked is there, but for its user it is not: the condition is put to an item
+            // that is certainly missing.
+            let (ours, absent) = if transient {
+                (ours, condition.map(|condition| Write::check(&nobody(key)).when(condition)))
+            } else {
+                (both(&ours, condition), None)
+            };
+            let absent = absent.map(|check| check.with_users(&request.names, &request.values));
+            let locked = lock(ours).text(":leaseholdTxHeld", held);
+            std::iter::once(locked).chain(absent).collect()
+        }
+    }
+}
+
+/// A key of the same table that no item has.
+fn nobody(key: &ItemKey) -> ItemKey {
+    let fresh = leasehold_protocol::fresh_uuid();
+    let value = |value: &AttributeValue| match value {
+        // 38 digits are what a number has; these are 30 of a random one.
+        AttributeValue::N(_) => {
+            let digits: String =
+                fresh.bytes().filter(u8::is_ascii_hexdigit).map(|byte| char::from(b'0' + byte % 10)).collect();
+            AttributeValue::N(format!("9{}", &digits[..30]))
+        }
+        AttributeValue::B(_) => AttributeValue::B(fresh.clone().into_bytes().into()),
+        _ => AttributeValue::S(fresh.clone()),
+    };
+    let attributes = key.attributes().iter().map(|(name, part)| (name.clone(), value(part))).collect();
+    ItemKey::new(key.table(), attributes)
+}
+
+/// The write that gives an item its new content.
+fn apply_write(id: &TransactionId, entry: &Entry, pointer: &str, locked: &Item) -> Write {
+    let write = match &entry.effect {
+        Effect::Put(item) => {
+            let mut content = item.clone();
+            content.extend(
+                locked
+                    .iter()
+                    .filter(|(name, _)| name.starts_with(attributes::RESERVED_PREFIX))
+                    .map(|(name, value)| (name.clone(), value.clone())),
+            );
+            content.insert(APPLIED.to_owned(), AttributeValue::Bool(true));
+            Write::put(entry.key.table(), content)
+        }
+        Effect::Update { expression, names, values } => {
+            let update = and_set(expression, &format!("{APPLIED} = :leaseholdTxApplied"));
+            Write::update(&entry.key, update)
+                .with_users(names, values)
+                .value(":leaseholdTxApplied", AttributeValue::Bool(true))
+        }
+        Effect::Get | Effect::Check | Effect::Delete => Write::check(&entry.key),
+    };
+    ours(write, id, pointer)
+}
+
+/// A write of an item that this request of this transaction has locked.
+fn ours(write: Write, id: &TransactionId, pointer: &str) -> Write {
+    write
+        .when(format!("{ID} = :leaseholdTxId AND {REQUEST} = :leaseholdTxRequest"))
+        .text(":leaseholdTxId", id.as_str())
+        .text(":leaseholdTxRequest", pointer)
+}
+
+fn invalid(request: usize, message: &str) -> Error {
+    Error::invalid(format!("requests[{request}]"), message.to_owned())
+}
+
+/// The item of a failed condition, if the caller wants to see it.
+pub(crate) fn shown(candidate: &Prepared, item: Option<Item>) -> Option<Item> {
+    let is_transient = item.as_ref().and_then(Lock::of).is_some_and(|lock| lock.transient);
+    item.filter(|_| candidate.request.return_item_on_failure && !is_transient).map(attributes::strip)
+}
+
+/// About as many bytes as a request takes in its batch's row.
+fn size_of(candidate: &Prepared) -> usize {
+    let effect = match &candidate.effect {
+        Effect::Put(item) => size(item),
+        Effect::Update { expression, names, values } => {
+            expression.len() + size(values) + names.iter().map(|(a, b)| a.len() + b.len()).sum::<usize>()
+        }
+        Effect::Get | Effect::Check | Effect::Delete => 0,
+    };
+    // The key, the digest, the names of the members.
+    effect + size(candidate.key.attributes()) + candidate.key.table().len() + 150
+}

@@ -1,0 +1,100 @@
+//! Reads DynamoDB's expressions as far as it takes to split them, to add to them, and to find what they name.
+
+use std::collections::BTreeSet;
+
+use crate::attributes::RESERVED_PREFIX;
+
+const CLAUSES: [&str; 4] = ["SET", "REMOVE", "ADD", "DELETE"];
+
+/// A word, a placeholder with its `#` or `:`, or one other character; and where it begins.
+type Token<'a> = (usize, &'a str);
+
+fn tokens(text: &str) -> Vec<Token<'_>> {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let mut tokens = Vec::new();
+    let mut rest = text.char_indices().peekable();
+    while let Some((start, first)) = rest.next() {
+        if first.is_whitespace() {
+            continue;
+        }
+        let mut end = start + first.len_utf8();
+        if is_word(first) || first == '#' || first == ':' {
+            while let Some((at, c)) = rest.next_if(|(_, c)| is_word(*c)) {
+                end = at + c.len_utf8();
+            }
+        }
+        tokens.push((start, &text[start..end]));
+    }
+    tokens
+}
+
+/// The `#names` and `:values` of an expression.
+pub(crate) fn placeholders(text: &str) -> BTreeSet<&str> {
+    tokens(text).into_iter().map(|(_, token)| token).filter(|token| token.starts_with(['#', ':'])).collect()
+}
+
+/// Whether an expression names an attribute or a placeholder that belongs to this protocol.
+pub(crate) fn names_reserved(text: &str) -> bool {
+    tokens(text).iter().any(|(_, token)| token.trim_start_matches(['#', ':']).starts_with(RESERVED_PREFIX))
+}
+
+/// An update expression with one more assignment in its `SET` clause.
+pub(crate) fn and_set(update: &str, assignment: &str) -> String {
+    let tokens = tokens(update);
+    let set = tokens.iter().enumerate().find(|&(index, &(_, token))| {
+        // Where an operand is due, the word is a name, and DynamoDB says what it thinks of such a name.
+        let begins_clause = index.checked_sub(1).is_none_or(|before| !is_open(tokens[before].1));
+        token.eq_ignore_ascii_case("SET") && begins_clause
+    });
+    match set {
+        Some((_, &(start, token))) => {
+            let (before, after) = update.split_at(start + token.len());
+            format!("{before} {assignment}, {after}")
+        }
+        None => format!("{update} SET {assignment}"),
+    }
+}
+
+/// Whether something must follow this token in the same clause.
+fn is_open(token: &str) -> bool {
+    matches!(token, "," | "=" | "+" | "-" | "(" | "." | "[")
+        || CLAUSES.iter().any(|clause| token.eq_ignore_ascii_case(clause))
+}
+
+/// Both conditions, where there are two.
+pub(crate) fn both(ours: &str, theirs: Option<&str>) -> String {
+    theirs.map_or_else(|| ours.to_owned(), |theirs| format!("{ours} AND ({theirs})"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn placeholders_are_found_wherever_they_stand() {
+        let found = placeholders("SET #a.b[0] = if_not_exists(#a.c,:zero)+:one REMOVE d.#e, f");
+        assert_eq!(found.into_iter().collect::<Vec<_>>(), ["#a", "#e", ":one", ":zero"]);
+    }
+
+    #[test]
+    fn an_assignment_joins_the_set_clause() {
+        for (update, merged) in [
+            ("SET a = :a", "SET x = :x,  a = :a"),
+            ("set a = :a, b = :b REMOVE c", "set x = :x,  a = :a, b = :b REMOVE c"),
+            ("REMOVE c SET a = :a", "REMOVE c SET x = :x,  a = :a"),
+            ("ADD n :one", "ADD n :one SET x = :x"),
+            ("REMOVE a.set", "REMOVE a.set SET x = :x"),
+            ("DELETE s :members\nSET\ta=:a", "DELETE s :members\nSET x = :x, \ta=:a"),
+            ("REMOVE l[0] SET #set = :set", "REMOVE l[0] SET x = :x,  #set = :set"),
+        ] {
+            assert_eq!(and_set(update, "x = :x"), merged);
+        }
+    }
+
+    #[test]
+    fn reserved_names_are_recognised() {
+        assert!(names_reserved("attribute_not_exists(leaseholdTxId)"));
+        assert!(names_reserved("a = :leaseholdTxNow"));
+        assert!(!names_reserved("myLeaseholdTxId = :a AND leasehold = :b"));
+    }
+}

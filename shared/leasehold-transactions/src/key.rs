@@ -1,0 +1,140 @@
+//! Which item: a table and a key, comparable and in one order for all coordinators.
+
+use std::cmp::Ordering;
+use std::fmt::Write as _;
+
+use aws_sdk_dynamodb::types::AttributeValue;
+
+use crate::attributes::Item;
+
+/// The key of one item. Two are equal if DynamoDB takes them for one item.
+#[derive(Debug, Clone)]
+pub struct ItemKey {
+    table: String,
+    attributes: Item,
+    /// Table and key as one text: equal keys have equal texts, and all coordinators sort by it.
+    canonical: String,
+}
+
+impl ItemKey {
+    /// The item of `table` whose key attributes are these.
+    pub fn new(table: impl Into<String>, attributes: Item) -> Self {
+        let table = table.into();
+        let mut names: Vec<_> = attributes.keys().collect();
+        names.sort();
+        let mut canonical = table.clone();
+        for name in names {
+            // Lengths, so that no two keys run into the same text.
+            let _ = write!(canonical, "\u{1}{}:{name}=", name.len());
+            match &attributes[name] {
+                AttributeValue::S(text) => canonical.push_str(&format!("S{}:{text}", text.len())),
+                AttributeValue::N(number) => canonical.push_str(&format!("N{}", canonical_number(number))),
+                AttributeValue::B(bytes) => {
+                    canonical.push('B');
+                    for byte in bytes.as_ref() {
+                        let _ = write!(canonical, "{byte:02x}");
+                    }
+                }
+                // No key: DynamoDB will say so.
+                other => canonical.push_str(&format!("{other:?}")),
+            }
+        }
+        Self { table, attributes, canonical }
+    }
+
+    /// The table's name.
+    pub fn table(&self) -> &str {
+        &self.table
+    }
+
+    /// The key attributes.
+    pub fn attributes(&self) -> &Item {
+        &self.attributes
+    }
+
+    /// One of the key's attributes: where it exists, the item does.
+    pub(crate) fn any_name(&self) -> &str {
+        self.attributes.keys().min().map_or("", String::as_str)
+    }
+
+    /// The key of an item of the same table.
+    pub(crate) fn sibling(&self, item: &Item) -> Self {
+        let attributes =
+            self.attributes.keys().filter_map(|name| Some((name.clone(), item.get(name)?.clone()))).collect();
+        Self::new(self.table.clone(), attributes)
+    }
+}
+
+impl PartialEq for ItemKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.canonical == other.canonical
+    }
+}
+
+impl Eq for ItemKey {}
+
+impl PartialOrd for ItemKey {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for ItemKey {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.canonical.cmp(&other.canonical)
+    }
+}
+
+/// `1`, `1.0` and `10e-1` are one key: sign, digits without zeros at either end, and the power of ten of the last digit.
+fn canonical_number(text: &str) -> String {
+    let (sign, unsigned) = match text.as_bytes().first() {
+        Some(b'-') => ("-", &text[1..]),
+        Some(b'+') => ("", &text[1..]),
+        _ => ("", text),
+    };
+    let (mantissa, exponent) = unsigned.split_once(['e', 'E']).unwrap_or((unsigned, "0"));
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let Ok(exponent) = exponent.parse::<i64>() else {
+        // No number: DynamoDB will say so.
+        return text.to_owned();
+    };
+    let all = format!("{whole}{fraction}");
+    let digits = all.trim_end_matches('0');
+    let zeros = i64::try_from(all.len() - digits.len()).unwrap_or(i64::MAX);
+    let decimals = i64::try_from(fraction.len()).unwrap_or(i64::MAX);
+    match digits.trim_start_matches('0') {
+        "" => "0".to_owned(),
+        digits => format!("{sign}{digits}e{}", exponent.saturating_sub(decimals).saturating_add(zeros)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(value: AttributeValue) -> ItemKey {
+        ItemKey::new("t", Item::from([("id".to_owned(), value)]))
+    }
+
+    #[test]
+    fn numbers_that_are_equal_are_one_key() {
+        let number = |text: &str| key(AttributeValue::N(text.into()));
+        for (a, b) in [("1", "1.0"), ("100", "1e2"), ("0.01", "1E-2"), ("+7", "007"), ("-0", "0.00"), ("-5", "-50e-1")]
+        {
+            assert_eq!(number(a), number(b), "{a} and {b}");
+        }
+        for (a, b) in [("1", "10"), ("1", "-1"), ("0.1", "1"), ("12", "1.2")] {
+            assert_ne!(number(a), number(b), "{a} and {b}");
+        }
+    }
+
+    #[test]
+    fn keys_of_different_types_and_names_are_different() {
+        assert_ne!(key(AttributeValue::S("1".into())), key(AttributeValue::N("1".into())));
+        let two = |a: &str, b: &str| {
+            let part = |text: &str| AttributeValue::S(text.into());
+            ItemKey::new("t", Item::from([("a".to_owned(), part(a)), ("b".to_owned(), part(b))]))
+        };
+        assert_ne!(two("x\u{1}1:b=S1:y", "z"), two("x", "y\u{1}1:b=S1:z"));
+    }
+}

@@ -1,0 +1,54 @@
+//! # Transactions: atomic, isolated changes to many DynamoDB items
+//!
+//! A **transaction** locks items, changes them for its own eyes, and makes all changes everybody's, or none, by one
+//! conditional write. It may stay open over many calls, have more items than TransactWriteItems takes, and be worked on by
+//! any number of stateless coordinators, each of which may crash at any point. The multi-phase commit is that of "From CD to
+//! ACID: Adding Atomicity and Isolation to DynamoDB", with its steps batched into TransactWriteItems calls.
+//!
+//! ```text
+//! transactions  what callers do: begin, add, commit, rollback, run, status
+//! coordinator   THE PROTOCOL: lock, apply, decide, complete, each one write
+//! effort        contention: patience with other transactions, and its end
+//! one_shot      the short way, where one call is enough
+//! read          reads from outside, at an isolation level
+//! sweep         what coordinators left behind
+//! record        the rows of the transactions table
+//! attributes    what an item carries while it takes part
+//! ```
+//!
+//! **Guarantees.** All changes of a committed transaction happen, and none of a rolled-back one stays. What a transaction has
+//! locked (a [`Get`](Action::Get) locks, too) nobody else changes before its end, so transactions that lock what they read are
+//! serialisable. Readers outside choose what they see: [`Isolation`].
+//!
+//! **What others must respect.** A writer that goes past transactions makes `attribute_not_exists(leaseholdTxId)` a condition
+//! of its writes. Names that begin with [`RESERVED_PREFIX`] are the protocol's.
+//!
+//! **Limits.** An item of up to 399 KB, nested at most 28 deep; one request for an item, or a get and then one that writes.
+//! 1000 requests a call, any number of calls.
+
+mod attributes;
+mod coordinator;
+mod effort;
+mod error;
+mod expression;
+mod key;
+mod model;
+mod one_shot;
+mod prepare;
+mod projection;
+mod read;
+mod record;
+mod schema;
+mod sweep;
+mod tables;
+mod transactions;
+mod write;
+
+pub use attributes::{Item, RESERVED_PREFIX};
+pub use aws_sdk_dynamodb::types::AttributeValue;
+pub use coordinator::{Policy, Transactions};
+pub use error::{Error, Source};
+pub use key::ItemKey;
+pub use model::{Action, Answer, Isolation, Participant, Request, ReturnValues, State, Status, Swept, TransactionId};
+pub use read::{ItemPage, ListRequest, ReadRequest};
+pub use schema::ensure_table;

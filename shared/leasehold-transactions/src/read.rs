@@ -1,0 +1,231 @@
+//! Reads outside of a transaction, at an isolation level.
+//!
+//! | the item is | `uncommitted` | `committed` |
+//! |---|---|---|
+//! | locked, not changed yet | as it is | as it is; absent, where its holder is committed and deletes it |
+//! | changed by its holder | as it is | as it is, if the holder is committed; its image otherwise |
+//! | inserted to be locked | absent | absent |
+//!
+//! The third level, `locked`, is a [`Get`](crate::Action::Get) inside of a transaction.
+
+use std::collections::HashMap;
+
+use aws_sdk_dynamodb::types::AttributeValue;
+
+use crate::attributes::{self, Item, Lock};
+use crate::coordinator::Transactions;
+use crate::error::{Error, failure};
+use crate::expression::names_reserved;
+use crate::key::ItemKey;
+use crate::model::{Isolation, State};
+use crate::projection::Projection;
+use crate::record::{self, Transaction, image_key, record_key};
+use crate::tables::{pause, repeat};
+
+/// An item may change hands between two reads; so many times in a row it does not.
+const MAX_LOOKS: u32 = 10;
+
+/// One call reads at most this many items, as BatchGetItem does.
+const MAX_ITEMS: usize = 100;
+
+/// Which item to read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ReadRequest {
+    /// The table's name.
+    pub table: String,
+    /// Its key.
+    pub key: Item,
+    /// Which paths to answer with; all, if there is none.
+    pub projection: Option<String>,
+    /// `ExpressionAttributeNames` for the projection.
+    pub names: HashMap<String, String>,
+}
+
+/// Which items to read: a Query if there is a key condition, a Scan otherwise.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ListRequest {
+    /// The table's name.
+    pub table: String,
+    /// `KeyConditionExpression`.
+    pub key_condition: Option<String>,
+    /// `FilterExpression`. DynamoDB applies it to items as they are.
+    pub filter: Option<String>,
+    /// `ProjectionExpression`.
+    pub projection: Option<String>,
+    /// `ExpressionAttributeNames`.
+    pub names: HashMap<String, String>,
+    /// `ExpressionAttributeValues`.
+    pub values: Item,
+    /// Ascending order of the sort key. Only for a Query.
+    pub forward: Option<bool>,
+    /// How many items to look at.
+    pub limit: Option<i32>,
+    /// Where the page before ended.
+    pub start: Option<Item>,
+}
+
+/// A page of items.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ItemPage {
+    /// The items.
+    pub items: Vec<Item>,
+    /// Where the next page starts; none after the last.
+    pub next: Option<Item>,
+}
+
+impl Transactions {
+    /// Reads items, in the order of the requests: at most 100. Each is read strongly consistent; that they are all of one
+    /// moment is only true inside of a transaction.
+    ///
+    /// # Errors
+    /// `InvalidRequest`, `Forbidden`, `Corrupt`, `Throttled`, `Unavailable`.
+    pub async fn read(&self, requests: Vec<ReadRequest>, isolation: Isolation) -> Result<Vec<Option<Item>>, Error> {
+        if requests.len() > MAX_ITEMS {
+            return Err(Error::invalid("requests", format!("One call reads at most {MAX_ITEMS} items.")));
+        }
+        let mut keys = Vec::new();
+        let mut projections = Vec::new();
+        for (index, request) in requests.into_iter().enumerate() {
+            let field = |name: &str| format!("requests[{index}].{name}");
+            let names = self.tables.key_names(&request.table).await?;
+            if request.key.len() != names.len() || names.iter().any(|name| !request.key.contains_key(name)) {
+                let detail = format!("The key of the table {} is made of {}.", request.table, names.join(" and "));
+                return Err(Error::invalid(field("key"), detail));
+            }
+            let key = ItemKey::new(request.table, request.key);
+            if keys.contains(&key) {
+                return Err(Error::invalid(field("key"), "The same item is in this call twice."));
+            }
+            keys.push(key);
+            projections.push(projection(request.projection.as_deref(), &request.names, field("projectionExpression"))?);
+        }
+        let mut items = Vec::new();
+        for (item, key) in self.tables.read(&keys).await?.into_iter().zip(keys) {
+            items.push(self.resolve(item, &key, isolation).await?);
+        }
+        Ok(items
+            .into_iter()
+            .zip(&projections)
+            .map(|(item, projection)| Some(project(item?, projection.as_ref())))
+            .collect())
+    }
+
+    /// Reads a page of a table. What a filter or a limit is applied to is the items as they are: an item whose change is not
+    /// committed is found by what it is changed to, and answered as it was; and one that such a change took out of the
+    /// filter's reach is missing.
+    ///
+    /// # Errors
+    /// `InvalidRequest`, `Forbidden`, `Corrupt`, `Throttled`, `Unavailable`.
+    pub async fn list(&self, request: &ListRequest, isolation: Isolation) -> Result<ItemPage, Error> {
+        let expressions = [&request.key_condition, &request.filter, &request.projection];
+        if expressions.into_iter().flatten().any(|expression| names_reserved(expression)) {
+            return Err(Error::invalid("filterExpression", "No expression may name an attribute of the service."));
+        }
+        let projection = projection(request.projection.as_deref(), &request.names, "projectionExpression".to_owned())?;
+        let key_names = self.tables.key_names(&request.table).await?;
+        let (items, next) = self.page(request).await?;
+        let mut page = ItemPage { items: Vec::new(), next };
+        for item in items {
+            let attributes =
+                key_names.iter().filter_map(|name| Some((name.clone(), item.get(name)?.clone()))).collect();
+            let key = ItemKey::new(request.table.clone(), attributes);
+            let item = self.resolve(Some(item), &key, isolation).await?;
+            page.items.extend(item.map(|item| project(item, projection.as_ref())));
+        }
+        Ok(page)
+    }
+
+    async fn page(&self, request: &ListRequest) -> Result<(Vec<Item>, Option<Item>), Error> {
+        let client = &self.tables.client;
+        let used: Vec<_> = [&request.key_condition, &request.filter]
+            .into_iter()
+            .flatten()
+            .flat_map(|expression| crate::expression::placeholders(expression))
+            .collect();
+        let names: HashMap<_, _> = request
+            .names
+            .iter()
+            .filter(|(name, _)| used.contains(&name.as_str()))
+            .map(|(a, b)| (a.clone(), b.clone()))
+            .collect();
+        let names = (!names.is_empty()).then_some(names);
+        let values = (!request.values.is_empty()).then(|| request.values.clone());
+        let failed = |error: Error| match error {
+            Error::InvalidRequest { message, .. } => Error::invalid("keyConditionExpression", message),
+            error => error,
+        };
+        repeat(|| async {
+            if let Some(condition) = &request.key_condition {
+                let query = client.query().table_name(&request.table).consistent_read(true);
+                let query = query.key_condition_expression(condition).set_filter_expression(request.filter.clone());
+                let query = query.set_expression_attribute_names(names.clone());
+                let query = query.set_expression_attribute_values(values.clone()).set_limit(request.limit);
+                let query =
+                    query.set_scan_index_forward(request.forward).set_exclusive_start_key(request.start.clone());
+                let output = query.send().await.map_err(|error| failed(failure(error, &request.table)))?;
+                Ok((output.items.unwrap_or_default(), output.last_evaluated_key))
+            } else {
+                let scan = client.scan().table_name(&request.table).consistent_read(true);
+                let scan = scan.set_filter_expression(request.filter.clone());
+                let scan = scan.set_expression_attribute_names(names.clone());
+                let scan = scan.set_expression_attribute_values(values.clone()).set_limit(request.limit);
+                let scan = scan.set_exclusive_start_key(request.start.clone());
+                let output = scan.send().await.map_err(|error| failed(failure(error, &request.table)))?;
+                Ok((output.items.unwrap_or_default(), output.last_evaluated_key))
+            }
+        })
+        .await
+    }
+
+    /// What is to be seen of an item.
+    async fn resolve(&self, item: Option<Item>, key: &ItemKey, isolation: Isolation) -> Result<Option<Item>, Error> {
+        let mut item = item;
+        for look in 1..=MAX_LOOKS {
+            let Some(lock) = item.as_ref().and_then(Lock::of) else {
+                return Ok(item);
+            };
+            if !lock.applied && lock.transient {
+                return Ok(None);
+            }
+            let is_plain = isolation == Isolation::Uncommitted || (!lock.applied && lock.operation != "delete");
+            if is_plain {
+                return Ok(item.map(attributes::strip));
+            }
+            match self.as_committed(item, &lock).await? {
+                Some(seen) => return Ok(seen),
+                // The holder came to its end between the reads.
+                None if look < MAX_LOOKS => pause(look).await,
+                None => break,
+            }
+            item = self.tables.read(std::slice::from_ref(key)).await?.pop().flatten();
+        }
+        Err(Error::corrupt("An item has a lock without its transaction, or a change without its image."))
+    }
+
+    /// What the last committed transaction left of an item that `lock` holds; `None`, if the rows of the holder are on the
+    /// move.
+    async fn as_committed(&self, item: Option<Item>, lock: &Lock) -> Result<Option<Option<Item>>, Error> {
+        let own = |attributes| ItemKey::new(&self.tables.own, attributes);
+        let keys = [own(record_key(&lock.holder)), own(image_key(&lock.holder, &lock.pointer))];
+        let mut rows = self.tables.read(&keys).await?;
+        let (image, record) = (rows.pop().flatten(), rows.pop().flatten());
+        let Some(record) = record.and_then(|row| Transaction::decode(&[row]).transpose()).transpose()? else {
+            return Ok(None);
+        };
+        Ok(match (record.record.state, lock.operation.as_str()) {
+            (State::Committed, "delete") => Some(None),
+            (State::Committed, _) | (_, "delete") => Some(item.map(attributes::strip)),
+            (State::Pending | State::RolledBack, _) if lock.transient => Some(None),
+            (State::Pending | State::RolledBack, _) => image.and_then(record::imaged).map(Some),
+        })
+    }
+}
+
+fn projection(text: Option<&str>, names: &HashMap<String, String>, field: String) -> Result<Option<Projection>, Error> {
+    let parsed = text.map(|text| Projection::parse(text, names)).transpose();
+    parsed.map_err(|message| Error::invalid(field, message))
+}
+
+fn project(item: HashMap<String, AttributeValue>, projection: Option<&Projection>) -> Item {
+    projection.map_or_else(|| item.clone(), |projection| projection.apply(&item))
+}

@@ -1,0 +1,325 @@
+//! The calls to DynamoDB: one function for each that the protocol makes.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
+use aws_sdk_dynamodb::types::{CancellationReason, Get, KeysAndAttributes, TransactGetItem};
+use leasehold_protocol::jitter;
+use std::time::Duration;
+
+use crate::attributes::Item;
+use crate::error::{Error, failure, speaks_of_size};
+use crate::key::ItemKey;
+use crate::model::TransactionId;
+use crate::record::{self, FIRST_IMAGE_ROW, ROW, SWEEP_AT, SWEEP_INDEX, SWEEP_SHARD, TRANSACTION_ID, Transaction};
+use crate::write::Write;
+
+/// BatchGetItem takes no more keys than this, and TransactWriteItems no more writes.
+const MAX_KEYS: usize = 100;
+
+/// Reads are tried so often. What a write came to is for the caller to find out.
+const READ_ATTEMPTS: u32 = 3;
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+
+/// The transactions table, and the users' tables by their names.
+#[derive(Debug, Clone)]
+pub(crate) struct Tables {
+    pub(crate) client: Client,
+    /// The transactions table.
+    pub(crate) own: String,
+    /// Names of key attributes, by table. They never change while a table lives.
+    keys: Arc<Mutex<HashMap<String, Vec<String>>>>,
+}
+
+/// What came of a TransactWriteItems call that DynamoDB answered.
+#[derive(Debug)]
+pub(crate) enum Written {
+    /// All of it is written.
+    Done,
+    /// Nothing is: a reason for each write, in their order.
+    Cancelled(Vec<Reason>),
+}
+
+/// Why a write did not happen.
+#[derive(Debug)]
+pub(crate) enum Reason {
+    /// It could have.
+    None,
+    /// Its condition does not hold; the item as it is, if there is one.
+    Condition(Option<Item>),
+    /// Other writes of the item are under way, or there is too much load: try again.
+    Busy,
+    /// It makes no sense to DynamoDB.
+    Invalid(String),
+    /// The item would be too large.
+    TooLarge(String),
+}
+
+impl Tables {
+    pub(crate) fn new(client: Client, own: String) -> Self {
+        Self { client, own, keys: Arc::default() }
+    }
+
+    /// Makes all of these writes or none. They are at most [`MAX_KEYS`].
+    ///
+    /// After `Unavailable`, nobody knows whether they are made.
+    pub(crate) async fn transact(&self, writes: Vec<Write>) -> Result<Written, Error> {
+        let tables: Vec<_> = writes.iter().map(|write| write.table().to_owned()).collect();
+        let items = writes.into_iter().map(Write::into_sdk).collect::<Result<Vec<_>, _>>()?;
+        match self.client.transact_write_items().set_transact_items(Some(items)).send().await {
+            Ok(_) => Ok(Written::Done),
+            Err(SdkError::ServiceError(error)) if error.err().is_transaction_canceled_exception() => {
+                let TransactWriteItemsError::TransactionCanceledException(cancelled) = error.into_err() else {
+                    return Err(Error::corrupt("A cancellation that is none."));
+                };
+                Ok(Written::Cancelled(cancelled.cancellation_reasons().iter().map(reason).collect()))
+            }
+            Err(error) => Err(failure(error, foreign(&tables, &self.own))),
+        }
+    }
+
+    /// Makes one write of the transactions table. Whether it happened; if not, its condition does not hold.
+    pub(crate) async fn put(&self, item: Item, condition: &str) -> Result<bool, Error> {
+        let request = self.client.put_item().table_name(&self.own).set_item(Some(item)).condition_expression(condition);
+        held(request.send().await, &self.own)
+    }
+
+    /// The same, of an update.
+    pub(crate) async fn update(
+        &self,
+        key: Item,
+        update: &str,
+        condition: &str,
+        names: &[(&str, &str)],
+        values: Item,
+    ) -> Result<bool, Error> {
+        let mut request = self.client.update_item().table_name(&self.own).set_key(Some(key));
+        for (placeholder, name) in names {
+            request = request.expression_attribute_names(*placeholder, *name);
+        }
+        let request = request.update_expression(update).condition_expression(condition);
+        held(request.set_expression_attribute_values(Some(values)).send().await, &self.own)
+    }
+
+    /// The same, of a deletion without a condition.
+    pub(crate) async fn delete(&self, key: Item) -> Result<(), Error> {
+        let request = self.client.delete_item().table_name(&self.own).set_key(Some(key));
+        request.send().await.map(drop).map_err(|error| failure(error, &self.own))
+    }
+
+    /// A transaction without its images, strongly consistent. `None`, where there is none.
+    pub(crate) async fn load(&self, id: &TransactionId) -> Result<Option<Transaction>, Error> {
+        let mut rows = Vec::new();
+        let mut start = None;
+        loop {
+            let page = repeat(|| async {
+                self.client
+                    .query()
+                    .table_name(&self.own)
+                    .consistent_read(true)
+                    .key_condition_expression("#id = :id AND #row < :images")
+                    .expression_attribute_names("#id", TRANSACTION_ID)
+                    .expression_attribute_names("#row", ROW)
+                    .expression_attribute_values(":id", record::text(id.as_str()))
+                    .expression_attribute_values(":images", record::text(FIRST_IMAGE_ROW))
+                    .set_exclusive_start_key(start.clone())
+                    .send()
+                    .await
+                    .map_err(|error| failure(error, &self.own))
+            })
+            .await?;
+            rows.extend(page.items.unwrap_or_default());
+            start = page.last_evaluated_key;
+            if start.is_none() {
+                return Transaction::decode(&rows);
+            }
+        }
+    }
+
+    /// The keys of all rows of a transaction.
+    pub(crate) async fn rows(&self, id: &TransactionId) -> Result<Vec<Item>, Error> {
+        let mut keys = Vec::new();
+        let mut start = None;
+        loop {
+            let page = repeat(|| async {
+                self.client
+                    .query()
+                    .table_name(&self.own)
+                    .consistent_read(true)
+                    .key_condition_expression("#id = :id")
+                    .projection_expression("#id, #row")
+                    .expression_attribute_names("#id", TRANSACTION_ID)
+                    .expression_attribute_names("#row", ROW)
+                    .expression_attribute_values(":id", record::text(id.as_str()))
+                    .set_exclusive_start_key(start.clone())
+                    .send()
+                    .await
+                    .map_err(|error| failure(error, &self.own))
+            })
+            .await?;
+            keys.extend(page.items.unwrap_or_default());
+            start = page.last_evaluated_key;
+            if start.is_none() {
+                return Ok(keys);
+            }
+        }
+    }
+
+    /// Transactions of one shard that a sweeper should have looked at by now: the longest overdue first.
+    pub(crate) async fn due(&self, shard: &str, now_ms: u64, limit: usize) -> Result<Vec<TransactionId>, Error> {
+        let output = repeat(|| async {
+            self.client
+                .query()
+                .table_name(&self.own)
+                .index_name(SWEEP_INDEX)
+                .key_condition_expression("#shard = :shard AND #at <= :now")
+                .expression_attribute_names("#shard", SWEEP_SHARD)
+                .expression_attribute_names("#at", SWEEP_AT)
+                .expression_attribute_values(":shard", record::text(shard))
+                .expression_attribute_values(":now", record::number(now_ms))
+                .limit(i32::try_from(limit).unwrap_or(i32::MAX))
+                .send()
+                .await
+                .map_err(|error| failure(error, &self.own))
+        })
+        .await?;
+        let id = |row: Item| Some(TransactionId::stored(row.get(TRANSACTION_ID)?.as_s().ok()?.clone()));
+        Ok(output.items.unwrap_or_default().into_iter().filter_map(id).collect())
+    }
+
+    /// Items of any tables, in the order of their keys, strongly consistent each.
+    pub(crate) async fn read(&self, keys: &[ItemKey]) -> Result<Vec<Option<Item>>, Error> {
+        if let [key] = keys {
+            return Ok(vec![self.read_one(key).await?]);
+        }
+        let mut found = BTreeMap::new();
+        for slice in keys.chunks(MAX_KEYS) {
+            let mut wanted = by_table(slice)?;
+            let mut attempt = 0;
+            while !wanted.is_empty() {
+                if attempt > 0 {
+                    pause(attempt).await;
+                }
+                attempt += 1;
+                let output = repeat(|| async {
+                    let request = self.client.batch_get_item().set_request_items(Some(wanted.clone()));
+                    request.send().await.map_err(|error| {
+                        let tables: Vec<_> = wanted.keys().cloned().collect();
+                        failure(error, foreign(&tables, &self.own))
+                    })
+                })
+                .await?;
+                for (table, items) in output.responses.unwrap_or_default() {
+                    let Some(sample) = slice.iter().find(|key| key.table() == table) else { continue };
+                    found.extend(items.into_iter().map(|item| (sample.sibling(&item), item)));
+                }
+                wanted = output.unprocessed_keys.unwrap_or_default();
+            }
+        }
+        Ok(keys.iter().map(|key| found.remove(key)).collect())
+    }
+
+    async fn read_one(&self, key: &ItemKey) -> Result<Option<Item>, Error> {
+        let output = repeat(|| async {
+            let request = self.client.get_item().table_name(key.table()).set_key(Some(key.attributes().clone()));
+            request.consistent_read(true).send().await.map_err(|error| failure(error, key.table()))
+        });
+        Ok(output.await?.item)
+    }
+
+    /// Items as they were at one moment. `None`: other writes got in the way.
+    pub(crate) async fn read_together(&self, keys: &[ItemKey]) -> Result<Option<Vec<Option<Item>>>, Error> {
+        let gets = keys.iter().map(|key| {
+            let get = Get::builder().table_name(key.table()).set_key(Some(key.attributes().clone())).build();
+            get.map(|get| TransactGetItem::builder().get(get).build())
+                .map_err(|error| Error::Unavailable(Box::new(error)))
+        });
+        let gets = gets.collect::<Result<Vec<_>, _>>()?;
+        match self.client.transact_get_items().set_transact_items(Some(gets)).send().await {
+            Ok(output) => Ok(Some(output.responses().iter().map(|response| response.item.clone()).collect())),
+            Err(error) if error.code() == Some("TransactionCanceledException") => Ok(None),
+            Err(error) => Err(failure(error, keys.first().map_or("", ItemKey::table))),
+        }
+    }
+
+    /// The names of a table's key attributes.
+    pub(crate) async fn key_names(&self, table: &str) -> Result<Vec<String>, Error> {
+        if let Some(names) = self.keys.lock().unwrap_or_else(PoisonError::into_inner).get(table) {
+            return Ok(names.clone());
+        }
+        let output = repeat(|| async {
+            let request = self.client.describe_table().table_name(table);
+            request.send().await.map_err(|error| failure(error, table))
+        })
+        .await?;
+        let schema = output.table.and_then(|table| table.key_schema).unwrap_or_default();
+        let names: Vec<_> = schema.into_iter().map(|element| element.attribute_name).collect();
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner).insert(table.to_owned(), names.clone());
+        Ok(names)
+    }
+}
+
+/// Of several tables, the one that a refusal is most likely about: a user's.
+fn foreign<'a>(tables: &'a [String], own: &'a str) -> &'a str {
+    tables.iter().find(|table| *table != own).map_or(own, String::as_str)
+}
+
+fn by_table(keys: &[ItemKey]) -> Result<HashMap<String, KeysAndAttributes>, Error> {
+    let mut wanted: HashMap<String, Vec<Item>> = HashMap::new();
+    for key in keys {
+        wanted.entry(key.table().to_owned()).or_default().push(key.attributes().clone());
+    }
+    let request = |(table, keys): (String, Vec<Item>)| {
+        let built = KeysAndAttributes::builder().set_keys(Some(keys)).consistent_read(true).build();
+        built.map(|keys| (table, keys)).map_err(|error| Error::Unavailable(Box::new(error)))
+    };
+    wanted.into_iter().map(request).collect()
+}
+
+fn reason(reason: &CancellationReason) -> Reason {
+    let message = || reason.message().unwrap_or("DynamoDB gave no reason.").to_owned();
+    match reason.code().unwrap_or("None") {
+        "None" => Reason::None,
+        "ConditionalCheckFailed" => Reason::Condition(reason.item().filter(|item| !item.is_empty()).cloned()),
+        "ValidationError" if speaks_of_size(&message()) => Reason::TooLarge(message()),
+        "ValidationError" => Reason::Invalid(message()),
+        "ItemCollectionSizeLimitExceeded" => Reason::TooLarge(message()),
+        _ => Reason::Busy,
+    }
+}
+
+/// Whether a conditional write happened.
+fn held<T, E>(result: Result<T, SdkError<E>>, table: &str) -> Result<bool, Error>
+where
+    E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
+{
+    match result {
+        Ok(_) => Ok(true),
+        Err(error) if error.code() == Some("ConditionalCheckFailedException") => Ok(false),
+        Err(error) => Err(failure(error, table)),
+    }
+}
+
+/// Makes a read, more than once if need be.
+pub(crate) async fn repeat<T, F>(call: impl Fn() -> F) -> Result<T, Error>
+where
+    F: Future<Output = Result<T, Error>>,
+{
+    let mut attempt = 1;
+    loop {
+        match Box::pin(call()).await {
+            Err(Error::Throttled(_) | Error::Unavailable(_)) if attempt < READ_ATTEMPTS => pause(attempt).await,
+            result => return result,
+        }
+        attempt += 1;
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "the pause between attempts")]
+pub(crate) async fn pause(attempt: u32) {
+    // Six doublings are 3.2 seconds, which is as long as anyone should wait without a sign.
+    tokio::time::sleep(jitter(FIRST_PAUSE * 2_u32.pow(attempt.clamp(1, 7) - 1))).await;
+}
