@@ -22,6 +22,7 @@
 //! fails on the batch's progress.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use leasehold_protocol::Clock;
@@ -122,12 +123,11 @@ impl Transactions {
         let mut known = new.map(|record| Transaction { record, batches: Vec::new() });
         let mut is_new = known.is_some();
         loop {
-            let mut transaction = match known.take() {
-                Some(transaction) => transaction,
-                None => {
-                    is_new = false;
-                    self.open(id).await?
-                }
+            let mut transaction = if let Some(transaction) = known.take() {
+                transaction
+            } else {
+                is_new = false;
+                self.open(id).await?
             };
             let step = if let Some(index) = unapplied(&transaction) {
                 self.apply(&mut transaction, index, effort).await
@@ -708,7 +708,7 @@ fn lock_writes(
                               {OPERATION} = :leaseholdTxOperation, {LOCKED_AT} = :leaseholdTxLockedAt"
     );
     if transient {
-        update.push_str(&format!(", {TRANSIENT} = :leaseholdTxTransient"));
+        let _ = write!(update, ", {TRANSIENT} = :leaseholdTxTransient");
     }
     let lock = |condition: String| {
         let write = Write::update(key, update.clone()).when(condition);

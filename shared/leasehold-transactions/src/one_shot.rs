@@ -44,7 +44,7 @@ impl Transactions {
     }
 
     async fn write_all(&self, record: &Record, prepared: &[Prepared]) -> Result<Short, Error> {
-        let bytes: usize = prepared.iter().map(|request| request.bytes()).sum();
+        let bytes: usize = prepared.iter().map(Prepared::bytes).sum();
         if !asks_for_nothing(prepared) || prepared.is_empty() || prepared.len() >= MAX_WRITES || bytes > MAX_BYTES {
             return Ok(Short::Closed);
         }

@@ -10,8 +10,6 @@
 
 use std::collections::HashMap;
 
-use aws_sdk_dynamodb::types::AttributeValue;
-
 use crate::attributes::{self, Item, Lock};
 use crate::coordinator::Transactions;
 use crate::error::{Error, failure};
@@ -226,6 +224,9 @@ fn projection(text: Option<&str>, names: &HashMap<String, String>, field: String
     parsed.map_err(|message| Error::invalid(field, message))
 }
 
-fn project(item: HashMap<String, AttributeValue>, projection: Option<&Projection>) -> Item {
-    projection.map_or_else(|| item.clone(), |projection| projection.apply(&item))
+fn project(item: Item, projection: Option<&Projection>) -> Item {
+    match projection {
+        Some(projection) => projection.apply(&item),
+        None => item,
+    }
 }

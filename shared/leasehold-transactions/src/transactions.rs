@@ -200,7 +200,10 @@ impl Transactions {
 impl Prepared {
     /// What of an item the request asks for.
     pub(crate) fn project(&self, item: Option<Item>) -> Option<Item> {
-        item.map(|item| self.projection.as_ref().map_or(item.clone(), |projection| projection.apply(&item)))
+        item.map(|item| match &self.projection {
+            Some(projection) => projection.apply(&item),
+            None => item,
+        })
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use aws_sdk_dynamodb::types::builders::TransactWriteItemBuilder;
 use aws_sdk_dynamodb::types::{
     AttributeValue, ConditionCheck, Delete, Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update,
 };
@@ -140,6 +141,6 @@ impl Write {
                 .build()
                 .map(|check| item.condition_check(check)),
         };
-        built.map(|item| item.build()).map_err(|error| Error::Unavailable(Box::new(error)))
+        built.map(TransactWriteItemBuilder::build).map_err(|error| Error::Unavailable(Box::new(error)))
     }
 }
