@@ -147,6 +147,8 @@ impl Transactions {
                     effort.pause().await?;
                     known = Some(transaction);
                 }
+                // Meanwhile this transaction may have had to make way itself, and then must not move others.
+                Ok(Step::Waited) if !is_new => {}
                 Ok(Step::Waited) => known = Some(transaction),
                 Ok(Step::Stale) => {
                     if let Err(error) = effort.stale().await {

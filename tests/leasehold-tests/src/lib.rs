@@ -7,6 +7,7 @@
 #![allow(clippy::expect_used, clippy::missing_panics_doc, reason = "a test fails by a panic")]
 #![allow(clippy::disallowed_methods, reason = "delays are what this is about, and they are virtual")]
 
+pub mod bank;
 mod faults;
 mod world;
 

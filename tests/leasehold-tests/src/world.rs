@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::Faults;
 
 /// 2026-01-01, in epoch milliseconds: where the virtual clock starts.
-const EPOCH_MS: u64 = 1_767_225_600_000;
+pub(crate) const EPOCH_MS: u64 = 1_767_225_600_000;
 
 /// A lock table on the embedded engine, with faults in between.
 pub struct World {

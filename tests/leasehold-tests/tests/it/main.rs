@@ -12,4 +12,5 @@ mod openapi;
 mod permissions;
 mod property;
 mod simulation;
+mod transactions;
 mod virtual_time;

@@ -1,0 +1,179 @@
+//! A bank: accounts in a table of a user's own, and transactions over them.
+
+use std::collections::HashMap;
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::types::{
+    AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
+};
+use leasehold_engine::Engine;
+use leasehold_protocol::{Clock, sdk};
+use leasehold_transactions::{
+    Action, Item, Policy, ReadRequest, Request, ReturnValues, TransactionId, Transactions, ensure_table,
+};
+use tokio::time::Instant;
+
+use crate::Faults;
+use crate::world::EPOCH_MS;
+
+/// The table of the accounts: `id` (S), and their `balance` (N).
+pub const ACCOUNTS: &str = "accounts";
+
+/// The transactions table.
+pub const TRANSACTIONS: &str = "transactions";
+
+/// Accounts and transactions on one DynamoDB.
+pub struct Bank {
+    /// Transactions, with faults between them and DynamoDB.
+    pub transactions: Transactions,
+    /// The faults.
+    pub faults: Faults,
+    /// DynamoDB without faults.
+    pub dynamodb: Client,
+}
+
+impl Bank {
+    /// Without accounts, in memory. The wall clock follows tokio's.
+    pub async fn new() -> Self {
+        let engine = Engine::memory().expect("memory is to be had");
+        let dynamodb = Client::from_conf(sdk::configure(engine.sdk_config()).build());
+        let faults = Faults::new(engine.clone());
+        let faulty = Client::from_conf(sdk::configure(engine.sdk_config()).http_client(faults.clone()).build());
+        make_tables(&dynamodb, ACCOUNTS, TRANSACTIONS).await;
+        let start = Instant::now();
+        let clock = Clock::from_fn(move || {
+            EPOCH_MS + u64::try_from(start.elapsed().as_millis()).expect("tests do not run that long")
+        });
+        let transactions = Transactions::new(faulty, TRANSACTIONS, Policy::default(), clock, vec!["locks".into()]);
+        Self { transactions, faults, dynamodb }
+    }
+
+    /// Writes an account, past all transactions.
+    pub async fn open(&self, id: &str, balance: i64) {
+        let put = self.dynamodb.put_item().table_name(ACCOUNTS).set_item(Some(account(id, balance)));
+        put.send().await.expect("no faults here");
+    }
+
+    /// The item of an account as it is in the table, locks and all.
+    pub async fn raw(&self, id: &str) -> Option<Item> {
+        let get = self.dynamodb.get_item().table_name(ACCOUNTS).set_key(Some(key(id))).consistent_read(true);
+        get.send().await.expect("no faults here").item
+    }
+
+    /// The balance as it is in the table.
+    pub async fn balance(&self, id: &str) -> Option<i64> {
+        self.raw(id).await.map(|item| balance_of(&item))
+    }
+
+    /// All items of a table.
+    pub async fn scan(&self, table: &str) -> Vec<Item> {
+        let mut items = Vec::new();
+        let mut start = None;
+        loop {
+            let scan = self.dynamodb.scan().table_name(table).consistent_read(true).set_exclusive_start_key(start);
+            let page = scan.send().await.expect("no faults here");
+            items.extend(page.items.unwrap_or_default());
+            start = page.last_evaluated_key;
+            if start.is_none() {
+                return items;
+            }
+        }
+    }
+
+    /// Panics unless no account carries anything of a transaction, there is no image, and every transaction is finished.
+    pub async fn assert_clean(&self) {
+        for item in self.scan(ACCOUNTS).await {
+            assert!(!item.keys().any(|name| name.starts_with("leaseholdTx")), "a lock is left: {item:?}");
+        }
+        for row in self.scan(TRANSACTIONS).await {
+            let name = row["row"].as_s().expect("a text").clone();
+            assert!(!name.starts_with("2#"), "an image is left: {row:?}");
+            if name.starts_with("0#") {
+                assert!(row.contains_key("finished"), "a transaction is not finished: {row:?}");
+            } else {
+                assert_eq!(row["progress"], AttributeValue::S("completed".into()), "a batch is not completed: {row:?}");
+            }
+        }
+    }
+}
+
+/// Makes the table of a user, with the key `id` (S), and the transactions table.
+pub async fn make_tables(dynamodb: &Client, accounts: &str, transactions: &str) {
+    let id = AttributeDefinition::builder().attribute_name("id").attribute_type(ScalarAttributeType::S).build();
+    let key = KeySchemaElement::builder().attribute_name("id").key_type(KeyType::Hash).build();
+    dynamodb
+        .create_table()
+        .table_name(accounts)
+        .billing_mode(BillingMode::PayPerRequest)
+        .attribute_definitions(id.expect("complete"))
+        .key_schema(key.expect("complete"))
+        .send()
+        .await
+        .expect("a new table");
+    ensure_table(dynamodb, transactions).await.expect("a new table");
+}
+
+/// An account.
+pub fn account(id: &str, balance: i64) -> Item {
+    let mut item = key(id);
+    item.insert("balance".into(), AttributeValue::N(balance.to_string()));
+    item
+}
+
+/// What an account has.
+pub fn balance_of(item: &Item) -> i64 {
+    item["balance"].as_n().expect("a number").parse().expect("a whole number")
+}
+
+/// The key of an account.
+pub fn key(id: &str) -> Item {
+    Item::from([("id".into(), AttributeValue::S(id.into()))])
+}
+
+/// A request with nothing but an action.
+pub fn request(action: Action) -> Request {
+    Request {
+        table: ACCOUNTS.into(),
+        action,
+        condition: None,
+        names: HashMap::new(),
+        values: Item::new(),
+        return_values: ReturnValues::None,
+        return_item_on_failure: false,
+    }
+}
+
+/// Locks and reads an account.
+pub fn get(id: &str) -> Request {
+    request(Action::Get { key: key(id), projection: None })
+}
+
+/// Replaces an account.
+pub fn put(id: &str, balance: i64) -> Request {
+    request(Action::Put { item: account(id, balance) })
+}
+
+/// Takes an account away.
+pub fn delete(id: &str) -> Request {
+    request(Action::Delete { key: key(id) })
+}
+
+/// Adds to an account.
+pub fn add(id: &str, amount: i64) -> Request {
+    let mut request = request(Action::Update { key: key(id), expression: "ADD balance :amount".into() });
+    request.values.insert(":amount".into(), AttributeValue::N(amount.to_string()));
+    request
+}
+
+/// A read from outside.
+pub fn look(id: &str) -> ReadRequest {
+    ReadRequest { table: ACCOUNTS.into(), key: key(id), projection: None, names: HashMap::new() }
+}
+
+/// Begins a transaction.
+///
+/// # Panics
+/// Where that fails.
+pub async fn begin(transactions: &Transactions) -> TransactionId {
+    transactions.begin(None).await.expect("a new transaction")
+}

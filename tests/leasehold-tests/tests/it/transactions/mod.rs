@@ -1,0 +1,3 @@
+//! Transactions, on the embedded engine, under virtual time.
+
+mod stories;

@@ -1,0 +1,456 @@
+//! The well-known cases, one at a time.
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use leasehold_tests::bank::{ACCOUNTS, Bank, account, add, balance_of, begin, delete, get, key, look, put, request};
+use leasehold_transactions::{Action, Error, Isolation, Item, ListRequest, ReturnValues, State, TransactionId};
+
+fn balances(items: &[Option<Item>]) -> Vec<Option<i64>> {
+    items.iter().map(|item| item.as_ref().map(balance_of)).collect()
+}
+
+async fn seen(bank: &Bank, ids: &[&str], isolation: Isolation) -> Vec<Option<i64>> {
+    let requests = ids.iter().map(|id| look(id)).collect();
+    balances(&bank.transactions.read(requests, isolation).await.expect("read"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_transfer_is_seen_when_it_is_committed() {
+    let bank = Bank::new().await;
+    bank.open("a", 100).await;
+    bank.open("b", 0).await;
+    let id = begin(&bank.transactions).await;
+    bank.transactions.add(&id, vec![add("a", -30), add("b", 30)]).await.expect("added");
+    assert_eq!(seen(&bank, &["a", "b"], Isolation::Committed).await, [Some(100), Some(0)]);
+    assert_eq!(seen(&bank, &["a", "b"], Isolation::Uncommitted).await, [Some(70), Some(30)]);
+    bank.transactions.commit(&id).await.expect("committed");
+    assert_eq!(seen(&bank, &["a", "b"], Isolation::Committed).await, [Some(70), Some(30)]);
+    bank.assert_clean().await;
+    let status = bank.transactions.status(&id).await.expect("known");
+    assert_eq!((status.state, status.finished, status.requests.len()), (State::Committed, true, 2));
+    bank.transactions.commit(&id).await.expect("a repeat");
+    assert!(matches!(bank.transactions.rollback(&id).await, Err(Error::Committed)));
+    assert!(matches!(bank.transactions.add(&id, vec![add("a", 1)]).await, Err(Error::Committed)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rollback_leaves_no_trace() {
+    let bank = Bank::new().await;
+    bank.open("a", 100).await;
+    bank.open("b", 5).await;
+    let id = begin(&bank.transactions).await;
+    let requests = vec![add("a", -30), delete("b"), put("new", 30), add("other", 1), get("nobody")];
+    bank.transactions.add(&id, requests).await.expect("added");
+    assert_eq!(
+        seen(&bank, &["a", "b", "new", "other", "nobody"], Isolation::Committed).await,
+        [Some(100), Some(5), None, None, None]
+    );
+    assert_eq!(
+        seen(&bank, &["a", "b", "new", "other", "nobody"], Isolation::Uncommitted).await,
+        [Some(70), Some(5), Some(30), Some(1), None],
+        "an insert is there for those who want to see it, a delete happens at the end"
+    );
+    bank.transactions.rollback(&id).await.expect("rolled back");
+    bank.assert_clean().await;
+    let mut accounts = bank.scan(ACCOUNTS).await;
+    accounts.sort_by_key(|item| format!("{:?}", item["id"]));
+    assert_eq!(accounts, [account("a", 100), account("b", 5)]);
+    assert!(matches!(bank.transactions.commit(&id).await, Err(Error::RolledBack { .. })));
+    bank.transactions.rollback(&id).await.expect("a repeat");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delete_happens_at_the_commit_and_one_of_nothing_leaves_nothing() {
+    let bank = Bank::new().await;
+    bank.open("a", 100).await;
+    let id = begin(&bank.transactions).await;
+    bank.transactions.add(&id, vec![delete("a"), delete("missing")]).await.expect("added");
+    let read = bank.transactions.add(&id, vec![get("a"), get("missing")]).await.expect("read");
+    assert!(read.iter().all(|answer| answer.item.is_none()), "the transaction sees its own deletes");
+    bank.transactions.commit(&id).await.expect("committed");
+    assert_eq!(bank.scan(ACCOUNTS).await, Vec::<Item>::new());
+    bank.assert_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_read_can_be_written() {
+    let bank = Bank::new().await;
+    bank.open("a", 100).await;
+    let id = begin(&bank.transactions).await;
+    let read = bank.transactions.add(&id, vec![get("a"), get("new")]).await.expect("read");
+    assert_eq!(read[0].item.as_ref().map(balance_of), Some(100));
+    assert_eq!(read[1].item, None);
+    let mut insert = put("new", 7);
+    insert.condition = Some("attribute_not_exists(id)".into());
+    let mut withdraw = add("a", -1);
+    withdraw.condition = Some("balance = :hundred".into());
+    withdraw.values.insert(":hundred".into(), AttributeValue::N("100".into()));
+    withdraw.return_values = ReturnValues::AllNew;
+    let answers = bank.transactions.add(&id, vec![insert, withdraw]).await.expect("upgraded");
+    assert_eq!(answers[1].item, Some(account("a", 99)));
+    let read = bank.transactions.add(&id, vec![get("a"), get("new")]).await.expect("own writes");
+    assert_eq!(read.iter().map(|answer| answer.item.as_ref().map(balance_of)).collect::<Vec<_>>(), [Some(99), Some(7)]);
+    bank.transactions.commit(&id).await.expect("committed");
+    assert_eq!((bank.balance("a").await, bank.balance("new").await), (Some(99), Some(7)));
+    bank.assert_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upgrade_of_what_is_missing_is_checked_as_missing() {
+    let bank = Bank::new().await;
+    let id = begin(&bank.transactions).await;
+    bank.transactions.add(&id, vec![get("new")]).await.expect("read");
+    let mut update = add("new", 1);
+    update.condition = Some("attribute_exists(id)".into());
+    let refused = bank.transactions.add(&id, vec![update]).await;
+    assert!(matches!(refused, Err(Error::ConditionFailed { request: 0, .. })), "{refused:?}");
+    assert!(matches!(bank.transactions.commit(&id).await, Err(Error::RolledBack { .. })));
+    assert_eq!(bank.scan(ACCOUNTS).await, Vec::<Item>::new());
+    bank.assert_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_are_the_states_that_were_asked_for() {
+    let bank = Bank::new().await;
+    bank.open("a", 1).await;
+    bank.open("b", 2).await;
+    bank.open("c", 3).await;
+    let with = |mut request: leasehold_transactions::Request, values| {
+        request.return_values = values;
+        request
+    };
+    let requests = || {
+        vec![
+            with(put("a", 10), ReturnValues::AllOld),
+            with(add("b", 5), ReturnValues::AllNew),
+            with(delete("c"), ReturnValues::AllOld),
+            with(put("d", 4), ReturnValues::AllOld),
+            with(add("e", 5), ReturnValues::AllOld),
+        ]
+    };
+    let id = begin(&bank.transactions).await;
+    let first = bank.transactions.add(&id, requests()).await.expect("added");
+    let items: Vec<_> = first.iter().map(|answer| answer.item.as_ref().map(balance_of)).collect();
+    assert_eq!(items, [Some(1), Some(7), Some(3), None, None]);
+    let repeat = bank.transactions.add(&id, requests()).await.expect("a repeat");
+    assert_eq!(repeat, first);
+    let (_, one_shot) = bank
+        .transactions
+        .run(None, vec![with(add("z", 5), ReturnValues::AllNew)])
+        .await
+        .expect("another transaction beside it");
+    assert_eq!(one_shot[0].item, Some(account("z", 5)));
+    bank.transactions.commit(&id).await.expect("committed");
+    assert_eq!(bank.balance("b").await, Some(7), "nothing was added twice");
+    bank.assert_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_transaction_takes_one_write_of_an_item() {
+    let bank = Bank::new().await;
+    bank.open("a", 1).await;
+    let id = begin(&bank.transactions).await;
+    bank.transactions.add(&id, vec![add("a", 1)]).await.expect("added");
+    let again = bank.transactions.add(&id, vec![add("a", 2)]).await;
+    assert!(matches!(&again, Err(Error::InvalidRequest { field, .. }) if field == "requests[0]"), "{again:?}");
+    let twice = bank.transactions.add(&id, vec![get("x"), get("x")]).await;
+    assert!(matches!(&twice, Err(Error::InvalidRequest { field, .. }) if field == "requests[1].key"), "{twice:?}");
+    bank.transactions.commit(&id).await.expect("neither mistake ended it");
+    assert_eq!(bank.balance("a").await, Some(2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_condition_that_does_not_hold_rolls_back_and_shows_the_item() {
+    let bank = Bank::new().await;
+    bank.open("a", 1).await;
+    let poor = || {
+        let mut request = add("a", -5);
+        request.condition = Some("#balance >= :five".into());
+        request.names.insert("#balance".into(), "balance".into());
+        request.values.insert(":five".into(), AttributeValue::N("5".into()));
+        request.return_item_on_failure = true;
+        request
+    };
+    let id = begin(&bank.transactions).await;
+    bank.transactions.add(&id, vec![add("b", 1)]).await.expect("added");
+    let refused = bank.transactions.add(&id, vec![add("c", 1), poor()]).await;
+    let Err(Error::ConditionFailed { request: 1, item }) = refused else { panic!("{refused:?}") };
+    assert_eq!(item, Some(account("a", 1)));
+    let status = bank.transactions.status(&id).await.expect("known");
+    assert_eq!((status.state, status.finished), (State::RolledBack, true));
+    let one_shot = TransactionId::fresh();
+    let refused = bank.transactions.run(Some(one_shot.clone()), vec![put("b", 1), poor()]).await;
+    assert!(matches!(&refused, Err(Error::ConditionFailed { request: 1, item: Some(_) })), "{refused:?}");
+    assert_eq!(bank.transactions.status(&one_shot).await.expect("known").state, State::RolledBack);
+    assert_eq!(bank.scan(ACCOUNTS).await, [account("a", 1)]);
+    bank.assert_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_update_that_makes_no_sense_rolls_everything_back() {
+    let bank = Bank::new().await;
+    bank.open("a", 1).await;
+    let mut text = account("text", 0);
+    text.insert("balance".into(), AttributeValue::S("much".into()));
+    bank.dynamodb.put_item().table_name(ACCOUNTS).set_item(Some(text.clone())).send().await.expect("put");
+    let id = begin(&bank.transactions).await;
+    bank.transactions.add(&id, vec![add("a", 1)]).await.expect("added");
+    let refused = bank.transactions.add(&id, vec![add("b", 1), add("text", 1)]).await;
+    assert!(matches!(&refused, Err(Error::InvalidRequest { field, .. }) if field == "requests[1]"), "{refused:?}");
+    assert_eq!(bank.balance("a").await, Some(1));
+    assert_eq!(bank.raw("text").await, Some(text));
+    assert_eq!(bank.raw("b").await, None);
+    bank.assert_clean().await;
+    let refused = bank.transactions.run(None, vec![add("a", 1), add("text", 1)]).await;
+    assert!(matches!(&refused, Err(Error::InvalidRequest { field, .. }) if field == "requests[1]"), "{refused:?}");
+    assert_eq!(bank.balance("a").await, Some(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn reserved_names_and_tables_are_refused() {
+    let bank = Bank::new().await;
+    let id = begin(&bank.transactions).await;
+    let mut in_item = put("a", 1);
+    let Action::Put { item } = &mut in_item.action else { unreachable!() };
+    item.insert("leaseholdTxId".into(), AttributeValue::S("x".into()));
+    let mut in_condition = add("a", 1);
+    in_condition.condition = Some("attribute_not_exists(leaseholdTxId)".into());
+    let mut in_names = add("a", 1);
+    in_names.condition = Some("attribute_not_exists(#x)".into());
+    in_names.names.insert("#x".into(), "leaseholdTxApplied".into());
+    let mut own_table = get("a");
+    own_table.table = "transactions".into();
+    let mut lock_table = get("a");
+    lock_table.table = "arn:aws:dynamodb:us-east-1:123456789012:table/locks".into();
+    let mut unused = get("a");
+    unused.values.insert(":x".into(), AttributeValue::N("1".into()));
+    let mut wrong_key = get("a");
+    let Action::Get { key, .. } = &mut wrong_key.action else { unreachable!() };
+    key.insert("more".into(), AttributeValue::N("1".into()));
+    let mut no_table = get("a");
+    no_table.table = "nowhere".into();
+    for (request, at_fault) in [
+        (in_item, "requests[0].item"),
+        (in_condition, "requests[0].conditionExpression"),
+        (in_names, "requests[0].expressionAttributeNames"),
+        (own_table, "requests[0].tableName"),
+        (lock_table, "requests[0].tableName"),
+        (unused, "requests[0].expressionAttributeValues"),
+        (wrong_key, "requests[0].key"),
+        (no_table, "tableName"),
+    ] {
+        let refused = bank.transactions.add(&id, vec![request]).await;
+        assert!(matches!(&refused, Err(Error::InvalidRequest { field, .. }) if field == at_fault), "{refused:?}");
+    }
+    bank.transactions.commit(&id).await.expect("still open");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_comes_second_waits_and_then_rolls_the_idle_one_back() {
+    let bank = Bank::new().await;
+    bank.open("a", 100).await;
+    let idle = begin(&bank.transactions).await;
+    bank.transactions.add(&idle, vec![add("a", -100)]).await.expect("added");
+    tokio::time::advance(std::time::Duration::from_millis(10)).await;
+    let started = tokio::time::Instant::now();
+    bank.transactions.run(None, vec![add("a", 1)]).await.expect("done");
+    let waited = started.elapsed().as_millis();
+    assert!((1000..3000).contains(&waited), "it waited {waited} ms");
+    assert_eq!(bank.balance("a").await, Some(101));
+    let Err(Error::RolledBack { reason }) = bank.transactions.commit(&idle).await else { panic!("rolled back") };
+    assert!(reason.contains("needed one of its items"), "{reason}");
+    bank.assert_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_at_work_is_waited_for_and_named() {
+    let bank = Bank::new().await;
+    bank.open("a", 100).await;
+    let busy = begin(&bank.transactions).await;
+    bank.transactions.add(&busy, vec![add("a", -100)]).await.expect("added");
+    tokio::time::advance(std::time::Duration::from_millis(10)).await;
+    let transactions = bank.transactions.clone();
+    let id = busy.clone();
+    let work = tokio::spawn(async move {
+        for number in 0..40 {
+            tokio::time::sleep(std::time::Duration::from_millis(400)).await;
+            transactions.add(&id, vec![add(&format!("other-{number}"), 1)]).await.expect("added");
+        }
+        transactions.commit(&id).await.expect("committed");
+    });
+    let refused = bank.transactions.run(None, vec![add("a", 1)]).await;
+    assert!(matches!(&refused, Err(Error::Contended { other }) if *other == busy), "{refused:?}");
+    work.await.expect("the work is done");
+    assert_eq!(bank.balance("a").await, Some(0));
+    // The one that gave up was never begun, as far as the tables know.
+    bank.assert_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_that_wait_for_each_other_the_older_one_goes_on() {
+    let bank = Bank::new().await;
+    let (older, younger) = {
+        let older = begin(&bank.transactions).await;
+        tokio::time::advance(std::time::Duration::from_millis(10)).await;
+        (older, begin(&bank.transactions).await)
+    };
+    bank.transactions.add(&older, vec![add("a", 1)]).await.expect("added");
+    bank.transactions.add(&younger, vec![add("b", 10)]).await.expect("added");
+    let (first, second) = tokio::join!(
+        bank.transactions.add(&older, vec![add("b", 1)]),
+        bank.transactions.add(&younger, vec![add("a", 10)]),
+    );
+    first.expect("the older one goes on");
+    assert!(matches!(second, Err(Error::RolledBack { .. })), "{second:?}");
+    bank.transactions.commit(&older).await.expect("committed");
+    assert_eq!((bank.balance("a").await, bank.balance("b").await), (Some(1), Some(1)));
+    bank.assert_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_items_take_many_batches() {
+    let bank = Bank::new().await;
+    let ids: Vec<_> = (0..250).map(|number| format!("account-{number}")).collect();
+    for id in ids.iter().step_by(2) {
+        bank.open(id, 100).await;
+    }
+    for outcome in [State::RolledBack, State::Committed] {
+        let id = begin(&bank.transactions).await;
+        let requests = ids.iter().map(|id| add(id, 1)).collect();
+        bank.transactions.add(&id, requests).await.expect("added");
+        match outcome {
+            State::Committed => bank.transactions.commit(&id).await.expect("committed"),
+            _ => bank.transactions.rollback(&id).await.expect("rolled back"),
+        }
+        bank.assert_clean().await;
+        let total: i64 = bank.scan(ACCOUNTS).await.iter().map(balance_of).sum();
+        assert_eq!(total, if outcome == State::Committed { 12_750 } else { 12_500 });
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn large_items_are_split_by_size() {
+    let bank = Bank::new().await;
+    let large = |id: &str, byte: &str| {
+        let mut item = key(id);
+        item.insert("blob".into(), AttributeValue::S(byte.repeat(300_000)));
+        item
+    };
+    let id = begin(&bank.transactions).await;
+    let ids: Vec<_> = (0..20).map(|number| format!("large-{number}")).collect();
+    let puts = |byte: &str| ids.iter().map(|id| request(Action::Put { item: large(id, byte) })).collect::<Vec<_>>();
+    bank.transactions.add(&id, puts("a")).await.expect("inserted");
+    bank.transactions.commit(&id).await.expect("committed");
+    let id = begin(&bank.transactions).await;
+    bank.transactions.add(&id, puts("b")).await.expect("replaced");
+    bank.transactions.rollback(&id).await.expect("rolled back");
+    for item in bank.scan(ACCOUNTS).await {
+        assert!(item["blob"].as_s().expect("a text").starts_with('a'));
+    }
+    let mut too_large = key("x");
+    too_large.insert("blob".into(), AttributeValue::S("x".repeat(410_000)));
+    let refused = bank.transactions.run(None, vec![request(Action::Put { item: too_large })]).await;
+    assert!(matches!(refused, Err(Error::TooLarge(_))), "{refused:?}");
+    bank.assert_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pages_show_what_is_committed() {
+    let bank = Bank::new().await;
+    for number in 0..10 {
+        bank.open(&format!("a{number}"), number).await;
+    }
+    let id = begin(&bank.transactions).await;
+    bank.transactions.add(&id, vec![add("a1", 100), put("new", 100), delete("a2"), get("a3")]).await.expect("added");
+    let page = |isolation| {
+        let transactions = bank.transactions.clone();
+        async move {
+            let mut found = Vec::new();
+            let mut request = ListRequest { table: ACCOUNTS.into(), limit: Some(4), ..ListRequest::default() };
+            loop {
+                let page = transactions.list(&request, isolation).await.expect("listed");
+                found.extend(page.items);
+                request.start = page.next;
+                if request.start.is_none() {
+                    return (found.len(), found.iter().map(balance_of).sum::<i64>());
+                }
+            }
+        }
+    };
+    assert_eq!(page(Isolation::Committed).await, (10, 45));
+    assert_eq!(page(Isolation::Uncommitted).await, (11, 245));
+    bank.transactions.commit(&id).await.expect("committed");
+    assert_eq!(page(Isolation::Committed).await, (10, 243));
+    let mut query = ListRequest { table: ACCOUNTS.into(), ..ListRequest::default() };
+    query.key_condition = Some("id = :id".into());
+    query.projection = Some("balance".into());
+    query.values.insert(":id".into(), AttributeValue::S("a1".into()));
+    let found = bank.transactions.list(&query, Isolation::Committed).await.expect("queried").items;
+    assert_eq!(found, [Item::from([("balance".to_owned(), AttributeValue::N("101".into()))])]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sweep_ends_what_nobody_works_on_and_forgets_what_is_over() {
+    let bank = Bank::new().await;
+    bank.open("a", 1).await;
+    let abandoned = begin(&bank.transactions).await;
+    bank.transactions.add(&abandoned, vec![add("a", 1), put("b", 1)]).await.expect("added");
+    let kept = begin(&bank.transactions).await;
+    bank.transactions.add(&kept, vec![add("c", 1)]).await.expect("added");
+    tokio::time::advance(std::time::Duration::from_secs(50)).await;
+    bank.transactions.add(&kept, Vec::new()).await.expect("still open");
+    let swept = bank.transactions.sweep(100).await.expect("swept");
+    assert_eq!(swept.examined, 0, "nothing is due: {swept:?}");
+    tokio::time::advance(std::time::Duration::from_secs(20)).await;
+    let (one, two) = tokio::join!(bank.transactions.sweep(100), bank.transactions.sweep(100));
+    let (one, two) = (one.expect("swept"), two.expect("swept"));
+    assert_eq!((one.failed, two.failed), (0, 0), "{one:?} {two:?}");
+    assert!(one.rolled_back + two.rolled_back >= 1, "{one:?} {two:?}");
+    assert_eq!(bank.balance("a").await, Some(1));
+    bank.transactions.commit(&kept).await.expect("it was spared");
+    bank.assert_clean().await;
+    tokio::time::advance(std::time::Duration::from_secs(8 * 24 * 3600)).await;
+    let swept = bank.transactions.sweep(1).await.expect("swept");
+    assert!(swept.more && swept.removed == 1, "{swept:?}");
+    let swept = bank.transactions.sweep(100).await.expect("swept");
+    assert!(!swept.more && swept.removed == 1, "{swept:?}");
+    assert_eq!(bank.scan("transactions").await, Vec::<Item>::new());
+    assert!(matches!(bank.transactions.status(&kept).await, Err(Error::NotFound)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_shots_take_the_short_way_and_repeat_safely() {
+    let bank = Bank::new().await;
+    bank.open("a", 100).await;
+    bank.faults.take_calls();
+    let id = TransactionId::fresh();
+    let requests = || vec![add("a", -10), add("b", 10)];
+    bank.transactions.run(Some(id.clone()), requests()).await.expect("done");
+    assert_eq!(bank.faults.take_calls(), 2, "the keys of the table, once, and one write");
+    bank.transactions.run(Some(id.clone()), requests()).await.expect("a repeat");
+    assert_eq!((bank.balance("a").await, bank.balance("b").await), (Some(90), Some(10)));
+    let status = bank.transactions.status(&id).await.expect("known");
+    assert_eq!((status.state, status.finished, status.requests.len()), (State::Committed, true, 2));
+    let (_, read) = bank.transactions.run(None, vec![get("a"), get("b"), get("c")]).await.expect("read");
+    assert_eq!(balances(&read.into_iter().map(|answer| answer.item).collect::<Vec<_>>()), [Some(90), Some(10), None]);
+    bank.assert_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn damage_is_told_and_touches_nothing() {
+    let bank = Bank::new().await;
+    bank.open("a", 1).await;
+    let id = begin(&bank.transactions).await;
+    bank.transactions.add(&id, vec![add("a", 1)]).await.expect("added");
+    // Somebody deletes the image.
+    for row in bank.scan("transactions").await {
+        if row["row"].as_s().expect("a text").starts_with("2#") {
+            let key = row.into_iter().filter(|(name, _)| name != "item").collect();
+            bank.dynamodb.delete_item().table_name("transactions").set_key(Some(key)).send().await.expect("deleted");
+        }
+    }
+    let read = bank.transactions.read(vec![look("a")], Isolation::Committed).await;
+    assert!(matches!(read, Err(Error::Corrupt(_))), "{read:?}");
+    let undone = bank.transactions.rollback(&id).await;
+    assert!(matches!(undone, Err(Error::Corrupt(_))), "{undone:?}");
+    assert_eq!(bank.balance("a").await, Some(2));
+}
