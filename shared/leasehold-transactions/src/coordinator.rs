@@ -29,7 +29,7 @@ use leasehold_protocol::Clock;
 
 use crate::attributes::{self, APPLIED, ID, Item, LOCKED_AT, Lock, OPERATION, REQUEST, TRANSIENT, size};
 use crate::effort::Effort;
-use crate::error::Error;
+use crate::error::{Error, NO_TABLE};
 use crate::expression::{and_set, both};
 use crate::key::ItemKey;
 use crate::model::{State, TransactionId};
@@ -43,6 +43,9 @@ use crate::write::Write;
 /// So many items in a batch: with their images, the batch and the TX record they make less than the 100 writes that
 /// TransactWriteItems takes.
 const MAX_BATCH: usize = 48;
+
+/// As many as the numbers of batches have digits for.
+const MAX_BATCHES: u64 = 99_999;
 
 /// TransactWriteItems takes so many writes.
 pub(crate) const MAX_WRITES: usize = 100;
@@ -147,32 +150,29 @@ impl Transactions {
                     effort.pause().await?;
                     known = Some(transaction);
                 }
-                // Meanwhile this transaction may have had to make way itself, and then must not move others.
-                Ok(Step::Waited) if !is_new => {}
-                Ok(Step::Waited) => known = Some(transaction),
-                Ok(Step::Stale) => {
-                    if let Err(error) = effort.stale().await {
-                        self.doom(&transaction.record, is_new, &error).await?;
-                        return Err(error);
+                // Meanwhile this transaction may have had to make way itself, and then must not move others; or a new one is a
+                // repeat, and is over.
+                Ok(Step::Waited) => {
+                    if is_new && self.tables.record(id).await?.is_none() {
+                        known = Some(transaction);
                     }
                 }
-                Ok(Step::Doomed(error)) => {
-                    self.doom(&transaction.record, is_new, &error).await?;
-                    return Err(error);
+                Ok(Step::Stale) => {
+                    if let Err(error) = effort.stale(&transaction).await {
+                        self.doom(&transaction.record, is_new, error).await?;
+                    }
                 }
+                Ok(Step::Doomed(error)) => self.doom(&transaction.record, is_new, error).await?,
                 Ok(Step::Invalid(key, message)) => {
                     let culprit = prepared.iter().find(|candidate| candidate.key == key);
-                    let error = culprit.map_or_else(
-                        || Error::invalid("requests", message.clone()),
-                        |culprit| invalid(culprit.index, &message),
-                    );
-                    self.doom(&transaction.record, is_new, &error).await?;
-                    return Err(error);
+                    let field =
+                        culprit.map_or_else(|| "requests".to_owned(), |culprit| format!("requests[{}]", culprit.index));
+                    self.doom(&transaction.record, is_new, Error::invalid(field, message)).await?;
                 }
                 // Whether it was written is in the tables. Of a new transaction nothing may be there, and then it is begun anew.
                 Err(error) if error.is_passing() => {
                     effort.failed(error).await?;
-                    if is_new && self.tables.load(id).await?.is_none() {
+                    if is_new && self.tables.record(id).await?.is_none() {
                         known = Some(transaction);
                     }
                 }
@@ -191,94 +191,57 @@ impl Transactions {
     ) -> Result<Step, Error> {
         let candidates = &missing[..missing.len().min(effort.batch_limit(MAX_BATCH))];
         let keys: Vec<_> = candidates.iter().map(|candidate| candidate.key.clone()).collect();
-        let items = self.tables.read(&keys).await?;
+        let items = match self.tables.read(&keys).await {
+            Ok(items) => items,
+            Err(error) => {
+                // They may be too large to be read together in time.
+                effort.halve_batches(keys.len());
+                return Err(error);
+            }
+        };
         let id = &transaction.record.id;
-        let mut chosen = Vec::new();
-        let (mut bytes, mut row) = (0, 0);
-        for (candidate, item) in candidates.iter().zip(&items) {
-            let lock = item.as_ref().and_then(Lock::of);
-            let before = transaction.find(&candidate.key);
-            match (&lock, &before) {
-                (None, None) => {}
-                (Some(lock), Some((batch, index))) if lock.holder == *id && lock.pointer == batch.pointer(*index) => {}
-                (Some(lock), _) if lock.holder != *id => {
-                    return self.meet(&transaction.record, &lock.holder, effort).await;
-                }
-                _ => return Ok(Step::Stale),
-            }
-            let request = size_of(candidate);
-            let needed = request + 2 * item.as_ref().map_or(0, size);
-            if !chosen.is_empty() && (bytes + needed > MAX_BYTES || row + request > MAX_ROW_BYTES) {
-                break;
-            }
-            bytes += needed;
-            row += request;
-            chosen.push((*candidate, item, before));
-        }
-
+        let chosen = match choose(transaction, candidates, &items) {
+            Ok(chosen) => chosen,
+            Err(Obstacle::Holder(other)) => return self.meet(&transaction.record, &other, effort).await,
+            Err(Obstacle::Stale) => return Ok(Step::Stale),
+        };
         let number = transaction.batches.last().map_or(1, |batch| batch.number + 1);
-        let mut batch = Batch { number, progress: Progress::Locked, entries: Vec::new(), bytes: bytes as u64 };
-        let now = self.clock.now_ms();
-        let mut writes = vec![self.take_in(&transaction.record, is_new, now)];
-        let mut locks = Vec::new();
-        for (index, (candidate, item, before)) in chosen.iter().enumerate() {
-            let transient = before.as_ref().map_or(item.is_none(), |(batch, index)| batch.entries[*index].transient);
-            batch.entries.push(Entry {
-                key: candidate.key.clone(),
-                effect: candidate.effect.clone(),
-                transient,
-                digest: candidate.digest.clone(),
-            });
-            let held = before.as_ref().map(|(batch, index)| batch.pointer(*index));
-            let pointer = record::pointer(number, index);
-            locks.extend(
-                lock_writes(id, candidate, transient, held, &pointer, now).into_iter().map(|write| (index, write)),
-            );
+        if number > MAX_BATCHES {
+            return Ok(Step::Doomed(Error::TooLarge("The transaction has too many requests.".to_owned())));
         }
+        let bytes: usize = chosen.iter().map(|chosen| chosen.bytes).sum();
+        let entries = chosen.iter().map(Chosen::entry).collect();
+        let mut batch = Batch { number, progress: Progress::Locked, entries, bytes: bytes as u64 };
         if batch.is_passive() {
             batch.progress = Progress::Applied;
         }
+        let now = self.clock.now_ms();
+        let mut writes = vec![self.take_in(&transaction.record, is_new, now)];
         writes.push(Write::put(&self.tables.own, batch.encode(id)));
-        let owners: Vec<_> = locks.iter().map(|(owner, _)| *owner).collect();
-        writes.extend(locks.into_iter().map(|(_, write)| write));
-
+        let mut owners = Vec::new();
+        for (index, chosen) in chosen.iter().enumerate() {
+            for lock in lock_writes(id, chosen, &batch.pointer(index), now) {
+                owners.push((chosen, lock.is_users));
+                writes.push(lock.write);
+            }
+        }
         match self.tables.transact(writes).await {
             Ok(Written::Done) => {
                 transaction.record.version += 1;
                 transaction.batches.push(batch);
                 Ok(Step::Done)
             }
-            Ok(Written::Cancelled(reasons)) => {
-                if matches!(reasons.first(), Some(Reason::Condition(_))) {
-                    return Ok(Step::Stale);
-                }
+            Ok(Written::Cancelled(reasons)) => match reasons.first() {
+                Some(Reason::Condition(_)) => Ok(Step::Stale),
+                // Somebody is at the same transaction, and what is said of its items may be due to that.
+                Some(Reason::Busy) => Ok(Step::Again),
                 // The first two reasons are about the transaction's own rows.
-                for (reason, owner) in reasons.into_iter().skip(2).zip(owners) {
-                    let (candidate, item, before) = &chosen[owner];
-                    match reason {
-                        Reason::None | Reason::Busy => {}
-                        Reason::Condition(now) => {
-                            let lock = now.as_ref().and_then(Lock::of);
-                            if let Some(lock) = lock.as_ref().filter(|lock| lock.holder != *id) {
-                                return self.meet(&transaction.record, &lock.holder, effort).await;
-                            }
-                            let is_as_read = match before {
-                                None => lock.is_none() && now.is_some() == item.is_some(),
-                                Some(_) => true,
-                            };
-                            if is_as_read && candidate.request.condition.is_some() {
-                                return Ok(Step::Doomed(Error::ConditionFailed {
-                                    request: candidate.index,
-                                    item: shown(candidate, now),
-                                }));
-                            }
-                        }
-                        Reason::Invalid(message) => return Ok(Step::Doomed(invalid(candidate.index, &message))),
-                        Reason::TooLarge(message) => return Ok(Step::Doomed(Error::TooLarge(message))),
-                    }
-                }
-                Ok(Step::Again)
-            }
+                _ => match refusal(id, reasons.into_iter().skip(2), owners) {
+                    Refusal::Holder(other) => self.meet(&transaction.record, &other, effort).await,
+                    Refusal::Doom(error) => Ok(Step::Doomed(error)),
+                    Refusal::Passing => Ok(Step::Again),
+                },
+            },
             Err(Error::TooLarge(message)) if chosen.len() == 1 => Ok(Step::Doomed(Error::TooLarge(message))),
             // DynamoDB counts otherwise than we do.
             Err(Error::TooLarge(_)) => {
@@ -294,8 +257,7 @@ impl Transactions {
     fn take_in(&self, record: &Record, is_new: bool, now: u64) -> Write {
         if is_new {
             let record = Record { version: record.version + 1, ..record.clone() };
-            return Write::put(&self.tables.own, record.encode(now + self.policy.idle_ms))
-                .when("attribute_not_exists(transactionId)");
+            return Write::put(&self.tables.own, record.encode()).when("attribute_not_exists(transactionId)");
         }
         Write::update(&self.record_of(&record.id), "SET #version = :next, lastWorkedAt = :now")
             .when("#state = :pending AND #version = :version")
@@ -322,9 +284,8 @@ impl Transactions {
         for (index, (entry, item)) in batch.entries.iter().zip(items).enumerate() {
             let pointer = batch.pointer(index);
             let lock = item.as_ref().and_then(Lock::of);
-            let Some(item) =
-                item.filter(|_| lock.is_some_and(|lock| lock.holder == record.id && lock.pointer == pointer))
-            else {
+            let is_ours = lock.is_some_and(|lock| lock.holder == record.id && lock.pointer == pointer && !lock.applied);
+            let Some(item) = item.filter(|_| is_ours) else {
                 return Ok(Step::Stale);
             };
             if !entry.effect.is_applied() {
@@ -365,43 +326,57 @@ impl Transactions {
         }
     }
 
-    /// Rolls back a transaction that cannot go on, and leaves a record of it even if there was none.
-    async fn doom(&self, record: &Record, is_new: bool, error: &Error) -> Result<(), Error> {
+    /// Rolls back a transaction that cannot go on, leaves a record of it even if there was none, and says why. Only if it has
+    /// a record against expectation, it may go on.
+    async fn doom(&self, record: &Record, is_new: bool, error: Error) -> Result<(), Error> {
         if is_new {
-            return self.leave_rolled_back(record, error).await;
+            return if self.leave_rolled_back(record, &error).await? { Err(error) } else { Ok(()) };
         }
-        self.settle(&record.id, State::RolledBack, Some(error.to_string())).await.map(drop)
+        let settled = self.settle(&record.id, State::RolledBack, Some(error.to_string())).await?;
+        Err(if settled.record.state == State::Committed { Error::Committed } else { error })
     }
 
-    /// Writes the record of a transaction that was rolled back before it had one.
-    pub(crate) async fn leave_rolled_back(&self, record: &Record, error: &Error) -> Result<(), Error> {
-        let now = self.clock.now_ms();
+    /// Writes the record of a transaction that was rolled back before it had one. Whether it had none.
+    pub(crate) async fn leave_rolled_back(&self, record: &Record, error: &Error) -> Result<bool, Error> {
         let record =
             Record { state: State::RolledBack, finished: true, reason: Some(error.to_string()), ..record.clone() };
-        self.tables.put(self.finished_row(&record, now), "attribute_not_exists(transactionId)").await.map(drop)
+        self.tables.put(self.finished_row(&record), "attribute_not_exists(transactionId)").await
     }
 
     /// The row of a transaction that is finished from the start.
-    pub(crate) fn finished_row(&self, record: &Record, now: u64) -> Item {
-        let remove_at = now + self.policy.retention_ms;
-        let mut row = record.encode(remove_at);
+    pub(crate) fn finished_row(&self, record: &Record) -> Item {
+        let remove_at = self.clock.now_ms() + self.policy.retention_ms;
+        let mut row = Record { sweep_at: remove_at, ..record.clone() }.encode();
         row.insert(record::EXPIRE_AT.to_owned(), record::number(remove_at / 1000));
         row
     }
 
+    /// A transaction that has no record yet.
+    pub(crate) fn new_record(&self, id: &TransactionId) -> Record {
+        let now = self.clock.now_ms();
+        Record::new(id.clone(), now, now + self.policy.idle_ms)
+    }
+
     /// Decides a transaction, if it is not decided, and completes it. Answers what it came to, which may be the other
-    /// outcome.
+    /// outcome. Once it is decided, no failure hides that.
     pub(crate) async fn settle(
         &self,
         id: &TransactionId,
         outcome: State,
         reason: Option<String>,
-    ) -> Result<Record, Error> {
+    ) -> Result<Settled, Error> {
         let mut effort = Effort::new(&self.policy);
+        let mut decided = None;
         loop {
-            let mut transaction = self.tables.load(id).await?.ok_or(Error::NotFound)?;
+            let mut transaction = match self.tables.load(id).await {
+                Ok(found) => found.ok_or(Error::NotFound)?,
+                Err(error) => return unfinished(decided, error),
+            };
+            if transaction.record.state != State::Pending {
+                decided = Some(transaction.record.clone());
+            }
             if transaction.record.finished {
-                return Ok(transaction.record);
+                return Ok(Settled { record: transaction.record, unfinished: None });
             }
             let step = if transaction.record.state != State::Pending {
                 self.complete(&transaction).await
@@ -410,26 +385,28 @@ impl Transactions {
             } else {
                 self.decide(&transaction, outcome, reason.as_deref()).await
             };
-            match step {
-                Ok(Step::Done | Step::Waited) => {}
-                Ok(Step::Again) => effort.pause().await?,
-                Ok(Step::Stale) => match effort.stale().await {
-                    Err(error) if outcome == State::Committed => return self.give_up(id, error).await,
-                    result => result?,
-                },
-                Ok(Step::Doomed(error)) => return self.give_up(id, error).await,
-                Ok(Step::Invalid(_, message)) => return self.give_up(id, Error::invalid("requests", message)).await,
-                Err(error) if error.is_passing() => effort.failed(error).await?,
+            let waited = match step {
+                Ok(Step::Done | Step::Waited) => Ok(()),
+                Ok(Step::Again) => effort.pause().await,
+                Ok(Step::Stale) => effort.stale(&transaction).await,
+                Ok(Step::Invalid(_, message)) => Err(Error::invalid("requests", message)),
+                Err(error) if error.is_passing() => effort.failed(error).await,
+                Ok(Step::Doomed(error)) | Err(error) => Err(error),
+            };
+            match waited {
+                Ok(()) => {}
+                Err(error) if decided.is_some() || error.is_passing() => return unfinished(decided, error),
+                Err(error) if outcome == State::Committed => return self.give_up(id, error).await,
                 Err(error) => return Err(error),
             }
         }
     }
 
     /// Rolls back what cannot be committed.
-    async fn give_up(&self, id: &TransactionId, error: Error) -> Result<Record, Error> {
+    async fn give_up(&self, id: &TransactionId, error: Error) -> Result<Settled, Error> {
         // Boxed: it is called by the function that it calls; at most once, since a rollback applies nothing.
-        Box::pin(self.settle(id, State::RolledBack, Some(error.to_string()))).await?;
-        Err(error)
+        let settled = Box::pin(self.settle(id, State::RolledBack, Some(error.to_string()))).await?;
+        if settled.record.state == State::Committed { Ok(settled) } else { Err(error) }
     }
 
     /// Decides; with all that follows, if it fits.
@@ -438,26 +415,31 @@ impl Transactions {
         let count: usize = transaction.batches.iter().map(|batch| 1 + 2 * batch.entries.len()).sum();
         if count < MAX_WRITES && bytes < MAX_BYTES as u64 {
             let mut writes = vec![self.decision(&transaction.record, outcome, reason, true)];
+            let mut is_complete = true;
             for batch in &transaction.batches {
-                match self.completion(transaction, batch, outcome, &BTreeSet::new()).await? {
-                    Some(completion) => writes.extend(completion.writes),
-                    None => return Ok(Step::Stale),
+                match self.completion(transaction, batch, outcome, &BTreeSet::new()).await {
+                    Ok(Some(completion)) => writes.extend(completion.writes),
+                    Ok(None) => return Ok(Step::Stale),
+                    Err(error) if error.is_passing() => return Err(error),
+                    Err(_) => is_complete = false,
                 }
             }
-            match self.tables.transact(writes).await {
-                Ok(Written::Done) => return Ok(Step::Done),
-                Ok(Written::Cancelled(reasons)) => {
-                    if reasons.iter().any(|reason| matches!(reason, Reason::Busy)) {
-                        return Ok(Step::Again);
+            if is_complete {
+                match self.tables.transact(writes).await {
+                    Ok(Written::Done) => return Ok(Step::Done),
+                    Ok(Written::Cancelled(reasons)) => {
+                        if reasons.iter().any(|reason| matches!(reason, Reason::Busy)) {
+                            return Ok(Step::Again);
+                        }
+                        if matches!(reasons.first(), Some(Reason::Condition(_))) {
+                            return Ok(Step::Stale);
+                        }
                     }
-                    if matches!(reasons.first(), Some(Reason::Condition(_))) {
-                        return Ok(Step::Stale);
-                    }
-                    // Some item is not as it should be, which must not keep a decision from being made.
+                    Err(error) if error.is_passing() => return Err(error),
+                    Err(_) => {}
                 }
-                Err(Error::TooLarge(_)) => {}
-                Err(error) => return Err(error),
             }
+            // Something is wrong with some item or table, which must not keep a decision from being made.
         }
         match self.tables.transact(vec![self.decision(&transaction.record, outcome, reason, false)]).await? {
             Written::Done => Ok(Step::Done),
@@ -499,14 +481,21 @@ impl Transactions {
 
     /// Completes all batches of a transaction that is decided, and finishes it.
     pub(crate) async fn complete(&self, transaction: &Transaction) -> Result<Step, Error> {
+        let mut stuck = None;
         for batch in &transaction.batches {
             if batch.progress == Progress::Completed {
                 continue;
             }
-            match self.complete_batch(transaction, batch).await? {
-                Step::Done => {}
-                step => return Ok(step),
+            match self.complete_batch(transaction, batch).await {
+                Ok(Step::Done) => {}
+                Ok(step) => return Ok(step),
+                Err(error) if error.is_passing() => return Err(error),
+                // The items of the other batches need not wait for this one.
+                Err(error) => stuck = Some(error),
             }
+        }
+        if let Some(error) = stuck {
+            return Err(error);
         }
         let remove_at = self.clock.now_ms() + self.policy.retention_ms;
         let values = Item::from([
@@ -530,12 +519,24 @@ impl Transactions {
             let Some(completion) = self.completion(transaction, batch, outcome, &lost).await? else {
                 return Ok(Step::Stale);
             };
-            let reasons = match self.tables.transact(completion.writes).await? {
-                Written::Done => return Ok(Step::Done),
-                Written::Cancelled(reasons) => reasons,
+            let reasons = match self.tables.transact(completion.writes).await {
+                Ok(Written::Done) => return Ok(Step::Done),
+                Ok(Written::Cancelled(reasons)) => reasons,
+                Err(Error::InvalidRequest { field, message }) if field == NO_TABLE => {
+                    let gone = self.without_table(batch).await?;
+                    if gone.is_subset(&lost) {
+                        return Err(Error::invalid(field, message));
+                    }
+                    lost.extend(gone);
+                    continue;
+                }
+                Err(error) => return Err(error),
             };
             if matches!(reasons.first(), Some(Reason::Condition(_))) {
                 return Ok(Step::Stale);
+            }
+            if reasons.iter().any(|reason| matches!(reason, Reason::Busy)) {
+                return Ok(Step::Again);
             }
             // A writer who does not respect transactions has taken the item away or replaced it: there is nothing of ours
             // left on it.
@@ -610,17 +611,31 @@ impl Transactions {
         Ok(Some(completion))
     }
 
+    /// Those of a batch's items whose tables were deleted, and that are free of all cares.
+    async fn without_table(&self, batch: &Batch) -> Result<BTreeSet<usize>, Error> {
+        let mut gone = BTreeSet::new();
+        for (index, entry) in batch.entries.iter().enumerate() {
+            match self.tables.describe_key(entry.key.table()).await {
+                Ok(_) => {}
+                Err(Error::InvalidRequest { field, .. }) if field == NO_TABLE => {
+                    gone.insert(index);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(gone)
+    }
+
     /// Where an image is missing, somebody has completed the batch meanwhile, or the rows were tampered with.
     async fn missing_image(&self, transaction: &Transaction, batch: &Batch) -> Result<Option<Completion>, Error> {
         let now = self.tables.load(&transaction.record.id).await?.ok_or(Error::NotFound)?;
         let progress = now.batches.iter().find(|other| other.number == batch.number).map(|other| other.progress);
-        if progress == Some(batch.progress) {
-            let id = &transaction.record.id;
-            return Err(Error::corrupt(format!(
-                "An image of the transaction {id} is missing: an item cannot be restored."
-            )));
+        // A read may come between the parts of a write, but not this many times: see `Effort::stale`.
+        if progress != Some(batch.progress) || now.record != transaction.record {
+            return Ok(None);
         }
-        Ok(None)
+        let id = &transaction.record.id;
+        Err(Error::corrupt(format!("An image of the transaction {id} is missing: an item cannot be restored.")))
     }
 
     /// A batch's own row moves on.
@@ -645,6 +660,22 @@ impl Transactions {
     fn record_of(&self, id: &TransactionId) -> ItemKey {
         ItemKey::new(&self.tables.own, record_key(id))
     }
+}
+
+/// What a transaction came to.
+#[derive(Debug)]
+pub(crate) struct Settled {
+    pub(crate) record: Record,
+    /// Why it is decided and not finished: the sweeper will try again.
+    pub(crate) unfinished: Option<Error>,
+}
+
+fn unfinished(decided: Option<Record>, error: Error) -> Result<Settled, Error> {
+    let Some(record) = decided else {
+        return Err(error);
+    };
+    tracing::warn!(transaction = %record.id, error = error.for_log(), "is decided, and could not be completed");
+    Ok(Settled { record, unfinished: Some(error) })
 }
 
 const FINISH: &str = ", finished = :true, sweepAt = :removeAt, expireAt = :expireAt";
@@ -694,15 +725,122 @@ fn missing<'a>(transaction: &Transaction, prepared: &'a [Prepared]) -> Result<Ve
     Ok(missing)
 }
 
+/// A request that is to be locked, and what was read of its item.
+struct Chosen<'a> {
+    candidate: &'a Prepared,
+    /// Whether there was an item.
+    exists: bool,
+    /// Where the transaction has the item already, to be written now, and whether it was inserted to be locked.
+    held: Option<(String, bool)>,
+    /// About how large a write of it may be.
+    bytes: usize,
+}
+
+impl Chosen<'_> {
+    fn is_transient(&self) -> bool {
+        self.held.as_ref().map_or(!self.exists, |(_, transient)| *transient)
+    }
+
+    fn entry(&self) -> Entry {
+        Entry {
+            key: self.candidate.key.clone(),
+            effect: self.candidate.effect.clone(),
+            transient: self.is_transient(),
+            digest: self.candidate.digest.clone(),
+        }
+    }
+}
+
+/// Why nothing can be locked at the moment.
+enum Obstacle {
+    /// This transaction has an item.
+    Holder(TransactionId),
+    /// The transaction is not what it was taken for.
+    Stale,
+}
+
+/// As many of the candidates as fit into a batch.
+fn choose<'a>(
+    transaction: &Transaction,
+    candidates: &[&'a Prepared],
+    items: &[Option<Item>],
+) -> Result<Vec<Chosen<'a>>, Obstacle> {
+    let id = &transaction.record.id;
+    let mut chosen = Vec::new();
+    let (mut all_bytes, mut row_bytes) = (0, 0);
+    for (&candidate, item) in candidates.iter().zip(items) {
+        let lock = item.as_ref().and_then(Lock::of);
+        let held = transaction
+            .find(&candidate.key)
+            .map(|(batch, index)| (batch.pointer(index), batch.entries[index].transient));
+        match (lock, &held) {
+            (None, None) => {}
+            (Some(lock), _) if lock.holder != *id => return Err(Obstacle::Holder(lock.holder)),
+            (Some(lock), Some((pointer, _))) if lock.pointer == *pointer => {}
+            _ => return Err(Obstacle::Stale),
+        }
+        let request = size_of(candidate);
+        let bytes = request + 2 * item.as_ref().map_or(0, size);
+        if !chosen.is_empty() && (all_bytes + bytes > MAX_BYTES || row_bytes + request > MAX_ROW_BYTES) {
+            break;
+        }
+        all_bytes += bytes;
+        row_bytes += request;
+        chosen.push(Chosen { candidate, exists: item.is_some(), held, bytes });
+    }
+    Ok(chosen)
+}
+
+/// Why a batch was not locked.
+enum Refusal {
+    /// This transaction has an item.
+    Holder(TransactionId),
+    /// A request cannot be carried out.
+    Doom(Error),
+    /// Something changed since it was read.
+    Passing,
+}
+
+fn refusal(id: &TransactionId, reasons: impl Iterator<Item = Reason>, owners: Vec<(&Chosen<'_>, bool)>) -> Refusal {
+    for (reason, (chosen, is_users)) in reasons.zip(owners) {
+        let candidate = chosen.candidate;
+        match reason {
+            Reason::None | Reason::Busy => {}
+            Reason::Invalid(message) => {
+                return Refusal::Doom(Error::invalid(format!("requests[{}]", candidate.index), message));
+            }
+            Reason::TooLarge(message) => return Refusal::Doom(Error::TooLarge(message)),
+            Reason::Condition(now) => {
+                let lock = now.as_ref().and_then(Lock::of);
+                if let Some(lock) = lock.as_ref().filter(|lock| lock.holder != *id) {
+                    return Refusal::Holder(lock.holder.clone());
+                }
+                let is_as_read = match (&chosen.held, &lock) {
+                    (None, lock) => lock.is_none() && now.is_some() == chosen.exists,
+                    (Some((pointer, _)), Some(lock)) => lock.pointer == *pointer,
+                    // The condition was put to an item that is not there.
+                    (Some(_), None) => true,
+                };
+                if is_as_read && is_users {
+                    let item = shown(candidate, now);
+                    return Refusal::Doom(Error::ConditionFailed { request: candidate.index, item });
+                }
+            }
+        }
+    }
+    Refusal::Passing
+}
+
+/// A part of a lock.
+struct LockWrite {
+    write: Write,
+    /// Whether the user's condition is in it.
+    is_users: bool,
+}
+
 /// The writes that lock an item for a request.
-fn lock_writes(
-    id: &TransactionId,
-    candidate: &Prepared,
-    transient: bool,
-    held: Option<String>,
-    pointer: &str,
-    now: u64,
-) -> Vec<Write> {
+fn lock_writes(id: &TransactionId, chosen: &Chosen<'_>, pointer: &str, now: u64) -> Vec<LockWrite> {
+    let (candidate, transient) = (chosen.candidate, chosen.is_transient());
     let (key, request) = (&candidate.key, &candidate.request);
     let condition = request.condition.as_deref();
     let mut update = format!(
@@ -722,13 +860,16 @@ fn lock_writes(
             .number(":leaseholdTxLockedAt", now);
         if transient { write.value(":leaseholdTxTransient", AttributeValue::Bool(true)) } else { write }
     };
-    match held {
+    match &chosen.held {
         None => {
             let exists = if transient { "attribute_not_exists" } else { "attribute_exists" };
             let free = format!("{exists}(#leaseholdTxKey) AND attribute_not_exists({ID})");
-            vec![lock(both(&free, condition)).name("#leaseholdTxKey", key.any_name())]
+            vec![LockWrite {
+                write: lock(both(&free, condition)).name("#leaseholdTxKey", key.any_name()),
+                is_users: condition.is_some(),
+            }]
         }
-        Some(held) => {
+        Some((held, _)) => {
             let ours = format!("{ID} = :leaseholdTxId AND {REQUEST} = :leaseholdTxHeld");
             // An item that was inserted to be locked is there, but for its user it is not: the condition is put to an item
             // that is certainly missing.
@@ -737,8 +878,12 @@ fn lock_writes(
             } else {
                 (both(&ours, condition), None)
             };
-            let absent = absent.map(|check| check.with_users(&request.names, &request.values));
-            let locked = lock(ours).text(":leaseholdTxHeld", held);
+            let absent = absent
+                .map(|check| LockWrite { write: check.with_users(&request.names, &request.values), is_users: true });
+            let locked = LockWrite {
+                write: lock(ours).text(":leaseholdTxHeld", held),
+                is_users: condition.is_some() && !transient,
+            };
             std::iter::once(locked).chain(absent).collect()
         }
     }
@@ -792,10 +937,6 @@ fn ours(write: Write, id: &TransactionId, pointer: &str) -> Write {
         .when(format!("{ID} = :leaseholdTxId AND {REQUEST} = :leaseholdTxRequest"))
         .text(":leaseholdTxId", id.as_str())
         .text(":leaseholdTxRequest", pointer)
-}
-
-fn invalid(request: usize, message: &str) -> Error {
-    Error::invalid(format!("requests[{request}]"), message.to_owned())
 }
 
 /// The item of a failed condition, if the caller wants to see it.

@@ -11,32 +11,40 @@ use crate::coordinator::{Policy, Step, Transactions};
 use crate::error::Error;
 use crate::key::ItemKey;
 use crate::model::{State, TransactionId};
-use crate::record::Record;
+use crate::record::{Progress, Record, Transaction};
 use crate::tables::pause;
 
 /// Failures, conflicts and stale views that one call gets over. With the pauses in between it is about five seconds.
 const MAX_TRIES: u32 = 8;
 
-/// So often the rows may contradict each other; a coordinator that is at the same work explains two in a row.
+/// So often in a row a step may find the transaction other than it looks, while it looks the same each time. A coordinator
+/// that is at the same work changes how it looks.
 const MAX_STALE: u32 = 6;
 
-/// Locks of transactions that are over: as many as may be let go between two looks in one call, and then some.
-const MAX_GHOSTS: u32 = 50;
+/// So often an item may have the lock of one transaction that is over, or of which there is no record. A transaction lets go
+/// of its items, and gets its record, within the time of one write.
+const MAX_GHOSTS: u32 = 15;
 
 /// Between two looks at an item that another transaction has.
 const LOOK: Duration = Duration::from_millis(60);
+
+/// How a transaction looks: its state, its version, how far its batches are.
+type View = (State, u64, Vec<Progress>);
 
 /// The state of one call.
 #[derive(Debug)]
 pub(crate) struct Effort {
     policy: Policy,
-    started: Instant,
+    /// When another transaction was first waited for.
+    contended_since: Option<Instant>,
     tries: u32,
     stale: u32,
+    /// How the transaction looked when a step last found it otherwise.
+    view: Option<View>,
     batch_limit: usize,
     rivals: HashMap<TransactionId, Sighting>,
     /// How often an item was seen with the lock of a transaction that is over.
-    ghosts: u32,
+    ghosts: HashMap<TransactionId, u32>,
     /// What items were before this call changed them.
     before: BTreeMap<ItemKey, Option<Item>>,
 }
@@ -44,9 +52,10 @@ pub(crate) struct Effort {
 /// When another transaction was seen.
 #[derive(Debug)]
 struct Sighting {
-    version: u64,
+    /// Version and time of the last work: signs of life.
+    life: (u64, u64),
     first: Instant,
-    /// Since when it has had this version.
+    /// Since when it has shown no other sign of life.
     since: Instant,
     /// Two that wait for each other must not lose patience at the same time.
     factor: f64,
@@ -56,12 +65,13 @@ impl Effort {
     pub(crate) fn new(policy: &Policy) -> Self {
         Self {
             policy: *policy,
-            started: Instant::now(),
+            contended_since: None,
             tries: 0,
             stale: 0,
+            view: None,
             batch_limit: usize::MAX,
             rivals: HashMap::new(),
-            ghosts: 0,
+            ghosts: HashMap::new(),
             before: BTreeMap::new(),
         }
     }
@@ -82,8 +92,11 @@ impl Effort {
     }
 
     /// Waits before the transaction is looked at again, which was not what it was taken for.
-    pub(crate) async fn stale(&mut self) -> Result<(), Error> {
-        self.stale += 1;
+    pub(crate) async fn stale(&mut self, transaction: &Transaction) -> Result<(), Error> {
+        let progress = transaction.batches.iter().map(|batch| batch.progress).collect();
+        let view = Some((transaction.record.state, transaction.record.version, progress));
+        self.stale = if self.view == view { self.stale + 1 } else { 1 };
+        self.view = view;
         if self.stale > MAX_STALE {
             let detail =
                 "An item that a transaction has locked was changed by a writer that does not respect transactions.";
@@ -111,17 +124,24 @@ impl Effort {
         self.before.get(key)
     }
 
+    /// Whether other transactions were waited for as long as one call may.
+    fn is_out_of_time(&mut self) -> bool {
+        let since = *self.contended_since.get_or_insert_with(Instant::now);
+        since.elapsed() > Duration::from_millis(self.policy.contention_ms)
+    }
+
     /// Whether another transaction is to be left in peace a little longer.
     fn is_patient_with(&mut self, other: &Record, me: &Record) -> bool {
         let now = Instant::now();
+        let life = (other.version, other.last_worked_at);
         let sighting = self.rivals.entry(other.id.clone()).or_insert_with(|| Sighting {
-            version: other.version,
+            life,
             first: now,
             since: now,
             factor: 1.0 + jitter(Duration::from_secs(1)).as_secs_f64(),
         });
-        if sighting.version != other.version {
-            sighting.version = other.version;
+        if sighting.life != life {
+            sighting.life = life;
             sighting.since = now;
         }
         let patience = Duration::from_millis(self.policy.patience_ms).mul_f64(sighting.factor);
@@ -135,28 +155,29 @@ impl Transactions {
     /// Deals with a transaction that has an item which `me` needs: helps it over its end, gives it time, or, when that is over,
     /// rolls it back.
     pub(crate) async fn meet(&self, me: &Record, other: &TransactionId, effort: &mut Effort) -> Result<Step, Error> {
-        if effort.started.elapsed() > Duration::from_millis(self.policy.contention_ms) {
-            return Err(Error::Contended { other: other.clone() });
-        }
-        let Some(theirs) = self.tables.load(other).await? else {
-            let detail = format!("An item is locked by the transaction {other}, of which there is no record.");
-            return Err(Error::corrupt(detail));
-        };
-        if theirs.record.finished {
-            // It let go of the item after we looked; or somebody put back an old copy of the item, lock and all.
-            effort.ghosts += 1;
-            if effort.ghosts > MAX_GHOSTS {
-                let detail = format!("An item is locked by the transaction {other}, which is over.");
+        let theirs = self.tables.record(other).await?;
+        let Some(theirs) = theirs.filter(|theirs| !theirs.finished) else {
+            // It let go of the item after we looked, or its record is not to be seen yet; or somebody put back an old copy of
+            // the item, lock and all.
+            let ghosts = effort.ghosts.entry(other.clone()).or_default();
+            *ghosts += 1;
+            if *ghosts > MAX_GHOSTS {
+                let detail = format!("An item is locked by the transaction {other:?}, which is over, or never was.");
                 return Err(Error::corrupt(detail));
             }
             look_again_later().await;
             return Ok(Step::Waited);
+        };
+        if theirs.state == State::Pending && effort.is_out_of_time() {
+            return Err(Error::Contended { other: other.clone() });
         }
-        if theirs.record.state != State::Pending {
-            self.settle(other, theirs.record.state, None).await?;
+        if theirs.state != State::Pending {
+            if self.settle(other, theirs.state, None).await?.unfinished.is_some() && effort.is_out_of_time() {
+                return Err(Error::Contended { other: other.clone() });
+            }
             return Ok(Step::Waited);
         }
-        if !effort.is_patient_with(&theirs.record, me) {
+        if !effort.is_patient_with(&theirs, me) {
             tracing::info!(transaction = %me.id, %other, "rolls back another transaction");
             self.settle(other, State::RolledBack, Some(format!("the transaction {} needed one of its items.", me.id)))
                 .await?;

@@ -6,10 +6,11 @@ use crate::{Item, TransactionId};
 
 /// Why there is no answer, or not the one that was hoped for.
 ///
-/// After [`ConditionFailed`](Self::ConditionFailed), [`InvalidRequest`](Self::InvalidRequest) of an operation that had its
-/// item locked, and [`TooLarge`](Self::TooLarge), a transaction that was open is rolled back. After
-/// [`Contended`](Self::Contended), [`Throttled`](Self::Throttled) and [`Unavailable`](Self::Unavailable) the same call may be
-/// repeated: it goes on where it stopped.
+/// After [`ConditionFailed`](Self::ConditionFailed), [`TooLarge`](Self::TooLarge), and an
+/// [`InvalidRequest`](Self::InvalidRequest) that DynamoDB found when it was to write, the transaction is rolled back. An
+/// `InvalidRequest` that is found before anything is written leaves it as it was. After [`Contended`](Self::Contended),
+/// [`Throttled`](Self::Throttled) and [`Unavailable`](Self::Unavailable) the same call may be repeated: it goes on where it
+/// stopped. (A one-shot that fails with anything but the last two is rolled back.)
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The request breaks a rule, of this service or of DynamoDB: repair it.
@@ -96,6 +97,9 @@ impl Error {
     }
 }
 
+/// The field that is at fault where a table is missing.
+pub(crate) const NO_TABLE: &str = "tableName";
+
 /// Sorts a refusal or a silence of DynamoDB by what can be done about it.
 pub(crate) fn failure<E>(error: SdkError<E>, table: &str) -> Error
 where
@@ -105,11 +109,12 @@ where
     match error.code().unwrap_or_default() {
         "ValidationException" if speaks_of_size(&message()) => Error::TooLarge(message()),
         "ValidationException" => Error::invalid("requests", message()),
-        "ResourceNotFoundException" => Error::invalid("tableName", format!("There is no table {table}.")),
+        "ResourceNotFoundException" => Error::invalid(NO_TABLE, format!("There is no table {table}.")),
         "AccessDeniedException" => Error::Forbidden { table: table.to_owned() },
-        "ThrottlingException" | "ProvisionedThroughputExceededException" | "RequestLimitExceeded" => {
-            Error::Throttled(Box::new(error))
-        }
+        "ThrottlingException"
+        | "ProvisionedThroughputExceededException"
+        | "RequestLimitExceeded"
+        | "TransactionConflictException" => Error::Throttled(Box::new(error)),
         _ => Error::Unavailable(Box::new(error)),
     }
 }

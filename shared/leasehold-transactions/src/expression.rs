@@ -61,9 +61,40 @@ fn is_open(token: &str) -> bool {
         || CLAUSES.iter().any(|clause| token.eq_ignore_ascii_case(clause))
 }
 
-/// Both conditions, where there are two.
+/// Both conditions, where there are two. Theirs must be balanced: see [`is_balanced`].
 pub(crate) fn both(ours: &str, theirs: Option<&str>) -> String {
-    theirs.map_or_else(|| ours.to_owned(), |theirs| format!("{ours} AND ({theirs})"))
+    match theirs {
+        None => ours.to_owned(),
+        // DynamoDB refuses parentheses around parentheses.
+        Some(theirs) if is_wrapped(theirs) => format!("{ours} AND {theirs}"),
+        Some(theirs) => format!("{ours} AND ({theirs})"),
+    }
+}
+
+/// Whether each parenthesis that is opened is closed after it, so that the text stays one operand between parentheses of
+/// ours.
+pub(crate) fn is_balanced(text: &str) -> bool {
+    let depths = depths(text);
+    depths.iter().all(|&depth| depth >= 0) && depths.last().is_none_or(|&depth| depth == 0)
+}
+
+/// Whether the first parenthesis is closed by the last.
+fn is_wrapped(text: &str) -> bool {
+    let depths = depths(text);
+    text.trim_start().starts_with('(') && depths.iter().position(|&depth| depth == 0) == depths.len().checked_sub(1)
+}
+
+/// How many parentheses are open after each token.
+fn depths(text: &str) -> Vec<i32> {
+    let step = |depth: &mut i32, (_, token): Token<'_>| {
+        *depth += match token {
+            "(" => 1,
+            ")" => -1,
+            _ => 0,
+        };
+        Some(*depth)
+    };
+    tokens(text).into_iter().scan(0, step).collect()
 }
 
 #[cfg(test)]
@@ -88,6 +119,24 @@ mod tests {
             ("REMOVE l[0] SET #set = :set", "REMOVE l[0] SET x = :x,  #set = :set"),
         ] {
             assert_eq!(and_set(update, "x = :x"), merged);
+        }
+    }
+
+    #[test]
+    fn conditions_are_joined_without_a_way_around_ours() {
+        for (theirs, joined) in [
+            ("a = :a", "x AND (a = :a)"),
+            ("(a = :a)", "x AND (a = :a)"),
+            ("(a = :a AND (b = :b))", "x AND (a = :a AND (b = :b))"),
+            ("(a) AND (b)", "x AND ((a) AND (b))"),
+            ("(a = :a OR b = :b) AND size(c) > :c", "x AND ((a = :a OR b = :b) AND size(c) > :c)"),
+        ] {
+            assert!(is_balanced(theirs));
+            assert_eq!(both("x", Some(theirs)), joined);
+        }
+        assert_eq!(both("x", None), "x");
+        for hostile in ["a = :a) OR (b = :b", "(a = :a", "a = :a)", ")(", "(a))((b)"] {
+            assert!(!is_balanced(hostile), "{hostile}");
         }
     }
 

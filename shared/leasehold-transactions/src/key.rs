@@ -88,11 +88,14 @@ fn canonical_number(text: &str) -> String {
     };
     let (mantissa, exponent) = unsigned.split_once(['e', 'E']).unwrap_or((unsigned, "0"));
     let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    // What is no number stays as it is: DynamoDB will say so.
     let Ok(exponent) = exponent.parse::<i64>() else {
-        // No number: DynamoDB will say so.
         return text.to_owned();
     };
     let all = format!("{whole}{fraction}");
+    if all.is_empty() || !all.bytes().all(|byte| byte.is_ascii_digit()) {
+        return text.to_owned();
+    }
     let digits = all.trim_end_matches('0');
     let zeros = i64::try_from(all.len() - digits.len()).unwrap_or(i64::MAX);
     let decimals = i64::try_from(fraction.len()).unwrap_or(i64::MAX);
@@ -117,7 +120,7 @@ mod tests {
         {
             assert_eq!(number(a), number(b), "{a} and {b}");
         }
-        for (a, b) in [("1", "10"), ("1", "-1"), ("0.1", "1"), ("12", "1.2")] {
+        for (a, b) in [("1", "10"), ("1", "-1"), ("0.1", "1"), ("12", "1.2"), ("", "0"), ("-", "0"), ("1.x", "1")] {
             assert_ne!(number(a), number(b), "{a} and {b}");
         }
     }

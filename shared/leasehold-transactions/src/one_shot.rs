@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::expression::both;
 use crate::model::{Answer, Participant, ReturnValues, State, TransactionId};
 use crate::prepare::Prepared;
-use crate::record::{Effect, Record};
+use crate::record::{Effect, Record, digest_of_all};
 use crate::tables::{Reason, Written};
 use crate::write::Write;
 
@@ -23,8 +23,12 @@ enum Short {
 
 impl Transactions {
     pub(crate) async fn one_shot(&self, id: &TransactionId, prepared: &[Prepared]) -> Result<Vec<Answer>, Error> {
-        let record = Record::new(id.clone(), self.clock.now_ms());
-        let short = if prepared.iter().all(|request| request.effect == Effect::Get) {
+        let record = Record {
+            digest: Some(digest_of_all(prepared.iter().map(|request| &request.digest))),
+            ..self.new_record(id)
+        };
+        // Of an empty one, both would do.
+        let short = if !prepared.is_empty() && prepared.iter().all(|request| request.effect == Effect::Get) {
             self.read_all(&record, prepared).await?
         } else {
             self.write_all(&record, prepared).await?
@@ -39,33 +43,39 @@ impl Transactions {
             result => result?,
         };
         let answers = self.answers(id, prepared, &effort).await?;
-        let record = self.settle(id, State::Committed, None).await?;
+        let record = self.settle(id, State::Committed, None).await?.record;
         if record.state == State::Committed { Ok(answers) } else { Err(rolled_back(&record)) }
     }
 
     async fn write_all(&self, record: &Record, prepared: &[Prepared]) -> Result<Short, Error> {
         let bytes: usize = prepared.iter().map(Prepared::bytes).sum();
-        if !asks_for_nothing(prepared) || prepared.is_empty() || prepared.len() >= MAX_WRITES || bytes > MAX_BYTES {
+        if !asks_for_nothing(prepared) || prepared.len() >= MAX_WRITES || bytes > MAX_BYTES {
             return Ok(Short::Closed);
         }
         let mut effort = Effort::new(&self.policy);
         loop {
-            let row = self.finished_row(&committed(record, prepared), self.clock.now_ms());
+            let row = self.finished_row(&committed(record, prepared));
             let record_write = Write::put(&self.tables.own, row).when("attribute_not_exists(transactionId)");
             let writes = std::iter::once(record_write).chain(prepared.iter().map(write)).collect();
             let reasons = match self.tables.transact(writes).await {
                 Ok(Written::Done) => return Ok(Short::Done(vec![Answer::default(); prepared.len()])),
                 Ok(Written::Cancelled(reasons)) => reasons,
-                Err(Error::TooLarge(_)) => return Ok(Short::Closed),
                 Err(error) if error.is_passing() => {
                     effort.failed(error).await?;
                     continue;
                 }
-                Err(error) => return self.refuse(record, error).await,
+                // It may be too large, which is no obstacle on the long way; if something else is wrong, that says it too.
+                Err(_) => return Ok(Short::Closed),
             };
             let mut reasons = reasons.into_iter();
-            if let Some(Reason::Condition(_)) = reasons.next() {
-                return self.repeated(record, prepared).await;
+            match reasons.next() {
+                Some(Reason::Condition(_)) => return self.repeated(record, prepared).await,
+                // This very call may be under way, and what is said of its items due to that.
+                Some(Reason::Busy) => {
+                    effort.pause().await?;
+                    continue;
+                }
+                _ => {}
             }
             let mut is_busy = false;
             for (reason, request) in reasons.zip(prepared) {
@@ -75,13 +85,16 @@ impl Transactions {
                     Reason::Condition(item) if item.as_ref().and_then(Lock::of).is_some() => return Ok(Short::Closed),
                     Reason::Condition(item) => {
                         let item = shown(request, item);
-                        return self.refuse(record, Error::ConditionFailed { request: request.index, item }).await;
+                        let error = Error::ConditionFailed { request: request.index, item };
+                        return self.refuse(record, prepared, error).await;
                     }
                     Reason::Invalid(message) => {
                         let error = Error::invalid(format!("requests[{}]", request.index), message);
-                        return self.refuse(record, error).await;
+                        return self.refuse(record, prepared, error).await;
                     }
-                    Reason::TooLarge(message) => return self.refuse(record, Error::TooLarge(message)).await,
+                    Reason::TooLarge(message) => {
+                        return self.refuse(record, prepared, Error::TooLarge(message)).await;
+                    }
                 }
             }
             if !is_busy {
@@ -92,35 +105,48 @@ impl Transactions {
     }
 
     async fn read_all(&self, record: &Record, prepared: &[Prepared]) -> Result<Short, Error> {
-        if prepared.is_empty() || prepared.len() > MAX_WRITES {
+        if prepared.len() > MAX_WRITES {
             return Ok(Short::Closed);
         }
         let keys: Vec<_> = prepared.iter().map(|request| request.key.clone()).collect();
-        let Some(items) = self.tables.read_together(&keys).await? else {
-            return Ok(Short::Closed);
+        let items = match self.tables.read_together(&keys).await {
+            Ok(Some(items)) => items,
+            Err(error) if error.is_passing() => return Err(error),
+            // Somebody writes them, or they are too large to be read at once.
+            Ok(None) | Err(_) => return Ok(Short::Closed),
         };
         if items.iter().flatten().any(|item| Lock::of(item).is_some()) {
             return Ok(Short::Closed);
         }
-        let row = self.finished_row(&committed(record, prepared), self.clock.now_ms());
-        // A repeat finds the record there, and reads anew.
-        self.tables.put(row, "attribute_not_exists(transactionId)").await?;
+        let row = self.finished_row(&committed(record, prepared));
+        if !self.tables.put(row, "attribute_not_exists(transactionId)").await? {
+            // A repeat of what is done reads anew.
+            if let Short::Closed = self.repeated(record, prepared).await? {
+                return Ok(Short::Closed);
+            }
+        }
         let answer = |(item, request): (Option<attributes::Item>, &Prepared)| Answer { item: request.project(item) };
         Ok(Short::Done(items.into_iter().map(attributes::present).zip(prepared).map(answer).collect()))
     }
 
     /// Keeps a record of a transaction that came to nothing, as the long way does.
-    async fn refuse(&self, record: &Record, error: Error) -> Result<Short, Error> {
-        self.leave_rolled_back(record, &error).await?;
-        Err(error)
+    async fn refuse(&self, record: &Record, prepared: &[Prepared], error: Error) -> Result<Short, Error> {
+        if self.leave_rolled_back(record, &error).await? {
+            return Err(error);
+        }
+        // An attempt that was given up was carried out after all.
+        self.repeated(record, prepared).await
     }
 
     /// There is such a transaction already: this call is a repeat.
     async fn repeated(&self, record: &Record, prepared: &[Prepared]) -> Result<Short, Error> {
-        let found = self.tables.load(&record.id).await?.ok_or(Error::NotFound)?;
-        match found.record.state {
+        let found = self.tables.record(&record.id).await?.ok_or(Error::NotFound)?;
+        match found.state {
+            State::Committed if found.digest.is_some() && found.digest != record.digest => {
+                Err(Error::invalid("transactionId", "Another transaction has this id."))
+            }
             State::Committed => Ok(Short::Done(vec![Answer::default(); prepared.len()])),
-            State::RolledBack => Err(rolled_back(&found.record)),
+            State::RolledBack => Err(rolled_back(&found)),
             State::Pending => Ok(Short::Closed),
         }
     }

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use crate::attributes::{Item, RESERVED_PREFIX};
 use crate::error::Error;
-use crate::expression::{names_reserved, placeholders};
+use crate::expression::{is_balanced, names_reserved, placeholders};
 use crate::key::ItemKey;
 use crate::model::{Action, Request, ReturnValues};
 use crate::projection::Projection;
 use crate::record::{Effect, digest};
-use crate::tables::Tables;
+use crate::tables::{KeyAttribute, Tables};
 
 /// More in one call would not fit into a gateway's time-out.
 pub(crate) const MAX_REQUESTS: usize = 1000;
@@ -67,16 +67,7 @@ pub(crate) async fn prepare(
 }
 
 fn check(request: &Request, protected: &[String], field: impl Fn(&str) -> String) -> Result<(), Error> {
-    if request.table.is_empty() {
-        return Err(Error::invalid(field("tableName"), "tableName must not be empty."));
-    }
-    let name = request.table.rsplit_once("table/").map_or(request.table.as_str(), |(_, name)| name);
-    if protected.iter().any(|own| own == name) {
-        return Err(Error::invalid(field("tableName"), format!("The table {name} belongs to the service itself.")));
-    }
-    if name != request.table {
-        return Err(Error::invalid(field("tableName"), "Give the table's name, not its ARN."));
-    }
+    check_table(&request.table, protected, field("tableName"))?;
     let (update, projection) = match &request.action {
         Action::Update { expression, .. } => (Some(expression.as_str()), None),
         Action::Get { projection, .. } => (None, projection.as_deref()),
@@ -95,6 +86,10 @@ fn check(request: &Request, protected: &[String], field: impl Fn(&str) -> String
         }
         used.extend(placeholders(expression));
     }
+    if request.condition.as_deref().is_some_and(|condition| !is_balanced(condition)) {
+        let detail = "The parentheses of the condition do not match.";
+        return Err(Error::invalid(field("conditionExpression"), detail));
+    }
     if request.names.values().any(|name| name.starts_with(RESERVED_PREFIX)) {
         return Err(Error::invalid(field("expressionAttributeNames"), reserved()));
     }
@@ -111,6 +106,10 @@ fn check(request: &Request, protected: &[String], field: impl Fn(&str) -> String
         Action::Check { .. } if request.condition.is_none() => {
             Err(Error::invalid(field("conditionExpression"), "A conditionCheck needs its conditionExpression."))
         }
+        Action::Get { .. } if request.condition.is_some() => {
+            let detail = "A get has no condition: use a conditionCheck.";
+            Err(Error::invalid(field("conditionExpression"), detail))
+        }
         Action::Get { .. } | Action::Check { .. } if request.return_values != ReturnValues::None => {
             Err(Error::invalid(field("returnValues"), "Only writes have returnValues."))
         }
@@ -124,24 +123,62 @@ fn check(request: &Request, protected: &[String], field: impl Fn(&str) -> String
     }
 }
 
+/// Whether callers may name this table.
+///
+/// # Errors
+/// `InvalidRequest`.
+pub(crate) fn check_table(table: &str, protected: &[String], field: String) -> Result<(), Error> {
+    if protected.iter().any(|own| own == table) {
+        return Err(Error::invalid(field, format!("The table {table} belongs to the service itself.")));
+    }
+    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    if table.is_empty() || !table.chars().all(is_name) {
+        return Err(Error::invalid(field, "tableName must be the name of a table, not an ARN."));
+    }
+    Ok(())
+}
+
 fn reserved() -> String {
     format!("Attributes whose names begin with {RESERVED_PREFIX} belong to the service.")
 }
 
 async fn key(tables: &Tables, request: &Request, field: impl Fn(&str) -> String) -> Result<ItemKey, Error> {
-    let names = tables.key_names(&request.table).await?;
     let (source, member): (&Item, _) = match &request.action {
         Action::Put { item } => (item, "item"),
         Action::Get { key, .. } | Action::Update { key, .. } | Action::Delete { key } | Action::Check { key } => {
             (key, "key")
         }
     };
-    let attributes: Item = names.iter().filter_map(|name| Some((name.clone(), source.get(name)?.clone()))).collect();
-    let is_whole = attributes.len() == names.len() && (member == "item" || source.len() == names.len());
-    if is_whole {
-        Ok(ItemKey::new(&request.table, attributes))
-    } else {
-        let detail = format!("The key of the table {} is made of {}.", request.table, names.join(" and "));
-        Err(Error::invalid(field(member), detail))
+    key_in(tables, &request.table, source, member == "key", field(member)).await
+}
+
+/// The key of an item of a table: `source` itself, or (unless `is_all`) a part of it.
+///
+/// # Errors
+/// `InvalidRequest`, where it is not made as the table's keys are.
+pub(crate) async fn key_in(
+    tables: &Tables,
+    table: &str,
+    source: &Item,
+    is_all: bool,
+    field: String,
+) -> Result<ItemKey, Error> {
+    let pick = |schema: &[KeyAttribute]| -> Option<Item> {
+        let part = |attribute: &KeyAttribute| {
+            let value = source.get(&attribute.name).filter(|value| attribute.admits(value))?;
+            Some((attribute.name.clone(), value.clone()))
+        };
+        let parts: Item = schema.iter().map(part).collect::<Option<_>>()?;
+        (!is_all || parts.len() == source.len()).then_some(parts)
+    };
+    if let Some(parts) = pick(&tables.key_attributes(table).await?) {
+        return Ok(ItemKey::new(table, parts));
     }
+    // The table may be another one than that of the same name which was looked at before.
+    let schema = tables.describe_key(table).await?;
+    let parts = pick(&schema).ok_or_else(|| {
+        let parts: Vec<_> = schema.iter().map(|part| format!("{} ({})", part.name, part.kind.as_str())).collect();
+        Error::invalid(field, format!("The key of the table {table} is made of {}.", parts.join(" and ")))
+    })?;
+    Ok(ItemKey::new(table, parts))
 }

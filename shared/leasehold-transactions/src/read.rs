@@ -10,15 +10,16 @@
 
 use std::collections::HashMap;
 
-use crate::attributes::{self, Item, Lock};
+use crate::attributes::{self, Item, Lock, RESERVED_PREFIX};
 use crate::coordinator::Transactions;
 use crate::error::{Error, failure};
 use crate::expression::names_reserved;
 use crate::key::ItemKey;
 use crate::model::{Isolation, State};
+use crate::prepare::{check_table, key_in};
 use crate::projection::Projection;
-use crate::record::{self, Transaction, image_key, record_key};
-use crate::tables::{pause, repeat};
+use crate::record::{self, Record, image_key, record_key};
+use crate::tables::{KeyAttribute, pause, repeat};
 
 /// An item may change hands between two reads; so many times in a row it does not.
 const MAX_LOOKS: u32 = 10;
@@ -85,12 +86,8 @@ impl Transactions {
         let mut projections = Vec::new();
         for (index, request) in requests.into_iter().enumerate() {
             let field = |name: &str| format!("requests[{index}].{name}");
-            let names = self.tables.key_names(&request.table).await?;
-            if request.key.len() != names.len() || names.iter().any(|name| !request.key.contains_key(name)) {
-                let detail = format!("The key of the table {} is made of {}.", request.table, names.join(" and "));
-                return Err(Error::invalid(field("key"), detail));
-            }
-            let key = ItemKey::new(request.table, request.key);
+            check_table(&request.table, &self.protected, field("tableName"))?;
+            let key = key_in(&self.tables, &request.table, &request.key, true, field("key")).await?;
             if keys.contains(&key) {
                 return Err(Error::invalid(field("key"), "The same item is in this call twice."));
             }
@@ -115,18 +112,22 @@ impl Transactions {
     /// # Errors
     /// `InvalidRequest`, `Forbidden`, `Corrupt`, `Throttled`, `Unavailable`.
     pub async fn list(&self, request: &ListRequest, isolation: Isolation) -> Result<ItemPage, Error> {
+        check_table(&request.table, &self.protected, "tableName".to_owned())?;
         let expressions = [&request.key_condition, &request.filter, &request.projection];
         if expressions.into_iter().flatten().any(|expression| names_reserved(expression)) {
             return Err(Error::invalid("filterExpression", "No expression may name an attribute of the service."));
         }
         let projection = projection(request.projection.as_deref(), &request.names, "projectionExpression".to_owned())?;
-        let key_names = self.tables.key_names(&request.table).await?;
+        if request.names.values().any(|name| name.starts_with(RESERVED_PREFIX)) {
+            let detail = "No expression may name an attribute of the service.";
+            return Err(Error::invalid("expressionAttributeNames", detail));
+        }
+        let key_attributes = self.tables.key_attributes(&request.table).await?;
         let (items, next) = self.page(request).await?;
         let mut page = ItemPage { items: Vec::new(), next };
         for item in items {
-            let attributes =
-                key_names.iter().filter_map(|name| Some((name.clone(), item.get(name)?.clone()))).collect();
-            let key = ItemKey::new(request.table.clone(), attributes);
+            let part = |part: &KeyAttribute| Some((part.name.clone(), item.get(&part.name)?.clone()));
+            let key = ItemKey::new(request.table.clone(), key_attributes.iter().filter_map(part).collect());
             let item = self.resolve(Some(item), &key, isolation).await?;
             page.items.extend(item.map(|item| project(item, projection.as_ref())));
         }
@@ -207,10 +208,12 @@ impl Transactions {
         let keys = [own(record_key(&lock.holder)), own(image_key(&lock.holder, &lock.pointer))];
         let mut rows = self.tables.read(&keys).await?;
         let (image, record) = (rows.pop().flatten(), rows.pop().flatten());
-        let Some(record) = record.and_then(|row| Transaction::decode(&[row]).transpose()).transpose()? else {
+        let Some(record) =
+            record.map(|row| Record::decode(&row).ok_or_else(|| record::unreadable(&row))).transpose()?
+        else {
             return Ok(None);
         };
-        Ok(match (record.record.state, lock.operation.as_str()) {
+        Ok(match (record.state, lock.operation.as_str()) {
             (State::Committed, "delete") => Some(None),
             (State::Committed, _) | (_, "delete") => Some(item.map(attributes::strip)),
             (State::Pending | State::RolledBack, _) if lock.transient => Some(None),

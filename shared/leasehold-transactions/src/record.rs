@@ -44,13 +44,17 @@ pub(crate) struct Record {
     pub(crate) created_at: u64,
     pub(crate) last_worked_at: u64,
     pub(crate) finished: bool,
+    /// From when on a sweeper has to look at it, in epoch milliseconds.
+    pub(crate) sweep_at: u64,
     pub(crate) reason: Option<String>,
-    /// Who took part in a transaction that was done in one call, and needed no batch.
+    /// Of a transaction that was done in one call, and needed no batch: tells a repeated call from another one.
+    pub(crate) digest: Option<Vec<u8>>,
+    /// Who took part in it.
     pub(crate) participants: Vec<Participant>,
 }
 
 impl Record {
-    pub(crate) fn new(id: TransactionId, now_ms: u64) -> Self {
+    pub(crate) fn new(id: TransactionId, now_ms: u64, sweep_at: u64) -> Self {
         Self {
             id,
             state: State::Pending,
@@ -58,12 +62,14 @@ impl Record {
             created_at: now_ms,
             last_worked_at: now_ms,
             finished: false,
+            sweep_at,
             reason: None,
+            digest: None,
             participants: Vec::new(),
         }
     }
 
-    pub(crate) fn encode(&self, sweep_at: u64) -> Item {
+    pub(crate) fn encode(&self) -> Item {
         let mut item = Item::from([
             (TRANSACTION_ID.to_owned(), text(self.id.as_str())),
             (ROW.to_owned(), text(RECORD_ROW)),
@@ -72,13 +78,16 @@ impl Record {
             ("createdAt".to_owned(), number(self.created_at)),
             ("lastWorkedAt".to_owned(), number(self.last_worked_at)),
             (SWEEP_SHARD.to_owned(), text(shard(&self.id))),
-            (SWEEP_AT.to_owned(), number(sweep_at)),
+            (SWEEP_AT.to_owned(), number(self.sweep_at)),
         ]);
         if let Some(reason) = &self.reason {
             item.insert("reason".to_owned(), text(reason));
         }
         if self.finished {
             item.insert("finished".to_owned(), AttributeValue::Bool(true));
+        }
+        if let Some(digest) = &self.digest {
+            item.insert("digest".to_owned(), AttributeValue::B(Blob::new(digest.clone())));
         }
         if !self.participants.is_empty() {
             let participants =
@@ -88,7 +97,7 @@ impl Record {
         item
     }
 
-    fn decode(item: &Item) -> Option<Self> {
+    pub(crate) fn decode(item: &Item) -> Option<Self> {
         Some(Self {
             id: TransactionId::stored(read_text(item, TRANSACTION_ID)?),
             state: State::parse(&read_text(item, "state")?)?,
@@ -96,6 +105,8 @@ impl Record {
             created_at: read_number(item, "createdAt")?,
             last_worked_at: read_number(item, "lastWorkedAt")?,
             finished: item.contains_key("finished"),
+            sweep_at: read_number(item, SWEEP_AT)?,
+            digest: item.get("digest").and_then(|digest| Some(digest.as_b().ok()?.as_ref().to_vec())),
             reason: read_text(item, "reason"),
             participants: item.get("requests").map_or(Some(Vec::new()), decode_participants)?,
         })
@@ -251,15 +262,16 @@ impl Transaction {
         let Some(record) = rows.iter().find(is_record) else {
             return Ok(None);
         };
-        let unreadable = |id: &Item| {
-            let id = read_text(id, TRANSACTION_ID).unwrap_or_default();
-            Error::corrupt(format!("A row of the transaction {id} is unreadable."))
-        };
         let batches = rows.iter().filter(|row| !is_record(row));
         Ok(Some(Self {
             record: Record::decode(record).ok_or_else(|| unreadable(record))?,
             batches: batches.map(|row| Batch::decode(row).ok_or_else(|| unreadable(row))).collect::<Result<_, _>>()?,
         }))
+    }
+
+    /// Whether these are all rows of it. A read of several rows may catch a write of several half-way.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.record.finished || self.record.version == self.batches.len() as u64
     }
 
     /// Where the request stands that decides what becomes of an item: the last one for it.
@@ -322,6 +334,11 @@ fn shard(id: &TransactionId) -> String {
 
 pub(crate) fn shard_name(number: u8) -> String {
     format!("shard-{number}")
+}
+
+pub(crate) fn unreadable(row: &Item) -> Error {
+    let id = read_text(row, TRANSACTION_ID).unwrap_or_default();
+    Error::corrupt(format!("A row of the transaction {id} is unreadable."))
 }
 
 fn encode_entries(entries: &[Entry]) -> AttributeValue {
@@ -399,6 +416,13 @@ fn decode_entry(row: &Item) -> Option<Entry> {
     })
 }
 
+/// Of all requests of a call.
+pub(crate) fn digest_of_all<'a>(digests: impl Iterator<Item = &'a Vec<u8>>) -> Vec<u8> {
+    let mut hash = Sha256::new();
+    digests.for_each(|digest| hash.update(digest));
+    hash.finalize().to_vec()
+}
+
 /// The same for the same request, however its maps are ordered in memory.
 pub(crate) fn digest(request: &Request) -> Vec<u8> {
     let mut hash = Sha256::new();
@@ -434,6 +458,17 @@ fn ordered(item: &Item) -> String {
 fn ordered_value(value: &AttributeValue) -> String {
     match value {
         AttributeValue::M(members) => ordered(members),
+        // Sets have no order, and clients write them in any.
+        AttributeValue::Ss(members) | AttributeValue::Ns(members) => {
+            let mut members = members.clone();
+            members.sort();
+            format!("<{members:?}>")
+        }
+        AttributeValue::Bs(members) => {
+            let mut members: Vec<_> = members.iter().map(AsRef::<[u8]>::as_ref).collect();
+            members.sort_unstable();
+            format!("<{members:?}>")
+        }
         AttributeValue::L(values) => {
             format!("[{}]", values.iter().map(ordered_value).collect::<Vec<_>>().join(","))
         }

@@ -1,5 +1,9 @@
 //! The sweeper: finishes what coordinators left behind, and forgets what is long over.
 
+use std::time::Duration;
+
+use leasehold_protocol::jitter;
+
 use crate::attributes::Item;
 use crate::coordinator::Transactions;
 use crate::error::Error;
@@ -26,8 +30,11 @@ impl Transactions {
     /// sweeper from the others.
     pub async fn sweep(&self, limit: usize) -> Result<Swept, Error> {
         let mut swept = Swept::default();
-        for shard in 0..SWEEP_SHARDS {
-            let wanted = limit - swept.examined;
+        let first = random_shard();
+        for turn in 0..SWEEP_SHARDS {
+            let shard = (first + turn) % SWEEP_SHARDS;
+            // To each its share, so that what is due in one does not keep a sweeper from the others.
+            let wanted = (limit - swept.examined).div_ceil(usize::from(SWEEP_SHARDS - turn));
             // One more than may be dealt with tells whether there is more.
             let mut due = self.tables.due(&shard_name(shard), self.clock.now_ms(), wanted + 1).await?;
             if due.len() > wanted {
@@ -45,7 +52,9 @@ impl Transactions {
                         tracing::warn!(transaction = %id, error = error.for_log(), "could not be swept");
                         swept.failed += 1;
                         // Not the first one that every sweep looks at, for then none would look at others.
-                        self.look_again_later(&id).await?;
+                        if let Err(error) = self.look_again_later(&id).await {
+                            tracing::warn!(transaction = %id, error = error.for_log(), "could not be put off");
+                        }
                     }
                 }
             }
@@ -54,32 +63,38 @@ impl Transactions {
     }
 
     async fn sweep_one(&self, id: &TransactionId) -> Result<Outcome, Error> {
-        let Some(transaction) = self.tables.load(id).await? else {
-            // The index is a little behind.
+        let due = self.tables.record(id).await?.filter(|record| record.sweep_at <= self.clock.now_ms());
+        let Some(record) = due else {
+            // The index is a little behind; or somebody finished it since, and its outcome must be kept.
             return Ok(Outcome::Spared);
         };
-        let record = transaction.record;
         if record.finished {
             self.remove(id).await?;
             return Ok(Outcome::Removed);
         }
         if record.state != State::Pending {
-            self.settle(id, record.state, None).await?;
-            return Ok(Outcome::Completed);
+            return match self.settle(id, record.state, None).await?.unfinished {
+                Some(error) => Err(error),
+                None => Ok(Outcome::Completed),
+            };
         }
         if record.last_worked_at + self.policy.idle_ms > self.clock.now_ms() {
             self.look_again_later(id).await?;
             return Ok(Outcome::Spared);
         }
         let reason = "nobody worked on it for too long.".to_owned();
-        let record = self.settle(id, State::RolledBack, Some(reason)).await?;
-        Ok(if record.state == State::RolledBack { Outcome::RolledBack } else { Outcome::Completed })
+        let settled = self.settle(id, State::RolledBack, Some(reason)).await?;
+        match settled.unfinished {
+            Some(error) => Err(error),
+            None if settled.record.state == State::RolledBack => Ok(Outcome::RolledBack),
+            None => Ok(Outcome::Completed),
+        }
     }
 
     async fn look_again_later(&self, id: &TransactionId) -> Result<(), Error> {
         let next = self.clock.now_ms() + self.policy.idle_ms;
         let values = Item::from([(":next".to_owned(), record::number(next))]);
-        let condition = "attribute_exists(transactionId) AND attribute_not_exists(finished)";
+        let condition = "attribute_exists(transactionId) AND sweepAt < :next";
         self.tables.update(record_key(id), "SET sweepAt = :next", condition, &[], values).await.map(drop)
     }
 
@@ -93,4 +108,10 @@ impl Transactions {
         }
         Ok(())
     }
+}
+
+/// Sweepers that start at the same time begin with different shards.
+fn random_shard() -> u8 {
+    let millis = jitter(Duration::from_millis(u64::from(SWEEP_SHARDS))).as_millis();
+    u8::try_from(millis).unwrap_or_default() % SWEEP_SHARDS
 }

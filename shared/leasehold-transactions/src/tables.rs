@@ -6,7 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
-use aws_sdk_dynamodb::types::{CancellationReason, Get, KeysAndAttributes, TransactGetItem};
+use aws_sdk_dynamodb::types::{
+    AttributeValue, CancellationReason, Get, KeySchemaElement, KeysAndAttributes, ScalarAttributeType,
+    TableDescription, TransactGetItem,
+};
 use leasehold_protocol::jitter;
 use std::time::Duration;
 
@@ -14,14 +17,21 @@ use crate::attributes::Item;
 use crate::error::{Error, failure, speaks_of_size};
 use crate::key::ItemKey;
 use crate::model::TransactionId;
-use crate::record::{self, FIRST_IMAGE_ROW, ROW, SWEEP_AT, SWEEP_INDEX, SWEEP_SHARD, TRANSACTION_ID, Transaction};
+use crate::record::{
+    self, FIRST_IMAGE_ROW, ROW, Record, SWEEP_AT, SWEEP_INDEX, SWEEP_SHARD, TRANSACTION_ID, Transaction,
+};
 use crate::write::Write;
 
 /// BatchGetItem takes no more keys than this, and TransactWriteItems no more writes.
 const MAX_KEYS: usize = 100;
 
+/// A write of several rows is to be seen whole after so many looks, if it ever is.
+const MAX_LOOKS: u32 = 8;
+
 /// Reads are tried so often. What a write came to is for the caller to find out.
 const READ_ATTEMPTS: u32 = 3;
+/// A read of many items comes in so many parts at most.
+const MAX_ROUNDS: u32 = 20;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 
 /// The transactions table, and the users' tables by their names.
@@ -30,8 +40,27 @@ pub(crate) struct Tables {
     pub(crate) client: Client,
     /// The transactions table.
     pub(crate) own: String,
-    /// Names of key attributes, by table. They never change while a table lives.
-    keys: Arc<Mutex<HashMap<String, Vec<String>>>>,
+    /// Key attributes, by table. They never change while a table lives.
+    keys: Arc<Mutex<HashMap<String, Vec<KeyAttribute>>>>,
+}
+
+/// A part of a table's key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct KeyAttribute {
+    pub(crate) name: String,
+    pub(crate) kind: ScalarAttributeType,
+}
+
+impl KeyAttribute {
+    /// Whether a value can be this part of a key.
+    pub(crate) fn admits(&self, value: &AttributeValue) -> bool {
+        match value {
+            AttributeValue::S(text) => self.kind == ScalarAttributeType::S && !text.is_empty(),
+            AttributeValue::N(_) => self.kind == ScalarAttributeType::N,
+            AttributeValue::B(bytes) => self.kind == ScalarAttributeType::B && !bytes.as_ref().is_empty(),
+            _ => false,
+        }
+    }
 }
 
 /// What came of a TransactWriteItems call that DynamoDB answered.
@@ -112,6 +141,25 @@ impl Tables {
 
     /// A transaction without its images, strongly consistent. `None`, where there is none.
     pub(crate) async fn load(&self, id: &TransactionId) -> Result<Option<Transaction>, Error> {
+        for look in 1..=MAX_LOOKS {
+            match self.load_once(id).await? {
+                Some(transaction) if !transaction.is_whole() => pause(look).await,
+                transaction => return Ok(transaction),
+            }
+        }
+        Err(Error::corrupt(format!("Rows of the transaction {id} are missing.")))
+    }
+
+    /// The TX record alone.
+    pub(crate) async fn record(&self, id: &TransactionId) -> Result<Option<Record>, Error> {
+        if id.as_str().is_empty() {
+            return Ok(None);
+        }
+        let row = self.read_one(&ItemKey::new(&self.own, record::record_key(id))).await?;
+        row.map(|row| Record::decode(&row).ok_or_else(|| record::unreadable(&row))).transpose()
+    }
+
+    async fn load_once(&self, id: &TransactionId) -> Result<Option<Transaction>, Error> {
         let mut rows = Vec::new();
         let mut start = None;
         loop {
@@ -204,6 +252,9 @@ impl Tables {
                     pause(attempt).await;
                 }
                 attempt += 1;
+                if attempt > MAX_ROUNDS {
+                    return Err(Error::Throttled("a part of the items was left unread each time".into()));
+                }
                 let output = repeat(|| async {
                     let request = self.client.batch_get_item().set_request_items(Some(wanted.clone()));
                     request.send().await.map_err(|error| {
@@ -238,27 +289,42 @@ impl Tables {
                 .map_err(|error| Error::Unavailable(Box::new(error)))
         });
         let gets = gets.collect::<Result<Vec<_>, _>>()?;
-        match self.client.transact_get_items().set_transact_items(Some(gets)).send().await {
-            Ok(output) => Ok(Some(output.responses().iter().map(|response| response.item.clone()).collect())),
-            Err(error) if error.code() == Some("TransactionCanceledException") => Ok(None),
-            Err(error) => Err(failure(error, keys.first().map_or("", ItemKey::table))),
-        }
+        repeat(|| async {
+            match self.client.transact_get_items().set_transact_items(Some(gets.clone())).send().await {
+                Ok(output) => Ok(Some(output.responses().iter().map(|response| response.item.clone()).collect())),
+                Err(error) if error.code() == Some("TransactionCanceledException") => Ok(None),
+                Err(error) => Err(failure(error, keys.first().map_or("", ItemKey::table))),
+            }
+        })
+        .await
     }
 
-    /// The names of a table's key attributes.
-    pub(crate) async fn key_names(&self, table: &str) -> Result<Vec<String>, Error> {
-        if let Some(names) = self.keys.lock().unwrap_or_else(PoisonError::into_inner).get(table) {
-            return Ok(names.clone());
+    /// The attributes that make up a table's key, as last known.
+    pub(crate) async fn key_attributes(&self, table: &str) -> Result<Vec<KeyAttribute>, Error> {
+        if let Some(attributes) = self.keys.lock().unwrap_or_else(PoisonError::into_inner).get(table) {
+            return Ok(attributes.clone());
         }
+        self.describe_key(table).await
+    }
+
+    /// The same, as DynamoDB knows it: tables are made anew, in tests.
+    pub(crate) async fn describe_key(&self, table: &str) -> Result<Vec<KeyAttribute>, Error> {
         let output = repeat(|| async {
             let request = self.client.describe_table().table_name(table);
             request.send().await.map_err(|error| failure(error, table))
         })
         .await?;
-        let schema = output.table.and_then(|table| table.key_schema).unwrap_or_default();
-        let names: Vec<_> = schema.into_iter().map(|element| element.attribute_name).collect();
-        self.keys.lock().unwrap_or_else(PoisonError::into_inner).insert(table.to_owned(), names.clone());
-        Ok(names)
+        let description = output.table.as_ref();
+        let definitions = description.map(TableDescription::attribute_definitions).unwrap_or_default();
+        let schema = description.map(TableDescription::key_schema).unwrap_or_default();
+        let of = |element: &KeySchemaElement| {
+            let name = element.attribute_name();
+            let kind = definitions.iter().find(|definition| definition.attribute_name() == name)?.attribute_type();
+            Some(KeyAttribute { name: name.to_owned(), kind: kind.clone() })
+        };
+        let attributes: Vec<_> = schema.iter().filter_map(of).collect();
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner).insert(table.to_owned(), attributes.clone());
+        Ok(attributes)
     }
 }
 

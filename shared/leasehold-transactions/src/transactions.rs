@@ -10,8 +10,11 @@ use crate::error::Error;
 use crate::key::ItemKey;
 use crate::model::{Answer, Request, ReturnValues, State, Status, TransactionId};
 use crate::prepare::{Prepared, prepare};
-use crate::record::{self, Effect, Record, image_key, record_key};
-use crate::tables::Tables;
+use crate::record::{self, Effect, image_key, record_key};
+use crate::tables::{Tables, pause};
+
+/// A write of several items is to be seen whole after so many looks.
+const MAX_LOOKS: u32 = 6;
 
 impl Transactions {
     /// Transactions over the table `table`. `client` must come from a configuration that went through
@@ -30,8 +33,7 @@ impl Transactions {
     pub async fn begin(&self, id: Option<TransactionId>) -> Result<TransactionId, Error> {
         let id = id.unwrap_or_else(TransactionId::fresh);
         let mut effort = Effort::new(&self.policy);
-        let now = self.clock.now_ms();
-        let row = Record::new(id.clone(), now).encode(now + self.policy.idle_ms);
+        let row = self.new_record(&id).encode();
         loop {
             match self.tables.put(row.clone(), "attribute_not_exists(transactionId)").await {
                 Ok(true) => return Ok(id),
@@ -51,21 +53,36 @@ impl Transactions {
         id: Option<TransactionId>,
         requests: Vec<Request>,
     ) -> Result<(TransactionId, Vec<Answer>), Error> {
+        if requests.is_empty() {
+            return Ok((self.begin(id).await?, Vec::new()));
+        }
         let prepared = prepare(&self.tables, &self.protected, requests).await?;
-        let id = self.begin_unless_empty(id, &prepared).await?;
+        let is_named = id.is_some();
+        let id = id.unwrap_or_else(TransactionId::fresh);
         let mut effort = Effort::new(&self.policy);
-        let new = (!prepared.is_empty()).then(|| Record::new(id.clone(), self.clock.now_ms()));
-        self.enlist(&id, &prepared, new, &mut effort).await?;
-        let answers = self.answers(&id, &prepared, &effort).await?;
-        Ok((id, answers))
+        let enlisted = async {
+            self.enlist(&id, &prepared, Some(self.new_record(&id)), &mut effort).await?;
+            self.answers(&id, &prepared, &effort).await
+        };
+        match enlisted.await {
+            Ok(answers) => Ok((id, answers)),
+            Err(error) => {
+                if !is_named {
+                    // Its caller does not know it, and cannot go on with it.
+                    self.abandon(&id).await;
+                }
+                Err(error)
+            }
+        }
     }
 
-    async fn begin_unless_empty(
-        &self,
-        id: Option<TransactionId>,
-        prepared: &[Prepared],
-    ) -> Result<TransactionId, Error> {
-        if prepared.is_empty() { self.begin(id).await } else { Ok(id.unwrap_or_else(TransactionId::fresh)) }
+    /// Rolls back what nobody will come back to. If that fails, the sweeper will.
+    async fn abandon(&self, id: &TransactionId) {
+        let reason = "the call that began it failed.".to_owned();
+        match self.settle(id, State::RolledBack, Some(reason)).await {
+            Ok(_) | Err(Error::NotFound) => {}
+            Err(error) => tracing::warn!(transaction = %id, error = error.for_log(), "could not be rolled back"),
+        }
     }
 
     /// Adds requests: locks their items and changes them, for this transaction's eyes. A request that the transaction has
@@ -91,8 +108,10 @@ impl Transactions {
             (":pending".to_owned(), record::text(State::Pending.as_str())),
         ]);
         let names = [("#state", "state")];
-        let touched =
-            self.tables.update(record_key(id), "SET lastWorkedAt = :now", "#state = :pending", &names, values);
+        let touched = crate::tables::repeat(|| {
+            let update = "SET lastWorkedAt = :now";
+            self.tables.update(record_key(id), update, "#state = :pending", &names, values.clone())
+        });
         if touched.await? { Ok(()) } else { self.open(id).await.map(drop) }
     }
 
@@ -101,7 +120,7 @@ impl Transactions {
     /// # Errors
     /// `NotFound`, `RolledBack`; those of [`Self::add`] where requests were added and not yet applied.
     pub async fn commit(&self, id: &TransactionId) -> Result<(), Error> {
-        let record = self.settle(id, State::Committed, None).await?;
+        let record = self.settle(id, State::Committed, None).await?.record;
         if record.state == State::Committed { Ok(()) } else { Err(rolled_back(&record)) }
     }
 
@@ -110,8 +129,13 @@ impl Transactions {
     /// # Errors
     /// `NotFound`, `Committed`, `Corrupt`, `Throttled`, `Unavailable`.
     pub async fn rollback(&self, id: &TransactionId) -> Result<(), Error> {
-        let record = self.settle(id, State::RolledBack, None).await?;
-        if record.state == State::RolledBack { Ok(()) } else { Err(Error::Committed) }
+        let settled = self.settle(id, State::RolledBack, None).await?;
+        match settled.unfinished {
+            _ if settled.record.state == State::Committed => Err(Error::Committed),
+            // Something cannot be undone, which nobody would expect of a rollback.
+            Some(error @ Error::Corrupt(_)) => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// Begins, adds and commits in one call: one write, where the requests fit into TransactWriteItems, ask for no answers
@@ -125,9 +149,17 @@ impl Transactions {
         requests: Vec<Request>,
     ) -> Result<(TransactionId, Vec<Answer>), Error> {
         let prepared = prepare(&self.tables, &self.protected, requests).await?;
+        let is_named = id.is_some();
         let id = id.unwrap_or_else(TransactionId::fresh);
-        let answers = self.one_shot(&id, &prepared).await?;
-        Ok((id, answers))
+        match self.one_shot(&id, &prepared).await {
+            Ok(answers) => Ok((id, answers)),
+            Err(error) => {
+                if !is_named || !error.is_passing() {
+                    self.abandon(&id).await;
+                }
+                Err(error)
+            }
+        }
     }
 
     /// What is known of a transaction, long after its end.
@@ -161,18 +193,13 @@ impl Transactions {
             ReturnValues::AllOld => effort.before(&request.key).is_none(),
             ReturnValues::None => request.effect == Effect::Get,
         };
-        let keys: Vec<_> =
+        let wanting: Vec<_> =
             prepared.iter().filter(|request| needs_item(request)).map(|request| request.key.clone()).collect();
-        let mut items = self.tables.read(&keys).await?.into_iter();
+        let mut items = self.locked(id, &wanting).await?.into_iter();
         let mut answers = Vec::with_capacity(prepared.len());
         for request in prepared {
             let item = if needs_item(request) { items.next().flatten() } else { None };
             let lock = item.as_ref().and_then(Lock::of).filter(|lock| lock.holder == *id);
-            if needs_item(request) && lock.is_none() {
-                // Between the lock and now somebody rolled the transaction back, and freed the item.
-                self.open(id).await?;
-                return Err(Error::corrupt("An item that the transaction has locked was changed by another writer."));
-            }
             let item = match (request.request.return_values, effort.before(&request.key)) {
                 (ReturnValues::None, _) if request.effect != Effect::Get => None,
                 (ReturnValues::AllOld, Some(before)) => before.clone(),
@@ -184,6 +211,21 @@ impl Transactions {
         Ok(answers)
     }
 
+    /// Items that the transaction has locked.
+    async fn locked(&self, id: &TransactionId, keys: &[ItemKey]) -> Result<Vec<Option<Item>>, Error> {
+        let is_locked = |item: &Option<Item>| item.as_ref().and_then(Lock::of).is_some_and(|lock| lock.holder == *id);
+        for look in 1..=MAX_LOOKS {
+            let items = self.tables.read(keys).await?;
+            if items.iter().all(is_locked) {
+                return Ok(items);
+            }
+            // Somebody rolled the transaction back, and freed the item; or the read came between the parts of the lock.
+            self.open(id).await?;
+            pause(look).await;
+        }
+        Err(Error::corrupt("An item that the transaction has locked was changed by another writer."))
+    }
+
     /// What an item was before the transaction that has it.
     async fn before(&self, id: &TransactionId, item: Option<Item>, lock: Option<&Lock>) -> Result<Option<Item>, Error> {
         let Some(lock) = lock.filter(|lock| !lock.transient) else {
@@ -193,7 +235,12 @@ impl Transactions {
             return Ok(item.map(attributes::strip));
         }
         let image = ItemKey::new(&self.tables.own, image_key(id, &lock.pointer));
-        Ok(self.tables.read(&[image]).await?.pop().flatten().and_then(record::imaged))
+        let row = self.tables.read(&[image]).await?.pop().flatten();
+        if let Some(before) = row.and_then(record::imaged) {
+            return Ok(Some(before));
+        }
+        self.open(id).await?;
+        Err(Error::corrupt(format!("An image of the transaction {id} is missing.")))
     }
 }
 

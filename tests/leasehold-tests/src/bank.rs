@@ -38,13 +38,13 @@ impl Bank {
         let engine = Engine::memory().expect("memory is to be had");
         let dynamodb = Client::from_conf(sdk::configure(engine.sdk_config()).build());
         let faults = Faults::new(engine.clone());
-        let faulty = Client::from_conf(sdk::configure(engine.sdk_config()).http_client(faults.clone()).build());
+        let client = Client::from_conf(sdk::configure(engine.sdk_config()).http_client(faults.clone()).build());
         make_tables(&dynamodb, ACCOUNTS, TRANSACTIONS).await;
         let start = Instant::now();
         let clock = Clock::from_fn(move || {
             EPOCH_MS + u64::try_from(start.elapsed().as_millis()).expect("tests do not run that long")
         });
-        let transactions = Transactions::new(faulty, TRANSACTIONS, Policy::default(), clock, vec!["locks".into()]);
+        let transactions = Transactions::new(client, TRANSACTIONS, Policy::default(), clock, vec!["locks".into()]);
         Self { transactions, faults, dynamodb }
     }
 

@@ -1,3 +1,4 @@
 //! Transactions, on the embedded engine, under virtual time.
 
 mod stories;
+mod traps;
