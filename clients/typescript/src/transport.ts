@@ -154,6 +154,8 @@ function refusal(status: number, answer: object | undefined, retryAfter: number)
       return new LockNotFoundError(detail);
     case "version-mismatch":
       return new VersionMismatchError(detail, lock);
+    case "forbidden":
+      return new ForbiddenError(detail);
     case "throttled":
       return new ThrottledError(detail, retryAfter);
     case "unavailable":
@@ -166,6 +168,12 @@ function refusal(status: number, answer: object | undefined, retryAfter: number)
     case "method-not-allowed":
     case "unknown-route":
       return new InvalidRequestError(detail, problem.field ?? undefined);
+    // Of transactions, which no request for a lock is answered with.
+    case "contended":
+    case "rolled-back":
+    case "committed":
+    case "condition-failed":
+    case "transaction-not-found":
     case undefined:
       break;
     default:

@@ -72,6 +72,40 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/items/get": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Reads items at an isolation level. */
+        post: operations["get_items"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/items/list": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Reads a page of a table at an isolation level: a Query or a Scan. */
+        post: operations["list_items"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/lock": {
         parameters: {
             query?: never;
@@ -117,6 +151,108 @@ export interface paths {
         put?: never;
         /** Gives a lock back. May be repeated. */
         post: operations["release"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/transaction": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Tells what is known of a transaction, long after its end. */
+        get: operations["transaction"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/transactions/add": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Adds requests to a transaction, or, without any, keeps it from being taken for abandoned. May be repeated. */
+        post: operations["add"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/transactions/begin": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Opens a transaction, with requests or without, or does all of it in one call. */
+        post: operations["begin"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/transactions/commit": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Makes all changes of a transaction everybody's. May be repeated. */
+        post: operations["commit"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/transactions/rollback": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Undoes all changes of a transaction. May be repeated. */
+        post: operations["rollback"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/transactions/sweep": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Finishes what is left of transactions that nobody works on, as an operator. The service does it by itself as well. */
+        post: operations["sweep"];
         delete?: never;
         options?: never;
         head?: never;
@@ -195,6 +331,77 @@ export interface components {
             /** @description On a table with a sort key. */
             sortKey?: string | null;
         };
+        /** @description Adds requests to a transaction: locks their items, and changes them for this transaction's eyes. */
+        AddRequest: {
+            /**
+             * @description What to add: at most 1000. What the transaction has already is answered, and not done again; so the request can be
+             *     repeated. Without any, the transaction is kept from being taken for abandoned.
+             */
+            requests: components["schemas"]["Entry"][];
+            /** @description Which transaction. */
+            transactionId: string;
+        };
+        /** @description The requests are part of the transaction. */
+        AddResponse: {
+            /** @description What each request brought, in their order. */
+            answers: components["schemas"]["Answer"][];
+            /** @description Which transaction. */
+            transactionId: string;
+        };
+        /** @description What one request brought. */
+        Answer: {
+            item?: components["schemas"]["Item"] | null;
+        };
+        /** @description An attribute's value, in DynamoDB JSON: an object with one member, which names the type. */
+        AttributeValue: {
+            /** @description A text. */
+            S: string;
+        } | {
+            /** @description A number, as a text. */
+            N: string;
+        } | {
+            /** @description Bytes, in base64. */
+            B: string;
+        } | {
+            /** @description True or false. */
+            BOOL: boolean;
+        } | {
+            /** @description Nothing; always true. */
+            NULL: boolean;
+        } | {
+            /** @description A map. */
+            M: components["schemas"]["Item"];
+        } | {
+            /** @description A list. */
+            L: components["schemas"]["AttributeValue"][];
+        } | {
+            /** @description A set of texts, not empty. */
+            SS: string[];
+        } | {
+            /** @description A set of numbers, as texts, not empty. */
+            NS: string[];
+        } | {
+            /** @description A set of byte strings, in base64, not empty. */
+            BS: string[];
+        };
+        /** @description Opens a transaction; with `requests`, adds them; with `commit`, commits it as well. */
+        BeginRequest: {
+            /** @description If true, the requests are all there is, and the transaction is committed by this call. Default: false. */
+            commit?: boolean | null;
+            /** @description What to begin with: at most 1000. */
+            requests?: components["schemas"]["Entry"][] | null;
+            /** @description A UUID of your own, and the request can be repeated safely. Generated if absent. */
+            transactionId?: string | null;
+        };
+        /** @description A transaction is open, or over. */
+        BeginResponse: {
+            /** @description What each request brought, in their order, where there were any. */
+            answers?: components["schemas"]["Answer"][] | null;
+            /** @description `pending`, or `committed` where that was asked for. */
+            state: components["schemas"]["TransactionState"];
+            /** @description Which one. */
+            transactionId: string;
+        };
         /** @description An operator's forced release. */
         BreakRequest: {
             /** @description Which lock. */
@@ -203,6 +410,108 @@ export interface components {
             recordVersionNumber: string;
             /** @description Required on a table with a sort key, refused on one without. */
             sortKey?: string | null;
+        };
+        /** @description Locks the item and checks a condition. */
+        ConditionCheck: {
+            /** @description What must hold of the item, to the end of the transaction. */
+            ConditionExpression: string;
+            /** @description What the `#names` of the expression stand for. */
+            ExpressionAttributeNames?: {
+                [key: string]: string;
+            };
+            /** @description What the `:values` of the expression stand for. */
+            ExpressionAttributeValues?: components["schemas"]["Item"];
+            /** @description The item's key. */
+            Key: components["schemas"]["Item"];
+            /** @description Whether the problem `condition-failed` shows the item. */
+            ReturnValuesOnConditionCheckFailure?: components["schemas"]["ReturnOnFailure"];
+            /** @description The table's name; no ARN. */
+            TableName: string;
+        };
+        /** @description Takes the item away, when the transaction is committed. */
+        Delete: {
+            /** @description What must hold of the item as it was when the transaction locked it. */
+            ConditionExpression?: string | null;
+            /** @description What the `#names` of the expression stand for. */
+            ExpressionAttributeNames?: {
+                [key: string]: string;
+            };
+            /** @description What the `:values` of the expression stand for. */
+            ExpressionAttributeValues?: components["schemas"]["Item"];
+            /** @description The item's key. */
+            Key: components["schemas"]["Item"];
+            /** @description What to answer with: `NONE` or `ALL_OLD`. */
+            ReturnValues?: components["schemas"]["ReturnValues"];
+            /** @description Whether the problem `condition-failed` shows the item. */
+            ReturnValuesOnConditionCheckFailure?: components["schemas"]["ReturnOnFailure"];
+            /** @description The table's name; no ARN. */
+            TableName: string;
+        };
+        /** @description Which transaction to bring to its end. */
+        EndRequest: {
+            /** @description Which transaction. */
+            transactionId: string;
+        };
+        /** @description A transaction is over. */
+        EndResponse: {
+            /** @description `committed` or `rolled-back`, as it was asked for. */
+            state: components["schemas"]["TransactionState"];
+            /** @description Which one. */
+            transactionId: string;
+        };
+        /** @description One operation on one item: an entry of TransactWriteItems or TransactGetItems. */
+        Entry: {
+            /** @description Locks the item and reads it. */
+            Get: components["schemas"]["Get"];
+        } | {
+            /** @description Puts an item in the place of what is there. */
+            Put: components["schemas"]["Put"];
+        } | {
+            /** @description Changes the item, or makes it. */
+            Update: components["schemas"]["Update"];
+        } | {
+            /** @description Takes the item away, when the transaction is committed. */
+            Delete: components["schemas"]["Delete"];
+        } | {
+            /** @description Locks the item and checks a condition. */
+            ConditionCheck: components["schemas"]["ConditionCheck"];
+        };
+        /** @description Locks the item and reads it. */
+        Get: {
+            /** @description What the `#names` of the expression stand for. */
+            ExpressionAttributeNames?: {
+                [key: string]: string;
+            };
+            /** @description The item's key. */
+            Key: components["schemas"]["Item"];
+            /** @description Which paths to answer with. Default: all. */
+            ProjectionExpression?: string | null;
+            /** @description The table's name; no ARN. */
+            TableName: string;
+        };
+        /** @description Which items to read: one, by `tableName` and `key`, or several, by `requests`. */
+        GetItemsRequest: {
+            /** @description One item: what the `#names` of the expression stand for. */
+            expressionAttributeNames?: {
+                [key: string]: string;
+            } | null;
+            isolation?: components["schemas"]["Isolation"] | null;
+            key?: components["schemas"]["Item"] | null;
+            /** @description One item: which paths to answer with. Default: all. */
+            projectionExpression?: string | null;
+            /**
+             * @description Several items: at most 100, each once. Each is read strongly consistent; that they are all of one moment is only true
+             *     inside of a transaction.
+             */
+            requests?: components["schemas"]["ItemRequest"][] | null;
+            /** @description One item: its table's name. */
+            tableName?: string | null;
+        };
+        /** @description The items. */
+        GetItemsResponse: {
+            /** @description Of several: each item that there is, in the order of the requests. */
+            answers?: components["schemas"]["Answer"][] | null;
+            item?: components["schemas"]["Item"] | null;
         };
         /** @description The service and its table answer. */
         HealthResponse: {
@@ -254,6 +563,65 @@ export interface components {
             /** @description The new record version number. */
             recordVersionNumber: string;
         };
+        /**
+         * @description How much a reader outside of transactions wants to see of them. (The third level is a `Get` inside of one.)
+         * @enum {string}
+         */
+        Isolation: "committed" | "uncommitted";
+        /** @description Attribute values by name: an item, or its key, or what placeholders stand for. */
+        Item: {
+            [key: string]: components["schemas"]["AttributeValue"];
+        };
+        /** @description Which item to read. */
+        ItemRequest: {
+            /** @description What the `#names` of the expression stand for. */
+            expressionAttributeNames?: {
+                [key: string]: string;
+            };
+            /** @description The item's key. */
+            key: components["schemas"]["Item"];
+            /** @description Which paths to answer with. Default: all. */
+            projectionExpression?: string | null;
+            /** @description The table's name; no ARN. */
+            tableName: string;
+        };
+        /**
+         * @description Which items to list: a Query with a `keyConditionExpression`, a Scan without.
+         *
+         *     Filter and limit go by the items as they are. So an item whose change is not committed is found by what it is changed to
+         *     and answered as it was; and one that such a change took out of reach is missing.
+         */
+        ListItemsRequest: {
+            exclusiveStartKey?: components["schemas"]["Item"] | null;
+            /** @description What the `#names` of the expressions stand for. */
+            expressionAttributeNames?: {
+                [key: string]: string;
+            };
+            /** @description What the `:values` of the expressions stand for. */
+            expressionAttributeValues?: components["schemas"]["Item"];
+            /** @description Only the items of which this holds. */
+            filterExpression?: string | null;
+            isolation?: components["schemas"]["Isolation"] | null;
+            /** @description Only the items under this key: a Query. */
+            keyConditionExpression?: string | null;
+            /**
+             * Format: int32
+             * @description How many items to look at, at most. A page ends at 1 MB in any case.
+             */
+            limit?: number | null;
+            /** @description Which paths to answer with. Default: all. */
+            projectionExpression?: string | null;
+            /** @description Of a Query: whether sort keys ascend. Default: true. */
+            scanIndexForward?: boolean | null;
+            /** @description The table's name; no ARN. */
+            tableName: string;
+        };
+        /** @description One page of items. */
+        ListItemsResponse: {
+            /** @description The items. A page may have none, and still not be the last. */
+            items: components["schemas"]["Item"][];
+            lastEvaluatedKey?: components["schemas"]["Item"] | null;
+        };
         /** @description One page of a listing. */
         ListResponse: {
             /** @description The locks that match. A page may have fewer than the limit, even none, and still not be the last. */
@@ -302,15 +670,30 @@ export interface components {
          * @enum {string}
          */
         LostReason: "absent" | "released" | "taken-over" | "version-mismatch";
+        /** @description An item that takes, or took, part in a transaction. */
+        Participant: {
+            /** @description The item's key. */
+            key: components["schemas"]["Item"];
+            /** @description `get`, `put`, `update`, `delete` or `check`. */
+            operation: string;
+            /** @description The table's name. */
+            tableName: string;
+        };
         /** @description A refusal or a failure. */
         Problem: {
             /** @description What happened and what to do, for people to read. */
             detail: string;
             /** @description `invalid-request`: the field at fault. */
             field?: string | null;
+            item?: components["schemas"]["Item"] | null;
             lock?: components["schemas"]["Lock"] | null;
             reason?: components["schemas"]["LostReason"] | null;
-            /** @description True where the same request, with the same lease id, is worth repeating. */
+            /**
+             * Format: int32
+             * @description `condition-failed`: which of the requests, counted from 0.
+             */
+            request?: number | null;
+            /** @description True where the same request, with the same lease id or transaction id, is worth repeating. */
             retryable?: boolean;
             /**
              * Format: int32
@@ -319,6 +702,8 @@ export interface components {
             status: number;
             /** @description What this kind is, for people to read. */
             title: string;
+            /** @description `contended`: the other transaction. */
+            transactionId?: string | null;
             /** @description Which kind: the member to decide by. */
             type: components["schemas"]["ProblemType"];
         };
@@ -326,7 +711,26 @@ export interface components {
          * @description The kinds of problems. A kind exists only where callers act differently.
          * @enum {string}
          */
-        ProblemType: "held" | "lost" | "not-found" | "version-mismatch" | "invalid-request" | "too-large" | "unsupported-media-type" | "method-not-allowed" | "unknown-route" | "throttled" | "unavailable" | "corrupt-record";
+        ProblemType: "held" | "lost" | "not-found" | "version-mismatch" | "contended" | "rolled-back" | "committed" | "condition-failed" | "transaction-not-found" | "forbidden" | "invalid-request" | "too-large" | "unsupported-media-type" | "method-not-allowed" | "unknown-route" | "throttled" | "unavailable" | "corrupt-record";
+        /** @description Puts an item in the place of what is there. */
+        Put: {
+            /** @description What must hold of the item as it was when the transaction locked it. */
+            ConditionExpression?: string | null;
+            /** @description What the `#names` of the expressions stand for. */
+            ExpressionAttributeNames?: {
+                [key: string]: string;
+            };
+            /** @description What the `:values` of the expressions stand for. */
+            ExpressionAttributeValues?: components["schemas"]["Item"];
+            /** @description The whole item, key included. Names that begin with `leaseholdTx` are refused, here and in expressions. */
+            Item: components["schemas"]["Item"];
+            /** @description What to answer with: `NONE` or `ALL_OLD`. */
+            ReturnValues?: components["schemas"]["ReturnValues"];
+            /** @description Whether the problem `condition-failed` shows the item. */
+            ReturnValuesOnConditionCheckFailure?: components["schemas"]["ReturnOnFailure"];
+            /** @description The table's name; no ARN. */
+            TableName: string;
+        };
         /**
          * @description How a release came about.
          * @enum {string}
@@ -354,6 +758,16 @@ export interface components {
             /** @description How that came about. */
             outcome: components["schemas"]["ReleaseOutcome"];
         };
+        /**
+         * @description Whether a failed condition is answered with the item.
+         * @enum {string}
+         */
+        ReturnOnFailure: "NONE" | "ALL_OLD";
+        /**
+         * @description Which state of the item to answer a write with.
+         * @enum {string}
+         */
+        ReturnValues: "NONE" | "ALL_OLD" | "ALL_NEW";
         /** @description A lease id on its way: printing it shows nothing. */
         Secret: string;
         /**
@@ -361,6 +775,73 @@ export interface components {
          * @enum {string}
          */
         Staleness: "rvn" | "clock";
+        /** @description Finishes what is left of transactions that nobody works on. */
+        SweepRequest: {
+            /**
+             * Format: int32
+             * @description How many transactions to look at, at most.
+             * @default 100
+             */
+            limit?: number | null;
+        };
+        /** @description What a sweep did. */
+        SweepResponse: {
+            /**
+             * Format: int64
+             * @description Decided ones whose items were still locked: completed.
+             */
+            completed: number;
+            /**
+             * Format: int64
+             * @description Transactions that were looked at.
+             */
+            examined: number;
+            /**
+             * Format: int64
+             * @description Ones that could not be dealt with; the service's log says why.
+             */
+            failed: number;
+            /** @description Whether there is more to do. */
+            more: boolean;
+            /**
+             * Format: int64
+             * @description Finished ones past their retention: removed.
+             */
+            removed: number;
+            /**
+             * Format: int64
+             * @description Of these, open ones that nobody worked on: rolled back.
+             */
+            rolledBack: number;
+        };
+        /** @description What is known of a transaction. */
+        Transaction: {
+            /**
+             * Format: int64
+             * @description When it was begun, in epoch milliseconds.
+             */
+            createdAtMs: number;
+            /** @description Whether all its items are free again. False for a moment after the decision, or until a sweep. */
+            finished: boolean;
+            /**
+             * Format: int64
+             * @description When it was last worked on, in epoch milliseconds.
+             */
+            lastWorkedAtMs: number;
+            /** @description Why it was rolled back, for people to read. */
+            reason?: string | null;
+            /** @description What it took part in, in the order in which it was locked. */
+            requests: components["schemas"]["Participant"][];
+            /** @description How far it has come. */
+            state: components["schemas"]["TransactionState"];
+            /** @description Which one. */
+            transactionId: string;
+        };
+        /**
+         * @description How far a transaction has come.
+         * @enum {string}
+         */
+        TransactionState: "pending" | "committed" | "rolled-back";
         /** @description A row that is not a readable lock record: an operator must look at it. */
         UnreadableRow: {
             /** @description What is wrong with it. */
@@ -369,6 +850,27 @@ export interface components {
             key: string;
             /** @description Its sort key, on a table that has one. */
             sortKey?: string | null;
+        };
+        /** @description Changes the item, or makes it. */
+        Update: {
+            /** @description What must hold of the item as it was when the transaction locked it. */
+            ConditionExpression?: string | null;
+            /** @description What the `#names` of the expressions stand for. */
+            ExpressionAttributeNames?: {
+                [key: string]: string;
+            };
+            /** @description What the `:values` of the expressions stand for. */
+            ExpressionAttributeValues?: components["schemas"]["Item"];
+            /** @description The item's key. */
+            Key: components["schemas"]["Item"];
+            /** @description What to answer with: `NONE`, `ALL_OLD` or `ALL_NEW`. */
+            ReturnValues?: components["schemas"]["ReturnValues"];
+            /** @description Whether the problem `condition-failed` shows the item. */
+            ReturnValuesOnConditionCheckFailure?: components["schemas"]["ReturnOnFailure"];
+            /** @description The table's name; no ARN. */
+            TableName: string;
+            /** @description What to change. */
+            UpdateExpression: string;
         };
     };
     responses: never;
@@ -437,7 +939,10 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB. */
+            /**
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be stored, or to
+             *     be answered, is beyond DynamoDB's limits or the service's.
+             */
             413: {
                 headers: {
                     [name: string]: unknown;
@@ -466,7 +971,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `throttled`: slow down, and try again with the same lease id. `Retry-After` says when. */
+            /** @description `throttled`: slow down, and try again with the same lease id or transaction id. `Retry-After` says when. */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -475,7 +980,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `corrupt-record`: the row is not a readable lock record; an operator must look at it. */
+            /** @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -484,7 +989,10 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `unavailable`: nobody knows whether it was done; try again with the same lease id. `Retry-After` says when. */
+            /**
+             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id. `Retry-After` says
+             *     when.
+             */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -544,7 +1052,10 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB. */
+            /**
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be stored, or to
+             *     be answered, is beyond DynamoDB's limits or the service's.
+             */
             413: {
                 headers: {
                     [name: string]: unknown;
@@ -562,7 +1073,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `throttled`: slow down, and try again with the same lease id. `Retry-After` says when. */
+            /** @description `throttled`: slow down, and try again with the same lease id or transaction id. `Retry-After` says when. */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -571,7 +1082,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `corrupt-record`: the row is not a readable lock record; an operator must look at it. */
+            /** @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -580,7 +1091,10 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `unavailable`: nobody knows whether it was done; try again with the same lease id. `Retry-After` says when. */
+            /**
+             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id. `Retry-After` says
+             *     when.
+             */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -627,7 +1141,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `throttled`: slow down, and try again with the same lease id. `Retry-After` says when. */
+            /** @description `throttled`: slow down, and try again with the same lease id or transaction id. `Retry-After` says when. */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -636,7 +1150,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `corrupt-record`: the row is not a readable lock record; an operator must look at it. */
+            /** @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -645,7 +1159,10 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `unavailable`: nobody knows whether it was done; try again with the same lease id. `Retry-After` says when. */
+            /**
+             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id. `Retry-After` says
+             *     when.
+             */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -705,7 +1222,10 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB. */
+            /**
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be stored, or to
+             *     be answered, is beyond DynamoDB's limits or the service's.
+             */
             413: {
                 headers: {
                     [name: string]: unknown;
@@ -723,7 +1243,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `throttled`: slow down, and try again with the same lease id. `Retry-After` says when. */
+            /** @description `throttled`: slow down, and try again with the same lease id or transaction id. `Retry-After` says when. */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -732,7 +1252,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `corrupt-record`: the row is not a readable lock record; an operator must look at it. */
+            /** @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -741,7 +1261,214 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `unavailable`: nobody knows whether it was done; try again with the same lease id. `Retry-After` says when. */
+            /**
+             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id. `Retry-After` says
+             *     when.
+             */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_items: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["GetItemsRequest"];
+            };
+        };
+        responses: {
+            /** @description The items that there are. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["GetItemsResponse"];
+                };
+            };
+            /** @description `invalid-request`: the request breaks a rule of this API. `field` names the field at fault. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `forbidden`: the service may not use the table. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `method-not-allowed`: `Allow` names the one that is. */
+            405: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be stored, or to
+             *     be answered, is beyond DynamoDB's limits or the service's.
+             */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unsupported-media-type`: the body is not declared as JSON. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `throttled`: slow down, and try again with the same lease id or transaction id. `Retry-After` says when. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id. `Retry-After` says
+             *     when.
+             */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_items: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ListItemsRequest"];
+            };
+        };
+        responses: {
+            /** @description One page of items. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListItemsResponse"];
+                };
+            };
+            /** @description `invalid-request`: the request breaks a rule of this API. `field` names the field at fault. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `forbidden`: the service may not use the table. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `method-not-allowed`: `Allow` names the one that is. */
+            405: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be stored, or to
+             *     be answered, is beyond DynamoDB's limits or the service's.
+             */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unsupported-media-type`: the body is not declared as JSON. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `throttled`: slow down, and try again with the same lease id or transaction id. `Retry-After` says when. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id. `Retry-After` says
+             *     when.
+             */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -802,7 +1529,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `throttled`: slow down, and try again with the same lease id. `Retry-After` says when. */
+            /** @description `throttled`: slow down, and try again with the same lease id or transaction id. `Retry-After` says when. */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -811,7 +1538,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `corrupt-record`: the row is not a readable lock record; an operator must look at it. */
+            /** @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -820,7 +1547,10 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `unavailable`: nobody knows whether it was done; try again with the same lease id. `Retry-After` says when. */
+            /**
+             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id. `Retry-After` says
+             *     when.
+             */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -878,7 +1608,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `throttled`: slow down, and try again with the same lease id. `Retry-After` says when. */
+            /** @description `throttled`: slow down, and try again with the same lease id or transaction id. `Retry-After` says when. */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -887,7 +1617,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `corrupt-record`: the row is not a readable lock record; an operator must look at it. */
+            /** @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -896,7 +1626,10 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `unavailable`: nobody knows whether it was done; try again with the same lease id. `Retry-After` says when. */
+            /**
+             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id. `Retry-After` says
+             *     when.
+             */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -956,7 +1689,10 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB. */
+            /**
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be stored, or to
+             *     be answered, is beyond DynamoDB's limits or the service's.
+             */
             413: {
                 headers: {
                     [name: string]: unknown;
@@ -974,7 +1710,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `throttled`: slow down, and try again with the same lease id. `Retry-After` says when. */
+            /** @description `throttled`: slow down, and try again with the same lease id or transaction id. `Retry-After` says when. */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -983,7 +1719,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `corrupt-record`: the row is not a readable lock record; an operator must look at it. */
+            /** @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -992,7 +1728,658 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `unavailable`: nobody knows whether it was done; try again with the same lease id. `Retry-After` says when. */
+            /**
+             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id. `Retry-After` says
+             *     when.
+             */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    transaction: {
+        parameters: {
+            query: {
+                /** @description Its id. */
+                id: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The transaction. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Transaction"];
+                };
+            };
+            /** @description `invalid-request`: the request breaks a rule of this API. `field` names the field at fault. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `transaction-not-found`: it was never begun, or ended so long ago that it was removed. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `method-not-allowed`: `Allow` names the one that is. */
+            405: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `throttled`: slow down, and try again with the same lease id or transaction id. `Retry-After` says when. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id. `Retry-After` says
+             *     when.
+             */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    add: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AddRequest"];
+            };
+        };
+        responses: {
+            /** @description The requests are part of the transaction. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AddResponse"];
+                };
+            };
+            /** @description `invalid-request`: the request breaks a rule of this API. `field` names the field at fault. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `forbidden`: the service may not use the table. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `transaction-not-found`: it was never begun, or ended so long ago that it was removed. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `method-not-allowed`: `Allow` names the one that is. */
+            405: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `contended`: another transaction, `transactionId`, has an item; try again. `condition-failed`: that of `requests[request]`; the transaction was rolled back. `rolled-back`, `committed`: the transaction is over. */
+            409: {
+                headers: {
+                    /** @description Seconds, for `contended` */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be stored, or to
+             *     be answered, is beyond DynamoDB's limits or the service's.
+             */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unsupported-media-type`: the body is not declared as JSON. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `throttled`: slow down, and try again with the same lease id or transaction id. `Retry-After` says when. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id. `Retry-After` says
+             *     when.
+             */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    begin: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["BeginRequest"];
+            };
+        };
+        responses: {
+            /** @description The transaction is open, or committed where that was asked for. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BeginResponse"];
+                };
+            };
+            /** @description `invalid-request`: the request breaks a rule of this API. `field` names the field at fault. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `forbidden`: the service may not use the table. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `method-not-allowed`: `Allow` names the one that is. */
+            405: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `contended`: another transaction, `transactionId`, has an item; try again. `condition-failed`: that of `requests[request]`; the transaction was rolled back. `rolled-back`, `committed`: a transaction that was named is over. */
+            409: {
+                headers: {
+                    /** @description Seconds, for `contended` */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be stored, or to
+             *     be answered, is beyond DynamoDB's limits or the service's.
+             */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unsupported-media-type`: the body is not declared as JSON. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `throttled`: slow down, and try again with the same lease id or transaction id. `Retry-After` says when. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id. `Retry-After` says
+             *     when.
+             */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    commit: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["EndRequest"];
+            };
+        };
+        responses: {
+            /** @description They are. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EndResponse"];
+                };
+            };
+            /** @description `invalid-request`: the request breaks a rule of this API. `field` names the field at fault. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `forbidden`: the service may not use the table. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `transaction-not-found`: it was never begun, or ended so long ago that it was removed. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `method-not-allowed`: `Allow` names the one that is. */
+            405: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `rolled-back`: none of them is; `detail` says why. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be stored, or to
+             *     be answered, is beyond DynamoDB's limits or the service's.
+             */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unsupported-media-type`: the body is not declared as JSON. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `throttled`: slow down, and try again with the same lease id or transaction id. `Retry-After` says when. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id. `Retry-After` says
+             *     when.
+             */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    rollback: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["EndRequest"];
+            };
+        };
+        responses: {
+            /** @description They are undone. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EndResponse"];
+                };
+            };
+            /** @description `invalid-request`: the request breaks a rule of this API. `field` names the field at fault. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `forbidden`: the service may not use the table. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `transaction-not-found`: it was never begun, or ended so long ago that it was removed. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `method-not-allowed`: `Allow` names the one that is. */
+            405: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `committed`: they cannot be. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be stored, or to
+             *     be answered, is beyond DynamoDB's limits or the service's.
+             */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unsupported-media-type`: the body is not declared as JSON. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `throttled`: slow down, and try again with the same lease id or transaction id. `Retry-After` says when. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id. `Retry-After` says
+             *     when.
+             */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    sweep: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SweepRequest"];
+            };
+        };
+        responses: {
+            /** @description What it did. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SweepResponse"];
+                };
+            };
+            /** @description `invalid-request`: the request breaks a rule of this API. `field` names the field at fault. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `method-not-allowed`: `Allow` names the one that is. */
+            405: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be stored, or to
+             *     be answered, is beyond DynamoDB's limits or the service's.
+             */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unsupported-media-type`: the body is not declared as JSON. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `throttled`: slow down, and try again with the same lease id or transaction id. `Retry-After` says when. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id. `Retry-After` says
+             *     when.
+             */
             503: {
                 headers: {
                     [name: string]: unknown;

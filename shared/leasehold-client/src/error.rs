@@ -95,6 +95,7 @@ impl Error {
             (ProblemType::Held, Some(lock)) => ErrorKind::Held(lock),
             (ProblemType::Lost, lock) => ErrorKind::Lost(Loss::told(problem.reason, lock)),
             (ProblemType::NotFound, _) => ErrorKind::NotFound,
+            (ProblemType::Forbidden, _) => ErrorKind::Forbidden,
             (ProblemType::VersionMismatch, _) => ErrorKind::VersionMismatch,
             (ProblemType::Throttled, _) => ErrorKind::Throttled,
             (ProblemType::CorruptRecord, _) => ErrorKind::CorruptRecord,

@@ -9,6 +9,7 @@
 #[cfg(feature = "openapi")]
 pub mod openapi;
 mod problem;
+pub mod transactions;
 
 use std::fmt;
 
@@ -34,6 +35,22 @@ pub mod path {
     pub const LOCKS: &str = "/v1/locks";
     /// `GET`
     pub const HEALTH: &str = "/v1/health";
+    /// `POST`
+    pub const BEGIN: &str = "/v1/transactions/begin";
+    /// `POST`
+    pub const ADD: &str = "/v1/transactions/add";
+    /// `POST`
+    pub const COMMIT: &str = "/v1/transactions/commit";
+    /// `POST`
+    pub const ROLLBACK: &str = "/v1/transactions/rollback";
+    /// `POST`
+    pub const SWEEP: &str = "/v1/transactions/sweep";
+    /// `GET`
+    pub const TRANSACTION: &str = "/v1/transaction";
+    /// `POST`
+    pub const ITEMS_GET: &str = "/v1/items/get";
+    /// `POST`
+    pub const ITEMS_LIST: &str = "/v1/items/list";
 }
 
 /// A lease id on its way: printing it shows nothing.

@@ -1,5 +1,7 @@
 //! The OpenAPI document, made from the types: `docs/openapi.json` is this, and a test holds the two together.
 
+mod transactions;
+
 use utoipa::{IntoResponses, OpenApi};
 
 use crate::{
@@ -15,11 +17,28 @@ use crate::{
         version = "1",
         description = "Locks on one DynamoDB table. Acquire, heartbeat, release and break are each one conditional \
             write; the caller owns the heartbeat and judges staleness by comparing record version numbers across its \
-            own polls.",
+            own polls. Transactions change items of any tables together: locked, changed for the transaction's own eyes, \
+            and committed by one conditional write.",
         license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0"),
     ),
     servers((url = "http://127.0.0.1:8080", description = "leasehold serve")),
-    paths(acquire, heartbeat, release, break_lock, get, list, health)
+    paths(
+        acquire,
+        heartbeat,
+        release,
+        break_lock,
+        get,
+        list,
+        health,
+        transactions::begin,
+        transactions::add,
+        transactions::commit,
+        transactions::rollback,
+        transactions::transaction,
+        transactions::get_items,
+        transactions::list_items,
+        transactions::sweep,
+    )
 )]
 pub struct Api;
 
@@ -33,13 +52,14 @@ enum Failures {
     /// `method-not-allowed`: `Allow` names the one that is.
     #[response(status = 405, content_type = "application/problem+json")]
     MethodNotAllowed(Problem),
-    /// `throttled`: slow down, and try again with the same lease id. `Retry-After` says when.
+    /// `throttled`: slow down, and try again with the same lease id or transaction id. `Retry-After` says when.
     #[response(status = 429, content_type = "application/problem+json")]
     Throttled(Problem),
-    /// `corrupt-record`: the row is not a readable lock record; an operator must look at it.
+    /// `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
     #[response(status = 500, content_type = "application/problem+json")]
     CorruptRecord(Problem),
-    /// `unavailable`: nobody knows whether it was done; try again with the same lease id. `Retry-After` says when.
+    /// `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id. `Retry-After` says
+    /// when.
     #[response(status = 503, content_type = "application/problem+json")]
     Unavailable(Problem),
 }
@@ -48,7 +68,8 @@ enum Failures {
 #[derive(IntoResponses)]
 #[allow(dead_code, reason = "a description, never made")]
 enum BodyFailures {
-    /// `too-large`: the payload is over 256 KiB, or the body over 2 MiB.
+    /// `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be stored, or to
+    /// be answered, is beyond DynamoDB's limits or the service's.
     #[response(status = 413, content_type = "application/problem+json")]
     TooLarge(Problem),
     /// `unsupported-media-type`: the body is not declared as JSON.

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::Lock;
+use crate::transactions::Item;
 
 /// A refusal or a failure.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -29,7 +30,17 @@ pub struct Problem {
     /// `held`, `lost`, `version-mismatch`: the lock as it is, where there is a row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lock: Option<Box<Lock>>,
-    /// True where the same request, with the same lease id, is worth repeating.
+    /// `condition-failed`: which of the requests, counted from 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request: Option<u16>,
+    /// `condition-failed`: the item as it is, where the request asked for it and there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub item: Option<Box<Item>>,
+    /// `contended`: the other transaction.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub transaction_id: Option<Box<str>>,
+    /// True where the same request, with the same lease id or transaction id, is worth repeating.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub retryable: bool,
 }
@@ -45,6 +56,9 @@ impl Problem {
             field: None,
             reason: None,
             lock: None,
+            request: None,
+            item: None,
+            transaction_id: None,
             retryable: problem_type.is_retryable(),
         }
     }
@@ -92,7 +106,19 @@ pub enum ProblemType {
     NotFound,
     /// The lock changed since the operator looked: look again.
     VersionMismatch,
-    /// The request breaks a rule of this API: repair it.
+    /// Another transaction has an item, and did not make way in time: try again, with the same transaction id.
+    Contended,
+    /// The transaction was rolled back: begin another one.
+    RolledBack,
+    /// The transaction is committed, which cannot be taken back, nor added to.
+    Committed,
+    /// The condition of a request does not hold; the transaction was rolled back.
+    ConditionFailed,
+    /// There is no such transaction, or it ended so long ago that it was removed.
+    TransactionNotFound,
+    /// The caller, or the service for it, may not do this: ask whoever runs the service.
+    Forbidden,
+    /// The request breaks a rule of this API, or of DynamoDB: repair it.
     InvalidRequest,
     /// What is to be stored is too large: make it smaller.
     TooLarge,
@@ -102,11 +128,11 @@ pub enum ProblemType {
     MethodNotAllowed,
     /// This API has no such path.
     UnknownRoute,
-    /// DynamoDB refused for load: slow down, and try again with the same lease id.
+    /// DynamoDB refused for load: slow down, and try again with the same lease id or transaction id.
     Throttled,
-    /// Nobody knows: try again with the same lease id.
+    /// Nobody knows: try again with the same lease id or transaction id.
     Unavailable,
-    /// The row is not a readable lock record: call an operator.
+    /// The row is not a readable record of this service: call an operator.
     CorruptRecord,
 }
 
@@ -118,6 +144,12 @@ impl ProblemType {
             Self::Lost => (409, "The lock is lost", "LockLost"),
             Self::NotFound => (404, "There is no such lock", "LockNotFound"),
             Self::VersionMismatch => (409, "The lock has changed", "LockLost"),
+            Self::Contended => (409, "Another transaction has an item", "TransactionContended"),
+            Self::RolledBack => (409, "The transaction was rolled back", "TransactionRolledBack"),
+            Self::Committed => (409, "The transaction is committed", "TransactionCommitted"),
+            Self::ConditionFailed => (409, "A condition does not hold", "ConditionFailed"),
+            Self::TransactionNotFound => (404, "There is no such transaction", "TransactionNotFound"),
+            Self::Forbidden => (403, "The caller may not do this", "Forbidden"),
             Self::InvalidRequest => (400, "The request is invalid", "InvalidRequest"),
             Self::TooLarge => (413, "The request is too large", "InvalidRequest"),
             Self::UnsupportedMediaType => (415, "The body is not JSON", "InvalidRequest"),
@@ -146,14 +178,14 @@ impl ProblemType {
 
     /// Whether the same request is worth repeating.
     pub const fn is_retryable(self) -> bool {
-        matches!(self, Self::Throttled | Self::Unavailable)
+        matches!(self, Self::Contended | Self::Throttled | Self::Unavailable)
     }
 
     /// How long to wait before asking again, in seconds, where asking again is the thing to do. A held lock is worth
     /// a look each second, as in the Java client; its own lease is in the problem's `lock`.
     pub const fn retry_after_seconds(self) -> Option<u32> {
         match self {
-            Self::Held | Self::Throttled | Self::Unavailable => Some(1),
+            Self::Held | Self::Contended | Self::Throttled | Self::Unavailable => Some(1),
             _ => None,
         }
     }

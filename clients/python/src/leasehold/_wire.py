@@ -10,6 +10,70 @@ from typing_extensions import NotRequired
 AcquireOutcome: TypeAlias = Literal['created', 'reacquired', 'takenOver', 'renewed']
 
 
+class AttributeValue1(TypedDict):
+    """
+    A text.
+    """
+
+    S: str
+
+
+class AttributeValue2(TypedDict):
+    """
+    A number, as a text.
+    """
+
+    N: str
+
+
+class AttributeValue3(TypedDict):
+    """
+    Bytes, in base64.
+    """
+
+    B: str
+
+
+class AttributeValue4(TypedDict):
+    """
+    True or false.
+    """
+
+    BOOL: bool
+
+
+class AttributeValue5(TypedDict):
+    """
+    Nothing; always true.
+    """
+
+    NULL: bool
+
+
+class AttributeValue8(TypedDict):
+    """
+    A set of texts, not empty.
+    """
+
+    SS: list[str]
+
+
+class AttributeValue9(TypedDict):
+    """
+    A set of numbers, as texts, not empty.
+    """
+
+    NS: list[str]
+
+
+class AttributeValue10(TypedDict):
+    """
+    A set of byte strings, in base64, not empty.
+    """
+
+    BS: list[str]
+
+
 class BreakRequest(TypedDict):
     """
     An operator's forced release.
@@ -18,6 +82,14 @@ class BreakRequest(TypedDict):
     key: str
     recordVersionNumber: str
     sortKey: NotRequired[str | None]
+
+
+class EndRequest(TypedDict):
+    """
+    Which transaction to bring to its end.
+    """
+
+    transactionId: str
 
 
 HealthStatus: TypeAlias = Literal['ok']
@@ -33,13 +105,16 @@ class HeartbeatResponse(TypedDict):
     recordVersionNumber: str
 
 
+Isolation: TypeAlias = Literal['committed', 'uncommitted']
+
+
 LockState: TypeAlias = Literal['held', 'released']
 
 
 LostReason: TypeAlias = Literal['absent', 'released', 'taken-over', 'version-mismatch']
 
 
-ProblemType: TypeAlias = Literal['held', 'lost', 'not-found', 'version-mismatch', 'invalid-request', 'too-large', 'unsupported-media-type', 'method-not-allowed', 'unknown-route', 'throttled', 'unavailable', 'corrupt-record']
+ProblemType: TypeAlias = Literal['held', 'lost', 'not-found', 'version-mismatch', 'contended', 'rolled-back', 'committed', 'condition-failed', 'transaction-not-found', 'forbidden', 'invalid-request', 'too-large', 'unsupported-media-type', 'method-not-allowed', 'unknown-route', 'throttled', 'unavailable', 'corrupt-record']
 
 
 ReleaseOutcome: TypeAlias = Literal['released', 'replayed', 'absent']
@@ -53,10 +128,40 @@ class ReleaseResponse(TypedDict):
     outcome: ReleaseOutcome
 
 
+ReturnOnFailure: TypeAlias = Literal['NONE', 'ALL_OLD']
+
+
+ReturnValues: TypeAlias = Literal['NONE', 'ALL_OLD', 'ALL_NEW']
+
+
 Secret: TypeAlias = str
 
 
 Staleness: TypeAlias = Literal['rvn', 'clock']
+
+
+class SweepRequest(TypedDict):
+    """
+    Finishes what is left of transactions that nobody works on.
+    """
+
+    limit: NotRequired[int | None]
+
+
+class SweepResponse(TypedDict):
+    """
+    What a sweep did.
+    """
+
+    completed: int
+    examined: int
+    failed: int
+    more: bool
+    removed: int
+    rolledBack: int
+
+
+TransactionState: TypeAlias = Literal['pending', 'committed', 'rolled-back']
 
 
 class UnreadableRow(TypedDict):
@@ -106,6 +211,15 @@ class AcquireResponse(TypedDict):
     sortKey: NotRequired[str | None]
 
 
+class EndResponse(TypedDict):
+    """
+    A transaction is over.
+    """
+
+    state: TransactionState
+    transactionId: str
+
+
 class HealthResponse(TypedDict):
     """
     The service and its table answer.
@@ -146,21 +260,6 @@ class Lock(TypedDict):
     state: LockState
 
 
-class Problem(TypedDict):
-    """
-    A refusal or a failure.
-    """
-
-    detail: str
-    field: NotRequired[str | None]
-    lock: NotRequired[Lock | None]
-    reason: NotRequired[LostReason | None]
-    retryable: NotRequired[bool]
-    status: int
-    title: str
-    type: ProblemType
-
-
 class ReleaseRequest(TypedDict):
     """
     A holder's release.
@@ -183,3 +282,285 @@ class ListResponse(TypedDict):
     locks: list[Lock]
     nextCursor: NotRequired[str | None]
     unreadable: NotRequired[list[UnreadableRow]]
+
+
+class AddRequest(TypedDict):
+    """
+    Adds requests to a transaction: locks their items, and changes them for this transaction's eyes.
+    """
+
+    requests: list[Entry]
+    transactionId: str
+
+
+class AddResponse(TypedDict):
+    """
+    The requests are part of the transaction.
+    """
+
+    answers: list[Answer]
+    transactionId: str
+
+
+class Answer(TypedDict):
+    """
+    What one request brought.
+    """
+
+    item: NotRequired[Item | None]
+
+
+class AttributeValue6(TypedDict):
+    """
+    A map.
+    """
+
+    M: Item
+
+
+class AttributeValue7(TypedDict):
+    """
+    A list.
+    """
+
+    L: list[AttributeValue]
+
+
+AttributeValue: TypeAlias = AttributeValue1 | AttributeValue2 | AttributeValue3 | AttributeValue4 | AttributeValue5 | AttributeValue6 | AttributeValue7 | AttributeValue8 | AttributeValue9 | AttributeValue10
+
+
+class BeginRequest(TypedDict):
+    """
+    Opens a transaction; with `requests`, adds them; with `commit`, commits it as well.
+    """
+
+    commit: NotRequired[bool | None]
+    requests: NotRequired[list[Entry] | None]
+    transactionId: NotRequired[str | None]
+
+
+class BeginResponse(TypedDict):
+    """
+    A transaction is open, or over.
+    """
+
+    answers: NotRequired[list[Answer] | None]
+    state: TransactionState
+    transactionId: str
+
+
+class ConditionCheck(TypedDict):
+    """
+    Locks the item and checks a condition.
+    """
+
+    ConditionExpression: str
+    ExpressionAttributeNames: NotRequired[dict[str, str]]
+    ExpressionAttributeValues: NotRequired[Item]
+    Key: Item
+    ReturnValuesOnConditionCheckFailure: NotRequired[ReturnOnFailure]
+    TableName: str
+
+
+class Delete(TypedDict):
+    """
+    Takes the item away, when the transaction is committed.
+    """
+
+    ConditionExpression: NotRequired[str | None]
+    ExpressionAttributeNames: NotRequired[dict[str, str]]
+    ExpressionAttributeValues: NotRequired[Item]
+    Key: Item
+    ReturnValues: NotRequired[ReturnValues]
+    ReturnValuesOnConditionCheckFailure: NotRequired[ReturnOnFailure]
+    TableName: str
+
+
+class Entry1(TypedDict):
+    """
+    Locks the item and reads it.
+    """
+
+    Get: Get
+
+
+class Entry2(TypedDict):
+    """
+    Puts an item in the place of what is there.
+    """
+
+    Put: Put
+
+
+class Entry3(TypedDict):
+    """
+    Changes the item, or makes it.
+    """
+
+    Update: Update
+
+
+class Entry4(TypedDict):
+    """
+    Takes the item away, when the transaction is committed.
+    """
+
+    Delete: Delete
+
+
+class Entry5(TypedDict):
+    """
+    Locks the item and checks a condition.
+    """
+
+    ConditionCheck: ConditionCheck
+
+
+Entry: TypeAlias = Entry1 | Entry2 | Entry3 | Entry4 | Entry5
+
+
+class Get(TypedDict):
+    """
+    Locks the item and reads it.
+    """
+
+    ExpressionAttributeNames: NotRequired[dict[str, str]]
+    Key: Item
+    ProjectionExpression: NotRequired[str | None]
+    TableName: str
+
+
+class GetItemsRequest(TypedDict):
+    """
+    Which items to read: one, by `tableName` and `key`, or several, by `requests`.
+    """
+
+    expressionAttributeNames: NotRequired[dict[str, str]]
+    isolation: NotRequired[Isolation | None]
+    key: NotRequired[Item | None]
+    projectionExpression: NotRequired[str | None]
+    requests: NotRequired[list[ItemRequest] | None]
+    tableName: NotRequired[str | None]
+
+
+class GetItemsResponse(TypedDict):
+    """
+    The items.
+    """
+
+    answers: NotRequired[list[Answer] | None]
+    item: NotRequired[Item | None]
+
+
+Item: TypeAlias = dict[str, AttributeValue]
+
+
+class ItemRequest(TypedDict):
+    """
+    Which item to read.
+    """
+
+    expressionAttributeNames: NotRequired[dict[str, str]]
+    key: Item
+    projectionExpression: NotRequired[str | None]
+    tableName: str
+
+
+class ListItemsRequest(TypedDict):
+    """
+    Which items to list: a Query with a `keyConditionExpression`, a Scan without.
+
+    Filter and limit go by the items as they are. So an item whose change is not committed is found by what it is changed to
+    and answered as it was; and one that such a change took out of reach is missing.
+    """
+
+    exclusiveStartKey: NotRequired[Item | None]
+    expressionAttributeNames: NotRequired[dict[str, str]]
+    expressionAttributeValues: NotRequired[Item]
+    filterExpression: NotRequired[str | None]
+    isolation: NotRequired[Isolation | None]
+    keyConditionExpression: NotRequired[str | None]
+    limit: NotRequired[int | None]
+    projectionExpression: NotRequired[str | None]
+    scanIndexForward: NotRequired[bool | None]
+    tableName: str
+
+
+class ListItemsResponse(TypedDict):
+    """
+    One page of items.
+    """
+
+    items: list[Item]
+    lastEvaluatedKey: NotRequired[Item | None]
+
+
+class Participant(TypedDict):
+    """
+    An item that takes, or took, part in a transaction.
+    """
+
+    key: Item
+    operation: str
+    tableName: str
+
+
+class Problem(TypedDict):
+    """
+    A refusal or a failure.
+    """
+
+    detail: str
+    field: NotRequired[str | None]
+    item: NotRequired[Item | None]
+    lock: NotRequired[Lock | None]
+    reason: NotRequired[LostReason | None]
+    request: NotRequired[int | None]
+    retryable: NotRequired[bool]
+    status: int
+    title: str
+    transactionId: NotRequired[str | None]
+    type: ProblemType
+
+
+class Put(TypedDict):
+    """
+    Puts an item in the place of what is there.
+    """
+
+    ConditionExpression: NotRequired[str | None]
+    ExpressionAttributeNames: NotRequired[dict[str, str]]
+    ExpressionAttributeValues: NotRequired[Item]
+    Item: Item
+    ReturnValues: NotRequired[ReturnValues]
+    ReturnValuesOnConditionCheckFailure: NotRequired[ReturnOnFailure]
+    TableName: str
+
+
+class Transaction(TypedDict):
+    """
+    What is known of a transaction.
+    """
+
+    createdAtMs: int
+    finished: bool
+    lastWorkedAtMs: int
+    reason: NotRequired[str | None]
+    requests: list[Participant]
+    state: TransactionState
+    transactionId: str
+
+
+class Update(TypedDict):
+    """
+    Changes the item, or makes it.
+    """
+
+    ConditionExpression: NotRequired[str | None]
+    ExpressionAttributeNames: NotRequired[dict[str, str]]
+    ExpressionAttributeValues: NotRequired[Item]
+    Key: Item
+    ReturnValues: NotRequired[ReturnValues]
+    ReturnValuesOnConditionCheckFailure: NotRequired[ReturnOnFailure]
+    TableName: str
+    UpdateExpression: str

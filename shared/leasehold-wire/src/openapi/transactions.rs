@@ -1,0 +1,147 @@
+//! The routes of transactions.
+
+use utoipa::IntoResponses;
+
+use super::{BodyFailures, Failures};
+use crate::transactions::{
+    AddRequest, AddResponse, BeginRequest, BeginResponse, EndRequest, EndResponse, GetItemsRequest, GetItemsResponse,
+    GetTransactionRequest, ListItemsRequest, ListItemsResponse, SweepRequest, SweepResponse, Transaction,
+};
+use crate::{Problem, path};
+
+/// What an operation on users' items may answer besides.
+#[derive(IntoResponses)]
+#[allow(dead_code, reason = "a description, never made")]
+enum TableFailures {
+    /// `forbidden`: the service may not use the table.
+    #[response(status = 403, content_type = "application/problem+json")]
+    Forbidden(Problem),
+}
+
+/// What an operation on a transaction that should be there may answer besides.
+#[derive(IntoResponses)]
+#[allow(dead_code, reason = "a description, never made")]
+enum LookupFailures {
+    /// `transaction-not-found`: it was never begun, or ended so long ago that it was removed.
+    #[response(status = 404, content_type = "application/problem+json")]
+    TransactionNotFound(Problem),
+}
+
+/// Opens a transaction, with requests or without, or does all of it in one call.
+#[utoipa::path(
+    post,
+    path = path::BEGIN,
+    request_body = BeginRequest,
+    responses(
+        (status = 200, description = "The transaction is open, or committed where that was asked for.",
+            body = BeginResponse),
+        (status = 409, description = "`contended`: another transaction, `transactionId`, has an item; try again. \
+            `condition-failed`: that of `requests[request]`; the transaction was rolled back. \
+            `rolled-back`, `committed`: a transaction that was named is over.",
+            body = Problem, content_type = "application/problem+json",
+            headers(("Retry-After" = u32, description = "Seconds, for `contended`"))),
+        TableFailures, BodyFailures, Failures,
+    )
+)]
+#[allow(dead_code, reason = "a description, never called")]
+pub(super) fn begin() {}
+
+/// Adds requests to a transaction, or, without any, keeps it from being taken for abandoned. May be repeated.
+#[utoipa::path(
+    post,
+    path = path::ADD,
+    request_body = AddRequest,
+    responses(
+        (status = 200, description = "The requests are part of the transaction.", body = AddResponse),
+        (status = 409, description = "`contended`: another transaction, `transactionId`, has an item; try again. \
+            `condition-failed`: that of `requests[request]`; the transaction was rolled back. \
+            `rolled-back`, `committed`: the transaction is over.",
+            body = Problem, content_type = "application/problem+json",
+            headers(("Retry-After" = u32, description = "Seconds, for `contended`"))),
+        LookupFailures, TableFailures, BodyFailures, Failures,
+    )
+)]
+#[allow(dead_code, reason = "a description, never called")]
+pub(super) fn add() {}
+
+/// Makes all changes of a transaction everybody's. May be repeated.
+#[utoipa::path(
+    post,
+    path = path::COMMIT,
+    request_body = EndRequest,
+    responses(
+        (status = 200, description = "They are.", body = EndResponse),
+        (status = 409, description = "`rolled-back`: none of them is; `detail` says why.",
+            body = Problem, content_type = "application/problem+json"),
+        LookupFailures, TableFailures, BodyFailures, Failures,
+    )
+)]
+#[allow(dead_code, reason = "a description, never called")]
+pub(super) fn commit() {}
+
+/// Undoes all changes of a transaction. May be repeated.
+#[utoipa::path(
+    post,
+    path = path::ROLLBACK,
+    request_body = EndRequest,
+    responses(
+        (status = 200, description = "They are undone.", body = EndResponse),
+        (status = 409, description = "`committed`: they cannot be.",
+            body = Problem, content_type = "application/problem+json"),
+        LookupFailures, TableFailures, BodyFailures, Failures,
+    )
+)]
+#[allow(dead_code, reason = "a description, never called")]
+pub(super) fn rollback() {}
+
+/// Tells what is known of a transaction, long after its end.
+#[utoipa::path(
+    get,
+    path = path::TRANSACTION,
+    params(GetTransactionRequest),
+    responses(
+        (status = 200, description = "The transaction.", body = Transaction),
+        LookupFailures, Failures,
+    )
+)]
+#[allow(dead_code, reason = "a description, never called")]
+pub(super) fn transaction() {}
+
+/// Reads items at an isolation level.
+#[utoipa::path(
+    post,
+    path = path::ITEMS_GET,
+    request_body = GetItemsRequest,
+    responses(
+        (status = 200, description = "The items that there are.", body = GetItemsResponse),
+        TableFailures, BodyFailures, Failures,
+    )
+)]
+#[allow(dead_code, reason = "a description, never called")]
+pub(super) fn get_items() {}
+
+/// Reads a page of a table at an isolation level: a Query or a Scan.
+#[utoipa::path(
+    post,
+    path = path::ITEMS_LIST,
+    request_body = ListItemsRequest,
+    responses(
+        (status = 200, description = "One page of items.", body = ListItemsResponse),
+        TableFailures, BodyFailures, Failures,
+    )
+)]
+#[allow(dead_code, reason = "a description, never called")]
+pub(super) fn list_items() {}
+
+/// Finishes what is left of transactions that nobody works on, as an operator. The service does it by itself as well.
+#[utoipa::path(
+    post,
+    path = path::SWEEP,
+    request_body = SweepRequest,
+    responses(
+        (status = 200, description = "What it did.", body = SweepResponse),
+        BodyFailures, Failures,
+    )
+)]
+#[allow(dead_code, reason = "a description, never called")]
+pub(super) fn sweep() {}
