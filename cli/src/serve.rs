@@ -3,18 +3,26 @@
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
 use clap::Args;
-use leasehold_api::Service;
+use leasehold_api::http::Operation;
+use leasehold_api::{Service, TransactionOperation, TransactionService};
 use leasehold_engine::{Engine, EngineError};
 use leasehold_protocol::{Clock, LockTable, Policy, TableSchema, ensure_table, sdk};
-use leasehold_runtime::{LevelFilter, LogFormat, dynamodb_client, init_logging};
+use leasehold_runtime::{LevelFilter, LogFormat, TransactionConfig, dynamodb_client, init_logging};
+use leasehold_transactions::{self as transactions, Transactions};
+use leasehold_wire::transactions::SweepRequest;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval};
 
 use crate::server;
+
+/// Between two sweeps.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Run the lock service on this machine: an HTTP API over an embedded DynamoDB engine, or over any DynamoDB endpoint.
 #[derive(Debug, Args)]
@@ -23,11 +31,11 @@ pub struct ServeArgs {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080", env = "LEASEHOLD_LISTEN")]
     listen: SocketAddr,
 
-    /// Keep the locks in this file; every lock is on disk before it is answered.
+    /// Keep the tables in this file; every write is on disk before it is answered.
     #[arg(long, value_name = "PATH", default_value = "leasehold.db", group = "store")]
     db: PathBuf,
 
-    /// Keep the locks in memory only; they are gone when the service stops.
+    /// Keep the tables in memory only; they are gone when the service stops.
     #[arg(long, group = "store")]
     memory: bool,
 
@@ -35,19 +43,19 @@ pub struct ServeArgs {
     #[arg(long, value_name = "URL", group = "store")]
     dynamodb_endpoint: Option<String>,
 
-    /// Let other DynamoDB clients reach the embedded table on this port of the loopback interface.
+    /// Let other DynamoDB clients reach the embedded tables, and make their own, on this port of the loopback interface.
     #[arg(long, value_name = "PORT", conflicts_with = "dynamodb_endpoint")]
     expose_dynamodb: Option<u16>,
 
-    /// The table's name. It is created where it is missing.
+    /// The name of the table of the locks. It is created where it is missing.
     #[arg(long, value_name = "NAME", default_value = "leasehold", env = "LEASEHOLD_TABLE_NAME")]
     table: String,
 
-    /// The name of the table's partition key.
+    /// The name of the partition key of the locks' table.
     #[arg(long, value_name = "NAME", default_value = "key", env = "LEASEHOLD_PARTITION_KEY")]
     partition_key: String,
 
-    /// The name of the table's sort key, if it is to have one.
+    /// The name of its sort key, if it is to have one.
     #[arg(long, value_name = "NAME", env = "LEASEHOLD_SORT_KEY")]
     sort_key: Option<String>,
 
@@ -70,6 +78,45 @@ pub struct ServeArgs {
         env = "LEASEHOLD_CLOCK_SKEW_MS"
     )]
     clock_skew_ms: u64,
+
+    /// The name of the table of the transactions. It is created where it is missing.
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "leasehold-transactions",
+        env = "LEASEHOLD_TRANSACTION_TABLE_NAME"
+    )]
+    transaction_table: String,
+
+    /// How long nobody must have worked on a transaction before it is rolled back.
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = transactions::Policy::default().idle_ms / 1000,
+        value_parser = clap::value_parser!(u64).range(1..=TransactionConfig::MAX_IDLE_SECONDS),
+        env = "LEASEHOLD_TRANSACTION_IDLE_SECONDS"
+    )]
+    transaction_idle_seconds: u64,
+
+    /// How long the outcome of a transaction is kept.
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = transactions::Policy::default().retention_ms / 1000,
+        value_parser = clap::value_parser!(u64).range(1..=Policy::MAX_RETENTION_SECONDS),
+        env = "LEASEHOLD_TRANSACTION_RETENTION_SECONDS"
+    )]
+    transaction_retention_seconds: u64,
+
+    /// How long a transaction that has an item may show no sign of life before another one that needs the item rolls it back.
+    #[arg(
+        long,
+        value_name = "MS",
+        default_value_t = transactions::Policy::default().patience_ms,
+        value_parser = clap::value_parser!(u64).range(1..=TransactionConfig::MAX_PATIENCE_MS),
+        env = "LEASEHOLD_TRANSACTION_PATIENCE_MS"
+    )]
+    transaction_patience_ms: u64,
 }
 
 /// Why the service did not start, or stopped.
@@ -84,6 +131,17 @@ pub enum ServeError {
     /// The table is missing, and cannot be made, or has other keys.
     #[error("{}", .0.for_log())]
     Table(leasehold_protocol::Error),
+    /// The same, of the table of the transactions.
+    #[error("cannot use the table {table} for transactions: {}", .source.for_log())]
+    TransactionTable {
+        /// Its name.
+        table: String,
+        /// What DynamoDB said.
+        source: transactions::Error,
+    },
+    /// One table cannot be both.
+    #[error("The locks and the transactions need a table each: name another one with --transaction-table.")]
+    OneTable,
     /// A port cannot be had.
     #[error("cannot listen on {address}: {source}; name another with {flag}")]
     Listen {
@@ -112,6 +170,9 @@ pub async fn main(args: ServeArgs) -> Result<(), ServeError> {
         sort_key: args.sort_key.clone(),
     };
     schema.check().map_err(ServeError::Schema)?;
+    if args.table == args.transaction_table {
+        return Err(ServeError::OneTable);
+    }
 
     // Before the table: whoever waits for the port must not find it open while a second start fails on the file.
     let engine = args.open_engine()?;
@@ -120,6 +181,7 @@ pub async fn main(args: ServeArgs) -> Result<(), ServeError> {
         None => dynamodb_client(args.dynamodb_endpoint.as_deref()).await,
     };
     ensure_table(&client, &schema).await.map_err(ServeError::Table)?;
+    let transactions = args.transactions(&client).await?;
 
     let listener = listen(args.listen, "--listen").await?;
     let exposed = match (&engine, args.expose_dynamodb) {
@@ -136,9 +198,13 @@ pub async fn main(args: ServeArgs) -> Result<(), ServeError> {
     args.announce(local_address(&listener, args.listen.port()), exposed.as_ref().map(|(address, _)| *address));
 
     let policy = Policy { retention_seconds: args.retention_seconds, clock_skew_ms: args.clock_skew_ms };
-    let service = Service::new(LockTable::new(client, schema, policy, Clock::system()));
+    let locks = Service::new(LockTable::new(client, schema, policy, Clock::system()));
+    let routes = server::routes::<Operation>(locks).merge(server::routes::<TransactionOperation>(transactions.clone()));
+    let sweeper = tokio::spawn(sweep_now_and_then(transactions));
     let mut stopping = stopped.clone();
-    server::run(listener, service, async move { drop(stopping.wait_for(|stopped| *stopped).await) }).await;
+    server::run(listener, routes, async move { drop(stopping.wait_for(|stopped| *stopped).await) }).await;
+    // What it leaves undone, the next one does.
+    sweeper.abort();
     if let Some((_, task)) = exposed {
         // It stops on the same signal; a panic of its own was reported already.
         task.await.unwrap_or(Ok(()))?;
@@ -156,6 +222,20 @@ impl ServeArgs {
         }
     }
 
+    async fn transactions(&self, client: &Client) -> Result<TransactionService, ServeError> {
+        let table = &self.transaction_table;
+        let failed = |source| ServeError::TransactionTable { table: table.clone(), source };
+        transactions::ensure_table(client, table).await.map_err(failed)?;
+        let policy = transactions::Policy {
+            patience_ms: self.transaction_patience_ms,
+            idle_ms: self.transaction_idle_seconds * 1000,
+            retention_ms: self.transaction_retention_seconds * 1000,
+            ..transactions::Policy::default()
+        };
+        let protected = vec![self.table.clone()];
+        Ok(TransactionService::new(Transactions::new(client.clone(), table, policy, Clock::system(), protected)))
+    }
+
     fn announce(&self, address: SocketAddr, exposed: Option<SocketAddr>) {
         let store = match (&self.dynamodb_endpoint, self.memory) {
             (Some(url), _) => format!("at {url}"),
@@ -167,12 +247,23 @@ impl ServeArgs {
             exposed.map_or_else(String::new, |address| format!("  dynamodb  http://{address} (any credentials)\n"));
         say(&format!(
             "Leasehold listens on http://{address}\n  \
-               table     {}, {store}\n\
+               tables    {} and {}, {store}\n\
              {exposed}  \
                try       curl --json '{{\"key\":\"Moe\",\"ownerName\":\"me\"{sort_key}}}' http://{address}/v1/acquire\n  \
                stop      Ctrl-C",
-            self.table
+            self.table, self.transaction_table
         ));
+    }
+}
+
+/// Finishes what transactions leave behind, as the scheduled function does.
+async fn sweep_now_and_then(transactions: TransactionService) {
+    let mut ticks = interval(SWEEP_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        // What goes wrong is in the log, and may go better the next time.
+        while transactions.sweep(SweepRequest::default()).await.is_ok_and(|swept| swept.more) {}
     }
 }
 

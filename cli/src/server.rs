@@ -12,8 +12,7 @@ use http_body_util::BodyExt;
 use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
-use leasehold_api::Service;
-use leasehold_api::http::{MAX_BODY_BYTES, Operation, body_too_large, handle, problem_response};
+use leasehold_api::http::{Route, body_too_large, handle, problem_response, unknown_route};
 use leasehold_protocol::fresh_uuid;
 use leasehold_wire::{Problem, ProblemType};
 use tokio::net::{TcpListener, TcpStream};
@@ -23,15 +22,15 @@ use tracing::Instrument;
 /// How long a client may take to send its headers, and then its body: enough for the largest body on a slow line.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// How much of a body that is too large is still read before it is refused.
-const MAX_DISCARDED_BYTES: usize = 8 * MAX_BODY_BYTES;
+const MAX_DISCARDED_BYTES: usize = 16 * 1024 * 1024;
 /// How long requests under way may take to finish after a stop was asked for. The slowest takes four seconds.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long to wait when the machine has no file descriptor left for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves until `shutdown` resolves, then finishes the requests under way.
-pub async fn run(listener: TcpListener, service: Service, shutdown: impl Future<Output = ()>) {
-    let app = router(service);
+/// Serves these routes until `shutdown` resolves, then finishes the requests under way.
+pub async fn run(listener: TcpListener, routes: Router, shutdown: impl Future<Output = ()>) {
+    let app = routes.fallback(async || into_response(problem_response(&unknown_route())));
     let connections = GracefulShutdown::new();
     tokio::pin!(shutdown);
     loop {
@@ -74,29 +73,25 @@ async fn pause_accepting(error: &std::io::Error) {
     tokio::time::sleep(ACCEPT_PAUSE).await;
 }
 
-/// The routes of the API.
-pub fn router(service: Service) -> Router {
-    Operation::ALL
-        .into_iter()
-        .fold(Router::new(), |router, operation| {
+/// The routes of one service.
+pub fn routes<R: Route>(service: R::Service) -> Router {
+    R::ALL
+        .iter()
+        .fold(Router::new(), |router, &operation| {
             router.route(operation.path(), any(move |service, request| answer(operation, service, request)))
-        })
-        .fallback(async || {
-            let detail = "This API has /v1/acquire, heartbeat, release, break, lock, locks and health.";
-            into_response(problem_response(&Problem::new(ProblemType::UnknownRoute, detail)))
         })
         .with_state(service)
 }
 
-async fn answer(
-    operation: Operation,
-    State(service): State<Service>,
+async fn answer<R: Route>(
+    operation: R,
+    State(service): State<R::Service>,
     request: Request,
 ) -> Result<Response, Infallible> {
     let (parts, body) = request.into_parts();
     let span = tracing::info_span!("request", request_id = request_id(&parts.headers));
     let work = async {
-        match read_body(&parts.headers, body).await {
+        match read_body::<R>(&parts.headers, body).await {
             Ok(body) => {
                 let request = leasehold_api::http::Request {
                     method: &parts.method,
@@ -112,12 +107,12 @@ async fn answer(
     Ok(into_response(work.instrument(span).await))
 }
 
-async fn read_body(headers: &HeaderMap, body: Body) -> Result<Bytes, Problem> {
+async fn read_body<R: Route>(headers: &HeaderMap, body: Body) -> Result<Bytes, Problem> {
     let announced = text(headers, CONTENT_LENGTH.as_str()).and_then(|length| length.parse::<usize>().ok());
     if announced.is_some_and(|length| length > MAX_DISCARDED_BYTES) {
-        return Err(body_too_large());
+        return Err(body_too_large::<R>());
     }
-    timeout(REQUEST_TIMEOUT, collect(body)).await.unwrap_or_else(|_| {
+    timeout(REQUEST_TIMEOUT, collect::<R>(body)).await.unwrap_or_else(|_| {
         let detail = format!("The body did not arrive within {} seconds.", REQUEST_TIMEOUT.as_secs());
         Err(Problem::new(ProblemType::InvalidRequest, detail))
     })
@@ -125,20 +120,20 @@ async fn read_body(headers: &HeaderMap, body: Body) -> Result<Bytes, Problem> {
 
 /// Reads a body. What is beyond the limit is read too, up to a point, and thrown away: a client that sends all before it
 /// reads would otherwise find a closed connection in place of its answer.
-async fn collect(mut body: Body) -> Result<Bytes, Problem> {
+async fn collect<R: Route>(mut body: Body) -> Result<Bytes, Problem> {
     let mut bytes = Vec::new();
     let mut length = 0;
     while let Some(frame) = body.frame().await {
         let incomplete = |_| Problem::new(ProblemType::InvalidRequest, "The body ended before it was complete.");
         let Ok(data) = frame.map_err(incomplete)?.into_data() else { continue };
         length += data.len();
-        if length <= MAX_BODY_BYTES {
+        if length <= R::MAX_BODY_BYTES {
             bytes.extend_from_slice(&data);
         } else if length > MAX_DISCARDED_BYTES {
             break;
         }
     }
-    if length > MAX_BODY_BYTES { Err(body_too_large()) } else { Ok(bytes.into()) }
+    if length > R::MAX_BODY_BYTES { Err(body_too_large::<R>()) } else { Ok(bytes.into()) }
 }
 
 /// The caller's own id for the log, if it brought one.

@@ -41,7 +41,7 @@ async fn the_banner_says_where_and_how() {
     assert_ne!(serve.address().port(), 0);
     let expected = [
         format!("Leasehold listens on {url}"),
-        "  table     leasehold, in memory, gone when this stops".into(),
+        "  tables    leasehold and leasehold-transactions, in memory, gone when this stops".into(),
         format!(r#"  try       curl --json '{{"key":"Moe","ownerName":"me"}}' {url}/v1/acquire"#),
         "  stop      Ctrl-C".into(),
     ];
@@ -62,7 +62,7 @@ async fn the_banner_says_what_was_chosen() {
     let dynamodb = exposed_url(&serve);
     let expected = [
         format!("Leasehold listens on {url}"),
-        format!("  table     others, in the file {}", db.display()),
+        format!("  tables    others and leasehold-transactions, in the file {}", db.display()),
         format!("  dynamodb  {dynamodb} (any credentials)"),
         format!(r#"  try       curl --json '{{"key":"Moe","ownerName":"me","sortKey":"1"}}' {url}/v1/acquire"#),
         "  stop      Ctrl-C".into(),
@@ -214,6 +214,10 @@ async fn what_cannot_be_served_is_refused_in_a_sentence() {
             "The key attribute \"data\" belongs to the lock record: name the key otherwise.".to_owned(),
         ),
         (
+            vec!["--memory", "--table", "one", "--transaction-table", "one"],
+            "The locks and the transactions need a table each: name another one with --transaction-table.".to_owned(),
+        ),
+        (
             vec!["--memory", "--partition-key", "a", "--sort-key", "a"],
             "The partition key and the sort key are both named \"a\".".to_owned(),
         ),
@@ -261,6 +265,8 @@ async fn arguments_that_make_no_sense_are_refused() {
         &["--memory", "--expose-dynamodb", "65536"],
         &["--memory", "--retention-seconds", "0"],
         &["--memory", "--clock-skew-ms", "0"],
+        &["--memory", "--transaction-idle-seconds", "0"],
+        &["--memory", "--transaction-patience-ms", "10001"],
         &["--memory", "--clock-skew-ms", "3600001"],
         &["--memory", "--no-such-flag"],
         &["--memory", "more"],

@@ -5,49 +5,51 @@
 //! without the payload of the lock that it shows.
 
 use leasehold_wire::{Problem, ProblemType};
-use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use crate::{Service, parse};
+use crate::route::{Input, Route, document};
 
-const ACTIONS: &str = "acquire, heartbeat, release, break or get";
+/// Step Functions keeps 32,768 characters of an error's cause.
+const MAX_PROBLEM_BYTES: usize = 30_000;
 
-/// Carries out one invocation.
+/// Carries out one invocation, if it asks for one of these operations.
 ///
 /// # Errors
 /// The problem; [`ProblemType::error_name`] is the name of the error.
-pub async fn invoke(service: &Service, input: Value) -> Result<Value, Problem> {
-    let Value::Object(mut fields) = input else {
+pub async fn invoke<R: Route>(service: &R::Service, operations: &[R], input: Value) -> Result<Value, Problem> {
+    let Value::Object(mut members) = input else {
         return Err(Problem::new(ProblemType::InvalidRequest, "The input must be a JSON object."));
     };
-    let Some(Value::String(action)) = fields.remove("action") else {
-        return Err(Problem::invalid("action", format!("action must be one of {ACTIONS}.")));
+    let Some(Value::String(action)) = members.remove("action") else {
+        return Err(Problem::invalid("action", format!("action must be one of {}.", actions(operations))));
     };
-    match action.as_str() {
-        "acquire" => answer(service.acquire(read(fields)?).await),
-        "heartbeat" => answer(service.heartbeat(read(fields)?).await),
-        "release" => answer(service.release(read(fields)?).await),
-        "break" => answer(service.break_lock(read(fields)?).await),
-        "get" => answer(service.get(read(fields)?).await),
-        _ => Err(Problem::invalid("action", format!("There is no such action: use {ACTIONS}."))),
+    let Some(operation) = operations.iter().find(|operation| operation.action() == Some(action.as_str())) else {
+        return Err(Problem::invalid("action", format!("There is no such action: use {}.", actions(operations))));
+    };
+    let answer = operation.carry_out(service, Input::Members(members)).await.map_err(without_payload)?;
+    // What was just written can be read.
+    Ok(serde_json::from_slice(&answer).unwrap_or_default())
+}
+
+/// `acquire, release or get`
+fn actions<R: Route>(operations: &[R]) -> String {
+    let names: Vec<_> = operations.iter().filter_map(|operation| operation.action()).collect();
+    match names.split_last() {
+        Some((last, [])) => (*last).to_owned(),
+        Some((last, others)) => format!("{} or {last}", others.join(", ")),
+        None => String::new(),
     }
 }
 
-fn read<T: serde::de::DeserializeOwned>(fields: Map<String, Value>) -> Result<T, Problem> {
-    parse::object(fields)
-}
-
-fn answer<T: Serialize>(result: Result<T, Problem>) -> Result<Value, Problem> {
-    // Strings, numbers and maps with string keys always serialise.
-    Ok(serde_json::to_value(result.map_err(without_payload)?).unwrap_or_default())
-}
-
-/// Step Functions keeps 32,768 characters of an error's cause, and a problem that was cut is no JSON document any more. So
-/// a refusal says whose the lock is, under which version and lease, and leaves the payload to `get`.
+/// A problem that was cut is no JSON document any more. So a refusal says whose the lock is, under which version and lease,
+/// and leaves the payload to `get`; and an item that was asked for is left out where it is too long.
 fn without_payload(mut problem: Problem) -> Problem {
     if let Some(lock) = &mut problem.lock {
         (lock.data, lock.data_base64) = (None, None);
         lock.attributes.clear();
+    }
+    if document(&problem).len() > MAX_PROBLEM_BYTES {
+        problem.item = None;
     }
     problem
 }

@@ -2,59 +2,10 @@
 
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Method, Response, StatusCode};
-use leasehold_wire::{Problem, ProblemType, path};
-use serde::Serialize;
+use leasehold_wire::{Problem, ProblemType};
 
-use crate::{Service, parse};
-
-/// The largest body that is read. The largest payload takes 1.5 MB when each of its bytes needs an escape.
-pub const MAX_BODY_BYTES: usize = 2 * 1024 * 1024;
-
-/// What can be asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Operation {
-    /// `POST /v1/acquire`
-    Acquire,
-    /// `POST /v1/heartbeat`
-    Heartbeat,
-    /// `POST /v1/release`
-    Release,
-    /// `POST /v1/break`
-    Break,
-    /// `GET /v1/lock`
-    Get,
-    /// `GET /v1/locks`
-    List,
-    /// `GET /v1/health`
-    Health,
-}
-
-impl Operation {
-    /// All of them.
-    pub const ALL: [Self; 7] =
-        [Self::Acquire, Self::Heartbeat, Self::Release, Self::Break, Self::Get, Self::List, Self::Health];
-
-    /// Where it is reached.
-    pub const fn path(self) -> &'static str {
-        match self {
-            Self::Acquire => path::ACQUIRE,
-            Self::Heartbeat => path::HEARTBEAT,
-            Self::Release => path::RELEASE,
-            Self::Break => path::BREAK,
-            Self::Get => path::LOCK,
-            Self::List => path::LOCKS,
-            Self::Health => path::HEALTH,
-        }
-    }
-
-    /// By which method.
-    pub const fn method(self) -> Method {
-        match self {
-            Self::Acquire | Self::Heartbeat | Self::Release | Self::Break => Method::POST,
-            Self::Get | Self::List | Self::Health => Method::GET,
-        }
-    }
-}
+use crate::route::{Input, document};
+pub use crate::route::{Operation, Route};
 
 /// A request, as far as it matters. It has no path: a gateway decodes paths, so nothing is ever read from one.
 #[derive(Debug, Clone, Copy)]
@@ -70,9 +21,9 @@ pub struct Request<'a> {
 }
 
 /// Carries out `operation`. Whatever is wrong with the request, the answer is a problem document.
-pub async fn handle(service: &Service, operation: Operation, request: Request<'_>) -> Response<Vec<u8>> {
+pub async fn handle<R: Route>(service: &R::Service, operation: R, request: Request<'_>) -> Response<Vec<u8>> {
     match dispatch(service, operation, request).await {
-        Ok(response) => response,
+        Ok(document) => response(StatusCode::OK, "application/json", document),
         Err(problem) => {
             let mut response = problem_response(&problem);
             if problem.problem_type == ProblemType::MethodNotAllowed {
@@ -84,41 +35,37 @@ pub async fn handle(service: &Service, operation: Operation, request: Request<'_
     }
 }
 
-async fn dispatch(service: &Service, operation: Operation, request: Request<'_>) -> Result<Response<Vec<u8>>, Problem> {
+async fn dispatch<R: Route>(service: &R::Service, operation: R, request: Request<'_>) -> Result<Vec<u8>, Problem> {
     if *request.method != operation.method() {
         let detail = format!("{} takes {} only.", operation.path(), operation.method());
         return Err(Problem::new(ProblemType::MethodNotAllowed, detail));
     }
-    match operation {
-        Operation::Acquire => answer(service.acquire(read(request)?).await),
-        Operation::Heartbeat => answer(service.heartbeat(read(request)?).await),
-        Operation::Release => answer(service.release(read(request)?).await),
-        Operation::Break => answer(service.break_lock(read(request)?).await),
-        Operation::Get => answer(service.get(parse::query(request.query)?).await),
-        Operation::List => answer(service.list(parse::query(request.query)?).await),
-        Operation::Health => answer(service.health().await),
-    }
+    let input =
+        if operation.method() == Method::GET { Input::Query(request.query) } else { Input::Body(body::<R>(request)?) };
+    operation.carry_out(service, input).await
 }
 
-fn read<T: serde::de::DeserializeOwned>(request: Request<'_>) -> Result<T, Problem> {
+fn body<R: Route>(request: Request<'_>) -> Result<&[u8], Problem> {
     if !request.content_type.is_none_or(is_json) {
         let detail = "Send the body as application/json.";
         return Err(Problem::new(ProblemType::UnsupportedMediaType, detail));
     }
-    if request.body.len() > MAX_BODY_BYTES {
-        return Err(body_too_large());
+    if request.body.len() > R::MAX_BODY_BYTES {
+        return Err(body_too_large::<R>());
     }
-    parse::json(request.body)
+    Ok(request.body)
 }
 
-/// A body above [`MAX_BODY_BYTES`].
-pub fn body_too_large() -> Problem {
-    Problem::new(ProblemType::TooLarge, format!("The body may have at most {MAX_BODY_BYTES} bytes."))
+/// A body above [`Route::MAX_BODY_BYTES`].
+pub fn body_too_large<R: Route>() -> Problem {
+    Problem::new(ProblemType::TooLarge, format!("The body may have at most {} bytes.", R::MAX_BODY_BYTES))
 }
 
-/// A path that is none of [`Operation::path`].
+/// A path that is none of [`Route::path`].
 pub fn unknown_route() -> Problem {
-    let detail = "This API has /v1/acquire, heartbeat, release, break, lock, locks and health.";
+    let detail = "This API has /v1/acquire, heartbeat, release, break, lock, locks and health; and where it has \
+                  transactions, /v1/transactions/begin, add, commit, rollback and sweep, /v1/transaction, and \
+                  /v1/items/get and list.";
     Problem::new(ProblemType::UnknownRoute, detail)
 }
 
@@ -127,25 +74,43 @@ fn is_json(content_type: &str) -> bool {
     media_type == "application/json" || (media_type.starts_with("application/") && media_type.ends_with("+json"))
 }
 
-fn answer<T: Serialize>(result: Result<T, Problem>) -> Result<Response<Vec<u8>>, Problem> {
-    Ok(response(StatusCode::OK, "application/json", &result?))
-}
-
 /// A problem document.
 pub fn problem_response(problem: &Problem) -> Response<Vec<u8>> {
     let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let mut response = response(status, "application/problem+json", problem);
+    let mut response = response(status, "application/problem+json", document(problem));
     let retry_after = problem.problem_type.retry_after_seconds().map(HeaderValue::from);
     response.headers_mut().extend(retry_after.map(|seconds| (RETRY_AFTER, seconds)));
     response
 }
 
-fn response(status: StatusCode, content_type: &'static str, document: &impl Serialize) -> Response<Vec<u8>> {
-    // Strings, numbers and maps with string keys always serialise.
-    let mut response = Response::new(serde_json::to_vec(document).unwrap_or_default());
+fn response(status: StatusCode, content_type: &'static str, document: Vec<u8>) -> Response<Vec<u8>> {
+    let mut response = Response::new(document);
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     // A lease id, or the state of a lock, must not be found in a cache.
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::TransactionOperation;
+
+    /// Each path has its first part, or its last, in the text.
+    fn names<R: Route>(detail: &str) {
+        for operation in R::ALL {
+            let path = operation.path();
+            let last = path.rsplit('/').next().expect("split gives one at least");
+            let words: Vec<_> = detail.split([' ', ',', ';', '.']).collect();
+            assert!(words.contains(&path) || words.contains(&last), "{path}");
+        }
+    }
+
+    #[test]
+    fn whoever_takes_a_wrong_route_is_told_all() {
+        let detail = unknown_route().detail;
+        names::<Operation>(&detail);
+        names::<TransactionOperation>(&detail);
+    }
 }

@@ -5,7 +5,10 @@
 //! It writes the one log line of the operation: operation, key, owner, outcome, duration, attempts at DynamoDB;
 //! never a lease id, its hash or a payload.
 //!
-//! [`http`] binds it to HTTP, [`direct`] to direct invocations, [`cleanup`] to the end of Step Functions executions. None
+//! [`TransactionService`] does the same over [`leasehold_transactions::Transactions`]. Its log line has the transaction and the
+//! number of requests; never an item.
+//!
+//! [`Route`] is the table of what can be asked of each. [`http`] binds it to HTTP, [`direct`] to direct invocations, [`cleanup`] to the end of Step Functions executions. None
 //! knows who calls: the Lambda adapters and `leasehold serve` hand their requests to the same functions.
 
 mod attributes;
@@ -15,6 +18,10 @@ mod cursor;
 pub mod direct;
 pub mod http;
 mod parse;
+mod route;
 mod service;
+mod transactions;
 
+pub use route::{Input, Route};
 pub use service::Service;
+pub use transactions::{TransactionOperation, TransactionService};

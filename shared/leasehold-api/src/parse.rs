@@ -12,7 +12,7 @@ pub(crate) fn json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
         return Err(Problem::new(ProblemType::InvalidRequest, "The body must be a JSON object."));
     }
     let mut deserializer = serde_json::Deserializer::from_slice(body);
-    let request = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| at_fault(&error, body))?;
+    let request = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| at_fault::<T>(&error, body))?;
     match deserializer.end() {
         Ok(()) => Ok(request),
         Err(error) => Err(Problem::new(ProblemType::InvalidRequest, format!("After the JSON object: {error}."))),
@@ -55,26 +55,39 @@ fn decode(text: &str) -> Result<String, Problem> {
     }
 }
 
-fn at_fault(error: &serde_path_to_error::Error<serde_json::Error>, body: &[u8]) -> Problem {
-    let is_malformed = error.inner().is_syntax() || error.inner().is_eof();
-    // A number where an enumeration belongs is called a syntax error as well.
-    if is_malformed && let Err(malformed) = serde_json::from_slice::<Value>(body) {
-        return Problem::new(ProblemType::InvalidRequest, format!("The body is not valid JSON: {malformed}."));
+fn at_fault<T: DeserializeOwned>(error: &serde_path_to_error::Error<serde_json::Error>, body: &[u8]) -> Problem {
+    if error.inner().is_syntax() || error.inner().is_eof() {
+        match serde_json::from_slice(body) {
+            Err(malformed) => {
+                let detail = format!("The body is not valid JSON: {malformed}.");
+                return Problem::new(ProblemType::InvalidRequest, detail);
+            }
+            // A number where an enumeration belongs, or two of its members, are called syntax errors as well. What is wrong
+            // with them is said of the document that was read.
+            Ok(Value::Object(members)) => {
+                if let Err(problem) = object::<T>(members) {
+                    return problem;
+                }
+            }
+            Ok(_) => {}
+        }
     }
     named(error.path().to_string(), error.inner())
 }
 
 fn named(path: String, error: &serde_json::Error) -> Problem {
     let message = error.to_string();
-    let field = named_field(&message).map_or(path, str::to_owned);
+    let field = match named_field(&message) {
+        Some(field) if path == "." => field.to_owned(),
+        Some(field) => format!("{path}.{field}"),
+        None => path,
+    };
     Problem::invalid(field, format!("{message}."))
 }
 
-/// Serde names a missing, unknown or duplicate field in its message and not in the path.
+/// Serde names a missing or duplicate field in its message and not in the path.
 fn named_field(message: &str) -> Option<&str> {
-    let rest = ["missing field `", "unknown field `", "duplicate field `"]
-        .iter()
-        .find_map(|prefix| message.strip_prefix(prefix))?;
+    let rest = ["missing field `", "duplicate field `"].iter().find_map(|prefix| message.strip_prefix(prefix))?;
     Some(rest.split_once('`')?.0)
 }
 

@@ -177,7 +177,10 @@ fn operation(name: &'static str, key: &str) -> Span {
 }
 
 /// Runs one operation and writes its log line. A payload, a lease id or its hash has no way into it.
-async fn observe<T>(span: Span, work: impl Future<Output = Result<(String, T), Problem>>) -> Result<T, Problem> {
+pub(crate) async fn observe<T>(
+    span: Span,
+    work: impl Future<Output = Result<(String, T), Problem>>,
+) -> Result<T, Problem> {
     let started = Instant::now();
     let (outcome, result) = match work.instrument(span.clone()).await {
         Ok((outcome, response)) => (outcome, Ok(response)),
@@ -190,7 +193,7 @@ async fn observe<T>(span: Span, work: impl Future<Output = Result<(String, T), P
 }
 
 /// The name of an outcome, as it is on the wire.
-fn outcome(value: impl serde::Serialize) -> String {
+pub(crate) fn outcome(value: impl serde::Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(name)) => name,
         _ => String::new(),

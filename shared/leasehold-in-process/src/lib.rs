@@ -20,8 +20,8 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use http::header::CONTENT_TYPE;
 use http::{Request, Response};
-use leasehold_api::Service;
-use leasehold_api::http::{self as api, Operation};
+use leasehold_api::http::{self as api, Operation, Route};
+use leasehold_api::{Service, TransactionOperation, TransactionService};
 use leasehold_client::{Transport, TransportError};
 use leasehold_protocol::{Clock, LockTable, Policy, TableSchema, sdk};
 use leasehold_runtime::dynamodb_client;
@@ -30,12 +30,19 @@ use leasehold_runtime::dynamodb_client;
 #[derive(Debug, Clone)]
 pub struct InProcess {
     service: Service,
+    transactions: Option<TransactionService>,
 }
 
 impl InProcess {
-    /// This service.
+    /// This service, without transactions.
     pub fn new(service: Service) -> Self {
-        Self { service }
+        Self { service, transactions: None }
+    }
+
+    /// The same, with transactions.
+    #[must_use]
+    pub fn with_transactions(self, transactions: TransactionService) -> Self {
+        Self { transactions: Some(transactions), ..self }
     }
 
     /// The service on the table of this name, whose partition key is `key`, with credentials and region from the usual
@@ -62,15 +69,25 @@ impl InProcess {
 impl Transport for InProcess {
     fn send(&self, request: Request<Vec<u8>>) -> BoxFuture<'_, Result<Response<Vec<u8>>, TransportError>> {
         async move {
-            let operation = Operation::ALL
-                .into_iter()
-                .find(|operation| operation.path() == request.uri().path())
-                .ok_or_else(|| TransportError::not_sent("the service has no such path"))?;
-            let content_type = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-            let query = request.uri().query().unwrap_or_default();
-            let parts = api::Request { method: request.method(), content_type, query, body: request.body() };
-            Ok(api::handle(&self.service, operation, parts).await)
+            if let Some(response) = answer::<Operation>(&self.service, &request).await {
+                return Ok(response);
+            }
+            if let Some(service) = &self.transactions
+                && let Some(response) = answer::<TransactionOperation>(service, &request).await
+            {
+                return Ok(response);
+            }
+            Err(TransportError::not_sent("the service has no such path"))
         }
         .boxed()
     }
+}
+
+/// The answer of one service, if the path is one of its own.
+async fn answer<R: Route>(service: &R::Service, request: &Request<Vec<u8>>) -> Option<Response<Vec<u8>>> {
+    let operation = *R::ALL.iter().find(|operation| operation.path() == request.uri().path())?;
+    let content_type = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let query = request.uri().query().unwrap_or_default();
+    let parts = api::Request { method: request.method(), content_type, query, body: request.body() };
+    Some(api::handle(service, operation, parts).await)
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use leasehold_protocol::{Policy, TableSchema};
+use leasehold_transactions as transactions;
 
 /// What a function needs to know.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,15 +37,9 @@ impl Config {
     /// # Errors
     /// A sentence for each variable that is missing or wrong.
     pub fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
-        let text = |name: &str| lookup(name).filter(|value| !value.is_empty());
+        let text = |name: &str| text(&lookup, name);
         let mut problems = Vec::new();
-        let mut number = |name: &str, default: u64, max: u64| match text(name) {
-            None => default,
-            Some(value) => value.parse().ok().filter(|number| (1..=max).contains(number)).unwrap_or_else(|| {
-                problems.push(format!("{name} must be a whole number from 1 to {max}, not {value:?}."));
-                default
-            }),
-        };
+        let mut number = |name: &str, default: u64, max: u64| number(text(name), name, default, max, &mut problems);
         let default = Policy::default();
         let policy = Policy {
             retention_seconds: number(
@@ -68,13 +63,85 @@ impl Config {
     }
 }
 
+/// What a function needs to know for transactions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TransactionConfig {
+    /// `LEASEHOLD_TRANSACTION_TABLE_NAME` (required).
+    pub table_name: String,
+    /// `LEASEHOLD_TRANSACTION_IDLE_SECONDS` (default 60), `LEASEHOLD_TRANSACTION_RETENTION_SECONDS` (default 604800, 7 days),
+    /// `LEASEHOLD_TRANSACTION_PATIENCE_MS` (default 1000).
+    pub policy: transactions::Policy,
+    /// `LEASEHOLD_TABLE_NAME`, if it is set: no transaction may touch the locks.
+    pub lock_table_name: Option<String>,
+}
+
+impl TransactionConfig {
+    /// A day: an item that is locked for longer is as good as lost.
+    pub const MAX_IDLE_SECONDS: u64 = 24 * 3600;
+
+    /// Longer than any call tries to get an item.
+    pub const MAX_PATIENCE_MS: u64 = 10_000;
+
+    /// # Errors
+    /// A sentence for each variable that is missing or wrong.
+    pub fn from_env() -> Result<Self, ConfigError> {
+        Self::from_lookup(|name| std::env::var(name).ok())
+    }
+
+    /// The same, from any source of variables. An empty variable counts as absent.
+    ///
+    /// # Errors
+    /// A sentence for each variable that is missing or wrong.
+    pub fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
+        let text = |name: &str| text(&lookup, name);
+        let mut problems = Vec::new();
+        let mut number = |name: &str, default: u64, max: u64| number(text(name), name, default, max, &mut problems);
+        let default = transactions::Policy::default();
+        let idle = number("LEASEHOLD_TRANSACTION_IDLE_SECONDS", default.idle_ms / 1000, Self::MAX_IDLE_SECONDS);
+        let retention = number(
+            "LEASEHOLD_TRANSACTION_RETENTION_SECONDS",
+            default.retention_ms / 1000,
+            Policy::MAX_RETENTION_SECONDS,
+        );
+        let patience_ms = number("LEASEHOLD_TRANSACTION_PATIENCE_MS", default.patience_ms, Self::MAX_PATIENCE_MS);
+        let policy =
+            transactions::Policy { patience_ms, idle_ms: idle * 1000, retention_ms: retention * 1000, ..default };
+        let table_name = text("LEASEHOLD_TRANSACTION_TABLE_NAME").unwrap_or_else(|| {
+            let sentence =
+                "LEASEHOLD_TRANSACTION_TABLE_NAME is not set: it must name the DynamoDB table of the transactions.";
+            problems.push(sentence.to_owned());
+            String::new()
+        });
+        let lock_table_name = text("LEASEHOLD_TABLE_NAME");
+        if lock_table_name.as_ref() == Some(&table_name) {
+            problems.push(format!("The locks and the transactions need a table each, not both {table_name:?}."));
+        }
+        if problems.is_empty() { Ok(Self { table_name, policy, lock_table_name }) } else { Err(ConfigError(problems)) }
+    }
+}
+
+fn text(lookup: impl Fn(&str) -> Option<String>, name: &str) -> Option<String> {
+    lookup(name).filter(|value| !value.is_empty())
+}
+
+fn number(value: Option<String>, name: &str, default: u64, max: u64, problems: &mut Vec<String>) -> u64 {
+    let Some(value) = value else { return default };
+    value.parse().ok().filter(|number| (1..=max).contains(number)).unwrap_or_else(|| {
+        problems.push(format!("{name} must be a whole number from 1 to {max}, not {value:?}."));
+        default
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn read(variables: &[(&str, &str)]) -> Result<Config, String> {
-        let lookup = |name: &str| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
-        Config::from_lookup(lookup).map_err(|error| error.to_string())
+        Config::from_lookup(lookup(variables)).map_err(|error| error.to_string())
+    }
+
+    fn lookup(variables: &[(&str, &str)]) -> impl Fn(&str) -> Option<String> {
+        |name| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
     }
 
     #[test]
@@ -109,5 +176,43 @@ mod tests {
         let error =
             read(&[("LEASEHOLD_TABLE_NAME", "t"), ("LEASEHOLD_PARTITION_KEY", "a"), ("LEASEHOLD_SORT_KEY", "a")]);
         assert_eq!(error.expect_err("wrong"), "The partition key and the sort key are both named \"a\".");
+    }
+    fn read_transactions(variables: &[(&str, &str)]) -> Result<TransactionConfig, String> {
+        TransactionConfig::from_lookup(lookup(variables)).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn transactions_need_a_table_of_their_own() {
+        let config = read_transactions(&[("LEASEHOLD_TRANSACTION_TABLE_NAME", "tx"), ("LEASEHOLD_TABLE_NAME", "")]);
+        let policy = transactions::Policy::default();
+        assert_eq!(config, Ok(TransactionConfig { table_name: "tx".into(), policy, lock_table_name: None }));
+        let config = read_transactions(&[
+            ("LEASEHOLD_TRANSACTION_TABLE_NAME", "tx"),
+            ("LEASEHOLD_TABLE_NAME", "locks"),
+            ("LEASEHOLD_TRANSACTION_IDLE_SECONDS", "30"),
+            ("LEASEHOLD_TRANSACTION_RETENTION_SECONDS", "3600"),
+            ("LEASEHOLD_TRANSACTION_PATIENCE_MS", "500"),
+        ])
+        .expect("valid");
+        assert_eq!(config.lock_table_name.as_deref(), Some("locks"));
+        let set = transactions::Policy { patience_ms: 500, idle_ms: 30_000, retention_ms: 3_600_000, ..policy };
+        assert_eq!(config.policy, set);
+
+        for (variables, sentence) in [
+            (
+                &[("LEASEHOLD_TABLE_NAME", "locks")][..],
+                "LEASEHOLD_TRANSACTION_TABLE_NAME is not set: it must name the DynamoDB table of the transactions.",
+            ),
+            (
+                &[("LEASEHOLD_TABLE_NAME", "one"), ("LEASEHOLD_TRANSACTION_TABLE_NAME", "one")],
+                "The locks and the transactions need a table each, not both \"one\".",
+            ),
+            (
+                &[("LEASEHOLD_TRANSACTION_TABLE_NAME", "tx"), ("LEASEHOLD_TRANSACTION_IDLE_SECONDS", "0")],
+                "LEASEHOLD_TRANSACTION_IDLE_SECONDS must be a whole number from 1 to 86400, not \"0\".",
+            ),
+        ] {
+            assert_eq!(read_transactions(variables).expect_err("wrong"), sentence);
+        }
     }
 }

@@ -10,7 +10,7 @@ use std::convert::Infallible;
 use base64::{Engine, prelude::BASE64_STANDARD};
 use http::{HeaderMap, Method, Response};
 use lambda_runtime::{Diagnostic, Error, LambdaEvent, service_fn};
-use leasehold_api::http::{Operation, Request, handle, problem_response, unknown_route};
+use leasehold_api::http::{Operation, Request, Route, handle, problem_response, unknown_route};
 use leasehold_api::{Service, cleanup, direct};
 use leasehold_protocol::{Clock, LockTable};
 use leasehold_wire::{Problem, ProblemType};
@@ -18,6 +18,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{Config, LevelFilter, LogFormat, dynamodb_client, init_logging};
+
+mod transactions;
+
+pub use transactions::{answer_sweep, answer_transactions, run_sweep, run_transactions};
 
 /// The part of an API Gateway HTTP API event (payload format 2.0) that matters. Function URLs send the same.
 #[derive(Debug, Clone, Deserialize)]
@@ -104,7 +108,7 @@ async fn start() -> Result<Service, Error> {
 }
 
 /// Answers one API Gateway event.
-pub async fn answer_http(service: &Service, operation: Operation, event: &HttpEvent) -> HttpAnswer {
+pub async fn answer_http<R: Route>(service: &R::Service, operation: R, event: &HttpEvent) -> HttpAnswer {
     if is_unrouted(operation, event) {
         return into_answer(problem_response(&unknown_route()));
     }
@@ -129,7 +133,7 @@ pub async fn answer_http(service: &Service, operation: Operation, event: &HttpEv
 /// # Errors
 /// The refusal, under the name that `Retry` and `Catch` match on; its message is the problem document.
 pub async fn answer_direct(service: &Service, input: Value) -> Result<Value, Diagnostic> {
-    direct::invoke(service, input).await.map_err(named)
+    direct::invoke(service, Operation::ALL, input).await.map_err(named)
 }
 
 /// Answers the end of one Step Functions execution.
@@ -149,7 +153,7 @@ fn named(problem: Problem) -> Diagnostic {
 
 /// The gateway's default route takes the paths that have none of their own. A Function URL has no other route, so there the
 /// path decides; nothing else is read from it, since a gateway decodes it.
-fn is_unrouted(operation: Operation, event: &HttpEvent) -> bool {
+fn is_unrouted<R: Route>(operation: R, event: &HttpEvent) -> bool {
     event.route_key == "$default" && event.raw_path != operation.path()
 }
 

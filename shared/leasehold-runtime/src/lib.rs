@@ -1,8 +1,8 @@
 //! # Cold start: what a process does once, before its first request
 //!
-//! [`Config`] is read from the environment, [`dynamodb_client`] is made, [`init_logging`] is called, and
-//! [`lambda::run_http`], [`lambda::run_direct`] or [`lambda::run_cleanup`] hands requests to [`leasehold_api`] until Lambda
-//! ends the process.
+//! [`Config`] or [`TransactionConfig`] is read from the environment, [`dynamodb_client`] is made, [`init_logging`] is called,
+//! and [`lambda::run_http`], or another of its `run` functions, hands requests to [`leasehold_api`] until Lambda ends the
+//! process.
 //! What is wrong with the configuration is said here, in sentences, and ends the process.
 
 mod client;
@@ -11,6 +11,6 @@ pub mod lambda;
 mod logging;
 
 pub use client::dynamodb_client;
-pub use config::{Config, ConfigError};
+pub use config::{Config, ConfigError, TransactionConfig};
 pub use logging::{LogFormat, init_logging, json_subscriber};
 pub use tracing::level_filters::LevelFilter;

@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 
 use aws_sdk_dynamodb::Client;
 use leasehold_api::Service;
+use leasehold_api::http::Operation;
 use leasehold_cli::server;
 use leasehold_conformance::{Failures, Target, races, run, run_with_sort_key};
 use leasehold_engine::Engine;
@@ -22,7 +23,8 @@ async fn serve(dynamodb: Client, schema: TableSchema) -> Target {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
     let base_url = format!("http://{}", listener.local_addr().expect("bound"));
     let table = LockTable::new(dynamodb.clone(), schema.clone(), Policy::default(), Clock::system());
-    tokio::spawn(server::run(listener, Service::new(table), std::future::pending()));
+    let routes = server::routes::<Operation>(Service::new(table));
+    tokio::spawn(server::run(listener, routes, std::future::pending()));
     Target { base_url, dynamodb, schema }
 }
 

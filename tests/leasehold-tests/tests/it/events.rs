@@ -6,7 +6,7 @@ use leasehold_runtime::lambda::{HttpAnswer, answer_direct, answer_http};
 use leasehold_tests::World;
 use serde_json::{Value, json};
 
-fn event(name: &str) -> Value {
+pub(crate) fn event(name: &str) -> Value {
     let file = format!("{}/../../events/{name}.json", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{file}: {error}"));
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{file}: {error}"))

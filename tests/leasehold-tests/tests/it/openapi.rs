@@ -1,6 +1,7 @@
 //! `docs/openapi.json` is made from the wire types, and cannot drift from them or from the routes.
 
-use leasehold_api::http::Operation;
+use leasehold_api::TransactionOperation;
+use leasehold_api::http::{Operation, Route};
 use leasehold_wire::openapi::Api;
 use serde_json::Value;
 use utoipa::OpenApi;
@@ -33,11 +34,14 @@ fn every_route_is_documented_and_nothing_else() {
             methods.as_object().expect("methods").keys().map(move |method| (path.clone(), method.to_uppercase()))
         })
         .collect();
-    let mut served: Vec<_> =
-        Operation::ALL.iter().map(|operation| (operation.path().to_owned(), operation.method().to_string())).collect();
+    let mut served = [routes::<Operation>(), routes::<TransactionOperation>()].concat();
     documented.sort();
     served.sort();
     assert_eq!(documented, served);
+}
+
+fn routes<R: Route>() -> Vec<(String, String)> {
+    R::ALL.iter().map(|operation| (operation.path().to_owned(), operation.method().to_string())).collect()
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use aws_sdk_dynamodb::Client as DynamoDb;
 use futures_util::TryStreamExt;
 use leasehold_api::Service;
+use leasehold_api::http::Operation;
 use leasehold_cli::server;
 use leasehold_client::wire::{AcquireOutcome, LockState};
 use leasehold_client::{
@@ -38,7 +39,8 @@ async fn in_process() -> InProcess {
 async fn over_http() -> HttpTransport {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
     let url = format!("http://{}", listener.local_addr().expect("bound"));
-    tokio::spawn(server::run(listener, service().await, std::future::pending()));
+    let routes = server::routes::<Operation>(service().await);
+    tokio::spawn(server::run(listener, routes, std::future::pending()));
     HttpTransport::new(&url).expect("a URL")
 }
 

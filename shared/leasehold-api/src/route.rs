@@ -1,0 +1,137 @@
+//! What can be asked of a service, and where: one table for each service, for HTTP and for direct invocations.
+
+use std::fmt;
+
+use http::Method;
+use leasehold_wire::{Problem, path};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use crate::{Service, parse};
+
+/// One operation of a service: where it is reached, and how it is carried out.
+pub trait Route: Copy + fmt::Debug + Send + Sync + 'static {
+    /// What carries it out.
+    type Service: Clone + Send + Sync + 'static;
+
+    /// All operations of the service.
+    const ALL: &'static [Self];
+
+    /// The largest body that is read, in bytes.
+    const MAX_BODY_BYTES: usize;
+
+    /// Where it is reached.
+    fn path(self) -> &'static str;
+
+    /// By which method. What takes `GET` reads its input from the query, what takes `POST` from the body.
+    fn method(self) -> Method;
+
+    /// The `action` of a direct invocation, where there is one.
+    fn action(self) -> Option<&'static str>;
+
+    /// Does it. The answer is a JSON document.
+    fn carry_out(
+        self,
+        service: &Self::Service,
+        input: Input<'_>,
+    ) -> impl Future<Output = Result<Vec<u8>, Problem>> + Send;
+}
+
+/// Where the fields of a request stand.
+#[derive(Debug)]
+pub enum Input<'a> {
+    /// A body.
+    Body(&'a [u8]),
+    /// A query string, still encoded.
+    Query(&'a str),
+    /// The members of a JSON object, without the `action`.
+    Members(Map<String, Value>),
+}
+
+impl Input<'_> {
+    pub(crate) fn read<T: DeserializeOwned>(self) -> Result<T, Problem> {
+        match self {
+            Self::Body(body) => parse::json(body),
+            Self::Query(query) => parse::query(query),
+            Self::Members(members) => parse::object(members),
+        }
+    }
+}
+
+/// An answer as a JSON document.
+pub(crate) fn document(answer: &impl Serialize) -> Vec<u8> {
+    // Strings, numbers and maps with string keys always serialise.
+    serde_json::to_vec(answer).unwrap_or_default()
+}
+
+/// What can be asked of the locks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    /// `POST /v1/acquire`
+    Acquire,
+    /// `POST /v1/heartbeat`
+    Heartbeat,
+    /// `POST /v1/release`
+    Release,
+    /// `POST /v1/break`
+    Break,
+    /// `GET /v1/lock`
+    Get,
+    /// `GET /v1/locks`
+    List,
+    /// `GET /v1/health`
+    Health,
+}
+
+impl Route for Operation {
+    type Service = Service;
+
+    const ALL: &'static [Self] =
+        &[Self::Acquire, Self::Heartbeat, Self::Release, Self::Break, Self::Get, Self::List, Self::Health];
+
+    /// The largest payload takes 1.5 MB when each of its bytes needs an escape.
+    const MAX_BODY_BYTES: usize = 2 * 1024 * 1024;
+
+    fn path(self) -> &'static str {
+        match self {
+            Self::Acquire => path::ACQUIRE,
+            Self::Heartbeat => path::HEARTBEAT,
+            Self::Release => path::RELEASE,
+            Self::Break => path::BREAK,
+            Self::Get => path::LOCK,
+            Self::List => path::LOCKS,
+            Self::Health => path::HEALTH,
+        }
+    }
+
+    fn method(self) -> Method {
+        match self {
+            Self::Acquire | Self::Heartbeat | Self::Release | Self::Break => Method::POST,
+            Self::Get | Self::List | Self::Health => Method::GET,
+        }
+    }
+
+    fn action(self) -> Option<&'static str> {
+        match self {
+            Self::Acquire => Some("acquire"),
+            Self::Heartbeat => Some("heartbeat"),
+            Self::Release => Some("release"),
+            Self::Break => Some("break"),
+            Self::Get => Some("get"),
+            Self::List | Self::Health => None,
+        }
+    }
+
+    async fn carry_out(self, service: &Service, input: Input<'_>) -> Result<Vec<u8>, Problem> {
+        Ok(match self {
+            Self::Acquire => document(&service.acquire(input.read()?).await?),
+            Self::Heartbeat => document(&service.heartbeat(input.read()?).await?),
+            Self::Release => document(&service.release(input.read()?).await?),
+            Self::Break => document(&service.break_lock(input.read()?).await?),
+            Self::Get => document(&service.get(input.read()?).await?),
+            Self::List => document(&service.list(input.read()?).await?),
+            Self::Health => document(&service.health().await?),
+        })
+    }
+}

@@ -1,0 +1,259 @@
+//! Between the wire and the protocol.
+
+use std::collections::BTreeMap;
+
+use leasehold_transactions::{
+    Action, Answer, Error, Isolation, Item, ItemPage, ListRequest, Participant, ReadRequest, Request, ReturnValues,
+    State, Status, Swept,
+};
+use leasehold_wire::transactions::{self as wire, Entry, ReturnOnFailure};
+use leasehold_wire::{Problem, ProblemType};
+
+use super::dynamodb_json;
+
+/// Reads the entries of a request.
+pub(super) fn requests(entries: Vec<Entry>) -> Result<Vec<Request>, Problem> {
+    entries.into_iter().enumerate().map(|(index, entry)| request(index, entry)).collect()
+}
+
+fn request(index: usize, entry: Entry) -> Result<Request, Problem> {
+    let read =
+        |operation: &str, name: &str, found: wire::Item| item(&format!("requests[{index}].{operation}.{name}"), found);
+    Ok(match entry {
+        Entry::Get(get) => Request {
+            action: Action::Get { key: read("Get", "Key", get.key)?, projection: get.projection_expression },
+            ..plain(get.table_name, get.expression_attribute_names)
+        },
+        Entry::Put(put) => Request {
+            action: Action::Put { item: read("Put", "Item", put.item)? },
+            condition: put.condition_expression,
+            values: read("Put", "ExpressionAttributeValues", put.expression_attribute_values)?,
+            return_values: return_values(put.return_values),
+            return_item_on_failure: put.return_values_on_condition_check_failure == ReturnOnFailure::AllOld,
+            ..plain(put.table_name, put.expression_attribute_names)
+        },
+        Entry::Update(update) => Request {
+            action: Action::Update { key: read("Update", "Key", update.key)?, expression: update.update_expression },
+            condition: update.condition_expression,
+            values: read("Update", "ExpressionAttributeValues", update.expression_attribute_values)?,
+            return_values: return_values(update.return_values),
+            return_item_on_failure: update.return_values_on_condition_check_failure == ReturnOnFailure::AllOld,
+            ..plain(update.table_name, update.expression_attribute_names)
+        },
+        Entry::Delete(delete) => Request {
+            action: Action::Delete { key: read("Delete", "Key", delete.key)? },
+            condition: delete.condition_expression,
+            values: read("Delete", "ExpressionAttributeValues", delete.expression_attribute_values)?,
+            return_values: return_values(delete.return_values),
+            return_item_on_failure: delete.return_values_on_condition_check_failure == ReturnOnFailure::AllOld,
+            ..plain(delete.table_name, delete.expression_attribute_names)
+        },
+        Entry::ConditionCheck(check) => Request {
+            action: Action::Check { key: read("ConditionCheck", "Key", check.key)? },
+            condition: Some(check.condition_expression),
+            values: read("ConditionCheck", "ExpressionAttributeValues", check.expression_attribute_values)?,
+            return_item_on_failure: check.return_values_on_condition_check_failure == ReturnOnFailure::AllOld,
+            ..plain(check.table_name, check.expression_attribute_names)
+        },
+    })
+}
+
+/// A request with nothing but a table and names.
+fn plain(table: String, names: BTreeMap<String, String>) -> Request {
+    Request {
+        table,
+        action: Action::Check { key: Item::new() },
+        condition: None,
+        names: names.into_iter().collect(),
+        values: Item::new(),
+        return_values: ReturnValues::None,
+        return_item_on_failure: false,
+    }
+}
+
+fn return_values(wanted: wire::ReturnValues) -> ReturnValues {
+    match wanted {
+        wire::ReturnValues::None => ReturnValues::None,
+        wire::ReturnValues::AllOld => ReturnValues::AllOld,
+        wire::ReturnValues::AllNew => ReturnValues::AllNew,
+    }
+}
+
+fn item(field: &str, found: wire::Item) -> Result<Item, Problem> {
+    dynamodb_json::item(found).map_err(|fault| Problem::invalid(format!("{field}{}", fault.path), fault.detail))
+}
+
+pub(super) fn isolation(isolation: wire::Isolation) -> Isolation {
+    match isolation {
+        wire::Isolation::Committed => Isolation::Committed,
+        wire::Isolation::Uncommitted => Isolation::Uncommitted,
+    }
+}
+
+/// Which items to read, and whether it is one, named without a list.
+pub(super) fn reads(request: wire::GetItemsRequest) -> Result<(Vec<ReadRequest>, bool), Problem> {
+    let wire::GetItemsRequest { requests, table_name, key, projection_expression, expression_attribute_names, .. } =
+        request;
+    let is_single = table_name.is_some()
+        || key.is_some()
+        || projection_expression.is_some()
+        || expression_attribute_names.is_some();
+    match (requests, is_single) {
+        (Some(_), true) => {
+            Err(Problem::invalid("requests", "Name one item by tableName and key, or several in requests; not both."))
+        }
+        (Some(requests), false) => {
+            let read = |(index, request)| read(&format!("requests[{index}]."), request);
+            Ok((requests.into_iter().enumerate().map(read).collect::<Result<_, _>>()?, false))
+        }
+        (None, _) => {
+            let missing = |name: &str| Problem::invalid(name, format!("missing field `{name}`."));
+            let request = wire::ItemRequest {
+                table_name: table_name.ok_or_else(|| missing("tableName"))?,
+                key: key.ok_or_else(|| missing("key"))?,
+                projection_expression,
+                expression_attribute_names: expression_attribute_names.unwrap_or_default(),
+            };
+            Ok((vec![read("", request)?], true))
+        }
+    }
+}
+
+fn read(place: &str, request: wire::ItemRequest) -> Result<ReadRequest, Problem> {
+    Ok(ReadRequest {
+        table: request.table_name,
+        key: item(&format!("{place}key"), request.key)?,
+        projection: request.projection_expression,
+        names: request.expression_attribute_names.into_iter().collect(),
+    })
+}
+
+/// Of one item there is no list whose element could be at fault.
+pub(super) fn without_index(mut problem: Problem) -> Problem {
+    if let Some(field) = &mut problem.field
+        && let Some(member) = field.strip_prefix("requests[0].")
+    {
+        *field = member.to_owned();
+    }
+    problem
+}
+
+pub(super) fn items(items: Vec<Option<Item>>, is_single: bool) -> wire::GetItemsResponse {
+    let mut shown = items.into_iter().map(|item| item.map(dynamodb_json::show));
+    if is_single {
+        return wire::GetItemsResponse { item: shown.next().flatten(), answers: None };
+    }
+    wire::GetItemsResponse { answers: Some(shown.map(|item| wire::Answer { item }).collect()), item: None }
+}
+
+pub(super) fn list(request: wire::ListItemsRequest, limit: Option<u32>) -> Result<ListRequest, Problem> {
+    if request.scan_index_forward.is_some() && request.key_condition_expression.is_none() {
+        return Err(Problem::invalid("scanIndexForward", "Only a Query has an order: give a keyConditionExpression."));
+    }
+    Ok(ListRequest {
+        table: request.table_name,
+        key_condition: request.key_condition_expression,
+        filter: request.filter_expression,
+        projection: request.projection_expression,
+        names: request.expression_attribute_names.into_iter().collect(),
+        values: item("expressionAttributeValues", request.expression_attribute_values)?,
+        forward: request.scan_index_forward,
+        limit: limit.map(|limit| i32::try_from(limit).unwrap_or(i32::MAX)),
+        start: request.exclusive_start_key.map(|key| item("exclusiveStartKey", key)).transpose()?,
+    })
+}
+
+pub(super) fn page(page: ItemPage) -> wire::ListItemsResponse {
+    wire::ListItemsResponse {
+        items: page.items.into_iter().map(dynamodb_json::show).collect(),
+        last_evaluated_key: page.next.map(dynamodb_json::show),
+    }
+}
+
+pub(super) fn answer(answer: Answer) -> wire::Answer {
+    wire::Answer { item: answer.item.map(dynamodb_json::show) }
+}
+
+pub(super) fn status(status: Status) -> wire::Transaction {
+    wire::Transaction {
+        transaction_id: status.id.to_string(),
+        state: match status.state {
+            State::Pending => wire::TransactionState::Pending,
+            State::Committed => wire::TransactionState::Committed,
+            State::RolledBack => wire::TransactionState::RolledBack,
+        },
+        finished: status.finished,
+        reason: status.reason,
+        created_at_ms: status.created_at,
+        last_worked_at_ms: status.last_worked_at,
+        requests: status.requests.iter().map(participant).collect(),
+    }
+}
+
+fn participant(participant: &Participant) -> wire::Participant {
+    wire::Participant {
+        table_name: participant.key.table().to_owned(),
+        key: dynamodb_json::show(participant.key.attributes().clone()),
+        operation: participant.operation.to_owned(),
+    }
+}
+
+pub(super) fn swept(swept: &Swept) -> wire::SweepResponse {
+    wire::SweepResponse {
+        examined: swept.examined as u64,
+        rolled_back: swept.rolled_back as u64,
+        completed: swept.completed as u64,
+        removed: swept.removed as u64,
+        failed: swept.failed as u64,
+        more: swept.more,
+    }
+}
+
+/// What the caller reads of an error. What the log reads is [`Error::for_log`].
+pub(super) fn problem(error: &Error, actions: &[&'static str]) -> Problem {
+    let plain = |kind| Problem::new(kind, error.to_string());
+    match error {
+        Error::InvalidRequest { field, message } => Problem::invalid(pasted(field, actions), message.as_str()),
+        Error::NotFound => plain(ProblemType::TransactionNotFound),
+        Error::RolledBack { .. } => plain(ProblemType::RolledBack),
+        Error::Committed => plain(ProblemType::Committed),
+        Error::Contended { other } => {
+            Problem { transaction_id: Some(other.as_str().into()), ..plain(ProblemType::Contended) }
+        }
+        Error::ConditionFailed { request, item } => Problem {
+            request: u16::try_from(*request).ok(),
+            item: item.clone().map(|item| Box::new(dynamodb_json::show(item))),
+            ..plain(ProblemType::ConditionFailed)
+        },
+        Error::TooLarge(_) => plain(ProblemType::TooLarge),
+        Error::Forbidden { .. } => plain(ProblemType::Forbidden),
+        Error::Corrupt(message) => {
+            Problem::new(ProblemType::CorruptRecord, format!("{message} An operator must look at it."))
+        }
+        Error::Throttled(_) => Problem::new(
+            ProblemType::Throttled,
+            "The tables are busy. Try again, with the same transactionId: the call goes on where it stopped.",
+        ),
+        Error::Unavailable(_) => Problem::new(
+            ProblemType::Unavailable,
+            "The tables did not answer, and nobody knows whether they did what was asked. Try again, with the same \
+             transactionId: the call goes on where it stopped.",
+        ),
+    }
+}
+
+/// The field at fault as it stands in the caller's request: `requests[2].key` is that of an entry, `requests[2].Get.Key`.
+fn pasted(field: &str, actions: &[&'static str]) -> String {
+    let translate = || {
+        let (index, member) = field.strip_prefix("requests[")?.split_once(']')?;
+        let action = *actions.get(index.parse::<usize>().ok()?)?;
+        let member = match member.strip_prefix('.') {
+            // A put has its key among the rest.
+            Some("key") if action == "Put" => ".Item".to_owned(),
+            Some(member) => format!(".{}{}", member.get(..1)?.to_ascii_uppercase(), member.get(1..)?),
+            None => String::new(),
+        };
+        Some(format!("requests[{index}].{action}{member}"))
+    };
+    translate().unwrap_or_else(|| field.to_owned())
+}

@@ -1,0 +1,277 @@
+//! Transactions: one operation, from a request to its response, and the log line about it.
+
+mod convert;
+mod dynamodb_json;
+mod operation;
+
+use leasehold_transactions::{Action, Error, Swept, TransactionId, Transactions};
+use leasehold_wire::transactions::{
+    AddRequest, AddResponse, BeginRequest, BeginResponse, EndRequest, EndResponse, GetItemsRequest, GetItemsResponse,
+    GetTransactionRequest, ListItemsRequest, ListItemsResponse, SweepRequest, SweepResponse, Transaction,
+    TransactionState,
+};
+use leasehold_wire::{Problem, ProblemType};
+use tracing::{Span, field};
+
+use crate::service::{observe, outcome};
+
+pub use operation::TransactionOperation;
+
+const DEFAULT_SWEEP: u32 = 100;
+const MAX_LIMIT: u32 = 1000;
+
+/// The transaction service. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct TransactionService {
+    transactions: Transactions,
+}
+
+impl TransactionService {
+    /// The service over these transactions.
+    pub fn new(transactions: Transactions) -> Self {
+        Self { transactions }
+    }
+
+    /// `POST /v1/transactions/begin`
+    ///
+    /// # Errors
+    /// Those of [`Self::add`], and with `commit` those of [`Self::commit`].
+    pub async fn begin(&self, request: BeginRequest) -> Result<BeginResponse, Problem> {
+        let count = request.requests.as_ref().map_or(0, Vec::len);
+        let given = request.transaction_id.as_deref().map(TransactionId::parse).transpose();
+        let shown = given.as_ref().ok().map(|given| given.clone().unwrap_or_else(TransactionId::fresh));
+        let span = operation("begin", shown.as_ref(), count);
+        logged(span, async {
+            let is_named = given.map_err(|error| reported(&error, &[]))?.is_some();
+            // The one that was named, or else a new one.
+            let id = shown.unwrap_or_else(TransactionId::fresh);
+            match self.begin_as(&id, request).await {
+                Ok(response) => Ok((outcome(response.state), response)),
+                Err(problem) => {
+                    if !is_named && problem.retryable {
+                        self.abandon(&id).await;
+                    }
+                    Err(problem)
+                }
+            }
+        })
+        .await
+    }
+
+    async fn begin_as(&self, id: &TransactionId, request: BeginRequest) -> Result<BeginResponse, Problem> {
+        let commit = request.commit.unwrap_or(false);
+        let Some(entries) = request.requests else {
+            if commit {
+                return Err(Problem::invalid("requests", "To commit at once, give the requests, too."));
+            }
+            self.transactions.begin(Some(id.clone())).await.map_err(|error| reported(&error, &[]))?;
+            return Ok(begun(id, TransactionState::Pending, None));
+        };
+        if commit && entries.is_empty() {
+            return Err(Problem::invalid("requests", "There is nothing to commit."));
+        }
+        let requests = convert::requests(entries)?;
+        let actions = actions(&requests);
+        let failed = |error| reported(&error, &actions);
+        let (state, answers) = if commit {
+            (TransactionState::Committed, self.transactions.run(Some(id.clone()), requests).await.map_err(failed)?.1)
+        } else {
+            (
+                TransactionState::Pending,
+                self.transactions.begin_with(Some(id.clone()), requests).await.map_err(failed)?.1,
+            )
+        };
+        Ok(begun(id, state, Some(answers)))
+    }
+
+    /// Nobody knows the id of a transaction that was begun without one and not answered for: it would only be in the way until
+    /// a sweep.
+    async fn abandon(&self, id: &TransactionId) {
+        if let Err(error) = self.transactions.rollback(id).await {
+            tracing::debug!(error = error.for_log(), "left to the sweeper");
+        }
+    }
+
+    /// `POST /v1/transactions/add`
+    ///
+    /// # Errors
+    /// `transaction-not-found`, `rolled-back`, `committed`, `condition-failed`, `contended`, and those that any operation may
+    /// meet: `invalid-request`, `too-large`, `forbidden`, `corrupt-record`, `throttled`, `unavailable`.
+    pub async fn add(&self, request: AddRequest) -> Result<AddResponse, Problem> {
+        let id = TransactionId::parse(&request.transaction_id);
+        logged(operation("add", id.as_ref().ok(), request.requests.len()), async {
+            let id = id.map_err(|error| reported(&error, &[]))?;
+            let requests = convert::requests(request.requests)?;
+            let actions = actions(&requests);
+            let answers = self.transactions.add(&id, requests).await.map_err(|error| reported(&error, &actions))?;
+            let answers = answers.into_iter().map(convert::answer).collect();
+            Ok(("added".to_owned(), AddResponse { transaction_id: id.to_string(), answers }))
+        })
+        .await
+    }
+
+    /// `POST /v1/transactions/commit`
+    ///
+    /// # Errors
+    /// `transaction-not-found`, `rolled-back`, and those that any operation may meet.
+    pub async fn commit(&self, request: EndRequest) -> Result<EndResponse, Problem> {
+        let id = TransactionId::parse(&request.transaction_id);
+        logged(operation("commit", id.as_ref().ok(), 0), async {
+            let id = id.map_err(|error| reported(&error, &[]))?;
+            self.transactions.commit(&id).await.map_err(|error| reported(&error, &[]))?;
+            Ok(ended(&id, TransactionState::Committed))
+        })
+        .await
+    }
+
+    /// `POST /v1/transactions/rollback`
+    ///
+    /// # Errors
+    /// `transaction-not-found`, `committed`, and those that any operation may meet.
+    pub async fn rollback(&self, request: EndRequest) -> Result<EndResponse, Problem> {
+        let id = TransactionId::parse(&request.transaction_id);
+        logged(operation("rollback", id.as_ref().ok(), 0), async {
+            let id = id.map_err(|error| reported(&error, &[]))?;
+            self.transactions.rollback(&id).await.map_err(|error| reported(&error, &[]))?;
+            Ok(ended(&id, TransactionState::RolledBack))
+        })
+        .await
+    }
+
+    /// `GET /v1/transaction`
+    ///
+    /// # Errors
+    /// `transaction-not-found`, and those that any operation may meet.
+    pub async fn get(&self, request: GetTransactionRequest) -> Result<Transaction, Problem> {
+        let id = TransactionId::parse(&request.id);
+        logged(operation("get-transaction", id.as_ref().ok(), 0), async {
+            let id = id.map_err(|_| Problem::invalid("id", "id must be a UUID."))?;
+            let status = self.transactions.status(&id).await.map_err(|error| reported(&error, &[]))?;
+            let transaction = convert::status(status);
+            Ok((outcome(transaction.state), transaction))
+        })
+        .await
+    }
+
+    /// `POST /v1/items/get`
+    ///
+    /// # Errors
+    /// Those that any operation may meet.
+    pub async fn get_items(&self, request: GetItemsRequest) -> Result<GetItemsResponse, Problem> {
+        let count = request.requests.as_ref().map_or(1, Vec::len);
+        logged(operation("get-items", None, count), async {
+            let isolation = convert::isolation(request.isolation.unwrap_or_default());
+            let (requests, is_single) = convert::reads(request)?;
+            let items = self.transactions.read(requests, isolation).await;
+            let items = items.map_err(|error| {
+                let problem = reported(&error, &[]);
+                if is_single { convert::without_index(problem) } else { problem }
+            })?;
+            Ok(("read".to_owned(), convert::items(items, is_single)))
+        })
+        .await
+    }
+
+    /// `POST /v1/items/list`
+    ///
+    /// # Errors
+    /// Those that any operation may meet.
+    pub async fn list_items(&self, request: ListItemsRequest) -> Result<ListItemsResponse, Problem> {
+        logged(operation("list-items", None, 1), async {
+            let isolation = convert::isolation(request.isolation.unwrap_or_default());
+            let limit = request.limit.map(within_limits).transpose()?;
+            let request = convert::list(request, limit)?;
+            let page = self.transactions.list(&request, isolation).await.map_err(|error| reported(&error, &[]))?;
+            Ok(("listed".to_owned(), convert::page(page)))
+        })
+        .await
+    }
+
+    /// `POST /v1/transactions/sweep`
+    ///
+    /// # Errors
+    /// Those that any operation may meet.
+    pub async fn sweep(&self, request: SweepRequest) -> Result<SweepResponse, Problem> {
+        logged(operation("sweep", None, 0), async {
+            let limit = within_limits(request.limit.unwrap_or(DEFAULT_SWEEP))?;
+            let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+            let swept = self.transactions.sweep(limit).await.map_err(|error| reported(&error, &[]))?;
+            Ok((told(&swept), convert::swept(&swept)))
+        })
+        .await
+    }
+}
+
+/// Runs one operation and writes its log line.
+fn logged<T>(
+    span: Span,
+    work: impl Future<Output = Result<(String, T), Problem>> + Send,
+) -> impl Future<Output = Result<T, Problem>> + Send {
+    // The protocol's futures are so deeply nested that the compiler gives up on what holds one as it is.
+    observe(span, Box::pin(work))
+}
+
+/// What the log says of one operation. No item has a way into it.
+fn operation(name: &'static str, id: Option<&TransactionId>, requests: usize) -> Span {
+    tracing::info_span!(
+        "operation",
+        operation = name,
+        transaction = id.map(tracing::field::display),
+        requests,
+        outcome = field::Empty,
+    )
+}
+
+fn begun(
+    id: &TransactionId,
+    state: TransactionState,
+    answers: Option<Vec<leasehold_transactions::Answer>>,
+) -> BeginResponse {
+    let answers = answers.map(|answers| answers.into_iter().map(convert::answer).collect());
+    BeginResponse { transaction_id: id.to_string(), state, answers }
+}
+
+fn ended(id: &TransactionId, state: TransactionState) -> (String, EndResponse) {
+    (outcome(state), EndResponse { transaction_id: id.to_string(), state })
+}
+
+fn told(swept: &Swept) -> String {
+    let Swept { examined, rolled_back, completed, removed, failed, .. } = swept;
+    format!(
+        "swept: {examined} examined, {rolled_back} rolled back, {completed} completed, {removed} removed, {failed} failed"
+    )
+}
+
+fn within_limits(limit: u32) -> Result<u32, Problem> {
+    if (1..=MAX_LIMIT).contains(&limit) {
+        Ok(limit)
+    } else {
+        Err(Problem::invalid("limit", format!("limit must be 1 to {MAX_LIMIT}, not {limit}.")))
+    }
+}
+
+/// Which member of an entry each request came from: what is wrong with it is said in the caller's words.
+fn actions(requests: &[leasehold_transactions::Request]) -> Vec<&'static str> {
+    requests
+        .iter()
+        .map(|request| match request.action {
+            Action::Get { .. } => "Get",
+            Action::Put { .. } => "Put",
+            Action::Update { .. } => "Update",
+            Action::Delete { .. } => "Delete",
+            Action::Check { .. } => "ConditionCheck",
+        })
+        .collect()
+}
+
+/// Logs what the caller is not told, and makes what the caller is told.
+fn reported(error: &Error, actions: &[&'static str]) -> Problem {
+    let problem = convert::problem(error, actions);
+    if matches!(
+        problem.problem_type,
+        ProblemType::CorruptRecord | ProblemType::Forbidden | ProblemType::Throttled | ProblemType::Unavailable
+    ) {
+        tracing::warn!(error = error.for_log(), "failed");
+    }
+    problem
+}

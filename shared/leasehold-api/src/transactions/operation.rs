@@ -1,0 +1,112 @@
+//! The table of the transactions' operations.
+
+use http::Method;
+use leasehold_wire::{Problem, ProblemType, path};
+use serde::Serialize;
+
+use super::TransactionService;
+use crate::route::{Input, Route, document};
+
+/// A Lambda function's answer may have 6 MB, in which an answer of ours stands with its quotes escaped.
+const MAX_ANSWER_BYTES: usize = 4 * 1024 * 1024;
+
+/// What can be asked of the transactions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TransactionOperation {
+    /// `POST /v1/transactions/begin`
+    Begin,
+    /// `POST /v1/transactions/add`
+    Add,
+    /// `POST /v1/transactions/commit`
+    Commit,
+    /// `POST /v1/transactions/rollback`
+    Rollback,
+    /// `GET /v1/transaction`
+    Get,
+    /// `POST /v1/items/get`
+    GetItems,
+    /// `POST /v1/items/list`
+    ListItems,
+    /// `POST /v1/transactions/sweep`
+    Sweep,
+}
+
+impl TransactionOperation {
+    /// All but [`Sweep`](Self::Sweep), which is for operators.
+    pub const FOR_CALLERS: &'static [Self] =
+        &[Self::Begin, Self::Add, Self::Commit, Self::Rollback, Self::Get, Self::GetItems, Self::ListItems];
+}
+
+impl Route for TransactionOperation {
+    type Service = TransactionService;
+
+    const ALL: &'static [Self] = &[
+        Self::Begin,
+        Self::Add,
+        Self::Commit,
+        Self::Rollback,
+        Self::Get,
+        Self::GetItems,
+        Self::ListItems,
+        Self::Sweep,
+    ];
+
+    /// What a Lambda function is handed has 6 MB, in which a body stands with its quotes escaped. More goes into another add.
+    const MAX_BODY_BYTES: usize = 4 * 1024 * 1024;
+
+    fn path(self) -> &'static str {
+        match self {
+            Self::Begin => path::BEGIN,
+            Self::Add => path::ADD,
+            Self::Commit => path::COMMIT,
+            Self::Rollback => path::ROLLBACK,
+            Self::Get => path::TRANSACTION,
+            Self::GetItems => path::ITEMS_GET,
+            Self::ListItems => path::ITEMS_LIST,
+            Self::Sweep => path::SWEEP,
+        }
+    }
+
+    fn method(self) -> Method {
+        if self == Self::Get { Method::GET } else { Method::POST }
+    }
+
+    fn action(self) -> Option<&'static str> {
+        Some(match self {
+            Self::Begin => "begin",
+            Self::Add => "add",
+            Self::Commit => "commit",
+            Self::Rollback => "rollback",
+            Self::Get => "get-transaction",
+            Self::GetItems => "get-items",
+            Self::ListItems => "list-items",
+            Self::Sweep => "sweep",
+        })
+    }
+
+    async fn carry_out(self, service: &TransactionService, input: Input<'_>) -> Result<Vec<u8>, Problem> {
+        match self {
+            Self::Begin => fitting(&service.begin(input.read()?).await?),
+            Self::Add => fitting(&service.add(input.read()?).await?),
+            Self::Commit => fitting(&service.commit(input.read()?).await?),
+            Self::Rollback => fitting(&service.rollback(input.read()?).await?),
+            Self::Get => fitting(&service.get(input.read()?).await?),
+            Self::GetItems => fitting(&service.get_items(input.read()?).await?),
+            Self::ListItems => fitting(&service.list_items(input.read()?).await?),
+            Self::Sweep => fitting(&service.sweep(input.read()?).await?),
+        }
+    }
+}
+
+fn fitting(answer: &impl Serialize) -> Result<Vec<u8>, Problem> {
+    let document = document(answer);
+    if document.len() > MAX_ANSWER_BYTES {
+        let detail = format!(
+            "What was asked for is done, but the answer would have {} bytes, and may have {MAX_ANSWER_BYTES}. Ask for fewer \
+             items at a time, or for less of each.",
+            document.len()
+        );
+        return Err(Problem::new(ProblemType::TooLarge, detail));
+    }
+    Ok(document)
+}

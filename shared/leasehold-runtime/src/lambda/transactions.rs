@@ -1,0 +1,122 @@
+//! The functions of the transactions.
+//!
+//! Each serves several routes, and direct invocations. An event with a `requestContext` came through a gateway or a Function
+//! URL; one with an `action` is a direct invocation; and the schedule's has neither.
+
+use std::time::Duration;
+
+use lambda_runtime::{Diagnostic, Error, LambdaEvent, service_fn};
+use leasehold_api::http::{Route, problem_response, unknown_route};
+use leasehold_api::{TransactionOperation, TransactionService, direct};
+use leasehold_protocol::Clock;
+use leasehold_transactions::Transactions;
+use leasehold_wire::transactions::{SweepRequest, SweepResponse};
+use leasehold_wire::{Problem, ProblemType};
+use serde_json::Value;
+use tokio::time::timeout;
+
+use super::{HttpEvent, answer_http, into_answer, named};
+use crate::{LevelFilter, LogFormat, TransactionConfig, dynamodb_client, init_logging};
+
+/// So many transactions are dealt with between two looks at the clock.
+const SLICE: u32 = 25;
+
+/// What is left of a function's time for its answer.
+const MARGIN: Duration = Duration::from_secs(1);
+
+/// Serves transactions, over HTTP and directly, until Lambda ends the process.
+///
+/// # Errors
+/// What is wrong with the configuration, or Lambda's runtime interface failing.
+pub async fn run_transactions() -> Result<(), Error> {
+    let service = &start().await?;
+    lambda_runtime::run(service_fn(async |event: LambdaEvent<Value>| answer_transactions(service, event.payload).await))
+        .await
+}
+
+/// Sweeps, on schedule, over HTTP and directly, until Lambda ends the process.
+///
+/// # Errors
+/// What is wrong with the configuration, or Lambda's runtime interface failing.
+pub async fn run_sweep() -> Result<(), Error> {
+    let service = &start().await?;
+    lambda_runtime::run(service_fn(async |event: LambdaEvent<Value>| {
+        let left = Duration::from_millis(event.context.deadline.saturating_sub(Clock::system().now_ms()));
+        answer_sweep(service, event.payload, left.saturating_sub(MARGIN)).await
+    }))
+    .await
+}
+
+async fn start() -> Result<TransactionService, Error> {
+    init_logging(LogFormat::Json, LevelFilter::INFO);
+    let config = TransactionConfig::from_env().inspect_err(|error| tracing::error!(%error, "cannot start"))?;
+    let client = dynamodb_client(None).await;
+    let protected = config.lock_table_name.into_iter().collect();
+    let transactions = Transactions::new(client, config.table_name, config.policy, Clock::system(), protected);
+    Ok(TransactionService::new(transactions))
+}
+
+/// Answers one event of the function that serves transactions.
+///
+/// # Errors
+/// Of a direct invocation: the refusal, under the name that `Retry` and `Catch` match on.
+pub async fn answer_transactions(service: &TransactionService, event: Value) -> Result<Value, Diagnostic> {
+    answer(service, TransactionOperation::FOR_CALLERS, event).await
+}
+
+/// Answers one event of the function that sweeps. The schedule's is answered when nothing is due any more, or `time` is up.
+///
+/// # Errors
+/// The failure, named in the same way.
+pub async fn answer_sweep(service: &TransactionService, event: Value, time: Duration) -> Result<Value, Diagnostic> {
+    if event.get("requestContext").is_some() || event.get("action").is_some() {
+        return answer(service, &[TransactionOperation::Sweep], event).await;
+    }
+    let mut total = SweepResponse { more: true, ..SweepResponse::default() };
+    // To be stopped in the middle of a sweep does no harm: the next one goes on.
+    match timeout(time, sweep_all(service, &mut total)).await {
+        Ok(Err(problem)) => return Err(named(problem)),
+        Ok(Ok(())) => {}
+        Err(_) => tracing::info!("stopped for lack of time"),
+    }
+    Ok(serde_json::to_value(total).unwrap_or_default())
+}
+
+async fn sweep_all(service: &TransactionService, total: &mut SweepResponse) -> Result<(), Problem> {
+    while total.more {
+        let swept = service.sweep(SweepRequest { limit: Some(SLICE) }).await?;
+        total.examined += swept.examined;
+        total.rolled_back += swept.rolled_back;
+        total.completed += swept.completed;
+        total.removed += swept.removed;
+        total.failed += swept.failed;
+        total.more = swept.more;
+    }
+    Ok(())
+}
+
+/// Answers an event that came over HTTP or directly, if it asks for one of these operations.
+async fn answer(
+    service: &TransactionService,
+    operations: &[TransactionOperation],
+    event: Value,
+) -> Result<Value, Diagnostic> {
+    if event.get("requestContext").is_none() {
+        return direct::invoke(service, operations, event).await.map_err(named);
+    }
+    let event: HttpEvent = serde_json::from_value(event).map_err(|error| {
+        named(Problem::new(ProblemType::InvalidRequest, format!("This is no event of an HTTP API: {error}.")))
+    })?;
+    let paths = paths(&event);
+    let answer = match operations.iter().find(|operation| paths.contains(&operation.path())) {
+        Some(operation) => answer_http(service, *operation, &event).await,
+        None => into_answer(problem_response(&unknown_route())),
+    };
+    Ok(serde_json::to_value(answer).unwrap_or_default())
+}
+
+/// What may say which operation is meant: the path of the route; or, of a route that takes several, the path asked for. A
+/// gateway decodes that one, so nothing is read from it, but that it is a path of ours.
+fn paths(event: &HttpEvent) -> [&str; 2] {
+    [event.route_key.split_once(' ').map_or("", |(_, path)| path), &event.raw_path]
+}
