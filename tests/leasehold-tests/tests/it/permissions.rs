@@ -1,9 +1,10 @@
-//! The functions' roles in `template.yaml` allow what the functions call, and nothing else.
+//! The functions' roles in the template allow what the functions call, and nothing else.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
 use aws_smithy_runtime_api::client::http::{
@@ -13,17 +14,19 @@ use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use axum::Router;
 use axum::routing::any_service;
-use leasehold_api::Service;
-use leasehold_api::http::Operation;
+use leasehold_api::http::{Operation, Route};
+use leasehold_api::{Service, TransactionService};
 use leasehold_cli::server;
 use leasehold_conformance::{Target, run, run_with_sort_key};
 use leasehold_engine::Engine;
 use leasehold_protocol::{Clock, LockTable, Policy, TableSchema, ensure_table, sdk};
-use leasehold_runtime::lambda::answer_direct;
-use serde_json::json;
+use leasehold_runtime::lambda::{answer_direct, answer_sweep, answer_transactions};
+use leasehold_tests::bank::{self, ACCOUNTS, TRANSACTIONS};
+use leasehold_transactions::{self as transactions, Transactions};
+use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-/// Function or operation, and the DynamoDB actions that are its own.
+/// Function or operation, and the DynamoDB actions that are its own, such as `GetItem on locks`.
 type Actions = BTreeMap<String, BTreeSet<String>>;
 
 /// An engine that notes what it is asked to do, and by whom.
@@ -44,9 +47,37 @@ impl HttpConnector for Recorder {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
         let target = request.headers().get("x-amz-target").expect("DynamoDB's protocol has it");
         let (_, action) = target.split_once('.').expect("service.Action");
+        let body = serde_json::from_slice(request.body().bytes().expect("in memory")).expect("JSON");
         let mut seen = self.seen.lock().expect("no panics while it is held");
-        seen.entry(self.caller.clone()).or_default().insert(action.to_owned());
+        seen.entry(self.caller.clone()).or_default().extend(actions_of(action, &body));
         self.engine.call(request)
+    }
+}
+
+/// What IAM asks for before DynamoDB does this.
+fn actions_of(action: &str, body: &Value) -> BTreeSet<String> {
+    let on = |action: &str, table: &Value| format!("{action} on {}", table.as_str().expect("a name"));
+    match action {
+        "TransactWriteItems" | "TransactGetItems" => body["TransactItems"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .flat_map(|entry| entry.as_object().expect("an entry"))
+            .map(|(kind, write)| {
+                let action = if kind == "ConditionCheck" { "ConditionCheckItem" } else { &format!("{kind}Item") };
+                on(action, &write["TableName"])
+            })
+            .collect(),
+        "BatchGetItem" => body["RequestItems"]
+            .as_object()
+            .expect("tables")
+            .keys()
+            .map(|table| format!("{action} on {table}"))
+            .collect(),
+        _ => match body["IndexName"].as_str() {
+            Some(index) => [format!("{}/{index}", on(action, &body["TableName"]))].into(),
+            None => [on(action, &body["TableName"])].into(),
+        },
     }
 }
 
@@ -75,23 +106,33 @@ impl Bench {
         Client::from_conf(sdk::configure(self.engine.sdk_config()).build())
     }
 
-    fn service(&self, caller: &str) -> Service {
+    fn client_of(&self, caller: &str) -> Client {
         let recorder =
             Recorder { engine: self.engine.clone(), caller: caller.to_owned(), seen: Arc::clone(&self.seen) };
-        let client = Client::from_conf(sdk::configure(self.engine.sdk_config().http_client(recorder)).build());
+        Client::from_conf(sdk::configure(self.engine.sdk_config().http_client(recorder)).build())
+    }
+
+    fn service(&self, caller: &str) -> Service {
+        let client = self.client_of(caller);
         Service::new(LockTable::new(client, self.schema.clone(), Policy::default(), Clock::system()))
+    }
+
+    fn transactions(&self, caller: &str) -> TransactionService {
+        let protected = vec![self.schema.table_name.clone()];
+        let policy = transactions::Policy { idle_ms: 0, retention_ms: 0, ..transactions::Policy::default() };
+        let client = self.client_of(caller);
+        TransactionService::new(Transactions::new(client, TRANSACTIONS, policy, Clock::system(), protected))
     }
 
     /// Serves each operation by a service of its own, as the functions do.
     async fn serve(&self) -> Target {
-        let app = Operation::ALL.into_iter().fold(Router::new(), |app, operation| {
+        let app = Operation::ALL.iter().fold(Router::new(), |app, operation| {
             let service = self.service(&format!("{operation:?}"));
-            app.route(operation.path(), any_service(server::router(service)))
+            app.route(operation.path(), any_service(server::routes::<Operation>(service)))
         });
-        let app = app.fallback_service(server::router(self.service("Nobody")));
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
         let base_url = format!("http://{}", listener.local_addr().expect("bound"));
-        tokio::spawn(async { axum::serve(listener, app).await });
+        tokio::spawn(server::run(listener, app, std::future::pending()));
         Target { base_url, dynamodb: self.client(), schema: self.schema.clone() }
     }
 
@@ -129,22 +170,116 @@ async fn called_directly() -> Actions {
     bench.into_seen()
 }
 
-/// What the template allows: the words `dynamodb:Action` between one resource and the next.
+/// What the functions of the transactions call, while they do all that they can do.
+async fn called_for_transactions() -> Actions {
+    let bench = Bench::new(TableSchema::new("locks")).await;
+    bank::make_tables(&bench.client(), ACCOUNTS, TRANSACTIONS).await;
+    let service = bench.transactions("Transact");
+    let call = async |input: Value| answer_transactions(&service, input.clone()).await.expect("no refusal");
+    let key = |id: &str| json!({ "id": { "S": id } });
+    let put = |id: &str| json!({ "Put": { "TableName": ACCOUNTS, "Item": key(id) } });
+    let entry = |kind: &str, id: &str| json!({ kind: { "TableName": ACCOUNTS, "Key": key(id) } });
+    let update = |id: &str| {
+        let mut entry = entry("Update", id);
+        entry["Update"]["UpdateExpression"] = json!("SET a = id");
+        entry
+    };
+    let check = |id: &str| {
+        let mut entry = entry("ConditionCheck", id);
+        entry["ConditionCheck"]["ConditionExpression"] = json!("attribute_exists(id)");
+        entry
+    };
+    // Of one that it has read and of one that is not there.
+    let conditional = |id: &str| {
+        let mut entry = put(id);
+        entry["Put"]["ConditionExpression"] = json!("attribute_not_exists(b)");
+        entry
+    };
+    let end = |action: &str, begun: &Value| json!({ "action": action, "transactionId": begun["transactionId"] });
+
+    // The short way, to write and to read.
+    call(json!({ "action": "begin", "commit": true, "requests": [put("a"), put("b"), put("c")] })).await;
+    call(json!({ "action": "begin", "commit": true, "requests": [check("a"), update("b"), entry("Delete", "c")] }))
+        .await;
+    call(json!({ "action": "begin", "commit": true, "requests": [entry("Get", "a"), entry("Get", "b")] })).await;
+    // The long way, to both ends.
+    for action in ["commit", "rollback"] {
+        let begun = call(json!({ "action": "begin" })).await;
+        call(json!({ "action": "begin", "transactionId": begun["transactionId"] })).await;
+        for requests in [
+            json!([entry("Get", "a"), check("b")]),
+            json!([update("a"), entry("Delete", "c"), put("d")]),
+            json!([conditional("b"), conditional("f")]),
+            json!([]),
+        ] {
+            call(json!({ "action": "add", "transactionId": begun["transactionId"], "requests": requests })).await;
+        }
+        call(json!({ "action": "get-transaction", "id": begun["transactionId"] })).await;
+        call(json!({ "action": "get-items", "tableName": ACCOUNTS, "key": key("a") })).await;
+        let several =
+            [json!({ "tableName": ACCOUNTS, "key": key("a") }), json!({ "tableName": ACCOUNTS, "key": key("d") })];
+        call(json!({ "action": "get-items", "requests": several })).await;
+        call(json!({ "action": "list-items", "tableName": ACCOUNTS })).await;
+        call(json!({ "action": "list-items", "tableName": ACCOUNTS, "keyConditionExpression": "id = :id",
+                     "expressionAttributeValues": { ":id": { "S": "a" } } }))
+        .await;
+        call(end(action, &begun)).await;
+    }
+    // The sweeper finds what was left behind: reads and writes of every kind, in several batches.
+    let begun = call(json!({ "action": "begin", "requests": [entry("Get", "a"), check("b"), update("e")] })).await;
+    let id = &begun["transactionId"];
+    call(json!({ "action": "add", "transactionId": id, "requests": [update("a"), put("b"), entry("Delete", "d")] }))
+        .await;
+    let many: Vec<_> = (0..60).map(|number| put(&format!("account-{number}"))).collect();
+    call(json!({ "action": "begin", "requests": many })).await;
+    // One image is read otherwise than several.
+    let begun = call(json!({ "action": "begin", "requests": [update("g")] })).await;
+    call(end("commit", &begun)).await;
+    let begun = call(json!({ "action": "begin", "requests": [update("g")] })).await;
+    call(end("rollback", &begun)).await;
+    let sweeper = bench.transactions("Sweep");
+    let sweep = async || answer_sweep(&sweeper, json!({}), Duration::from_secs(20)).await.expect("no failure");
+    // It finishes, and then removes; at last of transactions whose table is gone.
+    sweep().await;
+    sweep().await;
+    call(json!({ "action": "begin", "requests": [put("a"), put("b")] })).await;
+    bench.client().delete_table().table_name(ACCOUNTS).send().await.expect("it is there");
+    sweep().await;
+    bench.into_seen()
+}
+
+/// What the template allows: the words `dynamodb:Action` of each resource, and what they are allowed on.
 fn allowed() -> Actions {
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../template.yaml");
-    let template = std::fs::read_to_string(file).unwrap_or_else(|error| panic!("{file}: {error}"));
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let read = |name: &str| std::fs::read_to_string(format!("{root}/{name}"));
+    let template = read("template.yaml").expect("the template is there")
+        + &read("template-transactions.fragment.yaml").unwrap_or_default();
     let mut allowed = Actions::new();
     let mut resource = String::new();
+    let mut actions: Vec<String> = Vec::new();
     for line in template.lines() {
         if let Some(name) = line.strip_prefix("  ").and_then(|line| line.strip_suffix(':'))
             && name.chars().all(char::is_alphanumeric)
         {
             name.clone_into(&mut resource);
         }
-        let policy = line.trim_start().trim_start_matches("- ").strip_prefix("Action:").unwrap_or_default();
-        for action in policy.split([' ', ',', '[', ']']).filter_map(|word| word.strip_prefix("dynamodb:")) {
+        let policy = line.trim_start().trim_start_matches("- ");
+        if let Some(list) = policy.strip_prefix("Action:") {
+            let words = list.split([' ', ',', '[', ']']).filter_map(|word| word.strip_prefix("dynamodb:"));
+            actions = words.map(str::to_owned).collect();
+        }
+        if let Some(place) = policy.strip_prefix("Resource:") {
+            let place = match place.trim() {
+                "!GetAtt TransactionTable.Arn" => TRANSACTIONS.to_owned(),
+                "!Sub ${TransactionTable.Arn}/index/sweep" => format!("{TRANSACTIONS}/sweep"),
+                "!Ref TransactionTableArns" => ACCOUNTS.to_owned(),
+                place if place.contains("LockTable.Arn") => "locks".to_owned(),
+                place => place.to_owned(),
+            };
             let caller = resource.strip_suffix("Function").unwrap_or(&resource);
-            allowed.entry(caller.to_owned()).or_default().insert(action.to_owned());
+            for action in actions.drain(..) {
+                allowed.entry(caller.to_owned()).or_default().insert(format!("{action} on {place}"));
+            }
         }
     }
     allowed
@@ -154,5 +289,6 @@ fn allowed() -> Actions {
 async fn roles_allow_what_functions_call_and_nothing_else() {
     let mut called = called_over_http().await;
     called.extend(called_directly().await);
-    assert_eq!(allowed(), called, "template.yaml on the left");
+    called.extend(called_for_transactions().await);
+    assert_eq!(allowed(), called, "the template on the left");
 }
