@@ -15,4 +15,5 @@ mod printed;
 mod run;
 mod serve;
 mod support;
+mod transfers;
 mod watch;

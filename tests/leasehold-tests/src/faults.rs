@@ -36,6 +36,8 @@ pub enum Fault {
     ServerError,
     /// It is refused because a transaction has the row.
     TransactionConflict,
+    /// It is refused because the role does not allow it.
+    AccessDenied,
 }
 
 /// Where fates come from.
@@ -168,6 +170,7 @@ impl HttpConnector for Faults {
             Fault::Throttled => refusal(400, "com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException"),
             Fault::ServerError => refusal(500, "com.amazonaws.dynamodb.v20120810#InternalServerError"),
             Fault::TransactionConflict => refusal(400, "com.amazonaws.dynamodb.v20120810#TransactionConflictException"),
+            Fault::AccessDenied => refusal(400, "com.amazon.coral.service#AccessDeniedException"),
         }
     }
 }

@@ -6,11 +6,13 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use leasehold_api::Service;
+use leasehold_api::direct::invoke;
+use leasehold_api::{Route, Service, TransactionOperation, TransactionService};
 use leasehold_runtime::{LevelFilter, json_subscriber};
+use leasehold_tests::bank::Bank;
 use leasehold_tests::{Fault, World};
 use leasehold_wire::{AcquireRequest, HeartbeatRequest, ReleaseRequest, Secret};
-use serde_json::Value;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 #[derive(Clone, Default)]
@@ -34,6 +36,7 @@ impl Write for Sink {
 
 const LEASE_ID: &str = "a-very-secret-lease-id";
 const PAYLOAD: &str = "a-very-private-payload";
+const TRANSACTION: &str = "6f1c2a54-5f0e-4c79-9d0b-0a4c7c1d2e3f";
 
 /// All that the log of a function would say at its most talkative.
 async fn log_of_a_life() -> String {
@@ -76,6 +79,70 @@ async fn the_log_tells_what_happened_and_keeps_secrets() {
     let log = log_of_a_life().await;
     assert_each_operation_is_one_line(&log);
     assert_no_secret_in(&log);
+
+    let log = log_of_transactions().await;
+    assert_each_call_is_one_line(&log);
+    assert!(!log.contains(PAYLOAD), "{PAYLOAD} in {log}");
+}
+
+/// The same of transactions whose items are private.
+async fn log_of_transactions() -> String {
+    let sink = Sink::default();
+    let writer = sink.clone();
+    let subscriber = json_subscriber(LevelFilter::TRACE, move || writer.clone());
+    let guard = tracing::subscriber::set_default(subscriber);
+    let bank = Bank::new().await;
+    let service = TransactionService::new(bank.transactions.clone());
+    let call = async |input: Value| invoke(&service, TransactionOperation::ALL, input).await;
+    let key = json!({ "id": { "S": PAYLOAD } });
+    let item = json!({ "id": { "S": PAYLOAD }, "text": { "S": PAYLOAD }, "bytes": { "B": "YWJj" } });
+    let put = json!({ "Put": { "TableName": "accounts", "Item": item } });
+    let mut insert = put.clone();
+    insert["Put"]["ConditionExpression"] = json!("attribute_not_exists(id)");
+    insert["Put"]["ReturnValuesOnConditionCheckFailure"] = json!("ALL_OLD");
+    let get = json!({ "Get": { "TableName": "accounts", "Key": key } });
+
+    call(json!({ "action": "begin", "transactionId": TRANSACTION, "requests": [put, get] })).await.expect_err("twice");
+    call(json!({ "action": "begin", "transactionId": TRANSACTION, "requests": [put] })).await.expect("begun");
+    call(json!({ "action": "get-items", "tableName": "accounts", "key": key })).await.expect("read");
+    call(json!({ "action": "commit", "transactionId": TRANSACTION })).await.expect("committed");
+    let refused = call(json!({ "action": "begin", "commit": true, "requests": [insert] })).await.expect_err("refused");
+    assert!(refused.item.is_some(), "{refused:?}");
+    bank.faults.script([Fault::ServerError; 40]);
+    call(json!({ "action": "add", "transactionId": TRANSACTION, "requests": [get] })).await.expect_err("unavailable");
+    bank.faults.script([]);
+    call(json!({ "action": "sweep" })).await.expect("swept");
+    drop(guard);
+    sink.text()
+}
+
+fn assert_each_call_is_one_line(log: &str) {
+    let told: Vec<_> = log
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).expect("JSON"))
+        .filter(|line| line["message"] == "done")
+        .map(|line| {
+            assert!(line["duration_ms"].as_f64().is_some_and(|ms| ms >= 0.0), "{line}");
+            let span = line["spans"].as_array().expect("spans").last().expect("the operation's").clone();
+            let is_named = span["transaction"] == TRANSACTION;
+            let text = |name: &str| span[name].as_str().unwrap_or("-").to_owned();
+            (text("operation"), text("outcome"), is_named, span["requests"].as_u64().expect("a number"))
+        })
+        .collect();
+    let told: Vec<_> = told.iter().map(|(op, outcome, named, n)| (op.as_str(), outcome.as_str(), *named, *n)).collect();
+    let swept = "swept: 0 examined, 0 rolled back, 0 completed, 0 removed, 0 failed";
+    assert_eq!(
+        told,
+        [
+            ("begin", "invalid-request", true, 2),
+            ("begin", "pending", true, 1),
+            ("get-items", "read", false, 1),
+            ("commit", "committed", true, 0),
+            ("begin", "condition-failed", false, 1),
+            ("add", "unavailable", true, 1),
+            ("sweep", swept, false, 0),
+        ]
+    );
 }
 
 fn assert_each_operation_is_one_line(log: &str) {

@@ -12,5 +12,6 @@ mod openapi;
 mod permissions;
 mod property;
 mod simulation;
+mod transaction_api;
 mod transactions;
 mod virtual_time;

@@ -1,0 +1,257 @@
+//! Every refusal, with what a caller needs to go on.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use http::{Method, Request};
+use leasehold_api::TransactionOperation;
+use leasehold_api::http::Operation;
+use leasehold_cli::server;
+use leasehold_client::{HttpTransport, Transport};
+use leasehold_protocol::fresh_uuid;
+use leasehold_tests::bank::key;
+use leasehold_tests::{Fault, World};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::time::sleep as pause;
+
+use super::{Answer, Api, account, account_key, add, get, is_free, put, with};
+
+/// What `begin` is refused with while another transaction shows that it is alive.
+async fn refused_while_alive(api: &Api, other: &str, body: Value) -> Answer {
+    let alive = async {
+        loop {
+            // The older one goes first, so they are not of one millisecond.
+            pause(Duration::from_millis(200)).await;
+            api.ok("/v1/transactions/add", json!({ "transactionId": other, "requests": [] })).await;
+        }
+    };
+    let late = async {
+        pause(Duration::from_millis(10)).await;
+        api.refused("/v1/transactions/begin", body).await
+    };
+    tokio::select! {
+        refused = late => refused,
+        () = alive => unreachable!(),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn contended_names_the_other_transaction() {
+    let api = Api::with(&[("Moe", 100), ("Larry", 0)]).await;
+    let first = api.begin(json!([add("Moe", 1)])).await;
+    let second = fresh_uuid();
+    let body = json!({ "transactionId": second, "requests": [add("Larry", 1), add("Moe", 1)] });
+    let refused = refused_while_alive(&api, &first, body.clone()).await;
+    assert_eq!((refused.kind(), refused.retry_after.as_deref()), ((409, "contended", true), Some("1")));
+    assert_eq!(refused.body["transactionId"], json!(first));
+
+    // It may be repeated, and goes on when the other one is over.
+    api.ok("/v1/transactions/commit", json!({ "transactionId": first })).await;
+    assert_eq!(api.ok("/v1/transactions/begin", body).await["state"], "pending");
+    api.ok("/v1/transactions/commit", json!({ "transactionId": second })).await;
+    assert_eq!(api.seen("Moe").await, account("Moe", 102));
+    api.bank.assert_clean().await;
+}
+
+/// Nobody can go on with a transaction whose id was never told: it does not stay in the way.
+#[tokio::test(start_paused = true)]
+async fn a_nameless_transaction_that_fails_leaves_no_locks() {
+    let api = Api::with(&[("Moe", 100), ("Larry", 0)]).await;
+    let first = api.begin(json!([add("Moe", 1)])).await;
+    // More than goes into one write, so that it has got something before it meets the other one.
+    let mut requests: Vec<_> = (0..60).map(|number| put(&format!("A-{number:02}"), 0)).collect();
+    requests.push(add("Moe", 1));
+    let refused = refused_while_alive(&api, &first, json!({ "requests": requests })).await;
+    assert_eq!(refused.kind(), (409, "contended", true));
+    assert!(is_free(&api.bank, "A-00").await);
+    api.ok("/v1/transactions/rollback", json!({ "transactionId": first })).await;
+    api.bank.assert_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_over_says_so() {
+    let api = Api::with(&[("Moe", 100)]).await;
+    let committed = api.begin(json!([add("Moe", 1)])).await;
+    api.ok("/v1/transactions/commit", json!({ "transactionId": committed })).await;
+    let undone = api.begin(json!([add("Moe", 1)])).await;
+    api.ok("/v1/transactions/rollback", json!({ "transactionId": undone })).await;
+    let nobody = fresh_uuid();
+    for (id, call, expected) in [
+        (&committed, "rollback", (409, "committed", false)),
+        (&committed, "add", (409, "committed", false)),
+        (&undone, "commit", (409, "rolled-back", false)),
+        (&undone, "add", (409, "rolled-back", false)),
+        (&nobody, "commit", (404, "transaction-not-found", false)),
+        (&nobody, "rollback", (404, "transaction-not-found", false)),
+        (&nobody, "add", (404, "transaction-not-found", false)),
+    ] {
+        for requests in [json!([]), json!([get("Moe")])] {
+            let mut body = json!({ "transactionId": id });
+            if call == "add" {
+                body["requests"] = requests;
+            }
+            let refused = api.refused(&format!("/v1/transactions/{call}"), body).await;
+            assert_eq!(refused.kind(), expected, "{call}: {refused:?}");
+        }
+    }
+    for (id, kind) in [(&committed, "committed"), (&undone, "rolled-back")] {
+        let refused = api.refused("/v1/transactions/begin", json!({ "transactionId": id })).await;
+        assert_eq!(refused.kind(), (409, kind, false));
+    }
+    assert_eq!(api.get(&nobody).await.kind(), (404, "transaction-not-found", false));
+    assert_eq!(api.seen("Moe").await, account("Moe", 101));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_condition_that_fails_is_shown_with_its_item_to_whom_asks() {
+    let api = Api::with(&[("Moe", 100), ("Larry", 0)]).await;
+    let condition = |entry: Value| {
+        let entry = with(entry, "ConditionExpression", json!("balance < :limit"));
+        let mut entry = with(entry, "ReturnValuesOnConditionCheckFailure", json!("ALL_OLD"));
+        entry["Update"]["ExpressionAttributeValues"][":limit"] = json!({ "N": "50" });
+        entry
+    };
+    for commit in [true, false] {
+        let body = json!({ "commit": commit, "requests": [add("Larry", 1), condition(add("Moe", 1))] });
+        let refused = api.refused("/v1/transactions/begin", body).await;
+        assert_eq!(refused.kind(), (409, "condition-failed", false));
+        assert_eq!((&refused.body["request"], &refused.body["item"]), (&json!(1), &account("Moe", 100)));
+        let silent = with(condition(add("Moe", 1)), "ReturnValuesOnConditionCheckFailure", json!("NONE"));
+        let refused = api.refused("/v1/transactions/begin", json!({ "commit": commit, "requests": [silent] })).await;
+        assert_eq!((refused.kind().1, &refused.body["request"]), ("condition-failed", &json!(0)));
+        assert!(refused.body.get("item").is_none(), "{refused:?}");
+    }
+    assert_eq!((api.seen("Moe").await, api.seen("Larry").await), (account("Moe", 100), account("Larry", 0)));
+    api.bank.assert_clean().await;
+}
+
+/// What DynamoDB says of a request reaches who made it, and the transaction is rolled back.
+#[tokio::test(start_paused = true)]
+async fn an_update_that_makes_no_sense_to_dynamodb() {
+    let api = Api::with(&[("Moe", 100)]).await;
+    let words = api.bank.dynamodb.put_item().table_name("accounts").set_item(Some(key("Larry")));
+    words.item("balance", AttributeValue::S("a lot".into())).send().await.expect("written");
+    for commit in [true, false] {
+        let body = json!({ "commit": commit, "requests": [add("Moe", 1), add("Larry", 1)] });
+        let refused = api.refused("/v1/transactions/begin", body).await;
+        assert_eq!(refused.kind(), (400, "invalid-request", false), "{refused:?}");
+        assert_eq!(refused.body["field"], "requests[1].Update", "{refused:?}");
+        assert!(refused.body["detail"].as_str().is_some_and(|detail| detail.contains("operand")), "{refused:?}");
+    }
+    assert_eq!(api.seen("Moe").await, account("Moe", 100));
+    api.bank.assert_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_of_dynamodb_say_nothing_of_it() {
+    let api = Api::with(&[("Moe", 100)]).await;
+    let read = json!({ "tableName": "accounts", "key": account_key("Moe") });
+    api.ok("/v1/items/get", read.clone()).await;
+    let check = |answer: Answer, expected: (u16, &str, bool), retry_after: Option<&str>| {
+        assert_eq!((answer.kind(), answer.retry_after.as_deref()), (expected, retry_after));
+        let text = answer.body.to_string();
+        for internal in ["injected", "embedded", "http", "Exception", "dispatch"] {
+            assert!(!text.contains(internal), "{internal} in {text}");
+        }
+    };
+    for (fault, expected, retry_after) in [
+        (Fault::Throttled, (429, "throttled", true), Some("1")),
+        (Fault::ServerError, (503, "unavailable", true), Some("1")),
+        (Fault::RequestLost, (503, "unavailable", true), Some("1")),
+        (Fault::AccessDenied, (403, "forbidden", false), None),
+    ] {
+        api.bank.faults.script([fault; 60]);
+        check(api.refused("/v1/items/get", read.clone()).await, expected, retry_after);
+        api.bank.faults.script([fault; 60]);
+        check(
+            api.refused("/v1/transactions/begin", json!({ "requests": [add("Moe", 1)] })).await,
+            expected,
+            retry_after,
+        );
+        api.bank.faults.script([]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn damage_is_for_operators() {
+    let api = Api::with(&[]).await;
+    let restored = api.bank.dynamodb.put_item().table_name("accounts").set_item(Some(key("Moe")));
+    let restored = restored.item("leaseholdTxId", AttributeValue::S(fresh_uuid()));
+    let restored = restored.item("leaseholdTxRequest", AttributeValue::S("00001.00".into()));
+    let restored = restored.item("leaseholdTxOperation", AttributeValue::S("update".into()));
+    restored.item("leaseholdTxApplied", AttributeValue::Bool(true)).send().await.expect("written");
+    let read = json!({ "tableName": "accounts", "key": account_key("Moe") });
+    assert_eq!(api.refused("/v1/items/get", read).await.kind(), (500, "corrupt-record", false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_too_large_is_refused() {
+    let api = Api::new().await;
+    for number in 0..12 {
+        let put = api.bank.dynamodb.put_item().table_name("accounts").set_item(Some(key(&format!("large-{number}"))));
+        put.item("data", AttributeValue::S("x".repeat(380_000))).send().await.expect("written");
+    }
+    let requests: Vec<_> = (0..12)
+        .map(|number| json!({ "tableName": "accounts", "key": account_key(&format!("large-{number}")) }))
+        .collect();
+    let refused = api.refused("/v1/items/get", json!({ "requests": requests })).await;
+    assert_eq!(refused.kind(), (413, "too-large", false));
+    assert!(api.ok("/v1/items/get", json!({ "requests": requests[..10] })).await["answers"][9]["item"].is_object());
+
+    let large = json!({ "Put": { "TableName": "accounts", "Item":
+        { "id": { "S": "x" }, "data": { "S": "x".repeat(420_000) } } } });
+    let refused = api.refused("/v1/transactions/begin", json!({ "requests": [large] })).await;
+    assert_eq!(refused.kind(), (413, "too-large", false), "{refused:?}");
+}
+
+const JSON: &str = "application/json";
+
+/// The same routes behind a socket, beside those of the locks.
+#[tokio::test(flavor = "multi_thread")]
+async fn served_over_http() {
+    let world = World::new().await;
+    let api = Api::with(&[("Moe", 100)]).await;
+    let routes = server::routes::<Operation>(leasehold_api::Service::new(world.table.clone())).merge(server::routes::<
+        TransactionOperation,
+    >(
+        leasehold_api::TransactionService::new(api.bank.transactions.clone()),
+    ));
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
+    let url = format!("http://{}", listener.local_addr().expect("bound"));
+    tokio::spawn(server::run(listener, routes, std::future::pending()));
+    let transport = HttpTransport::new(&url).expect("a URL");
+    let send = async |method: Method, path: &str, content_type: &str, body: Vec<u8>| {
+        let request = Request::builder().method(method).uri(path).header("content-type", content_type);
+        let response = transport.send(request.body(body).expect("a request")).await.expect("an answer");
+        let header = |name: &str| response.headers().get(name).map(|value| value.to_str().expect("ASCII").to_owned());
+        let body: Value = serde_json::from_slice(response.body()).expect("a JSON document");
+        (response.status().as_u16(), header("allow"), header("cache-control"), body)
+    };
+    let one_shot = json!({ "commit": true, "requests": [add("Moe", 1)] }).to_string().into_bytes();
+    let (status, _, cache, body) = send(Method::POST, "/v1/transactions/begin", JSON, one_shot.clone()).await;
+    assert_eq!((status, cache.as_deref(), &body["state"]), (200, Some("no-store"), &json!("committed")));
+    let id = body["transactionId"].as_str().expect("an id");
+    let (status, .., body) = send(Method::GET, &format!("/v1/transaction?id={id}"), JSON, vec![]).await;
+    assert_eq!((status, &body["state"]), (200, &json!("committed")));
+    assert_eq!(send(Method::GET, "/v1/health", JSON, vec![]).await.0, 200);
+
+    let (status, allow, _, body) = send(Method::GET, "/v1/transactions/begin", JSON, vec![]).await;
+    assert_eq!((status, allow.as_deref(), &body["type"]), (405, Some("POST"), &json!("method-not-allowed")));
+    let (status, allow, ..) = send(Method::POST, "/v1/transaction", JSON, one_shot.clone()).await;
+    assert_eq!((status, allow.as_deref()), (405, Some("GET")));
+    let (status, .., body) = send(Method::POST, "/v1/transactions/begin", "text/plain", one_shot).await;
+    assert_eq!((status, &body["type"]), (415, &json!("unsupported-media-type")));
+    for path in
+        ["/v1/transactions", "/v1/transactions/", "/v1/transactions/begin/x", "/v1/items", "/v1/transactions%2Fbegin"]
+    {
+        let (status, .., body) = send(Method::POST, path, JSON, b"{}".to_vec()).await;
+        assert_eq!((status, &body["type"]), (404, &json!("unknown-route")), "{path}");
+    }
+    // Larger than a lock's request may be, and yet not too large; and one that is.
+    let padded = |bytes: usize| format!("{{}}{}", " ".repeat(bytes - 2)).into_bytes();
+    assert_eq!(send(Method::POST, "/v1/transactions/begin", JSON, padded(3 * 1024 * 1024)).await.0, 200);
+    let (status, .., body) = send(Method::POST, "/v1/transactions/begin", JSON, padded(4 * 1024 * 1024 + 1)).await;
+    assert_eq!((status, &body["type"]), (413, &json!("too-large")));
+}

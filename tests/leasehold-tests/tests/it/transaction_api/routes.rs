@@ -1,0 +1,179 @@
+//! What each route does when nothing is wrong.
+
+use leasehold_protocol::fresh_uuid;
+use serde_json::json;
+
+use super::{Api, account, account_key, add, get, is_free, put, with};
+
+#[tokio::test(start_paused = true)]
+async fn a_transfer_over_several_calls() {
+    let api = Api::with(&[("Moe", 100), ("Larry", 0)]).await;
+    let begun = api.ok("/v1/transactions/begin", json!({})).await;
+    assert_eq!((begun["state"].as_str(), begun.get("answers")), (Some("pending"), None));
+    let id = begun["transactionId"].as_str().expect("an id");
+
+    let requests = json!([with(get("Moe"), "ProjectionExpression", json!("balance")), add("Larry", 40)]);
+    let added = api.ok("/v1/transactions/add", json!({ "transactionId": id, "requests": requests })).await;
+    assert_eq!(added, json!({ "transactionId": id, "answers": [{ "item": { "balance": { "N": "100" } } }, {}] }));
+    let requests = json!([with(add("Moe", -40), "ReturnValues", json!("ALL_NEW"))]);
+    let added = api.ok("/v1/transactions/add", json!({ "transactionId": id, "requests": requests })).await;
+    assert_eq!(added["answers"], json!([{ "item": account("Moe", 60) }]));
+    // No requests: a sign of life.
+    let alive = api.ok("/v1/transactions/add", json!({ "transactionId": id, "requests": [] })).await;
+    assert_eq!(alive["answers"], json!([]));
+
+    // What others see: all as it was, until it is committed.
+    let read = |isolation: &str| {
+        let requests: Vec<_> =
+            ["Moe", "Larry", "nobody"].map(|id| json!({ "tableName": "accounts", "key": account_key(id) })).into();
+        json!({ "requests": requests, "isolation": isolation })
+    };
+    let committed = api.ok("/v1/items/get", read("committed")).await;
+    assert_eq!(committed, json!({ "answers": [{ "item": account("Moe", 100) }, { "item": account("Larry", 0) }, {}] }));
+    let uncommitted = api.ok("/v1/items/get", read("uncommitted")).await;
+    assert_eq!(
+        uncommitted,
+        json!({ "answers": [{ "item": account("Moe", 60) }, { "item": account("Larry", 40) }, {}] })
+    );
+
+    let status = api.get(id).await.body;
+    assert_eq!((status["state"].as_str(), &status["finished"]), (Some("pending"), &json!(false)));
+    for _ in 0..2 {
+        let ended = api.ok("/v1/transactions/commit", json!({ "transactionId": id })).await;
+        assert_eq!(ended, json!({ "transactionId": id, "state": "committed" }));
+    }
+    assert_eq!((api.seen("Moe").await, api.seen("Larry").await), (account("Moe", 60), account("Larry", 40)));
+    assert_eq!(
+        api.ok("/v1/items/get", json!({ "tableName": "accounts", "key": account_key("nobody") })).await,
+        json!({})
+    );
+
+    let status = api.get(id).await.body;
+    assert_eq!((status["state"].as_str(), &status["finished"]), (Some("committed"), &json!(true)));
+    assert!(status["createdAtMs"].as_u64() <= status["lastWorkedAtMs"].as_u64(), "{status}");
+    let mut requests: Vec<_> = status["requests"].as_array().expect("a list").iter().map(ToString::to_string).collect();
+    requests.sort();
+    let participant =
+        |id: &str, operation: &str| json!({ "tableName": "accounts", "key": account_key(id), "operation": operation });
+    let mut expected = [participant("Larry", "update"), participant("Moe", "get"), participant("Moe", "update")]
+        .map(|p| p.to_string());
+    expected.sort();
+    assert_eq!(requests, expected);
+    api.bank.assert_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rollback_undoes_all() {
+    let api = Api::with(&[("Moe", 100)]).await;
+    let gone = json!({ "Delete": { "TableName": "accounts", "Key": account_key("Moe"), "ReturnValues": "ALL_OLD" } });
+    let begun = api.ok("/v1/transactions/begin", json!({ "requests": [gone, put("Curly", 5)] })).await;
+    assert_eq!(
+        (&begun["state"], &begun["answers"]),
+        (&json!("pending"), &json!([{ "item": account("Moe", 100) }, {}]))
+    );
+    let id = &begun["transactionId"];
+    for _ in 0..2 {
+        let ended = api.ok("/v1/transactions/rollback", json!({ "transactionId": id })).await;
+        assert_eq!(ended, json!({ "transactionId": id, "state": "rolled-back" }));
+    }
+    assert_eq!((api.seen("Moe").await, api.seen("Curly").await), (account("Moe", 100), json!(null)));
+    assert_eq!(api.get(id.as_str().expect("text")).await.body["state"], "rolled-back");
+    api.bank.assert_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_in_one_call_and_once_however_often_it_is_sent() {
+    let api = Api::with(&[("Moe", 100), ("Larry", 0)]).await;
+    let id = fresh_uuid();
+    let body = json!({ "transactionId": id, "commit": true, "requests": [add("Moe", -1), add("Larry", 1)] });
+    for _ in 0..3 {
+        let done = api.ok("/v1/transactions/begin", body.clone()).await;
+        assert_eq!(done, json!({ "transactionId": id, "state": "committed", "answers": [{}, {}] }));
+    }
+    assert_eq!((api.seen("Moe").await, api.seen("Larry").await), (account("Moe", 99), account("Larry", 1)));
+
+    // Items of one moment; and a check that holds.
+    let reads = json!({ "commit": true, "requests": [get("Moe"), get("nobody")] });
+    let read = api.ok("/v1/transactions/begin", reads).await;
+    assert_eq!(read["answers"], json!([{ "item": account("Moe", 99) }, {}]));
+    let check = json!({ "ConditionCheck": {
+        "TableName": "accounts", "Key": account_key("Moe"), "ConditionExpression": "#b > :zero",
+        "ExpressionAttributeNames": { "#b": "balance" }, "ExpressionAttributeValues": { ":zero": { "N": "0" } },
+    } });
+    api.ok("/v1/transactions/begin", json!({ "commit": true, "requests": [check, add("Larry", 1)] })).await;
+    assert_eq!(api.seen("Larry").await, account("Larry", 2));
+}
+
+/// Begin may be repeated as well, if the transaction has a name.
+#[tokio::test(start_paused = true)]
+async fn a_named_transaction_is_begun_once() {
+    let api = Api::with(&[("Moe", 100)]).await;
+    let id = fresh_uuid();
+    for requests in [json!(null), json!([]), json!([add("Moe", 1)]), json!([add("Moe", 1)])] {
+        let begun = api.ok("/v1/transactions/begin", json!({ "transactionId": id, "requests": requests })).await;
+        assert_eq!((&begun["transactionId"], &begun["state"]), (&json!(id), &json!("pending")));
+    }
+    api.ok("/v1/transactions/commit", json!({ "transactionId": id })).await;
+    assert_eq!(api.seen("Moe").await, account("Moe", 101));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_table_is_listed_page_by_page() {
+    let api = Api::new().await;
+    for number in 0..5 {
+        api.bank.open(&format!("account-{number}"), number).await;
+    }
+    // One that is being changed, one that is being inserted, and one that is being taken away.
+    let gone = json!({ "Delete": { "TableName": "accounts", "Key": account_key("account-4") } });
+    api.begin(json!([add("account-1", 1000), put("account-9", 9), gone])).await;
+
+    let mut balances = Vec::new();
+    let mut start = json!(null);
+    loop {
+        let body = json!({ "tableName": "accounts", "limit": 2, "exclusiveStartKey": start,
+                           "projectionExpression": "#b", "expressionAttributeNames": { "#b": "balance" } });
+        let page = api.ok("/v1/items/list", body).await;
+        for item in page["items"].as_array().expect("a list") {
+            assert_eq!(item.as_object().map(serde_json::Map::len), Some(1), "{item}");
+            balances.push(item["balance"]["N"].as_str().expect("a number").to_owned());
+        }
+        start = page["lastEvaluatedKey"].clone();
+        if start.is_null() {
+            break;
+        }
+    }
+    balances.sort();
+    assert_eq!(balances, ["0", "1", "2", "3", "4"]);
+
+    let query = |isolation: &str| {
+        json!({ "tableName": "accounts", "keyConditionExpression": "id = :id", "isolation": isolation,
+                "expressionAttributeValues": { ":id": { "S": "account-1" } }, "scanIndexForward": false })
+    };
+    assert_eq!(api.ok("/v1/items/list", query("committed")).await, json!({ "items": [account("account-1", 1)] }));
+    assert_eq!(api.ok("/v1/items/list", query("uncommitted")).await, json!({ "items": [account("account-1", 1001)] }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operator_sweeps() {
+    let api = Api::with(&[("Moe", 100), ("Larry", 0)]).await;
+    let forgotten = api.begin(json!([add("Moe", 1)])).await;
+    let kept = api.begin(json!([add("Larry", 1)])).await;
+    let nothing = json!({ "examined": 0, "rolledBack": 0, "completed": 0, "removed": 0, "failed": 0, "more": false });
+    assert_eq!(api.ok("/v1/transactions/sweep", json!({})).await, nothing);
+
+    tokio::time::sleep(std::time::Duration::from_secs(50)).await;
+    api.ok("/v1/transactions/add", json!({ "transactionId": kept, "requests": [] })).await;
+    tokio::time::sleep(std::time::Duration::from_secs(15)).await;
+    let swept = api.ok("/v1/transactions/sweep", json!({ "limit": 1000 })).await;
+    assert_eq!((&swept["rolledBack"], &swept["failed"], &swept["more"]), (&json!(1), &json!(0), &json!(false)));
+    assert_eq!(api.get(&forgotten).await.body["state"], "rolled-back");
+    assert!(api.get(&forgotten).await.body["reason"].as_str().is_some_and(|reason| reason.contains("too long")));
+    assert_eq!(api.get(&kept).await.body["state"], "pending");
+    assert!(is_free(&api.bank, "Moe").await);
+
+    // Its outcome is kept for a week.
+    tokio::time::sleep(std::time::Duration::from_hours(8 * 24)).await;
+    let swept = api.ok("/v1/transactions/sweep", json!({})).await;
+    assert_eq!((&swept["removed"], &swept["rolledBack"]), (&json!(1), &json!(1)));
+    assert_eq!(api.get(&forgotten).await.kind(), (404, "transaction-not-found", false));
+}
