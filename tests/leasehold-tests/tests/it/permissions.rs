@@ -19,7 +19,7 @@ use leasehold_cli::server;
 use leasehold_conformance::{Target, run, run_with_sort_key};
 use leasehold_engine::Engine;
 use leasehold_protocol::{Clock, LockTable, Policy, TableSchema, ensure_table, sdk};
-use leasehold_runtime::lambda::answer_direct;
+use leasehold_runtime::lambda::{answer_cleanup, answer_direct};
 use serde_json::json;
 use tokio::net::TcpListener;
 
@@ -129,6 +129,19 @@ async fn called_directly() -> Actions {
     bench.into_seen()
 }
 
+/// What the clean-up after an execution calls that held one lock, and not the other.
+async fn called_by_the_cleanup() -> Actions {
+    let bench = Bench::new(TableSchema::new("locks")).await;
+    let arn = "arn:aws:states:eu-west-1:123456789012:execution:nightly:4f1a";
+    let acquire = json!({ "action": "acquire", "key": "held", "ownerName": "o", "leaseId": arn });
+    answer_direct(&bench.service("Nobody"), acquire).await.expect("granted");
+    bench.seen.lock().expect("no panics while it is held").clear();
+    let input = json!({ "locks": [{ "key": "held" }, { "key": "absent" }] }).to_string();
+    let event = json!({ "detail": { "executionArn": arn, "status": "ABORTED", "input": input } });
+    answer_cleanup(&bench.service("Cleanup"), event).await.expect("done");
+    bench.into_seen()
+}
+
 /// What the template allows: the words `dynamodb:Action` between one resource and the next.
 fn allowed() -> Actions {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../template.yaml");
@@ -154,5 +167,6 @@ fn allowed() -> Actions {
 async fn roles_allow_what_functions_call_and_nothing_else() {
     let mut called = called_over_http().await;
     called.extend(called_directly().await);
+    called.extend(called_by_the_cleanup().await);
     assert_eq!(allowed(), called, "template.yaml on the left");
 }
