@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # Deploys the real template, with the functions' real binaries, to a local AWS (ministack, which checks signatures and
-# policies here), and tries what a team relies on: every route, the conformance suite, the authorizers, an update that keeps
-# the locks, a deletion that keeps the table or does not.
+# policies here), and tries what a team relies on: every route, the conformance suite, the state machines, the authorizers, an
+# update that keeps the locks, a deletion that keeps the table or does not.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/lib/aws.sh
 source scripts/lib/aws.sh
 
 readonly START_SECONDS=60
+readonly STACK_SECONDS=300
+readonly EXECUTION_SECONDS=60
 readonly BUCKET=artifacts
 
 # What ministack does otherwise than AWS, and the cases that therefore fail. Each must fail: see deployed_conforms.
@@ -54,13 +56,15 @@ start_ministack() {
     ministack_pid=$!
     wait_for "$AWS_ENDPOINT_URL" "$ministack_pid" "$START_SECONDS" || die "ministack did not start"
     aws s3 mb "s3://$BUCKET" >/dev/null
+    account=$(aws sts get-caller-identity --query Account --output text)
 }
 
 # deploy STACK TEMPLATE [PARAMETER=VALUE...]
 deploy() {
     local stack=$1 template=$2
     shift 2
-    sam deploy --config-file "$work/samconfig.toml" --stack-name "$stack" --template-file "$template" \
+    timeout --foreground "$STACK_SECONDS" \
+        sam deploy --config-file "$work/samconfig.toml" --stack-name "$stack" --template-file "$template" \
         --s3-bucket "$BUCKET" --capabilities CAPABILITY_IAM CAPABILITY_AUTO_EXPAND --no-confirm-changeset \
         --no-progressbar ${1+--parameter-overrides "$@"} >"$work/deploy.log" 2>&1 || {
         cat "$work/deploy.log" >&2
@@ -76,7 +80,7 @@ deploy_leasehold() {
 
 delete_stack() {
     aws cloudformation delete-stack --stack-name "$1"
-    aws cloudformation wait stack-delete-complete --stack-name "$1"
+    timeout --foreground "$STACK_SECONDS" aws cloudformation wait stack-delete-complete --stack-name "$1"
 }
 
 output() {
@@ -84,12 +88,18 @@ output() {
         --query "Stacks[0].Outputs[?OutputKey=='$2'].OutputValue"
 }
 
+# resource STACK NAME: what the template's resource of this name is called there.
+resource() {
+    aws cloudformation describe-stack-resource --stack-name "$1" --logical-resource-id "$2" --output text \
+        --query StackResourceDetail.PhysicalResourceId
+}
+
 # The same API by a path, for those whose resolver does not know the names below localhost (curl does).
 path_of() {
     local endpoint
     endpoint=$(output "$1" ApiUrl)
     endpoint=${endpoint#*://}
-    printf '%s/_aws/execute-api/%s/$default' "$AWS_ENDPOINT_URL" "${endpoint%%.*}"
+    printf '%s\n' "$AWS_ENDPOINT_URL/_aws/execute-api/${endpoint%%.*}/\$default"
 }
 
 # What `ask` adds to its requests: a signature, a token, or nothing.
@@ -126,6 +136,16 @@ field() {
 
 expect() {
     [[ $2 == "$3" ]] || die "$1 is $2, not $3"
+}
+
+# await EXPECTED COMMAND...: until the command prints this.
+await() {
+    local expected=$1 deadline=$((SECONDS + EXECUTION_SECONDS)) found
+    shift
+    until found=$("$@") && [[ $found == "$expected" ]]; do
+        ((SECONDS < deadline)) || die "$*: $found, not $expected, for $EXECUTION_SECONDS s"
+        sleep 0.5
+    done
 }
 
 # conforms STACK [PARTITION_KEY SORT_KEY]: the suite that every other way to run the service passes too.
@@ -173,10 +193,96 @@ direct_invocations() {
     expect outcome "$(field outcome)" released
 }
 
+execution() {
+    aws stepfunctions describe-execution --execution-arn "$1" --query "$2" --output text
+}
+
+# executions STATE_MACHINE STATUS: how many there are.
+executions() {
+    aws stepfunctions list-executions --state-machine-arn "$1" --status-filter "$2" --query 'length(executions)'
+}
+
+lock_state() {
+    ask 200 GET "/v1/lock?key=$1"
+    field state
+}
+
+# run_under_lock KEY SECONDS: starts a child that waits so long.
+run_under_lock() {
+    aws stepfunctions start-execution --state-machine-arn "$outer" --query executionArn --output text --input '{
+        "key":"'"$1"'","stateMachineArn":"'"$child"'","input":{"seconds":'"$2"'},"fencingTokenAs":"token",
+        "leaseDurationMs":600000}'
+}
+
+# Another state machine under a lock, and the clean-up after an abortion, as they are deployed. scripts/step-functions.sh
+# tells the longer stories.
+state_machines() {
+    local outer clean_up child execution token
+    outer=$(output leasehold RunUnderLockArn)
+    clean_up=$(output leasehold CleanupStateMachineArn)
+    # It calls nothing, so any role will do.
+    # shellcheck disable=SC2016 # $states is for Step Functions
+    child=$(aws stepfunctions create-state-machine --name locked-child --query stateMachineArn --output text \
+        --role-arn "arn:aws:iam::$account:role/$(resource leasehold RunUnderLockRole)" --definition '{"QueryLanguage":"JSONata","StartAt":"Work","States":{
+            "Work":{"Type":"Wait","Seconds":"{% $states.input.seconds %}","Next":"Done"},"Done":{"Type":"Succeed"}}}')
+
+    execution=$(run_under_lock quiet 2)
+    await SUCCEEDED execution "$execution" status
+    answer=$(execution "$execution" output)
+    token=$(field token)
+    ask 200 GET '/v1/lock?key=quiet'
+    expect state "$(field state)" released
+    expect "the child's token" "$token" "$(field fencingToken)"
+
+    execution=$(run_under_lock aborted 600)
+    await 1 executions "$child" RUNNING
+    expect state "$(lock_state aborted)" held
+    aws stepfunctions stop-execution --execution-arn "$execution" >/dev/null
+    await 1 executions "$child" ABORTED
+    await released lock_state aborted
+    await 1 executions "$clean_up" SUCCEEDED
+    # For SQS alone the command line forgets AWS_ENDPOINT_URL.
+    expect "the number of events that started no clean-up" 0 "$(aws sqs get-queue-attributes --output text \
+        --endpoint-url "$AWS_ENDPOINT_URL" --queue-url "$(resource leasehold CleanupDeadLetters)" \
+        --attribute-names ApproximateNumberOfMessages --query Attributes.ApproximateNumberOfMessages)"
+    state_machines_roles
+}
+
+# decision ROLE ACTION RESOURCE
+decision() {
+    aws iam simulate-principal-policy --policy-source-arn "arn:aws:iam::$account:role/$(resource leasehold "$1")" \
+        --action-names "$2" --resource-arns "$3" --query 'EvaluationResults[0].EvalDecision' --output text
+}
+
+# ministack runs state machines and rules without a look at their roles: so look at them here. Of $child and $clean_up,
+# the state machines.
+state_machines_roles() {
+    local children=${child/:stateMachine:/:execution:} invoke release role action target expected
+    invoke=$(output leasehold InvokeFunctionArn)
+    release=$(resource leasehold CleanupFunction)
+    release=${invoke%:*}:$release
+    while read -r expected role action target; do
+        expect "$role's $action on $target" "$(decision "$role" "$action" "$target")" "$expected"
+    done <<EOF
+allowed RunUnderLockRole lambda:InvokeFunction $invoke
+allowed RunUnderLockRole states:StartExecution $child
+allowed RunUnderLockRole states:DescribeExecution $children:leasehold-1
+allowed RunUnderLockRole states:StopExecution $children:leasehold-1
+implicitDeny RunUnderLockRole states:StartExecution ${child/locked/other}
+implicitDeny RunUnderLockRole states:StopExecution $children:1
+allowed CleanupStateMachineRole lambda:InvokeFunction $release
+allowed CleanupStateMachineRole states:StopExecution $children:leasehold-1
+implicitDeny CleanupStateMachineRole lambda:InvokeFunction $invoke
+implicitDeny CleanupStateMachineRole states:StopExecution $children:1
+allowed CleanupRuleRole states:StartExecution $clean_up
+implicitDeny CleanupRuleRole states:StartExecution $child
+EOF
+}
+
 # The example that imports what the stack exports: its job runs under the lock, and its role may do no more than it says.
 consumer() {
     deploy consumer examples/consumer-stack/template.yaml LeaseholdStackName=leasehold
-    local function role account session
+    local function role session
     function=$(output consumer FunctionName)
     aws lambda update-function-configuration --function-name "$function" \
         --environment "Variables={LEASEHOLD_URL=$(path_of leasehold)}" >/dev/null
@@ -184,7 +290,6 @@ consumer() {
     expect ran "$(field ran)" True
 
     role=$(output consumer RoleName)
-    account=$(aws sts get-caller-identity --query Account --output text)
     # For this test: whoever is of this account may be what the job is.
     aws iam update-assume-role-policy --role-name "$role" --policy-document '{"Version":"2012-10-17","Statement":[
         {"Effect":"Allow","Principal":{"AWS":"arn:aws:iam::'"$account"':root"},"Action":"sts:AssumeRole"}]}'
@@ -253,13 +358,16 @@ main() {
     start_ministack
 
     say "an open API: every route, direct invocations, the conformance suite"
-    deploy_leasehold leasehold Authorizer=NONE
+    deploy_leasehold leasehold Authorizer=NONE LateRequestSeconds=10
     local url table
     url=$(output leasehold ApiUrl)
     table=$(output leasehold TableName)
     every_route
     direct_invocations "$(output leasehold InvokeFunctionArn)"
     conforms leasehold
+
+    say "the state machines, and their roles"
+    state_machines
 
     say "an update that closes it keeps the locks"
     ask 200 POST /v1/acquire '{"key":"kept","ownerName":"host-1","leaseId":"kept"}'

@@ -10,6 +10,10 @@ readonly DOCKER_SECONDS=60
 readonly PULL_SECONDS=300
 readonly DYNAMODB_SECONDS=300
 readonly API_SECONDS=120
+readonly SESSION_SECONDS=120
+
+# What this script exits with where there is no container engine, and none can be started. Anything else but 0 is a failure.
+readonly SKIPPED=77
 
 # The README's.
 readonly PORT=8080
@@ -37,6 +41,8 @@ Usage: scripts/sam-local.sh [--no-build]
 Installs the SAM CLI and cargo-lambda under target/tools, builds the functions, and tries them in containers. Needs a container
 engine; where none runs, it installs Debian's docker.io and starts one for itself (as root). Where the base image of Lambda
 cannot be pulled, it makes one with debootstrap. --no-build runs what was built last.
+
+Exits with $SKIPPED, and has tried nothing, where no container engine runs and none can be started.
 EOF
 }
 
@@ -46,6 +52,7 @@ readonly image
 
 work=
 docker_pid=
+has_bridge=
 dynamodb_pid=
 sam_pid=
 containers_before=
@@ -63,10 +70,8 @@ cleanup() {
         comm -13 <(printf '%s\n' "$containers_before") <(our_containers) | xargs -r docker rm --force >/dev/null 2>&1
     fi
     [[ -z $dynamodb_pid ]] || stop "$dynamodb_pid"
-    if [[ -n $docker_pid ]]; then
-        stop "$docker_pid"
-        ip link delete "$BRIDGE" 2>/dev/null || true
-    fi
+    [[ -z $docker_pid ]] || stop "$docker_pid"
+    [[ -z $has_bridge ]] || ip link delete "$BRIDGE"
     # Whatever may still be mounted there is not ours to empty.
     rm -rf --one-file-system ${work:+"$work"}
 }
@@ -76,6 +81,11 @@ our_containers() {
     docker ps --all --quiet --filter "ancestor=${image/:al2023-/:al2023-rapid-}" | sort
 }
 
+skip() {
+    say "SKIPPED, nothing was tried: $*"
+    exit "$SKIPPED"
+}
+
 require_docker() {
     if command -v docker >/dev/null && docker info >/dev/null 2>&1; then
         # On Linux a container reaches the host at the bridge's address.
@@ -83,14 +93,20 @@ require_docker() {
         host=${host:-172.17.0.1}
         return
     fi
-    [[ $EUID -eq 0 ]] || die "no container engine answers; start one, or run this as root, and it starts its own"
-    if ! command -v dockerd >/dev/null; then
+    [[ $EUID -eq 0 ]] || skip "no container engine answers; start one, or run this as root, and it starts its own"
+    command -v apt-get >/dev/null || skip "no container engine answers, and here is no apt-get to install one with"
+    if ! command -v dockerd >/dev/null || ! command -v ip >/dev/null; then
         say "installing a container engine"
         apt_install docker.io iproute2
     fi
+    start_docker || skip "no container engine answers, and none of our own can be started: $(tail -n 1 "$work/docker.log")"
+}
+
+start_docker() {
     mkdir -p "$DOCKER_ROOT"
-    ip link add "$BRIDGE" type bridge 2>/dev/null || true
-    ip address replace "$BRIDGE_ADDRESS/24" dev "$BRIDGE"
+    ip link show "$BRIDGE" >/dev/null 2>&1 || ip link add "$BRIDGE" type bridge 2>"$work/docker.log" || return
+    has_bridge=yes
+    ip address replace "$BRIDGE_ADDRESS/24" dev "$BRIDGE" 2>"$work/docker.log" || return
     # No rules for packets: what runs here needs the host and nothing else.
     dockerd --data-root "$DOCKER_ROOT" --exec-root "$work/docker" --pidfile "$work/docker.pid" --host "unix://$work/docker.sock" \
         --bridge "$BRIDGE" --iptables=false --ip-forward=false --ip-masq=false >"$work/docker.log" 2>&1 </dev/null &
@@ -98,10 +114,7 @@ require_docker() {
     export DOCKER_HOST="unix://$work/docker.sock"
     local deadline=$((SECONDS + DOCKER_SECONDS))
     until docker info >/dev/null 2>&1; do
-        if ! kill -0 "$docker_pid" 2>/dev/null || ((SECONDS >= deadline)); then
-            cat "$work/docker.log" >&2
-            die "the container engine did not start; its last words are above"
-        fi
+        kill -0 "$docker_pid" 2>/dev/null && ((SECONDS < deadline)) || return
         sleep 0.2
     done
     host=$BRIDGE_ADDRESS
@@ -119,6 +132,7 @@ require_image() {
         die "debootstrap failed"
     }
     # SAM adds its runtime emulator, which starts this with the handler's name.
+    # shellcheck disable=SC2016 # $1 is for that script
     printf '#!/bin/sh\nexport _HANDLER="$1"\nexec /var/task/bootstrap\n' >"$work/rootfs/lambda-entrypoint.sh"
     chmod 755 "$work/rootfs/lambda-entrypoint.sh"
     tar -C "$work/rootfs" -c . | docker import --change 'ENTRYPOINT ["/lambda-entrypoint.sh"]' \
@@ -173,11 +187,14 @@ main() {
     install_sam
     require_docker
     require_image
+    # Where it may start, but not all that it does for a container is allowed.
+    [[ -z $docker_pid ]] || docker run --rm --network none --entrypoint /bin/sh "$image" -c : >"$work/run.log" 2>&1 ||
+        skip "no container engine answers, and one of our own cannot run containers here: $(tail -n 1 "$work/run.log")"
     [[ $build == no ]] || sam_build
     start_dynamodb
     start_api
     say "the README's session"
-    python3 scripts/lib/readme_session.py "$url"
+    timeout --foreground "$SESSION_SECONDS" python3 scripts/lib/readme_session.py "$url"
     say "the conformance suite"
     LEASEHOLD_TEST_URL=$url LEASEHOLD_TEST_TABLE=$TABLE LEASEHOLD_TEST_DYNAMODB_ENDPOINT=$dynamodb \
         LEASEHOLD_TEST_EXPECTED_FAILURES=$EXPECTED_FAILURES \
