@@ -163,10 +163,11 @@ start_api() {
     # By a file and not by the parameter DynamoDbEndpointUrl: SAM does not carry out the condition that it goes through.
     printf '{"Parameters":{"AWS_ENDPOINT_URL_DYNAMODB":"http://%s:%s"}}' "$host" "${dynamodb##*:}" >"$work/variables.json"
     : >"$work/samconfig.toml"
+    # LogLevel: SAM looks for Lambda's own last line in what a function logs, and waits for a second where ours come with it.
     containers_before=$(our_containers)
     sam local start-api --config-file "$work/samconfig.toml" --template "$SAM_BUILD/template.yaml" --port "$PORT" \
         --skip-pull-image --warm-containers EAGER --disable-authorizer --env-vars "$work/variables.json" \
-        --parameter-overrides "Architecture=$(machine)" Authorizer=NONE "ExistingTableName=$TABLE" \
+        --parameter-overrides "Architecture=$(machine)" Authorizer=NONE "ExistingTableName=$TABLE" LogLevel=warn \
         >"$work/sam.log" 2>&1 </dev/null &
     sam_pid=$!
     wait_for "$url/v1/health" "$sam_pid" "$API_SECONDS" || die "the API did not start"
