@@ -14,7 +14,7 @@ use leasehold_api::http::{Operation, Request, handle, problem_response, unknown_
 use leasehold_api::{Service, cleanup, direct};
 use leasehold_protocol::{Clock, LockTable};
 use leasehold_wire::{Problem, ProblemType};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use crate::{Config, LevelFilter, LogFormat, dynamodb_client, init_logging};
@@ -30,7 +30,7 @@ pub struct HttpEvent {
     raw_path: String,
     #[serde(default)]
     headers: HashMap<String, String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "empty_if_null")]
     raw_query_string: String,
     #[serde(default)]
     body: Option<String>,
@@ -48,6 +48,11 @@ struct HttpContext {
     method: String,
 }
 
+/// `cargo lambda watch` says null where API Gateway says nothing.
+fn empty_if_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    Option::deserialize(deserializer).map(Option::unwrap_or_default)
+}
+
 /// The answer in the same format.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -60,6 +65,8 @@ pub struct HttpAnswer {
     pub body: String,
     /// Never: JSON is text.
     pub is_base64_encoded: bool,
+    /// None. `cargo lambda watch` insists on the list.
+    pub cookies: [String; 0],
 }
 
 /// Serves one operation over HTTP until Lambda ends the process.
@@ -175,6 +182,7 @@ fn into_answer(response: Response<Vec<u8>>) -> HttpAnswer {
         // JSON documents are UTF-8.
         body: String::from_utf8(body).unwrap_or_default(),
         is_base64_encoded: false,
+        cookies: [],
     }
 }
 

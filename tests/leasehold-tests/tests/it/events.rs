@@ -124,6 +124,7 @@ async fn hostile_events_are_answered() {
         (with(|event| event["rawQueryString"] = json!("key=%ff%fe")), 400),
         (with(|event| event["rawQueryString"] = json!("key=%")), 404),
         (with(|event| event["rawQueryString"] = json!("&&&==&")), 400),
+        (with(|event| event["rawQueryString"] = Value::Null), 400),
         (with(|event| event["headers"]["x-name"] = json!("žluťoučký\r\nkůň")), 404),
         (with(|event| event["headers"]["bad header name"] = json!("x")), 404),
         (with(|event| event["headers"]["host"] = json!("not a host")), 404),
