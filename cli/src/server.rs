@@ -13,6 +13,7 @@ use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use leasehold_api::Service;
+use leasehold_api::access::Caller;
 use leasehold_api::http::{MAX_BODY_BYTES, Operation, body_too_large, handle, problem_response};
 use leasehold_protocol::fresh_uuid;
 use leasehold_wire::{Problem, ProblemType};
@@ -99,6 +100,7 @@ async fn answer(
         match read_body(&parts.headers, body).await {
             Ok(body) => {
                 let request = leasehold_api::http::Request {
+                    caller: &Caller::unrestricted(),
                     method: &parts.method,
                     content_type: text(&parts.headers, CONTENT_TYPE.as_str()),
                     query: parts.uri.query().unwrap_or_default(),

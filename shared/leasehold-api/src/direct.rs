@@ -8,6 +8,7 @@ use leasehold_wire::{Problem, ProblemType};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use crate::access::Caller;
 use crate::{Service, parse};
 
 const ACTIONS: &str = "acquire, heartbeat, release, break or get";
@@ -16,7 +17,7 @@ const ACTIONS: &str = "acquire, heartbeat, release, break or get";
 ///
 /// # Errors
 /// The problem; [`ProblemType::error_name`] is the name of the error.
-pub async fn invoke(service: &Service, input: Value) -> Result<Value, Problem> {
+pub async fn invoke(service: &Service, caller: &Caller, input: Value) -> Result<Value, Problem> {
     let Value::Object(mut fields) = input else {
         return Err(Problem::new(ProblemType::InvalidRequest, "The input must be a JSON object."));
     };
@@ -24,11 +25,11 @@ pub async fn invoke(service: &Service, input: Value) -> Result<Value, Problem> {
         return Err(Problem::invalid("action", format!("action must be one of {ACTIONS}.")));
     };
     match action.as_str() {
-        "acquire" => answer(service.acquire(read(fields)?).await),
-        "heartbeat" => answer(service.heartbeat(read(fields)?).await),
-        "release" => answer(service.release(read(fields)?).await),
-        "break" => answer(service.break_lock(read(fields)?).await),
-        "get" => answer(service.get(read(fields)?).await),
+        "acquire" => answer(service.acquire(caller, read(fields)?).await),
+        "heartbeat" => answer(service.heartbeat(caller, read(fields)?).await),
+        "release" => answer(service.release(caller, read(fields)?).await),
+        "break" => answer(service.break_lock(caller, read(fields)?).await),
+        "get" => answer(service.get(caller, read(fields)?).await),
         _ => Err(Problem::invalid("action", format!("There is no such action: use {ACTIONS}."))),
     }
 }

@@ -5,6 +5,7 @@ use http::{Method, Response, StatusCode};
 use leasehold_wire::{Problem, ProblemType, path};
 use serde::Serialize;
 
+use crate::access::Caller;
 use crate::{Service, parse};
 
 /// The largest body that is read. The largest payload takes 1.5 MB when each of its bytes needs an escape.
@@ -59,6 +60,8 @@ impl Operation {
 /// A request, as far as it matters. It has no path: a gateway decodes paths, so nothing is ever read from one.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
+    /// Who asks.
+    pub caller: &'a Caller,
     /// The method.
     pub method: &'a Method,
     /// `Content-Type`, if there is one.
@@ -90,12 +93,12 @@ async fn dispatch(service: &Service, operation: Operation, request: Request<'_>)
         return Err(Problem::new(ProblemType::MethodNotAllowed, detail));
     }
     match operation {
-        Operation::Acquire => answer(service.acquire(read(request)?).await),
-        Operation::Heartbeat => answer(service.heartbeat(read(request)?).await),
-        Operation::Release => answer(service.release(read(request)?).await),
-        Operation::Break => answer(service.break_lock(read(request)?).await),
-        Operation::Get => answer(service.get(parse::query(request.query)?).await),
-        Operation::List => answer(service.list(parse::query(request.query)?).await),
+        Operation::Acquire => answer(service.acquire(request.caller, read(request)?).await),
+        Operation::Heartbeat => answer(service.heartbeat(request.caller, read(request)?).await),
+        Operation::Release => answer(service.release(request.caller, read(request)?).await),
+        Operation::Break => answer(service.break_lock(request.caller, read(request)?).await),
+        Operation::Get => answer(service.get(request.caller, parse::query(request.query)?).await),
+        Operation::List => answer(service.list(request.caller, parse::query(request.query)?).await),
         Operation::Health => answer(service.health().await),
     }
 }

@@ -5,9 +5,12 @@
 //! It writes the one log line of the operation: operation, key, owner, outcome, duration, attempts at DynamoDB;
 //! never a lease id, its hash or a payload.
 //!
+//! [`access`] says which keys a caller may touch, and whom its locks are bound to.
+//!
 //! [`http`] binds it to HTTP, [`direct`] to direct invocations, [`cleanup`] to the end of Step Functions executions. None
-//! knows who calls: the Lambda adapters and `leasehold serve` hand their requests to the same functions.
+//! knows what brings the requests: the Lambda adapters and `leasehold serve` hand theirs to the same functions, and say who calls.
 
+pub mod access;
 mod attributes;
 pub mod cleanup;
 mod convert;

@@ -25,7 +25,7 @@ pub enum ErrorKind {
         /// Which field is at fault, where one is.
         field: Option<String>,
     },
-    /// The credentials are missing, or do not allow this.
+    /// The credentials are missing, or do not allow this; or the lock is bound to another principal.
     Forbidden,
     /// The service or DynamoDB refused for load: slow down, and try again.
     Throttled,
@@ -95,6 +95,7 @@ impl Error {
             (ProblemType::Held, Some(lock)) => ErrorKind::Held(lock),
             (ProblemType::Lost, lock) => ErrorKind::Lost(Loss::told(problem.reason, lock)),
             (ProblemType::NotFound, _) => ErrorKind::NotFound,
+            (ProblemType::Forbidden, _) => ErrorKind::Forbidden,
             (ProblemType::VersionMismatch, _) => ErrorKind::VersionMismatch,
             (ProblemType::Throttled, _) => ErrorKind::Throttled,
             (ProblemType::CorruptRecord, _) => ErrorKind::CorruptRecord,

@@ -21,6 +21,7 @@ use futures_util::future::BoxFuture;
 use http::header::CONTENT_TYPE;
 use http::{Request, Response};
 use leasehold_api::Service;
+use leasehold_api::access::Caller;
 use leasehold_api::http::{self as api, Operation};
 use leasehold_client::{Transport, TransportError};
 use leasehold_protocol::{Clock, LockTable, Policy, TableSchema, sdk};
@@ -68,7 +69,8 @@ impl Transport for InProcess {
                 .ok_or_else(|| TransportError::not_sent("the service has no such path"))?;
             let content_type = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
             let query = request.uri().query().unwrap_or_default();
-            let parts = api::Request { method: request.method(), content_type, query, body: request.body() };
+            let (caller, method) = (&Caller::unrestricted(), request.method());
+            let parts = api::Request { caller, method, content_type, query, body: request.body() };
             Ok(api::handle(&self.service, operation, parts).await)
         }
         .boxed()

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use leasehold_api::access::{Access, Scopes};
 use leasehold_protocol::{Policy, TableSchema};
 
 /// What a function needs to know.
@@ -12,6 +13,11 @@ pub struct Config {
     pub schema: TableSchema,
     /// `LEASEHOLD_RETENTION_SECONDS` (default 604800, 7 days), `LEASEHOLD_CLOCK_SKEW_MS` (default 1000).
     pub policy: Policy,
+    /// `LEASEHOLD_KEY_SCOPES` (JSON; default: every caller may touch every key), `LEASEHOLD_OWNER_BINDING` (`true` or `false`, the
+    /// default).
+    pub access: Access,
+    /// `LEASEHOLD_JWT_CLAIM` (default `sub`): what a token says who its bearer is.
+    pub jwt_claim: String,
 }
 
 /// All that is wrong with the configuration, a sentence each.
@@ -54,6 +60,20 @@ impl Config {
             ),
             clock_skew_ms: number("LEASEHOLD_CLOCK_SKEW_MS", default.clock_skew_ms, Policy::MAX_CLOCK_SKEW_MS),
         };
+        let mut flag = |name: &str, default: bool| match text(name).as_deref() {
+            None => default,
+            Some("true") => true,
+            Some("false") => false,
+            Some(value) => {
+                problems.push(format!("{name} must be true or false, not {value:?}."));
+                default
+            }
+        };
+        let owner_binding = flag("LEASEHOLD_OWNER_BINDING", false);
+        let scopes = text("LEASEHOLD_KEY_SCOPES").and_then(|json| {
+            let scopes = Scopes::parse(&json);
+            scopes.map_err(|mistake| problems.push(format!("LEASEHOLD_KEY_SCOPES{}", after_name(&mistake)))).ok()
+        });
         let table_name = text("LEASEHOLD_TABLE_NAME").unwrap_or_else(|| {
             problems.push("LEASEHOLD_TABLE_NAME is not set: it must name the DynamoDB table of the locks.".to_owned());
             String::new()
@@ -64,8 +84,15 @@ impl Config {
         }
         schema.sort_key = text("LEASEHOLD_SORT_KEY");
         problems.extend(schema.check().err());
-        if problems.is_empty() { Ok(Self { schema, policy }) } else { Err(ConfigError(problems)) }
+        let access = Access { scopes, owner_binding };
+        let jwt_claim = text("LEASEHOLD_JWT_CLAIM").unwrap_or_else(|| "sub".to_owned());
+        if problems.is_empty() { Ok(Self { schema, policy, access, jwt_claim }) } else { Err(ConfigError(problems)) }
     }
+}
+
+/// What is wrong begins with its place in the JSON, `[0].principal: …`, or is about the whole.
+fn after_name(mistake: &str) -> String {
+    if mistake.starts_with('[') { mistake.to_owned() } else { format!(": {mistake}") }
 }
 
 #[cfg(test)]
@@ -77,10 +104,20 @@ mod tests {
         Config::from_lookup(lookup).map_err(|error| error.to_string())
     }
 
+    const SCOPES: &str = r#"[{"principal":"direct","prefixes":["jobs/"]}]"#;
+
     #[test]
     fn a_table_name_is_enough() {
-        let config = read(&[("LEASEHOLD_TABLE_NAME", "locks"), ("LEASEHOLD_SORT_KEY", "")]).expect("valid");
-        assert_eq!(config, Config { schema: TableSchema::new("locks"), policy: Policy::default() });
+        let config =
+            read(&[("LEASEHOLD_TABLE_NAME", "locks"), ("LEASEHOLD_SORT_KEY", ""), ("LEASEHOLD_KEY_SCOPES", "")])
+                .expect("valid");
+        let expected = Config {
+            schema: TableSchema::new("locks"),
+            policy: Policy::default(),
+            access: Access::default(),
+            jwt_claim: "sub".into(),
+        };
+        assert_eq!(config, expected);
     }
 
     #[test]
@@ -91,10 +128,16 @@ mod tests {
             ("LEASEHOLD_SORT_KEY", "sk"),
             ("LEASEHOLD_RETENTION_SECONDS", "60"),
             ("LEASEHOLD_CLOCK_SKEW_MS", "250"),
+            ("LEASEHOLD_KEY_SCOPES", SCOPES),
+            ("LEASEHOLD_OWNER_BINDING", "true"),
+            ("LEASEHOLD_JWT_CLAIM", "client_id"),
         ])
         .expect("valid");
         assert_eq!((config.schema.partition_key.as_str(), config.schema.sort_key.as_deref()), ("pk", Some("sk")));
         assert_eq!(config.policy, Policy { retention_seconds: 60, clock_skew_ms: 250 });
+        let scopes = Some(Scopes::parse(SCOPES).expect("valid"));
+        assert_eq!(config.access, Access { scopes, owner_binding: true });
+        assert_eq!(config.jwt_claim, "client_id");
     }
 
     #[test]
@@ -109,5 +152,32 @@ mod tests {
         let error =
             read(&[("LEASEHOLD_TABLE_NAME", "t"), ("LEASEHOLD_PARTITION_KEY", "a"), ("LEASEHOLD_SORT_KEY", "a")]);
         assert_eq!(error.expect_err("wrong"), "The partition key and the sort key are both named \"a\".");
+    }
+
+    /// A mistake in who may do what must not let anyone in.
+    #[test]
+    fn rules_that_cannot_be_read_are_no_configuration() {
+        for (name, value, sentence) in [
+            ("LEASEHOLD_OWNER_BINDING", "yes", "LEASEHOLD_OWNER_BINDING must be true or false, not \"yes\"."),
+            (
+                "LEASEHOLD_KEY_SCOPES",
+                "[]",
+                "LEASEHOLD_KEY_SCOPES: It names nobody, so that nobody could touch any key.",
+            ),
+            ("LEASEHOLD_KEY_SCOPES", " ", "LEASEHOLD_KEY_SCOPES: EOF while parsing a value at line 1 column 1."),
+            (
+                "LEASEHOLD_KEY_SCOPES",
+                r#"[{"principal":"jwt:","prefixes":["a"]}]"#,
+                "LEASEHOLD_KEY_SCOPES[0].principal: \"jwt:\" lacks a claim's value: no token without one is let in.",
+            ),
+            (
+                "LEASEHOLD_KEY_SCOPES",
+                r#"[{"principal":"direct","prefixes":[]}]"#,
+                "LEASEHOLD_KEY_SCOPES[0].prefixes: It is empty: leave the entry out, or write [\"\"] for every key.",
+            ),
+        ] {
+            let error = read(&[("LEASEHOLD_TABLE_NAME", "locks"), (name, value)]).expect_err("wrong");
+            assert_eq!(error, sentence);
+        }
     }
 }

@@ -10,9 +10,10 @@ use std::convert::Infallible;
 use base64::{Engine, prelude::BASE64_STANDARD};
 use http::{HeaderMap, Method, Response};
 use lambda_runtime::{Diagnostic, Error, LambdaEvent, service_fn};
+use leasehold_api::access::{self, Access};
 use leasehold_api::http::{Operation, Request, handle, problem_response, unknown_route};
 use leasehold_api::{Service, cleanup, direct};
-use leasehold_protocol::{Clock, LockTable};
+use leasehold_protocol::{Clock, LockTable, Principal};
 use leasehold_wire::{Problem, ProblemType};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
@@ -41,6 +42,9 @@ pub struct HttpEvent {
 #[derive(Debug, Clone, Deserialize)]
 struct RequestContext {
     http: HttpContext,
+    /// Whatever the route's authorizer found out; null, or missing, where it has none.
+    #[serde(default)]
+    authorizer: Value,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -74,10 +78,9 @@ pub struct HttpAnswer {
 /// # Errors
 /// What is wrong with the configuration, or Lambda's runtime interface failing.
 pub async fn run_http(operation: Operation) -> Result<(), Error> {
-    let service = start().await?;
-    let service = &service;
+    let function = &Function::start().await?;
     lambda_runtime::run(service_fn(async |event: LambdaEvent<HttpEvent>| {
-        Ok::<_, Infallible>(answer_http(service, operation, &event.payload).await)
+        Ok::<_, Infallible>(function.answer_http(operation, &event.payload).await)
     }))
     .await
 }
@@ -87,9 +90,8 @@ pub async fn run_http(operation: Operation) -> Result<(), Error> {
 /// # Errors
 /// What is wrong with the configuration, or Lambda's runtime interface failing.
 pub async fn run_direct() -> Result<(), Error> {
-    let service = start().await?;
-    let service = &service;
-    lambda_runtime::run(service_fn(async |event: LambdaEvent<Value>| answer_direct(service, event.payload).await)).await
+    let function = &Function::start().await?;
+    lambda_runtime::run(service_fn(async |event: LambdaEvent<Value>| function.answer_direct(event.payload).await)).await
 }
 
 /// Serves the ends of Step Functions executions until Lambda ends the process.
@@ -97,54 +99,88 @@ pub async fn run_direct() -> Result<(), Error> {
 /// # Errors
 /// What is wrong with the configuration, or Lambda's runtime interface failing.
 pub async fn run_cleanup() -> Result<(), Error> {
-    let service = start().await?;
-    let service = &service;
-    lambda_runtime::run(service_fn(async |event: LambdaEvent<Value>| answer_cleanup(service, event.payload).await))
+    let function = &Function::start().await?;
+    lambda_runtime::run(service_fn(async |event: LambdaEvent<Value>| function.answer_cleanup(event.payload).await))
         .await
 }
 
-async fn start() -> Result<Service, Error> {
-    init_logging(LogFormat::Json, LevelFilter::INFO);
-    let config = Config::from_env().inspect_err(|error| tracing::error!(%error, "cannot start"))?;
-    let client = dynamodb_client(None).await;
-    Ok(Service::new(LockTable::new(client, config.schema, config.policy, Clock::system())))
+/// What a Lambda function keeps from its start to its end.
+#[derive(Debug, Clone)]
+pub struct Function {
+    /// The service.
+    pub service: Service,
+    /// Who may do what.
+    pub access: Access,
+    /// The claim that says who the bearer of a token is.
+    pub jwt_claim: String,
 }
 
-/// Answers one API Gateway event.
-pub async fn answer_http(service: &Service, operation: Operation, event: &HttpEvent) -> HttpAnswer {
-    if is_unrouted(operation, event) {
-        return into_answer(problem_response(&unknown_route()));
+impl Function {
+    /// One that lets everyone do everything.
+    pub fn unrestricted(service: Service) -> Self {
+        Self { service, access: Access::default(), jwt_claim: String::new() }
     }
-    let response = match decode_body(event) {
-        Ok(body) => {
-            let method = event.request_context.http.method.parse().unwrap_or(Method::TRACE);
-            let request = Request {
-                method: &method,
-                content_type: header(event, "content-type"),
-                query: &event.raw_query_string,
-                body: &body,
-            };
-            handle(service, operation, request).await
+
+    async fn start() -> Result<Self, Error> {
+        init_logging(LogFormat::Json, LevelFilter::INFO);
+        let config = Config::from_env().inspect_err(|error| tracing::error!(%error, "cannot start"))?;
+        let client = dynamodb_client(None).await;
+        let service = Service::new(LockTable::new(client, config.schema, config.policy, Clock::system()));
+        Ok(Self { service, access: config.access, jwt_claim: config.jwt_claim })
+    }
+
+    /// Answers one API Gateway event.
+    pub async fn answer_http(&self, operation: Operation, event: &HttpEvent) -> HttpAnswer {
+        if is_unrouted(operation, event) {
+            return into_answer(problem_response(&unknown_route()));
         }
-        Err(problem) => problem_response(&problem),
-    };
-    into_answer(response)
+        let response = match decode_body(event) {
+            Ok(body) => {
+                let method = event.request_context.http.method.parse().unwrap_or(Method::TRACE);
+                let caller = self.access.caller(principal(&event.request_context.authorizer, &self.jwt_claim));
+                let request = Request {
+                    caller: &caller,
+                    method: &method,
+                    content_type: header(event, "content-type"),
+                    query: &event.raw_query_string,
+                    body: &body,
+                };
+                handle(&self.service, operation, request).await
+            }
+            Err(problem) => problem_response(&problem),
+        };
+        into_answer(response)
+    }
+
+    /// Answers one direct invocation.
+    ///
+    /// # Errors
+    /// The refusal, under the name that `Retry` and `Catch` match on; its message is the problem document.
+    pub async fn answer_direct(&self, input: Value) -> Result<Value, Diagnostic> {
+        let caller = self.access.caller(access::direct());
+        direct::invoke(&self.service, &caller, input).await.map_err(named)
+    }
+
+    /// Answers the end of one Step Functions execution.
+    ///
+    /// # Errors
+    /// The failure, named in the same way.
+    pub async fn answer_cleanup(&self, event: Value) -> Result<cleanup::CleanUp, Diagnostic> {
+        cleanup::release_all(&self.service, event).await.map_err(named)
+    }
 }
 
-/// Answers one direct invocation.
-///
-/// # Errors
-/// The refusal, under the name that `Retry` and `Catch` match on; its message is the problem document.
-pub async fn answer_direct(service: &Service, input: Value) -> Result<Value, Diagnostic> {
-    direct::invoke(service, input).await.map_err(named)
-}
-
-/// Answers the end of one Step Functions execution.
-///
-/// # Errors
-/// The failure, named in the same way.
-pub async fn answer_cleanup(service: &Service, event: Value) -> Result<cleanup::CleanUp, Diagnostic> {
-    cleanup::release_all(service, event).await.map_err(named)
+/// Who calls, as the gateway's authorizer says. The gateway alone writes this part of an event.
+fn principal(authorizer: &Value, jwt_claim: &str) -> Option<Principal> {
+    if authorizer.is_null() {
+        return access::anonymous();
+    }
+    match (&authorizer["iam"], &authorizer["jwt"]) {
+        (Value::Object(caller), Value::Null) => access::from_arn(caller.get("userArn")?.as_str()?),
+        (Value::Null, Value::Object(token)) => access::from_claim(token.get("claims")?.get(jwt_claim)?.as_str()?),
+        // Of a kind that is unknown here, or of two kinds at once.
+        _ => None,
+    }
 }
 
 fn named(problem: Problem) -> Diagnostic {

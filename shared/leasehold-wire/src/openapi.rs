@@ -44,6 +44,16 @@ enum Failures {
     Unavailable(Problem),
 }
 
+/// What an operation on a key may answer besides.
+#[derive(IntoResponses)]
+#[allow(dead_code, reason = "a description, never made")]
+enum AccessFailures {
+    /// `forbidden`: the caller may not touch this key, or the lock is bound to another principal. (A gateway that refuses the
+    /// credentials answers 401 or 403 as well, with a document of its own.)
+    #[response(status = 403, content_type = "application/problem+json")]
+    Forbidden(Problem),
+}
+
 /// What an operation with a body may answer besides.
 #[derive(IntoResponses)]
 #[allow(dead_code, reason = "a description, never made")]
@@ -76,7 +86,7 @@ enum PossessionFailures {
             body = Problem, content_type = "application/problem+json"),
         (status = 423, description = "`held`: `lock` says by whom, for how long, and which version to observe.",
             body = Problem, content_type = "application/problem+json", headers(("Retry-After" = u32, description = "Seconds"))),
-        PossessionFailures, BodyFailures, Failures,
+        PossessionFailures, AccessFailures, BodyFailures, Failures,
     )
 )]
 #[allow(dead_code, reason = "a description, never called")]
@@ -89,7 +99,7 @@ fn acquire() {}
     request_body = HeartbeatRequest,
     responses(
         (status = 200, description = "The lease starts anew.", body = HeartbeatResponse),
-        PossessionFailures, BodyFailures, Failures,
+        PossessionFailures, AccessFailures, BodyFailures, Failures,
     )
 )]
 #[allow(dead_code, reason = "a description, never called")]
@@ -102,7 +112,7 @@ fn heartbeat() {}
     request_body = ReleaseRequest,
     responses(
         (status = 200, description = "Nobody holds the lock under this lease id any more.", body = ReleaseResponse),
-        PossessionFailures, BodyFailures, Failures,
+        PossessionFailures, AccessFailures, BodyFailures, Failures,
     )
 )]
 #[allow(dead_code, reason = "a description, never called")]
@@ -118,7 +128,7 @@ fn release() {}
         (status = 200, description = "The lock has no holder.", body = ReleaseResponse),
         (status = 409, description = "`version-mismatch`: the lock changed since the operator looked.",
             body = Problem, content_type = "application/problem+json"),
-        BodyFailures, Failures,
+        AccessFailures, BodyFailures, Failures,
     )
 )]
 #[allow(dead_code, reason = "a description, never called")]
@@ -132,7 +142,7 @@ fn break_lock() {}
     responses(
         (status = 200, description = "The lock.", body = Lock),
         (status = 404, description = "`not-found`.", body = Problem, content_type = "application/problem+json"),
-        Failures,
+        AccessFailures, Failures,
     )
 )]
 #[allow(dead_code, reason = "a description, never called")]
@@ -143,7 +153,7 @@ fn get() {}
     get,
     path = path::LOCKS,
     params(ListRequest),
-    responses((status = 200, description = "One page of locks.", body = ListResponse), Failures)
+    responses((status = 200, description = "One page of locks.", body = ListResponse), AccessFailures, Failures)
 )]
 #[allow(dead_code, reason = "a description, never called")]
 fn list() {}

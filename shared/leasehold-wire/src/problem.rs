@@ -92,6 +92,8 @@ pub enum ProblemType {
     NotFound,
     /// The lock changed since the operator looked: look again.
     VersionMismatch,
+    /// The caller may not touch this key, or the lock is bound to another principal: ask whoever runs the service.
+    Forbidden,
     /// The request breaks a rule of this API: repair it.
     InvalidRequest,
     /// What is to be stored is too large: make it smaller.
@@ -118,6 +120,7 @@ impl ProblemType {
             Self::Lost => (409, "The lock is lost", "LockLost"),
             Self::NotFound => (404, "There is no such lock", "LockNotFound"),
             Self::VersionMismatch => (409, "The lock has changed", "LockLost"),
+            Self::Forbidden => (403, "The caller may not do this", "Forbidden"),
             Self::InvalidRequest => (400, "The request is invalid", "InvalidRequest"),
             Self::TooLarge => (413, "The request is too large", "InvalidRequest"),
             Self::UnsupportedMediaType => (415, "The body is not JSON", "InvalidRequest"),

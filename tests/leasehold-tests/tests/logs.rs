@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use leasehold_api::Service;
+use leasehold_api::access::Caller;
 use leasehold_runtime::{LevelFilter, json_subscriber};
 use leasehold_tests::{Fault, World};
 use leasehold_wire::{AcquireRequest, HeartbeatRequest, ReleaseRequest, Secret};
@@ -43,6 +44,7 @@ async fn log_of_a_life() -> String {
     let guard = tracing::subscriber::set_default(subscriber);
     let world = World::new().await;
     let service = Service::new(world.table.clone());
+    let caller = &Caller::unrestricted();
     let acquire = AcquireRequest {
         key: "Moe".into(),
         owner_name: "host-1".into(),
@@ -51,21 +53,21 @@ async fn log_of_a_life() -> String {
         ..AcquireRequest::default()
     };
     world.faults.script([Fault::RequestLost]);
-    service.acquire(acquire.clone()).await.expect("granted by the second attempt");
+    service.acquire(caller, acquire.clone()).await.expect("granted by the second attempt");
     let other = AcquireRequest { lease_id: Some(Secret("another-secret".into())), ..acquire.clone() };
-    service.acquire(other).await.expect_err("held");
+    service.acquire(caller, other).await.expect_err("held");
     let heartbeat =
         HeartbeatRequest { key: "Moe".into(), lease_id: Secret(LEASE_ID.into()), ..HeartbeatRequest::default() };
-    service.heartbeat(heartbeat.clone()).await.expect("renewed");
+    service.heartbeat(caller, heartbeat.clone()).await.expect("renewed");
     world.faults.script([Fault::ServerError; 3]);
-    service.heartbeat(heartbeat).await.expect_err("unavailable");
+    service.heartbeat(caller, heartbeat).await.expect_err("unavailable");
     let release = ReleaseRequest {
         key: "Moe".into(),
         lease_id: Secret(LEASE_ID.into()),
         data: Some(PAYLOAD.into()),
         ..ReleaseRequest::default()
     };
-    service.release(release).await.expect("released");
+    service.release(caller, release).await.expect("released");
     drop(guard);
     sink.text()
 }

@@ -19,7 +19,7 @@ use leasehold_cli::server;
 use leasehold_conformance::{Target, run, run_with_sort_key};
 use leasehold_engine::Engine;
 use leasehold_protocol::{Clock, LockTable, Policy, TableSchema, ensure_table, sdk};
-use leasehold_runtime::lambda::{answer_cleanup, answer_direct};
+use leasehold_runtime::lambda::Function;
 use serde_json::json;
 use tokio::net::TcpListener;
 
@@ -117,8 +117,8 @@ async fn called_over_http() -> Actions {
 /// What direct invocations call.
 async fn called_directly() -> Actions {
     let bench = Bench::new(TableSchema::new("locks")).await;
-    let service = bench.service("Invoke");
-    let call = async |input| answer_direct(&service, input).await.expect("no refusal");
+    let function = Function::unrestricted(bench.service("Invoke"));
+    let call = async |input| function.answer_direct(input).await.expect("no refusal");
     call(json!({ "action": "acquire", "key": "k", "ownerName": "o", "leaseId": "l" })).await;
     call(json!({ "action": "heartbeat", "key": "k", "leaseId": "l" })).await;
     call(json!({ "action": "release", "key": "k", "leaseId": "l" })).await;
@@ -134,11 +134,11 @@ async fn called_by_the_cleanup() -> Actions {
     let bench = Bench::new(TableSchema::new("locks")).await;
     let arn = "arn:aws:states:eu-west-1:123456789012:execution:nightly:4f1a";
     let acquire = json!({ "action": "acquire", "key": "held", "ownerName": "o", "leaseId": arn });
-    answer_direct(&bench.service("Nobody"), acquire).await.expect("granted");
+    Function::unrestricted(bench.service("Nobody")).answer_direct(acquire).await.expect("granted");
     bench.seen.lock().expect("no panics while it is held").clear();
     let input = json!({ "locks": [{ "key": "held" }, { "key": "absent" }] }).to_string();
     let event = json!({ "detail": { "executionArn": arn, "status": "ABORTED", "input": input } });
-    answer_cleanup(&bench.service("Cleanup"), event).await.expect("done");
+    Function::unrestricted(bench.service("Cleanup")).answer_cleanup(event).await.expect("done");
     bench.into_seen()
 }
 

@@ -9,8 +9,8 @@ use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use leasehold_engine::Engine;
 use leasehold_protocol::{
-    Acquire, Break, Clock, Data, DataChange, Disposal, Heartbeat, LeaseDuration, LockTable, Policy, Release, Row, Rvn,
-    Staleness, Stamp, TableSchema, ensure_table, lifecycle, sdk,
+    Acquire, Break, Clock, Data, DataChange, Disposal, Heartbeat, LeaseDuration, LockTable, Policy, Principal, Release,
+    Row, Rvn, Staleness, Stamp, TableSchema, ensure_table, lifecycle, sdk,
 };
 use leasehold_tests::{acquire, heartbeat, key, lease_id, release};
 use proptest::prelude::*;
@@ -25,15 +25,18 @@ enum Step {
         data: Option<u8>,
         replace: bool,
         existing: bool,
+        principal: Option<usize>,
     },
     Heartbeat {
         caller: usize,
+        principal: Option<usize>,
         lease_ms: Option<u64>,
         data: DataChoice,
         expected: Option<RvnChoice>,
     },
     Release {
         caller: usize,
+        principal: Option<usize>,
         delete: bool,
         data: Option<u8>,
         expected: Option<RvnChoice>,
@@ -82,7 +85,15 @@ enum DataChoice {
     Delete,
 }
 
+/// Lease ids, which anyone may come to know.
 const CALLERS: [&str; 3] = ["ann", "bob", "cyd"];
+
+/// Whom locks are bound to, where they are.
+const PRINCIPALS: [&str; 2] = ["jwt:ann", "jwt:bob"];
+
+fn principal(choice: Option<usize>) -> Option<Principal> {
+    choice.map(|index| Principal::new(PRINCIPALS[index]).expect("valid"))
+}
 
 fn rvn_choice() -> impl Strategy<Value = RvnChoice> {
     prop_oneof![4 => Just(RvnChoice::Current), 1 => Just(RvnChoice::Wrong)]
@@ -99,20 +110,22 @@ fn step() -> impl Strategy<Value = Step> {
     let data = prop_oneof![
         2 => Just(DataChoice::Keep), 1 => any::<u8>().prop_map(DataChoice::Set), 1 => Just(DataChoice::Delete)
     ];
+    let principal = || prop::option::of(0..PRINCIPALS.len());
+    let lock = (caller.clone(), lease.clone(), principal());
     prop_oneof![
-        8 => (caller.clone(), lease.clone(), staleness, any::<Option<u8>>(), any::<bool>(), prop::bool::weighted(0.2))
-            .prop_map(|(caller, lease_ms, staleness, data, replace, existing)| Step::Acquire {
-                caller, lease_ms, staleness, data, replace, existing
+        8 => (lock, staleness, any::<Option<u8>>(), any::<bool>(), prop::bool::weighted(0.2)).prop_map(
+            |((caller, lease_ms, principal), staleness, data, replace, existing)| Step::Acquire {
+                caller, lease_ms, staleness, data, replace, existing, principal
             }),
-        4 => (caller.clone(), prop::option::of(lease.clone()), data, prop::option::of(rvn_choice()))
-            .prop_map(|(caller, lease_ms, data, expected)| Step::Heartbeat { caller, lease_ms, data, expected }),
-        4 => (caller, prop::bool::weighted(0.2), any::<Option<u8>>(), prop::option::of(rvn_choice()))
-            .prop_map(|(caller, delete, data, expected)| Step::Release { caller, delete, data, expected }),
+        4 => (caller.clone(), principal(), prop::option::of(lease.clone()), data, prop::option::of(rvn_choice())).prop_map(
+            |(caller, principal, lease_ms, data, expected)| Step::Heartbeat { caller, principal, lease_ms, data, expected }),
+        4 => (caller, principal(), prop::bool::weighted(0.2), any::<Option<u8>>(), prop::option::of(rvn_choice())).prop_map(
+            |(caller, principal, delete, data, expected)| Step::Release { caller, principal, delete, data, expected }),
         2 => rvn_choice().prop_map(|seen| Step::Break { seen }),
         1 => lease.clone().prop_map(|lease_ms| Step::ForeignPut { lease_ms }),
         2 => lease.prop_map(|lease_ms| Step::ForeignUpdate { lease_ms }),
         1 => Just(Step::ForeignRelease),
-        1 => (0..5_usize).prop_map(|attribute| Step::Damage { attribute }),
+        1 => (0..6_usize).prop_map(|attribute| Step::Damage { attribute }),
         1 => Just(Step::Delete),
         4 => (0..6000_u64).prop_map(|ms| Step::Wait { ms }),
     ]
@@ -157,7 +170,7 @@ impl Bench {
         };
         let data = |byte: u8| Data::new(vec![byte]).expect("small");
         match step {
-            Step::Acquire { caller, lease_ms, staleness, data: payload, replace, existing } => {
+            Step::Acquire { caller, lease_ms, staleness, data: payload, replace, existing, principal: choice } => {
                 let staleness = match staleness {
                     StalenessChoice::Never => Staleness::Never,
                     StalenessChoice::Clock => Staleness::Clock,
@@ -167,6 +180,7 @@ impl Bench {
                     data: payload.map(data),
                     replace_data: *replace,
                     only_if_exists: *existing,
+                    principal: principal(*choice),
                     ..acquire(CALLERS[*caller], *lease_ms, staleness)
                 };
                 let actual = self.table.acquire(&request).await;
@@ -182,7 +196,7 @@ impl Bench {
                     }
                 }
             }
-            Step::Heartbeat { caller, lease_ms, data: payload, expected } => {
+            Step::Heartbeat { caller, principal: choice, lease_ms, data: payload, expected } => {
                 let request = Heartbeat {
                     lease_duration: lease_ms.map(|ms| LeaseDuration::from_millis(ms).expect("valid")),
                     data: match payload {
@@ -191,6 +205,7 @@ impl Bench {
                         DataChoice::Delete => DataChange::Delete,
                     },
                     expected: expected.as_ref().map(rvn),
+                    principal: principal(*choice),
                     ..heartbeat(CALLERS[*caller])
                 };
                 let actual = self.table.heartbeat(&request).await.expect("answered");
@@ -200,10 +215,11 @@ impl Bench {
                 assert_eq!(actual, expected.answer);
                 assert_eq!(after, expected.row);
             }
-            Step::Release { caller, delete, data: payload, expected } => {
+            Step::Release { caller, principal: choice, delete, data: payload, expected } => {
                 let disposal = if *delete { Disposal::Delete } else { Disposal::Keep(payload.map(data)) };
                 let expected_rvn = expected.as_ref().map(rvn);
-                let request = Release { disposal, expected: expected_rvn, ..release(CALLERS[*caller]) };
+                let principal = principal(*choice);
+                let request = Release { disposal, expected: expected_rvn, principal, ..release(CALLERS[*caller]) };
                 let actual = self.table.release(&request).await.expect("answered");
                 let after = self.row().await;
                 let expected = lifecycle::release(before.as_ref(), &request, &self.stamp(after.as_ref()), &self.policy);
@@ -266,6 +282,7 @@ impl Bench {
                     ("fencingToken", text("seven")),
                     ("fencingToken", AttributeValue::N("9007199254740991".into())),
                     ("leaseIdHash", text("hash")),
+                    ("ownerPrincipal", AttributeValue::N("7".into())),
                 ][*attribute]
                     .clone();
                 let update = update.update_expression("SET #a = :v").expression_attribute_names("#a", name);
