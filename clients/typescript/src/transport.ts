@@ -154,6 +154,8 @@ function refusal(status: number, answer: object | undefined, retryAfter: number)
       return new LockNotFoundError(detail);
     case "version-mismatch":
       return new VersionMismatchError(detail, lock);
+    case "forbidden":
+      return new ForbiddenError(detail);
     case "throttled":
       return new ThrottledError(detail, retryAfter);
     case "unavailable":

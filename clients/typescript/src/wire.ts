@@ -326,7 +326,7 @@ export interface components {
          * @description The kinds of problems. A kind exists only where callers act differently.
          * @enum {string}
          */
-        ProblemType: "held" | "lost" | "not-found" | "version-mismatch" | "invalid-request" | "too-large" | "unsupported-media-type" | "method-not-allowed" | "unknown-route" | "throttled" | "unavailable" | "corrupt-record";
+        ProblemType: "held" | "lost" | "not-found" | "version-mismatch" | "forbidden" | "invalid-request" | "too-large" | "unsupported-media-type" | "method-not-allowed" | "unknown-route" | "throttled" | "unavailable" | "corrupt-record";
         /**
          * @description How a release came about.
          * @enum {string}
@@ -403,6 +403,18 @@ export interface operations {
             };
             /** @description `invalid-request`: the request breaks a rule of this API. `field` names the field at fault. */
             400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `forbidden`: the caller may not touch this key, or the lock is bound to another principal. (A gateway that refuses the
+             *     credentials answers 401 or 403 as well, with a document of its own.)
+             */
+            403: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -519,6 +531,18 @@ export interface operations {
             };
             /** @description `invalid-request`: the request breaks a rule of this API. `field` names the field at fault. */
             400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `forbidden`: the caller may not touch this key, or the lock is bound to another principal. (A gateway that refuses the
+             *     credentials answers 401 or 403 as well, with a document of its own.)
+             */
+            403: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -687,6 +711,18 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /**
+             * @description `forbidden`: the caller may not touch this key, or the lock is bound to another principal. (A gateway that refuses the
+             *     credentials answers 401 or 403 as well, with a document of its own.)
+             */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `method-not-allowed`: `Allow` names the one that is. */
             405: {
                 headers: {
@@ -784,6 +820,18 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /**
+             * @description `forbidden`: the caller may not touch this key, or the lock is bound to another principal. (A gateway that refuses the
+             *     credentials answers 401 or 403 as well, with a document of its own.)
+             */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `not-found`. */
             404: {
                 headers: {
@@ -869,6 +917,18 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /**
+             * @description `forbidden`: the caller may not touch this key, or the lock is bound to another principal. (A gateway that refuses the
+             *     credentials answers 401 or 403 as well, with a document of its own.)
+             */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `method-not-allowed`: `Allow` names the one that is. */
             405: {
                 headers: {
@@ -931,6 +991,18 @@ export interface operations {
             };
             /** @description `invalid-request`: the request breaks a rule of this API. `field` names the field at fault. */
             400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `forbidden`: the caller may not touch this key, or the lock is bound to another principal. (A gateway that refuses the
+             *     credentials answers 401 or 403 as well, with a document of its own.)
+             */
+            403: {
                 headers: {
                     [name: string]: unknown;
                 };

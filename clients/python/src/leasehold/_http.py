@@ -170,6 +170,8 @@ def refusal(status: int, headers: Mapping[str, str], document: object) -> Leaseh
             return LockNotFound(message)
         case "version-mismatch":
             return VersionMismatch(message, lock)
+        case "forbidden":
+            return Forbidden(message)
         case "corrupt-record":
             return CorruptRecord(message)
         case "throttled":
