@@ -3,7 +3,7 @@
 //! [`Service`] carries out one operation: it checks a request of [`leasehold_wire`], asks
 //! [`leasehold_protocol::LockTable`], and turns the answer into a response or a [`Problem`](leasehold_wire::Problem).
 //! It writes the one log line of the operation: operation, key, owner, outcome, duration, attempts at DynamoDB;
-//! never a lease id, its hash or a payload.
+//! never a lease id, its hash or a payload. And it counts what came of it ([`counts`]).
 //!
 //! [`access`] says which keys a caller may touch, and whom its locks are bound to.
 //!
@@ -14,6 +14,7 @@ pub mod access;
 mod attributes;
 pub mod cleanup;
 mod convert;
+pub mod counts;
 mod cursor;
 pub mod direct;
 pub mod http;

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use tracing::{Instrument, Span, field};
 
 use crate::access::Caller;
-use crate::{convert, cursor};
+use crate::{convert, counts, cursor};
 
 const DEFAULT_LIMIT: u64 = 100;
 const MAX_LIMIT: u64 = 1000;
@@ -172,9 +172,15 @@ impl Service {
     }
 }
 
-/// What the log says of one operation. Of a text that is too long to be a key it shows the beginning.
-fn operation(name: &'static str, key: &str, caller: &Caller) -> Span {
-    tracing::info_span!(
+/// One operation, and what the log says of it.
+struct Observed {
+    name: &'static str,
+    span: Span,
+}
+
+/// Of a text that is too long to be a key the log shows the beginning.
+fn operation(name: &'static str, key: &str, caller: &Caller) -> Observed {
+    let span = tracing::info_span!(
         "operation",
         operation = name,
         key = &key[..key.floor_char_boundary(MAX_KEY_BYTES)],
@@ -182,18 +188,24 @@ fn operation(name: &'static str, key: &str, caller: &Caller) -> Span {
         principal = caller.name(),
         outcome = field::Empty,
         dynamodb_attempts = field::Empty,
-    )
+    );
+    Observed { name, span }
 }
 
-/// Runs one operation and writes its log line. A payload, a lease id or its hash has no way into it.
-async fn observe<T>(span: Span, work: impl Future<Output = Result<(String, T), Problem>>) -> Result<T, Problem> {
+/// Runs one operation, writes its log line and counts it. A payload, a lease id or its hash has no way into either.
+async fn observe<T>(
+    Observed { name, span }: Observed,
+    work: impl Future<Output = Result<(String, T), Problem>>,
+) -> Result<T, Problem> {
     let started = Instant::now();
     let (outcome, result) = match work.instrument(span.clone()).await {
         Ok((outcome, response)) => (outcome, Ok(response)),
         Err(problem) => (self::outcome(problem.problem_type), Err(problem)),
     };
+    let latency = started.elapsed();
+    counts::count(name, &outcome, latency);
     span.record("outcome", outcome);
-    let duration_ms = started.elapsed().as_secs_f64() * 1000.0;
+    let duration_ms = latency.as_secs_f64() * 1000.0;
     span.in_scope(|| tracing::info!(duration_ms, "done"));
     result
 }

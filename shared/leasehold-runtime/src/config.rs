@@ -18,6 +18,8 @@ pub struct Config {
     pub access: Access,
     /// `LEASEHOLD_JWT_CLAIM` (default `sub`): what a token says who its bearer is.
     pub jwt_claim: String,
+    /// `LEASEHOLD_METRICS` (`true`, the default, or `false`): whether the functions print metrics of the operations.
+    pub metrics: bool,
 }
 
 /// All that is wrong with the configuration, a sentence each.
@@ -69,6 +71,7 @@ impl Config {
                 default
             }
         };
+        let metrics = flag("LEASEHOLD_METRICS", true);
         let owner_binding = flag("LEASEHOLD_OWNER_BINDING", false);
         let scopes = text("LEASEHOLD_KEY_SCOPES").and_then(|json| {
             let scopes = Scopes::parse(&json);
@@ -86,7 +89,8 @@ impl Config {
         problems.extend(schema.check().err());
         let access = Access { scopes, owner_binding };
         let jwt_claim = text("LEASEHOLD_JWT_CLAIM").unwrap_or_else(|| "sub".to_owned());
-        if problems.is_empty() { Ok(Self { schema, policy, access, jwt_claim }) } else { Err(ConfigError(problems)) }
+        let config = Self { schema, policy, access, jwt_claim, metrics };
+        if problems.is_empty() { Ok(config) } else { Err(ConfigError(problems)) }
     }
 }
 
@@ -116,6 +120,7 @@ mod tests {
             policy: Policy::default(),
             access: Access::default(),
             jwt_claim: "sub".into(),
+            metrics: true,
         };
         assert_eq!(config, expected);
     }
@@ -131,13 +136,14 @@ mod tests {
             ("LEASEHOLD_KEY_SCOPES", SCOPES),
             ("LEASEHOLD_OWNER_BINDING", "true"),
             ("LEASEHOLD_JWT_CLAIM", "client_id"),
+            ("LEASEHOLD_METRICS", "false"),
         ])
         .expect("valid");
         assert_eq!((config.schema.partition_key.as_str(), config.schema.sort_key.as_deref()), ("pk", Some("sk")));
         assert_eq!(config.policy, Policy { retention_seconds: 60, clock_skew_ms: 250 });
         let scopes = Some(Scopes::parse(SCOPES).expect("valid"));
         assert_eq!(config.access, Access { scopes, owner_binding: true });
-        assert_eq!(config.jwt_claim, "client_id");
+        assert_eq!((config.jwt_claim.as_str(), config.metrics), ("client_id", false));
     }
 
     #[test]

@@ -18,7 +18,7 @@ use leasehold_wire::{Problem, ProblemType};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-use crate::{Config, LevelFilter, LogFormat, dynamodb_client, init_logging};
+use crate::{Config, Emf, LevelFilter, LogFormat, dynamodb_client, init_logging};
 
 /// The part of an API Gateway HTTP API event (payload format 2.0) that matters. Function URLs send the same.
 #[derive(Debug, Clone, Deserialize)]
@@ -78,9 +78,11 @@ pub struct HttpAnswer {
 /// # Errors
 /// What is wrong with the configuration, or Lambda's runtime interface failing.
 pub async fn run_http(operation: Operation) -> Result<(), Error> {
-    let function = &Function::start().await?;
+    let (function, metrics) = &start().await?;
     lambda_runtime::run(service_fn(async |event: LambdaEvent<HttpEvent>| {
-        Ok::<_, Infallible>(function.answer_http(operation, &event.payload).await)
+        let answer = function.answer_http(operation, &event.payload).await;
+        print(*metrics);
+        Ok::<_, Infallible>(answer)
     }))
     .await
 }
@@ -90,8 +92,13 @@ pub async fn run_http(operation: Operation) -> Result<(), Error> {
 /// # Errors
 /// What is wrong with the configuration, or Lambda's runtime interface failing.
 pub async fn run_direct() -> Result<(), Error> {
-    let function = &Function::start().await?;
-    lambda_runtime::run(service_fn(async |event: LambdaEvent<Value>| function.answer_direct(event.payload).await)).await
+    let (function, metrics) = &start().await?;
+    lambda_runtime::run(service_fn(async |event: LambdaEvent<Value>| {
+        let answer = function.answer_direct(event.payload).await;
+        print(*metrics);
+        answer
+    }))
+    .await
 }
 
 /// Serves the ends of Step Functions executions until Lambda ends the process.
@@ -99,9 +106,29 @@ pub async fn run_direct() -> Result<(), Error> {
 /// # Errors
 /// What is wrong with the configuration, or Lambda's runtime interface failing.
 pub async fn run_cleanup() -> Result<(), Error> {
-    let function = &Function::start().await?;
-    lambda_runtime::run(service_fn(async |event: LambdaEvent<Value>| function.answer_cleanup(event.payload).await))
-        .await
+    let (function, metrics) = &start().await?;
+    lambda_runtime::run(service_fn(async |event: LambdaEvent<Value>| {
+        let answer = function.answer_cleanup(event.payload).await;
+        print(*metrics);
+        answer
+    }))
+    .await
+}
+
+async fn start() -> Result<(Function, Option<Emf>), Error> {
+    init_logging(LogFormat::Json, LevelFilter::INFO);
+    let config = Config::from_env().inspect_err(|error| tracing::error!(%error, "cannot start"))?;
+    let metrics = config.metrics.then(Emf::start).transpose()?;
+    let client = dynamodb_client(None).await;
+    let service = Service::new(LockTable::new(client, config.schema, config.policy, Clock::system()));
+    Ok((Function { service, access: config.access, jwt_claim: config.jwt_claim }, metrics))
+}
+
+/// Prints what was counted, before the answer goes out: Lambda may stop the process as soon as it has that.
+fn print(metrics: Option<Emf>) {
+    if let Some(Err(error)) = metrics.map(|emf| emf.write(std::io::stdout().lock())) {
+        tracing::warn!(%error, "metrics are lost");
+    }
 }
 
 /// What a Lambda function keeps from its start to its end.
@@ -119,14 +146,6 @@ impl Function {
     /// One that lets everyone do everything.
     pub fn unrestricted(service: Service) -> Self {
         Self { service, access: Access::default(), jwt_claim: String::new() }
-    }
-
-    async fn start() -> Result<Self, Error> {
-        init_logging(LogFormat::Json, LevelFilter::INFO);
-        let config = Config::from_env().inspect_err(|error| tracing::error!(%error, "cannot start"))?;
-        let client = dynamodb_client(None).await;
-        let service = Service::new(LockTable::new(client, config.schema, config.policy, Clock::system()));
-        Ok(Self { service, access: config.access, jwt_claim: config.jwt_claim })
     }
 
     /// Answers one API Gateway event.

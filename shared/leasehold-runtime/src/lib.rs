@@ -7,10 +7,12 @@
 
 mod client;
 mod config;
+mod emf;
 pub mod lambda;
 mod logging;
 
 pub use client::dynamodb_client;
 pub use config::{Config, ConfigError};
+pub use emf::Emf;
 pub use logging::{LogFormat, init_logging, json_subscriber};
 pub use tracing::level_filters::LevelFilter;
