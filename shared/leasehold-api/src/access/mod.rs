@@ -86,7 +86,7 @@ impl Caller {
     fn refused(&self, what: &str) -> Problem {
         let detail = match self.name() {
             Some(name) => format!(
-                "{name} may not {what}. Ask whoever runs the service for a scope; it names what a key begins with, byte for byte."
+                "{name} may not {what}. Ask whoever runs the service for a scope: it says what a key must begin with."
             ),
             None => "The service cannot tell who calls: the token lacks the claim that says it, as a text of 1 to 1000 bytes, or \
                      the caller is of a kind that it does not know. Ask whoever runs the service."
