@@ -10,10 +10,12 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use leasehold_engine::Engine;
 use leasehold_protocol::{
     Acquire, Break, Clock, Data, DataChange, Disposal, Heartbeat, LeaseDuration, LockTable, Policy, Principal, Release,
-    Row, Rvn, Staleness, Stamp, TableSchema, ensure_table, lifecycle, sdk,
+    Row, Rvn, Staleness, Stamp, TableSchema, ensure_table, fresh_uuid, lifecycle, sdk,
 };
+use leasehold_runtime::dynamodb_client;
 use leasehold_tests::{acquire, heartbeat, key, lease_id, release};
 use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
 
 /// One step of a sequence.
 #[derive(Debug, Clone)]
@@ -85,6 +87,9 @@ enum DataChoice {
     Delete,
 }
 
+/// 2100-01-01, in epoch milliseconds: DynamoDB Local deletes what has expired by its own clock.
+const START_MS: u64 = 4_102_444_800_000;
+
 /// Lease ids, which anyone may come to know.
 const CALLERS: [&str; 3] = ["ann", "bob", "cyd"];
 
@@ -134,6 +139,7 @@ fn step() -> impl Strategy<Value = Step> {
 /// The table under test, and other clients' way to it.
 struct Bench {
     table: LockTable,
+    table_name: String,
     dynamodb: Client,
     now_ms: Arc<AtomicU64>,
     policy: Policy,
@@ -141,19 +147,25 @@ struct Bench {
 }
 
 impl Bench {
+    /// On the embedded engine.
     async fn new() -> Self {
         let engine = Engine::memory().expect("memory is to be had");
-        let dynamodb = Client::from_conf(sdk::configure(engine.sdk_config()).build());
-        let schema = TableSchema::new("locks");
+        Self::on(Client::from_conf(sdk::configure(engine.sdk_config()).build())).await
+    }
+
+    /// On a new table.
+    async fn on(dynamodb: Client) -> Self {
+        let table_name = format!("property-{}", fresh_uuid());
+        let schema = TableSchema::new(&table_name);
         ensure_table(&dynamodb, &schema).await.expect("a new table");
-        let now_ms = Arc::new(AtomicU64::new(1_767_225_600_000));
+        let now_ms = Arc::new(AtomicU64::new(START_MS));
         let clock = {
             let now_ms = Arc::clone(&now_ms);
             Clock::from_fn(move || now_ms.load(Ordering::Relaxed))
         };
         let policy = Policy { retention_seconds: 60, clock_skew_ms: 500 };
         let table = LockTable::new(dynamodb.clone(), schema, policy, clock);
-        Self { table, dynamodb, now_ms, policy, foreign_writes: 0 }
+        Self { table, table_name, dynamodb, now_ms, policy, foreign_writes: 0 }
     }
 
     async fn row(&self) -> Option<Row> {
@@ -252,10 +264,10 @@ impl Bench {
         self.foreign_writes += 1;
         let text = |value: &str| AttributeValue::S(value.to_owned());
         let rvn = text(&format!("java-{}", self.foreign_writes));
-        let update = self.dynamodb.update_item().table_name("locks").key("key", text("Moe"));
+        let update = self.dynamodb.update_item().table_name(&self.table_name).key("key", text("Moe"));
         match step {
             Step::ForeignPut { lease_ms } => {
-                let put = self.dynamodb.put_item().table_name("locks").item("key", text("Moe"));
+                let put = self.dynamodb.put_item().table_name(&self.table_name).item("key", text("Moe"));
                 let put = put.item("ownerName", text("java")).item("leaseDuration", text(&lease_ms.to_string()));
                 let put = put.item("recordVersionNumber", rvn).item("data", AttributeValue::B(Blob::new(*b"java")));
                 put.send().await.expect("put");
@@ -289,26 +301,40 @@ impl Bench {
                 update.expression_attribute_values(":v", value).send().await.expect("damaged");
             }
             _ => {
-                let delete = self.dynamodb.delete_item().table_name("locks").key("key", text("Moe"));
+                let delete = self.dynamodb.delete_item().table_name(&self.table_name).key("key", text("Moe"));
                 delete.send().await.expect("deleted");
             }
         }
     }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
-
-    #[test]
-    fn the_expressions_are_the_pure_life_cycle(steps in prop::collection::vec(step(), 1..60)) {
+/// Random sequences, each on a table of its own.
+fn check_sequences(cases: u32, bench: impl AsyncFn() -> Bench) {
+    let mut runner = TestRunner::new(ProptestConfig { cases, ..ProptestConfig::with_source_file(file!()) });
+    let result = runner.run(&prop::collection::vec(step(), 1..60), |steps| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async {
-            let mut bench = Bench::new().await;
+            let mut bench = bench().await;
             for step in &steps {
                 bench.check(step).await;
             }
         });
-    }
+        Ok(())
+    });
+    result.unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+#[test]
+fn the_expressions_are_the_pure_life_cycle() {
+    check_sequences(256, Bench::new);
+}
+
+/// The embedded engine could be wrong in the same way as we are.
+#[test]
+#[ignore = "needs DynamoDB Local: scripts/dynamodb-local.sh"]
+fn dynamodb_local_keeps_the_pure_life_cycle() {
+    let endpoint = std::env::var("LEASEHOLD_TEST_DYNAMODB_ENDPOINT").expect("scripts/dynamodb-local.sh sets it");
+    check_sequences(24, async || Bench::on(dynamodb_client(Some(&endpoint)).await).await);
 }
 
 #[test]
