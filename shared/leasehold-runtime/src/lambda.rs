@@ -17,7 +17,7 @@ use leasehold_wire::{Problem, ProblemType};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Config, LevelFilter, LogFormat, dynamodb_client, init_logging};
+use crate::{Config, LevelFilter, LogFormat, init, init_logging};
 
 /// The part of an API Gateway HTTP API event (payload format 2.0) that matters. Function URLs send the same.
 #[derive(Debug, Clone, Deserialize)]
@@ -98,8 +98,12 @@ pub async fn run_cleanup() -> Result<(), Error> {
 
 async fn start() -> Result<Service, Error> {
     init_logging(LogFormat::Json, LevelFilter::INFO);
-    let config = Config::from_env().inspect_err(|error| tracing::error!(%error, "cannot start"))?;
-    let client = dynamodb_client(None).await;
+    init::or_report(service().await).await
+}
+
+async fn service() -> Result<Service, Error> {
+    let config = Config::from_env()?;
+    let client = init::dynamodb_client(&config.schema.table_name).await?;
     Ok(Service::new(LockTable::new(client, config.schema, config.policy, Clock::system())))
 }
 
