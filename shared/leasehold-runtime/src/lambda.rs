@@ -18,7 +18,7 @@ use leasehold_wire::{Problem, ProblemType};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-use crate::{Config, Emf, LevelFilter, LogFormat, dynamodb_client, init_logging};
+use crate::{Config, Emf, LevelFilter, LogFormat, init, init_logging};
 
 /// The part of an API Gateway HTTP API event (payload format 2.0) that matters. Function URLs send the same.
 #[derive(Debug, Clone, Deserialize)]
@@ -117,9 +117,13 @@ pub async fn run_cleanup() -> Result<(), Error> {
 
 async fn start() -> Result<(Function, Option<Emf>), Error> {
     init_logging(LogFormat::Json, LevelFilter::INFO);
-    let config = Config::from_env().inspect_err(|error| tracing::error!(%error, "cannot start"))?;
+    init::or_report(function().await).await
+}
+
+async fn function() -> Result<(Function, Option<Emf>), Error> {
+    let config = Config::from_env()?;
     let metrics = config.metrics.then(Emf::start).transpose()?;
-    let client = dynamodb_client(None).await;
+    let client = init::dynamodb_client(&config.schema.table_name).await?;
     let service = Service::new(LockTable::new(client, config.schema, config.policy, Clock::system()));
     Ok((Function { service, access: config.access, jwt_claim: config.jwt_claim }, metrics))
 }
