@@ -177,12 +177,12 @@ async fn hold_lock(endpoint: &Endpoint, function: &str) {
     let schema = TableSchema::new(TABLE);
     ensure_table(&client, &schema).await.expect("a new table");
     let table = LockTable::new(client, schema, Policy::default(), Clock::system());
-    let function = Function::unrestricted(Service::new(table));
+    let unrestricted = Function::unrestricted(Service::new(table));
     if function == "invoke" {
-        function.answer_direct(read_event("direct-acquire")).await.expect("granted");
+        unrestricted.answer_direct(read_event("direct-acquire")).await.expect("granted");
     } else {
         let event = serde_json::from_value(read_event("http-acquire")).expect("an event");
-        assert_eq!(function.answer_http(Operation::Acquire, &event).await.status_code, 200);
+        assert_eq!(unrestricted.answer_http(Operation::Acquire, &event).await.status_code, 200);
     }
 }
 
