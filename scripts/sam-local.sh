@@ -120,14 +120,15 @@ start_docker() {
     host=$BRIDGE_ADDRESS
 }
 
-# Lambda's base image; or what of it our binaries need, under its name: a C library, and an entry point.
+# Lambda's base image; or what of it our binaries need, under its name: a C library, certificates, and an entry point.
 require_image() {
     docker image inspect "$image" >/dev/null 2>&1 && return
     timeout "$PULL_SECONDS" docker pull --quiet "$image" >/dev/null 2>&1 && return
     say "cannot pull $image; making one of Debian $DEBIAN"
     [[ $EUID -eq 0 ]] || die "making an image needs root"
     command -v debootstrap >/dev/null || apt_install debootstrap
-    debootstrap --variant=minbase "$DEBIAN" "$work/rootfs" "$DEBIAN_MIRROR" >"$work/debootstrap.log" 2>&1 || {
+    debootstrap --variant=minbase --include=ca-certificates "$DEBIAN" "$work/rootfs" "$DEBIAN_MIRROR" \
+        >"$work/debootstrap.log" 2>&1 || {
         tail -n 20 "$work/debootstrap.log" >&2
         die "debootstrap failed"
     }
