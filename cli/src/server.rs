@@ -12,6 +12,7 @@ use http_body_util::BodyExt;
 use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
+use leasehold_api::access::Caller;
 use leasehold_api::http::{Route, body_too_large, handle, problem_response, unknown_route};
 use leasehold_protocol::fresh_uuid;
 use leasehold_wire::{Problem, ProblemType};
@@ -94,6 +95,7 @@ async fn answer<R: Route>(
         match read_body::<R>(&parts.headers, body).await {
             Ok(body) => {
                 let request = leasehold_api::http::Request {
+                    caller: &Caller::unrestricted(),
                     method: &parts.method,
                     content_type: text(&parts.headers, CONTENT_TYPE.as_str()),
                     query: parts.uri.query().unwrap_or_default(),

@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # What scripts/ministack.sh and scripts/sam-local.sh share: tools of pinned versions, each in a virtual environment under
 # target/tools, and one build of the functions. To be sourced, in the root of the repository.
 
@@ -14,12 +15,13 @@ readonly MINISTACK_TOOLS="$PWD/target/tools/ministack-$MINISTACK_VERSION"
 # Where `sam build` puts the template and the functions, and where cargo builds them: a folder of its own, so that neither
 # disturbs other builds.
 readonly SAM_BUILD="$PWD/target/sam/build"
+readonly SAM_LOG="$PWD/target/sam/build.log"
 readonly LAMBDA_TARGET="$PWD/target/lambda"
 
 export SAM_CLI_TELEMETRY=0 AWS_PAGER=
 
 say() {
-    printf '%s: %s\n' "$(basename "$0" .sh)" "$*" >&2
+    printf '%s, %d s: %s\n' "$(basename "$0" .sh)" "$SECONDS" "$*" >&2
 }
 
 die() {
@@ -75,11 +77,28 @@ machine() {
 # Builds the functions as `sam build` does anywhere, for this machine, as real stacks get them: optimised, stripped.
 sam_build() {
     say "building the functions for $(machine); the first time takes ten minutes"
-    CARGO_TARGET_DIR="$LAMBDA_TARGET" sam build --parameter-overrides "Architecture=$(machine)" --build-dir "$SAM_BUILD" \
-        >"$work/build.log" 2>&1 || {
-        cat "$work/build.log" >&2
-        die "sam build failed"
-    }
+    export CARGO_TARGET_DIR=$LAMBDA_TARGET
+    mkdir -p "$(dirname "$SAM_LOG")"
+    if ! { build_functions && package_functions; } >"$SAM_LOG" 2>&1; then
+        cat "$SAM_LOG" >&2
+        die "the build failed"
+    fi
+    unset CARGO_TARGET_DIR
+}
+
+# SAM builds one function after the other, each mostly on one core. This keeps all cores busy, and SAM finds them built.
+build_functions() {
+    local options=(--release --locked) function
+    # As SAM says it, lest it builds them again.
+    [[ $(machine) == x86_64 ]] || options+=(--arm64)
+    for function in functions/*; do
+        options+=(--package "${function#functions/}")
+    done
+    cargo lambda build "${options[@]}"
+}
+
+package_functions() {
+    sam build --parameter-overrides "Architecture=$(machine)" --build-dir "$SAM_BUILD"
 }
 
 # A port below the range from which systems take those of outgoing connections.

@@ -18,6 +18,7 @@ use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue, ReturnValuesOnConditionCheckFailure};
 use hyper::Method;
 use leasehold_api::Service;
+use leasehold_api::access::Caller;
 use leasehold_api::http::{Operation, Request, handle};
 use leasehold_engine::Engine;
 use leasehold_protocol::{Clock, LeaseId, LockTable, Policy, TableSchema, ensure_table, fresh_uuid, sdk};
@@ -72,6 +73,7 @@ async fn overhead() {
             let bare_time = started.elapsed();
             let started = Instant::now();
             let request = Request {
+                caller: &Caller::unrestricted(),
                 method: &Method::POST,
                 content_type: Some("application/json"),
                 query: "",
@@ -125,7 +127,7 @@ async fn bare_update(client: &Client, operation: Operation) {
                 "SET ownerName = :ownerName, leaseDuration = :leaseDuration, leaseMs = :leaseMs, \
                  recordVersionNumber = :rvn, leaseVersion = :rvn, leaseIdHash = :leaseIdHash, \
                  fencingToken = if_not_exists(fencingToken, :now) + :one, staleAt = :staleAt, expireAt = :expireAt \
-                 REMOVE isReleased",
+                 REMOVE isReleased, ownerPrincipal",
             )
             .expression_attribute_names("#key", "key")
             .expression_attribute_values(":ownerName", text("bench"))

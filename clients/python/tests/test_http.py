@@ -44,6 +44,7 @@ LOCK = {
         (409, {"type": "lost", "reason": "taken-over", "lock": LOCK}, LockLost),
         (409, {"type": "version-mismatch"}, VersionMismatch),
         (404, {"type": "not-found"}, LockNotFound),
+        (403, {"type": "forbidden"}, Forbidden),
         (404, {"type": "unknown-route"}, InvalidRequest),
         (405, {"type": "method-not-allowed"}, InvalidRequest),
         (400, {"type": "invalid-request", "field": "key"}, InvalidRequest),

@@ -83,7 +83,7 @@ export class InvalidRequestError extends LeaseholdError {
   }
 }
 
-/** The service or its gateway refused the credentials. */
+/** The service or its gateway refused the credentials; or this key is not the caller's, or the lock another principal's. */
 export class ForbiddenError extends LeaseholdError {
   readonly kind = "forbidden";
 }

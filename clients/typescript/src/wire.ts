@@ -711,7 +711,7 @@ export interface components {
          * @description The kinds of problems. A kind exists only where callers act differently.
          * @enum {string}
          */
-        ProblemType: "held" | "lost" | "not-found" | "version-mismatch" | "contended" | "rolled-back" | "committed" | "condition-failed" | "transaction-not-found" | "forbidden" | "invalid-request" | "too-large" | "unsupported-media-type" | "method-not-allowed" | "unknown-route" | "throttled" | "unavailable" | "corrupt-record";
+        ProblemType: "held" | "lost" | "not-found" | "version-mismatch" | "forbidden" | "contended" | "rolled-back" | "committed" | "condition-failed" | "transaction-not-found" | "invalid-request" | "too-large" | "unsupported-media-type" | "method-not-allowed" | "unknown-route" | "throttled" | "unavailable" | "corrupt-record";
         /** @description Puts an item in the place of what is there. */
         Put: {
             /** @description What must hold of the item as it was when the transaction locked it. */
@@ -912,6 +912,18 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /**
+             * @description `forbidden`: the caller may not touch this key, or the lock is bound to another principal. (A gateway that refuses the
+             *     credentials answers 401 or 403 as well, with a document of its own.)
+             */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `not-found`: there is no row, and `onlyIfExists` was given. */
             404: {
                 headers: {
@@ -1027,6 +1039,18 @@ export interface operations {
             };
             /** @description `invalid-request`: the request breaks a rule of this API. `field` names the field at fault. */
             400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `forbidden`: the caller may not touch this key, or the lock is bound to another principal. (A gateway that refuses the
+             *     credentials answers 401 or 403 as well, with a document of its own.)
+             */
+            403: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -1197,6 +1221,18 @@ export interface operations {
             };
             /** @description `invalid-request`: the request breaks a rule of this API. `field` names the field at fault. */
             400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `forbidden`: the caller may not touch this key, or the lock is bound to another principal. (A gateway that refuses the
+             *     credentials answers 401 or 403 as well, with a document of its own.)
+             */
+            403: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -1511,6 +1547,18 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /**
+             * @description `forbidden`: the caller may not touch this key, or the lock is bound to another principal. (A gateway that refuses the
+             *     credentials answers 401 or 403 as well, with a document of its own.)
+             */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `not-found`. */
             404: {
                 headers: {
@@ -1599,6 +1647,18 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /**
+             * @description `forbidden`: the caller may not touch this key, or the lock is bound to another principal. (A gateway that refuses the
+             *     credentials answers 401 or 403 as well, with a document of its own.)
+             */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `method-not-allowed`: `Allow` names the one that is. */
             405: {
                 headers: {
@@ -1664,6 +1724,18 @@ export interface operations {
             };
             /** @description `invalid-request`: the request breaks a rule of this API. `field` names the field at fault. */
             400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `forbidden`: the caller may not touch this key, or the lock is bound to another principal. (A gateway that refuses the
+             *     credentials answers 401 or 403 as well, with a document of its own.)
+             */
+            403: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -353,6 +353,7 @@ describe("what an answer means", { concurrency: 8 }, () => {
   for (const [name, fault, kind] of [
     ["a corrupt record", problem("corrupt-record", 500), "corrupt-record"],
     ["throttled", problem("throttled", 429), "throttled"],
+    ["forbidden", problem("forbidden", 403), "forbidden"],
     ["too large", problem("too-large", 413), "invalid-request"],
     ["a kind of a later version, refused", problem("brand-new", 422), "invalid-request"],
     ["a kind of a later version, failed", problem("brand-new", 500), "unavailable"],

@@ -3,7 +3,7 @@
 use base64::{Engine, prelude::BASE64_STANDARD};
 use leasehold_protocol::{
     Acquire, AcquireAnswer, Break, Data, DataChange, Disposal, Error, ErrorKind, Grant, GrantOutcome, Heartbeat,
-    LeaseDuration, LeaseId, LockKey, Lost, OwnerName, Release, ReleaseOutcome, Rvn, State, lifecycle,
+    LeaseDuration, LeaseId, LockKey, Lost, OwnerName, Principal, Release, ReleaseOutcome, Rvn, State, lifecycle,
 };
 use leasehold_wire::{
     AcquireOutcome, AcquireRequest, AcquireResponse, BreakRequest, HeartbeatRequest, Lock, LockState, LostReason,
@@ -35,7 +35,7 @@ pub(crate) fn key(key: String, sort_key: Option<String>) -> Result<LockKey, Prob
     LockKey::new(key, sort_key).map_err(|error| problem(&error))
 }
 
-pub(crate) fn acquire(request: AcquireRequest) -> Result<Acquire, Problem> {
+pub(crate) fn acquire(request: AcquireRequest, principal: Option<Principal>) -> Result<Acquire, Problem> {
     let staleness = match (request.staleness.unwrap_or_default(), request.observed_record_version_number) {
         (Staleness::Clock, Some(_)) => {
             return Err(Problem::invalid(
@@ -59,10 +59,11 @@ pub(crate) fn acquire(request: AcquireRequest) -> Result<Acquire, Problem> {
         replace_data: request.replace_data.unwrap_or(true),
         only_if_exists: request.only_if_exists.unwrap_or(false),
         attributes: request.attributes.as_ref().map(attributes::from_json).transpose()?.unwrap_or_default(),
+        principal,
     })
 }
 
-pub(crate) fn heartbeat(request: HeartbeatRequest) -> Result<Heartbeat, Problem> {
+pub(crate) fn heartbeat(request: HeartbeatRequest, principal: Option<Principal>) -> Result<Heartbeat, Problem> {
     let data = match (data(request.data, request.data_base64)?, request.delete_data.unwrap_or(false)) {
         (Some(_), true) => return Err(Problem::invalid("deleteData", "Either set the data or delete it, not both.")),
         (Some(data), false) => DataChange::Set(data),
@@ -75,10 +76,11 @@ pub(crate) fn heartbeat(request: HeartbeatRequest) -> Result<Heartbeat, Problem>
         lease_duration: lease_duration(request.lease_duration_ms)?,
         data,
         expected: expected(request.record_version_number)?,
+        principal,
     })
 }
 
-pub(crate) fn release(request: ReleaseRequest) -> Result<Release, Problem> {
+pub(crate) fn release(request: ReleaseRequest, principal: Option<Principal>) -> Result<Release, Problem> {
     let disposal = match (data(request.data, request.data_base64)?, request.delete.unwrap_or(false)) {
         (Some(_), true) => {
             return Err(Problem::invalid("delete", "A deleted row keeps no data: leave out delete, or the data."));
@@ -91,6 +93,7 @@ pub(crate) fn release(request: ReleaseRequest) -> Result<Release, Problem> {
         lease_id: lease_id(request.lease_id)?,
         disposal,
         expected: expected(request.record_version_number)?,
+        principal,
     })
 }
 
@@ -163,6 +166,13 @@ pub(crate) fn lost(lost: Lost) -> Problem {
         lock: lost.lock.map(|lock| Box::new(show_lock(lock))),
         ..Problem::new(ProblemType::Lost, detail)
     }
+}
+
+/// The answer to a lease id that is right, from a principal that is not.
+pub(crate) fn bound_to_another() -> Problem {
+    let detail = "The lock was acquired under this lease id by another principal, and only that one may renew or release it. \
+                  Nothing was changed.";
+    Problem::new(ProblemType::Forbidden, detail)
 }
 
 pub(crate) fn version_mismatch(lock: Option<lifecycle::Lock>) -> Problem {

@@ -7,6 +7,7 @@
 use leasehold_wire::{Problem, ProblemType};
 use serde_json::Value;
 
+use crate::access::Caller;
 use crate::route::{Input, Route, document};
 
 /// Step Functions keeps 32,768 characters of an error's cause.
@@ -16,7 +17,12 @@ const MAX_PROBLEM_BYTES: usize = 30_000;
 ///
 /// # Errors
 /// The problem; [`ProblemType::error_name`] is the name of the error.
-pub async fn invoke<R: Route>(service: &R::Service, operations: &[R], input: Value) -> Result<Value, Problem> {
+pub async fn invoke<R: Route>(
+    service: &R::Service,
+    operations: &[R],
+    caller: &Caller,
+    input: Value,
+) -> Result<Value, Problem> {
     let Value::Object(mut members) = input else {
         return Err(Problem::new(ProblemType::InvalidRequest, "The input must be a JSON object."));
     };
@@ -26,7 +32,7 @@ pub async fn invoke<R: Route>(service: &R::Service, operations: &[R], input: Val
     let Some(operation) = operations.iter().find(|operation| operation.action() == Some(action.as_str())) else {
         return Err(Problem::invalid("action", format!("There is no such action: use {}.", actions(operations))));
     };
-    let answer = operation.carry_out(service, Input::Members(members)).await.map_err(without_payload)?;
+    let answer = operation.carry_out(service, caller, Input::Members(members)).await.map_err(without_payload)?;
     // What was just written can be read.
     Ok(serde_json::from_slice(&answer).unwrap_or_default())
 }

@@ -4,12 +4,15 @@ use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER}
 use http::{Method, Response, StatusCode};
 use leasehold_wire::{Problem, ProblemType};
 
+use crate::access::Caller;
 use crate::route::{Input, document};
 pub use crate::route::{Operation, Route};
 
 /// A request, as far as it matters. It has no path: a gateway decodes paths, so nothing is ever read from one.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
+    /// Who asks.
+    pub caller: &'a Caller,
     /// The method.
     pub method: &'a Method,
     /// `Content-Type`, if there is one.
@@ -42,7 +45,7 @@ async fn dispatch<R: Route>(service: &R::Service, operation: R, request: Request
     }
     let input =
         if operation.method() == Method::GET { Input::Query(request.query) } else { Input::Body(body::<R>(request)?) };
-    operation.carry_out(service, input).await
+    operation.carry_out(service, request.caller, input).await
 }
 
 fn body<R: Route>(request: Request<'_>) -> Result<&[u8], Problem> {

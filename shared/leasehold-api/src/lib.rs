@@ -3,17 +3,23 @@
 //! [`Service`] carries out one operation: it checks a request of [`leasehold_wire`], asks
 //! [`leasehold_protocol::LockTable`], and turns the answer into a response or a [`Problem`](leasehold_wire::Problem).
 //! It writes the one log line of the operation: operation, key, owner, outcome, duration, attempts at DynamoDB;
-//! never a lease id, its hash or a payload.
+//! never a lease id, its hash or a payload. And it counts what came of it ([`counts`]).
+//!
+//! [`access`] says which keys a caller may touch, and whom its locks are bound to.
 //!
 //! [`TransactionService`] does the same over [`leasehold_transactions::Transactions`]. Its log line has the transaction and the
-//! number of requests; never an item.
+//! number of requests; never an item. Key scopes are about locks, and not asked: what transactions may touch, the function's
+//! role says.
 //!
-//! [`Route`] is the table of what can be asked of each. [`http`] binds it to HTTP, [`direct`] to direct invocations, [`cleanup`] to the end of Step Functions executions. None
-//! knows who calls: the Lambda adapters and `leasehold serve` hand their requests to the same functions.
+//! [`Route`] is the table of what can be asked of each. [`http`] binds it to HTTP, [`direct`] to direct invocations,
+//! [`cleanup`] to the end of Step Functions executions. None knows what brings the requests: the Lambda adapters and
+//! `leasehold serve` hand theirs to the same functions, and say who calls.
 
+pub mod access;
 mod attributes;
 pub mod cleanup;
 mod convert;
+pub mod counts;
 mod cursor;
 pub mod direct;
 pub mod http;

@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
+use crate::access::Caller;
 use crate::{Service, parse};
 
 /// One operation of a service: where it is reached, and how it is carried out.
@@ -34,6 +35,7 @@ pub trait Route: Copy + fmt::Debug + Send + Sync + 'static {
     fn carry_out(
         self,
         service: &Self::Service,
+        caller: &Caller,
         input: Input<'_>,
     ) -> impl Future<Output = Result<Vec<u8>, Problem>> + Send;
 }
@@ -123,14 +125,14 @@ impl Route for Operation {
         }
     }
 
-    async fn carry_out(self, service: &Service, input: Input<'_>) -> Result<Vec<u8>, Problem> {
+    async fn carry_out(self, service: &Service, caller: &Caller, input: Input<'_>) -> Result<Vec<u8>, Problem> {
         Ok(match self {
-            Self::Acquire => document(&service.acquire(input.read()?).await?),
-            Self::Heartbeat => document(&service.heartbeat(input.read()?).await?),
-            Self::Release => document(&service.release(input.read()?).await?),
-            Self::Break => document(&service.break_lock(input.read()?).await?),
-            Self::Get => document(&service.get(input.read()?).await?),
-            Self::List => document(&service.list(input.read()?).await?),
+            Self::Acquire => document(&service.acquire(caller, input.read()?).await?),
+            Self::Heartbeat => document(&service.heartbeat(caller, input.read()?).await?),
+            Self::Release => document(&service.release(caller, input.read()?).await?),
+            Self::Break => document(&service.break_lock(caller, input.read()?).await?),
+            Self::Get => document(&service.get(caller, input.read()?).await?),
+            Self::List => document(&service.list(caller, input.read()?).await?),
             Self::Health => document(&service.health().await?),
         })
     }

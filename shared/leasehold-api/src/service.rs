@@ -10,7 +10,8 @@ use leasehold_wire::{
 use tokio::time::Instant;
 use tracing::{Instrument, Span, field};
 
-use crate::{convert, cursor};
+use crate::access::Caller;
+use crate::{convert, counts, cursor};
 
 const DEFAULT_LIMIT: u64 = 100;
 const MAX_LIMIT: u64 = 1000;
@@ -34,10 +35,11 @@ impl Service {
     ///
     /// # Errors
     /// `held`, `lost` for an ended lease id, `not-found` under `onlyIfExists`, and those that any operation may meet:
-    /// `invalid-request`, `too-large`, `corrupt-record`, `throttled`, `unavailable`.
-    pub async fn acquire(&self, request: AcquireRequest) -> Result<AcquireResponse, Problem> {
-        observe(operation("acquire", &request.key), async {
-            let request = convert::acquire(request)?;
+    /// `invalid-request`, `too-large`, `forbidden`, `corrupt-record`, `throttled`, `unavailable`.
+    pub async fn acquire(&self, caller: &Caller, request: AcquireRequest) -> Result<AcquireResponse, Problem> {
+        observe(operation("acquire", &request.key, caller), async {
+            let request = convert::acquire(request, caller.bound())?;
+            caller.check_key(request.key.partition())?;
             record_owner(request.owner_name.as_str());
             let answer = self.table.acquire(&request).await.map_err(|error| reported(&error))?;
             let grant = convert::refused(answer)?;
@@ -51,13 +53,15 @@ impl Service {
     ///
     /// # Errors
     /// `lost`, and those that any operation may meet.
-    pub async fn heartbeat(&self, request: HeartbeatRequest) -> Result<HeartbeatResponse, Problem> {
-        observe(operation("heartbeat", &request.key), async {
-            let request = convert::heartbeat(request)?;
+    pub async fn heartbeat(&self, caller: &Caller, request: HeartbeatRequest) -> Result<HeartbeatResponse, Problem> {
+        observe(operation("heartbeat", &request.key, caller), async {
+            let request = convert::heartbeat(request, caller.bound())?;
+            caller.check_key(request.key.partition())?;
             let answer = self.table.heartbeat(&request).await.map_err(|error| reported(&error))?;
             let row = match answer {
                 HeartbeatAnswer::Renewed(row) => row,
                 HeartbeatAnswer::Lost(lost) => return Err(convert::lost(lost)),
+                HeartbeatAnswer::Forbidden => return Err(convert::bound_to_another()),
             };
             let lock = row.lock().map_err(|corrupt| reported(&corrupt.into()))?;
             record_owner(&lock.owner_name);
@@ -75,12 +79,14 @@ impl Service {
     ///
     /// # Errors
     /// `lost`, and those that any operation may meet.
-    pub async fn release(&self, request: ReleaseRequest) -> Result<ReleaseResponse, Problem> {
-        observe(operation("release", &request.key), async {
-            let request = convert::release(request)?;
+    pub async fn release(&self, caller: &Caller, request: ReleaseRequest) -> Result<ReleaseResponse, Problem> {
+        observe(operation("release", &request.key, caller), async {
+            let request = convert::release(request, caller.bound())?;
+            caller.check_key(request.key.partition())?;
             match self.table.release(&request).await.map_err(|error| reported(&error))? {
                 ReleaseAnswer::Done(released) => Ok(done(&released)),
                 ReleaseAnswer::Lost(lost) => Err(convert::lost(lost)),
+                ReleaseAnswer::Forbidden => Err(convert::bound_to_another()),
             }
         })
         .await
@@ -90,9 +96,10 @@ impl Service {
     ///
     /// # Errors
     /// `version-mismatch`, and those that any operation may meet.
-    pub async fn break_lock(&self, request: BreakRequest) -> Result<ReleaseResponse, Problem> {
-        observe(operation("break", &request.key), async {
+    pub async fn break_lock(&self, caller: &Caller, request: BreakRequest) -> Result<ReleaseResponse, Problem> {
+        observe(operation("break", &request.key, caller), async {
             let request = convert::break_lock(request)?;
+            caller.check_key(request.key.partition())?;
             match self.table.break_lock(&request).await.map_err(|error| reported(&error))? {
                 BreakAnswer::Done(released) => Ok(done(&released)),
                 BreakAnswer::VersionMismatch(lock) => Err(convert::version_mismatch(lock)),
@@ -105,9 +112,10 @@ impl Service {
     ///
     /// # Errors
     /// `not-found`, and those that any operation may meet.
-    pub async fn get(&self, request: GetRequest) -> Result<Lock, Problem> {
-        observe(operation("get", &request.key), async {
+    pub async fn get(&self, caller: &Caller, request: GetRequest) -> Result<Lock, Problem> {
+        observe(operation("get", &request.key, caller), async {
             let key = convert::key(request.key, request.sort_key)?;
+            caller.check_key(key.partition())?;
             let row = self.table.read(&key).await.map_err(|error| reported(&error))?;
             let row = row.ok_or_else(convert::not_found)?;
             let lock = convert::show_lock(row.lock().map_err(|corrupt| reported(&corrupt.into()))?);
@@ -121,9 +129,9 @@ impl Service {
     ///
     /// # Errors
     /// Those that any operation may meet; a cursor of another listing is an `invalid-request`.
-    pub async fn list(&self, request: ListRequest) -> Result<ListResponse, Problem> {
-        observe(operation("list", request.key.as_deref().unwrap_or_default()), async {
-            let query = list_query(&request)?;
+    pub async fn list(&self, caller: &Caller, request: ListRequest) -> Result<ListResponse, Problem> {
+        observe(operation("list", request.key.as_deref().unwrap_or_default(), caller), async {
+            let query = list_query(caller, &request)?;
             let page = self.table.list(&query).await.map_err(|error| reported(&error))?;
             let mut response = ListResponse {
                 locks: Vec::new(),
@@ -156,7 +164,7 @@ impl Service {
     /// # Errors
     /// `throttled`, `unavailable`.
     pub async fn health(&self) -> Result<HealthResponse, Problem> {
-        observe(operation("health", ""), async {
+        observe(operation("health", "", &Caller::unrestricted()), async {
             self.table.check_health().await.map_err(|error| reported(&error))?;
             Ok(("ok".into(), HealthResponse { status: HealthStatus::Ok }))
         })
@@ -164,21 +172,29 @@ impl Service {
     }
 }
 
-/// What the log says of one operation. Of a text that is too long to be a key it shows the beginning.
-fn operation(name: &'static str, key: &str) -> Span {
-    tracing::info_span!(
+/// One operation, and what the log says of it.
+pub(crate) struct Observed {
+    pub(crate) name: &'static str,
+    pub(crate) span: Span,
+}
+
+/// Of a text that is too long to be a key the log shows the beginning.
+fn operation(name: &'static str, key: &str, caller: &Caller) -> Observed {
+    let span = tracing::info_span!(
         "operation",
         operation = name,
         key = &key[..key.floor_char_boundary(MAX_KEY_BYTES)],
         owner = field::Empty,
+        principal = caller.name(),
         outcome = field::Empty,
         dynamodb_attempts = field::Empty,
-    )
+    );
+    Observed { name, span }
 }
 
-/// Runs one operation and writes its log line. A payload, a lease id or its hash has no way into it.
+/// Runs one operation, writes its log line and counts it. A payload, a lease id or its hash has no way into either.
 pub(crate) async fn observe<T>(
-    span: Span,
+    Observed { name, span }: Observed,
     work: impl Future<Output = Result<(String, T), Problem>>,
 ) -> Result<T, Problem> {
     let started = Instant::now();
@@ -186,8 +202,10 @@ pub(crate) async fn observe<T>(
         Ok((outcome, response)) => (outcome, Ok(response)),
         Err(problem) => (self::outcome(problem.problem_type), Err(problem)),
     };
+    let latency = started.elapsed();
+    counts::count(name, &outcome, latency);
     span.record("outcome", outcome);
-    let duration_ms = started.elapsed().as_secs_f64() * 1000.0;
+    let duration_ms = latency.as_secs_f64() * 1000.0;
     span.in_scope(|| tracing::info!(duration_ms, "done"));
     result
 }
@@ -223,14 +241,16 @@ fn reported(error: &Error) -> Problem {
     convert::problem(error)
 }
 
-fn list_query(request: &ListRequest) -> Result<ListQuery, Problem> {
+fn list_query(caller: &Caller, request: &ListRequest) -> Result<ListQuery, Problem> {
     let limit = request.limit.unwrap_or(DEFAULT_LIMIT);
     if !(1..=MAX_LIMIT).contains(&limit) {
         return Err(Problem::invalid("limit", format!("limit must be 1 to {MAX_LIMIT}, not {limit}.")));
     }
     if let Some(key) = &request.key {
         convert::key(key.clone(), None)?;
+        caller.check_key(key)?;
     }
+    caller.check_any_key()?;
     if request.owner_name.as_deref() == Some("") {
         return Err(Problem::invalid("ownerName", "ownerName must not be empty."));
     }
@@ -238,6 +258,8 @@ fn list_query(request: &ListRequest) -> Result<ListQuery, Problem> {
         limit: usize::try_from(limit).unwrap_or(usize::MAX),
         after: cursor::decode(request)?,
         partition: request.key.clone(),
+        // Of one key that the caller may touch, all may be shown.
+        prefixes: caller.prefixes().filter(|_| request.key.is_none()).map(<[String]>::to_vec),
         state: request.state.map(convert::state),
         owner_name: request.owner_name.clone(),
     })

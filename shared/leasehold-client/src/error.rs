@@ -25,7 +25,7 @@ pub enum ErrorKind {
         /// Which field is at fault, where one is.
         field: Option<String>,
     },
-    /// The credentials are missing, or do not allow this.
+    /// The credentials are missing, or do not allow this; or the lock is bound to another principal.
     Forbidden,
     /// The service or DynamoDB refused for load: slow down, and try again.
     Throttled,

@@ -20,6 +20,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use http::header::CONTENT_TYPE;
 use http::{Request, Response};
+use leasehold_api::access::Caller;
 use leasehold_api::http::{self as api, Operation, Route};
 use leasehold_api::{Service, TransactionOperation, TransactionService};
 use leasehold_client::{Transport, TransportError};
@@ -88,6 +89,7 @@ async fn answer<R: Route>(service: &R::Service, request: &Request<Vec<u8>>) -> O
     let operation = *R::ALL.iter().find(|operation| operation.path() == request.uri().path())?;
     let content_type = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let query = request.uri().query().unwrap_or_default();
-    let parts = api::Request { method: request.method(), content_type, query, body: request.body() };
+    let (caller, method) = (&Caller::unrestricted(), request.method());
+    let parts = api::Request { caller, method, content_type, query, body: request.body() };
     Some(api::handle(service, operation, parts).await)
 }

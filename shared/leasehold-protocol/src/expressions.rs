@@ -11,12 +11,15 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use crate::item::{DATA, TableSchema};
 use crate::lifecycle::{LAST_COUNTABLE_TOKEN, MAX_LEASE_DIGITS, Policy, Stamp, State};
 use crate::model::{
-    Acquire, Break, Data, DataChange, Disposal, Heartbeat, LeaseDuration, LeaseIdHash, MAX_LEASE_MS, Release, Rvn,
-    Staleness,
+    Acquire, Break, Data, DataChange, Disposal, Heartbeat, LeaseDuration, LeaseIdHash, MAX_LEASE_MS, Principal,
+    Release, Rvn, Staleness,
 };
 
 /// No client overwrote the row in place since `leaseIdHash` was written: see [`crate::item::LEASE_VERSION`].
 const IS_OURS: &str = "(attribute_not_exists(leaseVersion) OR leaseVersion = recordVersionNumber)";
+
+/// The lock is bound to nobody, or to this principal.
+const IS_ADMITTED: &str = "(attribute_not_exists(ownerPrincipal) OR ownerPrincipal = :principal)";
 
 /// A token that can be added to.
 const IS_COUNTABLE: &str = "(attribute_not_exists(fencingToken) OR fencingToken BETWEEN :zero AND :lastToken)";
@@ -68,10 +71,20 @@ impl Write {
         assignment
     }
 
-    /// The row is held under this lease id, and (if given) has this record version number.
-    fn require_possession(&mut self, hash: &LeaseIdHash, expected: Option<&Rvn>) {
+    /// Says that the row carries this lease id and, if somebody asks, is bound to nobody but this principal.
+    fn possession(&mut self, hash: &LeaseIdHash, principal: Option<&Principal>) -> String {
         self.hash(hash);
-        self.condition = format!("leaseIdHash = :leaseIdHash AND {IS_OURS}");
+        let mut possession = format!("leaseIdHash = :leaseIdHash AND {IS_OURS}");
+        if let Some(principal) = principal {
+            possession.extend([" AND ", IS_ADMITTED]);
+            self.text(":principal", principal.as_str());
+        }
+        possession
+    }
+
+    /// The caller has possession, and the row (if one is given) has this record version number.
+    fn require_possession(&mut self, hash: &LeaseIdHash, principal: Option<&Principal>, expected: Option<&Rvn>) {
+        self.condition = self.possession(hash, principal);
         if let Some(rvn) = expected {
             self.condition.push_str(" AND recordVersionNumber = :expected");
             self.text(":expected", rvn.as_str());
@@ -84,10 +97,9 @@ const SET_DATA: &str = ", #data = :data";
 /// Rule 2.
 pub(crate) fn acquire(schema: &TableSchema, request: &Acquire, stamp: &Stamp, policy: &Policy) -> Write {
     let mut write = Write::default();
-    write.hash(&request.lease_id.hash());
+    let renewable = write.possession(&request.lease_id.hash(), request.principal.as_ref());
     // A comparison with an attribute that is not there is false, and `<>` true.
     let free = "(attribute_exists(isReleased) AND leaseIdHash <> :leaseIdHash)";
-    let renewable = format!("leaseIdHash = :leaseIdHash AND {IS_OURS}");
     let renewable_or_dead = match &request.staleness {
         Staleness::Never => renewable,
         Staleness::Observed(rvn) => {
@@ -135,14 +147,21 @@ pub(crate) fn acquire(schema: &TableSchema, request: &Acquire, stamp: &Stamp, po
         write.name(&name_of, name);
         write.values.insert(value_of, value.clone());
     }
-    write.update = Some(format!("{set} REMOVE isReleased"));
+    let remove = if request.principal.is_some() {
+        // Bound above, for the condition.
+        set.push_str(", ownerPrincipal = :principal");
+        " REMOVE isReleased"
+    } else {
+        " REMOVE isReleased, ownerPrincipal"
+    };
+    write.update = Some(set + remove);
     write
 }
 
 /// Rule 3.
 pub(crate) fn heartbeat(request: &Heartbeat, stamp: &Stamp, policy: &Policy) -> Write {
     let mut write = Write::default();
-    write.require_possession(&request.lease_id.hash(), request.expected.as_ref());
+    write.require_possession(&request.lease_id.hash(), request.principal.as_ref(), request.expected.as_ref());
     write.condition.push_str(" AND attribute_not_exists(isReleased)");
 
     let mut update = "SET recordVersionNumber = :rvn, leaseVersion = :rvn, expireAt = :expireAt, staleAt = ".to_owned();
@@ -173,7 +192,7 @@ pub(crate) fn heartbeat(request: &Heartbeat, stamp: &Stamp, policy: &Policy) -> 
 /// Rule 4.
 pub(crate) fn release(request: &Release, stamp: &Stamp, policy: &Policy) -> Write {
     let mut write = Write::default();
-    write.require_possession(&request.lease_id.hash(), request.expected.as_ref());
+    write.require_possession(&request.lease_id.hash(), request.principal.as_ref(), request.expected.as_ref());
     if let Disposal::Keep(data) = &request.disposal {
         write.condition.push_str(" AND attribute_not_exists(isReleased)");
         let mut update = mark_released(&mut write, stamp, policy);

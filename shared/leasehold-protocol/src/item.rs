@@ -25,9 +25,11 @@ pub(crate) const LEASE_VERSION: &str = "leaseVersion";
 /// The lease as a number: an expression cannot add the string `leaseDuration` to the clock, and a heartbeat that
 /// keeps the lease must still write `staleAt` without reading first.
 pub(crate) const LEASE_MS: &str = "leaseMs";
+/// Whom the lock is bound to, where owners are.
+pub(crate) const OWNER_PRINCIPAL: &str = "ownerPrincipal";
 
 /// The names that belong to the protocol: no caller's attribute may have one.
-pub const RESERVED_ATTRIBUTES: [&str; 11] = [
+pub const RESERVED_ATTRIBUTES: [&str; 12] = [
     OWNER_NAME,
     LEASE_DURATION,
     RECORD_VERSION_NUMBER,
@@ -39,6 +41,7 @@ pub const RESERVED_ATTRIBUTES: [&str; 11] = [
     EXPIRE_AT,
     LEASE_VERSION,
     LEASE_MS,
+    OWNER_PRINCIPAL,
 ];
 
 pub(crate) type Item = HashMap<String, AttributeValue>;
@@ -99,6 +102,7 @@ impl TableSchema {
             data: item.remove(DATA).and_then(|value| Some(value.as_b().ok()?.as_ref().to_vec())),
             lease_id_hash: item.remove(LEASE_ID_HASH).as_ref().and_then(lease_id_hash),
             lease_version: string(item.remove(LEASE_VERSION)).value().cloned(),
+            principal: string(item.remove(OWNER_PRINCIPAL)),
             fencing_token: number(item.remove(FENCING_TOKEN)),
             stale_at: number(item.remove(STALE_AT)).value().copied(),
             expire_at: number(item.remove(EXPIRE_AT)).value().copied(),

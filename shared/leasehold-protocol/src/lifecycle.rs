@@ -7,7 +7,7 @@
 
 use crate::model::{
     Acquire, Attributes, Break, DataChange, Disposal, Heartbeat, LeaseDuration, LeaseIdHash, LockKey, MAX_LEASE_MS,
-    Release, Staleness,
+    Principal, Release, Staleness,
 };
 
 /// No number in a row may reach 2^53 - 1: every JSON parser must hold it exactly, and the next one too.
@@ -129,6 +129,8 @@ pub struct Row {
     /// `leaseVersion`: the record version number that came with `leaseIdHash`. A client that overwrites the row
     /// in place changes the one and not the other, and thereby disowns the lease id.
     pub lease_version: Option<String>,
+    /// `ownerPrincipal`: whom the lock is bound to.
+    pub principal: Field<String>,
     /// `fencingToken`.
     pub fencing_token: Field<u64>,
     /// `staleAt`, in epoch milliseconds.
@@ -210,6 +212,15 @@ impl Row {
         self.lease_id_hash.as_ref() == Some(hash) && self.is_ours()
     }
 
+    /// It is bound to nobody, or to this principal; or nobody asks.
+    fn admits(&self, principal: Option<&Principal>) -> bool {
+        principal.is_none_or(|principal| match &self.principal {
+            Field::Absent => true,
+            Field::Unreadable => false,
+            Field::Value(owner) => owner == principal.as_str(),
+        })
+    }
+
     fn is_stale(&self, staleness: &Staleness, stamp: &Stamp, policy: &Policy) -> bool {
         match staleness {
             Staleness::Never => false,
@@ -282,6 +293,8 @@ pub enum HeartbeatAnswer {
     Renewed(Row),
     /// The caller no longer has the lock.
     Lost(Lost),
+    /// The lease id is right, but the lock is bound to another principal. Nothing is lost.
+    Forbidden,
 }
 
 /// The lock is not the caller's.
@@ -313,6 +326,8 @@ pub enum ReleaseAnswer {
     Done(Released),
     /// The caller did not have the lock.
     Lost(Lost),
+    /// The lease id is right, but the lock is bound to another principal.
+    Forbidden,
 }
 
 /// A lock without a holder.
@@ -369,7 +384,7 @@ pub fn acquire(
         None => !request.only_if_exists,
         Some(row) if row.countable_token().is_err() => false,
         Some(row) if row.released => row.lease_id_hash.as_ref() != Some(&hash),
-        Some(row) => row.carries(&hash) || row.is_stale(&request.staleness, stamp, policy),
+        Some(row) => is_renewal(row, request) || row.is_stale(&request.staleness, stamp, policy),
     };
     if !permitted {
         return Ok(Step { row: row.cloned(), answer: refuse_acquire(row, &hash)? });
@@ -387,7 +402,7 @@ pub fn grant(old: Option<&Row>, request: &Acquire, stamp: &Stamp, policy: &Polic
     let outcome = match old {
         None => GrantOutcome::Created,
         Some(row) if row.released => GrantOutcome::Reacquired,
-        Some(row) if row.carries(&hash) => GrantOutcome::Renewed,
+        Some(row) if is_renewal(row, request) => GrantOutcome::Renewed,
         Some(_) => GrantOutcome::TakenOver,
     };
     let fencing_token = old.map(Row::countable_token).transpose()?.flatten().unwrap_or(stamp.now_us) + 1;
@@ -407,6 +422,10 @@ pub fn grant(old: Option<&Row>, request: &Acquire, stamp: &Stamp, policy: &Polic
             data: if request.replace_data { new_data.or(old_data) } else { old_data.or(new_data) },
             lease_id_hash: Some(hash),
             lease_version: Some(stamp.rvn.clone()),
+            principal: request
+                .principal
+                .as_ref()
+                .map_or(Field::Absent, |principal| Field::Value(principal.as_str().to_owned())),
             fencing_token: Field::Value(fencing_token),
             stale_at: Some(stamp.now_ms() + lease_ms),
             expire_at: Some(policy.expire_at(stamp, Some(lease_ms))),
@@ -438,16 +457,31 @@ pub fn refuse_acquire(old: Option<&Row>, hash: &LeaseIdHash) -> Result<AcquireAn
     }
 }
 
-/// Rule 3: the row carries this lease id, is not released, and (if given) has this record version number.
+/// Rule 3: the row carries this lease id, is bound to nobody else, is not released, and (if given) has this record version
+/// number.
 pub fn heartbeat(row: Option<&Row>, request: &Heartbeat, stamp: &Stamp, policy: &Policy) -> Step<HeartbeatAnswer> {
     let hash = request.lease_id.hash();
     match row {
-        Some(row) if row.carries(&hash) && !row.released && is_expected(row, request.expected.as_ref()) => {
+        Some(row)
+            if row.carries(&hash)
+                && row.admits(request.principal.as_ref())
+                && !row.released
+                && is_expected(row, request.expected.as_ref()) =>
+        {
             let row = renewed(row, request, stamp, policy);
             Step { row: Some(row.clone()), answer: HeartbeatAnswer::Renewed(row) }
         }
-        _ => Step { row: row.cloned(), answer: HeartbeatAnswer::Lost(lost(row, &hash)) },
+        _ => Step { row: row.cloned(), answer: refuse_heartbeat(row, request) },
     }
+}
+
+/// Why a heartbeat was refused on `old`.
+pub fn refuse_heartbeat(old: Option<&Row>, request: &Heartbeat) -> HeartbeatAnswer {
+    let hash = request.lease_id.hash();
+    if is_anothers(old, &hash, request.principal.as_ref()) {
+        return HeartbeatAnswer::Forbidden;
+    }
+    HeartbeatAnswer::Lost(lost(old, &hash))
 }
 
 /// The row that an applied heartbeat made of `old`.
@@ -470,10 +504,11 @@ pub fn renewed(old: &Row, request: &Heartbeat, stamp: &Stamp, policy: &Policy) -
     row
 }
 
-/// Rule 4: the row carries this lease id and (if given) this record version number.
+/// Rule 4: the row carries this lease id, is bound to nobody else, and (if given) has this record version number.
 pub fn release(row: Option<&Row>, request: &Release, stamp: &Stamp, policy: &Policy) -> Step<ReleaseAnswer> {
     let hash = request.lease_id.hash();
-    let permitted = row.filter(|row| row.carries(&hash) && is_expected(row, request.expected.as_ref())).filter(|row| {
+    let is_holders = |row: &&Row| row.carries(&hash) && row.admits(request.principal.as_ref());
+    let permitted = row.filter(is_holders).filter(|row| is_expected(row, request.expected.as_ref())).filter(|row| {
         match request.disposal {
             // A row that is already released has nothing to release, but may still be deleted.
             Disposal::Keep(_) => !row.released,
@@ -481,7 +516,7 @@ pub fn release(row: Option<&Row>, request: &Release, stamp: &Stamp, policy: &Pol
         }
     });
     let Some(row) = permitted else {
-        return Step { row: row.cloned(), answer: refuse_release(row, &hash) };
+        return Step { row: row.cloned(), answer: refuse_release(row, request) };
     };
     let next = match &request.disposal {
         Disposal::Keep(data) => Some(Row {
@@ -502,11 +537,13 @@ pub fn released(old: &Row) -> Released {
 }
 
 /// Why a release was refused on `old`: because it was done before, or because the lock is not the caller's.
-pub fn refuse_release(old: Option<&Row>, hash: &LeaseIdHash) -> ReleaseAnswer {
+pub fn refuse_release(old: Option<&Row>, request: &Release) -> ReleaseAnswer {
+    let hash = request.lease_id.hash();
     match old {
         None => ReleaseAnswer::Done(Released { outcome: ReleaseOutcome::Absent, owner_name: None }),
-        Some(row) if row.carries(hash) && row.released => ReleaseAnswer::Done(released(row)),
-        _ => ReleaseAnswer::Lost(lost(old, hash)),
+        _ if is_anothers(old, &hash, request.principal.as_ref()) => ReleaseAnswer::Forbidden,
+        Some(row) if row.carries(&hash) && row.released => ReleaseAnswer::Done(released(row)),
+        _ => ReleaseAnswer::Lost(lost(old, &hash)),
     }
 }
 
@@ -538,6 +575,16 @@ pub fn lost(old: Option<&Row>, hash: &LeaseIdHash) -> Lost {
         Some(_) => LostReason::VersionMismatch,
     };
     Lost { reason, lock: old.and_then(|row| row.lock().ok()) }
+}
+
+/// The caller holds the lock already.
+fn is_renewal(row: &Row, request: &Acquire) -> bool {
+    row.carries(&request.lease_id.hash()) && row.admits(request.principal.as_ref())
+}
+
+/// The lease id is the row's, and the principal is not.
+fn is_anothers(row: Option<&Row>, hash: &LeaseIdHash, principal: Option<&Principal>) -> bool {
+    row.is_some_and(|row| row.carries(hash) && !row.admits(principal))
 }
 
 fn is_expected(row: &Row, expected: Option<&crate::model::Rvn>) -> bool {

@@ -122,6 +122,25 @@ impl fmt::Debug for LeaseId {
     }
 }
 
+/// Who calls, as whoever checked the credentials names it: a role's ARN, a token's subject. No secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Principal(String);
+
+impl Principal {
+    /// # Errors
+    /// `InvalidRequest` unless it has 1 to 1024 bytes.
+    pub fn new(principal: impl Into<String>) -> Result<Self, Error> {
+        let principal = principal.into();
+        check_length("principal", &principal, MAX_NAME_BYTES)?;
+        Ok(Self(principal))
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
 /// SHA-256 of a lease id. As good as the lease id to someone who can guess it, so it is not printed either.
 #[derive(Clone, PartialEq, Eq)]
 pub struct LeaseIdHash(pub(crate) [u8; 32]);
@@ -244,6 +263,8 @@ pub struct Acquire {
     pub only_if_exists: bool,
     /// Further attributes to set. None of the protocol's own names.
     pub attributes: Attributes,
+    /// Whom the lock is bound to: nobody else may renew or release it. Absent, whoever knows the lease id may.
+    pub principal: Option<Principal>,
 }
 
 /// What a heartbeat does with the payload.
@@ -271,6 +292,8 @@ pub struct Heartbeat {
     pub data: DataChange,
     /// Only if the row still has this record version number.
     pub expected: Option<Rvn>,
+    /// Only if the lock is bound to nobody else. Absent, whomever it is bound to.
+    pub principal: Option<Principal>,
 }
 
 /// A holder's release.
@@ -284,6 +307,8 @@ pub struct Release {
     pub disposal: Disposal,
     /// Only if the row still has this record version number.
     pub expected: Option<Rvn>,
+    /// Only if the lock is bound to nobody else. Absent, whomever it is bound to.
+    pub principal: Option<Principal>,
 }
 
 /// What becomes of the row of a released lock.

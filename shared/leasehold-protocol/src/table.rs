@@ -34,10 +34,20 @@ pub struct ListQuery {
     pub after: Option<LockKey>,
     /// Only the sort keys under this partition key.
     pub partition: Option<String>,
+    /// Only partition keys that begin with one of these, byte for byte. No other key then shows, not even as the place where
+    /// the next page starts.
+    pub prefixes: Option<Vec<String>>,
     /// Only locks in this state.
     pub state: Option<State>,
     /// Only locks whose current or last owner has this name.
     pub owner_name: Option<String>,
+}
+
+impl ListQuery {
+    fn is_within(&self, key: &LockKey) -> bool {
+        let begins = |prefix: &String| key.partition().as_bytes().starts_with(prefix.as_bytes());
+        self.prefixes.as_ref().is_none_or(|prefixes| prefixes.iter().any(begins))
+    }
 }
 
 /// One page of a listing.
@@ -110,7 +120,7 @@ impl LockTable {
             Some(old) if old.rvn.value().is_some_and(|rvn| written.issued.contains(rvn)) && !old.released => {
                 HeartbeatAnswer::Renewed(old)
             }
-            old => HeartbeatAnswer::Lost(lifecycle::lost(old.as_ref(), &request.lease_id.hash())),
+            old => lifecycle::refuse_heartbeat(old.as_ref(), request),
         })
     }
 
@@ -122,7 +132,7 @@ impl LockTable {
         let written = self.write(&request.key, |stamp| expressions::release(request, stamp, &self.policy)).await?;
         Ok(match written.old {
             Some(old) if written.applied => ReleaseAnswer::Done(lifecycle::released(&old)),
-            old => lifecycle::refuse_release(old.as_ref(), &request.lease_id.hash()),
+            old => lifecycle::refuse_release(old.as_ref(), request),
         })
     }
 
@@ -160,19 +170,26 @@ impl LockTable {
     pub async fn list(&self, query: &ListQuery) -> Result<Page, Error> {
         let mut rows = Vec::new();
         let mut start = query.after.as_ref().map(|key| self.checked_key(key)).transpose()?;
-        for _ in 0..MAX_PAGES {
+        for pages in 1.. {
             let (items, next) = self.list_once(query, query.limit - rows.len(), start).await?;
-            rows.extend(items.into_iter().filter_map(|item| self.schema.decode_row(item)));
+            let page = items.into_iter().filter_map(|item| self.schema.decode_row(item));
+            rows.extend(page.filter(|row| query.is_within(&row.key)));
             start = next;
             if rows.len() > query.limit {
                 rows.truncate(query.limit);
                 return Ok(Page { next: rows.last().map(|row| row.key.clone()), rows });
             }
-            if start.is_none() || rows.len() == query.limit {
+            // Under prefixes a page ends with a row that may show, so it is read on until there is one.
+            let is_enough = pages >= MAX_PAGES && (query.prefixes.is_none() || !rows.is_empty());
+            if start.is_none() || rows.len() == query.limit || is_enough {
                 break;
             }
         }
-        let next = start.and_then(|item| Some(self.schema.decode_row(item)?.key));
+        let next = match (start, &query.prefixes) {
+            (Some(_), Some(_)) => rows.last().map(|row| row.key.clone()),
+            (Some(item), None) => self.schema.decode_row(item).map(|row| row.key),
+            (None, _) => None,
+        };
         Ok(Page { rows, next })
     }
 
@@ -198,7 +215,8 @@ impl LockTable {
         start: Option<Item>,
     ) -> Result<(Vec<Item>, Option<Item>), Error> {
         let filter = expressions::filter(query.state, query.owner_name.as_deref());
-        let limit = if filter.expression.is_some() { FILTERED_PAGE } else { i32::try_from(wanted).unwrap_or(i32::MAX) };
+        let is_filtered = filter.expression.is_some() || query.prefixes.is_some();
+        let limit = if is_filtered { FILTERED_PAGE } else { i32::try_from(wanted).unwrap_or(i32::MAX) };
         let values = (!filter.values.is_empty()).then_some(filter.values);
         let Some(partition) = &query.partition else {
             let scan = self

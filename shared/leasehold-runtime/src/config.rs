@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use leasehold_api::access::{Access, Scopes};
 use leasehold_protocol::{Policy, TableSchema};
 use leasehold_transactions as transactions;
 
@@ -13,6 +14,13 @@ pub struct Config {
     pub schema: TableSchema,
     /// `LEASEHOLD_RETENTION_SECONDS` (default 604800, 7 days), `LEASEHOLD_CLOCK_SKEW_MS` (default 1000).
     pub policy: Policy,
+    /// `LEASEHOLD_KEY_SCOPES` (JSON; default: every caller may touch every key), `LEASEHOLD_OWNER_BINDING` (`true` or `false`, the
+    /// default).
+    pub access: Access,
+    /// `LEASEHOLD_JWT_CLAIM` (default `sub`): what a token says who its bearer is.
+    pub jwt_claim: String,
+    /// `LEASEHOLD_METRICS` (`true`, the default, or `false`): whether the functions print metrics of the operations.
+    pub metrics: bool,
 }
 
 /// All that is wrong with the configuration, a sentence each.
@@ -39,7 +47,8 @@ impl Config {
     pub fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
         let text = |name: &str| text(&lookup, name);
         let mut problems = Vec::new();
-        let mut number = |name: &str, default: u64, max: u64| number(text(name), name, default, max, &mut problems);
+        let mut number =
+            |name: &str, default: u64, max: u64| number(text(name).as_deref(), name, default, max, &mut problems);
         let default = Policy::default();
         let policy = Policy {
             retention_seconds: number(
@@ -49,6 +58,13 @@ impl Config {
             ),
             clock_skew_ms: number("LEASEHOLD_CLOCK_SKEW_MS", default.clock_skew_ms, Policy::MAX_CLOCK_SKEW_MS),
         };
+        let mut flag = |name: &str, default: bool| flag(text(name).as_deref(), name, default, &mut problems);
+        let metrics = flag("LEASEHOLD_METRICS", true);
+        let owner_binding = flag("LEASEHOLD_OWNER_BINDING", false);
+        let scopes = text("LEASEHOLD_KEY_SCOPES").and_then(|json| {
+            let scopes = Scopes::parse(&json);
+            scopes.map_err(|mistake| problems.push(format!("LEASEHOLD_KEY_SCOPES{}", after_name(&mistake)))).ok()
+        });
         let table_name = text("LEASEHOLD_TABLE_NAME").unwrap_or_else(|| {
             problems.push("LEASEHOLD_TABLE_NAME is not set: it must name the DynamoDB table of the locks.".to_owned());
             String::new()
@@ -59,8 +75,16 @@ impl Config {
         }
         schema.sort_key = text("LEASEHOLD_SORT_KEY");
         problems.extend(schema.check().err());
-        if problems.is_empty() { Ok(Self { schema, policy }) } else { Err(ConfigError(problems)) }
+        let access = Access { scopes, owner_binding };
+        let jwt_claim = text("LEASEHOLD_JWT_CLAIM").unwrap_or_else(|| "sub".to_owned());
+        let config = Self { schema, policy, access, jwt_claim, metrics };
+        if problems.is_empty() { Ok(config) } else { Err(ConfigError(problems)) }
     }
+}
+
+/// What is wrong begins with its place in the JSON, `[0].principal: …`, or is about the whole.
+fn after_name(mistake: &str) -> String {
+    if mistake.starts_with('[') { mistake.to_owned() } else { format!(": {mistake}") }
 }
 
 /// What a function needs to know for transactions.
@@ -73,6 +97,8 @@ pub struct TransactionConfig {
     pub policy: transactions::Policy,
     /// `LEASEHOLD_TABLE_NAME`, if it is set: no transaction may touch the locks.
     pub lock_table_name: Option<String>,
+    /// `LEASEHOLD_METRICS` (`true`, the default, or `false`): whether the functions print metrics of the operations.
+    pub metrics: bool,
 }
 
 impl TransactionConfig {
@@ -95,7 +121,8 @@ impl TransactionConfig {
     pub fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
         let text = |name: &str| text(&lookup, name);
         let mut problems = Vec::new();
-        let mut number = |name: &str, default: u64, max: u64| number(text(name), name, default, max, &mut problems);
+        let mut number =
+            |name: &str, default: u64, max: u64| number(text(name).as_deref(), name, default, max, &mut problems);
         let default = transactions::Policy::default();
         let idle = number("LEASEHOLD_TRANSACTION_IDLE_SECONDS", default.idle_ms / 1000, Self::MAX_IDLE_SECONDS);
         let retention = number(
@@ -116,7 +143,9 @@ impl TransactionConfig {
         if lock_table_name.as_ref() == Some(&table_name) {
             problems.push(format!("The locks and the transactions need a table each, not both {table_name:?}."));
         }
-        if problems.is_empty() { Ok(Self { table_name, policy, lock_table_name }) } else { Err(ConfigError(problems)) }
+        let metrics = flag(text("LEASEHOLD_METRICS").as_deref(), "LEASEHOLD_METRICS", true, &mut problems);
+        let config = Self { table_name, policy, lock_table_name, metrics };
+        if problems.is_empty() { Ok(config) } else { Err(ConfigError(problems)) }
     }
 }
 
@@ -124,12 +153,24 @@ fn text(lookup: impl Fn(&str) -> Option<String>, name: &str) -> Option<String> {
     lookup(name).filter(|value| !value.is_empty())
 }
 
-fn number(value: Option<String>, name: &str, default: u64, max: u64, problems: &mut Vec<String>) -> u64 {
+fn number(value: Option<&str>, name: &str, default: u64, max: u64, problems: &mut Vec<String>) -> u64 {
     let Some(value) = value else { return default };
     value.parse().ok().filter(|number| (1..=max).contains(number)).unwrap_or_else(|| {
         problems.push(format!("{name} must be a whole number from 1 to {max}, not {value:?}."));
         default
     })
+}
+
+fn flag(value: Option<&str>, name: &str, default: bool, problems: &mut Vec<String>) -> bool {
+    match value {
+        None => default,
+        Some("true") => true,
+        Some("false") => false,
+        Some(value) => {
+            problems.push(format!("{name} must be true or false, not {value:?}."));
+            default
+        }
+    }
 }
 
 #[cfg(test)]
@@ -144,10 +185,21 @@ mod tests {
         |name| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
     }
 
+    const SCOPES: &str = r#"[{"principal":"direct","prefixes":["jobs/"]}]"#;
+
     #[test]
     fn a_table_name_is_enough() {
-        let config = read(&[("LEASEHOLD_TABLE_NAME", "locks"), ("LEASEHOLD_SORT_KEY", "")]).expect("valid");
-        assert_eq!(config, Config { schema: TableSchema::new("locks"), policy: Policy::default() });
+        let config =
+            read(&[("LEASEHOLD_TABLE_NAME", "locks"), ("LEASEHOLD_SORT_KEY", ""), ("LEASEHOLD_KEY_SCOPES", "")])
+                .expect("valid");
+        let expected = Config {
+            schema: TableSchema::new("locks"),
+            policy: Policy::default(),
+            access: Access::default(),
+            jwt_claim: "sub".into(),
+            metrics: true,
+        };
+        assert_eq!(config, expected);
     }
 
     #[test]
@@ -158,10 +210,17 @@ mod tests {
             ("LEASEHOLD_SORT_KEY", "sk"),
             ("LEASEHOLD_RETENTION_SECONDS", "60"),
             ("LEASEHOLD_CLOCK_SKEW_MS", "250"),
+            ("LEASEHOLD_KEY_SCOPES", SCOPES),
+            ("LEASEHOLD_OWNER_BINDING", "true"),
+            ("LEASEHOLD_JWT_CLAIM", "client_id"),
+            ("LEASEHOLD_METRICS", "false"),
         ])
         .expect("valid");
         assert_eq!((config.schema.partition_key.as_str(), config.schema.sort_key.as_deref()), ("pk", Some("sk")));
         assert_eq!(config.policy, Policy { retention_seconds: 60, clock_skew_ms: 250 });
+        let scopes = Some(Scopes::parse(SCOPES).expect("valid"));
+        assert_eq!(config.access, Access { scopes, owner_binding: true });
+        assert_eq!((config.jwt_claim.as_str(), config.metrics), ("client_id", false));
     }
 
     #[test]
@@ -177,6 +236,33 @@ mod tests {
             read(&[("LEASEHOLD_TABLE_NAME", "t"), ("LEASEHOLD_PARTITION_KEY", "a"), ("LEASEHOLD_SORT_KEY", "a")]);
         assert_eq!(error.expect_err("wrong"), "The partition key and the sort key are both named \"a\".");
     }
+
+    /// A mistake in who may do what must not let anyone in.
+    #[test]
+    fn rules_that_cannot_be_read_are_no_configuration() {
+        for (name, value, sentence) in [
+            ("LEASEHOLD_OWNER_BINDING", "yes", "LEASEHOLD_OWNER_BINDING must be true or false, not \"yes\"."),
+            (
+                "LEASEHOLD_KEY_SCOPES",
+                "[]",
+                "LEASEHOLD_KEY_SCOPES: It names nobody, so that nobody could touch any key.",
+            ),
+            ("LEASEHOLD_KEY_SCOPES", " ", "LEASEHOLD_KEY_SCOPES: EOF while parsing a value at line 1 column 1."),
+            (
+                "LEASEHOLD_KEY_SCOPES",
+                r#"[{"principal":"jwt:","prefixes":["a"]}]"#,
+                "LEASEHOLD_KEY_SCOPES[0].principal: \"jwt:\" lacks a claim's value: no token without one is let in.",
+            ),
+            (
+                "LEASEHOLD_KEY_SCOPES",
+                r#"[{"principal":"direct","prefixes":[]}]"#,
+                "LEASEHOLD_KEY_SCOPES[0].prefixes: It is empty: leave the entry out, or write [\"\"] for every key.",
+            ),
+        ] {
+            let error = read(&[("LEASEHOLD_TABLE_NAME", "locks"), (name, value)]).expect_err("wrong");
+            assert_eq!(error, sentence);
+        }
+    }
     fn read_transactions(variables: &[(&str, &str)]) -> Result<TransactionConfig, String> {
         TransactionConfig::from_lookup(lookup(variables)).map_err(|error| error.to_string())
     }
@@ -185,7 +271,10 @@ mod tests {
     fn transactions_need_a_table_of_their_own() {
         let config = read_transactions(&[("LEASEHOLD_TRANSACTION_TABLE_NAME", "tx"), ("LEASEHOLD_TABLE_NAME", "")]);
         let policy = transactions::Policy::default();
-        assert_eq!(config, Ok(TransactionConfig { table_name: "tx".into(), policy, lock_table_name: None }));
+        assert_eq!(
+            config,
+            Ok(TransactionConfig { table_name: "tx".into(), policy, lock_table_name: None, metrics: true })
+        );
         let config = read_transactions(&[
             ("LEASEHOLD_TRANSACTION_TABLE_NAME", "tx"),
             ("LEASEHOLD_TABLE_NAME", "locks"),

@@ -4,22 +4,23 @@
 //! gateway may be: the usual adapter crates build a URI and a header map from it, and fail or panic on a decoded
 //! space in a path or a header value that is not ASCII, both of which a caller can send.
 
+mod transactions;
+
 use std::collections::HashMap;
 use std::convert::Infallible;
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use http::{HeaderMap, Method, Response};
 use lambda_runtime::{Diagnostic, Error, LambdaEvent, service_fn};
+use leasehold_api::access::{self, Access, Caller};
 use leasehold_api::http::{Operation, Request, Route, handle, problem_response, unknown_route};
 use leasehold_api::{Service, cleanup, direct};
-use leasehold_protocol::{Clock, LockTable};
+use leasehold_protocol::{Clock, LockTable, Principal};
 use leasehold_wire::{Problem, ProblemType};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-use crate::{Config, LevelFilter, LogFormat, dynamodb_client, init_logging};
-
-mod transactions;
+use crate::{Config, Emf, LevelFilter, LogFormat, init, init_logging};
 
 pub use transactions::{answer_sweep, answer_transactions, run_sweep, run_transactions};
 
@@ -34,7 +35,7 @@ pub struct HttpEvent {
     raw_path: String,
     #[serde(default)]
     headers: HashMap<String, String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "empty_if_null")]
     raw_query_string: String,
     #[serde(default)]
     body: Option<String>,
@@ -45,11 +46,19 @@ pub struct HttpEvent {
 #[derive(Debug, Clone, Deserialize)]
 struct RequestContext {
     http: HttpContext,
+    /// Whatever the route's authorizer found out; null, or missing, where it has none.
+    #[serde(default)]
+    authorizer: Value,
 }
 
 #[derive(Debug, Clone, Deserialize)]
 struct HttpContext {
     method: String,
+}
+
+/// `cargo lambda watch` says null where API Gateway says nothing.
+fn empty_if_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
 /// The answer in the same format.
@@ -64,6 +73,8 @@ pub struct HttpAnswer {
     pub body: String,
     /// Never: JSON is text.
     pub is_base64_encoded: bool,
+    /// None. `cargo lambda watch` insists on the list.
+    pub cookies: [String; 0],
 }
 
 /// Serves one operation over HTTP until Lambda ends the process.
@@ -71,10 +82,11 @@ pub struct HttpAnswer {
 /// # Errors
 /// What is wrong with the configuration, or Lambda's runtime interface failing.
 pub async fn run_http(operation: Operation) -> Result<(), Error> {
-    let service = start().await?;
-    let service = &service;
+    let (function, metrics) = &start().await?;
     lambda_runtime::run(service_fn(async |event: LambdaEvent<HttpEvent>| {
-        Ok::<_, Infallible>(answer_http(service, operation, &event.payload).await)
+        let answer = function.answer_http(operation, &event.payload).await;
+        print(*metrics);
+        Ok::<_, Infallible>(answer)
     }))
     .await
 }
@@ -84,9 +96,13 @@ pub async fn run_http(operation: Operation) -> Result<(), Error> {
 /// # Errors
 /// What is wrong with the configuration, or Lambda's runtime interface failing.
 pub async fn run_direct() -> Result<(), Error> {
-    let service = start().await?;
-    let service = &service;
-    lambda_runtime::run(service_fn(async |event: LambdaEvent<Value>| answer_direct(service, event.payload).await)).await
+    let (function, metrics) = &start().await?;
+    lambda_runtime::run(service_fn(async |event: LambdaEvent<Value>| {
+        let answer = function.answer_direct(event.payload).await;
+        print(*metrics);
+        answer
+    }))
+    .await
 }
 
 /// Serves the ends of Step Functions executions until Lambda ends the process.
@@ -94,21 +110,77 @@ pub async fn run_direct() -> Result<(), Error> {
 /// # Errors
 /// What is wrong with the configuration, or Lambda's runtime interface failing.
 pub async fn run_cleanup() -> Result<(), Error> {
-    let service = start().await?;
-    let service = &service;
-    lambda_runtime::run(service_fn(async |event: LambdaEvent<Value>| answer_cleanup(service, event.payload).await))
-        .await
+    let (function, metrics) = &start().await?;
+    lambda_runtime::run(service_fn(async |event: LambdaEvent<Value>| {
+        let answer = function.answer_cleanup(event.payload).await;
+        print(*metrics);
+        answer
+    }))
+    .await
 }
 
-async fn start() -> Result<Service, Error> {
+async fn start() -> Result<(Function, Option<Emf>), Error> {
     init_logging(LogFormat::Json, LevelFilter::INFO);
-    let config = Config::from_env().inspect_err(|error| tracing::error!(%error, "cannot start"))?;
-    let client = dynamodb_client(None).await;
-    Ok(Service::new(LockTable::new(client, config.schema, config.policy, Clock::system())))
+    init::or_report(function().await).await
 }
 
-/// Answers one API Gateway event.
-pub async fn answer_http<R: Route>(service: &R::Service, operation: R, event: &HttpEvent) -> HttpAnswer {
+async fn function() -> Result<(Function, Option<Emf>), Error> {
+    let config = Config::from_env()?;
+    let metrics = config.metrics.then(Emf::start).transpose()?;
+    let client = init::dynamodb_client(&config.schema.table_name).await?;
+    let service = Service::new(LockTable::new(client, config.schema, config.policy, Clock::system()));
+    Ok((Function { service, access: config.access, jwt_claim: config.jwt_claim }, metrics))
+}
+
+/// Prints what was counted, before the answer goes out: Lambda may stop the process as soon as it has that.
+fn print(metrics: Option<Emf>) {
+    if let Some(Err(error)) = metrics.map(|emf| emf.write(std::io::stdout().lock())) {
+        tracing::warn!(%error, "metrics are lost");
+    }
+}
+
+/// What a Lambda function keeps from its start to its end.
+#[derive(Debug, Clone)]
+pub struct Function {
+    /// The service.
+    pub service: Service,
+    /// Who may do what.
+    pub access: Access,
+    /// The claim that says who the bearer of a token is.
+    pub jwt_claim: String,
+}
+
+impl Function {
+    /// One that lets everyone do everything.
+    pub fn unrestricted(service: Service) -> Self {
+        Self { service, access: Access::default(), jwt_claim: String::new() }
+    }
+
+    /// Answers one API Gateway event.
+    pub async fn answer_http(&self, operation: Operation, event: &HttpEvent) -> HttpAnswer {
+        let caller = self.access.caller(principal(&event.request_context.authorizer, &self.jwt_claim));
+        answer_http(&self.service, operation, &caller, event).await
+    }
+
+    /// Answers one direct invocation.
+    ///
+    /// # Errors
+    /// The refusal, under the name that `Retry` and `Catch` match on; its message is the problem document.
+    pub async fn answer_direct(&self, input: Value) -> Result<Value, Diagnostic> {
+        let caller = self.access.caller(access::direct());
+        direct::invoke(&self.service, Operation::ALL, &caller, input).await.map_err(named)
+    }
+
+    /// Answers the end of one Step Functions execution.
+    ///
+    /// # Errors
+    /// The failure, named in the same way.
+    pub async fn answer_cleanup(&self, event: Value) -> Result<cleanup::CleanUp, Diagnostic> {
+        cleanup::release_all(&self.service, event).await.map_err(named)
+    }
+}
+
+async fn answer_http<R: Route>(service: &R::Service, operation: R, caller: &Caller, event: &HttpEvent) -> HttpAnswer {
     if is_unrouted(operation, event) {
         return into_answer(problem_response(&unknown_route()));
     }
@@ -116,6 +188,7 @@ pub async fn answer_http<R: Route>(service: &R::Service, operation: R, event: &H
         Ok(body) => {
             let method = event.request_context.http.method.parse().unwrap_or(Method::TRACE);
             let request = Request {
+                caller,
                 method: &method,
                 content_type: header(event, "content-type"),
                 query: &event.raw_query_string,
@@ -128,20 +201,17 @@ pub async fn answer_http<R: Route>(service: &R::Service, operation: R, event: &H
     into_answer(response)
 }
 
-/// Answers one direct invocation.
-///
-/// # Errors
-/// The refusal, under the name that `Retry` and `Catch` match on; its message is the problem document.
-pub async fn answer_direct(service: &Service, input: Value) -> Result<Value, Diagnostic> {
-    direct::invoke(service, Operation::ALL, input).await.map_err(named)
-}
-
-/// Answers the end of one Step Functions execution.
-///
-/// # Errors
-/// The failure, named in the same way.
-pub async fn answer_cleanup(service: &Service, event: Value) -> Result<cleanup::CleanUp, Diagnostic> {
-    cleanup::release_all(service, event).await.map_err(named)
+/// Who calls, as the gateway's authorizer says. The gateway alone writes this part of an event.
+fn principal(authorizer: &Value, jwt_claim: &str) -> Option<Principal> {
+    if authorizer.is_null() {
+        return access::anonymous();
+    }
+    match (&authorizer["iam"], &authorizer["jwt"]) {
+        (Value::Object(caller), Value::Null) => access::from_arn(caller.get("userArn")?.as_str()?),
+        (Value::Null, Value::Object(token)) => access::from_claim(token.get("claims")?.get(jwt_claim)?.as_str()?),
+        // Of a kind that is unknown here, or of two kinds at once.
+        _ => None,
+    }
 }
 
 fn named(problem: Problem) -> Diagnostic {
@@ -179,6 +249,7 @@ fn into_answer(response: Response<Vec<u8>>) -> HttpAnswer {
         // JSON documents are UTF-8.
         body: String::from_utf8(body).unwrap_or_default(),
         is_base64_encoded: false,
+        cookies: [],
     }
 }
 

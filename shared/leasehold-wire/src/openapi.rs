@@ -64,6 +64,16 @@ enum Failures {
     Unavailable(Problem),
 }
 
+/// What an operation on a key may answer besides.
+#[derive(IntoResponses)]
+#[allow(dead_code, reason = "a description, never made")]
+enum AccessFailures {
+    /// `forbidden`: the caller may not touch this key, or the lock is bound to another principal. (A gateway that refuses the
+    /// credentials answers 401 or 403 as well, with a document of its own.)
+    #[response(status = 403, content_type = "application/problem+json")]
+    Forbidden(Problem),
+}
+
 /// What an operation with a body may answer besides.
 #[derive(IntoResponses)]
 #[allow(dead_code, reason = "a description, never made")]
@@ -97,7 +107,7 @@ enum PossessionFailures {
             body = Problem, content_type = "application/problem+json"),
         (status = 423, description = "`held`: `lock` says by whom, for how long, and which version to observe.",
             body = Problem, content_type = "application/problem+json", headers(("Retry-After" = u32, description = "Seconds"))),
-        PossessionFailures, BodyFailures, Failures,
+        PossessionFailures, AccessFailures, BodyFailures, Failures,
     )
 )]
 #[allow(dead_code, reason = "a description, never called")]
@@ -110,7 +120,7 @@ fn acquire() {}
     request_body = HeartbeatRequest,
     responses(
         (status = 200, description = "The lease starts anew.", body = HeartbeatResponse),
-        PossessionFailures, BodyFailures, Failures,
+        PossessionFailures, AccessFailures, BodyFailures, Failures,
     )
 )]
 #[allow(dead_code, reason = "a description, never called")]
@@ -123,7 +133,7 @@ fn heartbeat() {}
     request_body = ReleaseRequest,
     responses(
         (status = 200, description = "Nobody holds the lock under this lease id any more.", body = ReleaseResponse),
-        PossessionFailures, BodyFailures, Failures,
+        PossessionFailures, AccessFailures, BodyFailures, Failures,
     )
 )]
 #[allow(dead_code, reason = "a description, never called")]
@@ -139,7 +149,7 @@ fn release() {}
         (status = 200, description = "The lock has no holder.", body = ReleaseResponse),
         (status = 409, description = "`version-mismatch`: the lock changed since the operator looked.",
             body = Problem, content_type = "application/problem+json"),
-        BodyFailures, Failures,
+        AccessFailures, BodyFailures, Failures,
     )
 )]
 #[allow(dead_code, reason = "a description, never called")]
@@ -153,7 +163,7 @@ fn break_lock() {}
     responses(
         (status = 200, description = "The lock.", body = Lock),
         (status = 404, description = "`not-found`.", body = Problem, content_type = "application/problem+json"),
-        Failures,
+        AccessFailures, Failures,
     )
 )]
 #[allow(dead_code, reason = "a description, never called")]
@@ -164,7 +174,7 @@ fn get() {}
     get,
     path = path::LOCKS,
     params(ListRequest),
-    responses((status = 200, description = "One page of locks.", body = ListResponse), Failures)
+    responses((status = 200, description = "One page of locks.", body = ListResponse), AccessFailures, Failures)
 )]
 #[allow(dead_code, reason = "a description, never called")]
 fn list() {}

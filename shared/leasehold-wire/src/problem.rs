@@ -106,6 +106,9 @@ pub enum ProblemType {
     NotFound,
     /// The lock changed since the operator looked: look again.
     VersionMismatch,
+    /// The caller may not touch this key, or the lock is bound to another principal; or the service may not use a table: ask
+    /// whoever runs the service.
+    Forbidden,
     /// Another transaction has an item, and did not make way in time: try again, with the same transaction id.
     Contended,
     /// The transaction was rolled back: begin another one.
@@ -116,8 +119,6 @@ pub enum ProblemType {
     ConditionFailed,
     /// There is no such transaction, or it ended so long ago that it was removed.
     TransactionNotFound,
-    /// The caller, or the service for it, may not do this: ask whoever runs the service.
-    Forbidden,
     /// The request breaks a rule of this API, or of DynamoDB: repair it.
     InvalidRequest,
     /// What is to be stored is too large: make it smaller.

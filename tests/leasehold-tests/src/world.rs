@@ -82,15 +82,23 @@ pub fn acquire(owner: &str, lease_ms: u64, staleness: Staleness) -> Acquire {
         replace_data: true,
         only_if_exists: false,
         attributes: Attributes::new(),
+        principal: None,
     }
 }
 
 /// A heartbeat by an owner whose lease id is its name.
 pub fn heartbeat(owner: &str) -> Heartbeat {
-    Heartbeat { key: key(), lease_id: lease_id(owner), lease_duration: None, data: DataChange::Keep, expected: None }
+    Heartbeat {
+        key: key(),
+        lease_id: lease_id(owner),
+        lease_duration: None,
+        data: DataChange::Keep,
+        expected: None,
+        principal: None,
+    }
 }
 
 /// A release by an owner whose lease id is its name.
 pub fn release(owner: &str) -> Release {
-    Release { key: key(), lease_id: lease_id(owner), disposal: Disposal::Keep(None), expected: None }
+    Release { key: key(), lease_id: lease_id(owner), disposal: Disposal::Keep(None), expected: None, principal: None }
 }

@@ -6,6 +6,7 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
+use leasehold_api::access::Caller;
 use leasehold_api::direct::invoke;
 use leasehold_api::{Route, Service, TransactionOperation, TransactionService};
 use leasehold_runtime::{LevelFilter, json_subscriber};
@@ -46,6 +47,7 @@ async fn log_of_a_life() -> String {
     let guard = tracing::subscriber::set_default(subscriber);
     let world = World::new().await;
     let service = Service::new(world.table.clone());
+    let caller = &Caller::unrestricted();
     let acquire = AcquireRequest {
         key: "Moe".into(),
         owner_name: "host-1".into(),
@@ -54,21 +56,21 @@ async fn log_of_a_life() -> String {
         ..AcquireRequest::default()
     };
     world.faults.script([Fault::RequestLost]);
-    service.acquire(acquire.clone()).await.expect("granted by the second attempt");
+    service.acquire(caller, acquire.clone()).await.expect("granted by the second attempt");
     let other = AcquireRequest { lease_id: Some(Secret("another-secret".into())), ..acquire.clone() };
-    service.acquire(other).await.expect_err("held");
+    service.acquire(caller, other).await.expect_err("held");
     let heartbeat =
         HeartbeatRequest { key: "Moe".into(), lease_id: Secret(LEASE_ID.into()), ..HeartbeatRequest::default() };
-    service.heartbeat(heartbeat.clone()).await.expect("renewed");
+    service.heartbeat(caller, heartbeat.clone()).await.expect("renewed");
     world.faults.script([Fault::ServerError; 3]);
-    service.heartbeat(heartbeat).await.expect_err("unavailable");
+    service.heartbeat(caller, heartbeat).await.expect_err("unavailable");
     let release = ReleaseRequest {
         key: "Moe".into(),
         lease_id: Secret(LEASE_ID.into()),
         data: Some(PAYLOAD.into()),
         ..ReleaseRequest::default()
     };
-    service.release(release).await.expect("released");
+    service.release(caller, release).await.expect("released");
     drop(guard);
     sink.text()
 }
@@ -93,7 +95,10 @@ async fn log_of_transactions() -> String {
     let guard = tracing::subscriber::set_default(subscriber);
     let bank = Bank::new().await;
     let service = TransactionService::new(bank.transactions.clone());
-    let call = async |input: Value| invoke(&service, TransactionOperation::ALL, input).await;
+    let call = async |input: Value| {
+        let caller = Caller::unrestricted();
+        invoke(&service, TransactionOperation::ALL, &caller, input).await
+    };
     let key = json!({ "id": { "S": PAYLOAD } });
     let item = json!({ "id": { "S": PAYLOAD }, "text": { "S": PAYLOAD }, "bytes": { "B": "YWJj" } });
     let put = json!({ "Put": { "TableName": "accounts", "Item": item } });

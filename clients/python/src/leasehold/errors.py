@@ -59,7 +59,8 @@ class InvalidRequest(LeaseholdError, ValueError):
 
 
 class Forbidden(LeaseholdError):
-    """The service, or what stands before it, does not accept the caller (401, 403)."""
+    """The service, or what stands before it, refuses the caller (401, 403): the credentials are missing, the
+    key is not the caller's to touch, or the lock was acquired by another principal."""
 
 
 class Unavailable(LeaseholdError):

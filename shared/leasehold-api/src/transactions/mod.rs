@@ -11,9 +11,9 @@ use leasehold_wire::transactions::{
     TransactionState,
 };
 use leasehold_wire::{Problem, ProblemType};
-use tracing::{Span, field};
+use tracing::field;
 
-use crate::service::{observe, outcome};
+use crate::service::{Observed, observe, outcome};
 
 pub use operation::TransactionOperation;
 
@@ -40,8 +40,7 @@ impl TransactionService {
         let count = request.requests.as_ref().map_or(0, Vec::len);
         let given = request.transaction_id.as_deref().map(TransactionId::parse).transpose();
         let shown = given.as_ref().ok().map(|given| given.clone().unwrap_or_else(TransactionId::fresh));
-        let span = operation("begin", shown.as_ref(), count);
-        logged(span, async {
+        logged(operation("begin", shown.as_ref(), count), async {
             let is_named = given.map_err(|error| reported(&error, &[]))?.is_some();
             // The one that was named, or else a new one.
             let id = shown.unwrap_or_else(TransactionId::fresh);
@@ -202,24 +201,25 @@ impl TransactionService {
     }
 }
 
-/// Runs one operation and writes its log line.
+/// Runs one operation, writes its log line and counts it.
 fn logged<T>(
-    span: Span,
+    observed: Observed,
     work: impl Future<Output = Result<(String, T), Problem>> + Send,
 ) -> impl Future<Output = Result<T, Problem>> + Send {
     // The protocol's futures are so deeply nested that the compiler gives up on what holds one as it is.
-    observe(span, Box::pin(work))
+    observe(observed, Box::pin(work))
 }
 
 /// What the log says of one operation. No item has a way into it.
-fn operation(name: &'static str, id: Option<&TransactionId>, requests: usize) -> Span {
-    tracing::info_span!(
+fn operation(name: &'static str, id: Option<&TransactionId>, requests: usize) -> Observed {
+    let span = tracing::info_span!(
         "operation",
         operation = name,
         transaction = id.map(tracing::field::display),
         requests,
         outcome = field::Empty,
-    )
+    );
+    Observed { name, span }
 }
 
 fn begun(

@@ -5,6 +5,7 @@ use leasehold_wire::{Problem, ProblemType, path};
 use serde::Serialize;
 
 use super::TransactionService;
+use crate::access::Caller;
 use crate::route::{Input, Route, document};
 
 /// A Lambda function's answer may have 6 MB, in which an answer of ours stands with its quotes escaped.
@@ -84,7 +85,12 @@ impl Route for TransactionOperation {
         })
     }
 
-    async fn carry_out(self, service: &TransactionService, input: Input<'_>) -> Result<Vec<u8>, Problem> {
+    async fn carry_out(
+        self,
+        service: &TransactionService,
+        _caller: &Caller,
+        input: Input<'_>,
+    ) -> Result<Vec<u8>, Problem> {
         match self {
             Self::Begin => fitting(&service.begin(input.read()?).await?),
             Self::Add => fitting(&service.add(input.read()?).await?),

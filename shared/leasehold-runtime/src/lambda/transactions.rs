@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use lambda_runtime::{Diagnostic, Error, LambdaEvent, service_fn};
+use leasehold_api::access::Caller;
 use leasehold_api::http::{Route, problem_response, unknown_route};
 use leasehold_api::{TransactionOperation, TransactionService, direct};
 use leasehold_protocol::Clock;
@@ -15,8 +16,8 @@ use leasehold_wire::{Problem, ProblemType};
 use serde_json::Value;
 use tokio::time::timeout;
 
-use super::{HttpEvent, answer_http, into_answer, named};
-use crate::{LevelFilter, LogFormat, TransactionConfig, dynamodb_client, init_logging};
+use super::{HttpEvent, answer_http, into_answer, named, print};
+use crate::{Emf, LevelFilter, LogFormat, TransactionConfig, init, init_logging};
 
 /// So many transactions are dealt with between two looks at the clock.
 const SLICE: u32 = 25;
@@ -29,9 +30,13 @@ const MARGIN: Duration = Duration::from_secs(1);
 /// # Errors
 /// What is wrong with the configuration, or Lambda's runtime interface failing.
 pub async fn run_transactions() -> Result<(), Error> {
-    let service = &start().await?;
-    lambda_runtime::run(service_fn(async |event: LambdaEvent<Value>| answer_transactions(service, event.payload).await))
-        .await
+    let (service, metrics) = &start().await?;
+    lambda_runtime::run(service_fn(async |event: LambdaEvent<Value>| {
+        let answer = answer_transactions(service, event.payload).await;
+        print(*metrics);
+        answer
+    }))
+    .await
 }
 
 /// Sweeps, on schedule, over HTTP and directly, until Lambda ends the process.
@@ -39,21 +44,28 @@ pub async fn run_transactions() -> Result<(), Error> {
 /// # Errors
 /// What is wrong with the configuration, or Lambda's runtime interface failing.
 pub async fn run_sweep() -> Result<(), Error> {
-    let service = &start().await?;
+    let (service, metrics) = &start().await?;
     lambda_runtime::run(service_fn(async |event: LambdaEvent<Value>| {
         let left = Duration::from_millis(event.context.deadline.saturating_sub(Clock::system().now_ms()));
-        answer_sweep(service, event.payload, left.saturating_sub(MARGIN)).await
+        let answer = answer_sweep(service, event.payload, left.saturating_sub(MARGIN)).await;
+        print(*metrics);
+        answer
     }))
     .await
 }
 
-async fn start() -> Result<TransactionService, Error> {
+async fn start() -> Result<(TransactionService, Option<Emf>), Error> {
     init_logging(LogFormat::Json, LevelFilter::INFO);
-    let config = TransactionConfig::from_env().inspect_err(|error| tracing::error!(%error, "cannot start"))?;
-    let client = dynamodb_client(None).await;
+    init::or_report(service().await).await
+}
+
+async fn service() -> Result<(TransactionService, Option<Emf>), Error> {
+    let config = TransactionConfig::from_env()?;
+    let metrics = config.metrics.then(Emf::start).transpose()?;
+    let client = init::dynamodb_client(&config.table_name).await?;
     let protected = config.lock_table_name.into_iter().collect();
     let transactions = Transactions::new(client, config.table_name, config.policy, Clock::system(), protected);
-    Ok(TransactionService::new(transactions))
+    Ok((TransactionService::new(transactions), metrics))
 }
 
 /// Answers one event of the function that serves transactions.
@@ -101,15 +113,16 @@ async fn answer(
     operations: &[TransactionOperation],
     event: Value,
 ) -> Result<Value, Diagnostic> {
+    let caller = Caller::unrestricted();
     if event.get("requestContext").is_none() {
-        return direct::invoke(service, operations, event).await.map_err(named);
+        return direct::invoke(service, operations, &caller, event).await.map_err(named);
     }
     let event: HttpEvent = serde_json::from_value(event).map_err(|error| {
         named(Problem::new(ProblemType::InvalidRequest, format!("This is no event of an HTTP API: {error}.")))
     })?;
     let paths = paths(&event);
     let answer = match operations.iter().find(|operation| paths.contains(&operation.path())) {
-        Some(operation) => answer_http(service, *operation, &event).await,
+        Some(operation) => answer_http(service, *operation, &caller, &event).await,
         None => into_answer(problem_response(&unknown_route())),
     };
     Ok(serde_json::to_value(answer).unwrap_or_default())

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::bench::Bench;
 
-const NAMES_OF_THE_RECORD: [&str; 11] = [
+const NAMES_OF_THE_RECORD: [&str; 12] = [
     "ownerName",
     "leaseDuration",
     "recordVersionNumber",
@@ -16,6 +16,7 @@ const NAMES_OF_THE_RECORD: [&str; 11] = [
     "expireAt",
     "leaseVersion",
     "leaseMs",
+    "ownerPrincipal",
 ];
 
 pub(super) async fn they_round_trip(bench: Bench) {

@@ -1,7 +1,7 @@
 //! The clean-up after an execution, fed with what EventBridge sends, and with what it should not.
 
 use leasehold_api::Service;
-use leasehold_runtime::lambda::{answer_cleanup, answer_direct};
+use leasehold_runtime::lambda::Function;
 use leasehold_tests::{Fault, World};
 use serde_json::{Value, json};
 
@@ -19,13 +19,17 @@ fn event(input: &Value) -> Value {
     event
 }
 
-async fn acquire(service: &Service, key: &str, lease_id: &str) -> Result<Value, String> {
-    let request = json!({ "action": "acquire", "key": key, "ownerName": "nightly", "leaseId": lease_id });
-    answer_direct(service, request).await.map_err(|error| error.error_type)
+fn function(world: &World) -> Function {
+    Function::unrestricted(Service::new(world.table.clone()))
 }
 
-async fn clean_up(service: &Service, event: Value) -> Result<Value, String> {
-    let done = answer_cleanup(service, event).await.map_err(|error| error.error_type)?;
+async fn acquire(function: &Function, key: &str, lease_id: &str) -> Result<Value, String> {
+    let request = json!({ "action": "acquire", "key": key, "ownerName": "nightly", "leaseId": lease_id });
+    function.answer_direct(request).await.map_err(|error| error.error_type)
+}
+
+async fn clean_up(function: &Function, event: Value) -> Result<Value, String> {
+    let done = function.answer_cleanup(event).await.map_err(|error| error.error_type)?;
     Ok(serde_json::to_value(done).expect("JSON"))
 }
 
@@ -36,37 +40,37 @@ fn moe(outcome: &str) -> Value {
 
 #[tokio::test(start_paused = true)]
 async fn what_the_execution_held_is_released_once() {
-    let service = Service::new(World::new().await.table);
+    let function = function(&World::new().await);
     let aborted = event(&Value::Null);
-    assert_eq!(clean_up(&service, aborted.clone()).await, Ok(moe("absent")));
-    acquire(&service, "Moe", ARN).await.expect("granted");
-    assert_eq!(clean_up(&service, aborted.clone()).await, Ok(moe("released")));
-    assert_eq!(clean_up(&service, aborted.clone()).await, Ok(moe("replayed")));
+    assert_eq!(clean_up(&function, aborted.clone()).await, Ok(moe("absent")));
+    acquire(&function, "Moe", ARN).await.expect("granted");
+    assert_eq!(clean_up(&function, aborted.clone()).await, Ok(moe("released")));
+    assert_eq!(clean_up(&function, aborted.clone()).await, Ok(moe("replayed")));
     // A copy of its acquire that is delivered only now must not leave a lock without a holder.
-    assert_eq!(acquire(&service, "Moe", ARN).await, Err("LockLost".into()));
-    acquire(&service, "Moe", "another execution").await.expect("granted");
-    assert_eq!(clean_up(&service, aborted).await, Ok(moe("notHeld")));
-    assert_eq!(acquire(&service, "Moe", "a third").await, Err("LockHeld".into()));
+    assert_eq!(acquire(&function, "Moe", ARN).await, Err("LockLost".into()));
+    acquire(&function, "Moe", "another execution").await.expect("granted");
+    assert_eq!(clean_up(&function, aborted).await, Ok(moe("notHeld")));
+    assert_eq!(acquire(&function, "Moe", "a third").await, Err("LockHeld".into()));
 }
 
 /// Why the clean-up comes twice: the first one has nothing to release, so that nothing refuses the acquire that follows it.
 #[tokio::test(start_paused = true)]
 async fn a_second_clean_up_releases_what_arrived_after_the_first() {
-    let service = Service::new(World::new().await.table);
-    assert_eq!(clean_up(&service, event(&Value::Null)).await, Ok(moe("absent")));
-    acquire(&service, "Moe", ARN).await.expect("granted to an execution that is no more");
-    assert_eq!(clean_up(&service, event(&Value::Null)).await, Ok(moe("released")));
+    let function = function(&World::new().await);
+    assert_eq!(clean_up(&function, event(&Value::Null)).await, Ok(moe("absent")));
+    acquire(&function, "Moe", ARN).await.expect("granted to an execution that is no more");
+    assert_eq!(clean_up(&function, event(&Value::Null)).await, Ok(moe("released")));
 }
 
 #[tokio::test(start_paused = true)]
 async fn several_locks_and_a_secret() {
-    let service = Service::new(World::new().await.table);
+    let function = function(&World::new().await);
     let secret = format!("{ARN}#s3");
     for (key, lease_id) in [("a", secret.as_str()), ("b", ARN), ("c", &secret)] {
-        acquire(&service, key, lease_id).await.expect("granted");
+        acquire(&function, key, lease_id).await.expect("granted");
     }
     let input = json!({ "key": "a", "locks": [{ "key": "b" }, { "key": "c" }], "leaseSecret": "s3" });
-    let locks = clean_up(&service, event(&input)).await.expect("done")["locks"].clone();
+    let locks = clean_up(&function, event(&input)).await.expect("done")["locks"].clone();
     let outcomes: Vec<_> = locks.as_array().expect("a list").iter().map(|lock| &lock["outcome"]).collect();
     assert_eq!(outcomes, ["released", "notHeld", "released"], "the lease id without the secret is another one");
 }
@@ -74,23 +78,23 @@ async fn several_locks_and_a_secret() {
 #[tokio::test(start_paused = true)]
 async fn a_failure_is_named_and_keeps_nothing_from_being_released() {
     let world = World::new().await;
-    let service = Service::new(world.table.clone());
-    acquire(&service, "b", ARN).await.expect("granted");
+    let function = function(&world);
+    acquire(&function, "b", ARN).await.expect("granted");
     world.faults.script([Fault::ServerError; 3]);
     let input = json!({ "locks": [{ "key": "a" }, { "key": "b" }] });
-    assert_eq!(clean_up(&service, event(&input)).await, Err("Unavailable".into()));
-    acquire(&service, "b", "another execution").await.expect("b was released");
+    assert_eq!(clean_up(&function, event(&input)).await, Err("Unavailable".into()));
+    acquire(&function, "b", "another execution").await.expect("b was released");
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_input_that_names_no_lock_releases_none() {
-    let service = Service::new(World::new().await.table);
-    assert_eq!(clean_up(&service, event(&json!({ "date": "2026-11-21" }))).await, Ok(json!({ "locks": [] })));
+    let function = function(&World::new().await);
+    assert_eq!(clean_up(&function, event(&json!({ "date": "2026-11-21" }))).await, Ok(json!({ "locks": [] })));
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_read_is_refused() {
-    let service = Service::new(World::new().await.table);
+    let function = function(&World::new().await);
     let with = |input: Value| {
         let mut event = event(&Value::Null);
         event["detail"]["input"] = input;
@@ -106,6 +110,6 @@ async fn what_cannot_be_read_is_refused() {
         with(json!("{\"key\": \"\"}")),
         with(json!("{\"locks\": [{\"sortKey\": \"a\"}]}")),
     ] {
-        assert_eq!(clean_up(&service, event.clone()).await, Err("InvalidRequest".into()), "{event}");
+        assert_eq!(clean_up(&function, event.clone()).await, Err("InvalidRequest".into()), "{event}");
     }
 }

@@ -40,7 +40,7 @@ async fn granted(world: &World, owner: &str) -> GrantOutcome {
 async fn released(world: &World, owner: &str, disposal: Disposal) -> ReleaseOutcome {
     match world.table.release(&leasehold_protocol::Release { disposal, ..release(owner) }).await.expect("answered") {
         ReleaseAnswer::Done(released) => released.outcome,
-        ReleaseAnswer::Lost(lost) => panic!("lost: {lost:?}"),
+        refused => panic!("{refused:?}"),
     }
 }
 

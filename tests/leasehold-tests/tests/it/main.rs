@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "sleeps are virtual")]
 #![allow(clippy::expect_used, clippy::panic, clippy::unchecked_time_subtraction, reason = "a test fails by a panic")]
 
+mod access;
 mod cleanup;
 mod client;
 mod conformance;

@@ -20,7 +20,7 @@ use leasehold_cli::server;
 use leasehold_conformance::{Target, run, run_with_sort_key};
 use leasehold_engine::Engine;
 use leasehold_protocol::{Clock, LockTable, Policy, TableSchema, ensure_table, sdk};
-use leasehold_runtime::lambda::{answer_direct, answer_sweep, answer_transactions};
+use leasehold_runtime::lambda::{Function, answer_sweep, answer_transactions};
 use leasehold_tests::bank::{self, ACCOUNTS, TRANSACTIONS};
 use leasehold_transactions::{self as transactions, Transactions};
 use serde_json::{Value, json};
@@ -158,8 +158,8 @@ async fn called_over_http() -> Actions {
 /// What direct invocations call.
 async fn called_directly() -> Actions {
     let bench = Bench::new(TableSchema::new("locks")).await;
-    let service = bench.service("Invoke");
-    let call = async |input| answer_direct(&service, input).await.expect("no refusal");
+    let function = Function::unrestricted(bench.service("Invoke"));
+    let call = async |input| function.answer_direct(input).await.expect("no refusal");
     call(json!({ "action": "acquire", "key": "k", "ownerName": "o", "leaseId": "l" })).await;
     call(json!({ "action": "heartbeat", "key": "k", "leaseId": "l" })).await;
     call(json!({ "action": "release", "key": "k", "leaseId": "l" })).await;
@@ -167,6 +167,19 @@ async fn called_directly() -> Actions {
     call(json!({ "action": "break", "key": "k", "recordVersionNumber": lock["recordVersionNumber"] })).await;
     call(json!({ "action": "acquire", "key": "k", "ownerName": "o", "leaseId": "m" })).await;
     call(json!({ "action": "release", "key": "k", "leaseId": "m", "delete": true })).await;
+    bench.into_seen()
+}
+
+/// What the clean-up after an execution calls that held one lock, and not the other.
+async fn called_by_the_cleanup() -> Actions {
+    let bench = Bench::new(TableSchema::new("locks")).await;
+    let arn = "arn:aws:states:eu-west-1:123456789012:execution:nightly:4f1a";
+    let acquire = json!({ "action": "acquire", "key": "held", "ownerName": "o", "leaseId": arn });
+    Function::unrestricted(bench.service("Nobody")).answer_direct(acquire).await.expect("granted");
+    bench.seen.lock().expect("no panics while it is held").clear();
+    let input = json!({ "locks": [{ "key": "held" }, { "key": "absent" }] }).to_string();
+    let event = json!({ "detail": { "executionArn": arn, "status": "ABORTED", "input": input } });
+    Function::unrestricted(bench.service("Cleanup")).answer_cleanup(event).await.expect("done");
     bench.into_seen()
 }
 
@@ -289,6 +302,7 @@ fn allowed() -> Actions {
 async fn roles_allow_what_functions_call_and_nothing_else() {
     let mut called = called_over_http().await;
     called.extend(called_directly().await);
+    called.extend(called_by_the_cleanup().await);
     called.extend(called_for_transactions().await);
     assert_eq!(allowed(), called, "the template on the left");
 }

@@ -9,11 +9,13 @@ use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use leasehold_engine::Engine;
 use leasehold_protocol::{
-    Acquire, Break, Clock, Data, DataChange, Disposal, Heartbeat, LeaseDuration, LockTable, Policy, Release, Row, Rvn,
-    Staleness, Stamp, TableSchema, ensure_table, lifecycle, sdk,
+    Acquire, Break, Clock, Data, DataChange, Disposal, Heartbeat, LeaseDuration, LockTable, Policy, Principal, Release,
+    Row, Rvn, Staleness, Stamp, TableSchema, ensure_table, fresh_uuid, lifecycle, sdk,
 };
+use leasehold_runtime::dynamodb_client;
 use leasehold_tests::{acquire, heartbeat, key, lease_id, release};
 use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
 
 /// One step of a sequence.
 #[derive(Debug, Clone)]
@@ -25,15 +27,18 @@ enum Step {
         data: Option<u8>,
         replace: bool,
         existing: bool,
+        principal: Option<usize>,
     },
     Heartbeat {
         caller: usize,
+        principal: Option<usize>,
         lease_ms: Option<u64>,
         data: DataChoice,
         expected: Option<RvnChoice>,
     },
     Release {
         caller: usize,
+        principal: Option<usize>,
         delete: bool,
         data: Option<u8>,
         expected: Option<RvnChoice>,
@@ -82,7 +87,18 @@ enum DataChoice {
     Delete,
 }
 
+/// 2100-01-01, in epoch milliseconds: DynamoDB Local deletes what has expired by its own clock.
+const START_MS: u64 = 4_102_444_800_000;
+
+/// Lease ids, which anyone may come to know.
 const CALLERS: [&str; 3] = ["ann", "bob", "cyd"];
+
+/// Whom locks are bound to, where they are.
+const PRINCIPALS: [&str; 2] = ["jwt:ann", "jwt:bob"];
+
+fn principal(choice: Option<usize>) -> Option<Principal> {
+    choice.map(|index| Principal::new(PRINCIPALS[index]).expect("valid"))
+}
 
 fn rvn_choice() -> impl Strategy<Value = RvnChoice> {
     prop_oneof![4 => Just(RvnChoice::Current), 1 => Just(RvnChoice::Wrong)]
@@ -99,20 +115,22 @@ fn step() -> impl Strategy<Value = Step> {
     let data = prop_oneof![
         2 => Just(DataChoice::Keep), 1 => any::<u8>().prop_map(DataChoice::Set), 1 => Just(DataChoice::Delete)
     ];
+    let principal = || prop::option::of(0..PRINCIPALS.len());
+    let lock = (caller.clone(), lease.clone(), principal());
     prop_oneof![
-        8 => (caller.clone(), lease.clone(), staleness, any::<Option<u8>>(), any::<bool>(), prop::bool::weighted(0.2))
-            .prop_map(|(caller, lease_ms, staleness, data, replace, existing)| Step::Acquire {
-                caller, lease_ms, staleness, data, replace, existing
+        8 => (lock, staleness, any::<Option<u8>>(), any::<bool>(), prop::bool::weighted(0.2)).prop_map(
+            |((caller, lease_ms, principal), staleness, data, replace, existing)| Step::Acquire {
+                caller, lease_ms, staleness, data, replace, existing, principal
             }),
-        4 => (caller.clone(), prop::option::of(lease.clone()), data, prop::option::of(rvn_choice()))
-            .prop_map(|(caller, lease_ms, data, expected)| Step::Heartbeat { caller, lease_ms, data, expected }),
-        4 => (caller, prop::bool::weighted(0.2), any::<Option<u8>>(), prop::option::of(rvn_choice()))
-            .prop_map(|(caller, delete, data, expected)| Step::Release { caller, delete, data, expected }),
+        4 => (caller.clone(), principal(), prop::option::of(lease.clone()), data, prop::option::of(rvn_choice())).prop_map(
+            |(caller, principal, lease_ms, data, expected)| Step::Heartbeat { caller, principal, lease_ms, data, expected }),
+        4 => (caller, principal(), prop::bool::weighted(0.2), any::<Option<u8>>(), prop::option::of(rvn_choice())).prop_map(
+            |(caller, principal, delete, data, expected)| Step::Release { caller, principal, delete, data, expected }),
         2 => rvn_choice().prop_map(|seen| Step::Break { seen }),
         1 => lease.clone().prop_map(|lease_ms| Step::ForeignPut { lease_ms }),
         2 => lease.prop_map(|lease_ms| Step::ForeignUpdate { lease_ms }),
         1 => Just(Step::ForeignRelease),
-        1 => (0..5_usize).prop_map(|attribute| Step::Damage { attribute }),
+        1 => (0..6_usize).prop_map(|attribute| Step::Damage { attribute }),
         1 => Just(Step::Delete),
         4 => (0..6000_u64).prop_map(|ms| Step::Wait { ms }),
     ]
@@ -121,6 +139,7 @@ fn step() -> impl Strategy<Value = Step> {
 /// The table under test, and other clients' way to it.
 struct Bench {
     table: LockTable,
+    table_name: String,
     dynamodb: Client,
     now_ms: Arc<AtomicU64>,
     policy: Policy,
@@ -128,19 +147,25 @@ struct Bench {
 }
 
 impl Bench {
+    /// On the embedded engine.
     async fn new() -> Self {
         let engine = Engine::memory().expect("memory is to be had");
-        let dynamodb = Client::from_conf(sdk::configure(engine.sdk_config()).build());
-        let schema = TableSchema::new("locks");
+        Self::on(Client::from_conf(sdk::configure(engine.sdk_config()).build())).await
+    }
+
+    /// On a new table.
+    async fn on(dynamodb: Client) -> Self {
+        let table_name = format!("property-{}", fresh_uuid());
+        let schema = TableSchema::new(&table_name);
         ensure_table(&dynamodb, &schema).await.expect("a new table");
-        let now_ms = Arc::new(AtomicU64::new(1_767_225_600_000));
+        let now_ms = Arc::new(AtomicU64::new(START_MS));
         let clock = {
             let now_ms = Arc::clone(&now_ms);
             Clock::from_fn(move || now_ms.load(Ordering::Relaxed))
         };
         let policy = Policy { retention_seconds: 60, clock_skew_ms: 500 };
         let table = LockTable::new(dynamodb.clone(), schema, policy, clock);
-        Self { table, dynamodb, now_ms, policy, foreign_writes: 0 }
+        Self { table, table_name, dynamodb, now_ms, policy, foreign_writes: 0 }
     }
 
     async fn row(&self) -> Option<Row> {
@@ -157,7 +182,7 @@ impl Bench {
         };
         let data = |byte: u8| Data::new(vec![byte]).expect("small");
         match step {
-            Step::Acquire { caller, lease_ms, staleness, data: payload, replace, existing } => {
+            Step::Acquire { caller, lease_ms, staleness, data: payload, replace, existing, principal: choice } => {
                 let staleness = match staleness {
                     StalenessChoice::Never => Staleness::Never,
                     StalenessChoice::Clock => Staleness::Clock,
@@ -167,6 +192,7 @@ impl Bench {
                     data: payload.map(data),
                     replace_data: *replace,
                     only_if_exists: *existing,
+                    principal: principal(*choice),
                     ..acquire(CALLERS[*caller], *lease_ms, staleness)
                 };
                 let actual = self.table.acquire(&request).await;
@@ -182,7 +208,7 @@ impl Bench {
                     }
                 }
             }
-            Step::Heartbeat { caller, lease_ms, data: payload, expected } => {
+            Step::Heartbeat { caller, principal: choice, lease_ms, data: payload, expected } => {
                 let request = Heartbeat {
                     lease_duration: lease_ms.map(|ms| LeaseDuration::from_millis(ms).expect("valid")),
                     data: match payload {
@@ -191,6 +217,7 @@ impl Bench {
                         DataChoice::Delete => DataChange::Delete,
                     },
                     expected: expected.as_ref().map(rvn),
+                    principal: principal(*choice),
                     ..heartbeat(CALLERS[*caller])
                 };
                 let actual = self.table.heartbeat(&request).await.expect("answered");
@@ -200,10 +227,11 @@ impl Bench {
                 assert_eq!(actual, expected.answer);
                 assert_eq!(after, expected.row);
             }
-            Step::Release { caller, delete, data: payload, expected } => {
+            Step::Release { caller, principal: choice, delete, data: payload, expected } => {
                 let disposal = if *delete { Disposal::Delete } else { Disposal::Keep(payload.map(data)) };
                 let expected_rvn = expected.as_ref().map(rvn);
-                let request = Release { disposal, expected: expected_rvn, ..release(CALLERS[*caller]) };
+                let principal = principal(*choice);
+                let request = Release { disposal, expected: expected_rvn, principal, ..release(CALLERS[*caller]) };
                 let actual = self.table.release(&request).await.expect("answered");
                 let after = self.row().await;
                 let expected = lifecycle::release(before.as_ref(), &request, &self.stamp(after.as_ref()), &self.policy);
@@ -236,10 +264,10 @@ impl Bench {
         self.foreign_writes += 1;
         let text = |value: &str| AttributeValue::S(value.to_owned());
         let rvn = text(&format!("java-{}", self.foreign_writes));
-        let update = self.dynamodb.update_item().table_name("locks").key("key", text("Moe"));
+        let update = self.dynamodb.update_item().table_name(&self.table_name).key("key", text("Moe"));
         match step {
             Step::ForeignPut { lease_ms } => {
-                let put = self.dynamodb.put_item().table_name("locks").item("key", text("Moe"));
+                let put = self.dynamodb.put_item().table_name(&self.table_name).item("key", text("Moe"));
                 let put = put.item("ownerName", text("java")).item("leaseDuration", text(&lease_ms.to_string()));
                 let put = put.item("recordVersionNumber", rvn).item("data", AttributeValue::B(Blob::new(*b"java")));
                 put.send().await.expect("put");
@@ -266,32 +294,47 @@ impl Bench {
                     ("fencingToken", text("seven")),
                     ("fencingToken", AttributeValue::N("9007199254740991".into())),
                     ("leaseIdHash", text("hash")),
+                    ("ownerPrincipal", AttributeValue::N("7".into())),
                 ][*attribute]
                     .clone();
                 let update = update.update_expression("SET #a = :v").expression_attribute_names("#a", name);
                 update.expression_attribute_values(":v", value).send().await.expect("damaged");
             }
             _ => {
-                let delete = self.dynamodb.delete_item().table_name("locks").key("key", text("Moe"));
+                let delete = self.dynamodb.delete_item().table_name(&self.table_name).key("key", text("Moe"));
                 delete.send().await.expect("deleted");
             }
         }
     }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
-
-    #[test]
-    fn the_expressions_are_the_pure_life_cycle(steps in prop::collection::vec(step(), 1..60)) {
+/// Random sequences, each on a table of its own.
+fn check_sequences(cases: u32, bench: impl AsyncFn() -> Bench) {
+    let mut runner = TestRunner::new(ProptestConfig { cases, ..ProptestConfig::with_source_file(file!()) });
+    let result = runner.run(&prop::collection::vec(step(), 1..60), |steps| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async {
-            let mut bench = Bench::new().await;
+            let mut bench = bench().await;
             for step in &steps {
                 bench.check(step).await;
             }
         });
-    }
+        Ok(())
+    });
+    result.unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+#[test]
+fn the_expressions_are_the_pure_life_cycle() {
+    check_sequences(256, Bench::new);
+}
+
+/// The embedded engine could be wrong in the same way as we are.
+#[test]
+#[ignore = "needs DynamoDB Local: scripts/dynamodb-local.sh"]
+fn dynamodb_local_keeps_the_pure_life_cycle() {
+    let endpoint = std::env::var("LEASEHOLD_TEST_DYNAMODB_ENDPOINT").expect("scripts/dynamodb-local.sh sets it");
+    check_sequences(24, async || Bench::on(dynamodb_client(Some(&endpoint)).await).await);
 }
 
 #[test]

@@ -140,6 +140,7 @@ async fn hold(
             }
             // Nobody knows, or the answer took longer than the lease: the holder counts on from the last good one.
             Ok(HeartbeatAnswer::Renewed(_)) | Err(_) => {}
+            Ok(HeartbeatAnswer::Forbidden) => panic!("nobody here is bound"),
         }
     }
     beliefs.borrow_mut().given_up(host);

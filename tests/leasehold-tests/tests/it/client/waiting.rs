@@ -226,6 +226,22 @@ async fn a_gateways_answers_are_sorted_by_their_status() {
     }
 }
 
+/// Also what the service itself says of a key that is out of scope: in its own words, and not asked again.
+#[tokio::test(start_paused = true)]
+async fn forbidden_is_told_at_once() {
+    let world = World::new().await;
+    let network = Network::new(world.transport());
+    let client = Client::new(network.clone());
+    network.set(|_| {
+        let problem = r#"{"type":"forbidden","status":403,"title":"t","detail":"jwt:me may not touch this key."}"#;
+        Fate::Gateway(403, None, problem)
+    });
+    let began = Instant::now();
+    let error = client.acquire("Moe").await.expect_err("not allowed");
+    assert_eq!((error.kind(), error.to_string().as_str()), (&ErrorKind::Forbidden, "jwt:me may not touch this key."));
+    assert!(!error.is_retryable() && began.elapsed().is_zero());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_lost_answer_leads_to_the_same_lock_and_the_repeat_counts() {
     let world = World::new().await;

@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Measures cold starts: builds the functions as they are deployed, for this machine, and runs each of them in a sandbox
+# on loopback that stands for Lambda.
+#
+#   scripts/cold-start.sh [FOLDER]...
+#
+# Each FOLDER has functions that were built before, FOLDER/leasehold-acquire/bootstrap and so on, which are measured instead,
+# and compared if there are several.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source scripts/lib/aws.sh
+
+if (($# == 0)); then
+    install_sam
+    say "building the functions for $(machine); the first time takes ten minutes"
+    packages=()
+    for function in functions/*/; do packages+=(--package "$(basename "$function")"); done
+    # What `sam build` runs for each function, for all at once.
+    CARGO_TARGET_DIR="$LAMBDA_TARGET" cargo lambda build --release "${packages[@]}"
+    set -- "$LAMBDA_TARGET/lambda"
+fi
+# Cargo runs it in another folder.
+mapfile -t folders < <(realpath -- "$@")
+cargo bench --workspace --bench cold_start -- "${folders[@]}"

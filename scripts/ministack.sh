@@ -1,0 +1,414 @@
+#!/usr/bin/env bash
+# Deploys the real template, with the functions' real binaries, to a local AWS (ministack, which checks signatures and
+# policies here), and tries what a team relies on: every route, the conformance suite, the state machines, the authorizers, an
+# update that keeps the locks, a deletion that keeps the table or does not.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+# shellcheck source=scripts/lib/aws.sh
+source scripts/lib/aws.sh
+
+readonly START_SECONDS=60
+readonly STACK_SECONDS=300
+readonly EXECUTION_SECONDS=60
+readonly BUCKET=artifacts
+
+# What ministack does otherwise than AWS, and the cases that therefore fail. Each must fail: see deployed_conforms.
+#
+# options_is_no_exception: ministack answers every OPTIONS itself, as AWS does for an API with a CORS configuration. Ours has
+# none, so on AWS the request reaches its route.
+#
+# bytes_are_utf_8: ministack puts U+FFFD in the place of bytes that are no UTF-8 before it hands a JSON body on as text, so
+# the functions never see them.
+readonly EXPECTED_FAILURES="bodies::bytes_are_utf_8 transport::options_is_no_exception"
+
+usage() {
+    cat <<EOF
+Usage: scripts/ministack.sh [--no-build]
+
+Installs ministack, the SAM CLI and cargo-lambda under target/tools, builds the functions, and deploys, tries and deletes
+stacks on a ministack of its own. --no-build deploys what was built last.
+EOF
+}
+
+work=
+ministack_pid=
+
+cleanup() {
+    local status=$?
+    trap '' INT TERM HUP
+    if [[ -n $ministack_pid ]]; then
+        ((status == 0)) || tail -n 40 "$work/ministack.log" >&2
+        # With it end the functions, which it runs as processes of its own.
+        stop "$ministack_pid"
+    fi
+    rm -rf ${work:+"$work"}
+}
+
+start_ministack() {
+    port=$(free_port)
+    export AWS_ENDPOINT_URL="http://127.0.0.1:$port" AWS_ACCESS_KEY_ID=test AWS_SECRET_ACCESS_KEY=test
+    export AWS_REGION=us-east-1 AWS_DEFAULT_REGION=us-east-1
+    unset AWS_PROFILE AWS_SESSION_TOKEN
+    # Everything that it leaves is in this run's folder. It shall open no other ports, and find no container engine.
+    env AUTH=true GATEWAY_PORT="$port" BIND_HOST=127.0.0.1 TMPDIR="$work" STATE_DIR="$work/state" S3_DATA_DIR="$work/s3" \
+        IOT_MTLS_ENABLED=0 SFTP_ENABLED=0 DOCKER_HOST=unix:///nonexistent LOG_LEVEL=WARNING \
+        "$MINISTACK_TOOLS/bin/ministack" >"$work/ministack.log" 2>&1 </dev/null &
+    ministack_pid=$!
+    wait_for "$AWS_ENDPOINT_URL" "$ministack_pid" "$START_SECONDS" || die "ministack did not start"
+    aws s3 mb "s3://$BUCKET" >/dev/null
+    account=$(aws sts get-caller-identity --query Account --output text)
+}
+
+# deploy STACK TEMPLATE [PARAMETER=VALUE...]
+deploy() {
+    local stack=$1 template=$2
+    shift 2
+    timeout --foreground "$STACK_SECONDS" \
+        sam deploy --config-file "$work/samconfig.toml" --stack-name "$stack" --template-file "$template" \
+        --s3-bucket "$BUCKET" --capabilities CAPABILITY_IAM CAPABILITY_AUTO_EXPAND --no-confirm-changeset \
+        --no-progressbar ${1+--parameter-overrides "$@"} >"$work/deploy.log" 2>&1 || {
+        cat "$work/deploy.log" >&2
+        die "could not deploy $stack"
+    }
+}
+
+deploy_leasehold() {
+    local stack=$1
+    shift
+    deploy "$stack" "$SAM_BUILD/template.yaml" "Architecture=$(machine)" "$@"
+}
+
+delete_stack() {
+    aws cloudformation delete-stack --stack-name "$1"
+    timeout --foreground "$STACK_SECONDS" aws cloudformation wait stack-delete-complete --stack-name "$1"
+}
+
+output() {
+    aws cloudformation describe-stacks --stack-name "$1" --output text \
+        --query "Stacks[0].Outputs[?OutputKey=='$2'].OutputValue"
+}
+
+# resource STACK NAME: what the template's resource of this name is called there.
+resource() {
+    aws cloudformation describe-stack-resource --stack-name "$1" --logical-resource-id "$2" --output text \
+        --query StackResourceDetail.PhysicalResourceId
+}
+
+# The same API by a path, for those whose resolver does not know the names below localhost (curl does).
+path_of() {
+    local endpoint
+    endpoint=$(output "$1" ApiUrl)
+    endpoint=${endpoint#*://}
+    printf '%s\n' "$AWS_ENDPOINT_URL/_aws/execute-api/${endpoint%%.*}/\$default"
+}
+
+# What `ask` adds to its requests: a signature, a token, or nothing.
+credentials=()
+
+unsigned() {
+    credentials=()
+}
+
+# signed ACCESS_KEY SECRET [SESSION_TOKEN]
+signed() {
+    credentials=(--aws-sigv4 "aws:amz:$AWS_REGION:execute-api" --user "$1:$2")
+    [[ -z ${3-} ]] || credentials+=(--header "x-amz-security-token: $3")
+}
+
+bearer() {
+    credentials=(--header "authorization: Bearer $1")
+}
+
+# ask STATUS METHOD PATH [BODY]: sends a request to $url and checks the status. The answer is in $answer then.
+ask() {
+    local expected=$1 method=$2 path=$3 body=${4-} status
+    status=$(curl --silent --max-time 60 --output "$work/answer" --write-out '%{http_code}' --request "$method" \
+        "${credentials[@]}" ${body:+--json "$body"} "$url$path") || die "$method $path: no answer"
+    answer=$(<"$work/answer")
+    [[ $status == "$expected" ]] || die "$method $path $body: $status in place of $expected: $answer"
+}
+
+# A member of the last answer.
+field() {
+    python3 -c 'import json, sys; print(json.loads(sys.argv[1])[sys.argv[2]])' "$answer" "$1" 2>/dev/null ||
+        die "there is no $1 in $answer"
+}
+
+expect() {
+    [[ $2 == "$3" ]] || die "$1 is $2, not $3"
+}
+
+# await EXPECTED COMMAND...: until the command prints this.
+await() {
+    local expected=$1 deadline=$((SECONDS + EXECUTION_SECONDS)) found
+    shift
+    until found=$("$@") && [[ $found == "$expected" ]]; do
+        ((SECONDS < deadline)) || die "$*: $found, not $expected, for $EXECUTION_SECONDS s"
+        sleep 0.5
+    done
+}
+
+# conforms STACK [PARTITION_KEY SORT_KEY]: the suite that every other way to run the service passes too.
+conforms() {
+    LEASEHOLD_TEST_URL=$(path_of "$1") LEASEHOLD_TEST_TABLE=$(output "$1" TableName) \
+        LEASEHOLD_TEST_PARTITION_KEY=${2-} LEASEHOLD_TEST_SORT_KEY=${3-} \
+        LEASEHOLD_TEST_DYNAMODB_ENDPOINT=$AWS_ENDPOINT_URL LEASEHOLD_TEST_EXPECTED_FAILURES=$EXPECTED_FAILURES \
+        cargo test --quiet --workspace --test it -- --ignored deployed
+}
+
+every_route() {
+    ask 200 GET /v1/health
+    ask 200 POST /v1/acquire '{"key":"Moe","ownerName":"host-1","leaseId":"one"}'
+    expect outcome "$(field outcome)" created
+    ask 423 POST /v1/acquire '{"key":"Moe","ownerName":"host-2","leaseId":"two"}'
+    ask 200 POST /v1/heartbeat '{"key":"Moe","leaseId":"one"}'
+    ask 200 GET '/v1/lock?key=Moe'
+    expect state "$(field state)" held
+    ask 200 GET '/v1/locks?ownerName=host-1'
+    ask 200 GET '/v1/locks?key=Moe'
+    ask 200 POST /v1/release '{"key":"Moe","leaseId":"one"}'
+    ask 200 POST /v1/acquire '{"key":"Moe","ownerName":"host-2","leaseId":"two"}'
+    expect outcome "$(field outcome)" reacquired
+    ask 200 POST /v1/break "{\"key\":\"Moe\",\"recordVersionNumber\":\"$(field recordVersionNumber)\"}"
+    ask 200 POST /v1/release '{"key":"Moe","leaseId":"two","delete":true}'
+    ask 404 GET '/v1/lock?key=Moe'
+    ask 405 PUT /v1/acquire '{}'
+    ask 404 GET /v2/lock
+    expect type "$(field type)" unknown-route
+}
+
+invoke() {
+    aws lambda invoke --function-name "$1" --payload "$2" "$work/answer" \
+        --query "${3:-StatusCode}" --output text >"$work/invoked"
+    answer=$(<"$work/answer")
+}
+
+direct_invocations() {
+    local function=$1
+    invoke "$function" '{"action":"acquire","key":"Larry","ownerName":"direct","leaseId":"one"}'
+    expect outcome "$(field outcome)" created
+    invoke "$function" '{"action":"acquire","key":"Larry","ownerName":"direct","leaseId":"two"}' FunctionError
+    expect errorType "$(field errorType)" LockHeld
+    invoke "$function" '{"action":"release","key":"Larry","leaseId":"one","delete":true}'
+    expect outcome "$(field outcome)" released
+}
+
+execution() {
+    aws stepfunctions describe-execution --execution-arn "$1" --query "$2" --output text
+}
+
+# executions STATE_MACHINE STATUS: how many there are.
+executions() {
+    aws stepfunctions list-executions --state-machine-arn "$1" --status-filter "$2" --query 'length(executions)'
+}
+
+lock_state() {
+    ask 200 GET "/v1/lock?key=$1"
+    field state
+}
+
+# run_under_lock KEY SECONDS: starts a child that waits so long.
+run_under_lock() {
+    aws stepfunctions start-execution --state-machine-arn "$outer" --query executionArn --output text --input '{
+        "key":"'"$1"'","stateMachineArn":"'"$child"'","input":{"seconds":'"$2"'},"fencingTokenAs":"token",
+        "leaseDurationMs":600000}'
+}
+
+# Another state machine under a lock, and the clean-up after an abortion, as they are deployed. scripts/step-functions.sh
+# tells the longer stories.
+state_machines() {
+    local outer clean_up child execution token
+    outer=$(output leasehold RunUnderLockArn)
+    clean_up=$(output leasehold CleanupStateMachineArn)
+    # It calls nothing, so any role will do.
+    # shellcheck disable=SC2016 # $states is for Step Functions
+    child=$(aws stepfunctions create-state-machine --name locked-child --query stateMachineArn --output text \
+        --role-arn "arn:aws:iam::$account:role/$(resource leasehold RunUnderLockRole)" --definition '{"QueryLanguage":"JSONata","StartAt":"Work","States":{
+            "Work":{"Type":"Wait","Seconds":"{% $states.input.seconds %}","Next":"Done"},"Done":{"Type":"Succeed"}}}')
+
+    execution=$(run_under_lock quiet 2)
+    await SUCCEEDED execution "$execution" status
+    answer=$(execution "$execution" output)
+    token=$(field token)
+    ask 200 GET '/v1/lock?key=quiet'
+    expect state "$(field state)" released
+    expect "the child's token" "$token" "$(field fencingToken)"
+
+    execution=$(run_under_lock aborted 600)
+    await 1 executions "$child" RUNNING
+    expect state "$(lock_state aborted)" held
+    aws stepfunctions stop-execution --execution-arn "$execution" >/dev/null
+    await 1 executions "$child" ABORTED
+    await released lock_state aborted
+    await 1 executions "$clean_up" SUCCEEDED
+    # For SQS alone the command line forgets AWS_ENDPOINT_URL.
+    expect "the number of events that started no clean-up" 0 "$(aws sqs get-queue-attributes --output text \
+        --endpoint-url "$AWS_ENDPOINT_URL" --queue-url "$(resource leasehold CleanupDeadLetters)" \
+        --attribute-names ApproximateNumberOfMessages --query Attributes.ApproximateNumberOfMessages)"
+    state_machines_roles
+}
+
+# decision ROLE ACTION RESOURCE
+decision() {
+    aws iam simulate-principal-policy --policy-source-arn "arn:aws:iam::$account:role/$(resource leasehold "$1")" \
+        --action-names "$2" --resource-arns "$3" --query 'EvaluationResults[0].EvalDecision' --output text
+}
+
+# ministack runs state machines and rules without a look at their roles: so look at them here. Of $child and $clean_up,
+# the state machines.
+state_machines_roles() {
+    local children=${child/:stateMachine:/:execution:} invoke release role action target expected
+    invoke=$(output leasehold InvokeFunctionArn)
+    release=$(resource leasehold CleanupFunction)
+    release=${invoke%:*}:$release
+    while read -r expected role action target; do
+        expect "$role's $action on $target" "$(decision "$role" "$action" "$target")" "$expected"
+    done <<EOF
+allowed RunUnderLockRole lambda:InvokeFunction $invoke
+allowed RunUnderLockRole states:StartExecution $child
+allowed RunUnderLockRole states:DescribeExecution $children:leasehold-1
+allowed RunUnderLockRole states:StopExecution $children:leasehold-1
+implicitDeny RunUnderLockRole states:StartExecution ${child/locked/other}
+implicitDeny RunUnderLockRole states:StopExecution $children:1
+allowed CleanupStateMachineRole lambda:InvokeFunction $release
+allowed CleanupStateMachineRole states:StopExecution $children:leasehold-1
+implicitDeny CleanupStateMachineRole lambda:InvokeFunction $invoke
+implicitDeny CleanupStateMachineRole states:StopExecution $children:1
+allowed CleanupRuleRole states:StartExecution $clean_up
+implicitDeny CleanupRuleRole states:StartExecution $child
+EOF
+}
+
+# The example that imports what the stack exports: its job runs under the lock, and its role may do no more than it says.
+consumer() {
+    deploy consumer examples/consumer-stack/template.yaml LeaseholdStackName=leasehold
+    local function role session
+    function=$(output consumer FunctionName)
+    aws lambda update-function-configuration --function-name "$function" \
+        --environment "Variables={LEASEHOLD_URL=$(path_of leasehold)}" >/dev/null
+    invoke "$function" '{}'
+    expect ran "$(field ran)" True
+
+    role=$(output consumer RoleName)
+    # For this test: whoever is of this account may be what the job is.
+    aws iam update-assume-role-policy --role-name "$role" --policy-document '{"Version":"2012-10-17","Statement":[
+        {"Effect":"Allow","Principal":{"AWS":"arn:aws:iam::'"$account"':root"},"Action":"sts:AssumeRole"}]}'
+    session=$(aws sts assume-role --role-arn "arn:aws:iam::$account:role/$role" --role-session-name test --output text \
+        --query 'Credentials.[AccessKeyId,SecretAccessKey,SessionToken]')
+    # shellcheck disable=SC2086 # three words
+    signed $session
+    ask 200 POST /v1/acquire '{"key":"nightly-export","ownerName":"consumer","leaseId":"three"}'
+    local rvn
+    rvn=$(field recordVersionNumber)
+    ask 403 POST /v1/break "{\"key\":\"nightly-export\",\"recordVersionNumber\":\"$rvn\"}"
+    ask 403 GET '/v1/lock?key=nightly-export'
+    ask 200 POST /v1/heartbeat '{"key":"nightly-export","leaseId":"three"}'
+    ask 200 POST /v1/release '{"key":"nightly-export","leaseId":"three"}'
+    delete_stack consumer
+}
+
+# Tokens of a user pool. The one at hand lacks the scope that breaking may be made to need.
+tokens() {
+    local pool client token
+    pool=$(aws cognito-idp create-user-pool --pool-name test --query UserPool.Id --output text)
+    client=$(aws cognito-idp create-user-pool-client --user-pool-id "$pool" --client-name test \
+        --explicit-auth-flows ALLOW_USER_PASSWORD_AUTH ALLOW_REFRESH_TOKEN_AUTH --query UserPoolClient.ClientId --output text)
+    aws cognito-idp admin-create-user --user-pool-id "$pool" --username moe >/dev/null
+    aws cognito-idp admin-set-user-password --user-pool-id "$pool" --username moe --password 'Passw0rd!Passw0rd!' --permanent
+    token=$(aws cognito-idp initiate-auth --client-id "$client" --auth-flow USER_PASSWORD_AUTH \
+        --auth-parameters 'USERNAME=moe,PASSWORD=Passw0rd!Passw0rd!' --query AuthenticationResult.AccessToken --output text)
+    deploy_leasehold leasehold Authorizer=JWT "JwtIssuer=https://cognito-idp.$AWS_REGION.amazonaws.com/$pool" \
+        "JwtAudience=$client"
+    unsigned
+    ask 401 GET /v1/health
+    bearer "$token.x"
+    ask 401 GET /v1/health
+    bearer "$token"
+    ask 200 GET /v1/health
+    ask 200 GET '/v1/lock?key=kept'
+    ask 409 POST /v1/break '{"key":"kept","recordVersionNumber":"none"}'
+    deploy_leasehold leasehold JwtBreakScope=leasehold/break
+    ask 403 POST /v1/break '{"key":"kept","recordVersionNumber":"none"}'
+    ask 200 GET '/v1/lock?key=kept'
+}
+
+table_exists() {
+    aws dynamodb describe-table --table-name "$1" >/dev/null 2>&1
+}
+
+main() {
+    local build=yes
+    case ${1-} in
+        "") ;;
+        --no-build) build=no ;;
+        -h | --help) usage && exit 0 ;;
+        *) usage >&2 && exit 2 ;;
+    esac
+    trap cleanup EXIT
+    trap 'exit 130' INT
+    trap 'exit 143' TERM HUP
+    work=$(mktemp -d)
+    : >"$work/samconfig.toml"
+    install_sam
+    install_ministack
+    say "the templates are sound"
+    cfn-lint template.yaml examples/consumer-stack/template.yaml
+    sam validate --lint --region us-east-1 >/dev/null
+    [[ $build == no ]] || sam_build
+    start_ministack
+
+    say "an open API: every route, direct invocations, the conformance suite"
+    deploy_leasehold leasehold Authorizer=NONE LateRequestSeconds=10
+    local url table
+    url=$(output leasehold ApiUrl)
+    table=$(output leasehold TableName)
+    every_route
+    direct_invocations "$(output leasehold InvokeFunctionArn)"
+    conforms leasehold
+
+    say "the state machines, and their roles"
+    state_machines
+
+    say "an update that closes it keeps the locks"
+    ask 200 POST /v1/acquire '{"key":"kept","ownerName":"host-1","leaseId":"kept"}'
+    local token
+    token=$(field fencingToken)
+    deploy_leasehold leasehold Authorizer=AWS_IAM MemoryMb=512
+    expect "the API" "$(output leasehold ApiUrl)" "$url"
+    expect "the table" "$(output leasehold TableName)" "$table"
+    ask 403 GET '/v1/lock?key=kept'
+    signed test test
+    ask 200 GET '/v1/lock?key=kept'
+    expect fencingToken "$(field fencingToken)" "$token"
+    expect state "$(field state)" held
+
+    say "a stack that uses it, whose role may not break locks"
+    consumer
+
+    say "tokens in place of signatures"
+    tokens
+
+    say "a deletion keeps the table, as the parameters say"
+    delete_stack leasehold
+    table_exists "$table" || die "the table is gone"
+
+    say "a new stack on the table that was kept"
+    unsigned
+    deploy_leasehold successor Authorizer=NONE "ExistingTableName=$table"
+    url=$(output successor ApiUrl)
+    ask 200 GET '/v1/lock?key=kept'
+    expect fencingToken "$(field fencingToken)" "$token"
+    delete_stack successor
+    table_exists "$table" || die "the table is gone"
+
+    say "a table with a sort key; a deletion takes it along, as the parameters say"
+    deploy_leasehold sorted Authorizer=NONE PartitionKeyName=pk SortKeyName=sk TableDeletionPolicy=Delete \
+        TableDeletionProtection=false
+    conforms sorted pk sk
+    table=$(output sorted TableName)
+    delete_stack sorted
+    ! table_exists "$table" || die "the table is still there"
+    say "all passed"
+}
+
+main "$@"

@@ -1,0 +1,100 @@
+//! What callers are called.
+//!
+//! Each kind of name begins otherwise, so that nothing that a caller may choose, a session's name or a claim, makes one kind
+//! look like another: `arn:…`, `jwt:…`, `direct`, `anonymous`.
+
+use leasehold_protocol::Principal;
+
+/// The name of one that the HTTP API does not ask for credentials.
+pub fn anonymous() -> Option<Principal> {
+    Principal::new("anonymous").ok()
+}
+
+/// The name of whoever may `lambda:InvokeFunction`.
+pub fn direct() -> Option<Principal> {
+    Principal::new("direct").ok()
+}
+
+/// The name of one that signs its requests, from its ARN as AWS tells it. A session of a role is called like its role, without
+/// the path that the role may have, because AWS does not tell it. What is no such ARN has no name.
+pub fn from_arn(arn: &str) -> Option<Principal> {
+    let fields: Vec<_> = arn.splitn(6, ':').collect();
+    let ["arn", partition, service, "", account, resource] = fields[..] else { return None };
+    let name = match (service, resource.split_once('/')) {
+        // The role first: its name has no slash, whatever the session's may have.
+        ("sts", Some(("assumed-role", role_session))) => {
+            let (role, _session) = role_session.split_once('/').filter(|(role, _)| !role.is_empty())?;
+            format!("arn:{partition}:iam::{account}:role/{role}")
+        }
+        ("sts", Some(("federated-user", name))) | ("iam", Some(("user", name))) if !name.is_empty() => arn.to_owned(),
+        ("iam", None) if resource == "root" => arn.to_owned(),
+        _ => return None,
+    };
+    Principal::new(name).ok()
+}
+
+/// The name of one that brings a token, from the value of a claim. An empty one has none.
+pub fn from_claim(value: &str) -> Option<Principal> {
+    Principal::new(format!("jwt:{value}")).ok().filter(|_| !value.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(principal: Option<Principal>) -> Option<String> {
+        principal.map(|principal| principal.as_str().to_owned())
+    }
+
+    #[test]
+    fn a_session_is_called_like_its_role() {
+        for (arn, name) in [
+            ("arn:aws:sts::123456789012:assumed-role/deploy/i-0abc", "arn:aws:iam::123456789012:role/deploy"),
+            ("arn:aws-cn:sts::123456789012:assumed-role/deploy/s", "arn:aws-cn:iam::123456789012:role/deploy"),
+            ("arn:aws-us-gov:sts::123456789012:assumed-role/deploy/s", "arn:aws-us-gov:iam::123456789012:role/deploy"),
+            ("arn:aws:iam::123456789012:user/eng/bob", "arn:aws:iam::123456789012:user/eng/bob"),
+            ("arn:aws:iam::123456789012:root", "arn:aws:iam::123456789012:root"),
+            ("arn:aws:sts::123456789012:federated-user/bob", "arn:aws:sts::123456789012:federated-user/bob"),
+        ] {
+            assert_eq!(named(from_arn(arn)).as_deref(), Some(name), "{arn}");
+        }
+    }
+
+    /// AWS allows letters, digits and `_+=,.@-` in the name of a session. Even if it allowed more:
+    #[test]
+    fn the_name_of_a_session_cannot_name_another_role() {
+        for session in
+            ["deploy", "assumed-role/deploy/s", "x/role/deploy", ":role/deploy", "arn:aws:iam::1:role/deploy", "*", "/"]
+        {
+            let arn = format!("arn:aws:sts::123456789012:assumed-role/reader/{session}");
+            assert_eq!(named(from_arn(&arn)).as_deref(), Some("arn:aws:iam::123456789012:role/reader"), "{arn}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_callers_arn_has_no_name() {
+        for arn in [
+            "",
+            "direct",
+            "arn:aws:sts::123456789012:assumed-role/deploy",
+            "arn:aws:sts::123456789012:assumed-role//session",
+            "arn:aws:iam::123456789012:role/deploy",
+            "arn:aws:iam::123456789012:user/",
+            "arn:aws:iam::123456789012:root/x",
+            "arn:aws:sts:eu-west-1:123456789012:assumed-role/deploy/s",
+            "arn:aws:lambda::123456789012:function:deploy",
+            "ARN:aws:iam::123456789012:root",
+        ] {
+            assert_eq!(named(from_arn(arn)), None, "{arn}");
+        }
+    }
+
+    #[test]
+    fn a_claim_names_a_token_and_nothing_else() {
+        for claim in ["direct", "arn:aws:iam::123456789012:role/deploy", "*", "a/b:c", " ", "jwt:x"] {
+            assert_eq!(named(from_claim(claim)), Some(format!("jwt:{claim}")));
+        }
+        assert_eq!(named(from_claim("")), None);
+        assert_eq!(named(from_claim(&"x".repeat(2000))), None);
+    }
+}

@@ -1,0 +1,40 @@
+//! What came of the operations, for whoever collects it: the Lambda functions do. Without a recorder, nothing is counted.
+//!
+//! By operation: `Granted`, and among these `TakenOver`; `Held`, `Lost`, `Broken`, `Forbidden`, `Unavailable` (throttled
+//! requests among them); and `Latency` in milliseconds, one value for each operation, whatever came of it.
+
+use std::time::Duration;
+
+use metrics::{Unit, counter, describe_counter, describe_histogram, histogram};
+
+/// Tells the recorder which unit each metric has.
+pub fn describe() {
+    describe_counter!("Granted", Unit::Count, "acquires that got the lock");
+    describe_counter!("TakenOver", Unit::Count, "those of them that took a dead holder's lock");
+    describe_counter!("Held", Unit::Count, "acquires that found the lock held by someone else");
+    describe_counter!("Lost", Unit::Count, "callers who learned that the lock is not, or no longer, theirs");
+    describe_counter!("Broken", Unit::Count, "locks that operators broke");
+    describe_counter!("Forbidden", Unit::Count, "requests for a key, or a lock, that is not the caller's");
+    describe_counter!("Unavailable", Unit::Count, "requests without an answer from the table");
+    describe_histogram!("Latency", Unit::Milliseconds, "from the request to its answer");
+}
+
+/// Counts one operation and its outcome, as they are called in the log.
+pub(crate) fn count(operation: &'static str, outcome: &str, latency: Duration) {
+    let name = match (operation, outcome) {
+        // Asked again and again by whoever watches the service.
+        ("health", _) => return,
+        ("acquire", "created" | "reacquired" | "renewed" | "takenOver") => Some("Granted"),
+        ("acquire", "held") => Some("Held"),
+        ("break", "released") => Some("Broken"),
+        (_, "lost") => Some("Lost"),
+        (_, "forbidden") => Some("Forbidden"),
+        (_, "throttled" | "unavailable") => Some("Unavailable"),
+        _ => None,
+    };
+    let taken_over = (outcome == "takenOver").then_some("TakenOver");
+    for name in name.into_iter().chain(taken_over) {
+        counter!(name, "operation" => operation).increment(1);
+    }
+    histogram!("Latency", "operation" => operation).record(latency.as_secs_f64() * 1000.0);
+}

@@ -1,0 +1,162 @@
+//! What a function does before it asks for its first event.
+//!
+//! Lambda gives a process more processor time while it starts than while it answers, and the first caller waits for both.
+//! So whatever a request would be the first to need is done here: the trusted certificates are read and DynamoDB is
+//! connected to.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::config::retry::{ReconnectMode, RetryConfig};
+use aws_sdk_dynamodb::config::{Builder, Config, Credentials, Region, SharedHttpClient};
+use aws_sdk_dynamodb::error::{DisplayErrorContext, SdkError};
+use aws_smithy_http_client::Connector;
+use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
+use aws_smithy_runtime_api::client::http::{SharedHttpConnector, http_client_fn};
+use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
+use aws_smithy_types::body::SdkBody;
+use http::Method;
+use lambda_runtime::Error;
+use lambda_runtime_api_client::{PooledClient, body::Body, build_request};
+use leasehold_protocol::sdk;
+use serde_json::json;
+use tokio::time::timeout;
+
+/// A connection inside one region takes a few milliseconds. While DynamoDB cannot be reached, every start waits this long.
+const CONNECT_LIMIT: Duration = Duration::from_millis(500);
+
+/// The Runtime API is on the same machine.
+const REPORT_LIMIT: Duration = Duration::from_secs(1);
+
+/// Something that Lambda puts into every function's environment is missing: this is not Lambda.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0} is not set. In Lambda it always is; elsewhere, set it for the function.")]
+struct Missing(&'static str);
+
+/// A client for the table `table_name`, with a connection to DynamoDB open if it can be reached.
+///
+/// # Errors
+/// The environment has no region or no credentials.
+pub(crate) async fn dynamodb_client(table_name: &str) -> Result<Client, Error> {
+    let config = sdk_config(|name| std::env::var(name).ok())?;
+    let client = Client::from_conf(config.http_client(http_client()).build());
+    connect(&client, table_name).await;
+    Ok(client)
+}
+
+/// Region and credentials as Lambda gives them: in the environment, and good for as long as it keeps the process. No other
+/// source is asked, so that none needs to be linked, set up or refused; the command line and the clients ask them all.
+fn sdk_config(lookup: impl Fn(&str) -> Option<String>) -> Result<Builder, Missing> {
+    let text = |name: &str| lookup(name).filter(|value| !value.is_empty());
+    let needed = |name: &'static str| text(name).ok_or(Missing(name));
+    let flag = |name: &str| text(name).map(|value| value.eq_ignore_ascii_case("true"));
+    let credentials = Credentials::new(
+        needed("AWS_ACCESS_KEY_ID")?,
+        needed("AWS_SECRET_ACCESS_KEY")?,
+        text("AWS_SESSION_TOKEN"),
+        None,
+        "environment",
+    );
+    let mut config =
+        sdk::configure(Config::builder()).region(Region::new(needed("AWS_REGION")?)).credentials_provider(credentials);
+    config.set_endpoint_url(text("AWS_ENDPOINT_URL_DYNAMODB").or_else(|| text("AWS_ENDPOINT_URL")));
+    config.set_use_fips(flag("AWS_USE_FIPS_ENDPOINT"));
+    config.set_use_dual_stack(flag("AWS_USE_DUALSTACK_ENDPOINT"));
+    Ok(config)
+}
+
+/// The SDK's usual connector, made once. By itself the SDK makes one while it checks its configuration and another for the
+/// first request, and each sorts out all the certificates that the system trusts.
+fn http_client() -> SharedHttpClient {
+    let connector = OnceLock::new();
+    http_client_fn(move |settings, _| {
+        let make = || {
+            let builder = Connector::builder().connector_settings(settings.clone());
+            SharedHttpConnector::new(builder.tls_provider(Provider::Rustls(CryptoMode::Ring)).build())
+        };
+        connector.get_or_init(make).clone()
+    })
+}
+
+/// Opens the connection that the first request will use, by way of all that the SDK does for a request.
+///
+/// What is sent is `GET /`, to which DynamoDB answers that it is well. It touches no table, needs no permission, appears in no
+/// metric of the table, and any answer will do. Without one the function starts all the same: its requests will say what
+/// is the matter.
+async fn connect(client: &Client, table_name: &str) {
+    let keep_connection = RetryConfig::disabled().with_reconnect_mode(ReconnectMode::ReuseAllConnections);
+    let request = client
+        .get_item()
+        .table_name(table_name)
+        .customize()
+        .config_override(Config::builder().retry_config(keep_connection))
+        .mutate_request(ask_for_nothing);
+    match timeout(CONNECT_LIMIT, Box::pin(request.send())).await {
+        // The answer is not that of a GetItem, and need not be.
+        Ok(Ok(_) | Err(SdkError::ServiceError(_) | SdkError::ResponseError(_))) => {}
+        Ok(Err(error)) => tracing::warn!(error = %DisplayErrorContext(&error), "no connection to DynamoDB yet"),
+        Err(_) => tracing::warn!("no connection to DynamoDB yet, after {CONNECT_LIMIT:?}"),
+    }
+}
+
+/// Makes any request of DynamoDB's protocol one that carries nothing.
+fn ask_for_nothing(request: &mut HttpRequest) {
+    // The method is valid.
+    let _ = request.set_method(Method::GET.as_str());
+    request.headers_mut().remove("x-amz-target");
+    request.headers_mut().remove("content-type");
+    request.headers_mut().remove("content-length");
+    *request.body_mut() = SdkBody::empty();
+}
+
+/// Hands on what was started. Why it could not be is logged, and told to Lambda, which passes it on to whoever invokes the
+/// function.
+pub(crate) async fn or_report<T>(started: Result<T, Error>) -> Result<T, Error> {
+    if let Err(error) = &started {
+        tracing::error!(%error, "cannot start");
+        // Without a Runtime API nobody listens: someone started the function by hand, and reads what it prints.
+        if std::env::var_os("AWS_LAMBDA_RUNTIME_API").is_some() {
+            let _ = timeout(REPORT_LIMIT, report(error)).await;
+        }
+    }
+    started
+}
+
+async fn report(error: &Error) -> Result<(), Error> {
+    const ERROR_TYPE: &str = "Runtime.ConfigInvalid";
+    let body = json!({ "errorType": ERROR_TYPE, "errorMessage": error.to_string(), "stackTrace": [] });
+    let request = build_request()
+        .method(Method::POST)
+        .uri("/2018-06-01/runtime/init/error")
+        .header("lambda-runtime-function-error-type", ERROR_TYPE)
+        .body(Body::from(body.to_string()))?;
+    PooledClient::builder().build().call(request).await?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LAMBDA: [(&str, &str); 4] = [
+        ("AWS_REGION", "eu-west-1"),
+        ("AWS_ACCESS_KEY_ID", "id"),
+        ("AWS_SECRET_ACCESS_KEY", "secret"),
+        ("AWS_SESSION_TOKEN", "token"),
+    ];
+
+    fn read(variables: &[(&str, &str)]) -> Result<(), Missing> {
+        let lookup = |name: &str| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
+        sdk_config(lookup).map(drop)
+    }
+
+    #[test]
+    fn each_variable_of_lambda_is_needed() {
+        assert!(read(&LAMBDA).is_ok());
+        for (name, _) in &LAMBDA[..3] {
+            let without = LAMBDA.map(|(key, value)| if key == *name { (key, "") } else { (key, value) });
+            assert_eq!(read(&without).expect_err("incomplete"), Missing(name));
+        }
+    }
+}

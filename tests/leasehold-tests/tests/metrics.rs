@@ -1,0 +1,105 @@
+//! What the functions print for CloudWatch.
+
+#![allow(clippy::expect_used, clippy::panic, reason = "a test fails by a panic")]
+
+use leasehold_api::Service;
+use leasehold_api::access::{Access, Scopes};
+use leasehold_runtime::Emf;
+use leasehold_runtime::lambda::Function;
+use leasehold_tests::{Fault, World};
+use serde_json::{Value, json};
+
+/// The lines that were printed since the last call.
+fn printed(emf: Emf) -> Vec<Value> {
+    let mut text = Vec::new();
+    emf.write(&mut text).expect("memory takes it");
+    let text = String::from_utf8(text).expect("UTF-8");
+    assert!(text.is_empty() || text.ends_with('\n'), "whole lines: {text}");
+    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+/// The one line about an operation: these counts, and a latency.
+fn assert_line(line: &Value, operation: &str, counts: &[&str]) {
+    let timestamp = &line["_aws"]["Timestamp"];
+    assert!(timestamp.is_u64(), "milliseconds since the epoch: {line}");
+    let latency = &line["Latency"];
+    assert!(latency.as_array().is_some_and(|values| values.len() == 1 && values[0].is_f64()), "{line}");
+    let unit = |name: &str| if name == "Latency" { "Milliseconds" } else { "Count" };
+    let mut names: Vec<_> = counts.iter().copied().chain(["Latency"]).collect();
+    names.sort_unstable();
+    let metrics: Vec<_> = names.iter().map(|name| json!({ "Name": name, "Unit": unit(name) })).collect();
+    let mut expected = json!({
+        "_aws": {
+            "Timestamp": timestamp,
+            "CloudWatchMetrics": [{ "Namespace": "Leasehold", "Dimensions": [["operation"]], "Metrics": metrics }],
+        },
+        "operation": operation,
+        "Latency": latency,
+    });
+    for name in counts {
+        expected[name] = json!(1);
+    }
+    let mut line = line.clone();
+    let metrics = line["_aws"]["CloudWatchMetrics"][0]["Metrics"].as_array_mut().expect("a list");
+    metrics.sort_by_key(|metric| metric["Name"].as_str().map(str::to_owned));
+    assert_eq!(line, expected);
+}
+
+/// One test, alone in its binary: what is counted is counted for the whole process.
+#[tokio::test(start_paused = true)]
+async fn each_operation_is_one_line_with_what_came_of_it() {
+    let emf = Emf::start().expect("nobody counts yet");
+    assert!(Emf::start().is_err(), "once in a process");
+    let world = World::new().await;
+    let scopes = Scopes::parse(r#"[{"principal":"direct","prefixes":["k"]}]"#).expect("valid");
+    let access = Access { scopes: Some(scopes), owner_binding: false };
+    let function = Function { service: Service::new(world.table.clone()), access, jwt_claim: String::new() };
+    let acquire = |lease_id: &str| json!({ "action": "acquire", "key": "k", "ownerName": "o", "leaseId": lease_id });
+    let mut takeover = acquire("b");
+    let mut breaking = json!({ "action": "break", "key": "k" });
+    let holder = |action: &str, lease_id: &str| json!({ "action": action, "key": "k", "leaseId": lease_id });
+
+    let told: [(Value, &str, &[&str]); 4] = [
+        (acquire("a"), "acquire", &["Granted"]),
+        (acquire("a"), "acquire", &["Granted"]),
+        (acquire("b"), "acquire", &["Held"]),
+        (holder("heartbeat", "a"), "heartbeat", &[]),
+    ];
+    for (input, operation, counts) in told {
+        let _ = function.answer_direct(input.clone()).await;
+        let lines = printed(emf);
+        assert_eq!(lines.len(), 1, "{input}: {lines:?}");
+        assert_line(&lines[0], operation, counts);
+    }
+    let lock = function.answer_direct(json!({ "action": "get", "key": "k" })).await.expect("a lock");
+    assert_line(&printed(emf)[0], "get", &[]);
+    takeover["observedRecordVersionNumber"] = lock["recordVersionNumber"].clone();
+    let taken = function.answer_direct(takeover).await.expect("taken over");
+    assert_line(&printed(emf)[0], "acquire", &["Granted", "TakenOver"]);
+    breaking["recordVersionNumber"] = taken["recordVersionNumber"].clone();
+
+    let told: [(Value, &str, &[&str]); 9] = [
+        (holder("heartbeat", "a"), "heartbeat", &["Lost"]),
+        (holder("release", "a"), "release", &["Lost"]),
+        (breaking.clone(), "break", &["Broken"]),
+        (breaking, "break", &[]),
+        (acquire("b"), "acquire", &["Lost"]),
+        (acquire("c"), "acquire", &["Granted"]),
+        (holder("release", "c"), "release", &[]),
+        (json!({ "action": "get", "key": "other" }), "get", &["Forbidden"]),
+        (json!({ "action": "get", "key": "k", "sortKey": "not on this table" }), "get", &[]),
+    ];
+    for (input, operation, counts) in told {
+        let _ = function.answer_direct(input.clone()).await;
+        let lines = printed(emf);
+        assert_eq!(lines.len(), 1, "{input}: {lines:?}");
+        assert_line(&lines[0], operation, counts);
+    }
+
+    for fault in [Fault::ServerError, Fault::Throttled] {
+        world.faults.script([fault; 3]);
+        function.answer_direct(holder("heartbeat", "c")).await.expect_err("no answer");
+        assert_line(&printed(emf)[0], "heartbeat", &["Unavailable"]);
+    }
+    assert_eq!(printed(emf), [] as [Value; 0], "nothing twice");
+}
