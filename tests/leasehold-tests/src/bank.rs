@@ -1,6 +1,8 @@
 //! A bank: accounts in a table of a user's own, and transactions over them.
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{
@@ -30,6 +32,7 @@ pub struct Bank {
     pub faults: Faults,
     /// DynamoDB without faults.
     pub dynamodb: Client,
+    now_ms: Arc<dyn Fn() -> u64 + Send + Sync>,
 }
 
 impl Bank {
@@ -37,15 +40,20 @@ impl Bank {
     pub async fn new() -> Self {
         let engine = Engine::memory().expect("memory is to be had");
         let dynamodb = Client::from_conf(sdk::configure(engine.sdk_config()).build());
-        let faults = Faults::new(engine.clone());
-        let client = Client::from_conf(sdk::configure(engine.sdk_config()).http_client(faults.clone()).build());
-        make_tables(&dynamodb, ACCOUNTS, TRANSACTIONS).await;
         let start = Instant::now();
-        let clock = Clock::from_fn(move || {
-            EPOCH_MS + u64::try_from(start.elapsed().as_millis()).expect("tests do not run that long")
-        });
-        let transactions = Transactions::new(client, TRANSACTIONS, Policy::default(), clock, vec!["locks".into()]);
-        Self { transactions, faults, dynamodb }
+        let now_ms = move || EPOCH_MS + u64::try_from(start.elapsed().as_millis()).expect("tests do not run that long");
+        Self::on(dynamodb, Arc::new(now_ms)).await
+    }
+
+    async fn on(dynamodb: Client, now_ms: Arc<dyn Fn() -> u64 + Send + Sync>) -> Self {
+        make_tables(&dynamodb, ACCOUNTS, TRANSACTIONS).await;
+        let (transactions, faults) = coordinator(&dynamodb, Policy::default(), &now_ms, Duration::ZERO);
+        Self { transactions, faults, dynamodb, now_ms }
+    }
+
+    /// Another coordinator of the same bank, with faults of its own. Its clock is ahead of the others' by this much.
+    pub fn coordinator(&self, policy: Policy, ahead: Duration) -> (Transactions, Faults) {
+        coordinator(&self.dynamodb, policy, &self.now_ms, ahead)
     }
 
     /// Writes an account, past all transactions.
@@ -95,6 +103,19 @@ impl Bank {
             }
         }
     }
+}
+
+fn coordinator(
+    dynamodb: &Client,
+    policy: Policy,
+    now_ms: &Arc<dyn Fn() -> u64 + Send + Sync>,
+    ahead: Duration,
+) -> (Transactions, Faults) {
+    let (faulty, faults) = Faults::between(dynamodb);
+    let now_ms = Arc::clone(now_ms);
+    let ahead = u64::try_from(ahead.as_millis()).expect("a sane clock");
+    let clock = Clock::from_fn(move || now_ms() + ahead);
+    (Transactions::new(faulty, TRANSACTIONS, policy, clock, vec!["locks".into()]), faults)
 }
 
 /// Makes the table of a user, with the key `id` (S), and the transactions table.

@@ -1,4 +1,5 @@
 //! Transactions, on the embedded engine, under virtual time.
 
+mod matrix;
 mod stories;
 mod traps;
