@@ -1,5 +1,6 @@
 //! Transactions, on the embedded engine, under virtual time.
 
+mod counts;
 mod history;
 mod matrix;
 mod serialisability;
