@@ -355,7 +355,9 @@ async fn prove(script: Script, expected: Told) {
 async fn attempt(script: Script, trial: Trial, undisturbed: Result<Vec<Option<i64>>, String>) {
     let (result, _) = run(&script, trial).await;
     let must_succeed = match trial {
-        Trial::Nothing | Trial::Sleep(_, Others::RepeatAdds) => true,
+        Trial::Nothing => true,
+        // What cannot be done, the other one was told.
+        Trial::Sleep(_, Others::RepeatAdds) => undisturbed.is_ok(),
         Trial::Fault(_, fault) => SURVIVED.contains(&fault),
         Trial::Sleep(..) => false,
     };
@@ -367,6 +369,62 @@ async fn attempt(script: Script, trial: Trial, undisturbed: Result<Vec<Option<i6
 fn balances(result: &Result<Vec<Answer>, Error>) -> Result<Vec<Option<i64>>, String> {
     let balance = |answer: &Answer| answer.item.as_ref().map(|item| number(item, "balance"));
     result.as_ref().map(|answers| answers.iter().map(balance).collect()).map_err(ToString::to_string)
+}
+
+/// Sweepers, too, die and sleep at every step, while the transaction is rolled back, and while it is removed.
+#[tokio::test(start_paused = true)]
+async fn sweepers() {
+    for (already, ahead) in [(Duration::ZERO, IDLE), (IDLE, RETENTION)] {
+        let mut step = 1;
+        while sweep_under(step, None, already, ahead).await {
+            for fault in SURVIVED.into_iter().chain(DEADLY).chain([Fault::Held]) {
+                sweep_under(step, Some(fault), already, ahead).await;
+            }
+            step += 1;
+        }
+        assert!(step > 10, "a sweep has more steps");
+    }
+}
+
+/// Whether a sweep comes to this step.
+async fn sweep_under(step: usize, fault: Option<Fault>, already: Duration, ahead: Duration) -> bool {
+    let script = Script::new([Call::BeginWith(vec![add("a", 1), put("new", 1), get("missing"), delete("b")])]);
+    let stage = Stage::set(&script).await;
+    carry_out(&stage.coordinator, &script.calls).await.expect("begun");
+    if !already.is_zero() {
+        stage.sweep(already).await;
+    }
+    let (sweeper, faults) = stage.bank.coordinator(stage.policy, ahead);
+    if let Some(fault) = fault {
+        faults.at(step, fault);
+    }
+    {
+        let mut work = std::pin::pin!(sweeper.sweep(100));
+        tokio::select! {
+            biased;
+            _ = &mut work => {}
+            () = faults.reached() => if fault == Some(Fault::Held) {
+                stage.sweep(ahead).await;
+                faults.release();
+                let swept = work.await.expect("swept");
+                assert_eq!(swept.failed, 0, "the other one did it: {swept:?}");
+            },
+        }
+    }
+    let calls = faults.take_calls();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    // What a sweep failed at, the next one but one idle time later does.
+    stage.sweep(ahead + IDLE).await;
+    faults.deliver_copies().await;
+    stage.bank.assert_clean().await;
+    assert_eq!(stage.accounts().await, stage.before, "step {step}, {fault:?}");
+    if ahead < RETENTION {
+        let outcome = stage.outcome().await.map(|(state, _)| state);
+        assert_eq!(outcome, Some(State::RolledBack), "it is kept, at step {step}, {fault:?}");
+    } else {
+        assert_eq!(stage.outcome().await, None, "step {step}, {fault:?}");
+    }
+    calls >= step
 }
 
 fn returning(mut request: Request, values: ReturnValues) -> Request {
