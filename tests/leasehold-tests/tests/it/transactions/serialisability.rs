@@ -43,27 +43,27 @@ const KINDS: &[Kind] = &[
 
 /// How much is done in a run.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Scale {
-    pub(crate) accounts: usize,
-    pub(crate) coordinators: usize,
+struct Scale {
+    accounts: usize,
+    coordinators: usize,
     /// By each coordinator.
-    pub(crate) transfers: usize,
-    pub(crate) policy: Policy,
+    transfers: usize,
+    policy: Policy,
     /// The longest delay of a request.
-    pub(crate) longest: Duration,
+    longest: Duration,
     /// The longest pause between transfers.
-    pub(crate) pause: Duration,
+    pause: Duration,
 }
 
 /// What became of the transfers of a run.
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
-    pub(crate) committed: usize,
-    pub(crate) rolled_back: usize,
+struct Tally {
+    committed: usize,
+    rolled_back: usize,
     /// Left by a coordinator that died.
-    pub(crate) crashed: usize,
+    crashed: usize,
     /// Times that all accounts were seen at one moment.
-    pub(crate) totals: usize,
+    totals: usize,
 }
 
 impl Tally {
@@ -382,7 +382,7 @@ fn returning_new(mut request: Request) -> Request {
 }
 
 /// One run, to its end.
-pub(crate) async fn transfers(bank: Bank, seed: u64, scale: Scale) -> Tally {
+async fn transfers(bank: Bank, seed: u64, scale: Scale) -> Tally {
     // The pauses, too, come from the seed.
     fastrand::seed(seed);
     let mut rng = fastrand::Rng::with_seed(seed);
@@ -459,4 +459,21 @@ fn transfers_are_serialisable_under_faults() {
     let tally = tally.into_inner().expect("no panic");
     println!("{tally:?}");
     assert!(tally.committed > tally.rolled_back && tally.crashed > 0 && tally.totals > 0, "too little: {tally:?}");
+}
+
+/// Fewer, since its time is real.
+#[tokio::test]
+#[ignore = "needs DynamoDB Local: scripts/dynamodb-local.sh"]
+async fn transfers_on_dynamodb_local_are_serialisable() {
+    let scale = Scale {
+        accounts: 20,
+        coordinators: 8,
+        policy: Policy { patience_ms: 200, idle_ms: 2000, ..SCALE.policy },
+        longest: Duration::from_secs(2),
+        pause: Duration::from_millis(100),
+        ..SCALE
+    };
+    let tally = transfers(Bank::dynamodb_local().await, 1, scale).await;
+    println!("{tally:?}");
+    assert!(tally.committed > tally.rolled_back && tally.totals > 0, "too little: {tally:?}");
 }
