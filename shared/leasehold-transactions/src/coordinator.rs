@@ -340,7 +340,23 @@ impl Transactions {
     pub(crate) async fn leave_rolled_back(&self, record: &Record, error: &Error) -> Result<bool, Error> {
         let record =
             Record { state: State::RolledBack, finished: true, reason: Some(error.to_string()), ..record.clone() };
-        self.tables.put(self.finished_row(&record), "attribute_not_exists(transactionId)").await
+        if self.put_new(self.finished_row(&record)).await? {
+            return Ok(true);
+        }
+        // An attempt of which nobody knew may have been carried out.
+        let found = self.tables.record(&record.id).await?;
+        Ok(found.is_some_and(|found| found.state == record.state && found.reason == record.reason))
+    }
+
+    /// Writes a TX record, if there is none of this id. Whether it did; but an attempt that was given up may have.
+    pub(crate) async fn put_new(&self, row: Item) -> Result<bool, Error> {
+        let mut effort = Effort::new(&self.policy);
+        loop {
+            match self.tables.put(row.clone(), "attribute_not_exists(transactionId)").await {
+                Err(error) if error.is_passing() => effort.failed(error).await?,
+                result => return result,
+            }
+        }
     }
 
     /// The row of a transaction that is finished from the start.

@@ -119,7 +119,7 @@ impl Transactions {
             return Ok(Short::Closed);
         }
         let row = self.finished_row(&committed(record, prepared));
-        if !self.tables.put(row, "attribute_not_exists(transactionId)").await? {
+        if !self.put_new(row).await? {
             // A repeat of what is done reads anew.
             if let Short::Closed = self.repeated(record, prepared).await? {
                 return Ok(Short::Closed);

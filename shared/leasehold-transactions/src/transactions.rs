@@ -32,16 +32,10 @@ impl Transactions {
     /// `Committed`, `RolledBack` of an id that was used before; those of any call: `Throttled`, `Unavailable`.
     pub async fn begin(&self, id: Option<TransactionId>) -> Result<TransactionId, Error> {
         let id = id.unwrap_or_else(TransactionId::fresh);
-        let mut effort = Effort::new(&self.policy);
-        let row = self.new_record(&id).encode();
-        loop {
-            match self.tables.put(row.clone(), "attribute_not_exists(transactionId)").await {
-                Ok(true) => return Ok(id),
-                Ok(false) => return self.open(&id).await.map(|_| id),
-                Err(error) if error.is_passing() => effort.failed(error).await?,
-                Err(error) => return Err(error),
-            }
+        if !self.put_new(self.new_record(&id).encode()).await? {
+            self.open(&id).await?;
         }
+        Ok(id)
     }
 
     /// Begins and adds, with one write less.

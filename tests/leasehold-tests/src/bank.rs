@@ -1,6 +1,8 @@
 //! A bank: accounts in a table of a user's own, and transactions over them.
 
 use std::collections::HashMap;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{
@@ -8,9 +10,11 @@ use aws_sdk_dynamodb::types::{
 };
 use leasehold_engine::Engine;
 use leasehold_protocol::{Clock, sdk};
+use leasehold_runtime::dynamodb_client;
 use leasehold_transactions::{
     Action, Item, Policy, ReadRequest, Request, ReturnValues, TransactionId, Transactions, ensure_table,
 };
+use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::time::Instant;
 
 use crate::Faults;
@@ -30,22 +34,54 @@ pub struct Bank {
     pub faults: Faults,
     /// DynamoDB without faults.
     pub dynamodb: Client,
+    now_ms: Arc<dyn Fn() -> u64 + Send + Sync>,
+    /// Where tables outlive a test, there is one bank at a time.
+    alone: Option<OwnedMutexGuard<()>>,
 }
+
+static ALONE: LazyLock<Arc<Mutex<()>>> = LazyLock::new(Arc::default);
 
 impl Bank {
     /// Without accounts, in memory. The wall clock follows tokio's.
     pub async fn new() -> Self {
         let engine = Engine::memory().expect("memory is to be had");
         let dynamodb = Client::from_conf(sdk::configure(engine.sdk_config()).build());
-        let faults = Faults::new(engine.clone());
-        let client = Client::from_conf(sdk::configure(engine.sdk_config()).http_client(faults.clone()).build());
-        make_tables(&dynamodb, ACCOUNTS, TRANSACTIONS).await;
         let start = Instant::now();
-        let clock = Clock::from_fn(move || {
-            EPOCH_MS + u64::try_from(start.elapsed().as_millis()).expect("tests do not run that long")
-        });
-        let transactions = Transactions::new(client, TRANSACTIONS, Policy::default(), clock, vec!["locks".into()]);
-        Self { transactions, faults, dynamodb }
+        let now_ms = move || EPOCH_MS + u64::try_from(start.elapsed().as_millis()).expect("tests do not run that long");
+        Self::on(dynamodb, Arc::new(now_ms), None).await
+    }
+
+    /// Without accounts, on DynamoDB Local, under the wall clock. The next one waits until this one is dropped.
+    pub async fn dynamodb_local() -> Self {
+        let alone = Arc::clone(&ALONE).lock_owned().await;
+        let url = std::env::var("LEASEHOLD_TEST_DYNAMODB_ENDPOINT").expect("set by scripts/dynamodb-local.sh");
+        let dynamodb = dynamodb_client(Some(&url)).await;
+        for table in [ACCOUNTS, TRANSACTIONS] {
+            // Of the bank before.
+            let _ = dynamodb.delete_table().table_name(table).send().await;
+        }
+        let clock = Clock::system();
+        Self::on(dynamodb, Arc::new(move || clock.now_ms()), Some(alone)).await
+    }
+
+    async fn on(
+        dynamodb: Client,
+        now_ms: Arc<dyn Fn() -> u64 + Send + Sync>,
+        alone: Option<OwnedMutexGuard<()>>,
+    ) -> Self {
+        make_tables(&dynamodb, ACCOUNTS, TRANSACTIONS).await;
+        let (transactions, faults) = coordinator(&dynamodb, Policy::default(), &now_ms, Duration::ZERO);
+        Self { transactions, faults, dynamodb, now_ms, alone }
+    }
+
+    /// Whether it is on the embedded engine.
+    pub fn is_embedded(&self) -> bool {
+        self.alone.is_none()
+    }
+
+    /// Another coordinator of the same bank, with faults of its own. Its clock is ahead of the others' by this much.
+    pub fn coordinator(&self, policy: Policy, ahead: Duration) -> (Transactions, Faults) {
+        coordinator(&self.dynamodb, policy, &self.now_ms, ahead)
     }
 
     /// Writes an account, past all transactions.
@@ -95,6 +131,19 @@ impl Bank {
             }
         }
     }
+}
+
+fn coordinator(
+    dynamodb: &Client,
+    policy: Policy,
+    now_ms: &Arc<dyn Fn() -> u64 + Send + Sync>,
+    ahead: Duration,
+) -> (Transactions, Faults) {
+    let (faulty, faults) = Faults::between(dynamodb);
+    let now_ms = Arc::clone(now_ms);
+    let ahead = u64::try_from(ahead.as_millis()).expect("a sane clock");
+    let clock = Clock::from_fn(move || now_ms() + ahead);
+    (Transactions::new(faulty, TRANSACTIONS, policy, clock, vec!["locks".into()]), faults)
 }
 
 /// Makes the table of a user, with the key `id` (S), and the transactions table.

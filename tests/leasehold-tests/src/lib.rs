@@ -11,5 +11,5 @@ pub mod bank;
 mod faults;
 mod world;
 
-pub use faults::{Fates, Fault, Faults};
+pub use faults::{COMMON, Fates, Fault, Faults, Kind, Sent};
 pub use world::{World, acquire, heartbeat, key, lease_id, release};

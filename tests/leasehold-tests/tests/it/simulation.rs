@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use leasehold_protocol::{AcquireAnswer, HeartbeatAnswer, LeaseId, Rvn, Staleness};
-use leasehold_tests::{Fates, World, acquire, heartbeat, release};
+use leasehold_tests::{COMMON, Fates, World, acquire, heartbeat, release};
 use tokio::time::{Instant, sleep};
 
 const LEASE: Duration = Duration::from_secs(10);
@@ -156,7 +156,7 @@ async fn run(seed: u64) -> Beliefs {
     let world = Rc::new(World::new().await);
     let mut rng = fastrand::Rng::with_seed(seed);
     let longest = LEASE * 2;
-    world.faults.set(Fates::Random { rng: rng.fork(), one_in: 5, longest });
+    world.faults.set(Fates::Random { rng: rng.fork(), one_in: 5, longest, kinds: COMMON });
     let beliefs = Rc::new(RefCell::new(Beliefs::default()));
     let end = Instant::now() + RUN;
     let hosts = tokio::task::LocalSet::new();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold_client::{Client, ErrorKind, LockRequest, Wait};
-use leasehold_tests::{Fates, World};
+use leasehold_tests::{COMMON, Fates, World};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{Fate, LEASE, Network, SECOND, granted};
@@ -91,7 +91,7 @@ async fn acquisitions_dropped_at_any_moment_leave_no_lock() {
     for seed in 0..200 {
         let world = World::new().await;
         let mut rng = fastrand::Rng::with_seed(seed);
-        world.faults.set(Fates::Random { rng: rng.fork(), one_in: 2, longest: SECOND * 3 });
+        world.faults.set(Fates::Random { rng: rng.fork(), one_in: 2, longest: SECOND * 3, kinds: COMMON });
         let client = world.client("fickle");
         let patience = Duration::from_millis(rng.u64(0..3000));
         let acquired = timeout(patience, client.acquire("Moe")).await;

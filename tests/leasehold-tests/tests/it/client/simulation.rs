@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use leasehold_client::wire::AcquireOutcome;
 use leasehold_client::{Acquisition, Client, Guard, Heartbeat, Heartbeats, LockRequest, Wait};
-use leasehold_tests::{Fates, World};
+use leasehold_tests::{COMMON, Fates, World};
 use tokio::time::{Instant, sleep};
 
 use super::{Fate, Network};
@@ -105,7 +105,7 @@ async fn hold(guard: Rc<Guard>, above: &RefCell<Above>, rng: &mut fastrand::Rng)
 async fn run(seed: u64) -> Above {
     let world = World::new().await;
     let mut rng = fastrand::Rng::with_seed(seed);
-    world.faults.set(Fates::Random { rng: rng.fork(), one_in: 12, longest: LEASE * 2 });
+    world.faults.set(Fates::Random { rng: rng.fork(), one_in: 12, longest: LEASE * 2, kinds: COMMON });
     let above = Rc::new(RefCell::new(Above::default()));
     let end = Instant::now() + RUN;
     let clients = tokio::task::LocalSet::new();

@@ -1,0 +1,479 @@
+//! Many coordinators move money between accounts, under random faults and crashes, with sweepers and readers beside them. No
+//! money is made or lost, whoever locks all accounts sees that, and what was done could have been done one at a time.
+//!
+//! Each account keeps the list of those who wrote it, so a read tells whose version it saw.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::panic::{catch_unwind, resume_unwind};
+use std::rc::Rc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use futures_util::future::try_join_all;
+use leasehold_tests::bank::{ACCOUNTS, Bank, account, balance_of, get, key, look, request};
+use leasehold_tests::{Fates, Fault, Kind};
+use leasehold_transactions::{
+    Action, Answer, Error, Isolation, Item, Policy, Request, ReturnValues, State, TransactionId, Transactions,
+};
+use tokio::task::LocalSet;
+use tokio::time::{Instant, sleep};
+
+use super::history::{Account, Deeds, History, Tx};
+
+const BALANCE: i64 = 100;
+
+/// What happens to requests here. Of the first two, only to those of coordinators.
+const KINDS: &[Kind] = &[
+    |_| Fault::DiesBefore,
+    |_| Fault::DiesAfter,
+    |_| Fault::RequestLost,
+    |_| Fault::ResponseLost,
+    Fault::Late,
+    Fault::Late,
+    Fault::Slow,
+    |_| Fault::Throttled,
+    |_| Fault::ServerError,
+    |_| Fault::TransactionConflict,
+    |_| Fault::Twice,
+    |_| Fault::Copied,
+];
+
+/// How much is done in a run.
+#[derive(Debug, Clone, Copy)]
+struct Scale {
+    accounts: usize,
+    coordinators: usize,
+    /// By each coordinator.
+    transfers: usize,
+    policy: Policy,
+    /// The longest delay of a request.
+    longest: Duration,
+    /// The longest pause between transfers.
+    pause: Duration,
+}
+
+/// What became of the transfers of a run.
+#[derive(Debug, Default)]
+struct Tally {
+    committed: usize,
+    rolled_back: usize,
+    /// Left by a coordinator that died.
+    crashed: usize,
+    /// Times that all accounts were seen at one moment.
+    totals: usize,
+}
+
+impl Tally {
+    fn add(&mut self, other: &Self) {
+        self.committed += other.committed;
+        self.rolled_back += other.rolled_back;
+        self.crashed += other.crashed;
+        self.totals += other.totals;
+    }
+}
+
+struct Run {
+    bank: Bank,
+    scale: Scale,
+    start: Instant,
+    /// What each transaction did, as far as its coordinator knows, and what it was told.
+    deeds: RefCell<BTreeMap<Tx, (TransactionId, Deeds, Option<bool>)>>,
+    tally: RefCell<Tally>,
+}
+
+fn name(account: Account) -> String {
+    format!("account-{account:02}")
+}
+
+fn id_of(rng: &mut fastrand::Rng) -> TransactionId {
+    TransactionId::parse(&format!("{:032x}", rng.u128(..))).expect("a UUID")
+}
+
+/// Who wrote an account, in order.
+fn writers(item: &Item) -> Vec<Tx> {
+    let writers = item["writers"].as_l().expect("a list");
+    writers.iter().map(|writer| writer.as_n().expect("a number").parse().expect("a whole number")).collect()
+}
+
+fn number(value: impl ToString) -> AttributeValue {
+    AttributeValue::N(value.to_string())
+}
+
+/// Adds to an account, and signs.
+fn change(account: Account, amount: i64, tx: Tx) -> Request {
+    let expression = "SET writers = list_append(writers, :writer) ADD balance :amount".into();
+    let mut request = request(Action::Update { key: key(&name(account)), expression });
+    request.values.insert(":writer".into(), AttributeValue::L(vec![number(tx)]));
+    request.values.insert(":amount".into(), number(amount));
+    request
+}
+
+/// The same, of an account that was read.
+fn replace(before: &Item, amount: i64, tx: Tx) -> Request {
+    let mut item = before.clone();
+    item.insert("balance".into(), number(balance_of(before) + amount));
+    let all = writers(before).into_iter().chain([tx]).map(number).collect();
+    item.insert("writers".into(), AttributeValue::L(all));
+    request(Action::Put { item })
+}
+
+/// Amounts that come to nothing, for different accounts.
+fn amounts(rng: &mut fastrand::Rng, accounts: usize) -> Vec<(Account, i64)> {
+    let mut chosen: Vec<Account> = (0..accounts).collect();
+    rng.shuffle(&mut chosen);
+    chosen.truncate(rng.usize(1..=4));
+    let mut amounts: Vec<_> = chosen.into_iter().map(|account| (account, rng.i64(-20..=20))).collect();
+    let sum: i64 = amounts.iter().map(|(_, amount)| amount).sum();
+    amounts[0].1 -= sum;
+    amounts
+}
+
+impl Run {
+    fn now(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_micros()).expect("not that long")
+    }
+
+    /// A transaction begins.
+    fn enter(&self, id: &TransactionId, writes: impl IntoIterator<Item = Account>) -> Tx {
+        let mut deeds = self.deeds.borrow_mut();
+        let tx = Tx::try_from(deeds.len() + 1).expect("not that many");
+        let entry = Deeds { began: self.now(), writes: writes.into_iter().collect(), ..Deeds::default() };
+        deeds.insert(tx, (id.clone(), entry, None));
+        tx
+    }
+
+    fn saw(&self, tx: Tx, account: Account, item: &Item) {
+        let seen = writers(item).into_iter().rev().find(|&writer| writer != tx);
+        self.deeds.borrow_mut().get_mut(&tx).expect("entered").1.reads.push((account, seen));
+    }
+
+    fn told(&self, tx: Tx, result: &Result<(), Error>) {
+        let outcome = match result {
+            Ok(()) | Err(Error::Committed) => Some(true),
+            Err(Error::RolledBack { .. }) => Some(false),
+            // Contended, or nobody knows. Anything else must not happen.
+            Err(Error::Contended { .. } | Error::Throttled(_) | Error::Unavailable(_)) => None,
+            Err(error) => panic!("{tx}: {error:?}"),
+        };
+        let now = self.now();
+        let mut deeds = self.deeds.borrow_mut();
+        let (_, entry, told) = deeds.get_mut(&tx).expect("entered");
+        *told = outcome;
+        if outcome.is_some() {
+            entry.ended = Some(now);
+        }
+    }
+
+    async fn transfer(&self, transactions: &Transactions, rng: &mut fastrand::Rng) {
+        let id = id_of(rng);
+        let amounts = amounts(rng, self.scale.accounts);
+        let tx = self.enter(&id, amounts.iter().map(|(account, _)| *account));
+        let result = match rng.u32(0..6) {
+            0 => self.short(transactions, id, tx, &amounts).await,
+            1 => self.with_answers(transactions, id, tx, &amounts).await,
+            2 | 3 => self.interactive(transactions, id, tx, &amounts, rng.bool()).await,
+            _ => self.read_and_write(transactions, id, tx, &amounts, rng.u32(0..8) == 0).await,
+        };
+        self.told(tx, &result);
+    }
+
+    async fn short(
+        &self,
+        transactions: &Transactions,
+        id: TransactionId,
+        tx: Tx,
+        amounts: &[(Account, i64)],
+    ) -> Result<(), Error> {
+        let changes = amounts.iter().map(|&(account, amount)| change(account, amount, tx)).collect();
+        transactions.run(Some(id), changes).await.map(drop)
+    }
+
+    async fn with_answers(
+        &self,
+        transactions: &Transactions,
+        id: TransactionId,
+        tx: Tx,
+        amounts: &[(Account, i64)],
+    ) -> Result<(), Error> {
+        let changes = amounts.iter().map(|&(account, amount)| returning_new(change(account, amount, tx)));
+        let (_, answers) = transactions.run(Some(id), changes.collect()).await?;
+        self.saw_all(tx, amounts, &answers);
+        Ok(())
+    }
+
+    /// One call for each account, or one for all.
+    async fn interactive(
+        &self,
+        transactions: &Transactions,
+        id: TransactionId,
+        tx: Tx,
+        amounts: &[(Account, i64)],
+        at_once: bool,
+    ) -> Result<(), Error> {
+        transactions.begin(Some(id.clone())).await?;
+        for part in amounts.chunks(if at_once { amounts.len() } else { 1 }) {
+            let changes = part.iter().map(|&(account, amount)| returning_new(change(account, amount, tx)));
+            let answers = transactions.add(&id, changes.collect()).await?;
+            self.saw_all(tx, part, &answers);
+        }
+        transactions.commit(&id).await
+    }
+
+    /// Locks all accounts to read them, then writes what it makes of that; or thinks better of it.
+    async fn read_and_write(
+        &self,
+        transactions: &Transactions,
+        id: TransactionId,
+        tx: Tx,
+        amounts: &[(Account, i64)],
+        gives_up: bool,
+    ) -> Result<(), Error> {
+        let gets = amounts.iter().map(|(account, _)| get(&name(*account))).collect();
+        let (_, answers) = transactions.begin_with(Some(id.clone()), gets).await?;
+        self.saw_all(tx, amounts, &answers);
+        let puts = amounts
+            .iter()
+            .zip(&answers)
+            .map(|(&(_, amount), answer)| replace(answer.item.as_ref().expect("there"), amount, tx));
+        transactions.add(&id, puts.collect()).await?;
+        if gives_up {
+            transactions.rollback(&id).await?;
+            return Err(Error::RolledBack { reason: "it was asked for".into() });
+        }
+        transactions.commit(&id).await
+    }
+
+    fn saw_all(&self, tx: Tx, amounts: &[(Account, i64)], answers: &[Answer]) {
+        for (&(account, _), answer) in amounts.iter().zip(answers) {
+            self.saw(tx, account, answer.item.as_ref().expect("accounts are never deleted"));
+        }
+    }
+
+    async fn coordinate(self: Rc<Self>, mut rng: fastrand::Rng) {
+        let (transactions, faults) = self.bank.coordinator(self.scale.policy, Duration::ZERO);
+        faults.set(Fates::Random { rng: rng.fork(), one_in: 25, longest: self.scale.longest, kinds: KINDS });
+        for _ in 0..self.scale.transfers {
+            let transfer = self.transfer(&transactions, &mut rng);
+            // The next coordinator takes the place of one that died.
+            tokio::select! {
+                biased;
+                () = transfer => {}
+                () = faults.reached() => self.tally.borrow_mut().crashed += 1,
+            }
+            sleep(self.scale.pause.mul_f64(rng.f64())).await;
+        }
+        // What came late came while others worked; this comes when all is over.
+        faults.set(Fates::Script(Default::default()));
+        sleep(self.scale.longest * 2).await;
+        faults.deliver_copies().await;
+    }
+
+    /// Reads all accounts under locks, and then as they were last committed, until told to stop.
+    async fn observe(self: Rc<Self>, mut rng: fastrand::Rng, rounds: usize) {
+        let (transactions, _) = self.bank.coordinator(self.scale.policy, Duration::ZERO);
+        for round in 0..rounds {
+            if round % 2 == 0 {
+                self.look_at_all(&transactions, &mut rng).await;
+            } else {
+                self.look_at_each(&transactions, &mut rng).await;
+            }
+            sleep(self.scale.pause.mul_f64(rng.f64())).await;
+        }
+    }
+
+    async fn look_at_all(&self, transactions: &Transactions, rng: &mut fastrand::Rng) {
+        let id = id_of(rng);
+        let tx = self.enter(&id, []);
+        let gets = (0..self.scale.accounts).map(|account| get(&name(account))).collect();
+        let total = |items: &[Item]| items.iter().map(balance_of).sum::<i64>();
+        let expected = BALANCE * i64::try_from(self.scale.accounts).expect("few");
+        let result = async {
+            if rng.bool() {
+                let (_, answers) = transactions.run(Some(id), gets).await?;
+                return Ok((answers, None));
+            }
+            let (_, answers) = transactions.begin_with(Some(id.clone()), gets).await?;
+            let looks = (0..self.scale.accounts).map(|account| look(&name(account))).collect();
+            let committed = transactions.read(looks, Isolation::Committed).await?;
+            transactions.commit(&id).await?;
+            Ok((answers, Some(committed)))
+        };
+        let result = result.await;
+        if let Ok((answers, committed)) = &result {
+            let items: Vec<_> = answers.iter().map(|answer| answer.item.clone().expect("there")).collect();
+            assert_eq!(total(&items), expected, "under locks");
+            items.iter().enumerate().for_each(|(account, item)| self.saw(tx, account, item));
+            if let Some(committed) = committed {
+                // Nobody could change them meanwhile.
+                assert_eq!(committed.iter().flatten().cloned().collect::<Vec<_>>(), items);
+            }
+            self.tally.borrow_mut().totals += 1;
+        }
+        self.told(tx, &result.map(drop));
+    }
+
+    /// Each is a transaction by itself: it sees nothing that is not committed, and never the past.
+    async fn look_at_each(&self, transactions: &Transactions, rng: &mut fastrand::Rng) {
+        for _ in 0..5 {
+            let account = rng.usize(..self.scale.accounts);
+            let tx = self.enter(&id_of(rng), []);
+            let read = transactions.read(vec![look(&name(account))], Isolation::Committed).await.expect("read");
+            self.saw(tx, account, read[0].as_ref().expect("accounts are never deleted"));
+            self.told(tx, &Ok(()));
+        }
+    }
+
+    async fn sweep_now_and_then(self: Rc<Self>, rng: fastrand::Rng) {
+        let (transactions, faults) = self.bank.coordinator(self.scale.policy, Duration::ZERO);
+        faults.set(Fates::Random { rng, one_in: 25, longest: self.scale.longest, kinds: &KINDS[2..] });
+        loop {
+            let _ = transactions.sweep(100).await;
+            sleep(Duration::from_millis(self.scale.policy.idle_ms)).await;
+        }
+    }
+
+    /// What is left, when all is over.
+    async fn settle(&self) -> Tally {
+        let (sweeper, _) = self.bank.coordinator(self.scale.policy, Duration::from_mins(5));
+        let swept = sweeper.sweep(10_000).await.expect("swept");
+        assert!(swept.failed == 0 && !swept.more, "{swept:?}");
+        self.bank.assert_clean().await;
+        let mut history = History::default();
+        let mut total = 0;
+        for item in self.bank.scan(ACCOUNTS).await {
+            let account = item["id"].as_s().expect("a text").rsplit('-').next().expect("a number");
+            history.versions.insert(account.parse().expect("a number"), writers(&item));
+            total += balance_of(&item);
+        }
+        assert_eq!(total, BALANCE * i64::try_from(self.scale.accounts).expect("few"), "at the end");
+        let mut tally = self.tally.take();
+        for (&tx, (id, deeds, told)) in &*self.deeds.borrow() {
+            let state = match sweeper.status(id).await {
+                Ok(status) => Some(status.state),
+                Err(Error::NotFound) => None,
+                Err(error) => panic!("{error:?}"),
+            };
+            match told {
+                // Reads at `committed` leave no record.
+                Some(true) => assert!(state == Some(State::Committed) || deeds.writes.is_empty(), "{tx}: {state:?}"),
+                Some(false) => assert_ne!(state, Some(State::Committed), "{tx}"),
+                None => {}
+            }
+            if state == Some(State::Committed) || *told == Some(true) {
+                tally.committed += 1;
+                history.committed.insert(tx, deeds.clone());
+            } else {
+                tally.rolled_back += 1;
+            }
+        }
+        if let Err(anomaly) = history.check() {
+            panic!("{anomaly:?}");
+        }
+        tally
+    }
+}
+
+fn returning_new(mut request: Request) -> Request {
+    request.return_values = ReturnValues::AllNew;
+    request
+}
+
+/// One run, to its end.
+async fn transfers(bank: Bank, seed: u64, scale: Scale) -> Tally {
+    // The pauses, too, come from the seed.
+    fastrand::seed(seed);
+    let mut rng = fastrand::Rng::with_seed(seed);
+    for number in 0..scale.accounts {
+        let mut item = account(&name(number), BALANCE);
+        item.insert("writers".into(), AttributeValue::L(Vec::new()));
+        bank.dynamodb.put_item().table_name(ACCOUNTS).set_item(Some(item)).send().await.expect("no faults here");
+    }
+    let run = Rc::new(Run { bank, scale, start: Instant::now(), deeds: RefCell::default(), tally: RefCell::default() });
+    let tasks = LocalSet::new();
+    for _ in 0..2 {
+        tasks.spawn_local(Rc::clone(&run).sweep_now_and_then(rng.fork()));
+    }
+    let mut work = Vec::new();
+    for _ in 0..2 {
+        work.push(tasks.spawn_local(Rc::clone(&run).observe(rng.fork(), scale.transfers)));
+    }
+    for _ in 0..scale.coordinators {
+        work.push(tasks.spawn_local(Rc::clone(&run).coordinate(rng.fork())));
+    }
+    tasks.run_until(try_join_all(work)).await.expect("no task panics");
+    drop(tasks);
+    run.settle().await
+}
+
+const SCALE: Scale = Scale {
+    accounts: 50,
+    coordinators: 16,
+    transfers: 8,
+    policy: Policy { patience_ms: 300, contention_ms: 5000, idle_ms: 5000, retention_ms: 7 * 24 * 3_600_000 },
+    longest: Duration::from_secs(4),
+    pause: Duration::from_millis(500),
+};
+
+/// `LEASEHOLD_SEED=n` runs one seed alone, to look into a failure; `LEASEHOLD_SEEDS=n` runs so many.
+#[test]
+fn transfers_are_serialisable_under_faults() {
+    let variable = |name| std::env::var(name).ok().map(|value| value.parse::<u64>().expect("a number"));
+    let seeds = match (variable("LEASEHOLD_SEED"), variable("LEASEHOLD_SEEDS")) {
+        (Some(seed), _) => seed..seed + 1,
+        (None, count) => 0..count.unwrap_or(20),
+    };
+    let next = AtomicU64::new(seeds.start);
+    let tally = Mutex::new(Tally::default());
+    let work = || {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds.end {
+                return;
+            }
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .start_paused(true)
+                .build()
+                .expect("a runtime");
+            match catch_unwind(|| runtime.block_on(async { transfers(Bank::new().await, seed, SCALE).await })) {
+                Ok(one) => tally.lock().expect("no panic").add(&one),
+                Err(panic) => {
+                    eprintln!("LEASEHOLD_SEED={seed} cargo test --workspace transfers_are_serialisable");
+                    resume_unwind(panic);
+                }
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let running: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        for thread in running {
+            if let Err(panic) = thread.join() {
+                resume_unwind(panic);
+            }
+        }
+    });
+    let tally = tally.into_inner().expect("no panic");
+    println!("{tally:?}");
+    assert!(tally.committed > tally.rolled_back && tally.crashed > 0 && tally.totals > 0, "too little: {tally:?}");
+}
+
+/// Fewer, since its time is real.
+#[tokio::test]
+#[ignore = "needs DynamoDB Local: scripts/dynamodb-local.sh"]
+async fn transfers_on_dynamodb_local_are_serialisable() {
+    let scale = Scale {
+        accounts: 20,
+        coordinators: 8,
+        policy: Policy { patience_ms: 200, idle_ms: 2000, ..SCALE.policy },
+        longest: Duration::from_secs(2),
+        pause: Duration::from_millis(100),
+        ..SCALE
+    };
+    let tally = transfers(Bank::dynamodb_local().await, 1, scale).await;
+    println!("{tally:?}");
+    assert!(tally.committed > tally.rolled_back && tally.totals > 0, "too little: {tally:?}");
+}
