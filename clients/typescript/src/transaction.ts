@@ -1,4 +1,4 @@
-/** A transaction that is open (rules T1, T3, T4 and T6), and what can be done in it. */
+/** A transaction that is open (rules T1 and T3 to T6), and what can be done in it. */
 import { type Context, track } from "./context.js";
 import { answerFromWire, type Item, itemToWire } from "./dynamodb.js";
 import {

@@ -1,4 +1,4 @@
-/** Running a body until its transaction is committed: rules T2, T4 and T5. */
+/** Running a body until its transaction is committed: rules T2, T5 and T7. */
 import { type Context, track } from "./context.js";
 import { answerFromWire, type Item } from "./dynamodb.js";
 import { InvalidRequestError, isContention } from "./errors.js";

@@ -1,4 +1,4 @@
-//! A transaction that is open. Rules T1, T3, T4 and T6.
+//! A transaction that is open. Rules T1, T5 and T6.
 
 use std::fmt;
 use std::future::Future;

@@ -1,4 +1,4 @@
-//! From outside of transactions, and over several processes.
+//! From outside of transactions, and over several processes. Rule T3.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Running a body until its transaction is committed. Rules T2, T4 and T5.
+//! Running a body until its transaction is committed. Rules T2, T4 and T7.
 
 use std::convert::Infallible;
 use std::future::Future;
