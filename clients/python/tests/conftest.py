@@ -122,7 +122,7 @@ class Bank:
 
 @pytest.fixture(scope="session")
 def bank() -> Iterator[Bank]:
-    process, url = serve("--expose-dynamodb", "0", "--transaction-patience-ms", "300")
+    process, url = serve("--expose-dynamodb", "0", "--transaction-patience-ms", "500")
     try:
         bank = Bank(url, exposed(process))
         bank.call(
