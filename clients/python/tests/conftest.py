@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -10,15 +11,20 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
+import urllib3
 from proxy import Proxy
 
 from leasehold import Client
 
 PACKAGE = Path(__file__).resolve().parent.parent
+
+TABLE = "accounts"
+"""Of a `Bank`: its key is `id`, a text."""
 
 
 class MakeClient(Protocol):
@@ -68,6 +74,77 @@ def sorted_service() -> Iterator[str]:
     process, url = serve("--sort-key", "part")
     yield url
     stop(process)
+
+
+@dataclass
+class Bank:
+    """A service of its own, and its DynamoDB."""
+
+    url: str
+    dynamodb: str
+    pool: urllib3.PoolManager = field(default_factory=urllib3.PoolManager)
+
+    def call(self, operation: str, body: dict[str, Any]) -> Any:
+        """Past the service."""
+        headers = {
+            "Content-Type": "application/x-amz-json-1.0",
+            "X-Amz-Target": f"DynamoDB_20120810.{operation}",
+            # It is looked for, and not looked at.
+            "Authorization": "AWS4-HMAC-SHA256 Credential=any/20260101/any/dynamodb/aws4_request, "
+            "SignedHeaders=host, Signature=any",
+            "X-Amz-Date": "20260101T000000Z",
+        }
+        answer = self.pool.request("POST", self.dynamodb, body=json.dumps(body), headers=headers)
+        assert answer.status == 200, answer.data
+        return answer.json()
+
+    def raw(self, account: str) -> dict[str, Any] | None:
+        """The item as it is, locks and all."""
+        item: dict[str, Any] | None = self.call(
+            "GetItem", {"TableName": TABLE, "Key": {"id": {"S": account}}, "ConsistentRead": True}
+        ).get("Item")
+        return item
+
+    def open(self, balance: int) -> str:
+        """A new account, whose id no other test has."""
+        account = f"account-{uuid.uuid4()}"
+        item = {"id": {"S": account}, "balance": {"N": str(balance)}}
+        self.call("PutItem", {"TableName": TABLE, "Item": item})
+        return account
+
+    def balance(self, account: str) -> int:
+        """Of an account that nothing of a transaction is left on."""
+        item = self.raw(account)
+        assert item is not None
+        assert set(item) == {"id", "balance"}, item
+        return int(item["balance"]["N"])
+
+
+@pytest.fixture(scope="session")
+def bank() -> Iterator[Bank]:
+    process, url = serve("--expose-dynamodb", "0", "--transaction-patience-ms", "500")
+    try:
+        bank = Bank(url, exposed(process))
+        bank.call(
+            "CreateTable",
+            {
+                "TableName": TABLE,
+                "BillingMode": "PAY_PER_REQUEST",
+                "AttributeDefinitions": [{"AttributeName": "id", "AttributeType": "S"}],
+                "KeySchema": [{"AttributeName": "id", "KeyType": "HASH"}],
+            },
+        )
+        yield bank
+        bank.pool.clear()
+    finally:
+        stop(process)
+
+
+def exposed(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    while "dynamodb" not in (line := process.stdout.readline()):
+        assert line, "it did not say where its DynamoDB is"
+    return line.split()[1]
 
 
 @pytest.fixture

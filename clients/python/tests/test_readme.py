@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import PACKAGE
+from conftest import PACKAGE, TABLE, Bank
 
 BLOCKS = re.findall(r"```python\n(.*?)```", (PACKAGE / "README.md").read_text("utf-8"), re.DOTALL)
 
@@ -23,7 +23,10 @@ def surroundings(service: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("number", range(len(BLOCKS)))
-def test_an_example_runs(number: int, service: str, surroundings: dict[str, Any]) -> None:
+def test_an_example_runs(number: int, service: str, bank: Bank, surroundings: dict[str, Any]) -> None:
+    if '"accounts"' in BLOCKS[number]:
+        service = bank.url
+        bank.call("PutItem", {"TableName": TABLE, "Item": {"id": {"S": "Moe"}, "balance": {"N": "130"}}})
     code = BLOCKS[number].replace("http://127.0.0.1:8080", service)
     if "leasehold.aws" in code:
         pytest.importorskip("botocore", reason="the extra leasehold[aws] is not installed")
@@ -36,6 +39,7 @@ def test_an_example_runs(number: int, service: str, surroundings: dict[str, Any]
         if client is not None:
             client.close()
     assert bool(surroundings["called"]) == ("export(" in code)
+    assert surroundings.get("left", 30) == 30, "of a transfer of 100"
 
 
 def test_there_are_examples() -> None:

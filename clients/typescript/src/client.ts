@@ -1,6 +1,7 @@
 /** The client: everything that can be asked of the service, and what it has to remember in between. */
 import { acquire } from "./acquire.js";
 import { type Context, track } from "./context.js";
+import { answerFromWire, type Item, itemFromWire, itemToWire } from "./dynamodb.js";
 import { InvalidRequestError, LockLostError, LockNotFoundError, UnavailableError } from "./errors.js";
 import { Guard, type ReleaseOutcome } from "./guard.js";
 import type { Held } from "./held.js";
@@ -24,6 +25,8 @@ import { toWire } from "./payload.js";
 import { defaultOwnerName, systemRuntime } from "./runtime.js";
 import { retrying, Service } from "./service.js";
 import { keepAlive } from "./timers.js";
+import { Transaction, type TransactionRequest } from "./transaction.js";
+import { runTransaction, transact, type TransactionOptions, type TransactOptions } from "./transactions.js";
 import { type SendOptions, Transport } from "./transport.js";
 
 /** What a listing is narrowed to. */
@@ -50,6 +53,46 @@ export interface Renewal {
   /** Counted from before the heartbeat was sent, in milliseconds. */
   readonly leaseDurationMs: number;
   readonly fencingToken: number;
+}
+
+/** What a reader from outside of transactions sees: the items as the last committed transaction left them, or as they are. */
+export type Isolation = "committed" | "uncommitted";
+
+/** How items are read from outside of transactions. */
+export interface ReadOptions {
+  /** Default: `"committed"`. */
+  isolation?: Isolation | undefined;
+  signal?: AbortSignal | undefined;
+}
+
+/** Which items to list: a Query with a `keyCondition`, a Scan without. */
+export interface ListItemsOptions extends ReadOptions {
+  keyCondition?: string | undefined;
+  filter?: string | undefined;
+  /** The expressions' `:values`. */
+  values?: object | undefined;
+  /** The expressions' `#names`. */
+  names?: Record<string, string> | undefined;
+  projection?: string | undefined;
+  /** Of a Query: whether sort keys ascend. Default: true. */
+  forward?: boolean | undefined;
+  /** Items that a request looks at: 1 to 1000. */
+  pageSize?: number | undefined;
+}
+
+/** What is known of a transaction. */
+export interface TransactionStatus {
+  readonly transactionId: string;
+  readonly state: "pending" | "committed" | "rolled-back";
+  /** Whether all its items are free again. False for a moment after the decision, or until a sweep. */
+  readonly finished: boolean;
+  /** Why it was rolled back, for people to read. */
+  readonly reason?: string;
+  /** In milliseconds since the epoch, as is the next. */
+  readonly createdAtMs: number;
+  readonly lastWorkedAtMs: number;
+  /** What it took part in, in the order in which it was locked. `operation` is `get`, `put`, `update`, `delete` or `check`. */
+  readonly requests: readonly { readonly tableName: string; readonly key: Item; readonly operation: string }[];
 }
 
 /**
@@ -239,6 +282,93 @@ export class Client implements AsyncDisposable {
     const request = { key, sortKey: options.sortKey, recordVersionNumber };
     const { runtime, service } = this.#context;
     return (await retrying(runtime, (sendOptions) => service.break(request, sendOptions), { signal: options.signal })).outcome;
+  }
+
+  /**
+   * Runs `body` in a transaction, commits it, and resolves with what `body` returned. An error of `body` rolls all back, and comes out as
+   * it is. Where another transaction got in the way, all is rolled back, and `body` is run again from the start, in a new transaction: what
+   * it does besides may happen several times, what it does to items once.
+   *
+   * @throws {TransactionContendedError | TransactionRolledBackError} after the last try.
+   * @throws {UnavailableError} at the commit: nobody knows, and its `transactionId` says of which.
+   */
+  async transaction<T>(body: (tx: Transaction) => T | Promise<T>, options: TransactionOptions = {}): Promise<T> {
+    return runTransaction(this.#context, body, options);
+  }
+
+  /**
+   * Does all requests in one call, at most 1000, together or not at all. Resolves with the items that they asked for, in their order. Where
+   * others get in the way, it is tried again. If the `signal` ends it, nobody knows.
+   *
+   * @throws {TransactionCommittedError} it is done, but the answer was lost, and with it what the writes were to return.
+   */
+  async transact(requests: readonly TransactionRequest[], options: TransactOptions = {}): Promise<(Item | undefined)[]> {
+    return transact(this.#context, requests, options);
+  }
+
+  /** Opens a transaction that is to be committed by hand, here or elsewhere. Nothing keeps it alive but its calls. */
+  async beginTransaction(): Promise<Transaction> {
+    this.#closing.signal.throwIfAborted();
+    const transaction = new Transaction(this.#context, this.#context.runtime.uuid());
+    await transaction.begin();
+    return transaction;
+  }
+
+  /** Goes on with a transaction that was opened elsewhere. Nothing is sent. */
+  resumeTransaction(id: string): Transaction {
+    return new Transaction(this.#context, id);
+  }
+
+  /**
+   * What is known of a transaction, long after its end.
+   *
+   * @throws {TransactionNotFoundError}
+   */
+  async transactionStatus(id: string, { signal }: { signal?: AbortSignal } = {}): Promise<TransactionStatus> {
+    const { runtime, service } = this.#context;
+    const answer = await retrying(runtime, (sendOptions) => service.transaction(id, sendOptions), { signal });
+    const { transactionId, state, finished, reason, createdAtMs, lastWorkedAtMs } = answer;
+    const requests = answer.requests.map(({ tableName, key, operation }) => ({ tableName, key: itemFromWire(key), operation }));
+    return { transactionId, state, finished, ...(reason != null && { reason }), createdAtMs, lastWorkedAtMs, requests };
+  }
+
+  /** Reads one item from outside of transactions. */
+  async readItem(table: string, key: object, options: ReadOptions = {}): Promise<Item | undefined> {
+    return (await this.readItems([[table, key]], options))[0];
+  }
+
+  /**
+   * Reads items, given as pairs of table and key, in their order: at most 100, each once. That they are all of one moment is only true
+   * inside of a transaction.
+   */
+  async readItems(keys: readonly (readonly [table: string, key: object])[], { isolation, signal }: ReadOptions = {}): Promise<(Item | undefined)[]> {
+    const { runtime, service } = this.#context;
+    const requests = keys.map(([tableName, key]) => ({ tableName, key: itemToWire(key) }));
+    const answer = await retrying(runtime, (sendOptions) => service.getItems({ requests, isolation }, sendOptions), { signal });
+    return (answer.answers ?? []).map(answerFromWire);
+  }
+
+  /** All items that a Query or a Scan finds, page after page. Not a snapshot: docs/transactions.md says what it can miss. */
+  async *listItems(table: string, options: ListItemsOptions = {}): AsyncGenerator<Item, void, undefined> {
+    const { runtime, service } = this.#context;
+    const request = {
+      tableName: table,
+      keyConditionExpression: options.keyCondition,
+      filterExpression: options.filter,
+      projectionExpression: options.projection,
+      expressionAttributeNames: options.names,
+      expressionAttributeValues: options.values && itemToWire(options.values),
+      scanIndexForward: options.forward,
+      limit: options.pageSize,
+      isolation: options.isolation,
+    };
+    let exclusiveStartKey: Awaited<ReturnType<typeof service.listItems>>["lastEvaluatedKey"];
+    do {
+      const page = { ...request, exclusiveStartKey };
+      const answer = await retrying(runtime, (sendOptions) => service.listItems(page, sendOptions), { signal: options.signal });
+      yield* answer.items.map(itemFromWire);
+      exclusiveStartKey = answer.lastEvaluatedKey;
+    } while (exclusiveStartKey != null);
   }
 
   /** What was seen of other holders' locks, for `loadObservations` in a later process: plain JSON. */

@@ -1,4 +1,5 @@
 /** What can go wrong, by what the caller has to do about it. */
+import type { Item } from "./dynamodb.js";
 import type { Lock } from "./lock.js";
 
 /** The kinds of {@link LeaseholdError}. */
@@ -11,7 +12,12 @@ export type ErrorKind =
   | "forbidden"
   | "throttled"
   | "unavailable"
-  | "corrupt-record";
+  | "corrupt-record"
+  | "contended"
+  | "rolled-back"
+  | "committed"
+  | "condition-failed"
+  | "transaction-not-found";
 
 /** How a lock was lost. `expired` is the holder's own finding: the lease ran out by its clock and nobody could be asked. */
 export type LostReason = "absent" | "released" | "taken-over" | "version-mismatch" | "expired";
@@ -19,6 +25,8 @@ export type LostReason = "absent" | "released" | "taken-over" | "version-mismatc
 /** The base of all errors of this package. No message and no property ever shows a lease id. */
 export abstract class LeaseholdError extends Error {
   abstract readonly kind: ErrorKind;
+  /** Which transaction it is about, where it is about one. */
+  declare transactionId?: string;
 }
 
 /** Someone else holds the lock. Thrown by `granted()` and `withLock` only: otherwise this is a value, `Held`. */
@@ -120,6 +128,59 @@ export class CorruptRecordError extends LeaseholdError {
   readonly kind = "corrupt-record";
 }
 
+/** Another transaction has an item, and did not make way in time. This one is open: repeat the call, or roll back. */
+export class TransactionContendedError extends LeaseholdError {
+  readonly kind = "contended";
+
+  constructor(
+    message: string,
+    /** The id of the other one, where the service told. */
+    readonly other?: string,
+    /** How long the service asks to wait before the next request, in milliseconds. */
+    readonly retryAfter = 0,
+  ) {
+    super(message);
+  }
+}
+
+/** The transaction was rolled back, by another one that needed its items, or because nobody worked on it: begin another one. */
+export class TransactionRolledBackError extends LeaseholdError {
+  readonly kind = "rolled-back";
+
+  constructor(
+    message: string,
+    /** How long the service asks to wait before the next request, in milliseconds. */
+    readonly retryAfter = 0,
+  ) {
+    super(message);
+  }
+}
+
+/** The transaction is committed, which cannot be taken back, nor added to. */
+export class TransactionCommittedError extends LeaseholdError {
+  readonly kind = "committed";
+}
+
+/** The condition of a request does not hold; the transaction was rolled back. */
+export class ConditionFailedError extends LeaseholdError {
+  readonly kind = "condition-failed";
+
+  constructor(
+    message: string,
+    /** Which of the call's requests, counted from 0. */
+    readonly request?: number,
+    /** The item as it is, where the request asked for it and there is one. */
+    readonly item?: Item,
+  ) {
+    super(message);
+  }
+}
+
+/** There is no such transaction: it was never begun, or ended so long ago that it was removed. */
+export class TransactionNotFoundError extends LeaseholdError {
+  readonly kind = "transaction-not-found";
+}
+
 // By name, so that a bundler that shortens the names of classes does not shorten those in logs.
 const classes = {
   LockHeldError,
@@ -131,10 +192,20 @@ const classes = {
   ThrottledError,
   UnavailableError,
   CorruptRecordError,
+  TransactionContendedError,
+  TransactionRolledBackError,
+  TransactionCommittedError,
+  ConditionFailedError,
+  TransactionNotFoundError,
 };
 for (const [name, { prototype }] of Object.entries(classes)) Object.defineProperty(prototype, "name", { value: name });
 
 /** Whether the error says nothing about the lock, so that the same request is worth repeating. */
 export function isTransient(error: unknown): error is ThrottledError | UnavailableError {
   return error instanceof ThrottledError || error instanceof UnavailableError;
+}
+
+/** Whether a transaction has to give way, and may succeed if it is begun again from the start. */
+export function isContention(error: unknown): error is TransactionContendedError | TransactionRolledBackError {
+  return error instanceof TransactionContendedError || error instanceof TransactionRolledBackError;
 }

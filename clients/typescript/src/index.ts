@@ -1,10 +1,22 @@
 /**
  * Client of Leasehold, a serverless distributed lock service: leases, heartbeats, fencing tokens.
  *
- * Start with {@link Client}. A lock that is held is a {@link Guard}; one that is not, {@link Held}.
+ * Start with {@link Client}. A lock that is held is a {@link Guard}; one that is not, {@link Held}. A {@link Transaction} changes many
+ * items of DynamoDB tables together, or not at all.
  */
-export { Client, type ListOptions, type Page, type Renewal } from "./client.js";
 export {
+  Client,
+  type Isolation,
+  type ListItemsOptions,
+  type ListOptions,
+  type Page,
+  type ReadOptions,
+  type Renewal,
+  type TransactionStatus,
+} from "./client.js";
+export { ExactNumber, type Item } from "./dynamodb.js";
+export {
+  ConditionFailedError,
   CorruptRecordError,
   type ErrorKind,
   ForbiddenError,
@@ -15,6 +27,10 @@ export {
   LockNotFoundError,
   type LostReason,
   ThrottledError,
+  TransactionCommittedError,
+  TransactionContendedError,
+  TransactionNotFoundError,
+  TransactionRolledBackError,
   UnavailableError,
   VersionMismatchError,
 } from "./errors.js";
@@ -34,4 +50,6 @@ export type {
 export type { Wait } from "./pacing.js";
 export type { Payload } from "./payload.js";
 export type { Runtime } from "./runtime.js";
+export { type ReturnValues, Transaction, type TransactionRequest, type WriteOptions } from "./transaction.js";
+export type { TransactionOptions, TransactOptions } from "./transactions.js";
 export type { Fetch, Token } from "./transport.js";

@@ -4,6 +4,8 @@
 const LONGEST_REQUEST_MS = 5000;
 /** Below this, a slow network would never let a short lease be renewed. */
 export const SHORTEST_REQUEST_MS = 200;
+/** For one call of a transaction, before it counts as unanswered: the service may wait for other transactions for ten seconds. */
+export const TRANSACTION_CALL_MS = 15_000;
 /** For a release, a look or a break, with all that is tried again. */
 export const OPERATION_BOUND_MS = 10_000;
 

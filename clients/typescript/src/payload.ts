@@ -14,14 +14,21 @@ export interface Payload {
 
 export function toWire(data: string | Uint8Array | undefined): WirePayload {
   if (data === undefined) return {};
-  if (typeof data === "string") return { data };
-  let binary = "";
-  for (const byte of data) binary += String.fromCharCode(byte);
-  return { dataBase64: btoa(binary) };
+  return typeof data === "string" ? { data } : { dataBase64: bytesToBase64(data) };
 }
 
 export function fromWire({ data, dataBase64 }: WirePayload): Payload {
   if (typeof data === "string") return { data: new TextEncoder().encode(data), text: data };
-  if (typeof dataBase64 === "string") return { data: Uint8Array.from(atob(dataBase64), (character) => character.charCodeAt(0)) };
+  if (typeof dataBase64 === "string") return { data: bytesFromBase64(dataBase64) };
   return {};
+}
+
+export function bytesToBase64(bytes: Uint8Array): string {
+  let binary = "";
+  for (const byte of bytes) binary += String.fromCharCode(byte);
+  return btoa(binary);
+}
+
+export function bytesFromBase64(base64: string): Uint8Array {
+  return Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
 }

@@ -7,6 +7,8 @@ import type { SendOptions, Transport } from "./transport.js";
 import type { components } from "./wire.js";
 
 type Schemas = components["schemas"];
+/** One operation on one item, as the wire has it. */
+export type Entry = Schemas["Entry"];
 /** A request whose absent members may be there as `undefined`: JSON leaves them out. */
 type Request<Name extends keyof Schemas> = { [Member in keyof Schemas[Name]]: Schemas[Name][Member] | undefined };
 
@@ -46,6 +48,35 @@ export class Service {
 
   async list(query: ListQuery, options: SendOptions): Promise<Schemas["ListResponse"]> {
     return complete<Schemas["ListResponse"]>(await this.transport.send("GET", `/v1/locks${queryString({ ...query })}`, undefined, options), { locks: "object" });
+  }
+
+  async begin(request: Request<"BeginRequest">, options: SendOptions): Promise<Schemas["BeginResponse"]> {
+    return complete<Schemas["BeginResponse"]>(await this.transport.send("POST", "/v1/transactions/begin", request, options), { state: "string" });
+  }
+
+  async add(request: Request<"AddRequest">, options: SendOptions): Promise<Schemas["AddResponse"]> {
+    return complete<Schemas["AddResponse"]>(await this.transport.send("POST", "/v1/transactions/add", request, options), { answers: "object" });
+  }
+
+  async commit(request: Request<"EndRequest">, options: SendOptions): Promise<Schemas["EndResponse"]> {
+    return complete<Schemas["EndResponse"]>(await this.transport.send("POST", "/v1/transactions/commit", request, options), { state: "string" });
+  }
+
+  async rollback(request: Request<"EndRequest">, options: SendOptions): Promise<Schemas["EndResponse"]> {
+    return complete<Schemas["EndResponse"]>(await this.transport.send("POST", "/v1/transactions/rollback", request, options), { state: "string" });
+  }
+
+  async transaction(id: string, options: SendOptions): Promise<Schemas["Transaction"]> {
+    const path = `/v1/transaction${queryString({ id })}`;
+    return complete<Schemas["Transaction"]>(await this.transport.send("GET", path, undefined, options), { state: "string", requests: "object" });
+  }
+
+  async getItems(request: Partial<Request<"GetItemsRequest">>, options: SendOptions): Promise<Schemas["GetItemsResponse"]> {
+    return complete<Schemas["GetItemsResponse"]>(await this.transport.send("POST", "/v1/items/get", request, options), {});
+  }
+
+  async listItems(request: Request<"ListItemsRequest">, options: SendOptions): Promise<Schemas["ListItemsResponse"]> {
+    return complete<Schemas["ListItemsResponse"]>(await this.transport.send("POST", "/v1/items/list", request, options), { items: "object" });
   }
 }
 

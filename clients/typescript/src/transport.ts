@@ -1,5 +1,7 @@
 /** One HTTP exchange: a request with a time-out, and an answer or an error that says what to do. */
+import { answerFromWire } from "./dynamodb.js";
 import {
+  ConditionFailedError,
   CorruptRecordError,
   ForbiddenError,
   InvalidRequestError,
@@ -8,6 +10,10 @@ import {
   LockLostError,
   LockNotFoundError,
   ThrottledError,
+  TransactionCommittedError,
+  TransactionContendedError,
+  TransactionNotFoundError,
+  TransactionRolledBackError,
   UnavailableError,
   VersionMismatchError,
 } from "./errors.js";
@@ -168,12 +174,16 @@ function refusal(status: number, answer: object | undefined, retryAfter: number)
     case "method-not-allowed":
     case "unknown-route":
       return new InvalidRequestError(detail, problem.field ?? undefined);
-    // Of transactions, which no request for a lock is answered with.
     case "contended":
+      return new TransactionContendedError(detail, problem.transactionId ?? undefined, retryAfter);
     case "rolled-back":
+      return new TransactionRolledBackError(detail, retryAfter);
     case "committed":
+      return new TransactionCommittedError(detail);
     case "condition-failed":
+      return new ConditionFailedError(detail, problem.request ?? undefined, answerFromWire(problem));
     case "transaction-not-found":
+      return new TransactionNotFoundError(detail);
     case undefined:
       break;
     default:

@@ -397,7 +397,7 @@ impl Client {
         self.0.retry_budget
     }
 
-    fn until(&self) -> Instant {
+    pub(crate) fn until(&self) -> Instant {
         deadline(self.0.retry_budget)
     }
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold_wire::transactions::Item;
 use leasehold_wire::{Lock, Problem, ProblemType};
 
 use crate::{Loss, TransportError};
@@ -35,6 +36,24 @@ pub enum ErrorKind {
     CorruptRecord,
     /// The client was closed.
     Closed,
+    /// Another transaction has an item, and did not make way in time. This one is open: repeat the call, or roll back.
+    Contended {
+        /// The other one.
+        other: Option<String>,
+    },
+    /// The transaction was rolled back, by another one that needed its items, or because nobody worked on it: begin another one.
+    RolledBack,
+    /// The transaction is committed, which cannot be taken back, nor added to.
+    Committed,
+    /// The condition of a request does not hold. The transaction was rolled back: decide anew.
+    ConditionFailed {
+        /// Which of the requests of that call, counted from 0.
+        request: Option<usize>,
+        /// The item as it is, where the request asked for it and there is one.
+        item: Option<Item>,
+    },
+    /// There is no such transaction: it was never begun, or ended so long ago that it was removed.
+    TransactionNotFound,
 }
 
 /// Why an operation did not succeed.
@@ -45,11 +64,17 @@ pub struct Error {
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
     retry_after: Option<Duration>,
     unanswered: bool,
+    transaction_id: Option<String>,
 }
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), source: None, retry_after: None, unanswered: false }
+        Self { kind, message: message.into(), source: None, retry_after: None, unanswered: false, transaction_id: None }
+    }
+
+    /// The same, about this transaction.
+    pub(crate) fn of_transaction(self, id: &str) -> Self {
+        Self { transaction_id: Some(id.to_owned()), ..self }
     }
 
     pub(crate) fn invalid(field: &str, message: impl Into<String>) -> Self {
@@ -100,6 +125,14 @@ impl Error {
             (ProblemType::Throttled, _) => ErrorKind::Throttled,
             (ProblemType::CorruptRecord, _) => ErrorKind::CorruptRecord,
             (ProblemType::Unavailable | ProblemType::Held, _) => ErrorKind::Unavailable,
+            (ProblemType::Contended, _) => ErrorKind::Contended { other: problem.transaction_id.map(String::from) },
+            (ProblemType::RolledBack, _) => ErrorKind::RolledBack,
+            (ProblemType::Committed, _) => ErrorKind::Committed,
+            (ProblemType::ConditionFailed, _) => ErrorKind::ConditionFailed {
+                request: problem.request.and_then(|request| usize::try_from(request).ok()),
+                item: problem.item.map(|item| *item),
+            },
+            (ProblemType::TransactionNotFound, _) => ErrorKind::TransactionNotFound,
             _ => ErrorKind::InvalidRequest { field: problem.field },
         };
         // The service's own attempt at the table may have been given up, and be applied late.
@@ -129,7 +162,18 @@ impl Error {
         &self.kind
     }
 
-    /// Whether the same request may succeed if it is sent again.
+    /// Which transaction it is about, where it is about one. After [`ErrorKind::Unavailable`] nobody knows what became of it;
+    /// [`crate::Client::transaction_status`] will.
+    pub fn transaction_id(&self) -> Option<&str> {
+        self.transaction_id.as_deref()
+    }
+
+    /// Whether the transaction has to give way, and may succeed if it is begun again from the start.
+    pub fn is_contention(&self) -> bool {
+        matches!(self.kind, ErrorKind::Contended { .. } | ErrorKind::RolledBack)
+    }
+
+    /// Whether it says nothing about the request, so that the same one may succeed if it is sent again.
     pub fn is_retryable(&self) -> bool {
         matches!(self.kind, ErrorKind::Unavailable | ErrorKind::Throttled)
     }

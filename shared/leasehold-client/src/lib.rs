@@ -20,6 +20,7 @@
 //! * [`Acquisition`]: a [`Guard`], or who has the lock. Contention is a value, not an error.
 //! * [`Guard`]: the lock while it is held. Dropping it releases the lock, as well as it can.
 //! * [`Loss`]: how a lock was lost. A theft is told at once; an outage only when the lease has run out.
+//! * [`transactions`]: `transaction` runs a body in one, `transact` all requests in one call, `read_items` reads from outside.
 //! * [`Transport`]: what carries the requests: [`HttpTransport`], or the service inside this process
 //!   (`leasehold-in-process`).
 //!
@@ -45,6 +46,7 @@ mod remote;
 mod request;
 #[cfg(feature = "sigv4")]
 mod sigv4;
+pub mod transactions;
 mod transport;
 
 pub use acquire::{Acquisition, Held};

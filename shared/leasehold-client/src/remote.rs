@@ -107,7 +107,7 @@ impl Remote {
         self.query(path::HEALTH, &()).await
     }
 
-    async fn post<Q: Serialize, A: DeserializeOwned>(
+    pub(crate) async fn post<Q: Serialize, A: DeserializeOwned>(
         &self,
         path: &str,
         request: &Q,
@@ -118,7 +118,7 @@ impl Remote {
         self.call(request.body(body).map_err(not_a_request)?, limit).await
     }
 
-    async fn query<Q: Serialize, A: DeserializeOwned>(&self, path: &str, request: &Q) -> Result<A, Error> {
+    pub(crate) async fn query<Q: Serialize, A: DeserializeOwned>(&self, path: &str, request: &Q) -> Result<A, Error> {
         // A space as %20 means the same to every gateway and signature; a plus does not.
         let query = serde_urlencoded::to_string(request).map_err(not_a_request)?.replace('+', "%20");
         let request = Request::builder().method(Method::GET).uri(format!("{path}?{query}"));

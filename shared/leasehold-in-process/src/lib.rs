@@ -14,6 +14,8 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! [`InProcess::connect_with_transactions`] serves transactions, too.
 
 use aws_sdk_dynamodb::Client;
 use futures_util::FutureExt;
@@ -26,6 +28,7 @@ use leasehold_api::{Service, TransactionOperation, TransactionService};
 use leasehold_client::{Transport, TransportError};
 use leasehold_protocol::{Clock, LockTable, Policy, TableSchema, sdk};
 use leasehold_runtime::dynamodb_client;
+use leasehold_transactions::{self as transactions, Transactions};
 
 /// Hands requests to the service in this process.
 #[derive(Debug, Clone)]
@@ -53,6 +56,27 @@ impl InProcess {
     /// What is wrong with the name, in a sentence.
     pub async fn connect(table_name: &str) -> Result<Self, String> {
         Self::on_table(&dynamodb_client(None).await, TableSchema::new(table_name), Policy::default())
+    }
+
+    /// The same, with transactions, which are kept in the table `transaction_table`.
+    ///
+    /// # Errors
+    /// What is wrong with the name, in a sentence.
+    pub async fn connect_with_transactions(table_name: &str, transaction_table: &str) -> Result<Self, String> {
+        Self::on_tables(&dynamodb_client(None).await, TableSchema::new(table_name), transaction_table)
+    }
+
+    /// The service on these tables, with transactions, which may touch all others. `dynamodb` as in [`InProcess::on_table`].
+    ///
+    /// # Errors
+    /// What is wrong with the names in `schema`, in a sentence.
+    pub fn on_tables(dynamodb: &Client, schema: TableSchema, transaction_table: &str) -> Result<Self, String> {
+        let protected = vec![schema.table_name.clone()];
+        let locks = Self::on_table(dynamodb, schema, Policy::default())?;
+        let client = Client::from_conf(sdk::configure(dynamodb.config().to_builder()).build());
+        let policy = transactions::Policy::default();
+        let transactions = Transactions::new(client, transaction_table, policy, Clock::system(), protected);
+        Ok(locks.with_transactions(TransactionService::new(transactions)))
     }
 
     /// The service on this table. `dynamodb` is taken with its credentials, region and connections; its retries and time-outs

@@ -8,8 +8,10 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{
     AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
 };
+use leasehold_api::{Service, TransactionService};
 use leasehold_engine::Engine;
-use leasehold_protocol::{Clock, sdk};
+use leasehold_in_process::InProcess;
+use leasehold_protocol::{Clock, LockTable, TableSchema, sdk};
 use leasehold_runtime::dynamodb_client;
 use leasehold_transactions::{
     Action, Item, Policy, ReadRequest, Request, ReturnValues, TransactionId, Transactions, ensure_table,
@@ -82,6 +84,15 @@ impl Bank {
     /// Another coordinator of the same bank, with faults of its own. Its clock is ahead of the others' by this much.
     pub fn coordinator(&self, policy: Policy, ahead: Duration) -> (Transactions, Faults) {
         coordinator(&self.dynamodb, policy, &self.now_ms, ahead)
+    }
+
+    /// The service over this bank, in this process.
+    pub fn transport(&self) -> InProcess {
+        let schema = TableSchema::new("locks");
+        let locks =
+            LockTable::new(self.dynamodb.clone(), schema, leasehold_protocol::Policy::default(), Clock::system());
+        let transactions = TransactionService::new(self.transactions.clone());
+        InProcess::new(Service::new(locks)).with_transactions(transactions)
     }
 
     /// Writes an account, past all transactions.

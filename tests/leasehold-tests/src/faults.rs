@@ -264,9 +264,7 @@ impl HttpConnector for Connector {
             }
             Fault::ServerError => refusal(500, &json!({ "__type": error_type("InternalServerError") })),
             Fault::TransactionConflict => refusal(400, &conflict(&request)),
-            Fault::AccessDenied => {
-                refusal(400, &json!({ "__type": "com.amazon.coral.service#AccessDeniedException" }))
-            }
+            Fault::AccessDenied => refusal(400, &json!({ "__type": "com.amazon.coral.service#AccessDeniedException" })),
         }
     }
 }

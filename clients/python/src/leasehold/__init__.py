@@ -8,6 +8,8 @@
 `Held` says who has it. Three failures are never mixed up: held (`LockHeld`), lost (`LockLost`), and
 unavailable (`Unavailable`: nobody knows, and what was held is held until its lease runs out).
 
+`Client.run_transaction` changes many items of DynamoDB tables together or not at all.
+
 All durations are seconds. A lease id is a secret: no `repr`, log or message of this package has one.
 """
 
@@ -17,6 +19,7 @@ from ._timing import Wait
 from .client import AcquireOptions, Client
 from .errors import (
     CloseError,
+    ConditionFailed,
     CorruptRecord,
     Forbidden,
     InvalidRequest,
@@ -26,23 +29,30 @@ from .errors import (
     LockNotFound,
     LossReason,
     Throttled,
+    TransactionCommitted,
+    TransactionContended,
+    TransactionNotFound,
+    TransactionRolledBack,
     Unavailable,
     VersionMismatch,
 )
 from .guard import Guard
 from .model import LockView, Page, ReleaseOutcome, Renewal, UnreadableRow
 from .observations import Observation, SavedObservation
+from .transactions import Isolation, Participant, Transaction, TransactionStatus
 
 __all__ = [
     "AcquireOptions",
     "Auth",
     "Client",
     "CloseError",
+    "ConditionFailed",
     "CorruptRecord",
     "Forbidden",
     "Guard",
     "Held",
     "InvalidRequest",
+    "Isolation",
     "LeaseholdError",
     "LockHeld",
     "LockLost",
@@ -52,12 +62,19 @@ __all__ = [
     "MakePool",
     "Observation",
     "Page",
+    "Participant",
     "ReleaseOutcome",
     "Renewal",
     "Request",
     "SavedObservation",
     "Throttled",
     "Token",
+    "Transaction",
+    "TransactionCommitted",
+    "TransactionContended",
+    "TransactionNotFound",
+    "TransactionRolledBack",
+    "TransactionStatus",
     "Unavailable",
     "UnreadableRow",
     "VersionMismatch",

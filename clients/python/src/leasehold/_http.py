@@ -18,7 +18,9 @@ from urllib3.exceptions import (
     ProxyError,
 )
 
+from ._dynamodb import Item, from_item
 from .errors import (
+    ConditionFailed,
     CorruptRecord,
     Forbidden,
     InvalidRequest,
@@ -27,6 +29,10 @@ from .errors import (
     LockLost,
     LockNotFound,
     Throttled,
+    TransactionCommitted,
+    TransactionContended,
+    TransactionNotFound,
+    TransactionRolledBack,
     Unavailable,
     VersionMismatch,
 )
@@ -174,6 +180,16 @@ def refusal(status: int, headers: Mapping[str, str], document: object) -> Leaseh
             return Forbidden(message)
         case "corrupt-record":
             return CorruptRecord(message)
+        case "contended":
+            return TransactionContended(message, problem.get("transactionId"), retry_after)
+        case "rolled-back":
+            return TransactionRolledBack(message, retry_after)
+        case "committed":
+            return TransactionCommitted(message)
+        case "transaction-not-found":
+            return TransactionNotFound(message)
+        case "condition-failed":
+            return ConditionFailed(message, problem.get("request"), _item(problem))
         case "throttled":
             return Throttled(message, retry_after)
         case "unavailable":
@@ -187,6 +203,13 @@ def refusal(status: int, headers: Mapping[str, str], document: object) -> Leaseh
         return Unavailable(message, retry_after)
     name = problem.get("field")
     return InvalidRequest(message, name if isinstance(name, str) else None)
+
+
+def _item(problem: Mapping[str, Any]) -> Item | None:
+    try:
+        return from_item(problem["item"]) if problem.get("item") else None
+    except (AttributeError, TypeError, ValueError):
+        return None
 
 
 def _seconds(retry_after: str | None) -> float:

@@ -30,6 +30,7 @@ from .errors import CloseError, InvalidRequest, LeaseholdError, LockLost, LockNo
 from .guard import Guard, Holding
 from .model import LockView, Page, ReleaseOutcome, Renewal, payload_base64, payload_text
 from .observations import SavedObservation
+from .transactions import TransactionCalls
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -72,7 +73,7 @@ class AcquireOptions(TypedDict, total=False):
     taken it over meanwhile**: only where two at once are better than none. Default: false."""
 
 
-class Client:
+class Client(TransactionCalls):
     """A client of one Leasehold service. Safe to use from several threads, and afresh after a fork.
 
     As a context manager it is closed, and with it every lock is released, at the end of the block.

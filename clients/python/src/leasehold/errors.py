@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
+    from ._dynamodb import Item
     from .model import LockView
 
 LossReason: TypeAlias = Literal["taken-over", "released", "absent", "version-mismatch", "expired", "forked"]
@@ -14,6 +15,9 @@ clock; `forked`, the lock belongs to the parent process."""
 
 class LeaseholdError(Exception):
     """The base of all errors of this package."""
+
+    transaction_id: str | None = None
+    """Which transaction it is about, where it is about one."""
 
 
 class LockHeld(LeaseholdError):
@@ -64,7 +68,7 @@ class Forbidden(LeaseholdError):
 
 
 class Unavailable(LeaseholdError):
-    """Nobody knows whether it was done: try again with the same lease id.
+    """Nobody knows whether it was done: try again, with the same lease id or transaction id.
 
     `retry_after` is the service's wish in seconds. `sent` is false where no connection came about, so
     that certainly nothing was done.
@@ -82,6 +86,43 @@ class Throttled(Unavailable):
 
 class CorruptRecord(LeaseholdError):
     """The row is no readable lock record: an operator must look at it."""
+
+
+class TransactionContended(LeaseholdError):
+    """Another transaction, `other`, has an item, and did not make way in time. This one is open: repeat the
+    call, or roll back. `retry_after` is the service's wish, in seconds."""
+
+    def __init__(self, message: str, other: str | None = None, retry_after: float = 0.0) -> None:
+        super().__init__(message)
+        self.other = other
+        self.retry_after = retry_after
+
+
+class TransactionRolledBack(LeaseholdError):
+    """The transaction was rolled back, by another one that needed its items, or because nobody worked on it:
+    begin another one. `retry_after` is the service's wish, in seconds."""
+
+    def __init__(self, message: str, retry_after: float = 0.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class TransactionCommitted(LeaseholdError):
+    """The transaction is committed, which cannot be taken back, nor added to."""
+
+
+class TransactionNotFound(LeaseholdError):
+    """There is no such transaction: it was never begun, or ended so long ago that it was removed."""
+
+
+class ConditionFailed(LeaseholdError):
+    """The condition of a request does not hold; the transaction was rolled back. `request` says which of the
+    call's requests, from 0; `item` is the item as it is, where the request asked for it and there is one."""
+
+    def __init__(self, message: str, request: int | None = None, item: Item | None = None) -> None:
+        super().__init__(message)
+        self.request = request
+        self.item = item
 
 
 class CloseError(LeaseholdError):

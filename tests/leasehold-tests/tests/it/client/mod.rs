@@ -3,6 +3,7 @@
 mod guard;
 mod leaving;
 mod simulation;
+mod transactions;
 mod transports;
 mod waiting;
 

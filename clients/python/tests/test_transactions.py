@@ -1,0 +1,470 @@
+"""Transactions against the real service, over a table of a user's own."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from conftest import TABLE, Bank, MakeClient, eventually
+from proxy import Answer, DropAnswer, Fault, Proxy, Refuse, Seen, only
+
+from leasehold import (
+    Client,
+    ConditionFailed,
+    InvalidRequest,
+    LeaseholdError,
+    Transaction,
+    TransactionCommitted,
+    TransactionContended,
+    TransactionNotFound,
+    TransactionRolledBack,
+    Unavailable,
+)
+
+ROLLED_BACK = Answer(409, b'{"type": "rolled-back", "status": 409, "detail": "Another one needed it."}')
+CONTENDED = Answer(409, b'{"type": "contended", "status": 409, "detail": "At work.", "transactionId": "t"}')
+
+
+@pytest.fixture
+def proxy(bank: Bank) -> Iterator[Proxy]:
+    with Proxy(bank.url) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def client(bank: Bank, make_client: MakeClient) -> Client:
+    return make_client(bank.url)
+
+
+@pytest.fixture
+def unreliable(proxy: Proxy, make_client: MakeClient) -> Client:
+    return make_client(proxy.url)
+
+
+def key(account: str) -> dict[str, Any]:
+    return {"id": account}
+
+
+def add(tx: Transaction, account: str, amount: int) -> None:
+    tx.update(TABLE, key(account), "ADD balance :amount", {":amount": amount})
+
+
+def move(source: str, target: str, amount: int) -> Callable[[Transaction], int]:
+    def body(tx: Transaction) -> int:
+        account = tx.get(TABLE, key(source))
+        assert account is not None
+        left = int(account["balance"]) - amount
+        add(tx, target, amount)
+        tx.put(TABLE, {"id": source, "balance": left})
+        return left
+
+    return body
+
+
+def test_a_block_is_committed(bank: Bank, client: Client) -> None:
+    moe, larry = bank.open(100), bank.open(0)
+    with client.transaction() as tx:
+        account = tx.get(TABLE, key(moe))
+        assert account == {"id": moe, "balance": Decimal(100)}
+        add(tx, larry, 30)
+        tx.put(TABLE, {"id": moe, "balance": account["balance"] - 30})
+        assert client.read_item(TABLE, key(larry)) == {"id": larry, "balance": 0}
+        assert client.read_item(TABLE, key(larry), isolation="uncommitted") == {"id": larry, "balance": 30}
+    assert (bank.balance(moe), bank.balance(larry)) == (70, 30)
+    status = client.transaction_status(tx.id)
+    assert (status.state, status.finished, status.reason) == ("committed", True, None)
+    assert {request.key["id"] for request in status.requests} == {moe, larry}
+    assert {"put", "update"} <= {request.operation for request in status.requests}
+    assert abs(status.created_at - time.time()) < 60
+
+
+def test_an_exception_rolls_back_and_passes_through(bank: Bank, client: Client) -> None:
+    moe, larry = bank.open(100), bank.open(0)
+    with pytest.raises(ZeroDivisionError), client.transaction() as tx:
+        add(tx, larry, 30)
+        tx.delete(TABLE, key(moe))
+        _ = 1 / 0
+    assert (bank.balance(moe), bank.balance(larry)) == (100, 0)
+    with pytest.raises(ZeroDivisionError):
+        client.run_transaction(lambda tx: add(tx, larry, 1 // 0))
+    with pytest.raises(KeyboardInterrupt), client.transaction() as tx:
+        add(tx, larry, 30)
+        raise KeyboardInterrupt
+    assert bank.balance(larry) == 0
+    assert client.transaction_status(tx.id).state == "rolled-back"
+
+
+def test_an_exception_survives_a_rollback_that_fails(
+    bank: Bank, unreliable: Client, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("leasehold.transactions.OPERATION_BOUND", 0.1)
+    monkeypatch.setattr("leasehold.transactions._CALL_TIMEOUT", 1.0)
+    moe = bank.open(100)
+    with pytest.raises(ZeroDivisionError), unreliable.transaction() as tx:
+        add(tx, moe, 1)
+        proxy.fault = only("rollback", Refuse())
+        _ = 1 / 0
+    proxy.fault = lambda request: None
+    tx.rollback()
+    assert bank.balance(moe) == 100
+
+
+def test_an_evicted_body_is_run_again(bank: Bank, client: Client) -> None:
+    moe = bank.open(100)
+    seen: list[int] = []
+
+    def body(tx: Transaction) -> int:
+        account = tx.get(TABLE, key(moe))
+        assert account is not None
+        seen.append(int(account["balance"]))
+        if len(seen) == 1:
+            # It thinks for too long, and somebody else spends the money.
+            client.run_transaction(lambda other: add(other, moe, -90))
+        add(tx, moe, -10)
+        return seen[-1]
+
+    assert client.run_transaction(body) == 10
+    assert seen == [100, 10]
+    assert bank.balance(moe) == 0
+
+
+def test_a_block_cannot_be_run_again_and_says_so(bank: Bank, client: Client) -> None:
+    moe = bank.open(100)
+    with pytest.raises(TransactionRolledBack) as error, client.transaction() as tx:
+        add(tx, moe, -10)
+        client.run_transaction(lambda other: add(other, moe, 5))
+    assert error.value.transaction_id == tx.id
+    assert bank.balance(moe) == 105
+
+
+@pytest.mark.parametrize("action", ["begin", "add", "commit"])
+@pytest.mark.parametrize("trouble", [DropAnswer(), Refuse(), Answer(503), Answer(429)])
+def test_lost_answers_cost_a_repeat_and_nothing_else(
+    bank: Bank, unreliable: Client, proxy: Proxy, action: str, trouble: Fault
+) -> None:
+    moe, larry = bank.open(100), bank.open(0)
+    proxy.fault = only(action, trouble, times=2)
+    runs: list[Transaction] = []
+
+    def body(tx: Transaction) -> int:
+        runs.append(tx)
+        return move(moe, larry, 30)(tx)
+
+    assert unreliable.run_transaction(body) == 70
+    assert len(runs) == 1
+    assert {request.body["transactionId"] for request in proxy.seen} == {runs[0].id}
+    assert (bank.balance(moe), bank.balance(larry)) == (70, 30)
+
+
+def test_a_body_is_not_run_again_before_it_is_certain_that_it_was_undone(
+    bank: Bank, unreliable: Client, proxy: Proxy
+) -> None:
+    """The first commit is carried out and not heard of; what the second says is not true any more."""
+    moe, larry = bank.open(100), bank.open(0)
+    faults: list[Fault] = [DropAnswer(), CONTENDED]
+    proxy.fault = lambda request: faults.pop(0) if request.action == "commit" and faults else None
+    assert unreliable.run_transaction(move(moe, larry, 30)) == 70
+    assert [request.action for request in proxy.seen][-3:] == ["commit", "commit", "rollback"]
+    assert (bank.balance(moe), bank.balance(larry)) == (70, 30)
+    # And if it was not carried out, it is.
+    faults = [Refuse(), CONTENDED]
+    assert unreliable.run_transaction(move(moe, larry, 30)) == 40
+    assert (bank.balance(moe), bank.balance(larry)) == (40, 60)
+
+
+@pytest.mark.parametrize(
+    ("trouble", "expected"), [(DropAnswer(), ("committed", 70)), (Refuse(), ("rolled-back", 100))]
+)
+def test_a_commit_that_nobody_answers_is_unknown_and_can_be_looked_up(
+    bank: Bank,
+    unreliable: Client,
+    proxy: Proxy,
+    monkeypatch: pytest.MonkeyPatch,
+    trouble: Fault,
+    expected: tuple[str, int],
+) -> None:
+    monkeypatch.setattr("leasehold.transactions.OPERATION_BOUND", 0.1)
+    monkeypatch.setattr("leasehold.transactions._CALL_TIMEOUT", 1.0)
+    moe, larry = bank.open(100), bank.open(0)
+    proxy.fault = only("commit", trouble)
+    with pytest.raises(Unavailable) as error:
+        unreliable.run_transaction(move(moe, larry, 30))
+    proxy.fault = lambda request: None
+    transaction_id = error.value.transaction_id
+    assert transaction_id is not None
+    eventually(lambda: unreliable.transaction_status(transaction_id).finished)
+    found = unreliable.transaction_status(transaction_id).state, bank.balance(moe)
+    assert (*found, bank.balance(larry)) == (*expected, 100 - expected[1])
+
+
+def test_tries_and_time_are_bounded(bank: Bank, unreliable: Client, proxy: Proxy) -> None:
+    moe = bank.open(100)
+    proxy.fault = lambda request: CONTENDED if request.action == "add" else None
+    with pytest.raises(TransactionContended) as error:
+        unreliable.run_transaction(lambda tx: add(tx, moe, 1), tries=3)
+    assert (error.value.other, proxy.count("begin")) == ("t", 3)
+    assert proxy.count("rollback") == 3
+    start = time.monotonic()
+    with pytest.raises(TransactionContended):
+        unreliable.run_transaction(lambda tx: add(tx, moe, 1), tries=10**6, deadline=0.5)
+    assert time.monotonic() - start < 10
+    proxy.fault = only("begin", ROLLED_BACK)
+    with pytest.raises(TransactionRolledBack):
+        unreliable.transact([{"Put": {"TableName": TABLE, "Item": key(moe)}}], tries=2)
+    assert bank.balance(moe) == 100
+
+
+def test_who_finds_another_way_after_contention_is_committed(
+    bank: Bank, unreliable: Client, proxy: Proxy
+) -> None:
+    moe, larry = bank.open(100), bank.open(0)
+    proxy.fault = lambda request: CONTENDED if moe in str(request.body) else None
+
+    def body(tx: Transaction) -> str:
+        try:
+            add(tx, moe, 1)
+        except TransactionContended:
+            add(tx, larry, 1)
+        return "another way"
+
+    assert unreliable.run_transaction(body, tries=1) == "another way"
+    assert (bank.balance(moe), bank.balance(larry)) == (100, 1)
+
+
+def test_a_condition_that_fails_is_the_callers_to_deal_with(bank: Bank, client: Client) -> None:
+    moe = bank.open(10)
+    runs: list[None] = []
+
+    def body(tx: Transaction) -> None:
+        runs.append(None)
+        condition = {
+            "UpdateExpression": "ADD balance :amount",
+            "ConditionExpression": "balance >= :needed",
+            "ExpressionAttributeValues": {":amount": -30, ":needed": 30},
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
+        tx.add(
+            [
+                {"Get": {"TableName": TABLE, "Key": key("nobody")}},
+                {"Update": {"TableName": TABLE, "Key": key(moe), **condition}},
+            ]
+        )
+
+    with pytest.raises(ConditionFailed) as error:
+        client.run_transaction(body)
+    assert (error.value.request, error.value.item) == (1, {"id": moe, "balance": 10})
+    assert len(runs) == 1
+    with pytest.raises(ConditionFailed), client.transaction() as tx:
+        tx.check(TABLE, key(moe), "balance > :x", values={":x": 10})
+    assert bank.balance(moe) == 10
+
+
+def test_thinking_is_no_reason_to_be_taken_for_abandoned(
+    bank: Bank, unreliable: Client, proxy: Proxy, client: Client
+) -> None:
+    """Signs of life: others wait, and this one is not evicted."""
+    moe = bank.open(100)
+    waited: list[float] = []
+
+    def other() -> None:
+        start = time.monotonic()
+        client.run_transaction(lambda tx: add(tx, moe, 1))
+        waited.append(time.monotonic() - start)
+
+    with unreliable.transaction(keep_alive=0.05) as tx:
+        add(tx, moe, 1)
+        thread = threading.Thread(target=other)
+        thread.start()
+        time.sleep(2)
+        add(tx, moe + "-too", 1)
+    thread.join(20)
+    assert waited[0] > 1.5, "more than the patience with one that is silent"
+    assert bank.balance(moe) == 102
+    signs = sum(request.body.get("requests") == [] for request in proxy.seen)
+    assert signs > 5
+    time.sleep(0.3)
+    assert sum(request.body.get("requests") == [] for request in proxy.seen) <= signs + 1, "it is over"
+
+
+def test_taken_here_committed_there(bank: Bank, make_client: MakeClient) -> None:
+    here, there = make_client(bank.url), make_client(bank.url)
+    moe = bank.open(100)
+    begun = here.begin_transaction()
+    add(begun, moe, -30)
+    resumed = there.resume_transaction(begun.id)
+    account = resumed.get(TABLE, key(moe))
+    assert account is not None
+    assert account["balance"] == 70
+    resumed.commit()
+    assert bank.balance(moe) == 70
+    begun.commit()
+    with pytest.raises(TransactionCommitted):
+        begun.rollback()
+    with pytest.raises(TransactionCommitted):
+        add(begun, moe, 1)
+    with pytest.raises(TransactionNotFound):
+        here.transaction_status(str(uuid.uuid4()))
+    with pytest.raises(InvalidRequest, match="UUID"):
+        here.transaction_status("no id")
+    with here.begin_transaction() as tx:
+        add(tx, moe, 1)
+    assert bank.balance(moe) == 71
+
+
+def test_one_call_does_it_where_all_is_known(bank: Bank, unreliable: Client, proxy: Proxy) -> None:
+    moe, larry = bank.open(100), bank.open(0)
+
+    def update(account: str, amount: int, **more: Any) -> dict[str, dict[str, Any]]:
+        values = {":amount": amount}
+        members = {"UpdateExpression": "ADD balance :amount", "ExpressionAttributeValues": values, **more}
+        return {"Update": {"TableName": TABLE, "Key": key(account), **members}}
+
+    proxy.fault = only("begin", DropAnswer(), times=2)
+    assert unreliable.transact([update(moe, -30), update(larry, 30)]) == [None, None]
+    assert (bank.balance(moe), bank.balance(larry)) == (70, 30)
+    new = "ALL_NEW"
+    answers = unreliable.transact([update(moe, -30, ReturnValues=new), update(larry, 30, ReturnValues=new)])
+    assert answers == [{"id": moe, "balance": 40}, {"id": larry, "balance": 60}]
+    proxy.fault = only("begin", DropAnswer(), times=1)
+    with pytest.raises(TransactionCommitted):
+        unreliable.transact([update(moe, -30, ReturnValues=new)])
+    assert bank.balance(moe) == 10
+    proxy.fault = only("begin", ROLLED_BACK, times=1)
+    unreliable.transact([update(moe, -30)])
+    assert bank.balance(moe) == -20
+    ids = [request.body["transactionId"] for request in proxy.seen]
+    assert len(set(ids)) == 5, "one id for each transaction, and for its repeats"
+
+
+def test_readers_choose_what_they_see(bank: Bank, client: Client) -> None:
+    moe, new = bank.open(100), f"account-{uuid.uuid4()}"
+    tx = client.begin_transaction()
+    add(tx, moe, -30)
+    add(tx, new, 1)
+    keys = [(TABLE, key(new)), (TABLE, key(moe))]
+    assert client.read_items(keys) == [None, {"id": moe, "balance": 100}]
+    assert client.read_items(keys, isolation="uncommitted") == [
+        {"id": new, "balance": 1},
+        {"id": moe, "balance": 70},
+    ]
+    assert client.read_item(TABLE, key(moe), projection="#b", names={"#b": "balance"}) == {"balance": 100}
+    queried = list(client.list_items(TABLE, key_condition="id = :id", values={":id": moe}))
+    assert queried == [{"id": moe, "balance": 100}]
+    scanned = {item["id"]: item for item in client.list_items(TABLE, page_size=2)}
+    assert scanned[moe]["balance"] == 100
+    assert new not in scanned
+    tx.rollback()
+    assert bank.raw(new) is None
+
+
+def test_everything_that_dynamodb_stores_comes_back(bank: Bank, client: Client) -> None:
+    item = {
+        "id": f"all-{uuid.uuid4()}",
+        "none": None,
+        "flag": True,
+        "text": "Müller 🔒",
+        "empty": "",
+        "number": Decimal("-0.1"),
+        "large": 10**37 + 1,
+        "bytes": b"\x00\xff",
+        "list": [1, "two", [None], {"three": 3}],
+        "map": {"a": {"b": b""}},
+        "texts": {"a", "b"},
+        "numbers": {1, Decimal("2.5")},
+        "blobs": {b"a", b"\xff"},
+    }
+    with client.transaction() as tx:
+        tx.put(TABLE, item)
+    assert client.read_item(TABLE, key(str(item["id"]))) == item
+
+
+@pytest.mark.parametrize(
+    "value",
+    [0.1, float("nan"), Decimal("NaN"), Decimal("Infinity"), 10**200, 10**38 + 1, set(), {1, "a"}, object()],
+)
+def test_what_dynamodb_cannot_store_is_refused(client: Client, value: object) -> None:
+    with pytest.raises(InvalidRequest), client.transaction() as tx:
+        tx.put(TABLE, {"id": "never", "value": value})
+    with pytest.raises(InvalidRequest):
+        client.transact([{"Put": {"TableName": TABLE, "Item": {"id": "never", "list": [value]}}}])
+
+
+def test_eight_loops_of_transfers_neither_make_nor_lose_money(bank: Bank, make_client: MakeClient) -> None:
+    accounts = [bank.open(100) for _ in range(4)]
+
+    def loop(number: int) -> None:
+        client = make_client(bank.url)
+        for turn in range(6):
+            source, target = accounts[(number + turn) % 4], accounts[(number * turn + 1) % 4]
+            if source != target:
+                client.run_transaction(move(source, target, 7), tries=100, deadline=60)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(loop, range(8)))
+    assert sum(bank.balance(account) for account in accounts) == 400
+
+
+def test_money_stays_where_answers_are_lost(bank: Bank, proxy: Proxy, make_client: MakeClient) -> None:
+    accounts = [bank.open(100) for _ in range(3)]
+    asked = [0]
+    lock = threading.Lock()
+
+    def fault(request: Seen) -> Fault | None:
+        with lock:
+            asked[0] += 1
+            return [None, None, None, DropAnswer(), None, Refuse(), None, Answer(503)][asked[0] % 8]
+
+    proxy.fault = fault
+    done: list[int] = []
+
+    def step(number: int) -> Callable[[Transaction], None]:
+        def body(tx: Transaction) -> None:
+            add(tx, accounts[number % 3], -1)
+            add(tx, accounts[(number + 1) % 3], 1)
+
+        return body
+
+    def loop(number: int) -> None:
+        client = make_client(proxy.url)
+        for turn in range(4):
+            client.run_transaction(step(number + turn), tries=100, deadline=60)
+            done.append(number)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(loop, range(4)))
+    assert len(done) == 16
+    assert sum(bank.balance(account) for account in accounts) == 300
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks here")
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_the_child_of_a_fork_ends_nothing_of_its_parent(bank: Bank, client: Client) -> None:
+    moe = bank.open(100)
+    with client.transaction() as tx:
+        add(tx, moe, 1)
+        child = os.fork()
+        if child == 0:
+            try:
+                tx.__exit__(None, None, None)
+            finally:
+                os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        assert client.transaction_status(tx.id).state == "pending"
+    assert bank.balance(moe) == 101
+
+
+def test_a_client_that_was_closed_opens_nothing(bank: Bank, make_client: MakeClient) -> None:
+    client = make_client(bank.url)
+    client.close()
+    for attempt in (client.begin_transaction, client.transaction, lambda: client.transact([])):
+        with pytest.raises(LeaseholdError, match="closed"):
+            attempt()
+    with pytest.raises(InvalidRequest):
+        make_client(bank.url).transaction(keep_alive=0)

@@ -1,0 +1,291 @@
+/** A transaction that is open (rules T1 and T3 to T6), and what can be done in it. */
+import { type Context, track } from "./context.js";
+import { answerFromWire, type Item, itemToWire } from "./dynamodb.js";
+import {
+  isContention,
+  isTransient,
+  LeaseholdError,
+  TransactionCommittedError,
+  type TransactionContendedError,
+  TransactionRolledBackError,
+} from "./errors.js";
+import { OPERATION_BOUND_MS, TRANSACTION_CALL_MS } from "./pacing.js";
+import { type Entry, retrying } from "./service.js";
+import { at } from "./timers.js";
+import type { SendOptions } from "./transport.js";
+
+/** Which state of the item a write answers with. */
+export type ReturnValues = "NONE" | "ALL_OLD" | "ALL_NEW";
+
+interface Expressions {
+  TableName: string;
+  ExpressionAttributeNames?: Record<string, string>;
+}
+
+interface Conditional extends Expressions {
+  /** The expressions' `:values`. */
+  ExpressionAttributeValues?: object;
+  /** Whether a {@link ConditionFailedError} shows the item. */
+  ReturnValuesOnConditionCheckFailure?: "NONE" | "ALL_OLD";
+}
+
+interface Write extends Conditional {
+  ConditionExpression?: string;
+  ReturnValues?: ReturnValues;
+}
+
+/** One operation on one item: an entry of TransactWriteItems or TransactGetItems, with JavaScript's values. */
+export type TransactionRequest =
+  | { Get: Expressions & { Key: object; ProjectionExpression?: string } }
+  | { Put: Write & { Item: object } }
+  | { Update: Write & { Key: object; UpdateExpression: string } }
+  | { Delete: Write & { Key: object } }
+  | { ConditionCheck: Conditional & { Key: object; ConditionExpression: string } };
+
+/** What a write may be told besides. */
+export interface WriteOptions {
+  /** What must hold of the item as it was when the transaction locked it. */
+  condition?: string;
+  /** The expressions' `:values`. */
+  values?: object;
+  /** The expressions' `#names`. */
+  names?: Record<string, string>;
+  /** Which state of the item to answer with. Default: none. */
+  returnValues?: ReturnValues;
+}
+
+/** What another transaction, or a sweeper, did to one. */
+export type Contention = TransactionContendedError | TransactionRolledBackError;
+
+/**
+ * A transaction that is open. Its methods may be called side by side.
+ *
+ * With `await using` it is rolled back at the end of the block, unless it was committed or handed on.
+ */
+export class Transaction implements AsyncDisposable {
+  #lastWorked: number;
+  #ended = false;
+  #contention: Contention | undefined;
+
+  /** @internal */
+  constructor(
+    private readonly context: Context,
+    /** For `resumeTransaction` and `transactionStatus`. */
+    readonly id: string,
+    private readonly signal?: AbortSignal,
+  ) {
+    this.#lastWorked = context.runtime.now();
+  }
+
+  /**
+   * Locks an item and reads it; undefined if there is none. Nobody else changes it, or makes it, before the end of the transaction.
+   */
+  async get(table: string, key: object, options: { projection?: string; names?: Record<string, string> } = {}): Promise<Item | undefined> {
+    const { projection, names } = options;
+    return this.#one({
+      Get: {
+        TableName: table,
+        Key: key,
+        ...(projection !== undefined && { ProjectionExpression: projection }),
+        ...(names !== undefined && { ExpressionAttributeNames: names }),
+      },
+    });
+  }
+
+  /** Puts an item in the place of what is there. Answers what `returnValues` asks for. */
+  async put(table: string, item: object, options: WriteOptions = {}): Promise<Item | undefined> {
+    return this.#one({ Put: { TableName: table, Item: item, ...expressions(options) } });
+  }
+
+  /** Changes an item, or makes it. `values` are the expression's. */
+  async update(table: string, key: object, expression: string, values?: object, options: WriteOptions = {}): Promise<Item | undefined> {
+    const all = expressions({ ...options, ...((values ?? options.values) && { values: { ...options.values, ...values } }) });
+    return this.#one({ Update: { TableName: table, Key: key, UpdateExpression: expression, ...all } });
+  }
+
+  /** Takes an item away, when the transaction is committed. */
+  async delete(table: string, key: object, options: WriteOptions = {}): Promise<Item | undefined> {
+    return this.#one({ Delete: { TableName: table, Key: key, ...expressions(options) } });
+  }
+
+  /** Locks an item and checks a condition. */
+  async check(table: string, key: object, condition: string, options: { values?: object; names?: Record<string, string> } = {}): Promise<void> {
+    await this.#one({ ConditionCheck: { TableName: table, Key: key, ...expressions(options), ConditionExpression: condition } });
+  }
+
+  /**
+   * Locks the items of these requests, in one order for all transactions, and changes them for this transaction's eyes. Answers the items
+   * that were asked for, in the order of the requests: at most 1000.
+   *
+   * @throws {TransactionContendedError} repeat the call, or roll back.
+   * @throws {TransactionRolledBackError} begin another one.
+   * @throws {ConditionFailedError} it is rolled back.
+   * @throws {InvalidRequestError} if DynamoDB found it, it is rolled back; otherwise it is as it was.
+   */
+  async add(requests: readonly TransactionRequest[]): Promise<(Item | undefined)[]> {
+    const body = { transactionId: this.id, requests: requests.map(entry) };
+    const answer = await this.#call((options) => this.context.service.add(body, options));
+    return answer.answers.map(answerFromWire);
+  }
+
+  /** Tells the service that the transaction is alive. */
+  async keepAlive(): Promise<void> {
+    await this.add([]);
+  }
+
+  /**
+   * Makes all changes everybody's. May be repeated, and should be after an {@link UnavailableError}: nobody knows then.
+   *
+   * @throws {TransactionRolledBackError} none was made.
+   */
+  async commit(): Promise<void> {
+    await this.#call((options) => this.context.service.commit({ transactionId: this.id }, options));
+    this.#ended = true;
+  }
+
+  /**
+   * Undoes all changes. May be repeated.
+   *
+   * @throws {TransactionCommittedError} it is too late.
+   */
+  async rollback(): Promise<void> {
+    await send(this.context, this.id, (options) => this.context.service.rollback({ transactionId: this.id }, options));
+    this.#ended = true;
+  }
+
+  /** Leaves the transaction open at the end of `await using`, for another process to go on with its id, which is returned. */
+  detach(): string {
+    this.#ended = true;
+    return this.id;
+  }
+
+  /** Rolls back, unless it was committed, rolled back or detached. Never throws: what cannot be rolled back is left to a sweeper. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (this.#ended) return;
+    try {
+      await this.rollback();
+    } catch (error) {
+      if (!(error instanceof LeaseholdError)) throw error;
+    }
+  }
+
+  /** What others did to it, if it cannot go on because of that. @internal */
+  get contention(): Contention | undefined {
+    return this.#contention;
+  }
+
+  /** @internal */
+  async begin(): Promise<void> {
+    await this.#call((options) => this.context.service.begin({ transactionId: this.id, requests: undefined, commit: undefined }, options));
+  }
+
+  /** Gives signs of life, whenever nothing was heard of it for a period, until what it returns is called. @internal */
+  keep(period: number): () => void {
+    let stopped = false;
+    let cancel = (): void => undefined;
+    const { runtime } = this.context;
+    const plan = (): void => {
+      if (!stopped) cancel = at(runtime, this.#lastWorked + period, look, true);
+    };
+    const look = (): void => {
+      if (runtime.now() < this.#lastWorked + period) {
+        plan();
+        return;
+      }
+      this.keepAlive().then(plan, (error: unknown) => {
+        // Anything else, the next call or the commit will say.
+        if (isTransient(error)) plan();
+      });
+    };
+    plan();
+    return () => {
+      stopped = true;
+      cancel();
+    };
+  }
+
+  /** Commits, and finds out what became of it. @internal */
+  async settle(): Promise<void> {
+    let contention: Contention;
+    try {
+      await this.commit();
+      return;
+    } catch (error) {
+      if (!isContention(error)) {
+        // Nobody knows, or something is wrong with what was added: decided as soon as that can be.
+        track(this.context, this[Symbol.asyncDispose]());
+        throw error;
+      }
+      contention = error;
+    }
+    // A commit that was given up may still arrive. It must be certain that it can be of no effect before anything is tried again.
+    try {
+      await this.rollback();
+    } catch (error) {
+      if (error instanceof TransactionCommittedError) return;
+      if (!(error instanceof TransactionRolledBackError)) {
+        this.#contention = undefined;
+        throw error;
+      }
+    }
+    throw contention;
+  }
+
+  async #one(request: TransactionRequest): Promise<Item | undefined> {
+    return (await this.add([request]))[0];
+  }
+
+  /** Asks the service, unless it is known what it will say. */
+  async #call<T>(request: (options: SendOptions) => Promise<T>): Promise<T> {
+    if (this.#contention instanceof TransactionRolledBackError) throw this.#contention;
+    const { runtime } = this.context;
+    const sent = runtime.now();
+    try {
+      const answer = await send(this.context, this.id, request, this.signal);
+      this.#lastWorked = sent;
+      // Who was told that it must wait, and found another way, is in nobody's way.
+      this.#contention = undefined;
+      return answer;
+    } catch (error) {
+      if (isContention(error)) this.#contention = error;
+      // So that signs of life are not sent without pause.
+      else this.#lastWorked = runtime.now();
+      throw error;
+    }
+  }
+}
+
+/** One call that may have to wait for other transactions. It may be repeated, and is. */
+export async function send<T>(context: Context, id: string, request: (options: SendOptions) => Promise<T>, signal?: AbortSignal): Promise<T> {
+  const { runtime } = context;
+  // For as long as any other operation, after the first try was given up.
+  const until = runtime.now() + TRANSACTION_CALL_MS + OPERATION_BOUND_MS;
+  try {
+    return await retrying(runtime, (options) => request({ ...options, timeout: TRANSACTION_CALL_MS }), { until, signal });
+  } catch (error) {
+    if (error instanceof LeaseholdError) error.transactionId = id;
+    throw error;
+  }
+}
+
+/** As the wire has it. */
+export function entry(request: TransactionRequest): Entry {
+  const convert = (members: object): object =>
+    Object.fromEntries(
+      Object.entries(members)
+        .filter(([, value]) => value !== undefined)
+        .map(([name, value]: [string, unknown]) => [name, TYPED.has(name) ? itemToWire(value as object) : value]),
+    );
+  return Object.fromEntries(Object.entries(request).map(([operation, members]) => [operation, convert(members as object)])) as unknown as Entry;
+}
+
+const TYPED: ReadonlySet<string> = new Set(["Key", "Item", "ExpressionAttributeValues"]);
+
+function expressions({ condition, values, names, returnValues }: WriteOptions): Omit<Write, "TableName"> {
+  return {
+    ...(condition !== undefined && { ConditionExpression: condition }),
+    ...(values !== undefined && { ExpressionAttributeValues: values }),
+    ...(names !== undefined && { ExpressionAttributeNames: names }),
+    ...(returnValues !== undefined && { ReturnValues: returnValues }),
+  };
+}

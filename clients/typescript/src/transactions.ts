@@ -1,0 +1,135 @@
+/** Running a body until its transaction is committed: rules T2, T5 and T7. */
+import { type Context, track } from "./context.js";
+import { answerFromWire, type Item } from "./dynamodb.js";
+import { InvalidRequestError, isContention } from "./errors.js";
+import { retryPause } from "./pacing.js";
+import type { Runtime } from "./runtime.js";
+import { abortable, keepAlive, LinkedController, sleepUntil } from "./timers.js";
+import { type Contention, entry, send, Transaction, type TransactionRequest } from "./transaction.js";
+
+/** How hard a transaction is tried. All durations in milliseconds. */
+export interface TransactOptions {
+  /** How often it is tried at most, when others get in the way. Default: 10. */
+  tries?: number | undefined;
+  /** After how long it is not tried once more. What has begun is brought to its end. Default: 30000. */
+  deadline?: number | undefined;
+  /** Ends the call, which rejects with the signal's reason. */
+  signal?: AbortSignal | undefined;
+}
+
+/** How hard a transaction is tried, and how it is kept alive. */
+export interface TransactionOptions extends TransactOptions {
+  /**
+   * How long the body may think before the service is told that the transaction is alive; `false`: it is not told. Default: 20000, a third
+   * of what the service allows unless it was set up otherwise. Another transaction that needs an item waits for one second of silence: a
+   * third of that, 300, defends the items against it, at the price of the requests, and of its wait.
+   */
+  keepAlive?: number | false | undefined;
+}
+
+/** What has to be ended early, with what ends it. */
+interface Ending {
+  readonly signal: AbortSignal;
+}
+
+/** Runs `body` in a transaction, and again in another one, until it is committed or something else is wrong. */
+export async function runTransaction<T>(context: Context, body: (tx: Transaction) => T | Promise<T>, options: TransactionOptions): Promise<T> {
+  const period = options.keepAlive ?? 20_000;
+  if (period !== false && !(period > 0)) throw new InvalidRequestError("keepAlive must be above 0 milliseconds.", "keepAlive");
+  return repeated(context, options, async (ending) => {
+    const tx = new Transaction(context, context.runtime.uuid(), ending.signal);
+    try {
+      return { value: await attempt(context, tx, body, period, ending) };
+    } catch (error) {
+      return { error, contention: tx.contention };
+    }
+  });
+}
+
+/** All requests in one call, and again under another id where others got in the way. */
+export async function transact(context: Context, requests: readonly TransactionRequest[], options: TransactOptions): Promise<(Item | undefined)[]> {
+  const entries = requests.map(entry);
+  return repeated(context, options, async (ending) => {
+    const body = { transactionId: context.runtime.uuid(), requests: entries, commit: true };
+    try {
+      const answer = await send(context, body.transactionId, (sendOptions) => context.service.begin(body, sendOptions), ending.signal);
+      return { value: (answer.answers ?? []).map(answerFromWire) };
+    } catch (error) {
+      // What another one got in the way of is rolled back.
+      return { error, contention: isContention(error) ? error : undefined };
+    }
+  });
+}
+
+async function attempt<T>(
+  context: Context,
+  tx: Transaction,
+  body: (tx: Transaction) => T | Promise<T>,
+  period: number | false,
+  { signal }: Ending,
+): Promise<T> {
+  let value: T;
+  let stop = (): void => undefined;
+  try {
+    await tx.begin();
+    if (period !== false) stop = tx.keep(period);
+    value = await abortable(
+      (async () => body(tx))(),
+      signal,
+    );
+  } catch (error) {
+    stop();
+    const rolledBack = tx[Symbol.asyncDispose]();
+    // Whoever ends it does not want to wait.
+    if (signal.aborted) track(context, rolledBack);
+    else await rolledBack;
+    throw error;
+  }
+  stop();
+  await tx.settle();
+  return value;
+}
+
+type Outcome<T> = { value: T } | { error: unknown; contention: Contention | undefined };
+
+async function repeated<T>(context: Context, options: TransactOptions, attempt: (ending: Ending) => Promise<Outcome<T>>): Promise<T> {
+  const { runtime } = context;
+  context.closed.throwIfAborted();
+  const ending = new LinkedController(options.signal, context.closed);
+  const tries = new Tries(runtime, options);
+  const letGo = keepAlive(runtime);
+  try {
+    for (;;) {
+      ending.signal.throwIfAborted();
+      const outcome = await attempt(ending);
+      if ("value" in outcome) return outcome.value;
+      const { error, contention } = outcome;
+      if (ending.signal.aborted || contention === undefined || !(await tries.again(contention, ending.signal))) throw error;
+    }
+  } finally {
+    letGo();
+    ending.unlink();
+  }
+}
+
+/** How often, and until when. */
+class Tries {
+  readonly #until: number;
+  #failures = 0;
+
+  constructor(
+    private readonly runtime: Runtime,
+    private readonly options: TransactOptions,
+  ) {
+    this.#until = runtime.now() + (options.deadline ?? 30_000);
+  }
+
+  /** Waits until it may be tried again; false if it may not. */
+  async again({ retryAfter }: Contention, signal: AbortSignal): Promise<boolean> {
+    this.#failures += 1;
+    const next = this.runtime.now() + retryPause(this.#failures, retryAfter, this.runtime.random());
+    if (this.#failures >= (this.options.tries ?? 10) || next >= this.#until) return false;
+    await sleepUntil(this.runtime, next, signal);
+    return true;
+  }
+}

@@ -1,0 +1,252 @@
+//! A transaction that is open. Rules T1, T5 and T6.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use leasehold_wire::path;
+use leasehold_wire::transactions::{
+    AddRequest, AddResponse, BeginRequest, BeginResponse, EndRequest, EndResponse, Item,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::time::sleep_until;
+
+use super::{Request, from_item};
+use crate::clock::{Instant, fresh_uuid};
+use crate::{Client, Error, ErrorKind};
+
+/// A transaction that is open. Dropping it rolls it back in the background, as well as that goes.
+///
+/// Its methods may be called side by side. After the first answer that it was rolled back they ask nobody any more.
+#[must_use = "a transaction that is dropped is rolled back"]
+pub struct Transaction {
+    client: Client,
+    id: String,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// When the service last heard of it.
+    last_worked: Instant,
+    /// Why it cannot be committed any more, as far as is known.
+    doomed: Option<Error>,
+    /// There is nothing left for a drop to undo.
+    ended: bool,
+}
+
+impl Transaction {
+    pub(crate) fn new(client: Client, id: String) -> Self {
+        let state = State { last_worked: Instant::now(), doomed: None, ended: false };
+        Self { client, id, state: Mutex::new(state) }
+    }
+
+    /// Opens a transaction under an id of its own, so that this may be repeated.
+    pub(crate) async fn begin(client: Client) -> Result<Self, Error> {
+        client.check_open()?;
+        let transaction = Self::new(client, fresh_uuid());
+        let request = BeginRequest { transaction_id: Some(transaction.id.clone()), ..BeginRequest::default() };
+        let _: BeginResponse = transaction.call(path::BEGIN, &request).await?;
+        Ok(transaction)
+    }
+
+    /// Which one: for [`Client::resume_transaction`], and for [`Client::transaction_status`].
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Locks an item and reads it; `None` if there is none. Nobody else changes it, or makes it, before the end of the transaction.
+    ///
+    /// # Errors
+    /// Those of [`Transaction::add`]; [`ErrorKind::InvalidRequest`] if the item is not of this type.
+    pub async fn get<T: DeserializeOwned>(
+        &self,
+        table: impl Into<String>,
+        key: impl Serialize,
+    ) -> Result<Option<T>, Error> {
+        self.one(Request::get(table, key)).await?.map(from_item).transpose()
+    }
+
+    /// Puts an item in the place of what is there.
+    ///
+    /// # Errors
+    /// Those of [`Transaction::add`].
+    pub async fn put(&self, table: impl Into<String>, item: impl Serialize) -> Result<(), Error> {
+        self.one(Request::put(table, item)).await.map(drop)
+    }
+
+    /// Changes an item, or makes it. `values` is an object with the expression's `:values`.
+    ///
+    /// # Errors
+    /// Those of [`Transaction::add`].
+    pub async fn update(
+        &self,
+        table: impl Into<String>,
+        key: impl Serialize,
+        expression: impl Into<String>,
+        values: impl Serialize,
+    ) -> Result<(), Error> {
+        self.one(Request::update(table, key, expression).values(values)).await.map(drop)
+    }
+
+    /// Takes an item away, when the transaction is committed.
+    ///
+    /// # Errors
+    /// Those of [`Transaction::add`].
+    pub async fn delete(&self, table: impl Into<String>, key: impl Serialize) -> Result<(), Error> {
+        self.one(Request::delete(table, key)).await.map(drop)
+    }
+
+    /// One request, and the item that it asked for.
+    ///
+    /// # Errors
+    /// Those of [`Transaction::add`].
+    pub async fn one(&self, request: Request) -> Result<Option<Item>, Error> {
+        Ok(self.add([request]).await?.pop().flatten())
+    }
+
+    /// Locks the items of these requests, in one order for all transactions, and changes them for this transaction's eyes. Answers
+    /// the items that were asked for, in the order of the requests: at most 1000.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Contended`], [`ErrorKind::RolledBack`]: another transaction was in the way, or a sweeper.
+    /// [`ErrorKind::ConditionFailed`]: the transaction is rolled back. [`ErrorKind::InvalidRequest`]: it is, if DynamoDB found it, and as
+    /// it was otherwise. [`ErrorKind::Committed`], [`ErrorKind::TransactionNotFound`]; or what the service could not be reached with.
+    pub async fn add<R: Into<Request>>(
+        &self,
+        requests: impl IntoIterator<Item = R>,
+    ) -> Result<Vec<Option<Item>>, Error> {
+        let requests = requests.into_iter().map(|request| request.into().entry()).collect::<Result<_, _>>()?;
+        let request = AddRequest { transaction_id: self.id.clone(), requests };
+        let response: AddResponse = self.call(path::ADD, &request).await?;
+        Ok(response.answers.into_iter().map(|answer| answer.item).collect())
+    }
+
+    /// Tells the service that the transaction is alive.
+    ///
+    /// # Errors
+    /// Those of [`Transaction::add`] that are not about a request.
+    pub async fn keep_alive(&self) -> Result<(), Error> {
+        self.add::<Request>([]).await.map(drop)
+    }
+
+    /// Makes all changes everybody's.
+    ///
+    /// # Errors
+    /// [`ErrorKind::RolledBack`]: none was made. [`ErrorKind::Unavailable`]: nobody knows; [`Client::resume_transaction`] with its id
+    /// can be asked for a commit once more, [`Client::transaction_status`] for what became of it.
+    pub async fn commit(self) -> Result<(), Error> {
+        let result = self.send_commit().await;
+        // Whatever it is that went wrong, to decide on it is the caller's.
+        self.state().ended = true;
+        result
+    }
+
+    /// Undoes all changes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Committed`]; or what the service could not be reached with: a sweeper will then do it.
+    pub async fn rollback(self) -> Result<(), Error> {
+        self.send_rollback().await
+    }
+
+    /// Leaves the transaction open, for another process to go on with its id. Who does not within a minute (unless the service was set
+    /// up otherwise) finds it rolled back.
+    #[must_use = "somebody should go on with it"]
+    pub fn detach(self) -> String {
+        self.state().ended = true;
+        self.id.clone()
+    }
+
+    pub(crate) async fn send_commit(&self) -> Result<(), Error> {
+        let _: EndResponse = self.call(path::COMMIT, &self.end_request()).await?;
+        self.state().ended = true;
+        Ok(())
+    }
+
+    pub(crate) async fn send_rollback(&self) -> Result<(), Error> {
+        let result =
+            self.client.call_transaction::<_, EndResponse>(&self.id, path::ROLLBACK, &self.end_request()).await;
+        // What it was tried for in vain is not tried again by a drop.
+        self.state().ended = true;
+        match result {
+            Err(error) if !matches!(error.kind(), ErrorKind::RolledBack) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Why the transaction cannot go on, if that is due to others.
+    pub(crate) fn contention(&self) -> Option<Error> {
+        self.state().doomed.clone()
+    }
+
+    /// Keeps the transaction alive whenever nothing was heard of it for a period. Returns when there is nothing to keep.
+    pub(crate) async fn keep(&self, period: Duration) {
+        loop {
+            let due = self.state().last_worked + period;
+            if Instant::now() < due {
+                sleep_until(due).await;
+            } else if self.keep_alive().await.is_err_and(|error| !error.is_retryable()) {
+                // The next call, or the commit, will say so.
+                return;
+            }
+        }
+    }
+
+    fn end_request(&self) -> EndRequest {
+        EndRequest { transaction_id: self.id.clone() }
+    }
+
+    /// Asks the service, unless it is known what it will say.
+    async fn call<Q: Serialize, A: DeserializeOwned>(&self, path: &str, request: &Q) -> Result<A, Error> {
+        if let Some(error) = self.state().doomed.clone().filter(|error| *error.kind() == ErrorKind::RolledBack) {
+            return Err(error);
+        }
+        let sent = Instant::now();
+        let result = self.client.call_transaction(&self.id, path, request).await;
+        let mut state = self.state();
+        match &result {
+            Ok(_) => {
+                state.last_worked = sent;
+                // Who was told that it must wait, and found another way, is not in anybody's way.
+                state.doomed.take_if(|error| *error.kind() != ErrorKind::RolledBack);
+            }
+            Err(error) if error.is_contention() => state.doomed = Some(error.clone()),
+            // So that signs of life are not sent without pause.
+            Err(_) => state.last_worked = Instant::now(),
+        }
+        result
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Transaction {
+    fn drop(&mut self) {
+        if !self.state().ended {
+            let (client, id) = (self.client.clone(), self.id.clone());
+            self.client.in_background(roll_back(client, id));
+        }
+    }
+}
+
+fn roll_back(client: Client, id: String) -> impl Future<Output = ()> + Send {
+    async move {
+        let request = EndRequest { transaction_id: id.clone() };
+        let result: Result<EndResponse, _> = client.call_transaction(&id, path::ROLLBACK, &request).await;
+        match result.as_ref().map_err(Error::kind) {
+            // Decided before, or never begun.
+            Ok(_) | Err(ErrorKind::RolledBack | ErrorKind::Committed | ErrorKind::TransactionNotFound) => {}
+            Err(_) => tracing::warn!(transaction = id, "could not be rolled back, which is left to a sweeper"),
+        }
+    }
+}
+
+impl fmt::Debug for Transaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transaction").field("id", &self.id).finish_non_exhaustive()
+    }
+}

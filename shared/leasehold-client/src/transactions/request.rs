@@ -1,0 +1,245 @@
+//! One operation on one item, comfortably made.
+
+use std::collections::BTreeMap;
+
+use leasehold_wire::transactions::{
+    ConditionCheck, Delete, Entry, Get, Item, Put, ReturnOnFailure, ReturnValues, Update,
+};
+use serde::Serialize;
+
+use super::item::{to_item, to_value};
+use crate::Error;
+
+/// One operation on one item: what an entry of TransactWriteItems or TransactGetItems says. What cannot be made a value of
+/// DynamoDB's is refused when the request is sent.
+#[derive(Debug, Clone)]
+#[must_use = "a request does nothing until it is sent"]
+pub struct Request(Result<Entry, Error>);
+
+impl From<Entry> for Request {
+    fn from(entry: Entry) -> Self {
+        Self(Ok(entry))
+    }
+}
+
+impl Request {
+    /// Locks the item and reads it.
+    pub fn get(table: impl Into<String>, key: impl Serialize) -> Self {
+        let table_name = table.into();
+        Self(to_item(key).map(|key| Entry::Get(Get { table_name, key, ..Get::default() })))
+    }
+
+    /// Puts an item in the place of what is there.
+    pub fn put(table: impl Into<String>, item: impl Serialize) -> Self {
+        let table_name = table.into();
+        Self(to_item(item).map(|item| Entry::Put(Put { table_name, item, ..Put::default() })))
+    }
+
+    /// Changes the item, or makes it.
+    pub fn update(table: impl Into<String>, key: impl Serialize, expression: impl Into<String>) -> Self {
+        let (table_name, update_expression) = (table.into(), expression.into());
+        Self(to_item(key).map(|key| Entry::Update(Update { table_name, key, update_expression, ..Update::default() })))
+    }
+
+    /// Takes the item away, when the transaction is committed.
+    pub fn delete(table: impl Into<String>, key: impl Serialize) -> Self {
+        let table_name = table.into();
+        Self(to_item(key).map(|key| Entry::Delete(Delete { table_name, key, ..Delete::default() })))
+    }
+
+    /// Locks the item and checks a condition.
+    pub fn check(table: impl Into<String>, key: impl Serialize, condition: impl Into<String>) -> Self {
+        let (table_name, condition_expression) = (table.into(), condition.into());
+        Self(to_item(key).map(|key| {
+            Entry::ConditionCheck(ConditionCheck { table_name, key, condition_expression, ..ConditionCheck::default() })
+        }))
+    }
+
+    /// Of a write: what must hold of the item as it was when the transaction locked it.
+    pub fn when(self, condition: impl Into<String>) -> Self {
+        self.with(|entry| match entry {
+            Entry::Put(Put { condition_expression, .. })
+            | Entry::Update(Update { condition_expression, .. })
+            | Entry::Delete(Delete { condition_expression, .. }) => {
+                *condition_expression = Some(condition.into());
+                Ok(())
+            }
+            Entry::ConditionCheck(_) | Entry::Get(_) => Err("condition"),
+        })
+    }
+
+    /// Of a get: which paths to answer with.
+    pub fn project(self, projection: impl Into<String>) -> Self {
+        self.with(|entry| match entry {
+            Entry::Get(get) => {
+                get.projection_expression = Some(projection.into());
+                Ok(())
+            }
+            _ => Err("projection"),
+        })
+    }
+
+    /// What a `#name` of the expressions stands for.
+    pub fn name(self, placeholder: impl Into<String>, name: impl Into<String>) -> Self {
+        self.with(|entry| {
+            names(entry).insert(placeholder.into(), name.into());
+            Ok(())
+        })
+    }
+
+    /// What a `:value` of the expressions stands for.
+    pub fn value(self, placeholder: impl Into<String>, value: impl Serialize) -> Self {
+        match to_value(value) {
+            Ok(value) => self.with(|entry| {
+                values(entry).ok_or("values")?.0.insert(placeholder.into(), value);
+                Ok(())
+            }),
+            Err(error) => Self(self.0.and(Err(error))),
+        }
+    }
+
+    /// What several `:values` stand for: an object whose members have those names.
+    pub fn values(self, given: impl Serialize) -> Self {
+        match to_item(given) {
+            Ok(Item(given)) => self.with(|entry| {
+                values(entry).ok_or("values")?.0.extend(given);
+                Ok(())
+            }),
+            Err(error) => Self(self.0.and(Err(error))),
+        }
+    }
+
+    /// Of a write: which state of the item to answer with. Default: none.
+    pub fn returning(self, wanted: ReturnValues) -> Self {
+        self.with(|entry| match entry {
+            Entry::Put(Put { return_values, .. })
+            | Entry::Update(Update { return_values, .. })
+            | Entry::Delete(Delete { return_values, .. }) => {
+                *return_values = wanted;
+                Ok(())
+            }
+            Entry::ConditionCheck(_) | Entry::Get(_) => Err("returned values"),
+        })
+    }
+
+    /// If the condition does not hold, [`crate::ErrorKind::ConditionFailed`] shows the item.
+    pub fn show_on_failure(self) -> Self {
+        self.with(|entry| match entry {
+            Entry::Put(Put { return_values_on_condition_check_failure: shown, .. })
+            | Entry::Update(Update { return_values_on_condition_check_failure: shown, .. })
+            | Entry::Delete(Delete { return_values_on_condition_check_failure: shown, .. })
+            | Entry::ConditionCheck(ConditionCheck { return_values_on_condition_check_failure: shown, .. }) => {
+                *shown = ReturnOnFailure::AllOld;
+                Ok(())
+            }
+            Entry::Get(_) => Err("condition"),
+        })
+    }
+
+    /// # Errors
+    /// [`crate::ErrorKind::InvalidRequest`]: what could not be made a value, or does not belong to this operation.
+    pub(crate) fn entry(self) -> Result<Entry, Error> {
+        self.0
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Entry) -> Result<(), &'static str>) -> Self {
+        if let Ok(entry) = &mut self.0
+            && let Err(member) = change(entry)
+        {
+            let message = format!("a {} takes no further {member}", operation(entry));
+            self.0 = Err(Error::invalid("requests", message));
+        }
+        self
+    }
+}
+
+fn operation(entry: &Entry) -> &'static str {
+    match entry {
+        Entry::Get(_) => "get",
+        Entry::Put(_) => "put",
+        Entry::Update(_) => "update",
+        Entry::Delete(_) => "delete",
+        Entry::ConditionCheck(_) => "check",
+    }
+}
+
+fn names(entry: &mut Entry) -> &mut BTreeMap<String, String> {
+    match entry {
+        Entry::Get(Get { expression_attribute_names: names, .. })
+        | Entry::Put(Put { expression_attribute_names: names, .. })
+        | Entry::Update(Update { expression_attribute_names: names, .. })
+        | Entry::Delete(Delete { expression_attribute_names: names, .. })
+        | Entry::ConditionCheck(ConditionCheck { expression_attribute_names: names, .. }) => names,
+    }
+}
+
+fn values(entry: &mut Entry) -> Option<&mut Item> {
+    match entry {
+        Entry::Put(Put { expression_attribute_values: values, .. })
+        | Entry::Update(Update { expression_attribute_values: values, .. })
+        | Entry::Delete(Delete { expression_attribute_values: values, .. })
+        | Entry::ConditionCheck(ConditionCheck { expression_attribute_values: values, .. }) => Some(values),
+        Entry::Get(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn written(request: Request) -> Value {
+        serde_json::to_value(request.entry().expect("complete")).expect("JSON")
+    }
+
+    #[test]
+    fn requests_are_entries_of_dynamodb() {
+        let key = json!({"id": "a"});
+        let update = Request::update("t", &key, "ADD #b :x")
+            .name("#b", "balance")
+            .value(":x", -30)
+            .values(json!({":min": 30}))
+            .when("#b >= :min")
+            .returning(ReturnValues::AllNew)
+            .show_on_failure();
+        assert_eq!(
+            written(update),
+            json!({"Update": {
+                "TableName": "t", "Key": {"id": {"S": "a"}}, "UpdateExpression": "ADD #b :x",
+                "ConditionExpression": "#b >= :min", "ExpressionAttributeNames": {"#b": "balance"},
+                "ExpressionAttributeValues": {":x": {"N": "-30"}, ":min": {"N": "30"}},
+                "ReturnValues": "ALL_NEW", "ReturnValuesOnConditionCheckFailure": "ALL_OLD"
+            }})
+        );
+        let get = Request::get("t", &key).project("#b").name("#b", "balance");
+        assert_eq!(
+            written(get),
+            json!({"Get": {
+                "TableName": "t", "Key": {"id": {"S": "a"}}, "ProjectionExpression": "#b",
+                "ExpressionAttributeNames": {"#b": "balance"}
+            }})
+        );
+        let check = Request::check("t", &key, "attribute_exists(id)");
+        assert_eq!(
+            written(check),
+            json!({"ConditionCheck": {
+                "TableName": "t", "Key": {"id": {"S": "a"}}, "ConditionExpression": "attribute_exists(id)"
+            }})
+        );
+    }
+
+    #[test]
+    fn what_does_not_belong_is_refused_and_not_left_out() {
+        for request in [
+            Request::get("t", json!({"id": 1})).when("a = b"),
+            Request::get("t", json!({"id": 1})).value(":a", 1),
+            Request::get("t", "no key"),
+            Request::put("t", json!({"id": 1})).project("a"),
+            Request::check("t", json!({"id": 1}), "a = b").returning(ReturnValues::AllOld),
+            Request::delete("t", json!({"id": 1})).values("no object").when("later"),
+        ] {
+            assert!(matches!(request.entry(), Err(error) if !error.to_string().is_empty()));
+        }
+    }
+}
