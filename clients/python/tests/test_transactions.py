@@ -236,6 +236,11 @@ def test_who_finds_another_way_after_contention_is_committed(
 
     assert unreliable.run_transaction(body, tries=1) == "another way"
     assert (bank.balance(moe), bank.balance(larry)) == (100, 1)
+    proxy.seen.clear()
+    with pytest.raises(ZeroDivisionError):
+        unreliable.run_transaction(lambda tx: (body(tx), 1 // 0))
+    assert proxy.count("begin") == 1, "what it raises then is not due to others"
+    assert bank.balance(larry) == 1
 
 
 def test_a_condition_that_fails_is_the_callers_to_deal_with(bank: Bank, client: Client) -> None:
@@ -341,6 +346,20 @@ def test_one_call_does_it_where_all_is_known(bank: Bank, unreliable: Client, pro
     assert bank.balance(moe) == -20
     ids = [request.body["transactionId"] for request in proxy.seen]
     assert len(set(ids)) == 5, "one id for each transaction, and for its repeats"
+
+
+@pytest.mark.parametrize("first", [DropAnswer(), Refuse()])
+def test_one_call_is_not_made_again_before_it_is_certain_that_it_was_of_no_effect(
+    bank: Bank, unreliable: Client, proxy: Proxy, first: Fault
+) -> None:
+    moe = bank.open(100)
+    faults = [first, CONTENDED]
+    proxy.fault = lambda request: faults.pop(0) if request.action == "begin" and faults else None
+    update = {"UpdateExpression": "ADD balance :x", "ExpressionAttributeValues": {":x": 1}}
+    assert unreliable.transact([{"Update": {"TableName": TABLE, "Key": key(moe), **update}}]) == [None]
+    assert [request.action for request in proxy.seen] == ["begin", "begin", "begin"]
+    assert len({request.body["transactionId"] for request in proxy.seen}) == 1
+    assert bank.balance(moe) == 101
 
 
 def test_readers_choose_what_they_see(bank: Bank, client: Client) -> None:

@@ -1,7 +1,7 @@
 /** Running a body until its transaction is committed: rules T2, T5 and T7. */
 import { type Context, track } from "./context.js";
 import { answerFromWire, type Item } from "./dynamodb.js";
-import { InvalidRequestError, isContention } from "./errors.js";
+import { InvalidRequestError, isContention, TransactionContendedError } from "./errors.js";
 import { retryPause } from "./pacing.js";
 import type { Runtime } from "./runtime.js";
 import { abortable, keepAlive, LinkedController, sleepUntil } from "./timers.js";
@@ -49,14 +49,28 @@ export async function runTransaction<T>(context: Context, body: (tx: Transaction
 /** All requests in one call, and again under another id where others got in the way. */
 export async function transact(context: Context, requests: readonly TransactionRequest[], options: TransactOptions): Promise<(Item | undefined)[]> {
   const entries = requests.map(entry);
-  return repeated(context, options, async (ending) => {
-    const body = { transactionId: context.runtime.uuid(), requests: entries, commit: true };
-    try {
-      const answer = await send(context, body.transactionId, (sendOptions) => context.service.begin(body, sendOptions), ending.signal);
-      return { value: (answer.answers ?? []).map(answerFromWire) };
-    } catch (error) {
-      // What another one got in the way of is rolled back.
-      return { error, contention: isContention(error) ? error : undefined };
+  const { runtime, service } = context;
+  let transactionId = runtime.uuid();
+  let gaveWay = false;
+  return repeated(context, options, async ({ signal }) => {
+    for (;;) {
+      const body = { transactionId, requests: entries, commit: true };
+      try {
+        const answer = await send(context, transactionId, (sendOptions) => service.begin(body, sendOptions), signal);
+        return { value: (answer.answers ?? []).map(answerFromWire) };
+      } catch (error) {
+        if (!isContention(error)) return { error, contention: undefined };
+        if (error instanceof TransactionContendedError) {
+          // It was said of a repeat. A first try that was given up may have got through, or may still: only the same id keeps it from
+          // being done twice.
+          gaveWay = true;
+          return { error, contention: error };
+        }
+        // So this is certain.
+        transactionId = runtime.uuid();
+        if (!gaveWay) return { error, contention: error };
+        gaveWay = false;
+      }
     }
   });
 }

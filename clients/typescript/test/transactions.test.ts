@@ -235,13 +235,16 @@ describe("a body in a transaction", { concurrency: 4 }, () => {
     const { proxy, client } = parts;
     const [moe, larry] = [await open(100), await open(0)];
     proxy.fault = ({ body }) => (JSON.stringify(body).includes(moe) ? contended : "pass");
-    await client.transaction(
-      async (tx) => {
-        await add(tx, moe, 1).catch(() => add(tx, larry, 1));
-      },
-      { tries: 1 },
-    );
+    const body = (tx: Transaction): Promise<void> => add(tx, moe, 1).catch(() => add(tx, larry, 1));
+    await client.transaction(body, { tries: 1 });
     assert.deepEqual([await balance(moe), await balance(larry)], [100, 1]);
+    proxy.seen.length = 0;
+    const failing = client.transaction(async (tx) => {
+      await body(tx);
+      throw new Error("the body's own");
+    });
+    await assert.rejects(failing, /the body's own/);
+    assert.equal(callsOf(proxy).filter((call) => call === "begin").length, 1, "what it throws then is not due to others");
   });
 
   test("has to deal with a condition that fails itself", async () => {
@@ -426,6 +429,22 @@ describe("by hand", { concurrency: 4 }, () => {
     const ids = proxy.seen.map(({ body }: SeenRequest) => body["transactionId"]);
     assert.equal(new Set(ids).size, 5, "one id for each transaction, and for its repeats");
   });
+
+  for (const first of ["lose answer", "lose request"] as const) {
+    test(`one call is not made again before it is certain that it was of no effect: ${first}`, async () => {
+      await using parts = await throughProxy();
+      const { proxy, client } = parts;
+      const moe = await open(100);
+      const faults: Fault[] = [first, contended];
+      proxy.fault = ({ call }) => (call.endsWith("begin") ? (faults.shift() ?? "pass") : "pass");
+      const values = { ":x": 1 };
+      const update = { TableName: TABLE, Key: { id: moe }, UpdateExpression: "ADD balance :x", ExpressionAttributeValues: values };
+      assert.deepEqual(await client.transact([{ Update: update }]), [undefined]);
+      assert.deepEqual(callsOf(proxy), ["begin", "begin", "begin"]);
+      assert.equal(new Set(proxy.seen.map(({ body }) => body["transactionId"])).size, 1);
+      assert.equal(await balance(moe), 101);
+    });
+  }
 
   test("readers choose what they see", async () => {
     const client = service.client();

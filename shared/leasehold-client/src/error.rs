@@ -60,21 +60,21 @@ pub enum ErrorKind {
 #[derive(Debug, Clone)]
 pub struct Error {
     kind: ErrorKind,
-    message: String,
+    message: Box<str>,
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
     retry_after: Option<Duration>,
     unanswered: bool,
-    transaction_id: Option<String>,
+    transaction_id: Option<Box<str>>,
 }
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), source: None, retry_after: None, unanswered: false, transaction_id: None }
+        Self { kind, message: message.into().into(), source: None, retry_after: None, unanswered: false, transaction_id: None }
     }
 
     /// The same, about this transaction.
     pub(crate) fn of_transaction(self, id: &str) -> Self {
-        Self { transaction_id: Some(id.to_owned()), ..self }
+        Self { transaction_id: Some(id.into()), ..self }
     }
 
     pub(crate) fn invalid(field: &str, message: impl Into<String>) -> Self {
@@ -129,7 +129,7 @@ impl Error {
             (ProblemType::RolledBack, _) => ErrorKind::RolledBack,
             (ProblemType::Committed, _) => ErrorKind::Committed,
             (ProblemType::ConditionFailed, _) => ErrorKind::ConditionFailed {
-                request: problem.request.and_then(|request| usize::try_from(request).ok()),
+                request: problem.request.map(usize::from),
                 item: problem.item.map(|item| *item),
             },
             (ProblemType::TransactionNotFound, _) => ErrorKind::TransactionNotFound,

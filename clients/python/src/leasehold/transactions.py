@@ -417,12 +417,22 @@ class TransactionCalls:
         self._check_open()
         members = {"requests": [_entry(request) for request in requests], "commit": True}
         attempts = _Tries(self._core, tries, deadline)
+        transaction_id, gave_way = self._core.world.new_lease_id(), False
         while True:
             try:
-                return _answers(call(self._core, self._core.world.new_lease_id(), "begin", members, _list))
-            except (TransactionContended, TransactionRolledBack) as error:
+                return _answers(call(self._core, transaction_id, "begin", members, _list))
+            except TransactionContended as error:
+                # It was said of a repeat. A first try that was given up may have got through, or may still:
+                # only the same id keeps it from being done twice.
+                gave_way = True
                 if not attempts.again(error):
                     raise
+            except TransactionRolledBack as error:
+                # So this is certain.
+                transaction_id = self._core.world.new_lease_id()
+                if not gave_way and not attempts.again(error):
+                    raise
+                gave_way = False
 
     def begin_transaction(self) -> Transaction:
         """Opens a transaction that is to be committed by hand, here or elsewhere. Nothing keeps it alive but

@@ -1,7 +1,6 @@
 //! A transaction that is open. Rules T1, T5 and T6.
 
 use std::fmt;
-use std::future::Future;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -233,15 +232,13 @@ impl Drop for Transaction {
     }
 }
 
-fn roll_back(client: Client, id: String) -> impl Future<Output = ()> + Send {
-    async move {
-        let request = EndRequest { transaction_id: id.clone() };
-        let result: Result<EndResponse, _> = client.call_transaction(&id, path::ROLLBACK, &request).await;
-        match result.as_ref().map_err(Error::kind) {
-            // Decided before, or never begun.
-            Ok(_) | Err(ErrorKind::RolledBack | ErrorKind::Committed | ErrorKind::TransactionNotFound) => {}
-            Err(_) => tracing::warn!(transaction = id, "could not be rolled back, which is left to a sweeper"),
-        }
+async fn roll_back(client: Client, id: String) {
+    let request = EndRequest { transaction_id: id.clone() };
+    let result: Result<EndResponse, _> = client.call_transaction(&id, path::ROLLBACK, &request).await;
+    match result.as_ref().map_err(Error::kind) {
+        // Decided before, or never begun.
+        Ok(_) | Err(ErrorKind::RolledBack | ErrorKind::Committed | ErrorKind::TransactionNotFound) => {}
+        Err(_) => tracing::warn!(transaction = id, "could not be rolled back, which is left to a sweeper"),
     }
 }
 

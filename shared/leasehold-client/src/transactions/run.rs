@@ -121,17 +121,31 @@ impl Client {
         let entries: Vec<Entry> =
             requests.into_iter().map(|request| request.into().entry()).collect::<Result<_, _>>()?;
         let mut tries = Tries::new(options);
+        let (mut id, mut gave_way) = (fresh_uuid(), false);
         loop {
-            let id = fresh_uuid();
             let request =
                 BeginRequest { transaction_id: Some(id.clone()), requests: Some(entries.clone()), commit: Some(true) };
-            match self.call_transaction::<_, BeginResponse>(&id, path::BEGIN, &request).await {
+            let error = match self.call_transaction::<_, BeginResponse>(&id, path::BEGIN, &request).await {
                 Ok(response) => {
                     return Ok(response.answers.unwrap_or_default().into_iter().map(|answer| answer.item).collect());
                 }
-                // What another one got in the way of is rolled back.
-                Err(error) if error.is_contention() && tries.again(&error).await => {}
-                Err(error) => return Err(error),
+                Err(error) => error,
+            };
+            match error.kind() {
+                // It was said of a repeat. A first try that was given up may have got through, or may still: only the same id
+                // keeps it from being done twice.
+                ErrorKind::Contended { .. } => gave_way = true,
+                // So this is certain.
+                ErrorKind::RolledBack => {
+                    id = fresh_uuid();
+                    if std::mem::take(&mut gave_way) {
+                        continue;
+                    }
+                }
+                _ => return Err(error),
+            }
+            if !tries.again(&error).await {
+                return Err(error);
             }
         }
     }
