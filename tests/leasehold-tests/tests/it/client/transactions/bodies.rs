@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold_client::transactions::{Request, ReturnValues, TransactionOptions, TransactionState};
 use leasehold_client::{Client, Error, ErrorKind};
 use leasehold_tests::bank::{ACCOUNTS, Bank, TRANSACTIONS};
-use leasehold_tests::{Fates, Fault};
+use leasehold_tests::{COMMON, Fates, Fault};
 use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -397,7 +397,7 @@ async fn transactions_dropped_at_any_moment_leave_no_lock() {
     for seed in 0..150 {
         let (bank, _, client) = bank(&[("a", 100), ("b", 0)]).await;
         let mut rng = fastrand::Rng::with_seed(seed);
-        bank.faults.set(Fates::Random { rng: rng.fork(), one_in: 6, longest: SECOND * 2 });
+        bank.faults.set(Fates::Random { rng: rng.fork(), one_in: 6, longest: SECOND * 2, kinds: COMMON });
         let patience = Duration::from_millis(rng.u64(0..1500));
         let dropped = timeout(patience, async {
             let _: Result<(), Error> = client

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use leasehold_client::transactions::{Isolation, Request, Transaction, TransactionOptions, TransactionState};
 use leasehold_client::{Client, Error, ErrorKind};
-use leasehold_tests::Fates;
 use leasehold_tests::bank::{ACCOUNTS, Bank};
+use leasehold_tests::{COMMON, Fates};
 use tokio::time::sleep;
 
 use super::{Account, Fate, Network, SECOND, add, balance, key};
@@ -102,7 +102,7 @@ async fn run(seed: u64) -> (usize, u32, usize) {
         bank.open(id, 100).await;
     }
     let mut rng = fastrand::Rng::with_seed(seed);
-    bank.faults.set(Fates::Random { rng: rng.fork(), one_in: 60, longest: SECOND * 10 });
+    bank.faults.set(Fates::Random { rng: rng.fork(), one_in: 60, longest: SECOND * 10, kinds: COMMON });
     let sweeping = bank.transactions.clone();
     let sweeper = tokio::spawn(async move {
         loop {
