@@ -11,7 +11,7 @@ use leasehold_wire::transactions::{
     TransactionState,
 };
 use leasehold_wire::{Problem, ProblemType};
-use tracing::field;
+use tracing::{Span, field};
 
 use crate::service::{Observed, observe, outcome};
 
@@ -38,57 +38,41 @@ impl TransactionService {
     /// Those of [`Self::add`], and with `commit` those of [`Self::commit`].
     pub async fn begin(&self, request: BeginRequest) -> Result<BeginResponse, Problem> {
         let count = request.requests.as_ref().map_or(0, Vec::len);
-        let given = request.transaction_id.as_deref().map(TransactionId::parse).transpose();
-        let shown = given.as_ref().ok().map(|given| given.clone().unwrap_or_else(TransactionId::fresh));
-        logged(operation("begin", shown.as_ref(), count), async {
-            let is_named = given.map_err(|error| reported(&error, &[]))?.is_some();
-            // The one that was named, or else a new one.
-            let id = shown.unwrap_or_else(TransactionId::fresh);
-            match self.begin_as(&id, request).await {
-                Ok(response) => Ok((outcome(response.state), response)),
-                Err(problem) => {
-                    if !is_named && problem.retryable {
-                        self.abandon(&id).await;
-                    }
-                    Err(problem)
-                }
+        let id = request.transaction_id.as_deref().map(TransactionId::parse).transpose();
+        let named = id.as_ref().ok().and_then(Option::as_ref);
+        logged(operation("begin", named, count), async {
+            let id = id.map_err(|error| reported(&error, &[]))?;
+            let is_named = id.is_some();
+            let response = self.begin_as(id, request).await?;
+            if !is_named {
+                Span::current().record("transaction", response.transaction_id.as_str());
             }
+            Ok((outcome(response.state), response))
         })
         .await
     }
 
-    async fn begin_as(&self, id: &TransactionId, request: BeginRequest) -> Result<BeginResponse, Problem> {
+    async fn begin_as(&self, id: Option<TransactionId>, request: BeginRequest) -> Result<BeginResponse, Problem> {
         let commit = request.commit.unwrap_or(false);
         let Some(entries) = request.requests else {
             if commit {
                 return Err(Problem::invalid("requests", "To commit at once, give the requests, too."));
             }
-            self.transactions.begin(Some(id.clone())).await.map_err(|error| reported(&error, &[]))?;
-            return Ok(begun(id, TransactionState::Pending, None));
+            let id = self.transactions.begin(id).await.map_err(|error| reported(&error, &[]))?;
+            return Ok(begun(&id, TransactionState::Pending, None));
         };
         if commit && entries.is_empty() {
             return Err(Problem::invalid("requests", "There is nothing to commit."));
         }
         let requests = convert::requests(entries)?;
         let actions = actions(&requests);
-        let failed = |error| reported(&error, &actions);
-        let (state, answers) = if commit {
-            (TransactionState::Committed, self.transactions.run(Some(id.clone()), requests).await.map_err(failed)?.1)
+        let (state, done) = if commit {
+            (TransactionState::Committed, self.transactions.run(id, requests).await)
         } else {
-            (
-                TransactionState::Pending,
-                self.transactions.begin_with(Some(id.clone()), requests).await.map_err(failed)?.1,
-            )
+            (TransactionState::Pending, self.transactions.begin_with(id, requests).await)
         };
-        Ok(begun(id, state, Some(answers)))
-    }
-
-    /// Nobody knows the id of a transaction that was begun without one and not answered for: it would only be in the way until
-    /// a sweep.
-    async fn abandon(&self, id: &TransactionId) {
-        if let Err(error) = self.transactions.rollback(id).await {
-            tracing::debug!(error = error.for_log(), "left to the sweeper");
-        }
+        let (id, answers) = done.map_err(|error| reported(&error, &actions))?;
+        Ok(begun(&id, state, Some(answers)))
     }
 
     /// `POST /v1/transactions/add`
@@ -215,10 +199,13 @@ fn operation(name: &'static str, id: Option<&TransactionId>, requests: usize) ->
     let span = tracing::info_span!(
         "operation",
         operation = name,
-        transaction = id.map(tracing::field::display),
+        transaction = field::Empty,
         requests,
         outcome = field::Empty,
     );
+    if let Some(id) = id {
+        span.record("transaction", id.as_str());
+    }
     Observed { name, span }
 }
 
