@@ -129,9 +129,11 @@ async fn once(way: Way, transactions: &Transactions, names: &[String]) -> bool {
         _ => transactions.run(None, requests).await.map(drop),
     };
     match result {
-        Ok(()) => true,
         Err(Error::Contended { .. } | Error::RolledBack { .. } | Error::Throttled(_) | Error::Unavailable(_)) => false,
-        Err(error) => panic!("{}", error.for_log()),
+        result => {
+            result.expect("nothing is wrong with the requests");
+            true
+        }
     }
 }
 

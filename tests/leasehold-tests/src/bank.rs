@@ -139,11 +139,11 @@ fn coordinator(
     now_ms: &Arc<dyn Fn() -> u64 + Send + Sync>,
     ahead: Duration,
 ) -> (Transactions, Faults) {
-    let (faulty, faults) = Faults::between(dynamodb);
+    let (client, faults) = Faults::between(dynamodb);
     let now_ms = Arc::clone(now_ms);
     let ahead = u64::try_from(ahead.as_millis()).expect("a sane clock");
     let clock = Clock::from_fn(move || now_ms() + ahead);
-    (Transactions::new(faulty, TRANSACTIONS, policy, clock, vec!["locks".into()]), faults)
+    (Transactions::new(client, TRANSACTIONS, policy, clock, vec!["locks".into()]), faults)
 }
 
 /// Makes the table of a user, with the key `id` (S), and the transactions table.

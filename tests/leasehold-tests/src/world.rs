@@ -32,12 +32,12 @@ impl World {
         let dynamodb = Client::from_conf(sdk::configure(engine.sdk_config()).build());
         let schema = TableSchema::new("locks");
         ensure_table(&dynamodb, &schema).await.expect("a new table");
-        let (faulty, faults) = Faults::between(&dynamodb);
+        let (client, faults) = Faults::between(&dynamodb);
         let start = Instant::now();
         let clock = Clock::from_fn(move || {
             EPOCH_MS + u64::try_from(start.elapsed().as_millis()).expect("tests do not run that long")
         });
-        let table = LockTable::new(faulty, schema, Policy::default(), clock);
+        let table = LockTable::new(client, schema, Policy::default(), clock);
         Self { table, faults, dynamodb }
     }
 

@@ -1,10 +1,11 @@
 //! Conditions of the protocol's writes of which a whole run shows nothing, because others stand behind them.
 
+use std::time::Duration;
+
 use aws_sdk_dynamodb::types::AttributeValue;
 use leasehold_tests::Fault;
-use leasehold_tests::bank::{ACCOUNTS, Bank, TRANSACTIONS, account, add, begin};
+use leasehold_tests::bank::{ACCOUNTS, Bank, account, add, begin};
 use leasehold_transactions::{Error, Policy};
-use std::time::Duration;
 
 /// Fifty items are more than fit into one call with the decision, so that the decision is a write by itself.
 #[tokio::test(start_paused = true)]
@@ -79,6 +80,9 @@ async fn an_item_is_locked_only_if_it_is_free() {
     let bank = Bank::new().await;
     bank.open("a", 1).await;
     let (slow, faults) = bank.coordinator(Policy { contention_ms: 200, ..Policy::default() }, Duration::ZERO);
+    // The older one: the other will not move it out of the way within its time.
+    let holder = begin(&bank.transactions).await;
+    tokio::time::advance(Duration::from_millis(10)).await;
     let id = slow.begin(None).await.expect("begun");
     // The table's key, the transaction, the item, the lock.
     faults.at(4, Fault::Held);
@@ -88,22 +92,16 @@ async fn an_item_is_locked_only_if_it_is_free() {
         result = &mut work => panic!("it should sleep: {result:?}"),
         () = faults.reached() => {}
     }
-    let (_, _) = bank.transactions.begin_with(None, vec![add("a", 10)]).await.expect("added");
-    let theirs = bank.raw("a").await.expect("there")["leaseholdTxId"].clone();
+    bank.transactions.add(&holder, vec![add("a", 10)]).await.expect("added");
     faults.release();
     let refused = work.await;
     assert!(matches!(refused, Err(Error::Contended { .. })), "{refused:?}");
-    let holder = bank.raw("a").await.expect("there")["leaseholdTxId"].clone();
-    assert_eq!(holder, theirs);
-    assert_ne!(holder, AttributeValue::S(id.to_string()));
-    assert_eq!(
-        bank.scan(TRANSACTIONS)
-            .await
-            .iter()
-            .filter(|row| row["row"].as_s().is_ok_and(|row| row.starts_with("1#")))
-            .count(),
-        1
-    );
+    let item = bank.raw("a").await.expect("there");
+    assert_eq!(item["leaseholdTxId"], AttributeValue::S(holder.to_string()));
+    bank.transactions.commit(&holder).await.expect("committed");
+    bank.transactions.rollback(&id).await.expect("rolled back");
+    assert_eq!(bank.balance("a").await, Some(11));
+    bank.assert_clean().await;
 }
 
 /// What is added while a commit is under way belongs to it, or is refused.
@@ -125,5 +123,28 @@ async fn a_commit_is_of_all_that_was_added_before() {
     faults.release();
     work.await.expect("committed");
     assert_eq!((bank.balance("a").await, bank.balance("b").await), (Some(1), Some(1)));
+    bank.assert_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_another_writer_put_over_a_locked_item_is_not_changed() {
+    let bank = Bank::new().await;
+    bank.open("a", 1).await;
+    let id = begin(&bank.transactions).await;
+    let (slow, faults) = bank.coordinator(Policy::default(), Duration::ZERO);
+    // The table's key, the transaction, the item, the lock, the item again; then it would apply.
+    faults.at(6, Fault::Held);
+    let mut work = std::pin::pin!(slow.add(&id, vec![add("a", 1)]));
+    tokio::select! {
+        biased;
+        result = &mut work => panic!("it should sleep: {result:?}"),
+        () = faults.reached() => {}
+    }
+    bank.open("a", 50).await;
+    faults.release();
+    let refused = work.await;
+    assert!(matches!(refused, Err(Error::Corrupt(_))), "{refused:?}");
+    assert!(matches!(bank.transactions.commit(&id).await, Err(Error::RolledBack { .. })));
+    assert_eq!(bank.scan(ACCOUNTS).await, [account("a", 50)]);
     bank.assert_clean().await;
 }
