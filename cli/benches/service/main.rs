@@ -1,5 +1,5 @@
 //! What the service and its client cost. `cargo bench` runs everything; `cargo bench -- overhead` (or `http`, `start`,
-//! `client`) one part.
+//! `client`, `transactions`) one part.
 //!
 //! Ratios are taken within one run, alternating, because machines are shared and noisy.
 
@@ -8,6 +8,7 @@
 
 mod client;
 mod process;
+mod transactions;
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -49,6 +50,9 @@ fn main() {
     }
     if wanted("client") {
         runtime.block_on(client::run());
+    }
+    if wanted("transactions") {
+        runtime.block_on(transactions::run());
     }
 }
 

@@ -9,7 +9,8 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use leasehold_tests::bank::{ACCOUNTS, Bank, account, add, delete, get, put};
 use leasehold_tests::{Fault, Faults};
 use leasehold_transactions::{
-    Action, Answer, Error, Item, Participant, Policy, Request, ReturnValues, State, TransactionId, Transactions,
+    Action, Answer, Error, Item, ItemKey, Participant, Policy, Request, ReturnValues, State, TransactionId,
+    Transactions,
 };
 
 const ID: &str = "4f3c6f0e-9d1b-4a53-8a1f-0c8f5b3a7e11";
@@ -119,11 +120,8 @@ impl Script {
     /// Whether it writes what it has read: then who repeats the read sees that.
     fn upgrades(&self) -> bool {
         let is_get = |request: &&Request| matches!(request.action, Action::Get { .. });
-        let key = |request: &Request| match &request.action {
-            Action::Put { item: key } | Action::Get { key, .. } | Action::Check { key } => key["id"].clone(),
-            Action::Update { key, .. } | Action::Delete { key } => key["id"].clone(),
-        };
-        self.requests().filter(is_get).any(|get| self.requests().any(|other| !is_get(&other) && key(get) == key(other)))
+        let id = |request: &Request| key_and_operation(request).0["id"].clone();
+        self.requests().filter(is_get).any(|get| self.requests().any(|other| !is_get(&other) && id(get) == id(other)))
     }
 
     /// What a transaction that took in these requests makes of the accounts.
@@ -132,21 +130,16 @@ impl Script {
         for participant in took_part {
             let AttributeValue::S(id) = &participant.key.attributes()["id"] else { panic!("no account") };
             let request = self.requests().find(|request| {
-                let (key, operation) = match &request.action {
-                    Action::Get { key, .. } => (key, "get"),
-                    Action::Check { key } => (key, "check"),
-                    Action::Put { item } => (item, "put"),
-                    Action::Update { key, .. } => (key, "update"),
-                    Action::Delete { key } => (key, "delete"),
-                };
+                let (key, operation) = key_and_operation(request);
                 operation == participant.operation && key["id"] == participant.key.attributes()["id"]
             });
-            match &request.expect("a request of the script").action {
+            let request = request.expect("a request of the script");
+            match &request.action {
                 Action::Get { .. } | Action::Check { .. } => {}
                 Action::Put { item } => drop(accounts.insert(id.clone(), item.clone())),
                 Action::Delete { .. } => drop(accounts.remove(id)),
                 Action::Update { .. } => {
-                    let amount = number(&request.expect("found").values, ":amount");
+                    let amount = number(&request.values, ":amount");
                     let balance = accounts.get(id).map_or(0, |item| number(item, "balance"));
                     accounts.insert(id.clone(), account(id, balance + amount));
                 }
@@ -238,7 +231,7 @@ impl Stage {
         let mut before: Accounts = script.before.iter().map(|item| (id_of(item), item.clone())).collect();
         if script.rival == Rival::Committed {
             let took_part = rivals().map(|request| Participant {
-                key: leasehold_transactions::ItemKey::new(ACCOUNTS, key_of(&request)),
+                key: ItemKey::new(ACCOUNTS, key_and_operation(&request).0.clone()),
                 operation: "update",
             });
             let rivals = Script { calls: vec![Call::Run(rivals().collect())], ..script.clone() };
@@ -272,10 +265,14 @@ fn id_of(item: &Item) -> String {
     item["id"].as_s().expect("a text").clone()
 }
 
-fn key_of(request: &Request) -> Item {
+/// The key, or an item that has it; and what the request does.
+fn key_and_operation(request: &Request) -> (&Item, &'static str) {
     match &request.action {
-        Action::Update { key, .. } => key.clone(),
-        _ => panic!("rivals only update"),
+        Action::Get { key, .. } => (key, "get"),
+        Action::Check { key } => (key, "check"),
+        Action::Put { item } => (item, "put"),
+        Action::Update { key, .. } => (key, "update"),
+        Action::Delete { key } => (key, "delete"),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Transactions, on the embedded engine, under virtual time.
 
 mod counts;
+mod guards;
 mod history;
 mod matrix;
 mod serialisability;

@@ -4,7 +4,7 @@
 //! Each account keeps the list of those who wrote it, so a read tells whose version it saw.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::panic::{catch_unwind, resume_unwind};
 use std::rc::Rc;
 use std::sync::Mutex;
@@ -75,12 +75,20 @@ impl Tally {
     }
 }
 
+/// What is known of a transaction.
+#[derive(Debug, Clone)]
+struct Known {
+    id: TransactionId,
+    deeds: Deeds,
+    /// Whether its coordinator was told that it is committed, if it was told.
+    is_committed: Option<bool>,
+}
+
 struct Run {
     bank: Bank,
     scale: Scale,
     start: Instant,
-    /// What each transaction did, as far as its coordinator knows, and what it was told.
-    deeds: RefCell<BTreeMap<Tx, (TransactionId, Deeds, Option<bool>)>>,
+    known: RefCell<BTreeMap<Tx, Known>>,
     tally: RefCell<Tally>,
 }
 
@@ -98,8 +106,8 @@ fn writers(item: &Item) -> Vec<Tx> {
     writers.iter().map(|writer| writer.as_n().expect("a number").parse().expect("a whole number")).collect()
 }
 
-fn number(value: impl ToString) -> AttributeValue {
-    AttributeValue::N(value.to_string())
+fn number(value: impl Into<i64>) -> AttributeValue {
+    AttributeValue::N(value.into().to_string())
 }
 
 /// Adds to an account, and signs.
@@ -138,16 +146,16 @@ impl Run {
 
     /// A transaction begins.
     fn enter(&self, id: &TransactionId, writes: impl IntoIterator<Item = Account>) -> Tx {
-        let mut deeds = self.deeds.borrow_mut();
-        let tx = Tx::try_from(deeds.len() + 1).expect("not that many");
-        let entry = Deeds { began: self.now(), writes: writes.into_iter().collect(), ..Deeds::default() };
-        deeds.insert(tx, (id.clone(), entry, None));
+        let mut known = self.known.borrow_mut();
+        let tx = Tx::try_from(known.len() + 1).expect("not that many");
+        let deeds = Deeds { began: self.now(), writes: writes.into_iter().collect(), ..Deeds::default() };
+        known.insert(tx, Known { id: id.clone(), deeds, is_committed: None });
         tx
     }
 
     fn saw(&self, tx: Tx, account: Account, item: &Item) {
         let seen = writers(item).into_iter().rev().find(|&writer| writer != tx);
-        self.deeds.borrow_mut().get_mut(&tx).expect("entered").1.reads.push((account, seen));
+        self.known.borrow_mut().get_mut(&tx).expect("entered").deeds.reads.push((account, seen));
     }
 
     fn told(&self, tx: Tx, result: &Result<(), Error>) {
@@ -159,12 +167,10 @@ impl Run {
             Err(error) => panic!("{tx}: {error:?}"),
         };
         let now = self.now();
-        let mut deeds = self.deeds.borrow_mut();
-        let (_, entry, told) = deeds.get_mut(&tx).expect("entered");
-        *told = outcome;
-        if outcome.is_some() {
-            entry.ended = Some(now);
-        }
+        let mut known = self.known.borrow_mut();
+        let known = known.get_mut(&tx).expect("entered");
+        known.is_committed = outcome;
+        known.deeds.ended = outcome.map(|_| now);
     }
 
     async fn transfer(&self, transactions: &Transactions, rng: &mut fastrand::Rng) {
@@ -266,7 +272,7 @@ impl Run {
             sleep(self.scale.pause.mul_f64(rng.f64())).await;
         }
         // What came late came while others worked; this comes when all is over.
-        faults.set(Fates::Script(Default::default()));
+        faults.set(Fates::Script(VecDeque::new()));
         sleep(self.scale.longest * 2).await;
         faults.deliver_copies().await;
     }
@@ -350,21 +356,21 @@ impl Run {
         }
         assert_eq!(total, BALANCE * i64::try_from(self.scale.accounts).expect("few"), "at the end");
         let mut tally = self.tally.take();
-        for (&tx, (id, deeds, told)) in &*self.deeds.borrow() {
-            let state = match sweeper.status(id).await {
+        for (tx, Known { id, deeds, is_committed }) in self.known.take() {
+            let state = match sweeper.status(&id).await {
                 Ok(status) => Some(status.state),
                 Err(Error::NotFound) => None,
                 Err(error) => panic!("{error:?}"),
             };
-            match told {
+            match is_committed {
                 // Reads at `committed` leave no record.
                 Some(true) => assert!(state == Some(State::Committed) || deeds.writes.is_empty(), "{tx}: {state:?}"),
                 Some(false) => assert_ne!(state, Some(State::Committed), "{tx}"),
                 None => {}
             }
-            if state == Some(State::Committed) || *told == Some(true) {
+            if state == Some(State::Committed) || is_committed == Some(true) {
                 tally.committed += 1;
-                history.committed.insert(tx, deeds.clone());
+                history.committed.insert(tx, deeds);
             } else {
                 tally.rolled_back += 1;
             }
@@ -391,7 +397,7 @@ async fn transfers(bank: Bank, seed: u64, scale: Scale) -> Tally {
         item.insert("writers".into(), AttributeValue::L(Vec::new()));
         bank.dynamodb.put_item().table_name(ACCOUNTS).set_item(Some(item)).send().await.expect("no faults here");
     }
-    let run = Rc::new(Run { bank, scale, start: Instant::now(), deeds: RefCell::default(), tally: RefCell::default() });
+    let run = Rc::new(Run { bank, scale, start: Instant::now(), known: RefCell::default(), tally: RefCell::default() });
     let tasks = LocalSet::new();
     for _ in 0..2 {
         tasks.spawn_local(Rc::clone(&run).sweep_now_and_then(rng.fork()));
