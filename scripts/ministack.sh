@@ -248,6 +248,45 @@ state_machines() {
     state_machines_roles
 }
 
+# A transfer between two accounts of a table that the stack names, over the deployed routes; and the deployed sweeper.
+transactions() {
+    local accounts id=5d8e4c1e-9f0a-4f44-8c0e-3b6f6f1f2a10
+    accounts=$(aws dynamodb create-table --table-name accounts --billing-mode PAY_PER_REQUEST \
+        --key-schema AttributeName=id,KeyType=HASH --attribute-definitions AttributeName=id,AttributeType=S \
+        --query TableDescription.TableArn --output text)
+    deploy_leasehold leasehold "TransactionTableArns=$accounts"
+    ask 200 POST /v1/transactions/begin '{"commit":true,"requests":[
+        {"Put":{"TableName":"accounts","Item":{"id":{"S":"Moe"},"balance":{"N":"100"}}}},
+        {"Put":{"TableName":"accounts","Item":{"id":{"S":"Larry"},"balance":{"N":"0"}}}}]}'
+    expect state "$(field state)" committed
+    ask 200 POST /v1/transactions/begin "{\"transactionId\":\"$id\"}"
+    ask 200 POST /v1/transactions/add "{\"transactionId\":\"$id\",\"requests\":[$(transfer Moe -30),$(transfer Larry 30)]}"
+    ask 200 POST /v1/items/get '{"tableName":"accounts","key":{"id":{"S":"Moe"}}}'
+    expect "the balance before the commit" "$(balance)" 100
+    ask 200 POST /v1/transactions/commit "{\"transactionId\":\"$id\"}"
+    ask 200 POST /v1/items/get '{"tableName":"accounts","key":{"id":{"S":"Moe"}}}'
+    expect "the balance after the commit" "$(balance)" 70
+    ask 200 GET "/v1/transaction?id=$id"
+    expect state "$(field state)" committed
+    ask 200 POST /v1/items/list '{"tableName":"accounts"}'
+    ask 409 POST /v1/transactions/rollback "{\"transactionId\":\"$id\"}"
+    expect type "$(field type)" committed
+    ask 400 POST /v1/items/get "{\"tableName\":\"$(output leasehold TableName)\",\"key\":{\"key\":{\"S\":\"Moe\"}}}"
+    ask 200 POST /v1/transactions/sweep '{}'
+    invoke "$(output leasehold TransactFunctionArn)" "{\"action\":\"get-transaction\",\"id\":\"$id\"}"
+    expect state "$(field state)" committed
+    invoke "$(output leasehold SweepFunctionArn)" '{"source":"aws.events","detail-type":"Scheduled Event","detail":{}}'
+}
+
+transfer() {
+    printf '{"Update":{"TableName":"accounts","Key":{"id":{"S":"%s"}},"UpdateExpression":"ADD balance :amount",
+        "ExpressionAttributeValues":{":amount":{"N":"%s"}}}}' "$1" "$2"
+}
+
+balance() {
+    python3 -c 'import json, sys; print(json.loads(sys.argv[1])["item"]["balance"]["N"])' "$answer"
+}
+
 # decision ROLE ACTION RESOURCE
 decision() {
     aws iam simulate-principal-policy --policy-source-arn "arn:aws:iam::$account:role/$(resource leasehold "$1")" \
@@ -368,6 +407,9 @@ main() {
 
     say "the state machines, and their roles"
     state_machines
+
+    say "transactions over a table of the user's"
+    transactions
 
     say "an update that closes it keeps the locks"
     ask 200 POST /v1/acquire '{"key":"kept","ownerName":"host-1","leaseId":"kept"}'
