@@ -69,7 +69,14 @@ pub struct Error {
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into().into(), source: None, retry_after: None, unanswered: false, transaction_id: None }
+        Self {
+            kind,
+            message: message.into().into(),
+            source: None,
+            retry_after: None,
+            unanswered: false,
+            transaction_id: None,
+        }
     }
 
     /// The same, about this transaction.
