@@ -148,3 +148,55 @@ async fn what_another_writer_put_over_a_locked_item_is_not_changed() {
     assert_eq!(bank.scan(ACCOUNTS).await, [account("a", 50)]);
     bank.assert_clean().await;
 }
+
+/// A rollback that took the items for unchanged does not let go of them changed.
+#[tokio::test(start_paused = true)]
+async fn what_was_applied_meanwhile_is_undone() {
+    let bank = Bank::new().await;
+    bank.open("a", 1).await;
+    let id = begin(&bank.transactions).await;
+    let (dying, faults) = bank.coordinator(Policy::default(), Duration::ZERO);
+    faults.at(6, Fault::DiesBefore);
+    tokio::select! {
+        biased;
+        result = dying.add(&id, vec![add("a", 1)]) => panic!("it should have died: {result:?}"),
+        () = faults.reached() => {}
+    }
+    let (slow, faults) = bank.coordinator(Policy::default(), Duration::ZERO);
+    // The transaction; then the decision, with all that follows.
+    faults.at(2, Fault::Held);
+    let mut work = std::pin::pin!(slow.rollback(&id));
+    tokio::select! {
+        biased;
+        result = &mut work => panic!("it should sleep: {result:?}"),
+        () = faults.reached() => {}
+    }
+    bank.transactions.add(&id, vec![add("a", 1)]).await.expect("goes on where the other one died");
+    assert_eq!(bank.balance("a").await, Some(2));
+    faults.release();
+    work.await.expect("rolled back");
+    assert_eq!(bank.scan(ACCOUNTS).await, [account("a", 1)]);
+    bank.assert_clean().await;
+}
+
+/// Two that add to the same transaction at the same time do not take each other's place.
+#[tokio::test(start_paused = true)]
+async fn two_may_add_at_the_same_time() {
+    let bank = Bank::new().await;
+    let id = begin(&bank.transactions).await;
+    let (slow, faults) = bank.coordinator(Policy::default(), Duration::ZERO);
+    // The table's key, the transaction, the item, the lock.
+    faults.at(4, Fault::Held);
+    let mut work = std::pin::pin!(slow.add(&id, vec![add("a", 1)]));
+    tokio::select! {
+        biased;
+        result = &mut work => panic!("it should sleep: {result:?}"),
+        () = faults.reached() => {}
+    }
+    bank.transactions.add(&id, vec![add("b", 1)]).await.expect("added");
+    faults.release();
+    work.await.expect("added");
+    bank.transactions.commit(&id).await.expect("committed");
+    assert_eq!((bank.balance("a").await, bank.balance("b").await), (Some(1), Some(1)));
+    bank.assert_clean().await;
+}
