@@ -1,11 +1,21 @@
 //! Conditions of the protocol's writes of which a whole run shows nothing, because others stand behind them.
 
+use std::fmt::Debug;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use leasehold_tests::Fault;
-use leasehold_tests::bank::{ACCOUNTS, Bank, account, add, begin};
-use leasehold_transactions::{Error, Policy};
+use leasehold_tests::bank::{ACCOUNTS, Bank, account, add, balance_of, begin, delete, look};
+use leasehold_tests::{Fault, Faults};
+use leasehold_transactions::{Error, Isolation, Policy};
+
+/// Works on until the fault that holds it, or that it dies by.
+async fn until_reached<F: Future<Output: Debug> + Unpin>(work: F, faults: &Faults) {
+    tokio::select! {
+        biased;
+        result = work => panic!("it should have stopped: {result:?}"),
+        () = faults.reached() => {}
+    }
+}
 
 /// Fifty items are more than fit into one call with the decision, so that the decision is a write by itself.
 #[tokio::test(start_paused = true)]
@@ -19,28 +29,16 @@ async fn once_it_is_decided_nothing_is_applied() {
     sleepers_faults.at(6, Fault::Held);
     let mut work = std::pin::pin!(sleeper.add(&id, vec![add("z", 1)]));
     let (other, others_faults) = bank.coordinator(Policy::default(), Duration::ZERO);
-    tokio::select! {
-        biased;
-        result = &mut work => panic!("it should sleep: {result:?}"),
-        () = sleepers_faults.reached() => {}
-    }
+    until_reached(&mut work, &sleepers_faults).await;
     // The other one reads the transaction, decides, and dies.
     others_faults.at(2, Fault::DiesAfter);
-    tokio::select! {
-        biased;
-        result = other.rollback(&id) => panic!("it should have died: {result:?}"),
-        () = others_faults.reached() => {}
-    }
+    until_reached(std::pin::pin!(other.rollback(&id)), &others_faults).await;
     let locked = bank.raw("z").await;
     assert!(locked.as_ref().is_some_and(|item| item.contains_key("leaseholdTxId")), "{locked:?}");
     // The sleeper wakes and dies before the request after that.
     sleepers_faults.at(1, Fault::DiesBefore);
     sleepers_faults.release();
-    tokio::select! {
-        biased;
-        result = &mut work => panic!("it should have died: {result:?}"),
-        () = sleepers_faults.reached() => {}
-    }
+    until_reached(&mut work, &sleepers_faults).await;
     assert_eq!(bank.raw("z").await, locked, "it is not applied any more");
     bank.transactions.rollback(&id).await.expect("rolled back");
     assert_eq!(bank.scan(ACCOUNTS).await, [account("z", 1)]);
@@ -87,11 +85,7 @@ async fn an_item_is_locked_only_if_it_is_free() {
     // The table's key, the transaction, the item, the lock.
     faults.at(4, Fault::Held);
     let mut work = std::pin::pin!(slow.add(&id, vec![add("a", 1)]));
-    tokio::select! {
-        biased;
-        result = &mut work => panic!("it should sleep: {result:?}"),
-        () = faults.reached() => {}
-    }
+    until_reached(&mut work, &faults).await;
     bank.transactions.add(&holder, vec![add("a", 10)]).await.expect("added");
     faults.release();
     let refused = work.await;
@@ -114,11 +108,7 @@ async fn a_commit_is_of_all_that_was_added_before() {
     // The transaction; then the decision, with all that follows.
     faults.at(2, Fault::Held);
     let mut work = std::pin::pin!(slow.commit(&id));
-    tokio::select! {
-        biased;
-        result = &mut work => panic!("it should sleep: {result:?}"),
-        () = faults.reached() => {}
-    }
+    until_reached(&mut work, &faults).await;
     bank.transactions.add(&id, vec![add("b", 1)]).await.expect("still open");
     faults.release();
     work.await.expect("committed");
@@ -135,16 +125,77 @@ async fn what_another_writer_put_over_a_locked_item_is_not_changed() {
     // The table's key, the transaction, the item, the lock, the item again; then it would apply.
     faults.at(6, Fault::Held);
     let mut work = std::pin::pin!(slow.add(&id, vec![add("a", 1)]));
-    tokio::select! {
-        biased;
-        result = &mut work => panic!("it should sleep: {result:?}"),
-        () = faults.reached() => {}
-    }
+    until_reached(&mut work, &faults).await;
     bank.open("a", 50).await;
     faults.release();
     let refused = work.await;
     assert!(matches!(refused, Err(Error::Corrupt(_))), "{refused:?}");
     assert!(matches!(bank.transactions.commit(&id).await, Err(Error::RolledBack { .. })));
     assert_eq!(bank.scan(ACCOUNTS).await, [account("a", 50)]);
+    bank.assert_clean().await;
+}
+
+/// A rollback that took the items for unchanged does not let go of them changed.
+#[tokio::test(start_paused = true)]
+async fn what_was_applied_meanwhile_is_undone() {
+    let bank = Bank::new().await;
+    bank.open("a", 1).await;
+    let id = begin(&bank.transactions).await;
+    let (dying, faults) = bank.coordinator(Policy::default(), Duration::ZERO);
+    faults.at(6, Fault::DiesBefore);
+    until_reached(std::pin::pin!(dying.add(&id, vec![add("a", 1)])), &faults).await;
+    let (slow, faults) = bank.coordinator(Policy::default(), Duration::ZERO);
+    // The transaction; then the decision, with all that follows.
+    faults.at(2, Fault::Held);
+    let mut work = std::pin::pin!(slow.rollback(&id));
+    until_reached(&mut work, &faults).await;
+    bank.transactions.add(&id, vec![add("a", 1)]).await.expect("goes on where the other one died");
+    assert_eq!(bank.balance("a").await, Some(2));
+    faults.release();
+    work.await.expect("rolled back");
+    assert_eq!(bank.scan(ACCOUNTS).await, [account("a", 1)]);
+    bank.assert_clean().await;
+}
+
+/// Two that add to the same transaction at the same time do not take each other's place.
+#[tokio::test(start_paused = true)]
+async fn two_may_add_at_the_same_time() {
+    let bank = Bank::new().await;
+    let id = begin(&bank.transactions).await;
+    let (slow, faults) = bank.coordinator(Policy::default(), Duration::ZERO);
+    // The table's key, the transaction, the item, the lock.
+    faults.at(4, Fault::Held);
+    let mut work = std::pin::pin!(slow.add(&id, vec![add("a", 1)]));
+    until_reached(&mut work, &faults).await;
+    bank.transactions.add(&id, vec![add("b", 1)]).await.expect("added");
+    faults.release();
+    work.await.expect("added");
+    bank.transactions.commit(&id).await.expect("committed");
+    assert_eq!((bank.balance("a").await, bank.balance("b").await), (Some(1), Some(1)));
+    bank.assert_clean().await;
+}
+
+/// From its decision on, a transaction is seen as committed, though its items are not free yet.
+#[tokio::test(start_paused = true)]
+async fn what_is_decided_is_seen_before_it_is_completed() {
+    let bank = Bank::new().await;
+    bank.open("gone", 1).await;
+    bank.open("00", 1).await;
+    let id = begin(&bank.transactions).await;
+    let requests = (0..49).map(|number| add(&format!("{number:02}"), 1)).chain([delete("gone")]);
+    bank.transactions.add(&id, requests.collect()).await.expect("added");
+    let seen = async |isolation| {
+        let looks = ["gone", "00", "48"].map(look).into();
+        let items = bank.transactions.read(looks, isolation).await.expect("read");
+        items.iter().map(|item| item.as_ref().map(balance_of)).collect::<Vec<_>>()
+    };
+    assert_eq!(seen(Isolation::Committed).await, [Some(1), Some(1), None]);
+    let (dying, faults) = bank.coordinator(Policy::default(), Duration::ZERO);
+    faults.at(2, Fault::DiesAfter);
+    until_reached(std::pin::pin!(dying.commit(&id)), &faults).await;
+    assert_eq!(seen(Isolation::Committed).await, [None, Some(2), Some(1)]);
+    assert_eq!(seen(Isolation::Uncommitted).await, [Some(1), Some(2), Some(1)], "it is there until the completion");
+    bank.transactions.commit(&id).await.expect("completed");
+    assert_eq!(seen(Isolation::Uncommitted).await, [None, Some(2), Some(1)]);
     bank.assert_clean().await;
 }
