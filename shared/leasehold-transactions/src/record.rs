@@ -33,6 +33,8 @@ pub(crate) const SWEEP_SHARDS: u8 = 8;
 const RECORD_ROW: &str = "0#transaction";
 /// Above all rows but the images.
 pub(crate) const FIRST_IMAGE_ROW: &str = "2#";
+/// Above all rows.
+pub(crate) const PAST_LAST_ROW: &str = "3#";
 
 /// The TX record.
 #[derive(Debug, Clone, PartialEq)]

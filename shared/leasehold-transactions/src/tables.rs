@@ -18,7 +18,7 @@ use crate::error::{Error, failure, speaks_of_size};
 use crate::key::ItemKey;
 use crate::model::TransactionId;
 use crate::record::{
-    self, FIRST_IMAGE_ROW, ROW, Record, SWEEP_AT, SWEEP_INDEX, SWEEP_SHARD, TRANSACTION_ID, Transaction,
+    self, FIRST_IMAGE_ROW, PAST_LAST_ROW, ROW, Record, SWEEP_AT, SWEEP_INDEX, SWEEP_SHARD, TRANSACTION_ID, Transaction,
 };
 use crate::write::Write;
 
@@ -160,6 +160,16 @@ impl Tables {
     }
 
     async fn load_once(&self, id: &TransactionId) -> Result<Option<Transaction>, Error> {
+        Transaction::decode(&self.rows_below(id, FIRST_IMAGE_ROW, None).await?)
+    }
+
+    /// The keys of all rows of a transaction.
+    pub(crate) async fn rows(&self, id: &TransactionId) -> Result<Vec<Item>, Error> {
+        self.rows_below(id, PAST_LAST_ROW, Some("#id, #row")).await
+    }
+
+    /// The rows of a transaction whose names are below `limit`, strongly consistent.
+    async fn rows_below(&self, id: &TransactionId, limit: &str, projection: Option<&str>) -> Result<Vec<Item>, Error> {
         let mut rows = Vec::new();
         let mut start = None;
         loop {
@@ -168,11 +178,12 @@ impl Tables {
                     .query()
                     .table_name(&self.own)
                     .consistent_read(true)
-                    .key_condition_expression("#id = :id AND #row < :images")
+                    .key_condition_expression("#id = :id AND #row < :limit")
+                    .set_projection_expression(projection.map(str::to_owned))
                     .expression_attribute_names("#id", TRANSACTION_ID)
                     .expression_attribute_names("#row", ROW)
                     .expression_attribute_values(":id", record::text(id.as_str()))
-                    .expression_attribute_values(":images", record::text(FIRST_IMAGE_ROW))
+                    .expression_attribute_values(":limit", record::text(limit))
                     .set_exclusive_start_key(start.clone())
                     .send()
                     .await
@@ -182,36 +193,7 @@ impl Tables {
             rows.extend(page.items.unwrap_or_default());
             start = page.last_evaluated_key;
             if start.is_none() {
-                return Transaction::decode(&rows);
-            }
-        }
-    }
-
-    /// The keys of all rows of a transaction.
-    pub(crate) async fn rows(&self, id: &TransactionId) -> Result<Vec<Item>, Error> {
-        let mut keys = Vec::new();
-        let mut start = None;
-        loop {
-            let page = repeat(|| async {
-                self.client
-                    .query()
-                    .table_name(&self.own)
-                    .consistent_read(true)
-                    .key_condition_expression("#id = :id")
-                    .projection_expression("#id, #row")
-                    .expression_attribute_names("#id", TRANSACTION_ID)
-                    .expression_attribute_names("#row", ROW)
-                    .expression_attribute_values(":id", record::text(id.as_str()))
-                    .set_exclusive_start_key(start.clone())
-                    .send()
-                    .await
-                    .map_err(|error| failure(error, &self.own))
-            })
-            .await?;
-            keys.extend(page.items.unwrap_or_default());
-            start = page.last_evaluated_key;
-            if start.is_none() {
-                return Ok(keys);
+                return Ok(rows);
             }
         }
     }
