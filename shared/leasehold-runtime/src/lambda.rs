@@ -82,7 +82,7 @@ pub struct HttpAnswer {
 /// # Errors
 /// What is wrong with the configuration, or Lambda's runtime interface failing.
 pub async fn run_http(operation: Operation) -> Result<(), Error> {
-    let (function, metrics) = &start().await?;
+    let (function, metrics) = &start(function()).await?;
     lambda_runtime::run(service_fn(async |event: LambdaEvent<HttpEvent>| {
         let answer = function.answer_http(operation, &event.payload).await;
         print(*metrics);
@@ -96,7 +96,7 @@ pub async fn run_http(operation: Operation) -> Result<(), Error> {
 /// # Errors
 /// What is wrong with the configuration, or Lambda's runtime interface failing.
 pub async fn run_direct() -> Result<(), Error> {
-    let (function, metrics) = &start().await?;
+    let (function, metrics) = &start(function()).await?;
     lambda_runtime::run(service_fn(async |event: LambdaEvent<Value>| {
         let answer = function.answer_direct(event.payload).await;
         print(*metrics);
@@ -110,7 +110,7 @@ pub async fn run_direct() -> Result<(), Error> {
 /// # Errors
 /// What is wrong with the configuration, or Lambda's runtime interface failing.
 pub async fn run_cleanup() -> Result<(), Error> {
-    let (function, metrics) = &start().await?;
+    let (function, metrics) = &start(function()).await?;
     lambda_runtime::run(service_fn(async |event: LambdaEvent<Value>| {
         let answer = function.answer_cleanup(event.payload).await;
         print(*metrics);
@@ -119,9 +119,10 @@ pub async fn run_cleanup() -> Result<(), Error> {
     .await
 }
 
-async fn start() -> Result<(Function, Option<Emf>), Error> {
+/// Starts the log, and then what a function keeps; or tells Lambda why that cannot be.
+async fn start<T>(making: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     init_logging(LogFormat::Json, LevelFilter::INFO);
-    init::or_report(function().await).await
+    init::or_report(making.await).await
 }
 
 async fn function() -> Result<(Function, Option<Emf>), Error> {

@@ -152,11 +152,7 @@ impl Transactions {
                 }
                 // Meanwhile this transaction may have had to make way itself, and then must not move others; or a new one is a
                 // repeat, and is over.
-                Ok(Step::Waited) => {
-                    if is_new && self.tables.record(id).await?.is_none() {
-                        known = Some(transaction);
-                    }
-                }
+                Ok(Step::Waited) => known = self.unless_begun(transaction, is_new).await?,
                 Ok(Step::Stale) => {
                     if let Err(error) = effort.stale(&transaction).await {
                         self.doom(&transaction.record, is_new, error).await?;
@@ -169,16 +165,20 @@ impl Transactions {
                         culprit.map_or_else(|| "requests".to_owned(), |culprit| format!("requests[{}]", culprit.index));
                     self.doom(&transaction.record, is_new, Error::invalid(field, message)).await?;
                 }
-                // Whether it was written is in the tables. Of a new transaction nothing may be there, and then it is begun anew.
+                // Whether it was written is in the tables.
                 Err(error) if error.is_passing() => {
                     effort.failed(error).await?;
-                    if is_new && self.tables.record(id).await?.is_none() {
-                        known = Some(transaction);
-                    }
+                    known = self.unless_begun(transaction, is_new).await?;
                 }
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// A new transaction of which nothing is in the tables, to be begun anew; `None` of one that must be looked at again.
+    async fn unless_begun(&self, transaction: Transaction, is_new: bool) -> Result<Option<Transaction>, Error> {
+        let is_begun = !is_new || self.tables.record(&transaction.record.id).await?.is_some();
+        Ok((!is_begun).then_some(transaction))
     }
 
     /// Locks as many of the missing items as go into one batch.
@@ -361,7 +361,7 @@ impl Transactions {
 
     /// The row of a transaction that is finished from the start.
     pub(crate) fn finished_row(&self, record: &Record) -> Item {
-        let remove_at = self.clock.now_ms() + self.policy.retention_ms;
+        let remove_at = self.remove_at();
         let mut row = Record { sweep_at: remove_at, ..record.clone() }.encode();
         row.insert(record::EXPIRE_AT.to_owned(), record::number(remove_at / 1000));
         row
@@ -472,7 +472,7 @@ impl Transactions {
             update.push_str(", reason = :reason");
         }
         if finishes {
-            update.push_str(FINISH);
+            let _ = write!(update, ", {FINISH}");
         }
         let mut write = Write::update(&self.record_of(&record.id), update)
             .when("#state = :pending AND #version = :version")
@@ -486,13 +486,26 @@ impl Transactions {
             write = write.text(":reason", reason);
         }
         if finishes {
-            let remove_at = now + self.policy.retention_ms;
-            write = write
-                .value(":true", AttributeValue::Bool(true))
-                .number(":removeAt", remove_at)
-                .number(":expireAt", remove_at / 1000);
+            for (placeholder, value) in self.finish_values() {
+                write = write.value(placeholder, value);
+            }
         }
         write
+    }
+
+    /// What [`FINISH`] sets.
+    fn finish_values(&self) -> [(&'static str, AttributeValue); 3] {
+        let remove_at = self.remove_at();
+        [
+            (":true", AttributeValue::Bool(true)),
+            (":removeAt", record::number(remove_at)),
+            (":expireAt", record::number(remove_at / 1000)),
+        ]
+    }
+
+    /// When what ends now may be forgotten, in epoch milliseconds.
+    fn remove_at(&self) -> u64 {
+        self.clock.now_ms() + self.policy.retention_ms
     }
 
     /// Completes all batches of a transaction that is decided, and finishes it.
@@ -513,14 +526,10 @@ impl Transactions {
         if let Some(error) = stuck {
             return Err(error);
         }
-        let remove_at = self.clock.now_ms() + self.policy.retention_ms;
-        let values = Item::from([
-            (":true".to_owned(), AttributeValue::Bool(true)),
-            (":removeAt".to_owned(), record::number(remove_at)),
-            (":expireAt".to_owned(), record::number(remove_at / 1000)),
-            (":pending".to_owned(), record::text(State::Pending.as_str())),
-        ]);
-        let update = format!("SET {}", FINISH.trim_start_matches(", "));
+        let pending = (":pending", record::text(State::Pending.as_str()));
+        let values = self.finish_values().into_iter().chain([pending]);
+        let values = values.map(|(placeholder, value)| (placeholder.to_owned(), value)).collect();
+        let update = format!("SET {FINISH}");
         let condition = "attribute_exists(transactionId) AND #state <> :pending";
         self.tables
             .update(record_key(&transaction.record.id), &update, condition, &[("#state", "state")], values)
@@ -630,11 +639,13 @@ impl Transactions {
     /// Those of a batch's items whose tables were deleted, and that are free of all cares.
     async fn without_table(&self, batch: &Batch) -> Result<BTreeSet<usize>, Error> {
         let mut gone = BTreeSet::new();
-        for (index, entry) in batch.entries.iter().enumerate() {
-            match self.tables.describe_key(entry.key.table()).await {
+        let tables: BTreeSet<_> = batch.entries.iter().map(|entry| entry.key.table()).collect();
+        for table in tables {
+            match self.tables.describe_key(table).await {
                 Ok(_) => {}
                 Err(Error::InvalidRequest { field, .. }) if field == NO_TABLE => {
-                    gone.insert(index);
+                    let entries = batch.entries.iter().enumerate();
+                    gone.extend(entries.filter(|(_, entry)| entry.key.table() == table).map(|(index, _)| index));
                 }
                 Err(error) => return Err(error),
             }
@@ -657,20 +668,13 @@ impl Transactions {
     /// A batch's own row moves on.
     fn advance(&self, record: &Record, batch: &Batch, to: Progress) -> Write {
         let key = ItemKey::new(&self.tables.own, batch_key(&record.id, batch.number));
-        let mut update = "SET progress = :to".to_owned();
-        let mut write = None;
-        if to == Progress::Completed {
-            update.push_str(", expireAt = :expireAt");
-            write = Some((self.clock.now_ms() + self.policy.retention_ms) / 1000);
-        }
-        let advance = Write::update(&key, update)
-            .when("progress = :from")
-            .text(":from", batch.progress.as_str())
-            .text(":to", to.as_str());
-        match write {
-            Some(expire_at) => advance.number(":expireAt", expire_at),
-            None => advance,
-        }
+        let write = if to == Progress::Completed {
+            let update = "SET progress = :to, expireAt = :expireAt";
+            Write::update(&key, update).number(":expireAt", self.remove_at() / 1000)
+        } else {
+            Write::update(&key, "SET progress = :to")
+        };
+        write.when("progress = :from").text(":from", batch.progress.as_str()).text(":to", to.as_str())
     }
 
     fn record_of(&self, id: &TransactionId) -> ItemKey {
@@ -694,7 +698,7 @@ fn unfinished(decided: Option<Record>, error: Error) -> Result<Settled, Error> {
     Ok(Settled { record, unfinished: Some(error) })
 }
 
-const FINISH: &str = ", finished = :true, sweepAt = :removeAt, expireAt = :expireAt";
+const FINISH: &str = "finished = :true, sweepAt = :removeAt, expireAt = :expireAt";
 
 /// Writes, and which entries of the batch they free.
 struct Completion {

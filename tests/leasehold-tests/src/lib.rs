@@ -9,7 +9,9 @@
 
 pub mod bank;
 mod faults;
+mod seeds;
 mod world;
 
 pub use faults::{COMMON, Fates, Fault, Faults, Kind, Sent};
+pub use seeds::run_seeds;
 pub use world::{World, acquire, heartbeat, key, lease_id, release};

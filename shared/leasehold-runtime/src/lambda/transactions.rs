@@ -16,8 +16,8 @@ use leasehold_wire::{Problem, ProblemType};
 use serde_json::Value;
 use tokio::time::timeout;
 
-use super::{HttpEvent, answer_http, into_answer, named, print};
-use crate::{Emf, LevelFilter, LogFormat, TransactionConfig, init, init_logging};
+use super::{HttpEvent, answer_http, into_answer, named, print, start};
+use crate::{Emf, TransactionConfig, init};
 
 /// So many transactions are dealt with between two looks at the clock.
 const SLICE: u32 = 25;
@@ -30,7 +30,7 @@ const MARGIN: Duration = Duration::from_secs(1);
 /// # Errors
 /// What is wrong with the configuration, or Lambda's runtime interface failing.
 pub async fn run_transactions() -> Result<(), Error> {
-    let (service, metrics) = &start().await?;
+    let (service, metrics) = &start(service()).await?;
     lambda_runtime::run(service_fn(async |event: LambdaEvent<Value>| {
         let answer = answer_transactions(service, event.payload).await;
         print(*metrics);
@@ -44,7 +44,7 @@ pub async fn run_transactions() -> Result<(), Error> {
 /// # Errors
 /// What is wrong with the configuration, or Lambda's runtime interface failing.
 pub async fn run_sweep() -> Result<(), Error> {
-    let (service, metrics) = &start().await?;
+    let (service, metrics) = &start(service()).await?;
     lambda_runtime::run(service_fn(async |event: LambdaEvent<Value>| {
         let left = Duration::from_millis(event.context.deadline.saturating_sub(Clock::system().now_ms()));
         let answer = answer_sweep(service, event.payload, left.saturating_sub(MARGIN)).await;
@@ -52,11 +52,6 @@ pub async fn run_sweep() -> Result<(), Error> {
         answer
     }))
     .await
-}
-
-async fn start() -> Result<(TransactionService, Option<Emf>), Error> {
-    init_logging(LogFormat::Json, LevelFilter::INFO);
-    init::or_report(service().await).await
 }
 
 async fn service() -> Result<(TransactionService, Option<Emf>), Error> {

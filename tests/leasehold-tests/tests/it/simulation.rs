@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use leasehold_protocol::{AcquireAnswer, HeartbeatAnswer, LeaseId, Rvn, Staleness};
-use leasehold_tests::{COMMON, Fates, World, acquire, heartbeat, release};
+use leasehold_tests::{COMMON, Fates, World, acquire, heartbeat, release, run_seeds};
 use tokio::time::{Instant, sleep};
 
 const LEASE: Duration = Duration::from_secs(10);
@@ -170,28 +170,8 @@ async fn run(seed: u64) -> Beliefs {
 /// `LEASEHOLD_SEED=n` runs one seed alone, to look into a failure.
 #[test]
 fn no_two_hosts_hold_the_lock_under_faults() {
-    let one = std::env::var("LEASEHOLD_SEED").ok().map(|seed| seed.parse().expect("a number"));
-    let seeds = one.map_or(0..60, |seed: u64| seed..seed + 1);
-    let (mut grants, mut takeovers) = (0, 0);
-    for seed in seeds {
-        let result = std::panic::catch_unwind(|| {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .start_paused(true)
-                .build()
-                .expect("a runtime");
-            runtime.block_on(run(seed))
-        });
-        match result {
-            Ok(beliefs) => {
-                grants += beliefs.grants;
-                takeovers += beliefs.takeovers;
-            }
-            Err(panic) => {
-                eprintln!("LEASEHOLD_SEED={seed} cargo test --workspace no_two_hosts");
-                std::panic::resume_unwind(panic);
-            }
-        }
-    }
+    let all = run_seeds("no_two_hosts", 0..60, run);
+    let grants: u32 = all.iter().map(|beliefs| beliefs.grants).sum();
+    let takeovers: u32 = all.iter().map(|beliefs| beliefs.takeovers).sum();
     assert!(grants > 10 && takeovers > 0, "the hosts did nothing: {grants} grants, {takeovers} takeovers");
 }

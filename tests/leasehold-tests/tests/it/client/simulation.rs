@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use leasehold_client::wire::AcquireOutcome;
 use leasehold_client::{Acquisition, Client, Guard, Heartbeat, Heartbeats, LockRequest, Wait};
-use leasehold_tests::{COMMON, Fates, World};
+use leasehold_tests::{COMMON, Fates, World, run_seeds};
 use tokio::time::{Instant, sleep};
 
 use super::{Fate, Network};
@@ -123,29 +123,9 @@ async fn run(seed: u64) -> Above {
 /// `LEASEHOLD_SEED=n` runs one seed alone, to look into a failure.
 #[test]
 fn no_two_guards_hold_the_lock_under_faults() {
-    let one = std::env::var("LEASEHOLD_SEED").ok().map(|seed| seed.parse().expect("a number"));
-    let seeds = one.map_or(0..30, |seed: u64| seed..seed + 1);
-    let (mut grants, mut takeovers, mut losses) = (0, 0, 0);
-    for seed in seeds {
-        let result = std::panic::catch_unwind(|| {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .start_paused(true)
-                .build()
-                .expect("a runtime");
-            runtime.block_on(run(seed))
-        });
-        match result {
-            Ok(above) => {
-                grants += above.grants;
-                takeovers += above.takeovers;
-                losses += above.losses;
-            }
-            Err(panic) => {
-                eprintln!("LEASEHOLD_SEED={seed} cargo test --workspace no_two_guards");
-                std::panic::resume_unwind(panic);
-            }
-        }
-    }
+    let all = run_seeds("no_two_guards", 0..30, run);
+    let grants: u32 = all.iter().map(|above| above.grants).sum();
+    let takeovers: u32 = all.iter().map(|above| above.takeovers).sum();
+    let losses: u32 = all.iter().map(|above| above.losses).sum();
     assert!(grants > 500 && takeovers > 20 && losses > 10, "too little happened: {grants}, {takeovers}, {losses}");
 }

@@ -352,6 +352,8 @@ async fn tries_and_time_are_bounded_and_the_last_error_names_the_other() {
     let tx = stubborn.begin_transaction().await.expect("begun");
     add(&tx, "a", 1).await.expect("added");
     let id = tx.id().to_owned();
+    // Of two that began in the same millisecond, their ids would say which is the older one, and goes first.
+    sleep(Duration::from_millis(10)).await;
     let defence = async {
         loop {
             sleep(Duration::from_millis(300)).await;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use leasehold_client::transactions::{Isolation, Request, Transaction, TransactionOptions, TransactionState};
 use leasehold_client::{Client, Error, ErrorKind};
 use leasehold_tests::bank::{ACCOUNTS, Bank};
-use leasehold_tests::{COMMON, Fates};
+use leasehold_tests::{COMMON, Fates, run_seeds};
 use tokio::time::sleep;
 
 use super::{Account, Fate, Network, SECOND, add, balance, key};
@@ -155,31 +155,11 @@ async fn run(seed: u64) -> (usize, u32, usize) {
 /// `LEASEHOLD_SEED=n` runs one seed alone, to look into a failure.
 #[test]
 fn callers_are_told_the_truth_under_faults() {
-    let one = std::env::var("LEASEHOLD_SEED").ok().map(|seed| seed.parse().expect("a number"));
-    let seeds = one.map_or(0..12, |seed: u64| seed..seed + 1);
-    let count = seeds.clone().count();
-    let (mut done, mut again, mut unknown) = (0, 0, 0);
-    for seed in seeds {
-        let result = std::panic::catch_unwind(|| {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .start_paused(true)
-                .build()
-                .expect("a runtime");
-            runtime.block_on(run(seed))
-        });
-        match result {
-            Ok(counted) => {
-                done += counted.0;
-                again += counted.1;
-                unknown += counted.2;
-            }
-            Err(panic) => {
-                eprintln!("LEASEHOLD_SEED={seed} cargo test --workspace callers_are_told");
-                std::panic::resume_unwind(panic);
-            }
-        }
-    }
+    let all = run_seeds("callers_are_told", 0..12, run);
+    let count = all.len();
+    let done: usize = all.iter().map(|counted| counted.0).sum();
+    let again: u32 = all.iter().map(|counted| counted.1).sum();
+    let unknown: usize = all.iter().map(|counted| counted.2).sum();
     let happened = format!("{done} transfers, {again} bodies run again, {unknown} unknown, by {count} seeds");
     println!("{happened}");
     // One seed alone may be a quiet one.
