@@ -114,7 +114,7 @@ LockState: TypeAlias = Literal['held', 'released']
 LostReason: TypeAlias = Literal['absent', 'released', 'taken-over', 'version-mismatch']
 
 
-ProblemType: TypeAlias = Literal['held', 'lost', 'superseded', 'not-found', 'version-mismatch', 'forbidden', 'contended', 'rolled-back', 'committed', 'condition-failed', 'transaction-not-found', 'invalid-request', 'too-large', 'unsupported-media-type', 'method-not-allowed', 'unknown-route', 'throttled', 'unavailable', 'corrupt-record']
+ProblemType: TypeAlias = Literal['held', 'lost', 'superseded', 'not-found', 'version-mismatch', 'forbidden', 'contended', 'rolled-back', 'committed', 'condition-failed', 'transaction-not-found', 'invalid-request', 'too-large', 'unsupported-media-type', 'method-not-allowed', 'unknown-route', 'throttled', 'unavailable', 'corrupt-record', 'misconfigured']
 
 
 ReleaseOutcome: TypeAlias = Literal['released', 'replayed', 'absent']
