@@ -52,10 +52,11 @@ export async function transact(context: Context, requests: readonly TransactionR
   const entries = requests.map(entry);
   const { runtime, service } = context;
   let transactionId = runtime.uuid();
+  let retryOf: string | undefined;
   let gaveWay = false;
   return repeated(context, options, async ({ signal }) => {
     for (;;) {
-      const body = { transactionId, requests: entries, commit: true };
+      const body = { transactionId, retryOf, requests: entries, commit: true };
       try {
         const answer = await send(context, transactionId, (sendOptions) => service.ask("begin", body, sendOptions), signal);
         return { value: (answer.answers ?? []).map(answerFromWire) };
@@ -68,6 +69,7 @@ export async function transact(context: Context, requests: readonly TransactionR
           return { error, contention: error };
         }
         // So this is certain.
+        retryOf = transactionId;
         transactionId = runtime.uuid();
         if (!gaveWay) return { error, contention: error };
         gaveWay = false;

@@ -4,8 +4,7 @@
 //! without effect, and one that DynamoDB refuses keeps no other item locked.
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use futures_util::StreamExt;
-use futures_util::stream;
+use futures_util::{FutureExt, StreamExt, stream};
 
 use crate::attributes::{self, BEFORE, Before, ID, Item, Lock, is_reserved, undo_name, undone_name};
 use crate::coordinator::Transactions;
@@ -252,8 +251,8 @@ impl Transactions {
                 None => groups.push(vec![completion]),
             }
         }
-        let outcomes = stream::iter(groups).map(|group| free_group(&self.tables, group)).buffer_unordered(PARALLEL);
-        let outcomes: Vec<_> = outcomes.collect().await;
+        let work: Vec<_> = groups.into_iter().map(|group| free_group(&self.tables, group).boxed()).collect();
+        let outcomes: Vec<_> = stream::iter(work).buffer_unordered(PARALLEL).collect().await;
         outcomes.into_iter().flatten().collect()
     }
 }
@@ -272,7 +271,11 @@ async fn free_group(tables: &Tables, group: Vec<Completion>) -> Vec<(ItemKey, Ou
             Err(_) => {}
         }
     }
-    stream::iter(group).then(|completion| free_one(tables, completion)).collect().await
+    let mut outcomes = Vec::with_capacity(group.len());
+    for completion in group {
+        outcomes.push(free_one(tables, completion).await);
+    }
+    outcomes
 }
 
 async fn free_one(tables: &Tables, completion: Completion) -> (ItemKey, Outcome) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use futures_util::{StreamExt, TryStreamExt, stream};
+use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
 
 use crate::attributes::{
     self, BEFORE, Before, ID, IMAGE, Item, LOCKED_AT, Lock, LockValue, OPERATION, TRANSIENT, size, strip, undo_name,
@@ -220,7 +220,8 @@ impl Transactions {
                 .number(":next", next.version)
                 .number(":now", now);
             if is_inline {
-                update.push_str(", tables = :tables, requests = :requests");
+                update.push_str(", #tables = :tables, requests = :requests");
+                write = write.name("#tables", "tables");
                 for (name, value) in encode_entries(&next.entries) {
                     write = write.value(format!(":{name}"), value);
                 }
@@ -251,16 +252,18 @@ impl Transactions {
             let mut waiting = Vec::new();
             let mut is_ours = true;
             for (key, item) in keys.iter().zip(items) {
-                if !is_unapplied(record, item.as_ref()) {
-                    continue;
-                }
                 let digest = transaction.entries_of(key).last().map(|entry| &entry.digest);
-                match prepared.iter().find(|candidate| candidate.key == *key && Some(&candidate.digest) == digest) {
-                    Some(candidate) => waiting.extend(item.map(|item| (candidate, item))),
-                    None => is_ours = false,
+                let is_this = |candidate: &&Prepared| candidate.key == *key && Some(&candidate.digest) == digest;
+                match (prepared.iter().find(is_this), item) {
+                    // Somebody rolled the transaction back; or overwrote the item, lock and all.
+                    (Some(_), item) if !is_held(record, item.as_ref()) => return Ok(Step::Stale),
+                    (_, item) if !is_unapplied(record, item.as_ref()) => {}
+                    (Some(candidate), Some(item)) => waiting.push((candidate, item)),
+                    _ => is_ours = false,
                 }
             }
-            let puts = waiting.into_iter().map(|(candidate, item)| self.apply(record, candidate, item));
+            let puts: Vec<_> =
+                waiting.into_iter().map(|(candidate, item)| self.apply(record, candidate, item).boxed()).collect();
             let steps: Vec<Step> = stream::iter(puts).buffer_unordered(PARALLEL).try_collect().await?;
             if let Some(step) = steps.into_iter().find(|step| !matches!(step, Step::Done)) {
                 return Ok(step);
@@ -311,14 +314,20 @@ impl Transactions {
     }
 }
 
+fn is_held(record: &Record, item: Option<&Item>) -> bool {
+    item.and_then(Lock::of).is_some_and(|lock| record.holds(&lock.value))
+}
+
 /// Refuses a call of one transaction that has the id of another one.
 pub(crate) fn refuse_other(record: &Record, digest: Option<&[u8]>) -> Result<(), Error> {
     match (record.digest.as_deref(), digest) {
-        (Some(theirs), Some(ours)) if theirs != ours => {
-            Err(Error::invalid("transactionId", "Another transaction has this id."))
-        }
+        (Some(theirs), Some(ours)) if theirs != ours => Err(other_transaction()),
         _ => Ok(()),
     }
+}
+
+pub(crate) fn other_transaction() -> Error {
+    Error::invalid("transactionId", "Another transaction has this id.")
 }
 
 /// The requests that the transaction has not taken in, in the order in which all coordinators lock.

@@ -6,12 +6,12 @@
 use crate::attributes::{self, ID, Lock};
 use crate::coordinator::{MAX_BYTES, MAX_WRITES, Transactions, rolled_back};
 use crate::effort::Effort;
-use crate::enlist::{refuse_other, shown};
+use crate::enlist::{other_transaction, refuse_other, shown};
 use crate::error::Error;
 use crate::expression::both;
 use crate::model::{Action, Answer, Operation, ReturnValues, State};
 use crate::prepare::Prepared;
-use crate::record::{Entry, Record};
+use crate::record::{Entry, Record, Transaction};
 use crate::tables::{Reason, Written};
 use crate::write::Write;
 
@@ -56,17 +56,8 @@ impl Transactions {
     /// The answer to a call whose id is that of a committed transaction: of this one, if the requests are the same.
     pub(crate) async fn answer_repeat(&self, record: &Record, prepared: &[Prepared]) -> Result<Vec<Answer>, Error> {
         let found = self.tables.load(&record.id).await?.ok_or(Error::NotFound)?;
-        let is_known = match &found.record.digest {
-            Some(digest) => Some(digest) == record.digest.as_ref(),
-            None => prepared.iter().all(|request| {
-                found.entries_of(&request.key).any(|entry| entry.digest == request.digest)
-            }),
-        };
-        match () {
-            () if !is_known => Err(Error::invalid("transactionId", "Another transaction has this id.")),
-            () if asks_for_nothing(prepared) => Ok(vec![Answer::default(); prepared.len()]),
-            () => Err(Error::Committed),
-        }
+        refuse_unless_repeat(&found, record, prepared)?;
+        if asks_for_nothing(prepared) { Ok(vec![Answer::default(); prepared.len()]) } else { Err(Error::Committed) }
     }
 
     /// All writes in one call that leaves no record: the caller cannot repeat it. The token makes a repeat of ours safe.
@@ -153,12 +144,14 @@ impl Transactions {
         if items.iter().flatten().any(|item| Lock::of(item).is_some()) {
             return Ok(Short::Closed);
         }
-        // A repeat of what is done reads anew.
-        if is_named
-            && !self.put_finished(&committed(record, prepared)).await?
-            && let Short::Closed = self.repeated(record, prepared).await?
-        {
-            return Ok(Short::Closed);
+        if is_named && !self.put_finished(&committed(record, prepared)).await? {
+            let found = self.tables.load(&record.id).await?.ok_or(Error::NotFound)?;
+            match found.record.state {
+                // A repeat of what is done reads anew.
+                State::Committed => refuse_unless_repeat(&found, record, prepared)?,
+                State::RolledBack => return Err(rolled_back(&found.record)),
+                State::Pending => return Ok(Short::Closed),
+            }
         }
         let answer = |(item, request): (Option<attributes::Item>, &Prepared)| Answer { item: request.project(item) };
         Ok(Short::Done(items.into_iter().map(attributes::present).zip(prepared).map(answer).collect()))
@@ -183,6 +176,15 @@ impl Transactions {
             State::Pending => Ok(Short::Closed),
         }
     }
+}
+
+/// Refuses a call that has the id of another transaction. One of several calls may have had the requests among its own.
+fn refuse_unless_repeat(found: &Transaction, record: &Record, prepared: &[Prepared]) -> Result<(), Error> {
+    let has = |request: &Prepared| found.entries_of(&request.key).any(|entry| entry.digest == request.digest);
+    if found.record.digest.is_none() && !prepared.iter().all(has) {
+        return Err(other_transaction());
+    }
+    refuse_other(&found.record, record.digest.as_deref())
 }
 
 /// Whether the requests go into one TransactWriteItems call, and ask for nothing that it does not answer.

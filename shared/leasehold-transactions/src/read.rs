@@ -204,7 +204,8 @@ impl Transactions {
         let before = attributes::before(&item, lock);
         let now = (!lock.is_absent()).then(|| attributes::strip(item));
         // Both outcomes may look the same, as of an item that is only locked.
-        if matches!((&before, &now), (Before::Here(before), Some(now)) if before == now) {
+        let is_ours = !lock.value.nonce.is_empty();
+        if is_ours && matches!((&before, &now), (Before::Here(before), Some(now)) if before == now) {
             return Ok(Some(now));
         }
         let record = self.tables.record(&lock.value.holder).await?;

@@ -40,6 +40,7 @@ impl Transactions {
         let mut effort = Effort::new(&self.policy);
         let mut known = known;
         let mut decided = None;
+        let mut nonce = None;
         loop {
             let mut transaction = match known.take() {
                 Some(transaction) => transaction,
@@ -50,6 +51,10 @@ impl Transactions {
             };
             if transaction.record.is_tombstone {
                 return Err(Error::NotFound);
+            }
+            if *nonce.get_or_insert_with(|| transaction.record.nonce.clone()) != transaction.record.nonce {
+                // Another life of the id, which is not the caller's.
+                return unfinished(decided, Error::Unavailable("the record expired meanwhile".into()));
             }
             let is_decided = transaction.record.state != State::Pending;
             if is_decided {
@@ -63,10 +68,14 @@ impl Transactions {
                     Ok(()) => return Ok(Settled { record: transaction.record, unfinished: None }),
                     Err(error) => Err(error),
                 }
-            } else if outcome == State::Committed && !transaction.record.unapplied.is_empty() {
-                self.confirm_applied(&mut transaction).await
             } else {
-                self.decide(&mut transaction, outcome, reason.as_deref()).await
+                match self.decide(&mut transaction, outcome, reason.as_deref()).await {
+                    // It waits for puts, if nothing else is the matter.
+                    Ok(Step::Stale) if outcome == State::Committed && !transaction.record.unapplied.is_empty() => {
+                        self.confirm_applied(&mut transaction).await
+                    }
+                    step => step,
+                }
             };
             let waited = match step {
                 Ok(Step::Done) => {
@@ -162,10 +171,14 @@ impl Transactions {
     async fn complete(&self, transaction: &Transaction) -> Result<(), Error> {
         let record = &transaction.record;
         let stuck = self.free(record, &transaction.keys()).await?;
-        let stuck = stuck.or_else(|| (!transaction.is_whole).then(|| LOST_ENTRIES.to_owned()));
         if let Some(reason) = stuck {
             self.note_stuck(record, &reason).await?;
             return Err(Error::stuck(&record.id, &reason));
+        }
+        if !transaction.is_whole {
+            // It must not be forgotten, because whoever meets one of its items has to know the outcome.
+            self.note_stuck(record, LOST_ENTRIES).await?;
+            return Err(Error::Unavailable(LOST_ENTRIES.into()));
         }
         self.tables.write(finish(&self.record_item(&record.id), record, self.forget_at())).await.map(drop)
     }
@@ -191,7 +204,7 @@ impl Transactions {
         }
         // The attempt that was given up may have been carried out.
         let found = self.tables.record(&record.id).await?;
-        Ok(found.filter(|found| found.nonce != record.nonce))
+        Ok(found.filter(|found| found.nonce != record.nonce || found.state != record.state))
     }
 
     /// Keeps an id that nothing was begun under from being begun late. Whether nothing was.

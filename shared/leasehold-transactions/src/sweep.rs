@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use futures_util::{StreamExt, stream};
+use futures_util::{FutureExt, StreamExt, stream};
 use leasehold_protocol::jitter;
 
 use crate::coordinator::Transactions;
@@ -49,7 +49,8 @@ impl Transactions {
                 due.truncate(wanted);
             }
             swept.examined += due.len();
-            let mut outcomes = stream::iter(due).map(|id| self.sweep_one(id)).buffer_unordered(PARALLEL);
+            let work: Vec<_> = due.into_iter().map(|id| self.sweep_one(id).boxed()).collect();
+            let mut outcomes = stream::iter(work).buffer_unordered(PARALLEL);
             while let Some(outcome) = outcomes.next().await {
                 swept.count(&outcome);
             }

@@ -12,6 +12,7 @@ use crate::model::{Answer, Operation, PublicId, Request, ReturnValues, State, St
 use crate::operate::status;
 use crate::prepare::{Prepared, prepare};
 use crate::record::{Record, digest_of_all, participants};
+use crate::settle::Settled;
 use crate::tables::{Tables, pause};
 use crate::write::Write;
 
@@ -129,15 +130,20 @@ impl Transactions {
     ) -> Result<Vec<Answer>, Error> {
         let id = &id.public();
         let prepared = prepare(&self.tables, &self.protected, requests, call_id).await?;
-        self.unless_unknown(id, async || {
-            if prepared.is_empty() {
-                return self.touch(id).await.map(|()| Vec::new());
-            }
-            let mut effort = Effort::new(&self.policy);
-            let transaction = self.enlist(id, &prepared, None, &mut effort).await?;
-            self.answers(&transaction.record, &prepared).await
-        })
-        .await
+        let mut result = self.add_prepared(id, &prepared).await;
+        if self.is_begun_late(id, &result).await? {
+            result = self.add_prepared(id, &prepared).await;
+        }
+        result
+    }
+
+    async fn add_prepared(&self, id: &PublicId, prepared: &[Prepared]) -> Result<Vec<Answer>, Error> {
+        if prepared.is_empty() {
+            return self.touch(id).await.map(|()| Vec::new());
+        }
+        let mut effort = Effort::new(&self.policy);
+        let transaction = self.enlist(id, prepared, None, &mut effort).await?;
+        self.answers(&transaction.record, prepared).await
     }
 
     async fn touch(&self, id: &PublicId) -> Result<(), Error> {
@@ -156,7 +162,7 @@ impl Transactions {
     /// `NotFound`, `RolledBack`; those of [`Self::add`] where requests were added and not yet applied.
     pub async fn commit(&self, id: &TransactionId) -> Result<(), Error> {
         let id = &id.public();
-        let settled = self.unless_unknown(id, async || self.settle(id, State::Committed, None).await).await?;
+        let settled = self.settle_begun(id, State::Committed).await?;
         if settled.record.state == State::Committed { Ok(()) } else { Err(rolled_back(&settled.record)) }
     }
 
@@ -166,7 +172,7 @@ impl Transactions {
     /// `NotFound`, `Committed`, `Corrupt`, `Throttled`, `Unavailable`.
     pub async fn rollback(&self, id: &TransactionId) -> Result<(), Error> {
         let id = &id.public();
-        let settled = self.unless_unknown(id, async || self.settle(id, State::RolledBack, None).await).await?;
+        let settled = self.settle_begun(id, State::RolledBack).await?;
         match settled.unfinished {
             _ if settled.record.state == State::Committed => Err(Error::Committed),
             // Something cannot be undone, which nobody would expect of a rollback.
@@ -175,14 +181,18 @@ impl Transactions {
         }
     }
 
-    /// Works on a transaction. Where there is none, its id is spent before that is said: a late write, of which nobody knows
-    /// any more, must not begin it afterwards.
-    async fn unless_unknown<T>(&self, id: &PublicId, work: impl AsyncFn() -> Result<T, Error>) -> Result<T, Error> {
-        match work().await {
-            // The late write may come between the two.
-            Err(Error::NotFound) if !self.leave_tombstone(id).await? => work().await,
-            result => result,
+    async fn settle_begun(&self, id: &PublicId, outcome: State) -> Result<Settled, Error> {
+        let mut result = self.settle(id, outcome, None).await;
+        if self.is_begun_late(id, &result).await? {
+            result = self.settle(id, outcome, None).await;
         }
+        result
+    }
+
+    /// Spends the id of a transaction that was not found, before that is said: a late write, of which nobody knows any more,
+    /// must not begin it afterwards. Whether the late write came first.
+    async fn is_begun_late<T: Sync>(&self, id: &PublicId, result: &Result<T, Error>) -> Result<bool, Error> {
+        Ok(matches!(result, Err(Error::NotFound)) && !self.leave_tombstone(id).await?)
     }
 
     /// Begins, adds and commits in one call: one write, where the requests fit into TransactWriteItems, ask for no answers
@@ -193,13 +203,14 @@ impl Transactions {
     pub async fn run(
         &self,
         id: Option<TransactionId>,
+        retry_of: Option<&TransactionId>,
         requests: Vec<Request>,
     ) -> Result<(TransactionId, Vec<Answer>), Error> {
         let prepared = prepare(&self.tables, &self.protected, requests, None).await?;
         let is_named = id.is_some();
         let id = id.unwrap_or_else(TransactionId::fresh);
         let digest = Some(digest_of_all(prepared.iter().map(|request| &request.digest)));
-        let record = Record { digest, ..self.new_record(id.public()) };
+        let record = Record { digest, ..self.aged_record(id.public(), retry_of).await? };
         let error = match self.one_shot(&record, is_named, &prepared).await {
             Ok(answers) => return Ok((id, answers)),
             Err(error) => error,

@@ -271,7 +271,7 @@ def refusal(
         case "corrupt-record":
             return CorruptRecord(message)
         case "contended":
-            return TransactionContended(message, problem.get("transactionId"), retry_after)
+            return TransactionContended(message, problem.get("publicId"), retry_after)
         case "rolled-back":
             return TransactionRolledBack(message, retry_after)
         case "committed":

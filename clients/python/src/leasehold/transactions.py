@@ -113,6 +113,7 @@ class Transaction:
         self._id = transaction_id
         self._begun = begun
         self._keep_alive = keep_alive
+        self._retry_of: str | None = None
         self._last_worked = core.world.now()
         self._kept = False
         self._process = os.getpid()
@@ -212,7 +213,8 @@ class Transaction:
 
     def begin(self) -> None:
         """Opens it. May be repeated."""
-        self._call("begin", {}, _state)
+        members = {} if self._retry_of is None else {"retryOf": self._retry_of}
+        self._call("begin", members, _state)
         self._begun = True
 
     def commit(self) -> None:
@@ -397,8 +399,11 @@ class TransactionCalls:
         means that nobody knows; its `transaction_id` says of which.
         """
         attempts = _Tries(self._core, tries, deadline)
+        before: str | None = None
         while True:
             transaction = self.transaction(keep_alive=keep_alive)
+            # A retry keeps the age of the attempt before, so that it goes first in the end.
+            transaction._retry_of, before = before, transaction.id
             try:
                 with transaction as tx:
                     return body(tx)
@@ -416,7 +421,7 @@ class TransactionCalls:
         with it what the writes were to return.
         """
         self._check_open()
-        members = {"requests": [_entry(request) for request in requests], "commit": True}
+        members: dict[str, Any] = {"requests": [_entry(request) for request in requests], "commit": True}
         attempts = _Tries(self._core, tries, deadline)
         transaction_id, gave_way = self._core.world.new_lease_id(), False
         while True:
@@ -430,6 +435,7 @@ class TransactionCalls:
                     raise
             except TransactionRolledBack as error:
                 # So this is certain.
+                members["retryOf"] = transaction_id
                 transaction_id = self._core.world.new_lease_id()
                 if not gave_way and not attempts.again(error):
                     raise
