@@ -21,7 +21,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::server;
 
-/// Between two sweeps.
+/// The longest pause between two sweeps.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Run the lock service on this machine: an HTTP API over an embedded DynamoDB engine, or over any DynamoDB endpoint.
@@ -200,7 +200,9 @@ pub(crate) async fn main(args: ServeArgs) -> Result<(), ServeError> {
     let policy = Policy { retention_seconds: args.retention_seconds, clock_skew_ms: args.clock_skew_ms };
     let locks = Service::new(LockTable::new(client, schema, policy, Clock::system()));
     let routes = server::routes::<Operation>(locks).merge(server::routes::<TransactionOperation>(transactions.clone()));
-    let sweeper = tokio::spawn(sweep_now_and_then(transactions));
+    // An abandoned transaction waits no longer for a sweep than it was idle.
+    let pause = SWEEP_INTERVAL.min(Duration::from_secs(args.transaction_idle_seconds.max(1)));
+    let sweeper = tokio::spawn(sweep_now_and_then(transactions, pause));
     let mut stopping = stopped.clone();
     server::run(listener, routes, async move { drop(stopping.wait_for(|stopped| *stopped).await) }).await;
     // What it leaves undone, the next one does.
@@ -257,8 +259,8 @@ impl ServeArgs {
 }
 
 /// Finishes what transactions leave behind, as the scheduled function does.
-async fn sweep_now_and_then(transactions: TransactionService) {
-    let mut ticks = interval(SWEEP_INTERVAL);
+async fn sweep_now_and_then(transactions: TransactionService, pause: Duration) {
+    let mut ticks = interval(pause);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;

@@ -87,7 +87,8 @@ impl Lock {
     /// The lock on an item, if it has one. An unreadable holder is a lock all the same, of a transaction that does not exist.
     pub(crate) fn of(item: &Item) -> Option<Self> {
         let seen = item.get(ID)?.clone();
-        let text = |value: Option<&AttributeValue>| value.and_then(|value| value.as_s().ok()).cloned().unwrap_or_default();
+        let text =
+            |value: Option<&AttributeValue>| value.and_then(|value| value.as_s().ok()).cloned().unwrap_or_default();
         let value = LockValue::parse(&text(Some(&seen))).unwrap_or_else(|| LockValue {
             holder: PublicId::stored(""),
             nonce: String::new(),

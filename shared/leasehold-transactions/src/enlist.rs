@@ -167,9 +167,7 @@ impl Transactions {
                 // Somebody is at the same transaction, and what is said of its items may be due to that.
                 Some(Reason::Busy) => Ok(Step::Again),
                 _ => match refusal(&transaction.record, reasons.into_iter().skip(own_count), owners) {
-                    Refusal::Holder(key, lock) => {
-                        self.resolve_conflict(&transaction.record, &key, &lock, effort).await
-                    }
+                    Refusal::Holder(key, lock) => self.resolve_conflict(&transaction.record, &key, &lock, effort).await,
                     Refusal::Final(error) => Ok(Step::Abort(error)),
                     Refusal::Passing => Ok(Step::Again),
                 },

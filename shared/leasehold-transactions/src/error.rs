@@ -78,7 +78,9 @@ impl Error {
 
     /// An item that its decided transaction cannot free.
     pub(crate) fn stuck(id: &PublicId, reason: &str) -> Self {
-        Self::corrupt(format!("The transaction {id} is decided, but DynamoDB refuses to free one of its items: {reason}"))
+        Self::corrupt(format!(
+            "The transaction {id} is decided, but DynamoDB refuses to free one of its items: {reason}"
+        ))
     }
 
     /// A lock whose transaction is unknown or over.

@@ -163,7 +163,10 @@ mod tests {
         for (update, expected) in [
             ("SET a = :a", vec!["a"]),
             ("SET a = if_not_exists(b, :zero) + :one, #c.d[1].#e = list_append(f, :l)", vec!["a", "#c.d[1].#e"]),
-            ("REMOVE l[0], m.set SET #set = #x - :a ADD n :one DELETE s :members", vec!["l[0]", "m.set", "#set", "n", "s"]),
+            (
+                "REMOVE l[0], m.set SET #set = #x - :a ADD n :one DELETE s :members",
+                vec!["l[0]", "m.set", "#set", "n", "s"],
+            ),
             ("add\n n\t:one,m :two set b=c", vec!["n", "m", "b"]),
         ] {
             assert_eq!(changed_paths(update), expected, "{update}");

@@ -194,9 +194,9 @@ fn fits(prepared: &[Prepared], max_writes: usize) -> bool {
 }
 
 fn asks_for_nothing(prepared: &[Prepared]) -> bool {
-    prepared.iter().all(|prepared| {
-        prepared.operation() != Operation::Get && prepared.request.return_values == ReturnValues::None
-    })
+    prepared
+        .iter()
+        .all(|prepared| prepared.operation() != Operation::Get && prepared.request.return_values == ReturnValues::None)
 }
 
 /// What a cancelled call says of its requests.

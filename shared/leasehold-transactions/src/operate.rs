@@ -7,7 +7,9 @@ use crate::coordinator::Transactions;
 use crate::error::Error;
 use crate::model::{PublicId, State, Status, TransactionPage};
 use crate::prepare::{check_table, key_in};
-use crate::record::{Record, SWEEP_AT, SWEEP_SHARD, SWEEP_SHARDS, TRANSACTION_ID, participants, record_key, shard_name};
+use crate::record::{
+    Record, SWEEP_AT, SWEEP_SHARD, SWEEP_SHARDS, TRANSACTION_ID, participants, record_key, shard_name,
+};
 
 impl Transactions {
     /// Lists up to about `limit` transactions that are not finished: open ones, and decided ones whose items are locked.

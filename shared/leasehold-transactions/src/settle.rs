@@ -20,12 +20,7 @@ pub(crate) struct Settled {
 impl Transactions {
     /// Decides a transaction, if it is not decided, and completes it. Answers what it came to, which may be the other
     /// outcome. Once it is decided, no failure hides that.
-    pub(crate) async fn settle(
-        &self,
-        id: &PublicId,
-        outcome: State,
-        reason: Option<String>,
-    ) -> Result<Settled, Error> {
+    pub(crate) async fn settle(&self, id: &PublicId, outcome: State, reason: Option<String>) -> Result<Settled, Error> {
         self.settle_known(id, None, outcome, reason).await
     }
 

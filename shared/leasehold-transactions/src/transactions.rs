@@ -150,8 +150,7 @@ impl Transactions {
         let touched = crate::tables::repeat(|| {
             let write = Write::update(&self.record_item(id), "SET lastWorkedAt = :now");
             let write = write.when("#state = :pending").name("#state", "state");
-            self.tables
-                .write(write.number(":now", self.clock.now_ms()).text(":pending", State::Pending.as_str()))
+            self.tables.write(write.number(":now", self.clock.now_ms()).text(":pending", State::Pending.as_str()))
         });
         if touched.await? { Ok(()) } else { self.open(id).await.map(drop) }
     }

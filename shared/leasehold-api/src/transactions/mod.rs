@@ -96,7 +96,8 @@ impl TransactionService {
             }
             let requests = convert::requests(request.requests)?;
             let actions = actions(&requests);
-            let answers = self.transactions.add(&id, requests, call_id).await.map_err(|error| reported(&error, &actions))?;
+            let answers =
+                self.transactions.add(&id, requests, call_id).await.map_err(|error| reported(&error, &actions))?;
             let answers = answers.into_iter().map(convert::answer).collect();
             Ok(("added".to_owned(), AddResponse { transaction_id: id.reveal().to_owned(), answers }))
         })

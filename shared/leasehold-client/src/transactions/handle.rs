@@ -45,7 +45,8 @@ impl Transaction {
     pub(crate) async fn begin(client: Client, retry_of: Option<String>) -> Result<Self, Error> {
         client.check_open()?;
         let transaction = Self::new(client, fresh_uuid());
-        let request = BeginRequest { transaction_id: Some(transaction.id.clone()), retry_of, ..BeginRequest::default() };
+        let request =
+            BeginRequest { transaction_id: Some(transaction.id.clone()), retry_of, ..BeginRequest::default() };
         let _: BeginResponse = transaction.call(path::BEGIN, &request).await?;
         Ok(transaction)
     }

@@ -289,7 +289,10 @@ async fn called_for_transactions() -> Actions {
     }
     // It finishes; at last transactions whose table is gone.
     sweep().await;
-    operate(json!({ "action": "unlock", "tableName": ACCOUNTS, "key": key("a"), "lock": "none", "outcome": "committed" })).await;
+    operate(
+        json!({ "action": "unlock", "tableName": ACCOUNTS, "key": key("a"), "lock": "none", "outcome": "committed" }),
+    )
+    .await;
     call(json!({ "action": "begin", "requests": [put("a"), put("b")] })).await;
     bench.client().delete_table().table_name(ACCOUNTS).send().await.expect("it is there");
     sweep().await;

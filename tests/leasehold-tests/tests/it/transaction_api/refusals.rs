@@ -251,9 +251,7 @@ async fn served_over_http() {
     assert_eq!((status, allow.as_deref()), (405, Some("GET")));
     let (status, .., body) = send(Method::POST, "/v1/transactions/begin", "text/plain", one_shot).await;
     assert_eq!((status, &body["type"]), (415, &json!("unsupported-media-type")));
-    for path in
-        ["/v1/transactions/", "/v1/transactions/begin/x", "/v1/items", "/v1/transactions%2Fbegin"]
-    {
+    for path in ["/v1/transactions/", "/v1/transactions/begin/x", "/v1/items", "/v1/transactions%2Fbegin"] {
         let (status, .., body) = send(Method::POST, path, JSON, b"{}".to_vec()).await;
         assert_eq!((status, &body["type"]), (404, &json!("unknown-route")), "{path}");
     }

@@ -180,7 +180,10 @@ async fn an_operator_sweeps() {
     }
     let open: Vec<_> = pages.iter().flat_map(|page| page.body["transactions"].as_array().expect("a list")).collect();
     assert_eq!(open.len(), 1, "{open:?}");
-    assert_eq!((&open[0]["publicId"], &open[0]["state"], open[0].get("transactionId")), (&public_id, &json!("pending"), None));
+    assert_eq!(
+        (&open[0]["publicId"], &open[0]["state"], open[0].get("transactionId")),
+        (&public_id, &json!("pending"), None)
+    );
     let swept = api.ok("/v1/transactions/sweep", json!({ "publicId": public_id })).await;
     assert_eq!((&swept["examined"], &swept["rolledBack"]), (&json!(1), &json!(1)));
     assert_eq!(api.get(&kept).await.body["state"], "rolled-back");

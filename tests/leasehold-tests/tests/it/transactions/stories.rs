@@ -418,7 +418,10 @@ async fn pages_show_what_is_committed(bank: Bank) {
         bank.open(&format!("a{number}"), number).await;
     }
     let id = begin(&bank.transactions).await;
-    bank.transactions.add(&id, vec![add("a1", 100), put("new", 100), delete("a2"), get("a3")], None).await.expect("added");
+    bank.transactions
+        .add(&id, vec![add("a1", 100), put("new", 100), delete("a2"), get("a3")], None)
+        .await
+        .expect("added");
     let page = |isolation| {
         let transactions = bank.transactions.clone();
         async move {

@@ -90,7 +90,8 @@ async fn two_coordinators_may_do_the_same_work() {
     let bank = Bank::new().await;
     let requests = || (0..600).map(|number| add(&format!("account-{number}"), 1)).collect::<Vec<_>>();
     let id = begin(&bank.transactions).await;
-    let (first, second) = tokio::join!(bank.transactions.add(&id, requests(), None), bank.transactions.add(&id, requests(), None));
+    let (first, second) =
+        tokio::join!(bank.transactions.add(&id, requests(), None), bank.transactions.add(&id, requests(), None));
     assert_eq!((first.expect("added").len(), second.expect("added").len()), (600, 600));
     let (first, second) = tokio::join!(bank.transactions.commit(&id), bank.transactions.commit(&id));
     first.expect("committed");
@@ -324,7 +325,10 @@ async fn an_id_of_another_transaction_is_refused_on_every_path() {
     for id in [long, answered, read] {
         for requests in [vec![add("a", 5)], with_answer(5), vec![get("b")]] {
             let refused = bank.transactions.run(Some(id.clone()), None, requests).await;
-            assert!(matches!(&refused, Err(Error::InvalidRequest { field, .. }) if field == "transactionId"), "{refused:?}");
+            assert!(
+                matches!(&refused, Err(Error::InvalidRequest { field, .. }) if field == "transactionId"),
+                "{refused:?}"
+            );
         }
     }
     assert_eq!(bank.balance("a").await, Some(3));
@@ -382,7 +386,10 @@ async fn any_row_may_expire_first() {
     for record_first in [true, false] {
         let bank = Bank::new().await;
         let id = begin(&bank.transactions).await;
-        bank.transactions.add(&id, (0..60).map(|number| put(&format!("{number}"), 1)).collect(), None).await.expect("added");
+        bank.transactions
+            .add(&id, (0..60).map(|number| put(&format!("{number}"), 1)).collect(), None)
+            .await
+            .expect("added");
         bank.transactions.commit(&id).await.expect("committed");
         assert!(bank.scan(TRANSACTIONS).await.len() > 1);
         for row in bank.scan(TRANSACTIONS).await {
@@ -395,7 +402,8 @@ async fn any_row_may_expire_first() {
         let told = bank.transactions.commit(&id).await;
         assert_eq!(told.is_ok(), !record_first, "{told:?}");
         let told = bank.transactions.rollback(&id).await;
-        let is_true = if record_first { matches!(told, Err(Error::NotFound)) } else { matches!(told, Err(Error::Committed)) };
+        let is_true =
+            if record_first { matches!(told, Err(Error::NotFound)) } else { matches!(told, Err(Error::Committed)) };
         assert!(is_true, "{told:?}");
         assert_eq!(bank.scan(ACCOUNTS).await.len(), 60);
     }
@@ -407,7 +415,10 @@ async fn items_of_lost_entries_are_freed_by_whoever_meets_them() {
     let bank = Bank::new().await;
     bank.open("0", 1).await;
     let id = begin(&bank.transactions).await;
-    bank.transactions.add(&id, (0..60).map(|number| add(&format!("{number}"), 1)).collect(), None).await.expect("added");
+    bank.transactions
+        .add(&id, (0..60).map(|number| add(&format!("{number}"), 1)).collect(), None)
+        .await
+        .expect("added");
     bank.expire(Duration::from_hours(24 * 30)).await;
     bank.transactions.rollback(&id).await.expect("decided");
     bank.transactions.run(None, None, vec![add("0", 1), add("7", 1)]).await.expect("done");
@@ -419,7 +430,10 @@ async fn items_of_lost_entries_are_freed_by_whoever_meets_them() {
 async fn rows_of_an_open_transaction_do_not_expire() {
     let bank = Bank::new().await;
     let id = begin(&bank.transactions).await;
-    bank.transactions.add(&id, (0..60).map(|number| add(&format!("{number}"), 1)).collect(), None).await.expect("added");
+    bank.transactions
+        .add(&id, (0..60).map(|number| add(&format!("{number}"), 1)).collect(), None)
+        .await
+        .expect("added");
     for _ in 0..20 {
         advance(Duration::from_hours(12)).await;
         bank.transactions.add(&id, Vec::new(), None).await.expect("alive");
@@ -445,7 +459,8 @@ async fn an_update_of_a_key_attribute_is_refused() {
             } else {
                 bank.transactions.begin_with(None, None, vec![request.clone()]).await.map(drop)
             };
-            let is_told = matches!(&refused, Err(Error::InvalidRequest { field, .. }) if field == "requests[0].updateExpression");
+            let is_told =
+                matches!(&refused, Err(Error::InvalidRequest { field, .. }) if field == "requests[0].updateExpression");
             assert!(is_told, "{refused:?}");
         }
     }
@@ -469,10 +484,14 @@ async fn only_what_was_touched_is_undone() {
         request.return_values = values;
         let (id, answers) = bank.transactions.begin_with(None, None, vec![request.clone()]).await.expect("begun");
         let answer = answers[0].item.clone().expect("an item");
-        assert_eq!((&answer["map"], answer.get("id"), answer.contains_key("added")), (&map(expected), None, expected == "new"));
+        assert_eq!(
+            (&answer["map"], answer.get("id"), answer.contains_key("added")),
+            (&map(expected), None, expected == "new")
+        );
         // Another attribute, by somebody who does not respect transactions.
         let update = bank.dynamodb.update_item().table_name(ACCOUNTS).set_key(Some(key("a")));
-        let update = update.update_expression("SET remark = :other").expression_attribute_values(":other", map(expected));
+        let update =
+            update.update_expression("SET remark = :other").expression_attribute_values(":other", map(expected));
         update.send().await.expect("written");
         bank.transactions.rollback(&id).await.expect("rolled back");
         item.insert("remark".into(), map(expected));

@@ -6,8 +6,8 @@ use std::time::Duration;
 use leasehold_client::transactions::{Request, ReturnValues, TransactionOptions, TransactionState};
 use leasehold_client::{Client, Error, ErrorKind};
 use leasehold_tests::bank::{ACCOUNTS, Bank, TRANSACTIONS};
-use leasehold_transactions::TransactionId;
 use leasehold_tests::{COMMON, Fates, Fault};
+use leasehold_transactions::TransactionId;
 use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
 
