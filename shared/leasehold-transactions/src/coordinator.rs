@@ -38,7 +38,7 @@
 //! No clock decides anything that matters: patience, idleness and age only choose when a pending transaction is rolled back,
 //! which is always safe.
 
-use leasehold_protocol::Clock;
+use leasehold_dynamodb::Clock;
 
 use crate::error::Error;
 use crate::key::ItemKey;
@@ -68,6 +68,14 @@ pub struct Policy {
     pub idle_ms: u64,
     /// How long the outcome of a transaction is kept. Default: 7 days.
     pub retention_ms: u64,
+}
+
+impl Policy {
+    /// A day: an item that is locked for longer is as good as lost.
+    pub const MAX_IDLE_SECONDS: u64 = 24 * 3600;
+
+    /// Longer than any call tries to get an item.
+    pub const MAX_PATIENCE_MS: u64 = 10_000;
 }
 
 impl Default for Policy {
@@ -116,7 +124,7 @@ impl Transactions {
     pub(crate) fn new_record(&self, id: PublicId) -> Record {
         let now = self.clock.now_ms();
         // Sixty-four random bits tell the lives of an id.
-        let nonce = leasehold_protocol::fresh_uuid()[..18].replace('-', "");
+        let nonce = leasehold_dynamodb::fresh_uuid()[..18].replace('-', "");
         Record::new(id, nonce, now, now + self.policy.idle_ms)
     }
 

@@ -58,7 +58,7 @@ impl ItemKey {
 
     /// A key of the same table that no item has.
     pub(crate) fn nobody(&self) -> Self {
-        let fresh = leasehold_protocol::fresh_uuid();
+        let fresh = leasehold_dynamodb::fresh_uuid();
         let value = |value: &AttributeValue| match value {
             // A number has up to 38 digits; these are 30 of a random one.
             AttributeValue::N(_) => {

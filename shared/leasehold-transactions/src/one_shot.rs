@@ -65,7 +65,7 @@ impl Transactions {
         if !fits(prepared, MAX_WRITES) {
             return Ok(Short::Closed);
         }
-        let token = leasehold_protocol::fresh_uuid();
+        let token = leasehold_dynamodb::fresh_uuid();
         let mut effort = Effort::new(&self.policy);
         // An attempt without an answer may be carried out late, and nothing would stand in its way.
         let mut lost: Option<Error> = None;

@@ -10,6 +10,8 @@
 
 use std::collections::HashMap;
 
+use leasehold_dynamodb::pause;
+
 use crate::attributes::{self, Before, Item, Lock, RESERVED_PREFIX};
 use crate::coordinator::Transactions;
 use crate::error::{Error, failure};
@@ -18,7 +20,7 @@ use crate::key::ItemKey;
 use crate::model::{Isolation, State};
 use crate::prepare::{check_table, key_in};
 use crate::projection::Projection;
-use crate::tables::{KeyAttribute, pause, repeat};
+use crate::tables::{KeyAttribute, repeat};
 
 /// An item may change hands between two reads; so many times in a row it does not.
 const MAX_LOOKS: u32 = 10;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt, stream};
-use leasehold_protocol::jitter;
+use leasehold_dynamodb::jitter;
 
 use crate::coordinator::Transactions;
 use crate::error::Error;

@@ -10,11 +10,10 @@ use aws_sdk_dynamodb::types::{
     AttributeValue, BatchStatementError, BatchStatementErrorCodeEnum, BatchStatementRequest, CancellationReason, Get,
     KeySchemaElement, KeysAndAttributes, ScalarAttributeType, TableDescription, TransactGetItem,
 };
-use leasehold_protocol::jitter;
-use std::time::Duration;
+use leasehold_dynamodb::{Failure, is_about_size, pause};
 
 use crate::attributes::Item;
-use crate::error::{Error, failure, speaks_of_size};
+use crate::error::{Error, failure, own_failure};
 use crate::key::ItemKey;
 use crate::model::{Operation, PublicId};
 use crate::record::{
@@ -31,11 +30,8 @@ const MAX_KEYS: usize = 100;
 /// A write of several rows is to be seen whole after so many looks, if it ever is.
 const MAX_LOOKS: u32 = 8;
 
-/// Reads are tried so often. What a write came to is for the caller to find out.
-const READ_ATTEMPTS: u32 = 3;
 /// A read of many items comes in so many parts at most.
 const MAX_ROUNDS: u32 = 20;
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
 
 /// The transactions table, and the users' tables by their names.
 #[derive(Debug, Clone)]
@@ -130,7 +126,7 @@ impl Tables {
                 };
                 Ok(Written::Cancelled(cancelled.cancellation_reasons().iter().map(reason).collect()))
             }
-            Err(error) => Err(failure(error, foreign(&tables, &self.own))),
+            Err(error) => Err(self.failure_of(error, tables.iter().map(String::as_str))),
         }
     }
 
@@ -146,20 +142,20 @@ impl Tables {
                 let request = self.client.put_item().table_name(&table).set_item(Some(item));
                 let request = request.set_condition_expression(condition);
                 let request = request.set_expression_attribute_names(names).set_expression_attribute_values(values);
-                held(request.send().await, &table)
+                self.held(request.send().await, &table)
             }
             Operation::Delete => {
                 let request = self.client.delete_item().table_name(&table).set_key(Some(item));
                 let request = request.set_condition_expression(condition);
                 let request = request.set_expression_attribute_names(names).set_expression_attribute_values(values);
-                held(request.send().await, &table)
+                self.held(request.send().await, &table)
             }
             Operation::Update | Operation::Check | Operation::Get => {
                 let request = self.client.update_item().table_name(&table).set_key(Some(item));
                 let request = request.set_update_expression((!update.is_empty()).then_some(update));
                 let request = request.set_condition_expression(condition);
                 let request = request.set_expression_attribute_names(names).set_expression_attribute_values(values);
-                held(request.send().await, &table)
+                self.held(request.send().await, &table)
             }
         }
     }
@@ -174,7 +170,7 @@ impl Tables {
         });
         let statements = statements.collect::<Result<Vec<_>, _>>()?;
         let request = self.client.batch_execute_statement().set_statements(Some(statements));
-        let output = request.send().await.map_err(|error| failure(error, "requests"))?;
+        let output = request.send().await.map_err(|error| failure(error, "of a request"))?;
         Ok(output.responses().iter().map(|response| outcome(response.error())).collect())
     }
 
@@ -227,7 +223,7 @@ impl Tables {
                     .set_exclusive_start_key(start.clone())
                     .send()
                     .await
-                    .map_err(|error| failure(error, &self.own))
+                    .map_err(|error| own_failure(error))
             })
             .await?;
             rows.extend(page.items.unwrap_or_default());
@@ -261,7 +257,7 @@ impl Tables {
                 .set_exclusive_start_key(start.clone())
                 .send()
                 .await
-                .map_err(|error| failure(error, &self.own))
+                .map_err(|error| own_failure(error))
         })
         .await?;
         let id = |row: Item| Some(PublicId::stored(row.get(TRANSACTION_ID)?.as_s().ok()?));
@@ -287,10 +283,7 @@ impl Tables {
                 }
                 let output = repeat(|| async {
                     let request = self.client.batch_get_item().set_request_items(Some(wanted.clone()));
-                    request.send().await.map_err(|error| {
-                        let tables: Vec<_> = wanted.keys().cloned().collect();
-                        failure(error, foreign(&tables, &self.own))
-                    })
+                    request.send().await.map_err(|error| self.failure_of(error, wanted.keys().map(String::as_str)))
                 })
                 .await?;
                 for (table, items) in output.responses.unwrap_or_default() {
@@ -318,7 +311,11 @@ impl Tables {
     async fn read_one(&self, key: &ItemKey) -> Result<Option<Item>, Error> {
         let output = repeat(|| async {
             let request = self.client.get_item().table_name(key.table()).set_key(Some(key.attributes().clone()));
-            request.consistent_read(true).send().await.map_err(|error| failure(error, key.table()))
+            request
+                .consistent_read(true)
+                .send()
+                .await
+                .map_err(|error| self.failure_of(error, std::iter::once(key.table())))
         });
         Ok(output.await?.item)
     }
@@ -335,10 +332,30 @@ impl Tables {
             match self.client.transact_get_items().set_transact_items(Some(gets.clone())).send().await {
                 Ok(output) => Ok(Some(output.responses().iter().map(|response| response.item.clone()).collect())),
                 Err(error) if error.code() == Some("TransactionCanceledException") => Ok(None),
-                Err(error) => Err(failure(error, keys.first().map_or("", ItemKey::table))),
+                Err(error) => Err(self.failure_of(error, keys.iter().map(ItemKey::table))),
             }
         })
         .await
+    }
+
+    /// Whether a conditional write happened.
+    fn held<T, E>(&self, result: Result<T, SdkError<E>>, table: &str) -> Result<bool, Error>
+    where
+        E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
+    {
+        match result {
+            Ok(_) => Ok(true),
+            Err(error) if error.code() == Some("ConditionalCheckFailedException") => Ok(false),
+            Err(error) => Err(self.failure_of(error, std::iter::once(table))),
+        }
+    }
+
+    /// Sorts a failure of a call about several tables. It is most likely about a user's.
+    fn failure_of<'a>(&self, error: impl Into<Failure>, mut tables: impl Iterator<Item = &'a str>) -> Error {
+        match tables.find(|table| *table != self.own) {
+            Some(table) => failure(error, table),
+            None => own_failure(error),
+        }
     }
 
     /// The attributes that make up a table's key, as last known.
@@ -370,11 +387,6 @@ impl Tables {
     }
 }
 
-/// Of several tables, the one that a refusal is most likely about: a user's.
-fn foreign<'a>(tables: &'a [String], own: &'a str) -> &'a str {
-    tables.iter().find(|table| *table != own).map_or(own, String::as_str)
-}
-
 fn by_table(keys: &[ItemKey]) -> Result<HashMap<String, KeysAndAttributes>, Error> {
     let mut wanted: HashMap<String, Vec<Item>> = HashMap::new();
     for key in keys {
@@ -392,7 +404,7 @@ fn reason(reason: &CancellationReason) -> Reason {
     match reason.code().unwrap_or("None") {
         "None" => Reason::None,
         "ConditionalCheckFailed" => Reason::Condition(reason.item().filter(|item| !item.is_empty()).cloned()),
-        "ValidationError" if speaks_of_size(&message()) => Reason::TooLarge(message()),
+        "ValidationError" if is_about_size(&message()) => Reason::TooLarge(message()),
         "ValidationError" => Reason::Invalid(message()),
         "ItemCollectionSizeLimitExceeded" => Reason::TooLarge(message()),
         _ => Reason::Busy,
@@ -413,35 +425,10 @@ fn outcome(error: Option<&BatchStatementError>) -> Outcome {
     }
 }
 
-/// Whether a conditional write happened.
-fn held<T, E>(result: Result<T, SdkError<E>>, table: &str) -> Result<bool, Error>
-where
-    E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
-{
-    match result {
-        Ok(_) => Ok(true),
-        Err(error) if error.code() == Some("ConditionalCheckFailedException") => Ok(false),
-        Err(error) => Err(failure(error, table)),
-    }
-}
-
-/// Makes a read, more than once if need be.
-pub(crate) async fn repeat<T, F>(call: impl Fn() -> F) -> Result<T, Error>
+/// Makes a call again where that may help.
+pub(crate) async fn repeat<T, F>(call: impl FnMut() -> F) -> Result<T, Error>
 where
     F: Future<Output = Result<T, Error>>,
 {
-    let mut attempt = 1;
-    loop {
-        match Box::pin(call()).await {
-            Err(Error::Throttled(_) | Error::Unavailable(_)) if attempt < READ_ATTEMPTS => pause(attempt).await,
-            result => return result,
-        }
-        attempt += 1;
-    }
-}
-
-#[allow(clippy::disallowed_methods, reason = "the pause between attempts")]
-pub(crate) async fn pause(attempt: u32) {
-    // Six doublings are 3.2 seconds, which is as long as anyone should wait without a sign.
-    tokio::time::sleep(jitter(FIRST_PAUSE * 2_u32.pow(attempt.clamp(1, 7) - 1))).await;
+    leasehold_dynamodb::repeat(call, Error::is_passing).await
 }

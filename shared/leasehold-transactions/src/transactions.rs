@@ -1,7 +1,7 @@
 //! What callers do with transactions.
 
 use aws_sdk_dynamodb::Client;
-use leasehold_protocol::Clock;
+use leasehold_dynamodb::{Clock, pause};
 
 use crate::attributes::{self, Before, Item, Lock};
 use crate::coordinator::{Policy, Transactions, rolled_back};
@@ -13,7 +13,7 @@ use crate::operate::status;
 use crate::prepare::{Prepared, prepare};
 use crate::record::{Record, digest_of_all, participants};
 use crate::settle::Settled;
-use crate::tables::{Tables, pause};
+use crate::tables::Tables;
 use crate::write::Write;
 
 /// A write of several items is to be seen whole after so many looks.
@@ -21,7 +21,7 @@ const MAX_LOOKS: u32 = 6;
 
 impl Transactions {
     /// Transactions over the table `table`. `client` must come from a configuration that went through
-    /// [`leasehold_protocol::sdk::configure`]. No transaction may touch `table` itself, nor the tables in `protected`.
+    /// [`leasehold_dynamodb::configure`]. No transaction may touch `table` itself, nor the tables in `protected`.
     pub fn new(client: Client, table: impl Into<String>, policy: Policy, clock: Clock, protected: Vec<String>) -> Self {
         let table = table.into();
         let mut protected = protected;

@@ -8,7 +8,7 @@ use aws_smithy_runtime_api::client::http::HttpConnector;
 use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
 use aws_smithy_types::body::SdkBody;
 use leasehold_engine::Engine;
-use leasehold_protocol::sdk;
+
 use leasehold_tests::Sent;
 use leasehold_tests::bank::{ACCOUNTS, Bank, TRANSACTIONS, account, add, begin, make_tables};
 use leasehold_transactions::{Item, Request, ReturnValues, TransactionId};
@@ -37,7 +37,7 @@ struct Meter {
 impl Meter {
     async fn new(accounts: &[Item]) -> Self {
         let engine = Engine::memory().expect("memory is to be had");
-        let client = Client::from_conf(sdk::configure(engine.sdk_config()).build());
+        let client = Client::from_conf(leasehold_dynamodb::configure(engine.sdk_config()).build());
         make_tables(&client, ACCOUNTS, TRANSACTIONS).await;
         for account in accounts {
             let put = client.put_item().table_name(ACCOUNTS).set_item(Some(account.clone()));
