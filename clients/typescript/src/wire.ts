@@ -805,7 +805,7 @@ export interface components {
          * @description The kinds of problems. A kind exists only where callers act differently.
          * @enum {string}
          */
-        ProblemType: "held" | "lost" | "superseded" | "not-found" | "version-mismatch" | "forbidden" | "contended" | "rolled-back" | "committed" | "condition-failed" | "transaction-not-found" | "invalid-request" | "too-large" | "unsupported-media-type" | "method-not-allowed" | "unknown-route" | "throttled" | "unavailable" | "corrupt-record";
+        ProblemType: "held" | "lost" | "superseded" | "not-found" | "version-mismatch" | "forbidden" | "contended" | "rolled-back" | "committed" | "condition-failed" | "transaction-not-found" | "invalid-request" | "too-large" | "unsupported-media-type" | "method-not-allowed" | "unknown-route" | "throttled" | "unavailable" | "corrupt-record" | "misconfigured";
         /** @description Puts an item in the place of what is there. */
         Put: {
             /** @description What must hold of the item as it was when the transaction locked it. */
@@ -1115,7 +1115,10 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. */
+            /**
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
+             *     service cannot work with its table, and whoever runs the service must act.
+             */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -1229,7 +1232,10 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. */
+            /**
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
+             *     service cannot work with its table, and whoever runs the service must act.
+             */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -1297,7 +1303,10 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. */
+            /**
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
+             *     service cannot work with its table, and whoever runs the service must act.
+             */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -1415,7 +1424,10 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. */
+            /**
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
+             *     service cannot work with its table, and whoever runs the service must act.
+             */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -1517,7 +1529,10 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. */
+            /**
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
+             *     service cannot work with its table, and whoever runs the service must act.
+             */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -1619,7 +1634,10 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. */
+            /**
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
+             *     service cannot work with its table, and whoever runs the service must act.
+             */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -1713,7 +1731,10 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. */
+            /**
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
+             *     service cannot work with its table, and whoever runs the service must act.
+             */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -1804,7 +1825,10 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. */
+            /**
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
+             *     service cannot work with its table, and whoever runs the service must act.
+             */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -1918,7 +1942,10 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. */
+            /**
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
+             *     service cannot work with its table, and whoever runs the service must act.
+             */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -2000,7 +2027,10 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. */
+            /**
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
+             *     service cannot work with its table, and whoever runs the service must act.
+             */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -2075,7 +2105,10 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. */
+            /**
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
+             *     service cannot work with its table, and whoever runs the service must act.
+             */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -2197,7 +2230,10 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. */
+            /**
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
+             *     service cannot work with its table, and whoever runs the service must act.
+             */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -2310,7 +2346,10 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. */
+            /**
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
+             *     service cannot work with its table, and whoever runs the service must act.
+             */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -2430,7 +2469,10 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. */
+            /**
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
+             *     service cannot work with its table, and whoever runs the service must act.
+             */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -2550,7 +2592,10 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. */
+            /**
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
+             *     service cannot work with its table, and whoever runs the service must act.
+             */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -2652,7 +2697,10 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. */
+            /**
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
+             *     service cannot work with its table, and whoever runs the service must act.
+             */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -2754,7 +2802,10 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. */
+            /**
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
+             *     service cannot work with its table, and whoever runs the service must act.
+             */
             500: {
                 headers: {
                     [name: string]: unknown;
