@@ -5,22 +5,22 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::Failure;
-use crate::acquire::{self, AcquireArgs};
-use crate::break_lock::{self, BreakArgs};
+use crate::commands::acquire::{self, AcquireArgs};
+use crate::commands::break_lock::{self, BreakArgs};
+use crate::commands::demo::{self, DemoArgs};
+use crate::commands::documents::{self, CompletionsArgs, ManArgs};
+use crate::commands::exec::{self, ExecArgs};
+use crate::commands::fenced_write::{self, FencedWriteArgs};
+use crate::commands::get::{self, GetArgs};
+use crate::commands::heartbeat::{self, HeartbeatArgs};
+use crate::commands::ls::{self, LsArgs};
+use crate::commands::release::{self, ReleaseArgs};
+use crate::commands::run::{self, RunArgs};
+use crate::commands::serve::{self, ServeArgs};
+use crate::commands::watch::{self, WatchArgs};
 use crate::connection::CommonArgs;
-use crate::demo::{self, DemoArgs};
-use crate::documents::{self, CompletionsArgs, ManArgs};
-use crate::exec::{self, ExecArgs};
 use crate::failure::EXIT_STATUSES;
-use crate::fenced_write::{self, FencedWriteArgs};
-use crate::get::{self, GetArgs};
-use crate::heartbeat::{self, HeartbeatArgs};
-use crate::ls::{self, LsArgs};
-use crate::release::{self, ReleaseArgs};
-use crate::run::{self, RunArgs};
-use crate::serve::{self, ServeArgs};
 use crate::signals::die_of_interrupt;
-use crate::watch::{self, WatchArgs};
 
 /// The embedded engine writes its file on such threads, one request at a time: more of them would only wait, each with
 /// megabytes of its own.

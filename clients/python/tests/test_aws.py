@@ -7,7 +7,7 @@ import hashlib
 import hmac
 
 import pytest
-from conftest import MakeClient
+from conftest import MakeClient, RunPython, finished
 from proxy import Proxy, Seen
 
 pytest.importorskip("botocore", reason="the extra leasehold[aws] is not installed")
@@ -87,3 +87,15 @@ def test_a_missing_region_or_credentials_are_told(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
     with pytest.raises(Forbidden):
         SigV4()(Request("GET", "https://api.example.com/v1/locks", {}, None))
+
+
+def test_the_missing_extra_is_named(run_python: RunPython) -> None:
+    code = """
+        import sys
+        sys.modules["botocore.auth"] = None
+        try:
+            import leasehold.aws
+        except ImportError as error:
+            print(error)
+        """
+    assert finished(run_python(code)) == "leasehold.aws needs botocore: pip install 'leasehold[aws]'\n"

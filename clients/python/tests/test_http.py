@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from conftest import MakeClient
-from proxy import Answer, DropAnswer, Hang, Proxy, Refuse
+from proxy import Answer, DropAnswer, Hang, Proxy, Refuse, only
 
 from leasehold import (
     Client,
@@ -26,7 +26,7 @@ from leasehold import (
     Unavailable,
     VersionMismatch,
 )
-from leasehold._http import refusal
+from leasehold._http import environment_proxy, refusal
 
 LOCK = {
     "key": "Moe",
@@ -74,18 +74,19 @@ LOCK = {
     ],
 )
 def test_each_refusal_has_its_error(status: int, problem: Any, error: type[LeaseholdError]) -> None:
-    assert type(refusal(status, {}, problem)) is error
+    assert type(refusal(status, {}, problem, {})) is error
 
 
 def test_a_refusal_tells_what_it_knows() -> None:
-    held = refusal(423, {"Retry-After": "7"}, {"type": "held", "lock": LOCK})
+    held = refusal(423, {"Retry-After": "7"}, {"type": "held", "lock": LOCK}, {})
     assert isinstance(held, LockHeld)
     assert (held.lock.owner_name, held.lock.lease, held.retry_after) == ("host-1", 20.0, 7.0)
-    lost = refusal(409, {}, {"type": "lost", "reason": "taken-over", "lock": LOCK})
+    lost = refusal(409, {}, {"type": "lost", "reason": "taken-over", "lock": LOCK}, {"key": "Moe"})
     assert isinstance(lost, LockLost)
     assert lost.lock is not None
-    assert (lost.reason, lost.lock.owner_name) == ("taken-over", "host-1")
-    invalid = refusal(400, {}, {"type": "invalid-request", "field": "leaseId", "detail": "no"})
+    assert (lost.key, lost.reason, lost.lock.owner_name) == ("Moe", "taken-over", "host-1")
+    assert str(lost) == "the lock 'Moe' is lost: taken-over"
+    invalid = refusal(400, {}, {"type": "invalid-request", "field": "leaseId", "detail": "no"}, {})
     assert isinstance(invalid, InvalidRequest)
     assert (invalid.field, str(invalid)) == ("leaseId", "leaseId: no")
 
@@ -94,7 +95,7 @@ def test_a_refusal_tells_what_it_knows() -> None:
     ("header", "seconds"), [("3", 3), ("0.5", 0.5), ("-1", 0), ("nan", 0), ("inf", 0), ("soon", 0)]
 )
 def test_retry_after(header: str, seconds: float) -> None:
-    error = refusal(503, {"Retry-After": header}, None)
+    error = refusal(503, {"Retry-After": header}, None, {})
     assert isinstance(error, Unavailable)
     assert error.retry_after == seconds
 
@@ -135,6 +136,64 @@ def test_a_closed_port_is_unavailable_and_leaves_nothing_to_release(
             client.try_acquire(key)
     assert not error.value.sent
     assert not client._core.abandoned
+
+
+def test_unavailable_names_the_url_and_the_reason(make_client: MakeClient) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        with pytest.raises(Unavailable, match=f"from http://127.0.0.1:{port}/v1/acquire: .*refused"):
+            make_client(f"http://me:secret@127.0.0.1:{port}").try_acquire("Moe")
+    with pytest.raises(
+        Unavailable, match=r"from http://nowhere\.invalid/v1/acquire: .*(not known|resolution)"
+    ):
+        make_client("http://nowhere.invalid").try_acquire("Moe")
+
+
+def test_try_acquire_survives_an_idle_connection_that_was_closed(
+    proxy: Proxy, make_client: MakeClient, key: str
+) -> None:
+    client = make_client(proxy.url)
+    client.acquire(key, manual_heartbeats=True).granted().release()
+    proxy.fault = only("acquire", Refuse(), times=1)
+    guard = client.try_acquire(key)
+    assert isinstance(guard, Guard)
+    sent = [request.body["leaseId"] for request in proxy.seen if request.action == "acquire"]
+    assert sent[1:] == [guard.lease_id] * 2, "the same request, on a new connection"
+
+
+def test_the_proxy_of_the_environment_is_used(
+    proxy: Proxy, make_client: MakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("NO_PROXY", "no_proxy", "HTTP_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("http_proxy", proxy.url.replace("http://", "http://me:p%40ss@"))
+    proxy.fault = lambda request: Answer(404, b'{"type":"not-found"}')
+    with pytest.raises(LockNotFound):
+        make_client("http://service.example/prod").get("x")
+    (seen,) = proxy.seen
+    assert seen.path == "http://service.example/prod/v1/lock?key=x"
+    assert seen.headers["proxy-authorization"] == "Basic bWU6cEBzcw=="
+    monkeypatch.setenv("no_proxy", "service.example")
+    with pytest.raises(Unavailable, match=r"service\.example"):
+        make_client("http://service.example").try_acquire("x")
+    monkeypatch.delenv("no_proxy")
+    monkeypatch.setenv("http_proxy", "socks5://127.0.0.1:1")
+    with pytest.raises(InvalidRequest, match="proxy"):
+        Client("http://service.example")
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://127.0.0.1:1", "http://127.9.9.9", "http://[::1]:1", "http://localhost:1", "http://a.localhost"],
+)
+def test_no_proxy_is_used_for_loopback(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("ALL_PROXY", "http://proxy.example:3128")
+    monkeypatch.setenv("http_proxy", "http://proxy.example:3128")
+    assert environment_proxy(url) is None
+    assert environment_proxy("https://service.example") == "http://proxy.example:3128"
 
 
 def test_redirects_are_not_followed(proxy: Proxy, make_client: MakeClient, service: str) -> None:

@@ -13,6 +13,7 @@ unavailable (`Unavailable`: nobody knows, and what was held is held until its le
 All durations are seconds. A lease id is a secret: no `repr`, log or message of this package has one.
 """
 
+from ._about import __version__
 from ._acquisition import Held
 from ._http import Auth, MakePool, Request, Token
 from ._timing import Wait
@@ -79,4 +80,5 @@ __all__ = [
     "UnreadableRow",
     "VersionMismatch",
     "Wait",
+    "__version__",
 ]

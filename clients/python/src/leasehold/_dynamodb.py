@@ -6,16 +6,10 @@ import base64
 import binascii
 from collections.abc import Mapping, Set
 from decimal import Clamped, Context, Decimal, DecimalException, Inexact, Overflow, Rounded, Underflow
-from typing import Any, TypeAlias
+from typing import Any
 
 from .errors import InvalidRequest
-
-Value: TypeAlias = Any
-"""`None`, `bool`, `int`, `Decimal`, `str`, `bytes`; a list or a mapping of such; a set of numbers, of texts
-or of bytes."""
-
-Item: TypeAlias = dict[str, Value]
-"""Values by attribute name."""
+from .model import Item, Value
 
 _NUMBERS = Context(
     prec=38, Emin=-128, Emax=126, traps=[Clamped, Overflow, Inexact, Rounded, Underflow]

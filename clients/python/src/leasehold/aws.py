@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from botocore.auth import SigV4Auth
-from botocore.awsrequest import AWSRequest
-from botocore.credentials import Credentials
-from botocore.session import get_session
+try:
+    from botocore.auth import SigV4Auth
+    from botocore.awsrequest import AWSRequest
+    from botocore.credentials import Credentials
+    from botocore.session import get_session
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        "leasehold.aws needs botocore: pip install 'leasehold[aws]'", name=error.name
+    ) from error
 
 from . import Request
 from .errors import Forbidden, InvalidRequest

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar
 from ._acquisition import Acquisition, Held
 from ._api import Api
 from ._core import Core
-from ._http import Auth, MakePool, Token, Transport, default_pool
+from ._http import Auth, MakePool, Token, Transport
 from ._timing import (
     OPERATION_BOUND,
     Budget,
@@ -90,7 +90,8 @@ class Client(TransactionCalls):
     - `heartbeat_interval`: seconds, at most half the lease. Default: a quarter of the lease.
     - `wait_margin`: seconds that `wait="lease"` and `wait="extend"` add to the observed lease.
     - `observation_margin`: seconds by which the clocks may differ of all who share saved observations.
-    - `make_pool`: makes the `urllib3.PoolManager`, for a private CA, client certificates or a proxy.
+    - `make_pool`: makes the `urllib3.PoolManager`, for a private CA or client certificates. The default uses
+      the proxy that the environment names (`HTTPS_PROXY`, `NO_PROXY`), except for loopback addresses.
     - `world`: clock and randomness, for tests.
 
     Every call may raise the errors of `leasehold.errors`; wrong arguments raise `InvalidRequest`.
@@ -109,7 +110,7 @@ class Client(TransactionCalls):
         heartbeat_interval: float | None = None,
         wait_margin: float = 2.0,
         observation_margin: float = 1.0,
-        make_pool: MakePool = default_pool,
+        make_pool: MakePool | None = None,
         world: World | None = None,
     ) -> None:
         lease_to_ms(lease)

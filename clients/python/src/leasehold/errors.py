@@ -1,12 +1,12 @@
-"""What can go wrong. A kind exists only where a caller would act differently."""
+"""The errors of this package. A kind exists only where a caller would act differently."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:
-    from ._dynamodb import Item
-    from .model import LockView
+    from .model import Item, LockView
 
 LossReason: TypeAlias = Literal["taken-over", "released", "absent", "version-mismatch", "expired", "forked"]
 """Why a lock is not the caller's: the service's reasons; `expired`, the lease ran out by the holder's own
@@ -14,10 +14,14 @@ clock; `forked`, the lock belongs to the parent process."""
 
 
 class LeaseholdError(Exception):
-    """The base of all errors of this package."""
+    """The base of all errors of this package. Each can be copied, and pickled for another process."""
 
     transaction_id: str | None = None
-    """Which transaction it is about, where it is about one."""
+    """The transaction that the error is about, if any."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By default an exception is made again from its message, which is not what its constructor takes.
+        return _restored, (type(self), self.args, self.__dict__)
 
 
 class LockHeld(LeaseholdError):
@@ -32,12 +36,17 @@ class LockHeld(LeaseholdError):
 class LockLost(LeaseholdError):
     """The lock is not, or no longer, the caller's: stop what was done under it.
 
-    `reason` says why, `lock` is the lock as it was then, where the service showed it. The `__cause__` of
-    an `expired` is the last failure of a heartbeat.
+    `key` and `sort_key` name the lock, `reason` says why it is lost. `lock` is the lock as it was then, where
+    the service showed it. The `__cause__` of an `expired` is the last failure of a heartbeat.
     """
 
-    def __init__(self, reason: LossReason, lock: LockView | None = None) -> None:
-        super().__init__(f"the lock is lost: {reason}")
+    def __init__(
+        self, reason: LossReason, lock: LockView | None = None, *, key: str, sort_key: str | None = None
+    ) -> None:
+        name = repr(key) if sort_key is None else f"{key!r}, {sort_key!r}"
+        super().__init__(f"the lock {name} is lost: {reason}")
+        self.key = key
+        self.sort_key = sort_key
         self.reason: LossReason = reason
         self.lock = lock
 
@@ -131,3 +140,12 @@ class CloseError(LeaseholdError):
     def __init__(self, errors: tuple[Exception, ...]) -> None:
         super().__init__(f"{len(errors)} of the locks could not be released: {errors[0]}")
         self.errors = errors
+
+
+def _restored(
+    kind: type[LeaseholdError], args: tuple[object, ...], members: Mapping[str, object]
+) -> LeaseholdError:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(members)
+    return error

@@ -304,7 +304,7 @@ class Guard:
 
     def _error(self) -> LockLost:
         reason, lock = self._loss or ("released", None)
-        error = LockLost(reason, lock)
+        error = LockLost(reason, lock, key=self.key, sort_key=self.sort_key)
         error.__cause__ = self._trouble if reason == "expired" else None
         return error
 

@@ -10,6 +10,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 if TYPE_CHECKING:
     from . import _wire
 
+Value: TypeAlias = Any
+"""`None`, `bool`, `int`, `Decimal`, `str`, `bytes`; a list or a mapping of such; a set of numbers, of texts
+or of bytes."""
+
+Item: TypeAlias = dict[str, Value]
+"""Values by attribute name."""
+
 LockName: TypeAlias = tuple[str, str | None]
 """Key and sort key."""
 

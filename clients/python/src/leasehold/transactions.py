@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
-from ._dynamodb import Item, Value, from_item, to_item
+from ._dynamodb import from_item, to_item
 from ._timing import OPERATION_BOUND, Backoff
 from .errors import (
     InvalidRequest,
@@ -20,6 +20,7 @@ from .errors import (
     TransactionRolledBack,
     Unavailable,
 )
+from .model import Item, Value
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -26,7 +26,7 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Run the lock service on this machine: an HTTP API over an embedded DynamoDB engine, or over any DynamoDB endpoint.
 #[derive(Debug, Args)]
-pub struct ServeArgs {
+pub(crate) struct ServeArgs {
     /// Address and port of the HTTP API. Port 0 takes any free one.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080", env = "LEASEHOLD_LISTEN")]
     listen: SocketAddr,
@@ -121,7 +121,7 @@ pub struct ServeArgs {
 
 /// Why the service did not start, or stopped.
 #[derive(Debug, thiserror::Error)]
-pub enum ServeError {
+pub(crate) enum ServeError {
     /// The keys' names do not fit a lock table.
     #[error("{0}")]
     Schema(String),
@@ -161,7 +161,7 @@ pub enum ServeError {
 ///
 /// # Errors
 /// What is wrong with the arguments, the database or the ports, in a sentence.
-pub async fn main(args: ServeArgs) -> Result<(), ServeError> {
+pub(crate) async fn main(args: ServeArgs) -> Result<(), ServeError> {
     init_logging(LogFormat::Text, LevelFilter::WARN);
     let stopped = stop_signal()?;
     let schema = TableSchema {

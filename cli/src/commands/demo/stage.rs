@@ -19,8 +19,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout, timeout_at};
 
 use crate::Failure;
+use crate::commands::exec;
 use crate::duration::show;
-use crate::exec;
 use crate::output::{print, short};
 use crate::processes::descendants;
 

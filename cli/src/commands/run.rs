@@ -12,13 +12,14 @@ use nix::unistd::Pid;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 
+use crate::commands::{acquire, exec};
 use crate::connection::{CommonArgs, URL_VARIABLE};
 use crate::duration::{self, show, show_seconds};
 use crate::failure::{sentence, status};
 use crate::lock_args::{RequestArgs, heartbeats};
 use crate::processes::{adopt_orphans, reap, signal_descendants, wait_for_descendants};
 use crate::signals::{Received, Signals, die_of_interrupt};
-use crate::{Failure, acquire, acquiring, exec};
+use crate::{Failure, acquiring};
 
 /// The part of the lease that is left when people are warned that heartbeats fail.
 const AT_RISK: u32 = 3;

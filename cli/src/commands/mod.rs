@@ -1,0 +1,15 @@
+//! One file for each command: its arguments, and a `main` that does the work.
+
+pub(crate) mod acquire;
+pub(crate) mod break_lock;
+pub(crate) mod demo;
+pub(crate) mod documents;
+pub(crate) mod exec;
+pub(crate) mod fenced_write;
+pub(crate) mod get;
+pub(crate) mod heartbeat;
+pub(crate) mod ls;
+pub(crate) mod release;
+pub(crate) mod run;
+pub(crate) mod serve;
+pub(crate) mod watch;
