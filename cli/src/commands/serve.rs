@@ -3,24 +3,30 @@
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
+use axum::Router;
+use axum::body::Body;
 use clap::Args;
-use leasehold_api::http::Operation;
+use leasehold_api::http::{Operation, problem_response, unknown_route};
 use leasehold_api::{Service, TransactionOperation, TransactionService};
 use leasehold_engine::{Engine, EngineError};
 use leasehold_protocol::{Clock, LockTable, Policy, TableSchema, ensure_table, sdk};
 use leasehold_runtime::{LevelFilter, LogFormat, TransactionConfig, dynamodb_client, init_logging};
+use leasehold_server::{self as server, Checked, Guard, Load, READY, Tls, TlsError, TokenError, Tokens};
+use leasehold_server::{console, exposed, metrics};
 use leasehold_transactions::{self as transactions, Transactions};
 use leasehold_wire::transactions::SweepRequest;
+use leasehold_wire::{Problem, ProblemType, path};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::server;
-
+/// Between two looks at the files of tokens and certificates.
+const RELOAD_INTERVAL: Duration = Duration::from_secs(2);
 /// Between two sweeps.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -30,6 +36,31 @@ pub(crate) struct ServeArgs {
     /// Address and port of the HTTP API. Port 0 takes any free one.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080", env = "LEASEHOLD_LISTEN")]
     listen: SocketAddr,
+
+    /// Also answer to this host name. Without it, the service answers to loopback names and to its own address only, so
+    /// that no web page can reach it by a name of its own. May be repeated.
+    #[arg(long, value_name = "NAME")]
+    allow_host: Vec<String>,
+
+    /// Ask callers for a token out of this file, which `leasehold token` writes. It is read again when it changes.
+    #[arg(long, value_name = "PATH", env = "LEASEHOLD_TOKEN_FILE")]
+    token_file: Option<PathBuf>,
+
+    /// Bind each lock to the bearer of the token that acquired it: nobody else can renew or release it.
+    #[arg(long, requires = "token_file")]
+    owner_binding: bool,
+
+    /// Listen beyond this machine although whoever reaches the port may do everything.
+    #[arg(long, conflicts_with = "token_file")]
+    insecure: bool,
+
+    /// Serve HTTPS with this certificate chain in PEM format. It is read again when it changes.
+    #[arg(long, value_name = "PATH", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+
+    /// The private key of --tls-cert, in PEM format.
+    #[arg(long, value_name = "PATH", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
 
     /// Keep the tables in this file; every write is on disk before it is answered.
     #[arg(long, value_name = "PATH", default_value = "leasehold.db", group = "store")]
@@ -142,6 +173,21 @@ pub(crate) enum ServeError {
     /// One table cannot be both.
     #[error("The locks and the transactions need a table each: name another one with --transaction-table.")]
     OneTable,
+    /// The token file cannot be used.
+    #[error("{0}")]
+    Tokens(#[from] TokenError),
+    /// The certificate cannot be used.
+    #[error("{0}")]
+    Tls(#[from] TlsError),
+    /// Whoever reaches the port could do everything.
+    #[error(
+        "refusing to listen on {0}, beyond this machine, without a token: name a file with --token-file (`leasehold token` \
+         makes one), or say --insecure where the network keeps strangers out"
+    )]
+    Open(SocketAddr),
+    /// Writes do not reach the database.
+    #[error("cannot write to the database: {0}")]
+    ReadOnly(String),
     /// A port cannot be had.
     #[error("cannot listen on {address}: {source}; name another with {flag}")]
     Listen {
@@ -174,6 +220,12 @@ pub(crate) async fn main(args: ServeArgs) -> Result<(), ServeError> {
         return Err(ServeError::OneTable);
     }
 
+    if args.token_file.is_none() && !args.insecure && !args.listen.ip().is_loopback() {
+        return Err(ServeError::Open(args.listen));
+    }
+    let tokens = args.tokens()?;
+    let tls = args.tls()?;
+
     // Before the table: whoever waits for the port must not find it open while a second start fails on the file.
     let engine = args.open_engine()?;
     let client = match &engine {
@@ -182,38 +234,130 @@ pub(crate) async fn main(args: ServeArgs) -> Result<(), ServeError> {
     };
     ensure_table(&client, &schema).await.map_err(ServeError::Table)?;
     let transactions = args.transactions(&client).await?;
+    if let Some(engine) = &engine {
+        engine.check_writes(&args.table).await.map_err(ServeError::ReadOnly)?;
+    }
 
     let listener = listen(args.listen, "--listen").await?;
+    let address = local_address(&listener, args.listen.port());
+    let stopping = |stopped: &watch::Receiver<bool>| {
+        let mut stopped = stopped.clone();
+        async move { drop(stopped.wait_for(|stopped| *stopped).await) }
+    };
     let exposed = match (&engine, args.expose_dynamodb) {
         (Some(engine), Some(port)) => {
             let listener = listen((Ipv4Addr::LOCALHOST, port).into(), "--expose-dynamodb").await?;
             let address = local_address(&listener, port);
-            let mut stopped = stopped.clone();
-            let shutdown = async move { drop(stopped.wait_for(|stopped| *stopped).await) };
-            let engine = engine.clone();
-            Some((address, tokio::spawn(async move { engine.expose(listener, shutdown).await })))
+            let app = exposed::routes(engine.clone(), Guard::new(Ipv4Addr::LOCALHOST.into(), &[]));
+            Some((address, tokio::spawn(server::run(listener, app, stopping(&stopped)))))
         }
         _ => None,
     };
-    args.announce(local_address(&listener, args.listen.port()), exposed.as_ref().map(|(address, _)| *address));
+    args.announce(address, exposed.as_ref().map(|(address, _)| *address));
 
     let policy = Policy { retention_seconds: args.retention_seconds, clock_skew_ms: args.clock_skew_ms };
     let locks = Service::new(LockTable::new(client, schema, policy, Clock::system()));
-    let routes = server::routes::<Operation>(locks).merge(server::routes::<TransactionOperation>(transactions.clone()));
+    let health = Health { locks: locks.clone(), engine, table: args.table.clone(), stopped: stopped.clone() };
+    let routes = server::routes::<TransactionOperation>(transactions.clone())
+        .merge(health.routes(&locks))
+        .merge(console::routes(&args.url(address)))
+        .fallback(async || problem_response(&unknown_route()).map(Body::from));
+    let routes = match metrics::install() {
+        Some(handle) => routes.merge(metrics::routes(handle)),
+        None => routes,
+    };
+    let checked = Checked {
+        guard: Guard::new(args.listen.ip(), &args.allow_host),
+        tokens: tokens.clone(),
+        load: Load::default(),
+    };
+    let app = server::protect(routes, checked);
     let sweeper = tokio::spawn(sweep_now_and_then(transactions));
-    let mut stopping = stopped.clone();
-    server::run(listener, routes, async move { drop(stopping.wait_for(|stopped| *stopped).await) }).await;
-    // What it leaves undone, the next one does.
+    let reloader = tokio::spawn(reload_now_and_then(tokens, tls.clone()));
+    server::run_tls(listener, tls, app, stopping(&stopped)).await;
+    // Work that the sweeper leaves undone is done after the next start.
     sweeper.abort();
+    reloader.abort();
     if let Some((_, task)) = exposed {
         // It stops on the same signal; a panic of its own was reported already.
-        task.await.unwrap_or(Ok(()))?;
+        let _ = task.await;
     }
     say("Stopped.");
     Ok(())
 }
 
+/// The probes: whether the service works, and whether it takes requests.
+#[derive(Clone)]
+struct Health {
+    locks: Service,
+    engine: Option<Engine>,
+    table: String,
+    stopped: watch::Receiver<bool>,
+}
+
+impl Health {
+    /// The routes of the locks, with a `/v1/health` that also writes, and `/v1/ready`.
+    fn routes(self, locks: &Service) -> Router {
+        let (health, ready) = (self.clone(), self);
+        server::probe(path::HEALTH, move || {
+            let health = health.clone();
+            async move { health.check().await }
+        })
+        .merge(server::probe(READY, move || {
+            let ready = ready.clone();
+            async move { ready.check_ready().await }
+        }))
+        .merge(server::routes_but::<Operation>(locks.clone(), Operation::Health))
+    }
+
+    async fn check(&self) -> Result<(), Problem> {
+        self.locks.health().await?;
+        if let Some(engine) = &self.engine {
+            engine.check_writes(&self.table).await.map_err(|error| {
+                tracing::error!(error, "writes do not reach the database");
+                Problem::new(ProblemType::Unavailable, "The database takes no writes: it is full, read-only or gone.")
+            })?;
+        }
+        Ok(())
+    }
+
+    async fn check_ready(&self) -> Result<(), Problem> {
+        if *self.stopped.borrow() {
+            return Err(Problem::new(ProblemType::Unavailable, "The service is stopping."));
+        }
+        self.check().await
+    }
+}
+
+/// Reads tokens and certificates again when their files change.
+async fn reload_now_and_then(tokens: Option<Arc<Tokens>>, tls: Option<Tls>) {
+    let mut ticks = interval(RELOAD_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        if let Some(tokens) = &tokens {
+            tokens.reload();
+        }
+        if let Some(tls) = &tls {
+            tls.reload();
+        }
+    }
+}
+
 impl ServeArgs {
+    fn tokens(&self) -> Result<Option<Arc<Tokens>>, TokenError> {
+        self.token_file.as_ref().map(|path| Tokens::open(path, self.owner_binding).map(Arc::new)).transpose()
+    }
+
+    fn tls(&self) -> Result<Option<Tls>, TlsError> {
+        self.tls_cert.as_ref().zip(self.tls_key.as_ref()).map(|(cert, key)| Tls::open(cert, key)).transpose()
+    }
+
+    fn url(&self, address: SocketAddr) -> String {
+        let scheme = if self.tls_cert.is_some() { "https" } else { "http" };
+        format!("{scheme}://{address}")
+    }
+
     fn open_engine(&self) -> Result<Option<Engine>, EngineError> {
         match (&self.dynamodb_endpoint, self.memory) {
             (Some(_), _) => Ok(None),
@@ -245,13 +389,18 @@ impl ServeArgs {
         let sort_key = if self.sort_key.is_some() { r#","sortKey":"1""# } else { "" };
         let exposed =
             exposed.map_or_else(String::new, |address| format!("  dynamodb  http://{address} (any credentials)\n"));
+        let url = self.url(address);
+        let token = if self.token_file.is_some() { " -H \"Authorization: Bearer $TOKEN\"" } else { "" };
         say(&format!(
-            "Leasehold listens on http://{address}\n  \
+            "Leasehold listens on {url}\n  \
                tables    {} and {}, {store}\n\
              {exposed}  \
-               try       curl --json '{{\"key\":\"Moe\",\"ownerName\":\"me\"{sort_key}}}' http://{address}/v1/acquire\n  \
+               console   {url}{}\n  \
+               try       curl{token} --json '{{\"key\":\"Moe\",\"ownerName\":\"me\"{sort_key}}}' {url}/v1/acquire\n  \
                stop      Ctrl-C",
-            self.table, self.transaction_table
+            self.table,
+            self.transaction_table,
+            console::PATH
         ));
     }
 }

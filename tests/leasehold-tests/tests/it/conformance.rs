@@ -6,11 +6,11 @@ use std::net::Ipv4Addr;
 use aws_sdk_dynamodb::Client;
 use leasehold_api::Service;
 use leasehold_api::http::Operation;
-use leasehold_cli::server;
 use leasehold_conformance::{Failures, Target, races, run, run_with_sort_key};
 use leasehold_engine::Engine;
 use leasehold_protocol::{Clock, LockTable, Policy, TableSchema, ensure_table, fresh_uuid, sdk};
 use leasehold_runtime::dynamodb_client;
+use leasehold_server as server;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 

@@ -7,7 +7,6 @@ use aws_sdk_dynamodb::Client as DynamoDb;
 use futures_util::TryStreamExt;
 use leasehold_api::Service;
 use leasehold_api::http::Operation;
-use leasehold_cli::server;
 use leasehold_client::wire::{AcquireOutcome, LockState};
 use leasehold_client::{
     Acquisition, Client, ErrorKind, Guard, Heartbeats, HttpTransport, ListOptions, Listed, LockRequest, LossReason,
@@ -16,6 +15,7 @@ use leasehold_client::{
 use leasehold_engine::Engine;
 use leasehold_in_process::InProcess;
 use leasehold_protocol::{Clock, LockTable, Policy, TableSchema, ensure_table, sdk};
+use leasehold_server as server;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::time::{sleep, timeout};

@@ -4,11 +4,11 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use leasehold_api::{Service, TransactionOperation, TransactionService, http::Operation};
-use leasehold_cli::server;
 use leasehold_client::transactions::{Isolation, Request};
 use leasehold_client::{Client, Error, ErrorKind, HttpTransport};
 use leasehold_in_process::InProcess;
 use leasehold_protocol::{Clock, LockTable, Policy, TableSchema};
+use leasehold_server as server;
 use leasehold_tests::bank::{ACCOUNTS, Bank, TRANSACTIONS};
 use serde_json::json;
 use tokio::net::TcpListener;
