@@ -187,8 +187,9 @@ export function LockList() {
     if (!seen || !element) return;
     setCurrent(seen.id);
     if (target * height < element.scrollTop) element.scrollTop = target * height;
-    else if ((target + 1) * height > element.scrollTop + element.clientHeight) {
-      element.scrollTop = (target + 1) * height - element.clientHeight;
+    else {
+      const head = element.querySelector<HTMLElement>(".grid-head")?.offsetHeight ?? 0;
+      element.scrollTop = Math.max(element.scrollTop, head + (target + 1) * height - element.clientHeight);
     }
     if (opened !== undefined) go(addressOf(seen.lock));
   };
@@ -227,16 +228,15 @@ export function LockList() {
         aria-activedescendant={isVisible ? `row-${currentIndex}` : undefined}
         onKeyDown={onKeyDown}
         class="grid"
+        ref={viewport}
       >
         <div role="rowgroup" class="grid-head">
           <Head />
         </div>
-        <div role="rowgroup" class="viewport" ref={viewport} tabIndex={-1}>
-          <div class="spacer" role="presentation" style={{ height: `${rows.length * height}px` }}>
-            {rows.slice(first, last).map((seen, offset) => (
-              <Row key={seen.id} seen={seen} index={first + offset} top={(first + offset) * height} current={seen.id === marked} />
-            ))}
-          </div>
+        <div role="rowgroup" class="rows" style={{ height: `${rows.length * height}px` }}>
+          {rows.slice(first, last).map((seen, offset) => (
+            <Row key={seen.id} seen={seen} index={first + offset} top={(first + offset) * height} current={seen.id === marked} />
+          ))}
         </div>
       </div>
       {rows.length === 0 && <Nothing filtered={counts.all > 0 || filter.value.key !== "" || filter.value.owner !== ""} />}

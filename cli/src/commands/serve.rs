@@ -249,7 +249,7 @@ pub(crate) async fn main(args: ServeArgs) -> Result<(), ServeError> {
             let listener = listen((Ipv4Addr::LOCALHOST, port).into(), "--expose-dynamodb").await?;
             let address = local_address(&listener, port);
             let app = exposed::routes(engine.clone(), Guard::new(Ipv4Addr::LOCALHOST.into(), &[]));
-            Some((address, tokio::spawn(server::run(listener, app, stopping(&stopped)))))
+            Some((address, tokio::spawn(server::run_tls(listener, None, app, stopping(&stopped)))))
         }
         _ => None,
     };
