@@ -220,7 +220,7 @@ async fn removed_database_is_noticed() {
 #[tokio::test]
 async fn head_that_is_no_http_is_refused_in_a_problem_document() {
     let serve = Serve::start(&["--memory"]).await;
-    let long = "x".repeat(100_000);
+    let long = "x".repeat(1_000_000);
     for (head, status) in [
         ("nonsense\r\n\r\n".to_owned(), "400"),
         (format!("GET /v1/lock?key={long} HTTP/1.1\r\nHost: localhost\r\n\r\n"), "414 431"),
