@@ -23,8 +23,11 @@ npm run --silent wire:check
 step 'types'
 npm run --silent typecheck
 
-step 'lint'
+step 'lint, and no cycles of imports'
 npm run --silent lint
+
+step 'the package resolves from ESM, from CommonJS and in bundlers'
+npm run --silent package:check
 
 step 'tests'
 npm test --silent

@@ -1,14 +1,41 @@
 /** From "I want this lock" to a guard, or to the word that someone else has it (rules C1, C4, C5 and C6). */
 import { type Context, track } from "./context.js";
 import { isTransient, LockHeldError, LockLostError, UnavailableError } from "./errors.js";
-import { Guard } from "./guard.js";
+import { checkGuardOptions, Guard, type GuardOptions } from "./guard.js";
 import { Held } from "./held.js";
 import { Lease } from "./lease.js";
-import { checkGuardOptions, checkLease, type TryAcquireOptions } from "./options.js";
+import { type CallOptions, checkLease } from "./options.js";
 import { pollPause, requestTimeout, retryPause, SHORTEST_REQUEST_MS, type Wait, WaitBudget } from "./pacing.js";
 import { toWire } from "./payload.js";
 import { retrying } from "./service.js";
 import { at, abortable, LinkedController, sleepUntil } from "./timers.js";
+
+/** Options of `tryAcquire`. */
+export interface TryAcquireOptions extends CallOptions, GuardOptions {
+  /** For people to read: 1 to 1024 bytes. Default: the client's. */
+  ownerName?: string | undefined;
+  /** How long others must see no heartbeat before they may take over, in milliseconds: 100 to 86400000. Default: the client's. */
+  lease?: number | undefined;
+  /** The payload to store, at most 256 KiB. Default: what the row has stays. */
+  data?: string | Uint8Array | undefined;
+  /** If false, the payload is stored only where the row has none. Default: true. */
+  replaceData?: boolean | undefined;
+  /** If true, a missing row is refused with {@link LockNotFoundError}. Default: false. */
+  onlyIfExists?: boolean | undefined;
+  /** Further attributes of the row, at most 50. */
+  attributes?: Record<string, unknown> | undefined;
+  /**
+   * How a dead holder is noticed: `"rvn"`, by this client's own observation of its versions; `"clock"`, by the servers' clocks, at
+   * once and with trust in them. Default: `"rvn"`.
+   */
+  staleness?: "rvn" | "clock" | undefined;
+}
+
+/** Options of `acquire` and `withLock`. */
+export interface AcquireOptions extends TryAcquireOptions {
+  /** How long to wait. Default: `"lease"`. */
+  wait?: Wait | undefined;
+}
 
 /** One lease id, from the first request that carries it to a guard or to nothing. */
 class Acquisition {
@@ -38,7 +65,8 @@ class Acquisition {
     const { sortKey } = options;
     this.#lease.begin(leaseDuration, runtime.now());
     try {
-      const answer = await service.acquire(
+      const answer = await service.ask(
+        "acquire",
         {
           key,
           sortKey,
@@ -74,7 +102,7 @@ class Acquisition {
       await guard.release();
     } else if (this.#granted || this.#lease.unanswered) {
       const request = { key: this.key, sortKey: this.options.sortKey, leaseId: this.#leaseId };
-      await retrying(runtime, (sendOptions) => service.release(request, sendOptions), { lease: this.leaseDuration, background: true });
+      await retrying(runtime, (sendOptions) => service.ask("release", request, sendOptions), { lease: this.leaseDuration, background: true });
     }
   }
 }

@@ -1,35 +1,59 @@
 /** The client: everything that can be asked of the service, and what it has to remember in between. */
-import { acquire } from "./acquire.js";
+import { acquire, type AcquireOptions, type TryAcquireOptions } from "./acquire.js";
 import { type Context, track } from "./context.js";
-import { answerFromWire, type Item, itemFromWire, itemToWire } from "./dynamodb.js";
+import { answerFromWire, itemFromWire, itemToWire } from "./dynamodb.js";
 import { InvalidRequestError, LockLostError, LockNotFoundError, UnavailableError } from "./errors.js";
-import { Guard, type ReleaseOutcome } from "./guard.js";
+import { checkGuardOptions, Guard, type GuardOptions, type ReleaseOutcome } from "./guard.js";
 import type { Held } from "./held.js";
+import { type Fetch, HttpTransport, type Token } from "./http.js";
 import { Lease } from "./lease.js";
 import { type Lock, lockFromWire } from "./lock.js";
 import { Observations, type SavedObservation } from "./observations.js";
-import {
-  type AcquireOptions,
-  type CallOptions,
-  checkDuration,
-  checkGuardOptions,
-  checkLease,
-  type ClientOptions,
-  type GuardOptions,
-  type HeartbeatOptions,
-  type ReleaseOptions,
-  type TryAcquireOptions,
-} from "./options.js";
+import { type CallOptions, checkDuration, checkLease, type HeartbeatOptions, type ReleaseOptions } from "./options.js";
 import { OPERATION_BOUND_MS } from "./pacing.js";
 import { toWire } from "./payload.js";
-import { defaultOwnerName, systemRuntime } from "./runtime.js";
-import { retrying, Service } from "./service.js";
+import { defaultOwnerName, type Runtime, systemRuntime } from "./runtime.js";
+import { retrying, type SendOptions, Service } from "./service.js";
 import { keepAlive } from "./timers.js";
 import { Transaction, type TransactionRequest } from "./transaction.js";
 import { runTransaction, transact, type TransactionOptions, type TransactOptions } from "./transactions.js";
-import { type SendOptions, Transport } from "./transport.js";
+import { messageOf } from "./transport.js";
+import type { Item } from "./values.js";
+import type { components } from "./wire.js";
 
-/** What a listing is narrowed to. */
+type Schemas = components["schemas"];
+
+/** Options of a client. All durations in milliseconds. */
+export interface ClientOptions {
+  /** Where the service is, with the stage if there is one: `https://abc.execute-api.eu-central-1.amazonaws.com/prod`. */
+  url: string | URL;
+  /** Who holds the locks, for people to read: 1 to 1024 bytes. Default: `hostname:pid`. */
+  ownerName?: string | undefined;
+  /** Sent as `Authorization: Bearer`. A function is called for each request. */
+  token?: Token | undefined;
+  /** Sends the requests, instead of the global `fetch`: to sign them, to trace them, to go through a proxy. It must not try again. */
+  fetch?: Fetch | undefined;
+  /** Default lease: 100 to 86400000. Default: 20000. */
+  lease?: number | undefined;
+  /** Between two polls of a held lock, if the service does not ask for more. Default: 1000. */
+  pollInterval?: number | undefined;
+  /** How long a wait goes on after the lease of the holder that was found. Default: 2000. */
+  waitMargin?: number | undefined;
+  /**
+   * Called when a release fails and throwing would hide the result, or the error, of the work under the lock: at the end of `withLock` and
+   * of `await using`. Such a lock is free one lease after its last heartbeat. Default: `console.warn`.
+   */
+  onReleaseError?: ((error: unknown, guard: Guard) => void) | undefined;
+  /** Clock, timers and chance, for tests. */
+  runtime?: Runtime | undefined;
+}
+
+/** Reports a failed release to whoever reads the process's output. */
+function warnOfRelease(error: unknown, { key }: Guard): void {
+  console.warn(`leasehold: the lock ${JSON.stringify(key)} could not be released: ${messageOf(error)}`);
+}
+
+/** Filters of a listing. */
 export interface ListOptions {
   state?: Lock["state"] | undefined;
   ownerName?: string | undefined;
@@ -108,9 +132,9 @@ export class Client implements AsyncDisposable {
   /** @throws {InvalidRequestError} an option is out of its range. */
   constructor(options: ClientOptions) {
     const runtime = options.runtime ?? systemRuntime;
-    const { onReleaseError } = options;
+    const onReleaseError = options.onReleaseError ?? warnOfRelease;
     this.#context = {
-      service: new Service(new Transport(options.url, options.token, options.fetch, runtime)),
+      service: new Service(new HttpTransport(options.url, options.token, options.fetch), runtime),
       runtime,
       observations: new Observations(runtime),
       ownerName: options.ownerName ?? defaultOwnerName(),
@@ -122,9 +146,9 @@ export class Client implements AsyncDisposable {
       closed: this.#closing.signal,
       releaseFailed(error, guard) {
         try {
-          onReleaseError?.(error, guard);
+          onReleaseError(error, guard);
         } catch (thrown) {
-          // The caller's mistake, which has to be seen, but not in place of what the caller's work came to.
+          // The caller's mistake must be seen, but not in place of the result of the caller's work.
           queueMicrotask(() => {
             throw thrown;
           });
@@ -199,7 +223,7 @@ export class Client implements AsyncDisposable {
     const renew = async (sendOptions: SendOptions): Promise<Guard> => {
       lease.begin(leaseDuration, runtime.now());
       try {
-        const answer = await service.heartbeat(request, sendOptions);
+        const answer = await service.ask("heartbeat", request, sendOptions);
         lease.renewed(answer.leaseDurationMs);
         if (lease.validUntil <= runtime.now()) throw new UnavailableError("The answer arrived after its lease had run out.");
         return new Guard(this.#context, { ...answer, key, sortKey: options.sortKey, leaseId, outcome: "resumed" }, lease, options);
@@ -225,7 +249,7 @@ export class Client implements AsyncDisposable {
     const lease = options.lease === undefined ? undefined : checkLease(options.lease);
     const payload = data === null ? { deleteData: true } : toWire(data);
     const request = { key, sortKey, leaseId, leaseDurationMs: lease, ...payload };
-    const answer = await retrying(runtime, (sendOptions) => service.heartbeat(request, sendOptions), { signal: options.signal, lease });
+    const answer = await retrying(runtime, (sendOptions) => service.ask("heartbeat", request, sendOptions), { signal: options.signal, lease });
     const { recordVersionNumber, leaseDurationMs, fencingToken } = answer;
     return { recordVersionNumber, leaseDurationMs, fencingToken };
   }
@@ -238,14 +262,14 @@ export class Client implements AsyncDisposable {
   async release(key: string, leaseId: string, options: ReleaseOptions = {}): Promise<ReleaseOutcome> {
     const request = { key, sortKey: options.sortKey, leaseId, delete: options.delete, ...toWire(options.data) };
     const { runtime, service } = this.#context;
-    return (await retrying(runtime, (sendOptions) => service.release(request, sendOptions), { signal: options.signal })).outcome;
+    return (await retrying(runtime, (sendOptions) => service.ask("release", request, sendOptions), { signal: options.signal })).outcome;
   }
 
   /** The lock as it is; undefined if there is none. */
   async get(key: string, { sortKey, signal }: CallOptions = {}): Promise<Lock | undefined> {
     const { runtime, service } = this.#context;
     try {
-      return lockFromWire(await retrying(runtime, (sendOptions) => service.get(key, sortKey, sendOptions), { signal }));
+      return lockFromWire(await retrying(runtime, (sendOptions) => service.ask("get", { key, sortKey }, sendOptions), { signal }));
     } catch (error) {
       if (error instanceof LockNotFoundError) return undefined;
       throw error;
@@ -263,7 +287,7 @@ export class Client implements AsyncDisposable {
     let cursor: string | undefined;
     do {
       const query = { ...filter, limit, cursor };
-      const answer = await retrying(runtime, (sendOptions) => service.list(query, sendOptions), { signal });
+      const answer = await retrying(runtime, (sendOptions) => service.ask("list", query, sendOptions), { signal });
       yield {
         locks: answer.locks.map(lockFromWire),
         unreadable: (answer.unreadable ?? []).map(({ key, sortKey, detail }) => ({ key, ...(sortKey != null && { sortKey }), detail })),
@@ -281,7 +305,7 @@ export class Client implements AsyncDisposable {
   async breakLock(key: string, recordVersionNumber: string, options: CallOptions = {}): Promise<ReleaseOutcome> {
     const request = { key, sortKey: options.sortKey, recordVersionNumber };
     const { runtime, service } = this.#context;
-    return (await retrying(runtime, (sendOptions) => service.break(request, sendOptions), { signal: options.signal })).outcome;
+    return (await retrying(runtime, (sendOptions) => service.ask("break", request, sendOptions), { signal: options.signal })).outcome;
   }
 
   /**
@@ -326,7 +350,7 @@ export class Client implements AsyncDisposable {
    */
   async transactionStatus(id: string, { signal }: { signal?: AbortSignal } = {}): Promise<TransactionStatus> {
     const { runtime, service } = this.#context;
-    const answer = await retrying(runtime, (sendOptions) => service.transaction(id, sendOptions), { signal });
+    const answer = await retrying(runtime, (sendOptions) => service.ask("get-transaction", { id }, sendOptions), { signal });
     const { transactionId, state, finished, reason, createdAtMs, lastWorkedAtMs } = answer;
     const requests = answer.requests.map(({ tableName, key, operation }) => ({ tableName, key: itemFromWire(key), operation }));
     return { transactionId, state, finished, ...(reason != null && { reason }), createdAtMs, lastWorkedAtMs, requests };
@@ -344,7 +368,7 @@ export class Client implements AsyncDisposable {
   async readItems(keys: readonly (readonly [table: string, key: object])[], { isolation, signal }: ReadOptions = {}): Promise<(Item | undefined)[]> {
     const { runtime, service } = this.#context;
     const requests = keys.map(([tableName, key]) => ({ tableName, key: itemToWire(key) }));
-    const answer = await retrying(runtime, (sendOptions) => service.getItems({ requests, isolation }, sendOptions), { signal });
+    const answer = await retrying(runtime, (sendOptions) => service.ask("get-items", { requests, isolation }, sendOptions), { signal });
     return (answer.answers ?? []).map(answerFromWire);
   }
 
@@ -362,10 +386,10 @@ export class Client implements AsyncDisposable {
       limit: options.pageSize,
       isolation: options.isolation,
     };
-    let exclusiveStartKey: Awaited<ReturnType<typeof service.listItems>>["lastEvaluatedKey"];
+    let exclusiveStartKey: Schemas["ListItemsResponse"]["lastEvaluatedKey"];
     do {
       const page = { ...request, exclusiveStartKey };
-      const answer = await retrying(runtime, (sendOptions) => service.listItems(page, sendOptions), { signal: options.signal });
+      const answer = await retrying(runtime, (sendOptions) => service.ask("list-items", page, sendOptions), { signal: options.signal });
       yield* answer.items.map(itemFromWire);
       exclusiveStartKey = answer.lastEvaluatedKey;
     } while (exclusiveStartKey != null);

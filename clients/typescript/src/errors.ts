@@ -1,6 +1,6 @@
 /** What can go wrong, by what the caller has to do about it. */
-import type { Item } from "./dynamodb.js";
 import type { Lock } from "./lock.js";
+import type { Item } from "./values.js";
 
 /** The kinds of {@link LeaseholdError}. */
 export type ErrorKind =
@@ -44,18 +44,20 @@ export class LockHeldError extends LeaseholdError {
   }
 }
 
-/** You no longer have the lock. Stop what you do under it. */
+/** The lock is no longer the caller's: stop the work under it. */
 export class LockLostError extends LeaseholdError {
   readonly kind = "lost";
+  /** The lock as it is now, where the service told. */
+  readonly lock?: Lock;
 
   constructor(
-    message: string,
+    readonly key: string,
     readonly reason: LostReason,
-    /** The lock as it is now, where the service told. */
-    readonly lock?: Lock,
-    options?: ErrorOptions,
+    detail: string,
+    { lock, ...options }: ErrorOptions & { lock?: Lock | undefined } = {},
   ) {
-    super(message, options);
+    super(`The lock ${JSON.stringify(key)} is lost: ${detail}`, options);
+    if (lock) this.lock = lock;
   }
 }
 

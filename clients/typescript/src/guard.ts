@@ -1,12 +1,12 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 /** A lock that is held: its heartbeats, its loss, its release (rules C2, C7 and C8). */
-import type { Context } from "./context.js";
-import { isTransient, LeaseholdError, LockLostError, type LostReason } from "./errors.js";
+import { InvalidRequestError, isTransient, LeaseholdError, LockLostError, type LostReason } from "./errors.js";
 import type { Lease } from "./lease.js";
-import { checkGuardOptions, checkLease, type GuardOptions, type HeartbeatOptions, type ReleaseOptions } from "./options.js";
+import { checkLease, type HeartbeatOptions, type ReleaseOptions } from "./options.js";
 import { heartbeatPatience, heartbeatPause, OPERATION_BOUND_MS } from "./pacing.js";
 import { fromWire, toWire, type WirePayload } from "./payload.js";
-import { retrying } from "./service.js";
+import type { Runtime } from "./runtime.js";
+import { retrying, type Service } from "./service.js";
 import { abortable, at, keepAlive, LinkedController } from "./timers.js";
 import type { components } from "./wire.js";
 
@@ -15,7 +15,42 @@ export type Outcome = components["schemas"]["AcquireOutcome"] | "resumed";
 /** How a release came about: `replayed` and `absent` where it, or an operator, had been there before. */
 export type ReleaseOutcome = components["schemas"]["ReleaseOutcome"];
 
-/** What a guard is made of. */
+/** How a held lock is kept. All durations in milliseconds. */
+export interface GuardOptions {
+  /** Between two heartbeats: at most half the lease. Default: a quarter of it. `false`: heartbeats are yours to send. */
+  heartbeatInterval?: number | false | undefined;
+  /**
+   * Goes on believing in the lock when its lease has run out and the service cannot be reached. **Another holder may have taken it over
+   * meanwhile.** Only for work where two at once are better than none. Default: false.
+   */
+  holdOnUnavailable?: boolean | undefined;
+  /** Called when the lease has less than `atRiskBelow` left: once for each lease that was not renewed in time. */
+  onAtRisk?: ((guard: Guard) => void) | undefined;
+  /** Above 0. Default: half the lease. */
+  atRiskBelow?: number | undefined;
+}
+
+/** Refuses what could not keep a lock of this lease. */
+export function checkGuardOptions({ heartbeatInterval, atRiskBelow }: GuardOptions, lease: number): void {
+  if (typeof heartbeatInterval === "number" && !(heartbeatInterval > 0 && heartbeatInterval <= lease / 2)) {
+    throw new InvalidRequestError("The heartbeat interval must be above 0 and at most half the lease.", "heartbeatInterval");
+  }
+  if (atRiskBelow !== undefined && !(atRiskBelow > 0)) {
+    throw new InvalidRequestError("atRiskBelow must be above 0 milliseconds.", "atRiskBelow");
+  }
+}
+
+/** The parts of a client that a guard needs. */
+export interface GuardHost {
+  readonly service: Service;
+  readonly runtime: Runtime;
+  /** Guards that are held, or being released. */
+  readonly guards: Set<Guard>;
+  /** Reports a failed release where nothing may be thrown. Never throws. */
+  releaseFailed(error: unknown, guard: Guard): void;
+}
+
+/** The answer that a guard is made of. */
 export interface Grant extends WirePayload {
   key: string;
   sortKey?: string | undefined;
@@ -48,7 +83,7 @@ export class Guard implements AsyncDisposable {
   /** The same as text, where it is UTF-8. */
   readonly text: string | undefined;
 
-  readonly #context: Context;
+  readonly #context: GuardHost;
   readonly #options: GuardOptions;
   readonly #leaseId: string;
   readonly #lease: Lease;
@@ -71,7 +106,7 @@ export class Guard implements AsyncDisposable {
   #released: Promise<ReleaseOutcome> | undefined;
 
   /** @internal */
-  constructor(context: Context, grant: Grant, lease: Lease, options: GuardOptions) {
+  constructor(context: GuardHost, grant: Grant, lease: Lease, options: GuardOptions) {
     this.#context = context;
     this.#options = options;
     this.key = grant.key;
@@ -207,11 +242,11 @@ export class Guard implements AsyncDisposable {
       // By the clock, too: a timer that could not fire yet must not make a lost lock look kept.
       const loss = this.#lossByNow();
       if (loss) throw this.#lose(loss);
-      this.#end(new LockLostError("The lock was released.", "released"));
+      this.#end(new LockLostError(this.key, "released", "It was released."));
       const { outcome } = await retrying(
         runtime,
         (sendOptions) =>
-          service.release(
+          service.ask("release",
             { key: this.key, sortKey: this.sortKey, leaseId: this.#leaseId, delete: options.delete, ...toWire(options.data) },
             sendOptions,
           ),
@@ -253,7 +288,7 @@ export class Guard implements AsyncDisposable {
         this.#lease.begin(lease, runtime.now());
         this.#watch();
         try {
-          const answer = await service.heartbeat(request, sendOptions);
+          const answer = await service.ask("heartbeat", request, sendOptions);
           // Held again by the service's word, but not without a gap.
           const loss = this.#lossByNow();
           if (loss) throw loss;
@@ -334,8 +369,7 @@ export class Guard implements AsyncDisposable {
   /** The loss, if there is one: also one that the clock knows of and no timer has told yet. */
   #lossByNow(): LockLostError | undefined {
     if (this.#lost || this.isHeld || this.#ended.signal.aborted) return this.#lost;
-    const message = "The lease ran out before it could be renewed.";
-    return new LockLostError(message, "expired", undefined, { cause: this.#trouble });
+    return new LockLostError(this.key, "expired", "The lease ran out before it could be renewed.", { cause: this.#trouble });
   }
 
   /** Makes the loss known, once. Returns the one that is. */

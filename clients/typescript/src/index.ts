@@ -4,8 +4,10 @@
  * Start with {@link Client}. A lock that is held is a {@link Guard}; one that is not, {@link Held}. A {@link Transaction} changes many
  * items of DynamoDB tables together, or not at all.
  */
+export type { AcquireOptions, TryAcquireOptions } from "./acquire.js";
 export {
   Client,
+  type ClientOptions,
   type Isolation,
   type ListItemsOptions,
   type ListOptions,
@@ -14,7 +16,6 @@ export {
   type Renewal,
   type TransactionStatus,
 } from "./client.js";
-export { ExactNumber, type Item } from "./dynamodb.js";
 export {
   ConditionFailedError,
   CorruptRecordError,
@@ -34,22 +35,16 @@ export {
   UnavailableError,
   VersionMismatchError,
 } from "./errors.js";
-export { Guard, type Outcome, type ReleaseOutcome } from "./guard.js";
+export { Guard, type GuardOptions, type Outcome, type ReleaseOutcome } from "./guard.js";
 export { Held } from "./held.js";
+export type { Fetch, Token } from "./http.js";
 export type { Lock } from "./lock.js";
 export type { SavedObservation } from "./observations.js";
-export type {
-  AcquireOptions,
-  CallOptions,
-  ClientOptions,
-  GuardOptions,
-  HeartbeatOptions,
-  ReleaseOptions,
-  TryAcquireOptions,
-} from "./options.js";
+export type { CallOptions, HeartbeatOptions, ReleaseOptions } from "./options.js";
 export type { Wait } from "./pacing.js";
 export type { Payload } from "./payload.js";
 export type { Runtime } from "./runtime.js";
 export { type ReturnValues, Transaction, type TransactionRequest, type WriteOptions } from "./transaction.js";
 export type { TransactionOptions, TransactOptions } from "./transactions.js";
-export type { Fetch, Token } from "./transport.js";
+export type { Answer, Call, ExchangeOptions, Transport } from "./transport.js";
+export { ExactNumber, type Item } from "./values.js";

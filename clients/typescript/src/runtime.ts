@@ -55,3 +55,16 @@ export function defaultOwnerName(): string {
   const pid = host.process?.pid;
   return pid === undefined ? hostname : `${hostname}:${pid}`;
 }
+
+/** The part of undici's `EnvHttpProxyAgent` that matters here. */
+type ProxyAgent = new (options: { noProxy: string }) => object;
+
+/**
+ * Returns a dispatcher for `fetch` that asks no proxy, where Node sends all requests through the one of the environment
+ * (`NODE_USE_ENV_PROXY`); undefined elsewhere. Node keeps its dispatcher under this symbol for other copies of undici.
+ */
+export function loopbackDispatcher(): object | undefined {
+  const known = globalThis as unknown as Record<symbol, object | undefined>;
+  const current = known[Symbol.for("undici.globalDispatcher.1")];
+  return current?.constructor.name === "EnvHttpProxyAgent" ? new (current.constructor as ProxyAgent)({ noProxy: "*" }) : undefined;
+}

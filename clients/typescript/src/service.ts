@@ -1,9 +1,10 @@
-/** The calls of the service (docs/openapi.json), typed by its document, and how they are tried again (rule C5). */
-import { InvalidRequestError, isTransient, UnavailableError } from "./errors.js";
+/** The calls of the service (docs/openapi.json), typed by its document, and their retries (rule C5). */
+import { isTransient, UnavailableError } from "./errors.js";
 import { OPERATION_BOUND_MS, requestTimeout, retryPause, SHORTEST_REQUEST_MS } from "./pacing.js";
+import { refusal } from "./problem.js";
 import type { Runtime } from "./runtime.js";
-import { sleepUntil } from "./timers.js";
-import type { SendOptions, Transport } from "./transport.js";
+import { abortable, at, LinkedController, sleepUntil } from "./timers.js";
+import type { Call, Transport } from "./transport.js";
 import type { components } from "./wire.js";
 
 type Schemas = components["schemas"];
@@ -12,93 +13,97 @@ export type Entry = Schemas["Entry"];
 /** A request whose absent members may be there as `undefined`: JSON leaves them out. */
 type Request<Name extends keyof Schemas> = { [Member in keyof Schemas[Name]]: Schemas[Name][Member] | undefined };
 
-export interface ListQuery {
-  limit?: number | undefined;
-  cursor?: string | undefined;
-  state?: string | undefined;
-  ownerName?: string | undefined;
-  key?: string | undefined;
+/** Bounds of one request. */
+export interface SendOptions {
+  /** Milliseconds until the request counts as unanswered. */
+  timeout: number;
+  /** Ends the request at once. */
+  signal?: AbortSignal | undefined;
+}
+
+/** The request of each call. */
+interface Requests {
+  acquire: Request<"AcquireRequest">;
+  heartbeat: Request<"HeartbeatRequest">;
+  release: Request<"ReleaseRequest">;
+  break: Request<"BreakRequest">;
+  get: { key: string; sortKey: string | undefined };
+  list: { limit?: number | undefined; cursor?: string | undefined; state?: string | undefined; ownerName?: string | undefined; key?: string | undefined };
+  begin: Request<"BeginRequest">;
+  add: Request<"AddRequest">;
+  commit: Request<"EndRequest">;
+  rollback: Request<"EndRequest">;
+  "get-transaction": { id: string };
+  "get-items": Partial<Request<"GetItemsRequest">>;
+  "list-items": Request<"ListItemsRequest">;
+}
+
+/** The answer of each call. */
+interface Answers {
+  acquire: Schemas["AcquireResponse"];
+  heartbeat: Schemas["HeartbeatResponse"];
+  release: Schemas["ReleaseResponse"];
+  break: Schemas["ReleaseResponse"];
+  get: Schemas["Lock"];
+  list: Schemas["ListResponse"];
+  begin: Schemas["BeginResponse"];
+  add: Schemas["AddResponse"];
+  commit: Schemas["EndResponse"];
+  rollback: Schemas["EndResponse"];
+  "get-transaction": Schemas["Transaction"];
+  "get-items": Schemas["GetItemsResponse"];
+  "list-items": Schemas["ListItemsResponse"];
 }
 
 const LEASE = { recordVersionNumber: "string", leaseDurationMs: "number", fencingToken: "number" } as const;
 
+/** Members of each answer that the client relies on. */
+const MEMBERS: { readonly [C in Call]: { readonly [Member in keyof Answers[C]]?: "string" | "number" | "object" } } = {
+  acquire: { ...LEASE, outcome: "string" },
+  heartbeat: LEASE,
+  release: { outcome: "string" },
+  break: { outcome: "string" },
+  get: { recordVersionNumber: "string" },
+  list: { locks: "object" },
+  begin: { state: "string" },
+  add: { answers: "object" },
+  commit: { state: "string" },
+  rollback: { state: "string" },
+  "get-transaction": { state: "string", requests: "object" },
+  "get-items": {},
+  "list-items": { items: "object" },
+};
+
 export class Service {
-  constructor(private readonly transport: Transport) {}
+  constructor(
+    private readonly transport: Transport,
+    private readonly runtime: Runtime,
+  ) {}
 
-  async acquire(request: Request<"AcquireRequest">, options: SendOptions): Promise<Schemas["AcquireResponse"]> {
-    return complete<Schemas["AcquireResponse"]>(await this.transport.send("POST", "/v1/acquire", request, options), { ...LEASE, outcome: "string" });
-  }
-
-  async heartbeat(request: Request<"HeartbeatRequest">, options: SendOptions): Promise<Schemas["HeartbeatResponse"]> {
-    return complete<Schemas["HeartbeatResponse"]>(await this.transport.send("POST", "/v1/heartbeat", request, options), LEASE);
-  }
-
-  async release(request: Request<"ReleaseRequest">, options: SendOptions): Promise<Schemas["ReleaseResponse"]> {
-    return complete<Schemas["ReleaseResponse"]>(await this.transport.send("POST", "/v1/release", request, options), { outcome: "string" });
-  }
-
-  async break(request: Request<"BreakRequest">, options: SendOptions): Promise<Schemas["ReleaseResponse"]> {
-    return complete<Schemas["ReleaseResponse"]>(await this.transport.send("POST", "/v1/break", request, options), { outcome: "string" });
-  }
-
-  async get(key: string, sortKey: string | undefined, options: SendOptions): Promise<Schemas["Lock"]> {
-    const path = `/v1/lock${queryString({ key, sortKey })}`;
-    return complete<Schemas["Lock"]>(await this.transport.send("GET", path, undefined, options), { recordVersionNumber: "string" });
-  }
-
-  async list(query: ListQuery, options: SendOptions): Promise<Schemas["ListResponse"]> {
-    return complete<Schemas["ListResponse"]>(await this.transport.send("GET", `/v1/locks${queryString({ ...query })}`, undefined, options), { locks: "object" });
-  }
-
-  async begin(request: Request<"BeginRequest">, options: SendOptions): Promise<Schemas["BeginResponse"]> {
-    return complete<Schemas["BeginResponse"]>(await this.transport.send("POST", "/v1/transactions/begin", request, options), { state: "string" });
-  }
-
-  async add(request: Request<"AddRequest">, options: SendOptions): Promise<Schemas["AddResponse"]> {
-    return complete<Schemas["AddResponse"]>(await this.transport.send("POST", "/v1/transactions/add", request, options), { answers: "object" });
-  }
-
-  async commit(request: Request<"EndRequest">, options: SendOptions): Promise<Schemas["EndResponse"]> {
-    return complete<Schemas["EndResponse"]>(await this.transport.send("POST", "/v1/transactions/commit", request, options), { state: "string" });
-  }
-
-  async rollback(request: Request<"EndRequest">, options: SendOptions): Promise<Schemas["EndResponse"]> {
-    return complete<Schemas["EndResponse"]>(await this.transport.send("POST", "/v1/transactions/rollback", request, options), { state: "string" });
-  }
-
-  async transaction(id: string, options: SendOptions): Promise<Schemas["Transaction"]> {
-    const path = `/v1/transaction${queryString({ id })}`;
-    return complete<Schemas["Transaction"]>(await this.transport.send("GET", path, undefined, options), { state: "string", requests: "object" });
-  }
-
-  async getItems(request: Partial<Request<"GetItemsRequest">>, options: SendOptions): Promise<Schemas["GetItemsResponse"]> {
-    return complete<Schemas["GetItemsResponse"]>(await this.transport.send("POST", "/v1/items/get", request, options), {});
-  }
-
-  async listItems(request: Request<"ListItemsRequest">, options: SendOptions): Promise<Schemas["ListItemsResponse"]> {
-    return complete<Schemas["ListItemsResponse"]>(await this.transport.send("POST", "/v1/items/list", request, options), { items: "object" });
-  }
-}
-
-function queryString(query: Readonly<Record<string, string | number | undefined>>): string {
-  const pairs = Object.entries(query).map(([name, value]) => {
+  /** Sends one request. Rejects with a {@link LeaseholdError}, or with the signal's reason. */
+  async ask<C extends Call>(call: C, request: Requests[C], { timeout, signal }: SendOptions): Promise<Answers[C]> {
+    const controller = new LinkedController(signal);
+    const cancel = at(this.runtime, this.runtime.now() + timeout, () => {
+      controller.abort(new UnavailableError(`The service has not answered within ${Math.round(timeout)} ms.`));
+    });
     try {
-      return value === undefined ? [] : [`${name}=${encodeURIComponent(value)}`];
-    } catch (error) {
-      throw new InvalidRequestError(`The ${name} is not well-formed Unicode.`, name, { cause: error });
-    }
-  });
-  return `?${pairs.flat().join("&")}`;
-}
-
-/** Refuses an answer without what is counted on: some proxies answer 200 with whatever they have. */
-function complete<T>(answer: unknown, members: { readonly [Member in keyof T]?: "string" | "number" | "object" }): T {
-  for (const [member, type] of Object.entries(members)) {
-    if (typeof (answer as Partial<Record<string, unknown>>)[member] !== type) {
-      throw new UnavailableError("The answer is not one of Leasehold's.");
+      // A transport of the caller's need not heed the signal.
+      const answer = await abortable(this.transport.exchange(call, { ...request }, { signal: controller.signal }), controller.signal);
+      if (answer.status !== 200) throw refusal(answer, "key" in request ? (request.key as string) : "");
+      return complete(call, answer.document);
+    } finally {
+      cancel();
+      controller.unlink();
     }
   }
-  return answer as T;
+}
+
+/** Refuses an answer that lacks a member: some proxies answer 200 with a document of their own. */
+function complete<C extends Call>(call: C, document: object | undefined): Answers[C] {
+  const has = (member: string, type: unknown): boolean => typeof (document as Partial<Record<string, unknown>>)[member] === type;
+  const isComplete = document !== undefined && Object.entries(MEMBERS[call]).every(([member, type]) => has(member, type));
+  if (!isComplete) throw new UnavailableError("The answer is not one of Leasehold's.");
+  return document as Answers[C];
 }
 
 export interface RetryOptions {

@@ -1,6 +1,6 @@
 /** A transaction that is open (rules T1 and T3 to T6), and what can be done in it. */
 import { type Context, track } from "./context.js";
-import { answerFromWire, type Item, itemToWire } from "./dynamodb.js";
+import { answerFromWire, itemToWire } from "./dynamodb.js";
 import {
   isContention,
   isTransient,
@@ -10,9 +10,9 @@ import {
   TransactionRolledBackError,
 } from "./errors.js";
 import { OPERATION_BOUND_MS, TRANSACTION_CALL_MS } from "./pacing.js";
-import { type Entry, retrying } from "./service.js";
+import { type Entry, retrying, type SendOptions } from "./service.js";
 import { at } from "./timers.js";
-import type { SendOptions } from "./transport.js";
+import type { Item } from "./values.js";
 
 /** Which state of the item a write answers with. */
 export type ReturnValues = "NONE" | "ALL_OLD" | "ALL_NEW";
@@ -124,7 +124,7 @@ export class Transaction implements AsyncDisposable {
    */
   async add(requests: readonly TransactionRequest[]): Promise<(Item | undefined)[]> {
     const body = { transactionId: this.id, requests: requests.map(entry) };
-    const answer = await this.#call((options) => this.context.service.add(body, options));
+    const answer = await this.#call((options) => this.context.service.ask("add", body, options));
     return answer.answers.map(answerFromWire);
   }
 
@@ -139,7 +139,7 @@ export class Transaction implements AsyncDisposable {
    * @throws {TransactionRolledBackError} none was made.
    */
   async commit(): Promise<void> {
-    await this.#call((options) => this.context.service.commit({ transactionId: this.id }, options));
+    await this.#call((options) => this.context.service.ask("commit", { transactionId: this.id }, options));
     this.#ended = true;
   }
 
@@ -149,7 +149,7 @@ export class Transaction implements AsyncDisposable {
    * @throws {TransactionCommittedError} it is too late.
    */
   async rollback(): Promise<void> {
-    await send(this.context, this.id, (options) => this.context.service.rollback({ transactionId: this.id }, options));
+    await send(this.context, this.id, (options) => this.context.service.ask("rollback", { transactionId: this.id }, options));
     this.#ended = true;
   }
 
@@ -176,7 +176,7 @@ export class Transaction implements AsyncDisposable {
 
   /** @internal */
   async begin(): Promise<void> {
-    await this.#call((options) => this.context.service.begin({ transactionId: this.id, requests: undefined, commit: undefined }, options));
+    await this.#call((options) => this.context.service.ask("begin", { transactionId: this.id, requests: undefined, commit: undefined }, options));
   }
 
   /** Gives signs of life, whenever nothing was heard of it for a period, until what it returns is called. @internal */

@@ -1,11 +1,12 @@
 /** Running a body until its transaction is committed: rules T2, T5 and T7. */
 import { type Context, track } from "./context.js";
-import { answerFromWire, type Item } from "./dynamodb.js";
+import { answerFromWire } from "./dynamodb.js";
 import { InvalidRequestError, isContention, TransactionContendedError } from "./errors.js";
 import { retryPause } from "./pacing.js";
 import type { Runtime } from "./runtime.js";
 import { abortable, keepAlive, LinkedController, sleepUntil } from "./timers.js";
 import { type Contention, entry, send, Transaction, type TransactionRequest } from "./transaction.js";
+import type { Item } from "./values.js";
 
 /** How hard a transaction is tried. All durations in milliseconds. */
 export interface TransactOptions {
@@ -56,7 +57,7 @@ export async function transact(context: Context, requests: readonly TransactionR
     for (;;) {
       const body = { transactionId, requests: entries, commit: true };
       try {
-        const answer = await send(context, transactionId, (sendOptions) => service.begin(body, sendOptions), signal);
+        const answer = await send(context, transactionId, (sendOptions) => service.ask("begin", body, sendOptions), signal);
         return { value: (answer.answers ?? []).map(answerFromWire) };
       } catch (error) {
         if (!isContention(error)) return { error, contention: undefined };

@@ -139,6 +139,8 @@ describe("locks", { concurrency: 8 }, () => {
     assert.ok(guard.signal.reason instanceof LockLostError);
     assert.equal(guard.signal.reason.reason, "taken-over");
     assert.equal(guard.signal.reason.lock?.ownerName, "thief");
+    assert.equal(guard.signal.reason.key, key);
+    assert.ok(guard.signal.reason.message.includes(`"${key}"`), guard.signal.reason.message);
     assert.equal(guard.lost, "taken-over");
     assert.equal(guard.isHeld, false);
     assert.throws(() => {
@@ -521,6 +523,7 @@ describe("locks", { concurrency: 8 }, () => {
     for (const url of ["", "nowhere", "ftp://a", "http://user:password@a", "http://a?b=c"]) {
       assert.throws(() => service.client({ url }), wrong("url"));
     }
+    assert.throws(() => service.client({ url: "nowhere" }), /The url must be absolute, such as https:/);
   });
 });
 
@@ -585,4 +588,5 @@ test("a long computation: the clock is right before any timer has fired", async 
   }, LockLostError);
   await assert.rejects(guard.heartbeat(), (error) => error instanceof LockLostError && error.reason === "expired");
   assert.ok(guard.signal.aborted);
+  assert.ok((guard.signal.reason as LockLostError).message.includes(JSON.stringify(guard.key)), "the expired lock is named");
 });

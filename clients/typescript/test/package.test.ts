@@ -27,7 +27,7 @@ describe("the package", () => {
     for (const path of ["package.json", "README.md", "LICENSE-APACHE", "LICENSE-MIT", "dist/index.js", "dist/index.d.ts"]) {
       assert.ok(paths.includes(path), path);
     }
-    for (const path of paths) assert.match(path, /^(package\.json|README\.md|LICENSE-(APACHE|MIT)|dist\/[a-z]+(\.js|\.d\.ts))$/);
+    for (const path of paths) assert.match(path, /^(package\.json|README\.md|LICENSE-(APACHE|MIT)|dist\/cjs\/package\.json|dist\/(cjs\/)?[a-z]+(\.js|\.d\.ts))$/);
 
     await writeFile(join(folder, "package.json"), JSON.stringify({ name: "user", private: true, type: "module" }));
     await npm("install", "--offline", "--no-audit", "--no-fund", "--no-package-lock", `./${packed.filename}`);
@@ -36,12 +36,13 @@ describe("the package", () => {
     assert.equal(installed.dependencies["leasehold"]?.dependencies, undefined, "no dependencies at run time");
   });
 
-  test("is imported from JavaScript", async () => {
+  test("is imported by ESM and required by CommonJS", async () => {
     const program = 'import { Client, Guard } from "leasehold"; console.log(typeof Client, typeof Guard, typeof Symbol.asyncDispose);';
     const { stdout } = await run(process.execPath, ["--input-type=module", "--eval", program], { cwd: folder });
     assert.equal(stdout.trim(), "function function symbol");
-    const required = await run(process.execPath, ["--eval", 'import("leasehold").then((it) => console.log(typeof it.Client))'], { cwd: folder });
-    assert.equal(required.stdout.trim(), "function");
+    const common = 'const { Client } = require("leasehold"); console.log(require.resolve("leasehold"), new Client({ url: "http://127.0.0.1:1" }) instanceof Client);';
+    const required = await run(process.execPath, ["--input-type=commonjs", "--eval", common], { cwd: folder });
+    assert.match(required.stdout.trim(), /dist\/cjs\/index\.js true$/);
   });
 
   test("has types that hold, and so have the examples of the README", async () => {

@@ -1,0 +1,124 @@
+/** Requests over HTTP. */
+import { InvalidRequestError, UnavailableError } from "./errors.js";
+import { loopbackDispatcher } from "./runtime.js";
+import { type Answer, type Call, type ExchangeOptions, messageOf, parseDocument, type Transport } from "./transport.js";
+
+/** The part of `fetch` that the client uses. The global one has all of it, and so have signing and instrumented ones. */
+export type Fetch = (
+  url: string,
+  init: {
+    method: string;
+    headers: Record<string, string>;
+    body?: string;
+    redirect: "manual";
+    signal: AbortSignal;
+  },
+) => Promise<{ readonly status: number; readonly headers: { get(name: string): string | null }; text(): Promise<string> }>;
+
+/** A bearer token, or a function that returns one. The function is called for each request. */
+export type Token = string | (() => string | Promise<string>);
+
+/** Method and path of each operation. A GET has its request in the query. */
+const ROUTES: Readonly<Record<Call, readonly ["GET" | "POST", string]>> = {
+  acquire: ["POST", "/v1/acquire"],
+  heartbeat: ["POST", "/v1/heartbeat"],
+  release: ["POST", "/v1/release"],
+  break: ["POST", "/v1/break"],
+  get: ["GET", "/v1/lock"],
+  list: ["GET", "/v1/locks"],
+  begin: ["POST", "/v1/transactions/begin"],
+  add: ["POST", "/v1/transactions/add"],
+  commit: ["POST", "/v1/transactions/commit"],
+  rollback: ["POST", "/v1/transactions/rollback"],
+  "get-transaction": ["GET", "/v1/transaction"],
+  "get-items": ["POST", "/v1/items/get"],
+  "list-items": ["POST", "/v1/items/list"],
+};
+
+export class HttpTransport implements Transport {
+  readonly #base: string;
+  readonly #send: Fetch;
+
+  constructor(
+    url: string | URL,
+    private readonly token: Token | undefined,
+    fetch: Fetch | undefined,
+  ) {
+    const base = baseUrl(url);
+    this.#base = base.href.replace(/\/+$/, "");
+    this.#send = fetch ?? (isLoopback(base.hostname) ? directFetch : (target, init) => globalThis.fetch(target, init));
+  }
+
+  async exchange(call: Call, request: Readonly<Record<string, unknown>>, { signal }: ExchangeOptions): Promise<Answer> {
+    const [method, path] = ROUTES[call];
+    const headers: Record<string, string> = { accept: "application/json, application/problem+json" };
+    if (method === "POST") headers["content-type"] = "application/json";
+    if (this.token !== undefined) headers["authorization"] = `Bearer ${await bearer(this.token)}`;
+    const url = this.#base + path + (method === "GET" ? queryString(request) : "");
+    try {
+      signal.throwIfAborted();
+      const response = await this.#send(url, {
+        method,
+        headers,
+        ...(method === "POST" && { body: JSON.stringify(request) }),
+        // A redirect is a wrong address. Following it would hand the token on, and turn a POST into a GET.
+        redirect: "manual",
+        signal,
+      });
+      const retryAfter = retryAfterMs(response.headers.get("retry-after"));
+      return { status: response.status, document: parseDocument(await response.text()), retryAfter };
+    } catch (error) {
+      throw new UnavailableError(`${this.#base} cannot be reached: ${messageOf(error)}`, 0, { cause: error });
+    }
+  }
+}
+
+async function bearer(token: Token): Promise<string> {
+  if (typeof token === "string") return token;
+  try {
+    return await token();
+  } catch (error) {
+    throw new UnavailableError(`The token function failed: ${messageOf(error)}`, 0, { cause: error });
+  }
+}
+
+function baseUrl(url: string | URL): URL {
+  let parsed: URL;
+  try {
+    parsed = new URL(url);
+  } catch (error) {
+    throw new InvalidRequestError("The url must be absolute, such as https://locks.example.com/prod.", "url", { cause: error });
+  }
+  const { protocol, username, password, search, hash } = parsed;
+  if (!["http:", "https:"].includes(protocol)) throw new InvalidRequestError("The url must begin with http:// or https://.", "url");
+  if (username || password || search || hash) {
+    throw new InvalidRequestError("The url must have no credentials, no query and no fragment.", "url");
+  }
+  return parsed;
+}
+
+function queryString(query: Readonly<Record<string, unknown>>): string {
+  const pairs = Object.entries(query).map(([name, value]) => {
+    try {
+      return value === undefined ? [] : [`${name}=${encodeURIComponent(value as string | number)}`];
+    } catch (error) {
+      throw new InvalidRequestError(`The ${name} is not well-formed Unicode.`, name, { cause: error });
+    }
+  });
+  return `?${pairs.flat().join("&")}`;
+}
+
+function isLoopback(hostname: string): boolean {
+  return hostname === "localhost" || hostname.endsWith(".localhost") || hostname === "[::1]" || /^127(\.\d+){3}$/.test(hostname);
+}
+
+/** The global `fetch`, past any proxy that the environment names: a proxy cannot reach this machine's loopback. */
+const directFetch: Fetch = (url, init) => {
+  const dispatcher = loopbackDispatcher();
+  return globalThis.fetch(url, { ...init, ...(dispatcher !== undefined && { dispatcher }) } as RequestInit);
+};
+
+/** Seconds, in milliseconds. A date is ignored: comparing it would compare the clocks of two machines. */
+function retryAfterMs(header: string | null): number {
+  return header !== null && /^\d+$/.test(header.trim()) ? Number(header) * 1000 : 0;
+}

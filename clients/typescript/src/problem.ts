@@ -1,0 +1,75 @@
+/** Refusals and failures of the service, as errors. */
+import { answerFromWire } from "./dynamodb.js";
+import {
+  ConditionFailedError,
+  CorruptRecordError,
+  ForbiddenError,
+  InvalidRequestError,
+  type LeaseholdError,
+  LockHeldError,
+  LockLostError,
+  LockNotFoundError,
+  ThrottledError,
+  TransactionCommittedError,
+  TransactionContendedError,
+  TransactionNotFoundError,
+  TransactionRolledBackError,
+  UnavailableError,
+  VersionMismatchError,
+} from "./errors.js";
+import { lockFromWire } from "./lock.js";
+import type { Answer } from "./transport.js";
+import type { components } from "./wire.js";
+
+type Problem = components["schemas"]["Problem"];
+
+/** Returns the error for an answer that is not a 200. Where there is no problem document of Leasehold's, the status decides. */
+export function refusal({ status, document, retryAfter }: Answer, key: string): LeaseholdError {
+  const problem: Partial<Problem> = document ?? {};
+  const detail = typeof problem.detail === "string" ? problem.detail : `The answer is HTTP ${status}.`;
+  const lock = problem.lock ? lockFromWire(problem.lock) : undefined;
+  switch (problem.type) {
+    case "held":
+      return lock ? new LockHeldError(detail, lock, retryAfter) : new UnavailableError("The answer is incomplete.");
+    case "lost":
+      return new LockLostError(key, problem.reason ?? "absent", detail, { lock });
+    case "not-found":
+      return new LockNotFoundError(detail);
+    case "version-mismatch":
+      return new VersionMismatchError(detail, lock);
+    case "forbidden":
+      return new ForbiddenError(detail);
+    case "throttled":
+      return new ThrottledError(detail, retryAfter);
+    case "unavailable":
+      return new UnavailableError(detail, retryAfter);
+    case "corrupt-record":
+      return new CorruptRecordError(detail);
+    case "invalid-request":
+    case "too-large":
+    case "unsupported-media-type":
+    case "method-not-allowed":
+    case "unknown-route":
+      return new InvalidRequestError(detail, problem.field ?? undefined);
+    case "contended":
+      return new TransactionContendedError(detail, problem.transactionId ?? undefined, retryAfter);
+    case "rolled-back":
+      return new TransactionRolledBackError(detail, retryAfter);
+    case "committed":
+      return new TransactionCommittedError(detail);
+    case "condition-failed":
+      return new ConditionFailedError(detail, problem.request ?? undefined, answerFromWire(problem));
+    case "transaction-not-found":
+      return new TransactionNotFoundError(detail);
+    case undefined:
+      break;
+    default:
+      // A later version of the service may send a kind that the types exclude.
+      problem.type satisfies never;
+  }
+  if (status === 401 || status === 403) return new ForbiddenError(detail);
+  if (status === 429) return new ThrottledError(detail, retryAfter);
+  // 408: the server stopped waiting for the request. Below 300: a proxy answered in place of the service.
+  if (status >= 500 || status === 408 || status < 300) return new UnavailableError(detail, retryAfter);
+  return new InvalidRequestError(detail);
+}
