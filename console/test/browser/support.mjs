@@ -36,7 +36,9 @@ export async function serve(...args) {
   const url = service.banner[0].replace("Leasehold listens on ", "");
   const post = async (path, body) => {
     const headers = { "content-type": "application/json" };
-    const answer = await fetch(url + path, { method: "POST", headers, body: JSON.stringify(body) });
+    const send = () => fetch(url + path, { method: "POST", headers, body: JSON.stringify(body) });
+    // A busy machine may let a kept connection end under a request. Every request can be repeated.
+    const answer = await send().catch(send);
     return answer.json();
   };
   const lock = async (key) => (await fetch(`${url}/v1/lock?${new URLSearchParams({ key })}`)).json();

@@ -19,7 +19,10 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 use crate::tls::Tls;
 
-/// Longest time for a TLS handshake, for the headers, and then for the body: enough for the largest body on a slow line.
+/// Longest time until a connection has sent the head of its next request: longer than clients keep an idle connection, so
+/// that none is closed under a request.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest time for a TLS handshake, and for a body: enough for the largest body on a slow line.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest time in which a client takes nothing of its answer.
 const STALL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -29,6 +32,8 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause when the machine has no file descriptor left for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// More than any refusal of hyper's own has.
+const MAX_BARE_BYTES: usize = 512;
 /// Largest head of a request: a query with a key and a sort key, each byte of them escaped, and usual headers.
 const MAX_HEAD_BYTES: usize = 64 * 1024;
 
@@ -79,7 +84,7 @@ fn accept(stream: TcpStream, tls: Option<&Tls>, app: Router, watcher: Watcher) {
 async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, app: Router, watcher: Watcher) {
     let connection = Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(REQUEST_TIMEOUT)
+        .header_read_timeout(HEAD_TIMEOUT)
         .max_buf_size(MAX_HEAD_BYTES)
         .serve_connection(TokioIo::new(Guarded::new(stream)), TowerToHyperService::new(app));
     if let Err(error) = watcher.watch(connection).await {
@@ -198,6 +203,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
 
 /// The refusal that hyper is about to write by itself, as a problem document. Every answer of ours has a content type.
 fn explained(head: &[u8]) -> Option<Vec<u8>> {
+    if head.len() > MAX_BARE_BYTES || !head.starts_with(b"HTTP/1.") {
+        return None;
+    }
     let head = std::str::from_utf8(head).ok()?;
     let status = head.strip_prefix("HTTP/1.1 ").or_else(|| head.strip_prefix("HTTP/1.0 "))?.get(..3)?;
     if !head.ends_with("\r\n\r\n") || !head.contains("content-length: 0\r\n") || head.contains("content-type:") {
