@@ -4,31 +4,17 @@ use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
-use aws_sdk_dynamodb::Client;
-use axum::Router;
-use axum::body::Body;
 use clap::Args;
-use leasehold_api::http::{Operation, problem_response, unknown_route};
-use leasehold_api::{Service, TransactionOperation, TransactionService};
-use leasehold_engine::{Engine, EngineError};
-use leasehold_protocol::{Clock, LockTable, Policy, TableSchema, ensure_table, sdk};
-use leasehold_runtime::{LevelFilter, LogFormat, TransactionConfig, dynamodb_client, init_logging};
-use leasehold_server::{self as server, Checked, Guard, Load, READY, Tls, TlsError, TokenError, Tokens};
-use leasehold_server::{console, exposed, metrics};
-use leasehold_transactions::{self as transactions, Transactions};
-use leasehold_wire::transactions::SweepRequest;
-use leasehold_wire::{Problem, ProblemType, path};
+use leasehold_api::logging::{LevelFilter, LogFormat, init_logging};
+use leasehold_protocol::{Policy, TableSchema};
+use leasehold_server::{
+    Front, Guard, Server, ServerError, Settings, Store, Tls, TlsError, TokenError, Tokens, console, exposed,
+};
+use leasehold_transactions as transactions;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
-use tokio::time::{MissedTickBehavior, interval};
-
-/// Between two looks at the files of tokens and certificates.
-const RELOAD_INTERVAL: Duration = Duration::from_secs(2);
-/// Between two sweeps.
-const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Run the lock service on this machine: an HTTP API over an embedded DynamoDB engine, or over any DynamoDB endpoint.
 #[derive(Debug, Args)]
@@ -124,7 +110,7 @@ pub(crate) struct ServeArgs {
         long,
         value_name = "SECONDS",
         default_value_t = transactions::Policy::default().idle_ms / 1000,
-        value_parser = clap::value_parser!(u64).range(1..=TransactionConfig::MAX_IDLE_SECONDS),
+        value_parser = clap::value_parser!(u64).range(1..=transactions::Policy::MAX_IDLE_SECONDS),
         env = "LEASEHOLD_TRANSACTION_IDLE_SECONDS"
     )]
     transaction_idle_seconds: u64,
@@ -144,35 +130,18 @@ pub(crate) struct ServeArgs {
         long,
         value_name = "MS",
         default_value_t = transactions::Policy::default().patience_ms,
-        value_parser = clap::value_parser!(u64).range(1..=TransactionConfig::MAX_PATIENCE_MS),
+        value_parser = clap::value_parser!(u64).range(1..=transactions::Policy::MAX_PATIENCE_MS),
         env = "LEASEHOLD_TRANSACTION_PATIENCE_MS"
     )]
     transaction_patience_ms: u64,
 }
 
-/// Why the service did not start, or stopped.
+/// The reason why the service did not start, or stopped.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServeError {
-    /// The keys' names do not fit a lock table.
+    /// The server did not start.
     #[error("{0}")]
-    Schema(String),
-    /// The embedded engine did not start.
-    #[error("{0}")]
-    Engine(#[from] EngineError),
-    /// The table is missing, and cannot be made, or has other keys.
-    #[error("{}", .0.for_log())]
-    Table(leasehold_protocol::Error),
-    /// The same, of the table of the transactions.
-    #[error("cannot use the table {table} for transactions: {}", .source.for_log())]
-    TransactionTable {
-        /// Its name.
-        table: String,
-        /// What DynamoDB said.
-        source: transactions::Error,
-    },
-    /// One table cannot be both.
-    #[error("The locks and the transactions need a table each: name another one with --transaction-table.")]
-    OneTable,
+    Server(#[from] ServerError),
     /// The token file cannot be used.
     #[error("{0}")]
     Tokens(#[from] TokenError),
@@ -185,17 +154,14 @@ pub(crate) enum ServeError {
          makes one), or say --insecure where the network keeps strangers out"
     )]
     Open(SocketAddr),
-    /// Writes do not reach the database.
-    #[error("cannot write to the database: {0}")]
-    ReadOnly(String),
     /// A port cannot be had.
     #[error("cannot listen on {address}: {source}; name another with {flag}")]
     Listen {
-        /// What was asked for.
+        /// The address that was asked for.
         address: SocketAddr,
-        /// Which flag to use.
+        /// The flag that names it.
         flag: &'static str,
-        /// What the system said.
+        /// The system's reason.
         source: std::io::Error,
     },
     /// The system gives no signals.
@@ -210,138 +176,34 @@ pub(crate) enum ServeError {
 pub(crate) async fn main(args: ServeArgs) -> Result<(), ServeError> {
     init_logging(LogFormat::Text, LevelFilter::WARN);
     let stopped = stop_signal()?;
-    let schema = TableSchema {
-        table_name: args.table.clone(),
-        partition_key: args.partition_key.clone(),
-        sort_key: args.sort_key.clone(),
-    };
-    schema.check().map_err(ServeError::Schema)?;
-    if args.table == args.transaction_table {
-        return Err(ServeError::OneTable);
-    }
-
     if args.token_file.is_none() && !args.insecure && !args.listen.ip().is_loopback() {
         return Err(ServeError::Open(args.listen));
     }
-    let tokens = args.tokens()?;
-    let tls = args.tls()?;
-
-    // Before the table: whoever waits for the port must not find it open while a second start fails on the file.
-    let engine = args.open_engine()?;
-    let client = match &engine {
-        Some(engine) => Client::from_conf(sdk::configure(engine.sdk_config()).build()),
-        None => dynamodb_client(args.dynamodb_endpoint.as_deref()).await,
-    };
-    ensure_table(&client, &schema).await.map_err(ServeError::Table)?;
-    let transactions = args.transactions(&client).await?;
-    if let Some(engine) = &engine {
-        engine.check_writes(&args.table).await.map_err(ServeError::ReadOnly)?;
-    }
-
+    let (tokens, tls) = (args.tokens()?, args.tls()?);
+    // The tables come before the port: a port that is open belongs to a service that works.
+    let server = Server::open(args.settings()).await?;
     let listener = listen(args.listen, "--listen").await?;
     let address = local_address(&listener, args.listen.port());
-    let stopping = |stopped: &watch::Receiver<bool>| {
-        let mut stopped = stopped.clone();
-        async move { drop(stopped.wait_for(|stopped| *stopped).await) }
-    };
-    let exposed = match (&engine, args.expose_dynamodb) {
+    let exposed = match (server.engine(), args.expose_dynamodb) {
         (Some(engine), Some(port)) => {
             let listener = listen((Ipv4Addr::LOCALHOST, port).into(), "--expose-dynamodb").await?;
             let address = local_address(&listener, port);
+            let shutdown = wait_for(stopped.clone());
             let app = exposed::routes(engine.clone(), Guard::new(Ipv4Addr::LOCALHOST.into(), &[]));
-            Some((address, tokio::spawn(server::run_tls(listener, None, app, stopping(&stopped)))))
+            Some((address, tokio::spawn(leasehold_server::run_tls(listener, None, app, shutdown))))
         }
         _ => None,
     };
     args.announce(address, exposed.as_ref().map(|(address, _)| *address));
-
-    let policy = Policy { retention_seconds: args.retention_seconds, clock_skew_ms: args.clock_skew_ms };
-    let locks = Service::new(LockTable::new(client, schema, policy, Clock::system()));
-    let health = Health { locks: locks.clone(), engine, table: args.table.clone(), stopped: stopped.clone() };
-    let routes = server::routes::<TransactionOperation>(transactions.clone())
-        .merge(health.routes(&locks))
-        .merge(console::routes(&args.url(address)))
-        .fallback(async || problem_response(&unknown_route()).map(Body::from));
-    let routes = match metrics::install() {
-        Some(handle) => routes.merge(metrics::routes(handle)),
-        None => routes,
-    };
-    let checked = Checked {
-        guard: Guard::new(args.listen.ip(), &args.allow_host),
-        tokens: tokens.clone(),
-        load: Load::default(),
-    };
-    let app = server::protect(routes, checked);
-    let sweeper = tokio::spawn(sweep_now_and_then(transactions));
-    let reloader = tokio::spawn(reload_now_and_then(tokens, tls.clone()));
-    server::run_tls(listener, tls, app, stopping(&stopped)).await;
-    // Work that the sweeper leaves undone is done after the next start.
-    sweeper.abort();
-    reloader.abort();
+    let guard = Guard::new(args.listen.ip(), &args.allow_host);
+    let front = Front { guard, tokens, tls, name: args.url(address) };
+    server.run(listener, front, wait_for(stopped)).await;
     if let Some((_, task)) = exposed {
-        // It stops on the same signal; a panic of its own was reported already.
+        // The task stops on the same signal; it reported a panic of its own already.
         let _ = task.await;
     }
     say("Stopped.");
     Ok(())
-}
-
-/// The probes: whether the service works, and whether it takes requests.
-#[derive(Clone)]
-struct Health {
-    locks: Service,
-    engine: Option<Engine>,
-    table: String,
-    stopped: watch::Receiver<bool>,
-}
-
-impl Health {
-    /// The routes of the locks, with a `/v1/health` that also writes, and `/v1/ready`.
-    fn routes(self, locks: &Service) -> Router {
-        let (health, ready) = (self.clone(), self);
-        server::probe(path::HEALTH, move || {
-            let health = health.clone();
-            async move { health.check().await }
-        })
-        .merge(server::probe(READY, move || {
-            let ready = ready.clone();
-            async move { ready.check_ready().await }
-        }))
-        .merge(server::routes_but::<Operation>(locks.clone(), Operation::Health))
-    }
-
-    async fn check(&self) -> Result<(), Problem> {
-        self.locks.health().await?;
-        if let Some(engine) = &self.engine {
-            engine.check_writes(&self.table).await.map_err(|error| {
-                tracing::error!(error, "writes do not reach the database");
-                Problem::new(ProblemType::Unavailable, "The database takes no writes: it is full, read-only or gone.")
-            })?;
-        }
-        Ok(())
-    }
-
-    async fn check_ready(&self) -> Result<(), Problem> {
-        if *self.stopped.borrow() {
-            return Err(Problem::new(ProblemType::Unavailable, "The service is stopping."));
-        }
-        self.check().await
-    }
-}
-
-/// Reads tokens and certificates again when their files change.
-async fn reload_now_and_then(tokens: Option<Arc<Tokens>>, tls: Option<Tls>) {
-    let mut ticks = interval(RELOAD_INTERVAL);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        ticks.tick().await;
-        if let Some(tokens) = &tokens {
-            tokens.reload();
-        }
-        if let Some(tls) = &tls {
-            tls.reload();
-        }
-    }
 }
 
 impl ServeArgs {
@@ -358,26 +220,27 @@ impl ServeArgs {
         format!("{scheme}://{address}")
     }
 
-    fn open_engine(&self) -> Result<Option<Engine>, EngineError> {
-        match (&self.dynamodb_endpoint, self.memory) {
-            (Some(_), _) => Ok(None),
-            (None, true) => Engine::memory().map(Some),
-            (None, false) => Engine::open(&self.db).map(Some),
+    fn settings(&self) -> Settings {
+        Settings {
+            store: match (&self.dynamodb_endpoint, self.memory) {
+                (Some(url), _) => Store::Endpoint(url.clone()),
+                (None, true) => Store::Memory,
+                (None, false) => Store::File(self.db.clone()),
+            },
+            schema: TableSchema {
+                table_name: self.table.clone(),
+                partition_key: self.partition_key.clone(),
+                sort_key: self.sort_key.clone(),
+            },
+            policy: Policy { retention_seconds: self.retention_seconds, clock_skew_ms: self.clock_skew_ms },
+            transaction_table: self.transaction_table.clone(),
+            transaction_policy: transactions::Policy {
+                patience_ms: self.transaction_patience_ms,
+                idle_ms: self.transaction_idle_seconds * 1000,
+                retention_ms: self.transaction_retention_seconds * 1000,
+                ..transactions::Policy::default()
+            },
         }
-    }
-
-    async fn transactions(&self, client: &Client) -> Result<TransactionService, ServeError> {
-        let table = &self.transaction_table;
-        let failed = |source| ServeError::TransactionTable { table: table.clone(), source };
-        transactions::ensure_table(client, table).await.map_err(failed)?;
-        let policy = transactions::Policy {
-            patience_ms: self.transaction_patience_ms,
-            idle_ms: self.transaction_idle_seconds * 1000,
-            retention_ms: self.transaction_retention_seconds * 1000,
-            ..transactions::Policy::default()
-        };
-        let protected = vec![self.table.clone()];
-        Ok(TransactionService::new(Transactions::new(client.clone(), table, policy, Clock::system(), protected)))
     }
 
     fn announce(&self, address: SocketAddr, exposed: Option<SocketAddr>) {
@@ -405,20 +268,13 @@ impl ServeArgs {
     }
 }
 
-/// Finishes what transactions leave behind, as the scheduled function does.
-async fn sweep_now_and_then(transactions: TransactionService) {
-    let mut ticks = interval(SWEEP_INTERVAL);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        ticks.tick().await;
-        // What goes wrong is in the log, and may go better the next time.
-        while transactions.sweep(SweepRequest::default()).await.is_ok_and(|swept| swept.more) {}
-    }
-}
-
 /// Prints for whoever reads; a service does not stop because nobody does.
 fn say(text: &str) {
     let _ = writeln!(std::io::stdout(), "{text}");
+}
+
+async fn wait_for(mut stopped: watch::Receiver<bool>) {
+    drop(stopped.wait_for(|stopped| *stopped).await);
 }
 
 async fn listen(address: SocketAddr, flag: &'static str) -> Result<TcpListener, ServeError> {

@@ -23,6 +23,8 @@ pub mod counts;
 mod cursor;
 pub mod direct;
 pub mod http;
+#[cfg(feature = "logging")]
+pub mod logging;
 mod parse;
 mod route;
 mod service;

@@ -1,6 +1,7 @@
-//! # The lock service behind axum
+//! # The service as a server of its own
 //!
-//! The same handlers as in the Lambda functions, for one machine. This crate is what stands between them and strangers:
+//! [`Server`] opens the tables, in the embedded engine or at any DynamoDB endpoint, and serves locks and transactions over
+//! HTTP. `leasehold serve` is its command line. Between the handlers and strangers stand:
 //!
 //! ```text
 //! connections  accepts connections, with time-outs in both directions
@@ -10,25 +11,31 @@
 //! load         sheds load, heartbeats and releases last
 //! buffers      bounds the memory that large requests and answers take together
 //! routes       from a request to the handler and back
+//! health       probes, which also write
 //! console      the page that shows who holds what
 //! exposed      the embedded engine, for other DynamoDB clients
 //! metrics      counts for Prometheus
 //! ```
+//!
+//! [`routes`] and [`run`] are the HTTP front by itself, for services that are assembled otherwise.
 
 mod buffers;
 mod connections;
 pub mod console;
 pub mod exposed;
 mod guard;
+mod health;
 mod load;
-pub mod metrics;
+mod metrics;
 mod routes;
+mod server;
 mod tls;
 mod tokens;
 
 pub use connections::{run, run_tls};
 pub use guard::Guard;
 pub use load::Load;
-pub use routes::{Checked, READY, bearer, probe, protect, routes, routes_but};
+pub use routes::{Checked, protect, routes};
+pub use server::{Front, Server, ServerError, Settings, Store};
 pub use tls::{Tls, TlsError};
 pub use tokens::{Entry, TokenError, Tokens, new_token};

@@ -17,7 +17,7 @@ const PREFIX: &str = "leasehold";
 const BUCKETS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0];
 
 /// Installs the recorder of this process. `None` where it has one already.
-pub fn install() -> Option<PrometheusHandle> {
+pub(crate) fn install() -> Option<PrometheusHandle> {
     let recorder = PrometheusBuilder::new().set_buckets(&BUCKETS).ok()?.build_recorder();
     let handle = recorder.handle();
     metrics::set_global_recorder(PrefixLayer::new(PREFIX).layer(recorder)).ok()?;
@@ -29,7 +29,7 @@ pub fn install() -> Option<PrometheusHandle> {
 }
 
 /// `GET /metrics`.
-pub fn routes(handle: PrometheusHandle) -> Router {
+pub(crate) fn routes(handle: PrometheusHandle) -> Router {
     Router::new().route(
         "/metrics",
         get(async move || {

@@ -15,7 +15,7 @@ use hyper::header::{
 };
 use leasehold_api::access::Caller;
 use leasehold_api::http::{Route, body_too_large, handle, problem_response};
-use leasehold_protocol::fresh_uuid;
+use leasehold_dynamodb::fresh_uuid;
 use leasehold_wire::{Problem, ProblemType, path};
 use tokio::time::{Instant, timeout};
 use tracing::Instrument;
@@ -28,7 +28,7 @@ use crate::tokens::Tokens;
 use crate::{console, metrics};
 
 /// Path of the probe for load balancers.
-pub const READY: &str = "/v1/ready";
+pub(crate) const READY: &str = "/v1/ready";
 /// How much of a body that is too large is still read before it is refused.
 const MAX_DISCARDED_BYTES: usize = 16 * 1024 * 1024;
 
@@ -94,7 +94,7 @@ fn caller(tokens: &Tokens, headers: &HeaderMap, path: &str) -> Result<Caller, Pr
 }
 
 /// The token of a request, where it has one.
-pub fn bearer(headers: &HeaderMap) -> Option<&str> {
+pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
@@ -140,7 +140,7 @@ fn known(path: &str) -> &'static str {
 }
 
 /// `GET` of this path: `ok`, or the problem that `check` finds.
-pub fn probe<F, C>(path: &str, check: C) -> Router
+pub(crate) fn probe<F, C>(path: &str, check: C) -> Router
 where
     C: Fn() -> F + Clone + Send + Sync + 'static,
     F: Future<Output = Result<(), Problem>> + Send + 'static,
@@ -164,7 +164,7 @@ pub fn routes<R: Route>(service: R::Service) -> Router {
 }
 
 /// The routes of one service but one, which the caller serves itself.
-pub fn routes_but<R: Route + PartialEq>(service: R::Service, without: R) -> Router {
+pub(crate) fn routes_but<R: Route + PartialEq>(service: R::Service, without: R) -> Router {
     router(service, R::ALL.iter().copied().filter(move |operation| *operation != without))
 }
 

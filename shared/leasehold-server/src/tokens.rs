@@ -76,7 +76,7 @@ struct Loaded {
 /// A fresh token and its hash.
 pub fn new_token() -> (String, String) {
     let random =
-        leasehold_protocol::fresh_uuid() + &leasehold_protocol::fresh_uuid() + &leasehold_protocol::fresh_uuid();
+        leasehold_dynamodb::fresh_uuid() + &leasehold_dynamodb::fresh_uuid() + &leasehold_dynamodb::fresh_uuid();
     let token = format!("{PREFIX}{}", hash(&random));
     let hashed = hash(&token);
     (token, hashed)
