@@ -167,7 +167,12 @@ fn operators(expression: &str) -> usize {
 
 /// Operands in the longest list in parentheses.
 fn most_operands(expression: &str) -> usize {
-    expression.split('(').map(|list| list.split(')').next().unwrap_or_default().split(',').count()).max().unwrap_or(0)
+    expression
+        .split('(')
+        .skip(1)
+        .map(|list| list.split(')').next().unwrap_or_default().split(',').count())
+        .max()
+        .unwrap_or(0)
 }
 
 #[cfg(test)]
