@@ -6,6 +6,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::acquire::{self, AcquireArgs};
 use crate::commands::break_lock::{self, BreakArgs};
+use crate::commands::console::{self, ConsoleArgs};
 use crate::commands::demo::{self, DemoArgs};
 use crate::commands::documents::{self, CompletionsArgs, ManArgs};
 use crate::commands::exec::{self, ExecArgs};
@@ -16,6 +17,7 @@ use crate::commands::ls::{self, LsArgs};
 use crate::commands::release::{self, ReleaseArgs};
 use crate::commands::run::{self, RunArgs};
 use crate::commands::serve::{self, ServeArgs};
+use crate::commands::token::{self, TokenArgs};
 use crate::commands::watch::{self, WatchArgs};
 use crate::connection::CommonArgs;
 use crate::failure::EXIT_STATUSES;
@@ -48,6 +50,8 @@ enum Command {
     Watch(WatchArgs),
     /// Run the lock service on this machine.
     Serve(ServeArgs),
+    Console(ConsoleArgs),
+    Token(TokenArgs),
     Demo(DemoArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),
@@ -103,6 +107,8 @@ impl Command {
             Self::Ls(args) => in_runtime(ls::main(args))?,
             Self::Watch(args) => in_runtime(watch::main(args))?,
             Self::Serve(args) => in_runtime(serve::main(args))?.map_err(|error| Failure::failed(error.to_string())),
+            Self::Console(args) => in_runtime(console::main(args))?,
+            Self::Token(args) => token::main(&args),
             Self::Demo(args) => in_runtime(demo::main(args))?,
             Self::FencedWrite(args) => in_runtime(fenced_write::main(args))?,
             Self::Completions(args) => documents::completions(&args, &Cli::command()),
@@ -121,6 +127,7 @@ impl Command {
             | Self::Break(BreakArgs { common, .. })
             | Self::Get(GetArgs { common, .. })
             | Self::Ls(LsArgs { common, .. })
+            | Self::Console(ConsoleArgs { common, .. })
             | Self::Watch(WatchArgs { common, .. }) => Some(common),
             _ => None,
         }

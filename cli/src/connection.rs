@@ -8,7 +8,7 @@ use aws_smithy_http_client::Builder;
 use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
 use clap::Args;
 use leasehold_api::logging::{LevelFilter, LogFormat, init_logging};
-use leasehold_client::{Client, HttpTransport, SigV4};
+use leasehold_client::{Client, HttpTransport, SigV4, Transport};
 use leasehold_in_process::InProcess;
 use leasehold_protocol::{Policy, TableSchema};
 use tokio::time::timeout;
@@ -85,6 +85,20 @@ impl CommonArgs {
         Ok(client)
     }
 
+    /// What carries requests to the service, with the caller's own credentials; and from now on the log.
+    pub(crate) async fn transport(&self) -> Result<Box<dyn Transport>, Failure> {
+        init_logging(LogFormat::Text, self.log_level());
+        Ok(match &self.connection.dynamodb_table {
+            Some(table) => Box::new(self.connection.in_process(table).await?),
+            None => Box::new(self.connection.http().await?),
+        })
+    }
+
+    /// The name of the service, for people.
+    pub(crate) fn place(&self) -> String {
+        self.url().or_else(|| self.connection.dynamodb_table.clone()).unwrap_or_default()
+    }
+
     /// Does what takes one answer. If that does not come soon, people are told why they wait.
     pub(crate) async fn patiently<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
@@ -97,7 +111,7 @@ impl CommonArgs {
 
     /// Says that the service is tried again and again.
     pub(crate) fn tell_of_silence(&self) {
-        let place = self.url().or_else(|| self.connection.dynamodb_table.clone()).unwrap_or_default();
+        let place = self.place();
         self.output.warn(&format!("no good answer yet from {place}; trying again"));
     }
 

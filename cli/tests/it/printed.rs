@@ -8,8 +8,22 @@ use snapbox::{Data, assert_data_eq, str};
 
 use crate::support::{Serve, end, exposed_url, folder, leasehold, text_of, within};
 
-const COMMANDS: [&str; 12] =
-    ["run", "acquire", "heartbeat", "release", "break", "get", "ls", "watch", "serve", "demo", "completions", "man"];
+const COMMANDS: [&str; 14] = [
+    "run",
+    "acquire",
+    "heartbeat",
+    "release",
+    "break",
+    "get",
+    "ls",
+    "watch",
+    "serve",
+    "console",
+    "token",
+    "demo",
+    "completions",
+    "man",
+];
 
 fn golden(name: &str) -> Data {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/it/golden").join(name);
