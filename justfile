@@ -25,11 +25,13 @@ clients:
     clients/python/test.sh
     clients/typescript/test.sh
 
-# Lets processes contend for one lock, killed and paused at random.
+# Tests the console, in Chromium.
+console:
+    console/test.sh
+
+# Lets all clients contend for the same locks, while everything around them fails.
 contend seconds="60":
-    scripts/contend.sh {{seconds}} \
-        "$PWD/target/python-client/venv/bin/python $PWD/scripts/contenders/contender.py" \
-        "node $PWD/scripts/contenders/contender.mjs"
+    scripts/contend.sh {{seconds}}
 
 # Runs the conformance suite and the races on DynamoDB Local.
 dynamodb-local:
