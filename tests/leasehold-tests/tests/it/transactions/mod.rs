@@ -1,5 +1,6 @@
 //! Transactions, on the embedded engine, under virtual time.
 
+mod contention;
 mod counts;
 mod guards;
 mod history;
