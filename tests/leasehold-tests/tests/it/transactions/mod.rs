@@ -1,6 +1,5 @@
 //! Transactions, on the embedded engine, under virtual time.
 
-mod contention;
 mod counts;
 mod guards;
 mod history;
