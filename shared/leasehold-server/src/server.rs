@@ -53,6 +53,8 @@ pub struct Settings {
     pub schema: TableSchema,
     /// How locks are kept.
     pub policy: Policy,
+    /// Whether a takeover by an observed version also needs the server's clock to be past the lease.
+    pub takeover_clock_check: bool,
     /// The name of the table of the transactions.
     pub transaction_table: String,
     /// How transactions are run.
@@ -105,7 +107,7 @@ impl Server {
     /// # Errors
     /// What is wrong with the settings or the store, in a sentence.
     pub async fn open(settings: Settings) -> Result<Self, ServerError> {
-        let Settings { store, schema, policy, transaction_table, transaction_policy } = settings;
+        let Settings { store, schema, policy, takeover_clock_check, transaction_table, transaction_policy } = settings;
         schema.check().map_err(ServerError::Schema)?;
         if schema.table_name == transaction_table {
             return Err(ServerError::OneTable);
@@ -122,7 +124,12 @@ impl Server {
         let transactions =
             Transactions::new(client.clone(), transaction_table, transaction_policy, clock.clone(), protected);
         let locks = LockTable::new(client, schema, policy, clock);
-        Ok(Self { engine, table, locks: Service::new(locks), transactions: TransactionService::new(transactions) })
+        Ok(Self {
+            engine,
+            table,
+            locks: Service::new(locks).check_takeovers_by_clock(takeover_clock_check),
+            transactions: TransactionService::new(transactions),
+        })
     }
 
     /// The embedded engine, unless the tables are at an endpoint.
