@@ -4,7 +4,6 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::Failure;
 use crate::commands::acquire::{self, AcquireArgs};
 use crate::commands::break_lock::{self, BreakArgs};
 use crate::commands::console::{self, ConsoleArgs};
@@ -22,7 +21,9 @@ use crate::commands::token::{self, TokenArgs};
 use crate::commands::watch::{self, WatchArgs};
 use crate::connection::CommonArgs;
 use crate::failure::EXIT_STATUSES;
+use crate::output::note;
 use crate::signals::die_of_interrupt;
+use crate::{Failure, command_line};
 
 /// The embedded engine writes its file on such threads, one request at a time: more of them would only wait, each with
 /// megabytes of its own.
@@ -61,13 +62,29 @@ enum Command {
 }
 
 impl Cli {
+    /// The command line of this process. Ends the process where there is nothing to execute: after `--help`, and after a
+    /// mistake.
+    pub fn from_command_line() -> Self {
+        let arguments = command_line::options_last(&Self::command(), std::env::args_os());
+        Self::try_parse_from(&arguments).unwrap_or_else(|error| {
+            let _ = error.print();
+            if let Some(hint) = command_line::hint(&error, &arguments) {
+                note(&hint);
+            }
+            std::process::exit(error.exit_code())
+        })
+    }
+
     /// Does what was asked for, and says on standard error why, if it could not.
     pub fn execute(self) -> ExitCode {
         let common = self.command.common().cloned();
         self.command.execute().unwrap_or_else(|failure| {
-            let hint = common.as_ref().map_or("", |common| common.hint(&failure));
-            let failure = failure.and(hint);
-            failure.report(common.is_some_and(|common| common.output.json));
+            let failure = if let Some(common) = &common {
+                common.tell(failure)
+            } else {
+                failure.report(false);
+                failure
+            };
             if failure.is_interrupt {
                 die_of_interrupt();
             }

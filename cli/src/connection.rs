@@ -4,7 +4,6 @@ use std::pin::pin;
 use std::time::Duration;
 
 use aws_config::BehaviorVersion;
-use aws_credential_types::provider::ProvideCredentials;
 use aws_smithy_http_client::Builder;
 use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
 use clap::Args;
@@ -20,7 +19,7 @@ use crate::output::OutputArgs;
 
 const DEFAULT_URL: &str = "http://127.0.0.1:8080";
 pub(crate) const URL_VARIABLE: &str = "LEASEHOLD_URL";
-const TOKEN_VARIABLE: &str = "LEASEHOLD_TOKEN";
+pub(crate) const TOKEN_VARIABLE: &str = "LEASEHOLD_TOKEN";
 const NEEDS: &str = "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY";
 
 /// How long people wait without asking themselves why.
@@ -116,8 +115,16 @@ impl CommonArgs {
         self.output.warn(&format!("no good answer yet from {place}; trying again"));
     }
 
+    /// Tells people of a failure, now. What comes back has nothing left to tell.
+    pub(crate) fn tell(&self, failure: Failure) -> Failure {
+        let hint = self.hint(&failure);
+        let failure = failure.and(hint);
+        failure.report(self.output.json);
+        failure.reported()
+    }
+
     /// What helps further, where the service's log is this command's own.
-    pub(crate) fn hint(&self, failure: &Failure) -> &'static str {
+    fn hint(&self, failure: &Failure) -> &'static str {
         let can_tell_more = self.connection.dynamodb_table.is_some() && self.output.verbose == 0;
         if can_tell_more && failure.status == status::UNAVAILABLE { " (-v shows why.)" } else { "" }
     }
@@ -167,12 +174,12 @@ impl ConnectionArgs {
         let credentials = config
             .credentials_provider()
             .ok_or_else(|| Failure::new(status::FORBIDDEN, "forbidden", format!("no AWS credentials; {NEEDS}")))?;
-        // Without them, no request is worth trying again and again.
-        let usable = credentials.provide_credentials().await;
-        usable.map_err(|error| {
+        let signer = SigV4::new(credentials, region);
+        // Without them, no request is worth a retry.
+        signer.load().await.map_err(|error| {
             Failure::new(status::FORBIDDEN, "forbidden", format!("no AWS credentials: {error}; {NEEDS}"))
         })?;
-        Ok(SigV4::new(credentials, region))
+        Ok(signer)
     }
 
     async fn in_process(&self, table: &str) -> Result<InProcess, Failure> {

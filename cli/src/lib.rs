@@ -21,6 +21,7 @@
 
 mod acquiring;
 mod cli;
+mod command_line;
 mod commands;
 mod connection;
 mod duration;
