@@ -87,6 +87,9 @@ pub enum ServerError {
     /// A table is missing and cannot be made, or has other keys.
     #[error("{}", .0.for_log())]
     Table(Failure),
+    /// The machine's clock is before 1970: no HTTP answer can be dated, and no fencing token can be seeded.
+    #[error("this machine's clock is before 1970; set it, then start again")]
+    Clock,
     /// Writes do not reach the database.
     #[error("cannot write to the database: {0}")]
     ReadOnly(String),
@@ -112,6 +115,8 @@ impl Server {
         if schema.table_name == transaction_table {
             return Err(ServerError::OneTable);
         }
+        let clock = Clock::system();
+        check_clock(&clock)?;
         let (engine, client) = open_store(store).await?;
         ensure_table(&client, &schema).await.map_err(ServerError::Table)?;
         transactions::ensure_table(&client, &transaction_table).await.map_err(ServerError::Table)?;
@@ -119,7 +124,6 @@ impl Server {
             engine.check_writes(&schema.table_name).await.map_err(ServerError::ReadOnly)?;
         }
         let table = schema.table_name.clone();
-        let clock = Clock::system();
         let protected = vec![schema.table_name.clone()];
         let transactions =
             Transactions::new(client.clone(), transaction_table, transaction_policy, clock.clone(), protected);
@@ -180,6 +184,11 @@ async fn reload_repeatedly(tokens: Option<Arc<Tokens>>, tls: Option<Tls>) {
     }
 }
 
+/// A system clock before 1970 reads as 0.
+fn check_clock(clock: &Clock) -> Result<(), ServerError> {
+    if clock.now_ms() == 0 { Err(ServerError::Clock) } else { Ok(()) }
+}
+
 async fn open_store(store: Store) -> Result<(Option<Engine>, Client), EngineError> {
     let engine = match store {
         Store::File(path) => Engine::open(&path)?,
@@ -198,5 +207,17 @@ async fn sweep_repeatedly(transactions: TransactionService) {
         ticks.tick().await;
         // The service logs a failure. The next sweep may succeed.
         while transactions.sweep(SweepRequest::default()).await.is_ok_and(|swept| swept.more) {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clock_before_1970_is_refused_in_a_sentence() {
+        let refused = check_clock(&Clock::from_fn(|| 0)).expect_err("too early");
+        assert!(refused.to_string().contains("before 1970"));
+        assert!(check_clock(&Clock::system()).is_ok());
     }
 }
