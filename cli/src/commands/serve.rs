@@ -265,7 +265,7 @@ impl ServeArgs {
                tables    {} and {}, {store}\n\
              {exposed}  \
                console   {url}{}\n  \
-               try       curl{token} --json '{{\"key\":\"Moe\",\"ownerName\":\"me\"{sort_key}}}' {url}/v1/acquire\n  \
+               try       curl{token} --json '{{\"key\":\"hello\",\"ownerName\":\"me\"{sort_key}}}' {url}/v1/acquire\n  \
                stop      Ctrl-C",
             self.table,
             self.transaction_table,

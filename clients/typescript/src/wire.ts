@@ -182,7 +182,7 @@ export interface paths {
             cookie?: never;
         };
         /** Lists the transactions that are open, and the decided ones whose items are still locked. For operators. */
-        get: operations["list"];
+        get: operations["list_transactions"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2053,7 +2053,7 @@ export interface operations {
             };
         };
     };
-    list: {
+    list_transactions: {
         parameters: {
             query?: {
                 /** @description If true, only the transactions of which DynamoDB refuses to free an item. Default: false. */

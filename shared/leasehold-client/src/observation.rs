@@ -65,12 +65,12 @@ impl Observation {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SavedObservation {
-    /// Which lock.
+    /// The lock's key.
     pub key: String,
     /// On a table with a sort key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sort_key: Option<String>,
-    /// What was seen.
+    /// The version that was seen.
     pub record_version_number: String,
     /// The record's own lease, in milliseconds.
     pub lease_duration_ms: u64,

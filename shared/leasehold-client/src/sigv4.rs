@@ -13,7 +13,7 @@ use tokio::sync::Mutex as Turn;
 
 use crate::TransportError;
 
-/// Which service of AWS answers behind an API Gateway.
+/// The service of AWS that answers behind an API Gateway.
 const SERVICE: &str = "execute-api";
 
 /// How long before their end credentials are replaced, unless their whole life is short.
