@@ -96,6 +96,11 @@ pub(crate) struct ServeArgs {
     )]
     clock_skew_ms: u64,
 
+    /// Also require the service's clock to be past a lock's lease, by more than --clock-skew-ms, before a caller may take the
+    /// lock over. Without this, the service believes whoever says that the lock's version was seen for the whole lease.
+    #[arg(long, env = "LEASEHOLD_TAKEOVER_CLOCK_CHECK")]
+    takeover_clock_check: bool,
+
     /// The name of the table of the transactions. It is created where it is missing.
     #[arg(
         long,
@@ -233,6 +238,7 @@ impl ServeArgs {
                 sort_key: self.sort_key.clone(),
             },
             policy: Policy { retention_seconds: self.retention_seconds, clock_skew_ms: self.clock_skew_ms },
+            takeover_clock_check: self.takeover_clock_check,
             transaction_table: self.transaction_table.clone(),
             transaction_policy: transactions::Policy {
                 patience_ms: self.transaction_patience_ms,

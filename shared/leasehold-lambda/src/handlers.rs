@@ -132,6 +132,7 @@ async fn function() -> Result<(Function, Option<Emf>), Error> {
     let metrics = config.metrics.then(Emf::start).transpose()?;
     let client = init::dynamodb_client(&config.schema.table_name).await?;
     let service = Service::new(LockTable::new(client, config.schema, config.policy, Clock::system()));
+    let service = service.check_takeovers_by_clock(config.takeover_clock_check);
     Ok((Function { service, access: config.access, jwt_claim: config.jwt_claim }, metrics))
 }
 

@@ -75,6 +75,7 @@ enum StalenessChoice {
     Never,
     Clock,
     Observed(RvnChoice),
+    ObservedAndClock(RvnChoice),
 }
 
 #[derive(Debug, Clone)]
@@ -126,6 +127,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => Just(StalenessChoice::Never),
         1 => Just(StalenessChoice::Clock),
         2 => rvn_choice().prop_map(StalenessChoice::Observed),
+        2 => rvn_choice().prop_map(StalenessChoice::ObservedAndClock),
     ];
     let data = prop_oneof![
         2 => Just(DataChoice::Keep), 1 => any::<u8>().prop_map(DataChoice::Set), 1 => Just(DataChoice::Delete)
@@ -230,6 +232,7 @@ impl Bench {
                     StalenessChoice::Never => Staleness::Never,
                     StalenessChoice::Clock => Staleness::Clock,
                     StalenessChoice::Observed(choice) => Staleness::Observed(rvn(choice)),
+                    StalenessChoice::ObservedAndClock(choice) => Staleness::ObservedAndClock(rvn(choice)),
                 };
                 let request = Acquire {
                     sequence: sequence(number),
