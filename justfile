@@ -47,6 +47,10 @@ local-aws:
 containers:
     scripts/sam-local.sh --no-build
 
+# Explores the model of the lock protocol within its larger bounds.
+model:
+    cargo run --release --package leasehold-model
+
 # Measures the service; docs/performance.md says what the figures mean.
 bench:
     cargo bench --package leasehold-cli --bench service

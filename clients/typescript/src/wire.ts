@@ -836,7 +836,7 @@ export interface components {
             data?: string | null;
             /** @description What to leave to the next holder, as base64. Not with `delete`. */
             dataBase64?: string | null;
-            /** @description If true, the row is deleted. Default: false; the row stays, and with it its data. */
+            /** @description If true, the lock reads as not there afterwards, and its data goes. Default: false. */
             delete?: boolean | null;
             /** @description Which lock. */
             key: string;
