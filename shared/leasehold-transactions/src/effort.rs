@@ -24,8 +24,9 @@ const MAX_STALE: u32 = 6;
 /// transaction gets its record within the time of one write, and frees its items before it is finished.
 const MAX_GHOSTS: u32 = 15;
 
-/// An older transaction waits this share of its patience, so that who is in the middle of a commit gets through.
-const ELDERS_SHARE: u32 = 100;
+/// An older transaction waits this share of its patience: about one thought of a caller, so that a transaction that is nearly
+/// through gets through.
+const ELDERS_SHARE: u32 = 20;
 
 /// Between two looks at an item that another transaction has.
 const LOOK: Duration = Duration::from_millis(40);
@@ -137,12 +138,9 @@ impl Effort {
         // The older one goes first, alive or not, so that of two that wait for each other one goes on, and none waits for
         // ever. A retry is as old as its first attempt.
         let is_older = (me.born_at, &me.id) < (other.born_at, &other.id);
-        let (waited, allowed, look) = if is_older {
-            (now - sighting.first, patience / ELDERS_SHARE, patience / ELDERS_SHARE)
-        } else {
-            (now - sighting.since, patience, LOOK / 2 + jitter(LOOK / 2))
-        };
-        (waited < allowed).then_some(look)
+        let (waited, allowed) =
+            if is_older { (now - sighting.first, patience / ELDERS_SHARE) } else { (now - sighting.since, patience) };
+        (waited < allowed).then(|| LOOK / 2 + jitter(LOOK / 2))
     }
 }
 
