@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::process::Command as Process;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use leasehold_dynamodb::fresh_uuid;
 use reqwest::{Certificate, Client, StatusCode};
@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::support::{PATIENCE, Serve, command, exposed_url, folder, text_of, within};
 
