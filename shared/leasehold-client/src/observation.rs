@@ -173,7 +173,7 @@ mod tests {
         for case in cases("observations.json", "observe") {
             let (mut observations, start) = (Observations::new(MARGIN), Instant::now());
             for step in case["steps"].as_array().expect("steps") {
-                advance(ms(&step["atMs"]) - start.elapsed()).await;
+                advance(ms(&step["atMs"]).checked_sub(start.elapsed()).unwrap()).await;
                 match step["do"].as_str().expect("a step") {
                     "seen" => {
                         let lock = lock(&step["version"], &step["leaseMs"]);

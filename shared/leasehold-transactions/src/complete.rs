@@ -227,12 +227,9 @@ impl Transactions {
             let Some(lock) = lock else { continue };
             let image = match attributes::before(&item, &lock) {
                 Before::InRow(row) if record.state == State::RolledBack && !lock.is_unapplied() => {
-                    match self.tables.image(&record.id, &row).await? {
-                        Some(image) => Some(image),
-                        None => {
-                            stuck.push((key.clone(), "the row that keeps what it was is missing.".to_owned()));
-                            continue;
-                        }
+                    if let Some(image) = self.tables.image(&record.id, &row).await? { Some(image) } else {
+                        stuck.push((key.clone(), "the row that keeps what it was is missing.".to_owned()));
+                        continue;
                     }
                 }
                 _ => None,

@@ -289,10 +289,7 @@ impl Bench {
                 let expected = lifecycle::release(before.as_ref(), &request, &self.stamp(after.as_ref()), &self.policy);
                 assert_eq!(actual, expected.answer);
                 // The second write takes the additional attributes from a tombstone, of an earlier release as well.
-                let cleared = |row: Row| match row.is_deleted() && *delete {
-                    true => Row { attributes: Attributes::new(), ..row },
-                    false => row,
-                };
+                let cleared = |row: Row| if row.is_deleted() && *delete { Row { attributes: Attributes::new(), ..row } } else { row };
                 assert_eq!(after, expected.row.map(cleared));
             }
             Step::Break { seen } => {
