@@ -386,8 +386,8 @@ async fn transactions_are_listed_shown_and_ended() {
     assert_eq!(serve.run(&["transactions", "ls", "--json"]).await.ok(), "");
     let id = "5d8e4c1e-9f0a-4f44-8c0e-3b6f6f1f2a10";
     let begin = serve.http.post(format!("{}/v1/transactions/begin", serve.base_url));
-    let begun = begin.json(&serde_json::json!({ "transactionId": id })).send().await.expect("an answer");
-    assert!(begun.status().is_success());
+    let answer = begin.json(&serde_json::json!({ "transactionId": id })).send().await.expect("an answer");
+    assert!(answer.status().is_success());
     let listed = serve.run(&["transactions", "ls", "--json"]).await;
     let public_id = listed.json()["publicId"].as_str().expect("an id").to_owned();
     assert_ne!(public_id, id);

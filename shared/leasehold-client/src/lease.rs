@@ -362,7 +362,9 @@ mod tests {
                             .take_if(|(number, _)| *number == sequence)
                             .get_or_insert((sequence, zero + ms("atMs")));
                         open = Some((sequence, sent));
-                        held.iter_mut().for_each(|term| term.sending(sent, ms("leaseMs")));
+                        if let Some(term) = &mut held {
+                            term.sending(sent, ms("leaseMs"));
+                        }
                     }
                     "answer" => {
                         let (_, sent) = open.take().expect("a request under way");

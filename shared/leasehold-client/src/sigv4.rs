@@ -137,6 +137,7 @@ impl SigV4 {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "a provider that is slow, under a paused clock")]
 mod tests {
     use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 

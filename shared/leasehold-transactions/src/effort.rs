@@ -178,13 +178,13 @@ impl Transactions {
         if effort.is_out_of_time() {
             return Err(Error::Contended { other: other.clone() });
         }
-        let Some(look) = effort.patience_with(&theirs, me) else {
+        let Some(pause) = effort.patience_with(&theirs, me) else {
             tracing::info!(transaction = %me.id, %other, "rolls back another transaction");
             let reason = format!("the transaction {} needed one of its items.", me.id);
             self.settle(other, State::RolledBack, Some(reason)).await?;
             return Ok(Step::Waited);
         };
-        look_again_after(look).await;
+        look_again_after(pause).await;
         Ok(Step::Waited)
     }
 }

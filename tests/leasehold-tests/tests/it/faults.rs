@@ -356,12 +356,12 @@ async fn every_read_is_strongly_consistent() {
 mod late {
     use super::*;
 
-    fn sequence(number: u64) -> Option<Sequence> {
-        Some(Sequence::new(number, None).expect("valid"))
+    fn sequence(number: u64) -> Sequence {
+        Sequence::new(number, None).expect("valid")
     }
 
     async fn acquired(world: &World, owner: &str, number: u64, staleness: Staleness) -> Grant {
-        let request = Acquire { sequence: sequence(number), ..acquire(owner, LEASE_MS, staleness) };
+        let request = Acquire { sequence: Some(sequence(number)), ..acquire(owner, LEASE_MS, staleness) };
         match world.table.acquire(&request).await.expect("answered") {
             AcquireAnswer::Granted(grant) => grant,
             answer => panic!("not granted: {answer:?}"),
@@ -370,7 +370,7 @@ mod late {
 
     async fn renewed(world: &World, owner: &str, number: u64, lease_ms: u64, data: &str) -> Row {
         let request = Heartbeat {
-            sequence: sequence(number),
+            sequence: Some(sequence(number)),
             lease_duration: Some(LeaseDuration::from_millis(lease_ms).expect("valid")),
             data: DataChange::Set(Data::new(data.into()).expect("small")),
             ..heartbeat(owner)
@@ -493,7 +493,7 @@ mod late {
             let world = World::new().await;
             acquired(&world, "ann", 1, Staleness::Never).await;
             let observed = Staleness::Observed(seen(&world).await);
-            let request = Acquire { sequence: sequence(4), ..acquire("bob", LEASE_MS, observed) };
+            let request = Acquire { sequence: Some(sequence(4)), ..acquire("bob", LEASE_MS, observed) };
             world.faults.script(vec![Fault::ResponseLost; lost]);
             let mut answer = world.table.acquire(&request).await;
             if lost == 3 {

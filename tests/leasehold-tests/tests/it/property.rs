@@ -205,6 +205,7 @@ impl Bench {
     }
 
     /// Carries one step out and compares it with what the pure life cycle makes of the same row.
+    #[allow(clippy::too_many_lines, reason = "one comparison for each operation")]
     async fn check(&mut self, step: &Step) {
         let before = self.row().await;
         let current = before.as_ref().and_then(|row| row.rvn.value().cloned()).unwrap_or_else(|| "none".into());
@@ -289,7 +290,9 @@ impl Bench {
                 let expected = lifecycle::release(before.as_ref(), &request, &self.stamp(after.as_ref()), &self.policy);
                 assert_eq!(actual, expected.answer);
                 // The second write takes the additional attributes from a tombstone, of an earlier release as well.
-                let cleared = |row: Row| if row.is_deleted() && *delete { Row { attributes: Attributes::new(), ..row } } else { row };
+                let cleared = |row: Row| {
+                    if row.is_deleted() && *delete { Row { attributes: Attributes::new(), ..row } } else { row }
+                };
                 assert_eq!(after, expected.row.map(cleared));
             }
             Step::Break { seen } => {
