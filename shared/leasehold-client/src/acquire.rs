@@ -72,7 +72,7 @@ impl Client {
         }
     }
 
-    /// Asks for a lock until it is granted, or the request's [`Wait`] is over. May be cancelled at any time: what is
+    /// Asks for a lock until it is granted, or the request's [`Wait`](crate::Wait) is over. May be cancelled at any time: what is
     /// granted afterwards is given back.
     ///
     /// # Errors
