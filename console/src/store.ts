@@ -176,14 +176,18 @@ async function readTransactions(): Promise<number> {
   return requests + 1;
 }
 
+/** Reads a transaction by either of its ids: lists and refusals name the public one, its owner has the secret one. */
 async function readTransaction(id: string): Promise<number> {
-  try {
-    transaction.value = await get<Transaction>("/v1/transaction", { id });
-  } catch (error) {
-    if (!(error instanceof ApiError) || ![400, 404].includes(error.status)) throw error;
-    transaction.value = null;
+  for (const [index, parameters] of [{ publicId: id }, { id }].entries()) {
+    try {
+      transaction.value = await get<Transaction>("/v1/transaction", parameters);
+      return index + 1;
+    } catch (error) {
+      if (!(error instanceof ApiError) || ![400, 404].includes(error.status)) throw error;
+    }
   }
-  return 1;
+  transaction.value = null;
+  return 2;
 }
 
 // The loop.
