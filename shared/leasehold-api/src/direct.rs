@@ -48,9 +48,11 @@ fn actions<R: Route>(operations: &[R]) -> String {
 }
 
 /// A problem that was cut is no JSON document any more. So a refusal says whose the lock is, under which version and lease,
-/// and leaves the payload to `get`; and an item that was asked for is left out where it is too long.
+/// and leaves the payload to `get`; and an item that was asked for is left out where it is too long. So is the result of an
+/// occurrence that is done.
 fn without_payload(mut problem: Problem) -> Problem {
-    if let Some(lock) = &mut problem.lock {
+    let is_result = problem.problem_type == ProblemType::AlreadyDone && document(&problem).len() <= MAX_PROBLEM_BYTES;
+    if let Some(lock) = problem.lock.as_mut().filter(|_| !is_result) {
         (lock.data, lock.data_base64) = (None, None);
         lock.attributes.clear();
     }

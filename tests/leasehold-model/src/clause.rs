@@ -94,7 +94,7 @@ impl Clause {
                 Bounds { requests: 1, ticks: 0, leases: &[2], once: Some(Runs::UntilDone), ..once }
             }
             Self::TombstoneRemembers => {
-                Bounds { deletes: true, lease_ids: 2, requests: 1, ticks: 0, once: Some(Runs::UntilDone), ..once }
+                Bounds { deletes: true, requests: 1, ticks: 0, leases: &[2], once: Some(Runs::AtMostOnce), ..once }
             }
             Self::DueWhenDead | Self::AtMostOnce => {
                 Bounds { leases: &[2], ticks: 2, once: Some(Runs::AtMostOnce), ..once }
