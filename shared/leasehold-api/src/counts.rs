@@ -1,7 +1,8 @@
 //! What came of the operations, for whoever collects it: the Lambda functions do. Without a recorder, nothing is counted.
 //!
 //! By operation: `Granted`, and among these `TakenOver`; `Held`, `Lost`, `Broken`, `Forbidden`, `Unavailable` (throttled
-//! requests among them); and `Latency` in milliseconds, one value for each operation, whatever came of it.
+//! requests among them); and `Latency` in milliseconds, one value for each operation but watches,
+//! whatever came of it.
 
 use std::time::Duration;
 
@@ -43,6 +44,10 @@ pub(crate) fn count(operation: &'static str, outcome: &str, latency: Duration) {
     let taken_over = (outcome == "takenOver").then_some("TakenOver");
     for name in name.into_iter().chain(taken_over) {
         counter!(name, "operation" => operation).increment(1);
+    }
+    // A watch takes as long as its caller likes.
+    if operation == "watch" {
+        return;
     }
     histogram!("Latency", "operation" => operation).record(latency.as_secs_f64() * 1000.0);
 }

@@ -81,6 +81,8 @@ pub enum Operation {
     Break,
     /// `GET /v1/lock`
     Get,
+    /// `GET /v1/watch`
+    Watch,
     /// `GET /v1/locks`
     List,
     /// `GET /v1/health`
@@ -91,7 +93,7 @@ impl Route for Operation {
     type Service = Service;
 
     const ALL: &'static [Self] =
-        &[Self::Acquire, Self::Heartbeat, Self::Release, Self::Break, Self::Get, Self::List, Self::Health];
+        &[Self::Acquire, Self::Heartbeat, Self::Release, Self::Break, Self::Get, Self::Watch, Self::List, Self::Health];
 
     /// The largest payload takes 1.5 MB when each of its bytes needs an escape.
     const MAX_BODY_BYTES: usize = 2 * 1024 * 1024;
@@ -103,6 +105,7 @@ impl Route for Operation {
             Self::Release => path::RELEASE,
             Self::Break => path::BREAK,
             Self::Get => path::LOCK,
+            Self::Watch => path::WATCH,
             Self::List => path::LOCKS,
             Self::Health => path::HEALTH,
         }
@@ -111,7 +114,7 @@ impl Route for Operation {
     fn method(self) -> Method {
         match self {
             Self::Acquire | Self::Heartbeat | Self::Release | Self::Break => Method::POST,
-            Self::Get | Self::List | Self::Health => Method::GET,
+            Self::Get | Self::Watch | Self::List | Self::Health => Method::GET,
         }
     }
 
@@ -122,7 +125,7 @@ impl Route for Operation {
             Self::Release => Some("release"),
             Self::Break => Some("break"),
             Self::Get => Some("get"),
-            Self::List | Self::Health => None,
+            Self::Watch | Self::List | Self::Health => None,
         }
     }
 
@@ -133,6 +136,7 @@ impl Route for Operation {
             Self::Release => document(&service.release(caller, input.read()?).await?),
             Self::Break => document(&service.break_lock(caller, input.read()?).await?),
             Self::Get => document(&service.get(caller, input.read()?).await?),
+            Self::Watch => document(&service.watch(caller, input.read()?).await?),
             Self::List => document(&service.list(caller, input.read()?).await?),
             Self::Health => document(&service.health().await?),
         })

@@ -1,20 +1,29 @@
 //! One operation, from a request to its response, and the log line about it.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use leasehold_protocol::{
-    BreakAnswer, Error, ErrorKind, HeartbeatAnswer, ListQuery, LockKey, LockTable, MAX_KEY_BYTES, ReleaseAnswer,
+    AcquireAnswer, BreakAnswer, Error, ErrorKind, HeartbeatAnswer, ListQuery, LockKey, LockTable, MAX_KEY_BYTES,
+    ReleaseAnswer, Row,
 };
 use leasehold_wire::{
     AcquireRequest, AcquireResponse, BreakRequest, GetRequest, HealthResponse, HealthStatus, HeartbeatRequest,
     HeartbeatResponse, ListRequest, ListResponse, Lock, Problem, ReleaseRequest, ReleaseResponse, UnreadableRow,
+    WatchRequest,
 };
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tracing::{Instrument, Span, field};
 
 use crate::access::Caller;
+use crate::watches::Watches;
 use crate::{convert, counts, cursor};
 
 const DEFAULT_LIMIT: u64 = 100;
 const MAX_LIMIT: u64 = 1000;
+
+/// The longest wait of a watch, and the usual one: gateways give up on an answer after 29 seconds.
+const MAX_WAIT_MS: u64 = 20_000;
 
 /// A Lambda function's answer may have 6 MB; a listing stops well before, whatever the limit asked for.
 const MAX_LISTING_BYTES: usize = 4 * 1024 * 1024;
@@ -24,12 +33,13 @@ const MAX_LISTING_BYTES: usize = 4 * 1024 * 1024;
 pub struct Service {
     table: LockTable,
     checks_takeovers: bool,
+    watches: Arc<Watches>,
 }
 
 impl Service {
     /// The service over one table.
     pub fn new(table: LockTable) -> Self {
-        Self { table, checks_takeovers: false }
+        Self { table, checks_takeovers: false, watches: Arc::default() }
     }
 
     /// Makes a takeover by an observed version also need the server's clock to be past the lease, by more than the allowed skew.
@@ -52,7 +62,11 @@ impl Service {
             }
             caller.check_key(request.key.partition())?;
             record_owner(request.owner_name.as_str());
-            let answer = self.table.acquire(&request).await.map_err(|error| logged_problem(&error))?;
+            let answer = self.table.acquire(&request).await;
+            if !matches!(answer, Ok(AcquireAnswer::Held(_))) {
+                self.watches.written(&request.key);
+            }
+            let answer = answer.map_err(|error| logged_problem(&error))?;
             let grant = convert::grant_or_refusal(answer)?;
             let response = convert::acquire_response(grant, &request.lease_id);
             Ok((wire_name(response.outcome), response))
@@ -68,7 +82,9 @@ impl Service {
         traced(operation_span("heartbeat", &request.key, caller), async {
             let request = convert::heartbeat(request, caller.bound())?;
             caller.check_key(request.key.partition())?;
-            let answer = self.table.heartbeat(&request).await.map_err(|error| logged_problem(&error))?;
+            let answer = self.table.heartbeat(&request).await;
+            self.watches.written(&request.key);
+            let answer = answer.map_err(|error| logged_problem(&error))?;
             let row = match answer {
                 HeartbeatAnswer::Renewed(row) => row,
                 HeartbeatAnswer::Lost(lost) => return Err(convert::lost(lost)),
@@ -95,7 +111,9 @@ impl Service {
         traced(operation_span("release", &request.key, caller), async {
             let request = convert::release(request, caller.bound())?;
             caller.check_key(request.key.partition())?;
-            match self.table.release(&request).await.map_err(|error| logged_problem(&error))? {
+            let answer = self.table.release(&request).await;
+            self.watches.written(&request.key);
+            match answer.map_err(|error| logged_problem(&error))? {
                 ReleaseAnswer::Done(released) => Ok(release_response(&released)),
                 ReleaseAnswer::Lost(lost) => Err(convert::lost(lost)),
                 ReleaseAnswer::OtherOccurrence => Err(convert::other_occurrence()),
@@ -113,7 +131,9 @@ impl Service {
         traced(operation_span("break", &request.key, caller), async {
             let request = convert::break_lock(request)?;
             caller.check_key(request.key.partition())?;
-            match self.table.break_lock(&request).await.map_err(|error| logged_problem(&error))? {
+            let answer = self.table.break_lock(&request).await;
+            self.watches.written(&request.key);
+            match answer.map_err(|error| logged_problem(&error))? {
                 BreakAnswer::Done(released) => Ok(release_response(&released)),
                 BreakAnswer::VersionMismatch(lock) => Err(convert::version_mismatch(lock)),
             }
@@ -129,13 +149,48 @@ impl Service {
         traced(operation_span("get", &request.key, caller), async {
             let key = convert::key(request.key, request.sort_key)?;
             caller.check_key(key.partition())?;
-            let row = self.table.read(&key).await.map_err(|error| logged_problem(&error))?;
-            let row = row.ok_or_else(convert::not_found)?;
-            let lock = convert::show_lock(row.lock().map_err(|corrupt| logged_problem(&corrupt.into()))?);
-            record_owner(&lock.owner_name);
-            Ok((wire_name(lock.state), lock))
+            shown(self.table.read(&key).await.map_err(|error| logged_problem(&error))?)
         })
         .await
+    }
+
+    /// `GET /v1/watch`
+    ///
+    /// # Errors
+    /// As `GET /v1/lock`.
+    pub async fn watch(&self, caller: &Caller, request: WatchRequest) -> Result<Lock, Problem> {
+        traced(operation_span("watch", &request.key, caller), async {
+            let key = convert::key(request.key, request.sort_key)?;
+            let version = request.version.filter(|version| !version.is_empty());
+            let wait_ms = request.wait_ms.unwrap_or(MAX_WAIT_MS);
+            if wait_ms > MAX_WAIT_MS {
+                return Err(Problem::invalid(
+                    "waitMs",
+                    format!("waitMs must be at most {MAX_WAIT_MS}, not {wait_ms}."),
+                ));
+            }
+            caller.check_key(key.partition())?;
+            // Followed before the first look, so that no write falls between the two.
+            let mut found = self.watches.follow(&self.table, &key, logged_problem);
+            let mut row = self.table.read(&key).await.map_err(|error| logged_problem(&error))?;
+            let change = async {
+                while !has_changed(row.as_ref(), version.as_deref()) && found.changed().await.is_ok() {
+                    row = found.borrow_and_update().clone()?;
+                }
+                Ok(())
+            };
+            tokio::select! {
+                changed = timeout(Duration::from_millis(wait_ms), change) => changed.unwrap_or(Ok(()))?,
+                () = self.watches.closed() => {}
+            }
+            shown(row)
+        })
+        .await
+    }
+
+    /// Answers all watches at once, those that are still to come as well: for the end of a process.
+    pub fn close_watches(&self) {
+        self.watches.close();
     }
 
     /// `GET /v1/locks`
@@ -183,6 +238,22 @@ impl Service {
         })
         .await
     }
+}
+
+/// What a watch waits for: another version than the caller knows, none, or an end.
+fn has_changed(row: Option<&Row>, known: Option<&str>) -> bool {
+    match (row, known) {
+        (Some(row), Some(known)) => row.released || row.rvn.value().is_none_or(|version| version != known),
+        (row, known) => row.is_some() || known.is_some(),
+    }
+}
+
+/// The public view of a row that was read, and its state as the outcome.
+fn shown(row: Option<Row>) -> Result<(String, Lock), Problem> {
+    let row = row.ok_or_else(convert::not_found)?;
+    let lock = convert::show_lock(row.lock().map_err(|corrupt| logged_problem(&corrupt.into()))?);
+    record_owner(&lock.owner_name);
+    Ok((wire_name(lock.state), lock))
 }
 
 /// The name of one operation, and the span of its log lines.

@@ -115,12 +115,13 @@ pub(crate) fn refusal(problem: &Problem) -> Response {
 
 /// A label for metrics. Paths of strangers' choice are one.
 fn known(path: &str) -> &'static str {
-    const PATHS: [&str; 20] = [
+    const PATHS: [&str; 21] = [
         path::ACQUIRE,
         path::HEARTBEAT,
         path::RELEASE,
         path::BREAK,
         path::LOCK,
+        path::WATCH,
         path::LOCKS,
         path::HEALTH,
         READY,

@@ -32,6 +32,8 @@ pub mod path {
     /// `GET`
     pub const LOCK: &str = "/v1/lock";
     /// `GET`
+    pub const WATCH: &str = "/v1/watch";
+    /// `GET`
     pub const LOCKS: &str = "/v1/locks";
     /// `GET`
     pub const HEALTH: &str = "/v1/health";
@@ -322,6 +324,26 @@ pub struct GetRequest {
     /// Required on a table with a sort key, refused on one without.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sort_key: Option<String>,
+}
+
+/// Which lock to watch.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
+#[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct WatchRequest {
+    /// Which lock.
+    pub key: String,
+    /// Required on a table with a sort key, refused on one without.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sort_key: Option<String>,
+    /// The record version number that the caller knows. Empty or absent: none, and the answer comes as soon as there is a lock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// The longest wait, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", param(maximum = 20_000, default = 20_000))]
+    pub wait_ms: Option<u64>,
 }
 
 /// Which locks to list.

@@ -6,7 +6,7 @@ use utoipa::{IntoResponses, OpenApi};
 
 use crate::{
     AcquireRequest, AcquireResponse, BreakRequest, GetRequest, HealthResponse, HeartbeatRequest, HeartbeatResponse,
-    ListRequest, ListResponse, Lock, Problem, ReleaseRequest, ReleaseResponse, path,
+    ListRequest, ListResponse, Lock, Problem, ReleaseRequest, ReleaseResponse, WatchRequest, path,
 };
 
 /// API version 1.
@@ -28,6 +28,7 @@ use crate::{
         release,
         break_lock,
         get,
+        watch,
         list,
         health,
         transactions::begin,
@@ -186,6 +187,22 @@ fn break_lock() {}
 )]
 #[allow(dead_code, reason = "a description, never called")]
 fn get() {}
+
+/// Waits until a lock changes: its record version number is no longer `version`, or it is released. A hint, which may come
+/// late or in vain; the next write decides. After `waitMs` the answer is the lock as it is.
+#[utoipa::path(
+    get,
+    path = path::WATCH,
+    params(WatchRequest),
+    responses(
+        (status = 200, description = "The lock as it is now.", body = Lock),
+        (status = 404, description = "`not-found`: there is no such lock, or none any more.",
+            body = Problem, content_type = "application/problem+json"),
+        AccessFailures, Failures,
+    )
+)]
+#[allow(dead_code, reason = "a description, never called")]
+fn watch() {}
 
 /// Lists locks.
 #[utoipa::path(

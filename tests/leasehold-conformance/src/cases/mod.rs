@@ -18,6 +18,7 @@ mod sequence;
 mod single_key;
 mod sort_key;
 mod transport;
+mod watch;
 
 use std::pin::Pin;
 
@@ -232,6 +233,14 @@ pub(crate) const ON_ANY_TABLE: &[Case] = cases! {
         a_number_does_not_outlive_its_lease_id,
         a_number_is_no_possession,
         numbers_and_ids_have_bounds,
+    }
+    watch {
+        it_answers_at_once_when_the_lock_is_another,
+        it_answers_when_the_lock_changes,
+        it_answers_when_there_is_a_lock,
+        it_answers_when_the_lock_is_gone,
+        it_ends_with_the_lock_as_it_is,
+        its_parameters_have_bounds,
     }
     transport {
         json_is_what_the_header_says,

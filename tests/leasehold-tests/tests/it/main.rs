@@ -17,3 +17,4 @@ mod simulation;
 mod transaction_api;
 mod transactions;
 mod virtual_time;
+mod watch;
