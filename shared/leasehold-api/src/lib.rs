@@ -22,12 +22,14 @@ mod convert;
 pub mod counts;
 mod cursor;
 pub mod direct;
+mod execution;
 pub mod http;
 mod parse;
 mod route;
 mod service;
 mod transactions;
 
+pub use execution::ExecutionSecret;
 pub use route::{Input, Route};
 pub use service::Service;
 pub use transactions::{TransactionOperation, TransactionService};
