@@ -13,7 +13,8 @@ usage() {
 Usage: scripts/step-functions.sh [STORY...]
 
 Installs ministack and asl-validator under target/tools, checks the definitions in statemachines/, builds the functions,
-starts a ministack of its own, and lets scripts/step_functions.py tell the named stories there, or all of them.
+counts the events of long runs in virtual time (scripts/long_runs.py), starts a ministack of its own, and runs the named
+stories of scripts/step_functions.py there, or all of them.
 EOF
 }
 
@@ -66,6 +67,7 @@ work=$(mktemp -d)
 
 check_definitions
 install_ministack
+"$MINISTACK_TOOLS/bin/python" scripts/long_runs.py
 cargo build --quiet --workspace --locked
 start_ministack
 "$MINISTACK_TOOLS/bin/python" scripts/step_functions.py "$@" || {
