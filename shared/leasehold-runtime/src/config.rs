@@ -290,7 +290,13 @@ mod tests {
         let policy = transactions::Policy::default();
         assert_eq!(
             config,
-            Ok(TransactionConfig { table_name: "tx".into(), policy, lock_table_name: None, metrics: true })
+            Ok(TransactionConfig {
+                table_name: "tx".into(),
+                policy,
+                lock_table_name: None,
+                metrics: true,
+                stack: None
+            })
         );
         let config = read_transactions(&[
             ("LEASEHOLD_TRANSACTION_TABLE_NAME", "tx"),
