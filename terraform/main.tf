@@ -14,12 +14,12 @@ locals {
   functions = {
     Acquire   = { binary = "leasehold-acquire", timeout = 6, actions = ["dynamodb:UpdateItem"] }
     Heartbeat = { binary = "leasehold-heartbeat", timeout = 6, actions = ["dynamodb:UpdateItem"] }
-    Release   = { binary = "leasehold-release", timeout = 6, actions = ["dynamodb:UpdateItem", "dynamodb:DeleteItem"] }
+    Release   = { binary = "leasehold-release", timeout = 6, actions = ["dynamodb:UpdateItem"] }
     Break     = { binary = "leasehold-break", timeout = 6, actions = ["dynamodb:UpdateItem"] }
     Get       = { binary = "leasehold-get", timeout = 6, actions = ["dynamodb:GetItem"] }
     List      = { binary = "leasehold-list", timeout = 29, actions = ["dynamodb:Scan", "dynamodb:Query"] }
     Health    = { binary = "leasehold-health", timeout = 6, actions = ["dynamodb:GetItem"] }
-    Invoke    = { binary = "leasehold-invoke", timeout = 6, actions = ["dynamodb:UpdateItem", "dynamodb:DeleteItem", "dynamodb:GetItem"] }
+    Invoke    = { binary = "leasehold-invoke", timeout = 6, actions = ["dynamodb:UpdateItem", "dynamodb:GetItem"] }
     Cleanup   = { binary = "leasehold-cleanup", timeout = 30, actions = ["dynamodb:UpdateItem", "dynamodb:GetItem"] }
   }
 

@@ -10,8 +10,9 @@ import re
 
 # What stands for one table in policies, in each of the three.
 TABLES = (
-    ("TransactionTable", "transactions"),
+    # The longer name first: the other one is a part of it.
     ("TransactionTableArns", "accounts"),
+    ("TransactionTable", "transactions"),
     ("LockTable", "locks"),
     ("ExistingTableName", "locks"),
 )

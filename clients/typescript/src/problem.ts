@@ -41,6 +41,7 @@ export function refusal({ status, document, retryAfter }: Answer, key: string): 
       return new ForbiddenError(detail);
     case "throttled":
       return new ThrottledError(detail, retryAfter);
+    case "superseded":
     case "unavailable":
       return new UnavailableError(detail, retryAfter);
     case "corrupt-record":

@@ -296,6 +296,17 @@ export interface components {
             ownerName: string;
             /** @description If false, the payload is stored only where the row has none. Default: true. */
             replaceData?: boolean | null;
+            /**
+             * @description Tells this request from another one of the same number, where several processes share one lease id: at most 64
+             *     bytes. A repeat keeps it. Only with `sequence`.
+             */
+            requestId?: string | null;
+            /**
+             * Format: int64
+             * @description The number of this request under its lease id. The holder raises it with each new request; a repeat keeps it. With
+             *     it, a request that the network delivers late or twice changes nothing.
+             */
+            sequence?: number | null;
             /** @description Required on a table with a sort key, refused on one without: 1 to 1024 bytes. */
             sortKey?: string | null;
             staleness?: components["schemas"]["Staleness"] | null;
@@ -545,6 +556,17 @@ export interface components {
              *     try may have been applied and have changed the number.
              */
             recordVersionNumber?: string | null;
+            /**
+             * @description Tells this request from another one of the same number, where several processes share one lease id: at most 64
+             *     bytes. A repeat keeps it. Only with `sequence`.
+             */
+            requestId?: string | null;
+            /**
+             * Format: int64
+             * @description The number of this request under its lease id. The holder raises it with each new request; a repeat keeps it. With
+             *     it, a request that the network delivers late or twice changes nothing.
+             */
+            sequence?: number | null;
             /** @description Required on a table with a sort key, refused on one without. */
             sortKey?: string | null;
         };
@@ -683,11 +705,18 @@ export interface components {
         Problem: {
             /** @description What happened and what to do, for people to read. */
             detail: string;
+            /**
+             * Format: int64
+             * @description `superseded`: the fencing token that the caller holds.
+             */
+            fencingToken?: number | null;
             /** @description `invalid-request`: the field at fault. */
             field?: string | null;
             item?: components["schemas"]["Item"] | null;
             lock?: components["schemas"]["Lock"] | null;
             reason?: components["schemas"]["LostReason"] | null;
+            /** @description `superseded`: the record version number of the lock. */
+            recordVersionNumber?: string | null;
             /**
              * Format: int32
              * @description `condition-failed`: which of the requests, counted from 0.
@@ -695,6 +724,11 @@ export interface components {
             request?: number | null;
             /** @description True where the same request, with the same lease id or transaction id, is worth repeating. */
             retryable?: boolean;
+            /**
+             * Format: int64
+             * @description `superseded`: the number of the last request that was carried out. The next one needs a higher number.
+             */
+            sequence?: number | null;
             /**
              * Format: int32
              * @description The HTTP status of this kind.
@@ -711,7 +745,7 @@ export interface components {
          * @description The kinds of problems. A kind exists only where callers act differently.
          * @enum {string}
          */
-        ProblemType: "held" | "lost" | "not-found" | "version-mismatch" | "forbidden" | "contended" | "rolled-back" | "committed" | "condition-failed" | "transaction-not-found" | "invalid-request" | "too-large" | "unsupported-media-type" | "method-not-allowed" | "unknown-route" | "throttled" | "unavailable" | "corrupt-record";
+        ProblemType: "held" | "lost" | "superseded" | "not-found" | "version-mismatch" | "forbidden" | "contended" | "rolled-back" | "committed" | "condition-failed" | "transaction-not-found" | "invalid-request" | "too-large" | "unsupported-media-type" | "method-not-allowed" | "unknown-route" | "throttled" | "unavailable" | "corrupt-record";
         /** @description Puts an item in the place of what is there. */
         Put: {
             /** @description What must hold of the item as it was when the transaction locked it. */
@@ -942,7 +976,11 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `lost`: the lock is not the caller's. `reason` says why, `lock` what it is now. */
+            /**
+             * @description `lost`: the lock is not the caller's. `reason` says why, `lock` what it is now. Or `superseded`: a later request under
+             *     this lease id was carried out, and this one changed nothing. The caller still has the lock; `sequence` is the number to
+             *     exceed.
+             */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -1249,7 +1287,11 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `lost`: the lock is not the caller's. `reason` says why, `lock` what it is now. */
+            /**
+             * @description `lost`: the lock is not the caller's. `reason` says why, `lock` what it is now. Or `superseded`: a later request under
+             *     this lease id was carried out, and this one changed nothing. The caller still has the lock; `sequence` is the number to
+             *     exceed.
+             */
             409: {
                 headers: {
                     [name: string]: unknown;

@@ -3,7 +3,8 @@
 use base64::{Engine, prelude::BASE64_STANDARD};
 use leasehold_protocol::{
     Acquire, AcquireAnswer, Break, Data, DataChange, Disposal, Error, ErrorKind, Grant, GrantOutcome, Heartbeat,
-    LeaseDuration, LeaseId, LockKey, Lost, OwnerName, Principal, Release, ReleaseOutcome, Rvn, State, lifecycle,
+    LeaseDuration, LeaseId, LockKey, Lost, OwnerName, Principal, Release, ReleaseOutcome, Rvn, Sequence, State,
+    lifecycle,
 };
 use leasehold_wire::{
     AcquireOutcome, AcquireRequest, AcquireResponse, BreakRequest, HeartbeatRequest, Lock, LockState, LostReason,
@@ -53,6 +54,7 @@ pub(crate) fn acquire(request: AcquireRequest, principal: Option<Principal>) -> 
         key: key(request.key, request.sort_key)?,
         owner_name: checked(OwnerName::new(request.owner_name))?,
         lease_id: request.lease_id.map_or_else(|| Ok(LeaseId::generate()), lease_id)?,
+        sequence: sequence(request.sequence, request.request_id)?,
         lease_duration: lease_duration(request.lease_duration_ms)?.unwrap_or_default(),
         staleness,
         data: data(request.data, request.data_base64)?,
@@ -73,6 +75,7 @@ pub(crate) fn heartbeat(request: HeartbeatRequest, principal: Option<Principal>)
     Ok(Heartbeat {
         key: key(request.key, request.sort_key)?,
         lease_id: lease_id(request.lease_id)?,
+        sequence: sequence(request.sequence, request.request_id)?,
         lease_duration: lease_duration(request.lease_duration_ms)?,
         data,
         expected: expected(request.record_version_number)?,
@@ -139,14 +142,23 @@ pub(crate) fn refused(answer: AcquireAnswer) -> Result<Grant, Problem> {
                  leaseDurationMs, send it as observedRecordVersionNumber.",
             )
         }),
-        AcquireAnswer::Ended(lock) => Err(Problem {
-            reason: Some(LostReason::Released),
-            lock: lock.map(|lock| Box::new(show_lock(lock))),
+        AcquireAnswer::HeldBeyondClocks(lock) => Err(Problem {
+            lock: Some(Box::new(show_lock(lock))),
             ..Problem::new(
-                ProblemType::Lost,
-                "This lease id was good for one acquisition, and that one was released. Use a new lease id.",
+                ProblemType::Held,
+                "Another client wrote this lock, without a time that the clock could judge. Only an observation can take \
+                 it over: poll without staleness, and send the recordVersionNumber that you saw unchanged for its \
+                 leaseDurationMs as observedRecordVersionNumber.",
             )
         }),
+        AcquireAnswer::Lost(ended) => {
+            let detail = match ended.reason {
+                lifecycle::LostReason::Released => "The acquisition of this lease id was released. Use a new lease id.",
+                _ => "Another acquisition has followed the one of this lease id. Use a new lease id.",
+            };
+            Err(Problem { detail: detail.into(), ..lost(ended) })
+        }
+        AcquireAnswer::Superseded(superseded) => Err(self::superseded(superseded)),
         AcquireAnswer::NotFound => Err(not_found()),
     }
 }
@@ -165,6 +177,20 @@ pub(crate) fn lost(lost: Lost) -> Problem {
         reason: Some(reason),
         lock: lost.lock.map(|lock| Box::new(show_lock(lock))),
         ..Problem::new(ProblemType::Lost, detail)
+    }
+}
+
+pub(crate) fn superseded(superseded: lifecycle::Superseded) -> Problem {
+    Problem {
+        sequence: Some(superseded.sequence),
+        record_version_number: superseded.rvn.map(Into::into),
+        fencing_token: superseded.fencing_token,
+        lock: superseded.lock.map(|lock| Box::new(show_lock(lock))),
+        ..Problem::new(
+            ProblemType::Superseded,
+            "A later request under this lease id was carried out, and this one changed nothing. The lock is still yours: \
+             go on with a number above sequence.",
+        )
     }
 }
 
@@ -244,6 +270,16 @@ fn data(text: Option<String>, base64: Option<String>) -> Result<Option<Data>, Pr
 
 fn lease_id(secret: Secret) -> Result<LeaseId, Problem> {
     checked(LeaseId::new(secret.0))
+}
+
+fn sequence(number: Option<u64>, request_id: Option<String>) -> Result<Option<Sequence>, Problem> {
+    match (number, request_id) {
+        (Some(number), request_id) => checked(Sequence::new(number, request_id)).map(Some),
+        (None, Some(_)) => {
+            Err(Problem::invalid("requestId", "requestId belongs to a sequence: give both, or neither."))
+        }
+        (None, None) => Ok(None),
+    }
 }
 
 fn lease_duration(millis: Option<u64>) -> Result<Option<LeaseDuration>, Problem> {

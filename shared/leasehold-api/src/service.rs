@@ -34,7 +34,7 @@ impl Service {
     /// `POST /v1/acquire`
     ///
     /// # Errors
-    /// `held`, `lost` for an ended lease id, `not-found` under `onlyIfExists`, and those that any operation may meet:
+    /// `held`, `lost` for an ended lease id, `superseded`, `not-found` under `onlyIfExists`, and those that any operation may meet:
     /// `invalid-request`, `too-large`, `forbidden`, `corrupt-record`, `throttled`, `unavailable`.
     pub async fn acquire(&self, caller: &Caller, request: AcquireRequest) -> Result<AcquireResponse, Problem> {
         observe(operation("acquire", &request.key, caller), async {
@@ -52,7 +52,7 @@ impl Service {
     /// `POST /v1/heartbeat`
     ///
     /// # Errors
-    /// `lost`, and those that any operation may meet.
+    /// `lost`, `superseded`, and those that any operation may meet.
     pub async fn heartbeat(&self, caller: &Caller, request: HeartbeatRequest) -> Result<HeartbeatResponse, Problem> {
         observe(operation("heartbeat", &request.key, caller), async {
             let request = convert::heartbeat(request, caller.bound())?;
@@ -61,6 +61,7 @@ impl Service {
             let row = match answer {
                 HeartbeatAnswer::Renewed(row) => row,
                 HeartbeatAnswer::Lost(lost) => return Err(convert::lost(lost)),
+                HeartbeatAnswer::Superseded(superseded) => return Err(convert::superseded(superseded)),
                 HeartbeatAnswer::Forbidden => return Err(convert::bound_to_another()),
             };
             let lock = row.lock().map_err(|corrupt| reported(&corrupt.into()))?;

@@ -284,6 +284,8 @@ impl<'a> Pursuit<'a> {
             sort_key: request.key.sort_key.clone(),
             owner_name: self.owner_name.clone(),
             lease_id: Some(self.lease_id.clone()),
+            sequence: None,
+            request_id: None,
             lease_duration_ms: Some(millis(self.lease)),
             observed_record_version_number: named,
             staleness: (request.staleness == Staleness::Clock).then_some(Staleness::Clock),

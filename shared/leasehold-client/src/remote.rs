@@ -67,6 +67,8 @@ impl Remote {
             key: key.key.clone(),
             sort_key: key.sort_key.clone(),
             lease_id: lease_id.clone(),
+            sequence: None,
+            request_id: None,
             lease_duration_ms: change.lease.map(millis),
             record_version_number: None,
             data,

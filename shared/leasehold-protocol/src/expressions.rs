@@ -11,8 +11,8 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use crate::item::{DATA, TableSchema};
 use crate::lifecycle::{LAST_COUNTABLE_TOKEN, MAX_LEASE_DIGITS, Policy, Stamp, State};
 use crate::model::{
-    Acquire, Break, Data, DataChange, Disposal, Heartbeat, LeaseDuration, LeaseIdHash, MAX_LEASE_MS, Principal,
-    Release, Rvn, Staleness,
+    Acquire, Break, Data, DataChange, Disposal, Heartbeat, LeaseDuration, LeaseIdHash, MAX_LEASE_MS, MAX_SEQUENCE,
+    Principal, Release, Sequence, Staleness,
 };
 
 /// No client overwrote the row in place since `leaseIdHash` was written: see [`crate::item::LEASE_VERSION`].
@@ -29,11 +29,17 @@ const IS_COUNTABLE: &str = "(attribute_not_exists(fencingToken) OR fencingToken 
 const IS_READABLE: &str = "attribute_type(ownerName, :string) AND leaseDuration BETWEEN :firstDigit AND :pastLastDigit \
      AND size(leaseDuration) <= :maxDigits AND NOT contains(leaseDuration, :goUnit)";
 
-/// A conditional write: an update of the row, or (without `update`) its deletion.
+/// No request under the lease id was carried out that is as high as this one, or higher. An unreadable number is none.
+const IS_NEW: &str = "NOT (leaseSequence BETWEEN :sequence AND :lastSequence)";
+
+/// The row is no tombstone.
+const IS_THERE: &str = "NOT (attribute_exists(isReleased) AND deletedVersion = recordVersionNumber)";
+
+/// A conditional update of the row.
 #[derive(Debug, Default)]
 pub(crate) struct Write {
     pub(crate) condition: String,
-    pub(crate) update: Option<String>,
+    pub(crate) update: String,
     pub(crate) names: HashMap<String, String>,
     pub(crate) values: HashMap<String, AttributeValue>,
 }
@@ -53,6 +59,23 @@ impl Write {
 
     fn hash(&mut self, hash: &LeaseIdHash) {
         self.values.insert(":leaseIdHash".into(), AttributeValue::B(Blob::new(hash.0)));
+    }
+
+    /// Requires, beside `condition`, that the request is new, where it says which one it is.
+    fn new_only(&mut self, condition: String, sequence: Option<&Sequence>) -> String {
+        if sequence.is_none() {
+            return condition;
+        }
+        self.number(":lastSequence", MAX_SEQUENCE);
+        format!("{condition} AND {IS_NEW}")
+    }
+
+    /// Binds the parts of a sequence, and gives the assignments that store it.
+    fn sequence(&mut self, sequence: &Sequence) -> &'static str {
+        self.number(":sequence", sequence.number());
+        let Some(id) = sequence.request_id() else { return ", leaseSequence = :sequence" };
+        self.text(":requestId", id);
+        ", leaseSequence = :sequence, leaseRequestId = :requestId"
     }
 
     /// Binds what [`IS_READABLE`] compares with.
@@ -81,41 +104,49 @@ impl Write {
         }
         possession
     }
-
-    /// The caller has possession, and the row (if one is given) has this record version number.
-    fn require_possession(&mut self, hash: &LeaseIdHash, principal: Option<&Principal>, expected: Option<&Rvn>) {
-        self.condition = self.possession(hash, principal);
-        if let Some(rvn) = expected {
-            self.condition.push_str(" AND recordVersionNumber = :expected");
-            self.text(":expected", rvn.as_str());
-        }
-    }
 }
 
 const SET_DATA: &str = ", #data = :data";
 
+/// Removals, behind the assignments of an update.
+fn remove(update: &mut String, names: &[&str]) {
+    if !names.is_empty() {
+        update.extend([" REMOVE ", &names.join(", ")]);
+    }
+}
+
 /// Rule 2.
 pub(crate) fn acquire(schema: &TableSchema, request: &Acquire, stamp: &Stamp, policy: &Policy) -> Write {
     let mut write = Write::default();
-    let renewable = write.possession(&request.lease_id.hash(), request.principal.as_ref());
+    let own = write.possession(&request.lease_id.hash(), request.principal.as_ref());
+    let renewable = write.new_only(own.clone(), request.sequence.as_ref());
     // A comparison with an attribute that is not there is false, and `<>` true.
-    let free = "(attribute_exists(isReleased) AND leaseIdHash <> :leaseIdHash)";
-    let renewable_or_dead = match &request.staleness {
-        Staleness::Never => renewable,
+    let is_unknown = "leaseIdHash <> :leaseIdHash AND previousLeaseIdHash <> :leaseIdHash";
+    let is_unfollowed = "(leaseIdHash = :leaseIdHash OR previousLeaseIdHash <> :leaseIdHash)";
+    let stale = match &request.staleness {
+        Staleness::Never => None,
         Staleness::Observed(rvn) => {
             write.text(":observed", rvn.as_str());
-            write.readable();
-            format!("(({renewable}) OR (recordVersionNumber = :observed AND {IS_READABLE}))")
+            Some("recordVersionNumber = :observed".to_owned())
         }
         Staleness::Clock => {
             write.number(":staleBefore", policy.stale_before(stamp));
-            write.readable();
-            format!("(({renewable}) OR (staleAt < :staleBefore AND {IS_OURS} AND {IS_READABLE}))")
+            Some(format!("staleAt < :staleBefore AND {IS_OURS}"))
         }
     };
+    let renewable_or_dead = match stale {
+        None => renewable,
+        Some(stale) => {
+            write.readable();
+            format!("(({renewable}) OR ({stale} AND {IS_READABLE} AND {is_unfollowed} AND NOT ({own})))")
+        }
+    };
+    let free = format!("(attribute_exists(isReleased) AND {is_unknown})");
     let held = format!("(attribute_not_exists(isReleased) AND {renewable_or_dead})");
     write.condition = format!("({free} OR {held}) AND {IS_COUNTABLE}");
-    if !request.only_if_exists {
+    if request.only_if_exists {
+        write.condition.extend([" AND ", IS_THERE]);
+    } else {
         write.name("#key", &schema.partition_key);
         write.condition = format!("attribute_not_exists(#key) OR ({})", write.condition);
     }
@@ -125,6 +156,9 @@ pub(crate) fn acquire(schema: &TableSchema, request: &Acquire, stamp: &Stamp, po
     let mut set = "SET ownerName = :ownerName, leaseDuration = :leaseDuration, leaseMs = :leaseMs, \
                    recordVersionNumber = :rvn, leaseVersion = :rvn, leaseIdHash = :leaseIdHash, \
                    fencingToken = if_not_exists(fencingToken, :seed) + :one, \
+                   previousLeaseIdHash = if_not_exists(leaseIdHash, :noHash), \
+                   previousOwnerName = if_not_exists(ownerName, :none), \
+                   previousReleased = if_not_exists(isReleased, :none), \
                    staleAt = :staleAt, expireAt = :expireAt"
         .to_owned();
     let lease_ms = request.lease_duration.as_millis();
@@ -134,6 +168,8 @@ pub(crate) fn acquire(schema: &TableSchema, request: &Acquire, stamp: &Stamp, po
     write.text(":rvn", &stamp.rvn);
     write.number(":seed", stamp.now_us);
     write.number(":one", 1);
+    write.text(":none", "");
+    write.values.insert(":noHash".into(), AttributeValue::B(Blob::new([])));
     write.number(":staleAt", stamp.now_ms() + lease_ms);
     write.number(":expireAt", policy.expire_at(stamp, Some(lease_ms)));
     if let Some(data) = &request.data {
@@ -147,22 +183,35 @@ pub(crate) fn acquire(schema: &TableSchema, request: &Acquire, stamp: &Stamp, po
         write.name(&name_of, name);
         write.values.insert(value_of, value.clone());
     }
-    let remove = if request.principal.is_some() {
+    let mut gone = vec!["isReleased"];
+    match &request.sequence {
+        Some(sequence) => set.push_str(write.sequence(sequence)),
+        None => gone.push("leaseSequence"),
+    }
+    if request.sequence.as_ref().and_then(Sequence::request_id).is_none() {
+        gone.push("leaseRequestId");
+    }
+    if request.principal.is_some() {
         // Bound above, for the condition.
         set.push_str(", ownerPrincipal = :principal");
-        " REMOVE isReleased"
     } else {
-        " REMOVE isReleased, ownerPrincipal"
-    };
-    write.update = Some(set + remove);
+        gone.push("ownerPrincipal");
+    }
+    remove(&mut set, &gone);
+    write.update = set;
     write
 }
 
 /// Rule 3.
 pub(crate) fn heartbeat(request: &Heartbeat, stamp: &Stamp, policy: &Policy) -> Write {
     let mut write = Write::default();
-    write.require_possession(&request.lease_id.hash(), request.principal.as_ref(), request.expected.as_ref());
+    let own = write.possession(&request.lease_id.hash(), request.principal.as_ref());
+    write.condition = write.new_only(own, request.sequence.as_ref());
     write.condition.push_str(" AND attribute_not_exists(isReleased)");
+    if let Some(rvn) = &request.expected {
+        write.condition.push_str(" AND recordVersionNumber = :expected");
+        write.text(":expected", rvn.as_str());
+    }
 
     let mut update = "SET recordVersionNumber = :rvn, leaseVersion = :rvn, expireAt = :expireAt, staleAt = ".to_owned();
     write.text(":rvn", &stamp.rvn);
@@ -177,30 +226,71 @@ pub(crate) fn heartbeat(request: &Heartbeat, stamp: &Stamp, policy: &Policy) -> 
         write.number(":now", stamp.now_ms());
         write.number(":longestLease", MAX_LEASE_MS);
     }
+    let mut gone = Vec::new();
     match &request.data {
         DataChange::Keep => {}
         DataChange::Set(data) => update.push_str(write.data(data, SET_DATA)),
         DataChange::Delete => {
             write.name("#data", DATA);
-            update.push_str(" REMOVE #data");
+            gone.push("#data");
         }
     }
-    write.update = Some(update);
+    if let Some(sequence) = &request.sequence {
+        update.push_str(write.sequence(sequence));
+        if sequence.request_id().is_none() {
+            gone.push("leaseRequestId");
+        }
+    }
+    remove(&mut update, &gone);
+    write.update = update;
     write
 }
 
-/// Rule 4.
+/// Rules 4 and 10.
 pub(crate) fn release(request: &Release, stamp: &Stamp, policy: &Policy) -> Write {
     let mut write = Write::default();
-    write.require_possession(&request.lease_id.hash(), request.principal.as_ref(), request.expected.as_ref());
-    if let Disposal::Keep(data) = &request.disposal {
-        write.condition.push_str(" AND attribute_not_exists(isReleased)");
-        let mut update = mark_released(&mut write, stamp, policy);
-        if let Some(data) = data {
-            update.push_str(write.data(data, SET_DATA));
-        }
-        write.update = Some(update);
+    write.condition = write.possession(&request.lease_id.hash(), request.principal.as_ref());
+    if let Some(rvn) = &request.expected {
+        write.text(":expected", rvn.as_str());
     }
+    let mut update = mark_released(&mut write, stamp, policy);
+    match &request.disposal {
+        Disposal::Keep(data) => {
+            write.condition.push_str(" AND attribute_not_exists(isReleased)");
+            if request.expected.is_some() {
+                write.condition.push_str(" AND recordVersionNumber = :expected");
+            }
+            if let Some(data) = data {
+                update.push_str(write.data(data, SET_DATA));
+            }
+            remove(&mut update, &["deletedVersion"]);
+        }
+        Disposal::Delete => {
+            write.condition.extend([" AND ", IS_THERE]);
+            if request.expected.is_some() {
+                write.condition.push_str(
+                    " AND (recordVersionNumber = :expected OR (attribute_exists(isReleased) AND endedVersion = :expected))",
+                );
+            }
+            update.push_str(", deletedVersion = :rvn");
+            write.name("#data", DATA);
+            remove(&mut update, &["#data"]);
+        }
+    }
+    write.update = update;
+    write
+}
+
+/// Rule 10: removes these attributes from a tombstone.
+pub(crate) fn clear<'a>(version: &str, attributes: impl IntoIterator<Item = &'a String>) -> Write {
+    let mut write =
+        Write { condition: "recordVersionNumber = :rvn AND deletedVersion = :rvn".into(), ..Write::default() };
+    write.text(":rvn", version);
+    for (index, name) in attributes.into_iter().enumerate() {
+        write.name(&format!("#a{index}"), name);
+    }
+    let names: Vec<_> = write.names.keys().map(String::as_str).collect();
+    remove(&mut write.update, &names);
     write
 }
 
@@ -211,14 +301,20 @@ pub(crate) fn break_lock(request: &Break, stamp: &Stamp, policy: &Policy) -> Wri
         ..Write::default()
     };
     write.text(":seen", request.seen.as_str());
-    write.update = Some(mark_released(&mut write, stamp, policy));
+    let mut update = mark_released(&mut write, stamp, policy);
+    remove(&mut update, &["deletedVersion"]);
+    write.update = update;
     write
 }
 
 fn mark_released(write: &mut Write, stamp: &Stamp, policy: &Policy) -> String {
     write.text(":isReleased", "1");
+    write.text(":rvn", &stamp.rvn);
+    write.text(":none", "");
     write.number(":expireAt", policy.expire_at(stamp, None));
-    "SET isReleased = :isReleased, expireAt = :expireAt".into()
+    "SET isReleased = :isReleased, recordVersionNumber = :rvn, leaseVersion = :rvn, \
+     endedVersion = if_not_exists(recordVersionNumber, :none), expireAt = :expireAt"
+        .into()
 }
 
 /// A filter on what a listing returns.

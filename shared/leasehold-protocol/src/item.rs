@@ -5,8 +5,8 @@ use std::collections::HashMap;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 
-use crate::lifecycle::{Field, MAX_LEASE_DIGITS, NUMBER_LIMIT, Row};
-use crate::model::{LeaseIdHash, LockKey};
+use crate::lifecycle::{Field, MAX_LEASE_DIGITS, NUMBER_LIMIT, Previous, Row};
+use crate::model::{LeaseIdHash, LockKey, MAX_SEQUENCE, Sequence};
 
 pub(crate) const OWNER_NAME: &str = "ownerName";
 pub(crate) const LEASE_DURATION: &str = "leaseDuration";
@@ -28,8 +28,24 @@ pub(crate) const LEASE_MS: &str = "leaseMs";
 /// Whom the lock is bound to, where owners are.
 pub(crate) const OWNER_PRINCIPAL: &str = "ownerPrincipal";
 
+/// The number of the last request under the lease id that was carried out.
+pub(crate) const LEASE_SEQUENCE: &str = "leaseSequence";
+/// The id of that request, where it has one.
+pub(crate) const LEASE_REQUEST_ID: &str = "leaseRequestId";
+/// The hash of the lease id before this one.
+pub(crate) const PREVIOUS_LEASE_ID_HASH: &str = "previousLeaseIdHash";
+/// The owner before this one; empty where there was no row.
+pub(crate) const PREVIOUS_OWNER_NAME: &str = "previousOwnerName";
+/// The mark of a release that the acquisition found; empty where it found none.
+pub(crate) const PREVIOUS_RELEASED: &str = "previousReleased";
+/// The record version number that the last release or break ended.
+pub(crate) const ENDED_VERSION: &str = "endedVersion";
+/// Equal to the record version number on a tombstone. A Java client that takes the row over in place changes the one and
+/// not the other, and thereby makes it a lock again.
+pub(crate) const DELETED_VERSION: &str = "deletedVersion";
+
 /// The names that belong to the protocol: no caller's attribute may have one.
-pub const RESERVED_ATTRIBUTES: [&str; 12] = [
+pub const RESERVED_ATTRIBUTES: [&str; 19] = [
     OWNER_NAME,
     LEASE_DURATION,
     RECORD_VERSION_NUMBER,
@@ -42,9 +58,17 @@ pub const RESERVED_ATTRIBUTES: [&str; 12] = [
     LEASE_VERSION,
     LEASE_MS,
     OWNER_PRINCIPAL,
+    LEASE_SEQUENCE,
+    LEASE_REQUEST_ID,
+    PREVIOUS_LEASE_ID_HASH,
+    PREVIOUS_OWNER_NAME,
+    PREVIOUS_RELEASED,
+    ENDED_VERSION,
+    DELETED_VERSION,
 ];
 
-pub(crate) type Item = HashMap<String, AttributeValue>;
+/// An item as DynamoDB has it.
+pub type Item = HashMap<String, AttributeValue>;
 
 /// The name of the table and of its key attributes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,8 +109,8 @@ impl TableSchema {
         item
     }
 
-    /// Reads an item that DynamoDB returned; `None` if it has no key of this schema, which cannot be.
-    pub(crate) fn decode_row(&self, mut item: Item) -> Option<Row> {
+    /// Reads an item that DynamoDB returned, a tombstone as well; `None` if it has no key of this schema, which cannot be.
+    pub fn decode_row(&self, mut item: Item) -> Option<Row> {
         let partition = string(item.remove(&self.partition_key)).value()?.clone();
         let sort = match &self.sort_key {
             Some(name) => Some(string(item.remove(name)).value()?.clone()),
@@ -103,6 +127,14 @@ impl TableSchema {
             lease_id_hash: item.remove(LEASE_ID_HASH).as_ref().and_then(lease_id_hash),
             lease_version: string(item.remove(LEASE_VERSION)).value().cloned(),
             principal: string(item.remove(OWNER_PRINCIPAL)),
+            sequence: sequence(item.remove(LEASE_SEQUENCE).as_ref(), item.remove(LEASE_REQUEST_ID)),
+            previous: Previous {
+                lease_id_hash: item.remove(PREVIOUS_LEASE_ID_HASH).as_ref().and_then(lease_id_hash),
+                owner_name: string(item.remove(PREVIOUS_OWNER_NAME)),
+                released: item.remove(PREVIOUS_RELEASED).is_some_and(|mark| mark != AttributeValue::S(String::new())),
+            },
+            ended_version: string(item.remove(ENDED_VERSION)).into_value(),
+            deleted_version: string(item.remove(DELETED_VERSION)).into_value(),
             fencing_token: number(item.remove(FENCING_TOKEN)),
             stale_at: number(item.remove(STALE_AT)).value().copied(),
             expire_at: number(item.remove(EXPIRE_AT)).value().copied(),
@@ -138,6 +170,13 @@ fn lease_ms(value: Option<AttributeValue>) -> Field<u64> {
 fn whole_number(text: &str) -> Option<u64> {
     let is_decimal = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|&number| is_decimal && number < NUMBER_LIMIT)
+}
+
+/// A fraction counts as the whole number below it, which compares alike with every sequence.
+fn sequence(number: Option<&AttributeValue>, request_id: Option<AttributeValue>) -> Option<Sequence> {
+    let number = number?.as_n().ok()?;
+    let number = number.split('.').next()?.parse().ok().filter(|&number| number <= MAX_SEQUENCE)?;
+    Some(Sequence::stored(number, string(request_id).into_value()))
 }
 
 fn lease_id_hash(value: &AttributeValue) -> Option<LeaseIdHash> {

@@ -41,10 +41,10 @@ mod table;
 pub use aws_sdk_dynamodb::types::AttributeValue;
 pub use clock::{Clock, fresh_uuid, jitter};
 pub use error::{Error, ErrorKind};
-pub use item::{EXPIRE_AT, RESERVED_ATTRIBUTES, TableSchema};
+pub use item::{EXPIRE_AT, Item, RESERVED_ATTRIBUTES, TableSchema};
 pub use lifecycle::{
     AcquireAnswer, BreakAnswer, CorruptRecord, Field, Grant, GrantOutcome, HeartbeatAnswer, Lock, Lost, LostReason,
-    Policy, ReleaseAnswer, ReleaseOutcome, Released, Row, Stamp, State,
+    Policy, Previous, ReleaseAnswer, ReleaseOutcome, Released, Row, Stamp, State, Superseded,
 };
 pub use model::*;
 pub use schema::ensure_table;

@@ -7,7 +7,7 @@
 
 use crate::model::{
     Acquire, Attributes, Break, DataChange, Disposal, Heartbeat, LeaseDuration, LeaseIdHash, LockKey, MAX_LEASE_MS,
-    Principal, Release, Staleness,
+    Principal, Release, Rvn, Sequence, Staleness,
 };
 
 /// No number in a row may reach 2^53 - 1: every JSON parser must hold it exactly, and the next one too.
@@ -71,7 +71,7 @@ impl Policy {
 }
 
 /// An attribute as it stands in the table, where any client may have written it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Field<T> {
     /// Not there.
     Absent,
@@ -131,6 +131,15 @@ pub struct Row {
     pub lease_version: Option<String>,
     /// `ownerPrincipal`: whom the lock is bound to.
     pub principal: Field<String>,
+    /// `leaseSequence` and `leaseRequestId`: the last request under the lease id that was carried out. An unreadable one
+    /// counts as none.
+    pub sequence: Option<Sequence>,
+    /// The acquisition before this one.
+    pub previous: Previous,
+    /// `endedVersion`: the record version number that the last release or break ended.
+    pub ended_version: Option<String>,
+    /// `deletedVersion`: the record version number of the last tombstone, until a release or a break keeps the row.
+    pub deleted_version: Option<String>,
     /// `fencingToken`.
     pub fencing_token: Field<u64>,
     /// `staleAt`, in epoch milliseconds.
@@ -139,6 +148,45 @@ pub struct Row {
     pub expire_at: Option<u64>,
     /// Everything else.
     pub attributes: Attributes,
+}
+
+/// The acquisition before the current one, as the current one copied it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Previous {
+    /// `previousLeaseIdHash`; equal to `leaseIdHash` after a renewal by acquire.
+    pub lease_id_hash: Option<LeaseIdHash>,
+    /// `previousOwnerName`; empty where there was no row.
+    pub owner_name: Field<String>,
+    /// Whether `previousReleased` says that it had ended.
+    pub released: bool,
+}
+
+impl Previous {
+    /// The copy that an acquisition takes of the row that it finds.
+    fn of(row: Option<&Row>) -> Self {
+        let owner_name = row.map_or(Field::Absent, |row| row.owner_name.clone());
+        Self {
+            lease_id_hash: row.and_then(|row| row.lease_id_hash.clone()),
+            owner_name: if owner_name == Field::Absent { Field::Value(String::new()) } else { owner_name },
+            released: row.is_some_and(|row| row.released),
+        }
+    }
+
+    /// The name, where there was an owner.
+    fn owner(&self) -> Option<String> {
+        self.owner_name.value().filter(|name| !name.is_empty()).cloned()
+    }
+}
+
+/// The place of a request among those under its lease id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Order {
+    /// Above the last one that was carried out, or not numbered.
+    New,
+    /// The last one that was carried out.
+    Repeat,
+    /// Below the last one, or another request of the same number.
+    Late,
 }
 
 /// What anyone may know of a lock.
@@ -199,6 +247,11 @@ impl Row {
         })
     }
 
+    /// Whether the row is a tombstone, which reads as not there.
+    pub fn is_deleted(&self) -> bool {
+        self.released && self.deleted_version.as_deref().is_some_and(|version| self.has_rvn(version))
+    }
+
     fn has_rvn(&self, rvn: &str) -> bool {
         self.rvn.value().is_some_and(|own| own == rvn)
     }
@@ -209,7 +262,48 @@ impl Row {
     }
 
     fn carries(&self, hash: &LeaseIdHash) -> bool {
-        self.lease_id_hash.as_ref() == Some(hash) && self.is_ours()
+        self.has_hash(hash) && self.is_ours()
+    }
+
+    fn has_hash(&self, hash: &LeaseIdHash) -> bool {
+        self.lease_id_hash.as_ref() == Some(hash)
+    }
+
+    /// Another acquisition has followed the one of this lease id.
+    fn follows(&self, hash: &LeaseIdHash) -> bool {
+        self.previous.lease_id_hash.as_ref() == Some(hash) && !self.has_hash(hash)
+    }
+
+    fn order(&self, sequence: Option<&Sequence>) -> Order {
+        match (sequence, &self.sequence) {
+            (Some(new), Some(last)) if new == last => Order::Repeat,
+            (Some(new), Some(last)) if new.number() <= last.number() => Order::Late,
+            _ => Order::New,
+        }
+    }
+
+    /// How the acquisition that wrote this row came about, and who had the lock before.
+    fn first_outcome(&self) -> (GrantOutcome, Option<String>) {
+        let previous = &self.previous;
+        let owner = previous.owner();
+        if previous.lease_id_hash.is_some() && previous.lease_id_hash == self.lease_id_hash {
+            (GrantOutcome::Renewed, None)
+        } else if previous.released && self.deleted_version.is_some() {
+            (GrantOutcome::Created, None)
+        } else if previous.released {
+            (GrantOutcome::Reacquired, owner)
+        } else if owner.is_some() {
+            (GrantOutcome::TakenOver, owner)
+        } else {
+            (GrantOutcome::Created, None)
+        }
+    }
+
+    /// The version that the caller names: the row's, or the one whose end made the row.
+    fn is_at(&self, expected: Option<&Rvn>) -> bool {
+        expected.is_none_or(|rvn| {
+            self.has_rvn(rvn.as_str()) || (self.released && self.ended_version.as_deref() == Some(rvn.as_str()))
+        })
     }
 
     /// It is bound to nobody, or to this principal; or nobody asks.
@@ -247,15 +341,20 @@ impl Row {
     }
 }
 
-/// What an acquire is told.
+/// The result of an acquire.
 #[derive(Debug, Clone, PartialEq)]
+#[allow(clippy::large_enum_variant, reason = "one a request, and mostly the large one")]
 pub enum AcquireAnswer {
     /// The caller holds the lock.
     Granted(Grant),
     /// Someone else holds it.
     Held(Lock),
-    /// This lease id was good for one acquisition, and that one has ended.
-    Ended(Option<Lock>),
+    /// Someone else holds it, and the clock cannot judge the row: only a caller that observed the row can take it over.
+    HeldBeyondClocks(Lock),
+    /// The acquisition of this lease id has ended; a lease id is good for one.
+    Lost(Lost),
+    /// The caller holds the lock, and has sent a later request.
+    Superseded(Superseded),
     /// There is no such row, and the caller would not create it.
     NotFound,
 }
@@ -286,15 +385,31 @@ pub enum GrantOutcome {
     Renewed,
 }
 
-/// What a heartbeat is told.
+/// The result of a heartbeat.
 #[derive(Debug, Clone, PartialEq)]
+#[allow(clippy::large_enum_variant, reason = "one a request, and mostly the large one")]
 pub enum HeartbeatAnswer {
     /// The lease starts anew. The row as it is now.
     Renewed(Row),
     /// The caller no longer has the lock.
     Lost(Lost),
+    /// The caller has the lock, and has sent a later request.
+    Superseded(Superseded),
     /// The lease id is right, but the lock is bound to another principal. Nothing is lost.
     Forbidden,
+}
+
+/// A later request under the lease id was carried out; this one changed nothing, and nothing is lost.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Superseded {
+    /// The number of the last request that was carried out.
+    pub sequence: u64,
+    /// The record version number of the row.
+    pub rvn: Option<String>,
+    /// The fencing token of the row.
+    pub fencing_token: Option<u64>,
+    /// The public view of the row, if it is readable.
+    pub lock: Option<Lock>,
 }
 
 /// The lock is not the caller's.
@@ -319,7 +434,7 @@ pub enum LostReason {
     VersionMismatch,
 }
 
-/// What a release is told.
+/// The result of a release.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ReleaseAnswer {
     /// Nobody holds the lock under this lease id any more.
@@ -350,7 +465,7 @@ pub enum ReleaseOutcome {
     Absent,
 }
 
-/// What a break is told.
+/// The result of a break.
 #[derive(Debug, Clone, PartialEq)]
 pub enum BreakAnswer {
     /// The lock has no holder: by this request (`Released`) or by an earlier one (`Replayed`).
@@ -368,8 +483,8 @@ pub struct Step<A> {
     pub answer: A,
 }
 
-/// Rule 2: a lock is granted where there is no row, where it is released by another lease id, where it is held
-/// by this one, and where it is stale.
+/// Rules 2, 9 and 11: a lock is granted where there is no row, where it is released, and where it is stale, each time by a
+/// lease id that the row does not remember; and, by a request that is new, where it is held by this same lease id.
 ///
 /// # Errors
 /// `CorruptRecord` where the row is held and unreadable.
@@ -383,11 +498,14 @@ pub fn acquire(
     let permitted = match row {
         None => !request.only_if_exists,
         Some(row) if row.countable_token().is_err() => false,
-        Some(row) if row.released => row.lease_id_hash.as_ref() != Some(&hash),
-        Some(row) => is_renewal(row, request) || row.is_stale(&request.staleness, stamp, policy),
+        Some(row) if row.follows(&hash) => false,
+        Some(row) if row.is_deleted() && request.only_if_exists => false,
+        Some(row) if row.released => !row.has_hash(&hash),
+        Some(row) if is_renewal(row, request) => row.order(request.sequence.as_ref()) == Order::New,
+        Some(row) => row.is_stale(&request.staleness, stamp, policy),
     };
     if !permitted {
-        return Ok(Step { row: row.cloned(), answer: refuse_acquire(row, &hash)? });
+        return Ok(Step { row: row.cloned(), answer: refuse_acquire(row, request)? });
     }
     let grant = grant(row, request, stamp, policy)?;
     Ok(Step { row: Some(grant.row.clone()), answer: AcquireAnswer::Granted(grant) })
@@ -401,6 +519,7 @@ pub fn grant(old: Option<&Row>, request: &Acquire, stamp: &Stamp, policy: &Polic
     let hash = request.lease_id.hash();
     let outcome = match old {
         None => GrantOutcome::Created,
+        Some(row) if row.is_deleted() => GrantOutcome::Created,
         Some(row) if row.released => GrantOutcome::Reacquired,
         Some(row) if is_renewal(row, request) => GrantOutcome::Renewed,
         Some(_) => GrantOutcome::TakenOver,
@@ -426,6 +545,10 @@ pub fn grant(old: Option<&Row>, request: &Acquire, stamp: &Stamp, policy: &Polic
                 .principal
                 .as_ref()
                 .map_or(Field::Absent, |principal| Field::Value(principal.as_str().to_owned())),
+            sequence: request.sequence.clone(),
+            previous: Previous::of(old),
+            ended_version: old.and_then(|row| row.ended_version.clone()),
+            deleted_version: old.and_then(|row| row.deleted_version.clone()),
             fencing_token: Field::Value(fencing_token),
             stale_at: Some(stamp.now_ms() + lease_ms),
             expire_at: Some(policy.expire_at(stamp, Some(lease_ms))),
@@ -435,30 +558,65 @@ pub fn grant(old: Option<&Row>, request: &Acquire, stamp: &Stamp, policy: &Polic
         fencing_token,
         previous_owner_name: match outcome {
             GrantOutcome::Created | GrantOutcome::Renewed => None,
-            GrantOutcome::Reacquired | GrantOutcome::TakenOver => old.and_then(|row| row.owner_name.value().cloned()),
+            GrantOutcome::Reacquired | GrantOutcome::TakenOver => Previous::of(old).owner(),
         },
     })
 }
 
-/// Why an acquire was refused on `old`.
+/// The answer to an acquire that was refused on `old`: a refusal, or the grant that this very request was answered with
+/// before.
 ///
 /// # Errors
 /// `CorruptRecord` where the row cannot be read: it is never taken for free.
-pub fn refuse_acquire(old: Option<&Row>, hash: &LeaseIdHash) -> Result<AcquireAnswer, CorruptRecord> {
-    match old {
-        None => Ok(AcquireAnswer::NotFound),
-        Some(row) if row.released && row.lease_id_hash.as_ref() == Some(hash) => {
-            Ok(AcquireAnswer::Ended(row.lock().ok()))
+pub fn refuse_acquire(old: Option<&Row>, request: &Acquire) -> Result<AcquireAnswer, CorruptRecord> {
+    let hash = request.lease_id.hash();
+    let Some(row) = old else { return Ok(AcquireAnswer::NotFound) };
+    let ended = |reason| Ok(AcquireAnswer::Lost(Lost { reason, lock: shown(row) }));
+    if row.released && row.has_hash(&hash) {
+        return ended(LostReason::Released);
+    }
+    if row.follows(&hash) {
+        return ended(if row.previous.released { LostReason::Released } else { LostReason::TakenOver });
+    }
+    if row.is_deleted() && request.only_if_exists {
+        return Ok(AcquireAnswer::NotFound);
+    }
+    let lock = row.lock()?;
+    if !row.released && is_renewal(row, request) {
+        match row.order(request.sequence.as_ref()) {
+            Order::New => {}
+            Order::Repeat => return Ok(AcquireAnswer::Granted(granted_before(row)?)),
+            Order::Late => return Ok(AcquireAnswer::Superseded(superseded(row))),
         }
-        Some(row) => {
-            row.countable_token()?;
-            Ok(AcquireAnswer::Held(row.lock()?))
-        }
+    }
+    row.countable_token()?;
+    let is_beyond_clocks = request.staleness == Staleness::Clock && (row.stale_at.is_none() || !row.is_ours());
+    Ok(if is_beyond_clocks { AcquireAnswer::HeldBeyondClocks(lock) } else { AcquireAnswer::Held(lock) })
+}
+
+/// The grant that the last request under the row's lease id was answered with.
+fn granted_before(row: &Row) -> Result<Grant, CorruptRecord> {
+    let (outcome, previous_owner_name) = row.first_outcome();
+    let fencing_token = *row.fencing_token.require("fencingToken")?;
+    Ok(Grant { row: row.clone(), outcome, fencing_token, previous_owner_name })
+}
+
+fn superseded(row: &Row) -> Superseded {
+    Superseded {
+        sequence: row.sequence.as_ref().map_or(0, Sequence::number),
+        rvn: row.rvn.value().cloned(),
+        fencing_token: row.fencing_token.value().copied(),
+        lock: shown(row),
     }
 }
 
-/// Rule 3: the row carries this lease id, is bound to nobody else, is not released, and (if given) has this record version
-/// number.
+/// The public view of the row, if it is readable and no tombstone.
+fn shown(row: &Row) -> Option<Lock> {
+    if row.is_deleted() { None } else { row.lock().ok() }
+}
+
+/// Rules 3 and 9: the row carries this lease id, is bound to nobody else, is not released, has carried out no later request,
+/// and (if given) has this record version number.
 pub fn heartbeat(row: Option<&Row>, request: &Heartbeat, stamp: &Stamp, policy: &Policy) -> Step<HeartbeatAnswer> {
     let hash = request.lease_id.hash();
     match row {
@@ -466,7 +624,8 @@ pub fn heartbeat(row: Option<&Row>, request: &Heartbeat, stamp: &Stamp, policy: 
             if row.carries(&hash)
                 && row.admits(request.principal.as_ref())
                 && !row.released
-                && is_expected(row, request.expected.as_ref()) =>
+                && row.order(request.sequence.as_ref()) == Order::New
+                && row.is_at(request.expected.as_ref()) =>
         {
             let row = renewed(row, request, stamp, policy);
             Step { row: Some(row.clone()), answer: HeartbeatAnswer::Renewed(row) }
@@ -475,13 +634,18 @@ pub fn heartbeat(row: Option<&Row>, request: &Heartbeat, stamp: &Stamp, policy: 
     }
 }
 
-/// Why a heartbeat was refused on `old`.
+/// The answer to a heartbeat that was refused on `old`: a refusal, or the success that this very request had before.
 pub fn refuse_heartbeat(old: Option<&Row>, request: &Heartbeat) -> HeartbeatAnswer {
     let hash = request.lease_id.hash();
     if is_anothers(old, &hash, request.principal.as_ref()) {
         return HeartbeatAnswer::Forbidden;
     }
-    HeartbeatAnswer::Lost(lost(old, &hash))
+    let held = old.filter(|row| row.carries(&hash) && !row.released);
+    match held.map(|row| (row, row.order(request.sequence.as_ref()))) {
+        Some((row, Order::Repeat)) => HeartbeatAnswer::Renewed(row.clone()),
+        Some((row, Order::Late)) => HeartbeatAnswer::Superseded(superseded(row)),
+        Some((_, Order::New)) | None => HeartbeatAnswer::Lost(lost(old, &hash)),
+    }
 }
 
 /// The row that an applied heartbeat made of `old`.
@@ -499,33 +663,35 @@ pub fn renewed(old: &Row, request: &Heartbeat, stamp: &Stamp, policy: &Policy) -
     }
     row.rvn = Field::Value(stamp.rvn.clone());
     row.lease_version = Some(stamp.rvn.clone());
+    if request.sequence.is_some() {
+        row.sequence.clone_from(&request.sequence);
+    }
     row.stale_at = Some(stamp.now_ms() + row.lease_number.unwrap_or(MAX_LEASE_MS));
     row.expire_at = Some(policy.expire_at(stamp, new_lease_ms));
     row
 }
 
-/// Rule 4: the row carries this lease id, is bound to nobody else, and (if given) has this record version number.
+/// Rules 4 and 10: the row carries this lease id, is bound to nobody else, and (if given) has this record version number.
 pub fn release(row: Option<&Row>, request: &Release, stamp: &Stamp, policy: &Policy) -> Step<ReleaseAnswer> {
     let hash = request.lease_id.hash();
     let is_holders = |row: &&Row| row.carries(&hash) && row.admits(request.principal.as_ref());
-    let permitted = row.filter(is_holders).filter(|row| is_expected(row, request.expected.as_ref())).filter(|row| {
+    let permitted = row.filter(is_holders).filter(|row| row.is_at(request.expected.as_ref())).filter(|row| {
         match request.disposal {
             // A row that is already released has nothing to release, but may still be deleted.
             Disposal::Keep(_) => !row.released,
-            Disposal::Delete => true,
+            Disposal::Delete => !row.is_deleted(),
         }
     });
     let Some(row) = permitted else {
         return Step { row: row.cloned(), answer: refuse_release(row, request) };
     };
+    let next = released_row(row, stamp, policy);
     let next = match &request.disposal {
-        Disposal::Keep(data) => Some(Row {
-            data: data.as_ref().map(|data| data.as_bytes().to_vec()).or_else(|| row.data.clone()),
-            ..released_row(row, stamp, policy)
-        }),
-        Disposal::Delete => None,
+        Disposal::Keep(None) => next,
+        Disposal::Keep(Some(data)) => Row { data: Some(data.as_bytes().to_vec()), ..next },
+        Disposal::Delete => Row { data: None, deleted_version: Some(stamp.rvn.clone()), ..next },
     };
-    Step { row: next, answer: ReleaseAnswer::Done(released(row)) }
+    Step { row: Some(next), answer: ReleaseAnswer::Done(released(row)) }
 }
 
 /// The answer to a release or a break that was applied to `old`, or finds it released already.
@@ -536,13 +702,18 @@ pub fn released(old: &Row) -> Released {
     }
 }
 
-/// Why a release was refused on `old`: because it was done before, or because the lock is not the caller's.
+/// The answer to a release that was refused on `old`: it was done before, or the lock is not the caller's.
 pub fn refuse_release(old: Option<&Row>, request: &Release) -> ReleaseAnswer {
     let hash = request.lease_id.hash();
+    let done = |outcome, owner_name| ReleaseAnswer::Done(Released { outcome, owner_name });
     match old {
-        None => ReleaseAnswer::Done(Released { outcome: ReleaseOutcome::Absent, owner_name: None }),
+        None => done(ReleaseOutcome::Absent, None),
+        Some(row) if row.is_deleted() => done(ReleaseOutcome::Absent, None),
         _ if is_anothers(old, &hash, request.principal.as_ref()) => ReleaseAnswer::Forbidden,
         Some(row) if row.carries(&hash) && row.released => ReleaseAnswer::Done(released(row)),
+        Some(row) if row.follows(&hash) && row.previous.released => {
+            done(ReleaseOutcome::Replayed, row.previous.owner())
+        }
         _ => ReleaseAnswer::Lost(lost(old, &hash)),
     }
 }
@@ -558,23 +729,29 @@ pub fn break_lock(row: Option<&Row>, request: &Break, stamp: &Stamp, policy: &Po
     }
 }
 
-/// Why a break was refused on `old`: because it was done before, or because the row changed.
+/// The answer to a break that was refused on `old`: this version was ended before, or the row changed.
 pub fn refuse_break(old: Option<&Row>, request: &Break) -> BreakAnswer {
+    let seen = request.seen.as_str();
     match old {
-        Some(row) if row.released && row.has_rvn(request.seen.as_str()) => BreakAnswer::Done(released(row)),
+        Some(row) if row.is_deleted() => BreakAnswer::VersionMismatch(None),
+        Some(row) if row.released && row.is_at(Some(&request.seen)) => BreakAnswer::Done(released(row)),
+        Some(row) if row.ended_version.as_deref() == Some(seen) => {
+            BreakAnswer::Done(Released { outcome: ReleaseOutcome::Replayed, owner_name: None })
+        }
         _ => BreakAnswer::VersionMismatch(old.and_then(|row| row.lock().ok())),
     }
 }
 
-/// Why the lock of this lease id is lost.
+/// The reason why the lock of this lease id is lost.
 pub fn lost(old: Option<&Row>, hash: &LeaseIdHash) -> Lost {
     let reason = match old {
         None => LostReason::Absent,
+        Some(row) if row.is_deleted() => LostReason::Absent,
         Some(row) if !row.carries(hash) => LostReason::TakenOver,
         Some(row) if row.released => LostReason::Released,
         Some(_) => LostReason::VersionMismatch,
     };
-    Lost { reason, lock: old.and_then(|row| row.lock().ok()) }
+    Lost { reason, lock: old.and_then(shown) }
 }
 
 /// The caller holds the lock already.
@@ -587,10 +764,19 @@ fn is_anothers(row: Option<&Row>, hash: &LeaseIdHash, principal: Option<&Princip
     row.is_some_and(|row| row.carries(hash) && !row.admits(principal))
 }
 
-fn is_expected(row: &Row, expected: Option<&crate::model::Rvn>) -> bool {
-    expected.is_none_or(|rvn| row.has_rvn(rvn.as_str()))
-}
-
+/// The row after a release or a break: a new version, so that nobody who judged the old one stale takes it over.
 fn released_row(row: &Row, stamp: &Stamp, policy: &Policy) -> Row {
-    Row { released: true, expire_at: Some(policy.expire_at(stamp, None)), ..row.clone() }
+    let ended_version = match &row.rvn {
+        Field::Absent => Some(String::new()),
+        rvn => rvn.value().cloned(),
+    };
+    Row {
+        released: true,
+        rvn: Field::Value(stamp.rvn.clone()),
+        lease_version: Some(stamp.rvn.clone()),
+        ended_version,
+        deleted_version: None,
+        expire_at: Some(policy.expire_at(stamp, None)),
+        ..row.clone()
+    }
 }

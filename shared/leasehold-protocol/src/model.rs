@@ -18,6 +18,10 @@ pub const MAX_SORT_KEY_BYTES: usize = 1024;
 pub const MAX_NAME_BYTES: usize = 1024;
 /// The largest payload of one lock. With the attributes' share it stays well below DynamoDB's 400 KB item.
 pub const MAX_DATA_BYTES: usize = 256 * 1024;
+/// The longest request id, in bytes of UTF-8: a UUID has 36.
+pub const MAX_REQUEST_ID_BYTES: usize = 64;
+/// The highest sequence: the largest number that every JSON parser holds exactly.
+pub const MAX_SEQUENCE: u64 = (1 << 53) - 1;
 /// The shortest lease: below it, network jitter alone would look like death.
 pub const MIN_LEASE_MS: u64 = 100;
 /// The longest lease: a day.
@@ -142,7 +146,7 @@ impl Principal {
 }
 
 /// SHA-256 of a lease id. As good as the lease id to someone who can guess it, so it is not printed either.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct LeaseIdHash(pub(crate) [u8; 32]);
 
 impl fmt::Debug for LeaseIdHash {
@@ -177,6 +181,42 @@ impl LeaseDuration {
 impl Default for LeaseDuration {
     fn default() -> Self {
         Self(DEFAULT_LEASE_MS)
+    }
+}
+
+/// The place of a request among those under its lease id. A repeat of a request has the same two parts.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Sequence {
+    number: u64,
+    request_id: Option<String>,
+}
+
+impl Sequence {
+    /// # Errors
+    /// `InvalidRequest` unless the number is 1 to 2^53 - 1 and the request id has 1 to 64 bytes.
+    pub fn new(number: u64, request_id: Option<String>) -> Result<Self, Error> {
+        if !(1..=MAX_SEQUENCE).contains(&number) {
+            return Err(Error::invalid("sequence", format!("sequence must be 1 to {MAX_SEQUENCE}, not {number}.")));
+        }
+        if let Some(id) = &request_id {
+            check_length("requestId", id, MAX_REQUEST_ID_BYTES)?;
+        }
+        Ok(Self { number, request_id })
+    }
+
+    /// The place that a row says.
+    pub(crate) fn stored(number: u64, request_id: Option<String>) -> Self {
+        Self { number, request_id }
+    }
+
+    /// The number, which its holder raises with every new request.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Tells requests of the same number apart, where several processes share a lease id.
+    pub fn request_id(&self) -> Option<&str> {
+        self.request_id.as_deref()
     }
 }
 
@@ -251,6 +291,8 @@ pub struct Acquire {
     pub owner_name: OwnerName,
     /// The secret that will prove possession.
     pub lease_id: LeaseId,
+    /// The place of this request among those under the lease id. Absent, a late or repeated copy counts as a new request.
+    pub sequence: Option<Sequence>,
     /// For how long without a heartbeat.
     pub lease_duration: LeaseDuration,
     /// How a held lock may be judged dead.
@@ -286,6 +328,8 @@ pub struct Heartbeat {
     pub key: LockKey,
     /// The proof of possession.
     pub lease_id: LeaseId,
+    /// The place of this request among those under the lease id. Absent, a late or repeated copy counts as a new request.
+    pub sequence: Option<Sequence>,
     /// A new lease; absent, the row's stays.
     pub lease_duration: Option<LeaseDuration>,
     /// What becomes of the payload.
@@ -316,7 +360,7 @@ pub struct Release {
 pub enum Disposal {
     /// It stays, so the fencing token survives; with new data, if given.
     Keep(Option<Data>),
-    /// It goes. The next fencing token is seeded by the clock.
+    /// It becomes a tombstone, which reads as not there: the payload goes, the fencing token stays.
     Delete,
 }
 

@@ -2,7 +2,6 @@
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
-use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::{ReturnValue, ReturnValuesOnConditionCheckFailure};
 
@@ -13,7 +12,7 @@ use crate::item::{Item, RESERVED_ATTRIBUTES, TableSchema};
 use crate::lifecycle::{
     self, AcquireAnswer, BreakAnswer, CorruptRecord, Field, HeartbeatAnswer, Policy, ReleaseAnswer, Row, Stamp, State,
 };
-use crate::model::{Acquire, Break, Heartbeat, LockKey, Release};
+use crate::model::{Acquire, Break, Disposal, Heartbeat, LockKey, Release};
 use crate::sdk::{FIRST_BACKOFF, MAX_ATTEMPTS};
 
 /// The locks of one table. Cheap to clone.
@@ -102,7 +101,7 @@ impl LockTable {
             let grant = lifecycle::grant(old.as_ref(), request, &written.stamp, &self.policy)?;
             return Ok(AcquireAnswer::Granted(grant));
         }
-        Ok(lifecycle::refuse_acquire(written.old.as_ref(), &request.lease_id.hash())?)
+        Ok(lifecycle::refuse_acquire(written.old.as_ref(), request)?)
     }
 
     /// Renews a lease.
@@ -130,10 +129,27 @@ impl LockTable {
     /// `InvalidRequest`, `TooLarge`, `Throttled`, `Unavailable`. After the last two, repeat.
     pub async fn release(&self, request: &Release) -> Result<ReleaseAnswer, Error> {
         let written = self.write(&request.key, |stamp| expressions::release(request, stamp, &self.policy)).await?;
+        if matches!(request.disposal, Disposal::Delete) {
+            Box::pin(self.clear_tombstone(&request.key, &written)).await?;
+        }
         Ok(match written.old {
             Some(old) if written.applied => ReleaseAnswer::Done(lifecycle::released(&old)),
             old => lifecycle::refuse_release(old.as_ref(), request),
         })
+    }
+
+    /// Rule 10: removes the additional attributes from the tombstone that this release left, or an earlier attempt at it.
+    /// One attempt: a tombstone hides what stays in it.
+    async fn clear_tombstone(&self, key: &LockKey, written: &Written) -> Result<(), Error> {
+        let Some(old) = written.old.as_ref().filter(|old| !old.attributes.is_empty()) else { return Ok(()) };
+        let version = if written.applied { Some(&written.stamp.rvn) } else { old.deleted_version.as_ref() };
+        if let Some(version) = version.filter(|_| written.applied || old.is_deleted()) {
+            let write = expressions::clear(version, old.attributes.keys());
+            if let Err(failed) = self.write_once(self.checked_key(key)?, write).await {
+                tracing::warn!(error = %failed.error.for_log(), "a deleted lock keeps its additional attributes");
+            }
+        }
+        Ok(())
     }
 
     /// Takes a lock from its holder, as an operator.
@@ -148,7 +164,7 @@ impl LockTable {
         })
     }
 
-    /// Reads one row, strongly consistent.
+    /// Reads one row, strongly consistent. A tombstone is not there.
     ///
     /// # Errors
     /// `InvalidRequest`, `Throttled`, `Unavailable`.
@@ -160,10 +176,10 @@ impl LockTable {
                 request.consistent_read(true).send().await.map_err(Failed::of)
             })
             .await?;
-        Ok(output.item.and_then(|item| self.schema.decode_row(item)))
+        Ok(output.item.and_then(|item| self.schema.decode_row(item)).filter(|row| !row.is_deleted()))
     }
 
-    /// Lists rows, strongly consistent within each of DynamoDB's own pages.
+    /// Lists rows, strongly consistent within each of DynamoDB's own pages. Tombstones are left out.
     ///
     /// # Errors
     /// `InvalidRequest`, `Throttled`, `Unavailable`.
@@ -173,7 +189,7 @@ impl LockTable {
         for pages in 1.. {
             let (items, next) = self.list_once(query, query.limit - rows.len(), start).await?;
             let page = items.into_iter().filter_map(|item| self.schema.decode_row(item));
-            rows.extend(page.filter(|row| query.is_within(&row.key)));
+            rows.extend(page.filter(|row| query.is_within(&row.key) && !row.is_deleted()));
             start = next;
             if rows.len() > query.limit {
                 rows.truncate(query.limit);
@@ -288,33 +304,12 @@ impl LockTable {
     /// Whether the write was applied, and the item before it.
     async fn write_once(&self, key: Item, write: Write) -> Result<(bool, Option<Item>), Failed> {
         let names = (!write.names.is_empty()).then_some(write.names);
-        if let Some(update) = write.update {
-            let request = self
-                .client
-                .update_item()
-                .table_name(&self.schema.table_name)
-                .set_key(Some(key))
-                .update_expression(update)
-                .condition_expression(write.condition)
-                .set_expression_attribute_names(names)
-                .set_expression_attribute_values(Some(write.values))
-                .return_values(ReturnValue::AllOld)
-                .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
-            return match request.send().await {
-                Ok(output) => Ok((true, output.attributes)),
-                Err(error) => match error.as_service_error() {
-                    Some(UpdateItemError::ConditionalCheckFailedException(refusal)) => {
-                        Ok((false, refusal.item.clone()))
-                    }
-                    _ => Err(Failed::of(error)),
-                },
-            };
-        }
         let request = self
             .client
-            .delete_item()
+            .update_item()
             .table_name(&self.schema.table_name)
             .set_key(Some(key))
+            .update_expression(write.update)
             .condition_expression(write.condition)
             .set_expression_attribute_names(names)
             .set_expression_attribute_values(Some(write.values))
@@ -323,7 +318,7 @@ impl LockTable {
         match request.send().await {
             Ok(output) => Ok((true, output.attributes)),
             Err(error) => match error.as_service_error() {
-                Some(DeleteItemError::ConditionalCheckFailedException(refusal)) => Ok((false, refusal.item.clone())),
+                Some(UpdateItemError::ConditionalCheckFailedException(refusal)) => Ok((false, refusal.item.clone())),
                 _ => Err(Failed::of(error)),
             },
         }

@@ -81,6 +81,16 @@ pub struct AcquireRequest {
     /// the request can be repeated safely. Generated if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_id: Option<Secret>,
+    /// The number of this request under its lease id. The holder raises it with each new request; a repeat keeps it. With
+    /// it, a request that the network delivers late or twice changes nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 9_007_199_254_740_991_u64))]
+    pub sequence: Option<u64>,
+    /// Tells this request from another one of the same number, where several processes share one lease id: at most 64
+    /// bytes. A repeat keeps it. Only with `sequence`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 64))]
+    pub request_id: Option<String>,
     /// How long observers must see no heartbeat before they may take over.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 100, maximum = 86_400_000, default = 20_000))]
@@ -182,6 +192,16 @@ pub struct HeartbeatRequest {
     pub sort_key: Option<String>,
     /// The proof of possession.
     pub lease_id: Secret,
+    /// The number of this request under its lease id. The holder raises it with each new request; a repeat keeps it. With
+    /// it, a request that the network delivers late or twice changes nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 9_007_199_254_740_991_u64))]
+    pub sequence: Option<u64>,
+    /// Tells this request from another one of the same number, where several processes share one lease id: at most 64
+    /// bytes. A repeat keeps it. Only with `sequence`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 64))]
+    pub request_id: Option<String>,
     /// A new lease. If absent, the row's stays.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 100, maximum = 86_400_000))]

@@ -96,6 +96,17 @@ enum PossessionFailures {
     Lost(Problem),
 }
 
+/// What an operation that takes a sequence may answer besides.
+#[derive(IntoResponses)]
+#[allow(dead_code, reason = "a description, never made")]
+enum SequenceFailures {
+    /// `lost`: the lock is not the caller's. `reason` says why, `lock` what it is now. Or `superseded`: a later request under
+    /// this lease id was carried out, and this one changed nothing. The caller still has the lock; `sequence` is the number to
+    /// exceed.
+    #[response(status = 409, content_type = "application/problem+json")]
+    LostOrSuperseded(Problem),
+}
+
 /// Asks for a lock.
 #[utoipa::path(
     post,
@@ -107,7 +118,7 @@ enum PossessionFailures {
             body = Problem, content_type = "application/problem+json"),
         (status = 423, description = "`held`: `lock` says by whom, for how long, and which version to observe.",
             body = Problem, content_type = "application/problem+json", headers(("Retry-After" = u32, description = "Seconds"))),
-        PossessionFailures, AccessFailures, BodyFailures, Failures,
+        SequenceFailures, AccessFailures, BodyFailures, Failures,
     )
 )]
 #[allow(dead_code, reason = "a description, never called")]
@@ -120,7 +131,7 @@ fn acquire() {}
     request_body = HeartbeatRequest,
     responses(
         (status = 200, description = "The lease starts anew.", body = HeartbeatResponse),
-        PossessionFailures, AccessFailures, BodyFailures, Failures,
+        SequenceFailures, AccessFailures, BodyFailures, Failures,
     )
 )]
 #[allow(dead_code, reason = "a description, never called")]

@@ -27,9 +27,19 @@ pub struct Problem {
     /// `lost`: why.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<LostReason>,
-    /// `held`, `lost`, `version-mismatch`: the lock as it is, where there is a row.
+    /// `held`, `lost`, `superseded`, `version-mismatch`: the lock as it is, where there is a row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lock: Option<Box<Lock>>,
+    /// `superseded`: the number of the last request that was carried out. The next one needs a higher number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sequence: Option<u64>,
+    /// `superseded`: the record version number of the lock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub record_version_number: Option<Box<str>>,
+    /// `superseded`: the fencing token that the caller holds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fencing_token: Option<u64>,
     /// `condition-failed`: which of the requests, counted from 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request: Option<u16>,
@@ -56,6 +66,9 @@ impl Problem {
             field: None,
             reason: None,
             lock: None,
+            sequence: None,
+            record_version_number: None,
+            fencing_token: None,
             request: None,
             item: None,
             transaction_id: None,
@@ -102,6 +115,9 @@ pub enum ProblemType {
     Held,
     /// The caller does not have it: stop.
     Lost,
+    /// A later request under this lease id was carried out, and this one changed nothing. The caller still has the lock:
+    /// go on with a number above `sequence`.
+    Superseded,
     /// There is no such lock.
     NotFound,
     /// The lock changed since the operator looked: look again.
@@ -143,6 +159,7 @@ impl ProblemType {
         match self {
             Self::Held => (423, "The lock is held", "LockHeld"),
             Self::Lost => (409, "The lock is lost", "LockLost"),
+            Self::Superseded => (409, "A later request was carried out", "Superseded"),
             Self::NotFound => (404, "There is no such lock", "LockNotFound"),
             Self::VersionMismatch => (409, "The lock has changed", "LockLost"),
             Self::Contended => (409, "Another transaction has an item", "TransactionContended"),

@@ -194,6 +194,30 @@ impl Lock {
         merged(merged(self.with_key(json!({ "state": "held" })), Value::Object(shown)), differences)
     }
 
+    /// The view after a release or a break, which changes the version.
+    pub(crate) async fn released_view(&self, grant: &Grant, differences: Value) -> Value {
+        let rvn = self.version().await;
+        assert_ne!(rvn, grant.rvn, "an end changes the version");
+        self.view(grant, merged(json!({ "state": "released", "recordVersionNumber": rvn }), differences))
+    }
+
+    /// The version of the row.
+    pub(crate) async fn version(&self) -> String {
+        let row = self.row().await.expect("a row");
+        row["recordVersionNumber"].as_s().expect("a string").clone()
+    }
+
+    /// Checks that the lock was deleted: a tombstone is left, which reads as not there. Gives the row.
+    pub(crate) async fn deleted(&self) -> Item {
+        let row = self.row().await.expect("a tombstone");
+        assert_eq!(row["isReleased"], text("1"));
+        assert_eq!(row["deletedVersion"], row["recordVersionNumber"]);
+        assert_eq!(row.get("data"), None, "the payload is gone");
+        self.get().await.problem("not-found");
+        assert_eq!(self.bench.list_all(&[("key", &self.key)]).await, Vec::<Value>::new());
+        row
+    }
+
     /// The row, past the service.
     pub(crate) async fn row(&self) -> Option<Item> {
         let request = self.bench.target.dynamodb.get_item().table_name(&self.bench.schema().table_name);

@@ -22,9 +22,10 @@ const fn kind(slug: &'static str, status: u16, required: &'static [&'static str]
     Kind { slug, status, required, optional: &[], retry_after: None }
 }
 
-const KINDS: [Kind; 10] = [
+const KINDS: [Kind; 11] = [
     Kind { retry_after: Some("1"), ..kind("held", 423, &["lock"]) },
     Kind { optional: &["lock"], ..kind("lost", 409, &["reason"]) },
+    kind("superseded", 409, &["sequence", "recordVersionNumber", "fencingToken", "lock"]),
     Kind { optional: &["lock"], ..kind("version-mismatch", 409, &[]) },
     Kind { optional: &["field"], ..kind("invalid-request", 400, &[]) },
     kind("not-found", 404, &[]),
@@ -181,6 +182,18 @@ impl Reply {
         let mut body = self.problem("lost");
         assert_eq!(body["reason"], reason, "{self}");
         body["lock"].take()
+    }
+
+    /// A later request was carried out, of this number; nothing is lost, and the document tells the lock.
+    #[track_caller]
+    pub(crate) fn superseded(&self, sequence: u64) -> Value {
+        let mut body = self.problem("superseded");
+        assert_eq!(body["sequence"], sequence, "{self}");
+        let lock = body["lock"].take();
+        for member in ["recordVersionNumber", "fencingToken"] {
+            assert_eq!(body[member], lock[member], "{self}");
+        }
+        lock
     }
 
     /// The lock changed: the public view of it, null if there is none.

@@ -75,6 +75,7 @@ pub fn acquire(owner: &str, lease_ms: u64, staleness: Staleness) -> Acquire {
         key: key(),
         owner_name: OwnerName::new(owner).expect("valid"),
         lease_id: lease_id(owner),
+        sequence: None,
         lease_duration: LeaseDuration::from_millis(lease_ms).expect("valid"),
         staleness,
         data: None,
@@ -90,6 +91,7 @@ pub fn heartbeat(owner: &str) -> Heartbeat {
     Heartbeat {
         key: key(),
         lease_id: lease_id(owner),
+        sequence: None,
         lease_duration: None,
         data: DataChange::Keep,
         expected: None,

@@ -90,7 +90,9 @@ pub(super) async fn the_observed_version_takes_over(bench: Bench) {
     assert_eq!(lock.heartbeat(&alice.lease_id, json!({})).await.lost("taken-over"), view);
     assert_eq!(lock.release(&alice.lease_id, json!({})).await.lost("taken-over"), view);
     assert_eq!(lock.release(&alice.lease_id, json!({ "delete": true })).await.lost("taken-over"), view);
-    assert_eq!(lock.acquire("alice", json!({ "leaseId": alice.lease_id })).await.held(), view);
+    assert_eq!(lock.acquire("alice", json!({ "leaseId": alice.lease_id })).await.lost("taken-over"), view);
+    let observed = json!({ "leaseId": alice.lease_id, "observedRecordVersionNumber": bob.rvn });
+    assert_eq!(lock.acquire("alice", observed).await.lost("taken-over"), view);
     assert_eq!(lock.row().await, row);
 }
 
@@ -152,7 +154,7 @@ pub(super) async fn a_lease_id_is_good_for_one_acquisition(bench: Bench) {
     let alice = lock.hold("alice").await;
     lock.release(&alice.lease_id, json!({})).await.released("released");
     let row = lock.row().await;
-    let view = lock.view(&alice, json!({ "state": "released" }));
+    let view = lock.released_view(&alice, json!({})).await;
     for fields in [
         json!({}),
         json!({ "onlyIfExists": true }),
@@ -171,7 +173,7 @@ pub(super) async fn a_lease_id_ends_with_a_break(bench: Bench) {
     let alice = lock.hold("alice").await;
     lock.break_it(&alice.rvn).await.released("released");
     let refusal = lock.acquire("alice", json!({ "leaseId": alice.lease_id })).await;
-    assert_eq!(refusal.lost("released"), lock.view(&alice, json!({ "state": "released" })));
+    assert_eq!(refusal.lost("released"), lock.released_view(&alice, json!({})).await);
     lock.acquire("alice", json!({})).await.granted("reacquired");
 }
 
@@ -180,17 +182,29 @@ pub(super) async fn an_ended_lease_id_cannot_disturb_a_successor(bench: Bench) {
     let alice = lock.hold("alice").await;
     lock.release(&alice.lease_id, json!({})).await.released("released");
     let bob = lock.acquire("bob", json!({})).await.granted("reacquired");
-    let refusal = lock.acquire("alice", json!({ "leaseId": alice.lease_id })).await;
-    assert_eq!(refusal.held(), lock.view(&bob, json!({})));
+    let row = lock.row().await;
+    for fields in [json!({}), json!({ "sequence": 9 }), json!({ "observedRecordVersionNumber": bob.rvn })] {
+        let again = crate::bench::merged(json!({ "leaseId": alice.lease_id }), fields);
+        assert_eq!(lock.acquire("alice", again).await.lost("released"), lock.view(&bob, json!({})));
+    }
+    assert_eq!(lock.row().await, row);
+    // The memory outlives the successor's release.
+    lock.release(&bob.lease_id, json!({})).await.released("released");
+    lock.acquire("alice", json!({ "leaseId": alice.lease_id })).await.lost("released");
 }
 
-pub(super) async fn an_ended_lease_id_is_forgotten_with_its_row(bench: Bench) {
+pub(super) async fn an_ended_lease_id_is_remembered_by_a_tombstone(bench: Bench) {
     let lock = bench.lock();
     let alice = lock.hold("alice").await;
     lock.release(&alice.lease_id, json!({ "delete": true })).await.released("released");
-    let again = lock.acquire("alice", json!({ "leaseId": alice.lease_id })).await.granted("created");
-    assert!(again.token > alice.token);
-    assert_ne!(again.rvn, alice.rvn);
+    let tombstone = lock.deleted().await;
+    let again = json!({ "leaseId": alice.lease_id });
+    assert_eq!(lock.acquire("alice", again.clone()).await.lost("released"), Value::Null);
+    assert_eq!(lock.deleted().await, tombstone);
+    let bob = lock.acquire("bob", json!({})).await.granted("created");
+    assert_eq!(bob.token, alice.token + 1);
+    assert_eq!(bob.body.get("previousOwnerName"), None);
+    assert_eq!(lock.acquire("alice", again).await.lost("released"), lock.view(&bob, json!({})));
 }
 
 pub(super) async fn only_if_exists_never_creates(bench: Bench) {
@@ -228,8 +242,8 @@ pub(super) async fn fencing_tokens_rise_through_everything(bench: Bench) {
 
     let tokens = [&created, &renewed, &reacquired, &taken_over, &after_break, &after_delete].map(|grant| grant.token);
     assert!(tokens.is_sorted_by(|before, after| before < after), "{tokens:?}");
-    let steps: Vec<_> = tokens[..5].windows(2).map(|pair| pair[1] - pair[0]).collect();
-    assert_eq!(steps, [1, 1, 1, 1], "one by one while the row lives");
+    let steps: Vec<_> = tokens.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert_eq!(steps, [1, 1, 1, 1, 1], "one by one, through a deletion as well");
 }
 
 pub(super) async fn every_version_is_new(bench: Bench) {

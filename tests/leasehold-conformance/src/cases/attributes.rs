@@ -92,6 +92,17 @@ pub(super) async fn they_have_limits(bench: Bench) {
     lock.release(&grant.lease_id, json!({ "delete": true })).await.released("released");
 }
 
+pub(super) async fn they_go_with_a_deletion(bench: Bench) {
+    let lock = bench.lock();
+    let fields = json!({ "attributes": { "team": "payments", "tries": 3 } });
+    let alice = lock.acquire("alice", fields).await.granted("created");
+    lock.release(&alice.lease_id, json!({ "delete": true })).await.released("released");
+    let tombstone = lock.deleted().await;
+    assert_eq!((tombstone.get("team"), tombstone.get("tries")), (None, None));
+    lock.acquire("bob", json!({})).await.granted("created");
+    assert_eq!(lock.get().await.ok().get("attributes"), None);
+}
+
 pub(super) async fn numbers_must_be_exact(bench: Bench) {
     for number in ["1e300", "123456789012345678901234567890", "9007199254740993.5", "1e-200"] {
         let lock = bench.lock();

@@ -82,7 +82,7 @@ pub(super) async fn what_is_left_at_release_reaches_the_successor(bench: Bench) 
     let lock = bench.lock();
     let alice = lock.acquire("alice", json!({ "data": "begun" })).await.granted("created");
     lock.release(&alice.lease_id, json!({ "data": "done to page 7" })).await.released("released");
-    let view = lock.view(&alice, json!({ "state": "released", "data": "done to page 7" }));
+    let view = lock.released_view(&alice, json!({ "data": "done to page 7" })).await;
     assert_eq!(lock.get().await.ok(), view);
 
     let bob = lock.acquire("bob", json!({})).await.granted("reacquired");

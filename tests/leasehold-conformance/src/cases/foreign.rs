@@ -99,7 +99,9 @@ pub(super) async fn a_held_row_can_be_broken(bench: Bench) {
     assert_eq!(lock.break_it(&fresh("version")).await.version_mismatch(), java_view(&lock, &rvn, "held"));
     lock.break_it(&rvn).await.released("released");
     lock.break_it(&rvn).await.released("replayed");
-    assert_eq!(lock.get().await.ok(), java_view(&lock, &rvn, "released"));
+    let broken = lock.version().await;
+    assert_ne!(broken, rvn, "a client that judged the old version stale must not take the lock over in place");
+    assert_eq!(lock.get().await.ok(), java_view(&lock, &broken, "released"));
     assert_eq!(lock.row().await.expect("a row")["isReleased"], text("1"));
     assert_eq!(lock.acquire("alice", json!({})).await.granted("reacquired").body["previousOwnerName"], "java");
 }
@@ -111,6 +113,7 @@ pub(super) async fn a_row_is_never_dead_by_the_clock(bench: Bench) {
     lock.plant(row).await;
     let refusal = lock.acquire("alice", json!({ "staleness": "clock" })).await;
     assert_eq!(refusal.held()["recordVersionNumber"], rvn);
+    assert!(refusal.text().contains("Only an observation"), "{refusal}");
     // What is no number says nothing about time either.
     lock.overwrite([("staleAt", Some(text("1")))]).await;
     lock.acquire("alice", json!({ "staleness": "clock" })).await.held();
@@ -207,7 +210,24 @@ pub(super) async fn a_released_row_overwritten_in_place_is_held(bench: Bench) {
     assert_eq!(lock.acquire("alice", json!({ "leaseId": alice.lease_id })).await.held(), view);
     assert_eq!(lock.release(&alice.lease_id, json!({})).await.lost("taken-over"), view);
     assert_eq!(lock.acquire("bob", json!({})).await.held(), view);
-    assert_eq!(lock.break_it(&alice.rvn).await.version_mismatch(), view);
+    lock.break_it(&alice.rvn).await.released("replayed");
+    assert_eq!(lock.break_it(&fresh("version")).await.version_mismatch(), view);
+}
+
+pub(super) async fn a_tombstone_overwritten_in_place_is_a_lock(bench: Bench) {
+    let (lock, rvn) = (bench.lock(), fresh("java"));
+    let alice = lock.acquire("alice", json!({ "data": "hers" })).await.granted("created");
+    lock.release(&alice.lease_id, json!({ "delete": true })).await.released("released");
+    lock.deleted().await;
+    lock.overwrite(in_place(&rvn)).await;
+    let view = in_place_view(&lock, &alice, &rvn);
+    let view = crate::bench::merged(view, json!({ "data": null }));
+    let shown = crate::bench::merged(lock.get().await.ok(), json!({ "data": null }));
+    assert_eq!(shown, view);
+    assert_eq!(bench.list_all(&[("key", &lock.key)]).await.len(), 1);
+    assert_eq!(lock.heartbeat(&alice.lease_id, json!({})).await.lost("taken-over")["ownerName"], "java");
+    let bob = lock.acquire("bob", json!({ "observedRecordVersionNumber": rvn })).await.granted("takenOver");
+    assert_eq!((bob.body["previousOwnerName"].as_str(), bob.token), (Some("java"), alice.token + 1));
 }
 
 pub(super) async fn unknown_attributes_are_shown_and_kept(bench: Bench) {

@@ -13,6 +13,7 @@ mod keys;
 mod listing;
 mod release;
 mod rows;
+mod sequence;
 mod single_key;
 mod sort_key;
 mod transport;
@@ -52,7 +53,7 @@ pub(crate) const ON_ANY_TABLE: &[Case] = cases! {
         a_lease_id_is_good_for_one_acquisition,
         a_lease_id_ends_with_a_break,
         an_ended_lease_id_cannot_disturb_a_successor,
-        an_ended_lease_id_is_forgotten_with_its_row,
+        an_ended_lease_id_is_remembered_by_a_tombstone,
         only_if_exists_never_creates,
         fencing_tokens_rise_through_everything,
         every_version_is_new,
@@ -75,6 +76,7 @@ pub(crate) const ON_ANY_TABLE: &[Case] = cases! {
         they_survive_release_and_takeover,
         names_of_the_lock_are_refused,
         they_have_limits,
+        they_go_with_a_deletion,
         numbers_must_be_exact,
     }
     heartbeat {
@@ -96,7 +98,8 @@ pub(crate) const ON_ANY_TABLE: &[Case] = cases! {
         it_deletes_the_row_if_asked,
         a_released_lock_may_still_be_deleted,
         a_lock_of_someone_else_is_lost,
-        a_lock_with_a_successor_is_lost,
+        a_repeat_is_told_under_a_successor,
+        a_lock_that_was_taken_over_is_lost,
         it_may_name_the_version,
         deleting_may_name_the_version,
     }
@@ -105,7 +108,7 @@ pub(crate) const ON_ANY_TABLE: &[Case] = cases! {
         the_holder_learns_of_it,
         another_version_is_refused,
         an_unknown_key_is_a_mismatch,
-        a_released_lock_of_another_version_is_a_mismatch,
+        a_repeat_is_told_under_a_successor,
     }
     clock {
         a_dead_lease_is_taken_over_after_the_skew,
@@ -132,12 +135,13 @@ pub(crate) const ON_ANY_TABLE: &[Case] = cases! {
         a_renewal_writes_the_record_anew,
         a_heartbeat_writes_version_and_times,
         a_heartbeat_with_a_lease_writes_the_lease,
-        a_release_only_marks,
+        a_release_ends_the_version,
         a_release_with_data_stores_it,
-        a_break_only_marks,
+        a_break_ends_the_version,
         reacquiring_unmarks,
         a_takeover_keeps_what_is_not_its_own,
-        a_deleted_row_is_gone,
+        a_deletion_leaves_a_tombstone,
+        a_sequence_is_stored,
         a_refusal_writes_nothing,
     }
     foreign {
@@ -152,6 +156,7 @@ pub(crate) const ON_ANY_TABLE: &[Case] = cases! {
         a_row_overwritten_in_place_is_taken_over_when_it_is_stale,
         a_row_overwritten_in_place_and_released_is_reacquired,
         a_released_row_overwritten_in_place_is_held,
+        a_tombstone_overwritten_in_place_is_a_lock,
         unknown_attributes_are_shown_and_kept,
     }
     damaged {
@@ -201,6 +206,16 @@ pub(crate) const ON_ANY_TABLE: &[Case] = cases! {
         text_is_unicode,
         bytes_are_utf_8,
         nesting_has_limits,
+    }
+    sequence {
+        a_repeated_acquire_has_its_first_answer,
+        a_repeated_heartbeat_has_its_first_answer,
+        a_late_request_is_superseded,
+        another_request_of_the_same_number_is_superseded,
+        a_request_without_a_number_counts_as_new,
+        a_number_does_not_outlive_its_lease_id,
+        a_number_is_no_possession,
+        numbers_and_ids_have_bounds,
     }
     transport {
         json_is_what_the_header_says,

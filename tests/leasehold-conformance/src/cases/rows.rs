@@ -108,6 +108,9 @@ pub(super) async fn acquire_writes_the_whole_record(bench: Bench) {
             ("leaseVersion", text(&grant.rvn)),
             ("leaseIdHash", bytes(hash(&lease_id))),
             ("fencingToken", number(grant.token)),
+            ("previousLeaseIdHash", bytes("")),
+            ("previousOwnerName", text("")),
+            ("previousReleased", text("")),
             ("data", bytes("payload")),
             ("team", text("payments")),
             ("tries", number(3)),
@@ -131,6 +134,9 @@ pub(super) async fn acquire_without_data_writes_none(bench: Bench) {
             ("leaseVersion", text(&grant.rvn)),
             ("leaseIdHash", bytes(hash(&grant.lease_id))),
             ("fencingToken", number(grant.token)),
+            ("previousLeaseIdHash", bytes("")),
+            ("previousOwnerName", text("")),
+            ("previousReleased", text("")),
         ],
     );
     let row = row_of(&lock).await;
@@ -156,6 +162,8 @@ pub(super) async fn a_renewal_writes_the_record_anew(bench: Bench) {
             ("recordVersionNumber", Some(text(&again.rvn))),
             ("leaseVersion", Some(text(&again.rvn))),
             ("fencingToken", Some(number(first.token + 1))),
+            ("previousLeaseIdHash", Some(bytes(hash(&first.lease_id)))),
+            ("previousOwnerName", Some(text("alice"))),
             ("staleAt", None),
             ("expireAt", None),
         ],
@@ -208,25 +216,36 @@ pub(super) async fn a_heartbeat_with_a_lease_writes_the_lease(bench: Bench) {
     assert_eq!(without_times(row, &moment.stale_at(45_000), &moment.expire_at(45_000)), expected);
 }
 
-/// A row that was held since `before` and is now only marked as released: the version, the lease id's hash and the
-/// fencing token are still there.
+/// A row that was held since `before` and has now ended: under a new version, with the lease id's hash and the fencing token
+/// as they were. Gives what is left of it.
 #[track_caller]
-fn check_only_marked(before: Item, after: Item, moment: &Moment) {
+fn check_ended(before: Item, mut after: Item, moment: &Moment) {
     let expires = number_in(&after, "expireAt");
     let expected = moment.expire_at_latest(20_000);
     assert!(expected.contains(&expires), "expireAt is {expires}, not within {expected:?}");
-    let expected = changed(before, [("isReleased", Some(text("1"))), ("expireAt", None)]);
+    let rvn = after.remove("recordVersionNumber").expect("a version");
+    assert_ne!(rvn, before["recordVersionNumber"]);
+    let ended = before["recordVersionNumber"].clone();
+    let expected = changed(
+        without(before, "recordVersionNumber"),
+        [
+            ("isReleased", Some(text("1"))),
+            ("leaseVersion", Some(rvn)),
+            ("endedVersion", Some(ended)),
+            ("expireAt", None),
+        ],
+    );
     assert_eq!(without(after, "expireAt"), expected);
 }
 
-pub(super) async fn a_release_only_marks(bench: Bench) {
+pub(super) async fn a_release_ends_the_version(bench: Bench) {
     let lock = bench.lock();
     let grant = lock.acquire("alice", json!({ "data": "payload" })).await.granted("created");
     let before = row_of(&lock).await;
     assert_eq!(before.get("isReleased"), None);
     let (moment, reply) = Moment::of(lock.release(&grant.lease_id, json!({}))).await;
     reply.released("released");
-    check_only_marked(before, row_of(&lock).await, &moment);
+    check_ended(before, row_of(&lock).await, &moment);
 }
 
 pub(super) async fn a_release_with_data_stores_it(bench: Bench) {
@@ -235,16 +254,16 @@ pub(super) async fn a_release_with_data_stores_it(bench: Bench) {
     let before = row_of(&lock).await;
     let (moment, reply) = Moment::of(lock.release(&grant.lease_id, json!({ "dataBase64": "/wA=" }))).await;
     reply.released("released");
-    check_only_marked(changed(before, [("data", Some(bytes([0xff, 0x00])))]), row_of(&lock).await, &moment);
+    check_ended(changed(before, [("data", Some(bytes([0xff, 0x00])))]), row_of(&lock).await, &moment);
 }
 
-pub(super) async fn a_break_only_marks(bench: Bench) {
+pub(super) async fn a_break_ends_the_version(bench: Bench) {
     let lock = bench.lock();
     let grant = lock.acquire("alice", json!({ "data": "payload" })).await.granted("created");
     let before = row_of(&lock).await;
     let (moment, reply) = Moment::of(lock.break_it(&grant.rvn)).await;
     reply.released("released");
-    check_only_marked(before, row_of(&lock).await, &moment);
+    check_ended(before, row_of(&lock).await, &moment);
 }
 
 pub(super) async fn reacquiring_unmarks(bench: Bench) {
@@ -253,6 +272,7 @@ pub(super) async fn reacquiring_unmarks(bench: Bench) {
     lock.release(&alice.lease_id, json!({})).await.released("released");
     let (moment, reply) = Moment::of(lock.acquire("bob", json!({ "leaseDurationMs": 500 }))).await;
     let bob = reply.granted("reacquired");
+    let alice_hash = hash(&alice.lease_id);
     let expected = item(
         &lock,
         [
@@ -263,6 +283,10 @@ pub(super) async fn reacquiring_unmarks(bench: Bench) {
             ("leaseVersion", text(&bob.rvn)),
             ("leaseIdHash", bytes(hash(&bob.lease_id))),
             ("fencingToken", number(alice.token + 1)),
+            ("previousLeaseIdHash", bytes(alice_hash)),
+            ("previousOwnerName", text("alice")),
+            ("previousReleased", text("1")),
+            ("endedVersion", text(&alice.rvn)),
             ("data", bytes("left")),
         ],
     );
@@ -286,6 +310,8 @@ pub(super) async fn a_takeover_keeps_what_is_not_its_own(bench: Bench) {
             ("leaseVersion", Some(text(&bob.rvn))),
             ("leaseIdHash", Some(bytes(hash(&bob.lease_id)))),
             ("fencingToken", Some(number(alice.token + 1))),
+            ("previousLeaseIdHash", Some(bytes(hash(&alice.lease_id)))),
+            ("previousOwnerName", Some(text("alice"))),
             ("staleAt", None),
             ("expireAt", None),
         ],
@@ -294,11 +320,32 @@ pub(super) async fn a_takeover_keeps_what_is_not_its_own(bench: Bench) {
     assert_eq!(without_times(row, &moment.stale_at(20_000), &moment.expire_at(20_000)), expected);
 }
 
-pub(super) async fn a_deleted_row_is_gone(bench: Bench) {
+pub(super) async fn a_deletion_leaves_a_tombstone(bench: Bench) {
     let lock = bench.lock();
-    let grant = lock.hold("alice").await;
-    lock.release(&grant.lease_id, json!({ "delete": true })).await.released("released");
-    assert_eq!(lock.row().await, None);
+    let fields = json!({ "data": "payload", "attributes": { "team": "payments" } });
+    let grant = lock.acquire("alice", fields).await.granted("created");
+    let before = row_of(&lock).await;
+    let (moment, reply) = Moment::of(lock.release(&grant.lease_id, json!({ "delete": true }))).await;
+    reply.released("released");
+    let tombstone = lock.deleted().await;
+    check_ended(without(without(before, "data"), "team"), without(tombstone, "deletedVersion"), &moment);
+}
+
+pub(super) async fn a_sequence_is_stored(bench: Bench) {
+    let lock = bench.lock();
+    let stored = async || {
+        let row = row_of(&lock).await;
+        (row.get("leaseSequence").cloned(), row.get("leaseRequestId").cloned())
+    };
+    let numbered = json!({ "leaseId": fresh("lease"), "sequence": 3, "requestId": "r3" });
+    let grant = lock.acquire("alice", numbered).await.granted("created");
+    assert_eq!(stored().await, (Some(number(3)), Some(text("r3"))));
+    lock.heartbeat(&grant.lease_id, json!({ "sequence": 9_007_199_254_740_990_u64 })).await.renewed();
+    assert_eq!(stored().await, (Some(number(9_007_199_254_740_990)), None));
+    lock.heartbeat(&grant.lease_id, json!({})).await.renewed();
+    assert_eq!(stored().await, (Some(number(9_007_199_254_740_990)), None));
+    lock.acquire("alice", json!({ "leaseId": grant.lease_id })).await.granted("renewed");
+    assert_eq!(stored().await, (None, None));
 }
 
 pub(super) async fn a_refusal_writes_nothing(bench: Bench) {

@@ -49,8 +49,13 @@ async fn what_the_execution_held_is_released_once() {
     // A copy of its acquire that is delivered only now must not leave a lock without a holder.
     assert_eq!(acquire(&function, "Moe", ARN).await, Err("LockLost".into()));
     acquire(&function, "Moe", "another execution").await.expect("granted");
-    assert_eq!(clean_up(&function, aborted).await, Ok(moe("notHeld")));
+    assert_eq!(
+        clean_up(&function, aborted.clone()).await,
+        Ok(moe("replayed")),
+        "an end is remembered past one successor"
+    );
     assert_eq!(acquire(&function, "Moe", "a third").await, Err("LockHeld".into()));
+    assert_eq!(acquire(&function, "Moe", ARN).await, Err("LockLost".into()));
 }
 
 /// Why the clean-up comes twice: the first one has nothing to release, so that nothing refuses the acquire that follows it.

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use aws_sdk_dynamodb::types::AttributeValue;
 use leasehold_protocol::{
-    AcquireAnswer, Break, BreakAnswer, Disposal, ErrorKind, GrantOutcome, HeartbeatAnswer, LostReason, ReleaseAnswer,
-    ReleaseOutcome, Row, Rvn, Staleness,
+    Acquire, AcquireAnswer, Attributes, Break, BreakAnswer, Data, DataChange, Disposal, ErrorKind, Grant, GrantOutcome,
+    Heartbeat, HeartbeatAnswer, LeaseDuration, LostReason, ReleaseAnswer, ReleaseOutcome, Row, Rvn, Sequence,
+    Staleness,
 };
 use leasehold_tests::{Fault, World, acquire, heartbeat, key, release};
 
@@ -301,4 +303,211 @@ async fn an_attempt_applied_late_never_brings_back_an_old_version() {
     let now = row(&world).await;
     assert_eq!(owner(&now), "holder");
     assert!(!seen.contains(&rvn(&now)), "a late attempt wrote a version that an observer may have seen");
+}
+
+/// Attempts and copies that arrive late, after answers and other requests: each once broke a promise of the protocol.
+mod late {
+    use super::*;
+
+    fn sequence(number: u64) -> Option<Sequence> {
+        Some(Sequence::new(number, None).expect("valid"))
+    }
+
+    async fn acquired(world: &World, owner: &str, number: u64, staleness: Staleness) -> Grant {
+        let request = Acquire { sequence: sequence(number), ..acquire(owner, LEASE_MS, staleness) };
+        match world.table.acquire(&request).await.expect("answered") {
+            AcquireAnswer::Granted(grant) => grant,
+            answer => panic!("not granted: {answer:?}"),
+        }
+    }
+
+    async fn renewed(world: &World, owner: &str, number: u64, lease_ms: u64, data: &str) -> Row {
+        let request = Heartbeat {
+            sequence: sequence(number),
+            lease_duration: Some(LeaseDuration::from_millis(lease_ms).expect("valid")),
+            data: DataChange::Set(Data::new(data.into()).expect("small")),
+            ..heartbeat(owner)
+        };
+        match world.table.heartbeat(&request).await.expect("answered") {
+            HeartbeatAnswer::Renewed(row) => row,
+            answer => panic!("not renewed: {answer:?}"),
+        }
+    }
+
+    async fn seen(world: &World) -> Rvn {
+        Rvn::new("", rvn(&row(world).await)).expect("valid")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn heartbeat_never_shortens_the_lease() {
+        let world = World::new().await;
+        acquired(&world, "holder", 1, Staleness::Never).await;
+        world.faults.script([Fault::Late(LATE)]);
+        renewed(&world, "holder", 2, 8000, "").await;
+        let last = renewed(&world, "holder", 3, 60_000, "").await;
+        let_late_requests_arrive().await;
+        assert_eq!(row(&world).await, last);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn heartbeat_never_rolls_the_payload_back() {
+        let world = World::new().await;
+        acquired(&world, "holder", 1, Staleness::Never).await;
+        world.faults.script([Fault::Late(LATE)]);
+        renewed(&world, "holder", 2, LEASE_MS, "up to 17").await;
+        renewed(&world, "holder", 3, LEASE_MS, "up to 18").await;
+        let_late_requests_arrive().await;
+        assert_eq!(row(&world).await.data.as_deref(), Some(&b"up to 18"[..]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn acquire_never_undoes_a_heartbeat() {
+        let world = World::new().await;
+        world.faults.script([Fault::Late(LATE)]);
+        let grant = acquired(&world, "holder", 1, Staleness::Never).await;
+        let last = renewed(&world, "holder", 2, 60_000, "").await;
+        let_late_requests_arrive().await;
+        assert_eq!(row(&world).await, last);
+        assert_eq!(last.fencing_token.value(), Some(&grant.fencing_token), "the token that the caller was granted");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn acquire_never_makes_a_token_fall() {
+        let world = World::new().await;
+        world.faults.script([Fault::Late(LATE)]);
+        acquired(&world, "ann", 1, Staleness::Never).await;
+        released(&world, "ann", Disposal::Delete).await;
+        let bob = acquired(&world, "bob", 1, Staleness::Never).await;
+        released(&world, "bob", Disposal::Delete).await;
+        let_late_requests_arrive().await;
+        assert_eq!(world.row().await, None, "no ghost holder");
+        let cyd = acquired(&world, "cyd", 1, Staleness::Never).await;
+        assert_eq!((cyd.outcome, cyd.fencing_token), (GrantOutcome::Created, bob.fencing_token + 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn acquire_finds_its_end_under_a_successor() {
+        let world = World::new().await;
+        world.faults.script([Fault::Copied]);
+        acquired(&world, "ann", 1, Staleness::Never).await;
+        released(&world, "ann", Disposal::Keep(None)).await;
+        acquired(&world, "bob", 1, Staleness::Never).await;
+        released(&world, "bob", Disposal::Keep(None)).await;
+        let before = row(&world).await;
+        world.faults.deliver_copies().await;
+        assert_eq!(row(&world).await, before, "no ghost holder");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn copy_never_brings_a_version_back() {
+        let world = World::new().await;
+        acquired(&world, "holder", 1, Staleness::Never).await;
+        world.faults.script([Fault::Copied]);
+        let first = renewed(&world, "holder", 2, LEASE_MS, "").await;
+        let last = renewed(&world, "holder", 3, LEASE_MS, "").await;
+        assert_ne!(first.rvn, last.rvn);
+        world.faults.deliver_copies().await;
+        assert_eq!(row(&world).await, last);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn release_is_replayed_under_a_successor() {
+        let world = World::new().await;
+        acquired(&world, "ann", 1, Staleness::Never).await;
+        world.faults.script([Fault::ResponseLost]);
+        let waiter = async {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            acquired(&world, "bob", 1, Staleness::Never).await
+        };
+        let (outcome, _) = tokio::join!(released(&world, "ann", Disposal::Keep(None)), waiter);
+        assert_eq!(outcome, ReleaseOutcome::Replayed);
+        assert_eq!(owner(&row(&world).await), "bob");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn break_is_replayed_under_a_successor() {
+        let world = World::new().await;
+        acquired(&world, "ann", 1, Staleness::Never).await;
+        let request = Break { key: key(), seen: seen(&world).await };
+        world.faults.script([Fault::ResponseLost]);
+        let waiter = async {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            acquired(&world, "bob", 1, Staleness::Never).await
+        };
+        let (answer, _) = tokio::join!(world.table.break_lock(&request), waiter);
+        let BreakAnswer::Done(done) = answer.expect("answered") else { panic!("it was carried out") };
+        assert_eq!(done.outcome, ReleaseOutcome::Replayed);
+        assert!(!row(&world).await.released);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn answer_tells_a_takeover_as_one() {
+        for lost in [1, 3] {
+            let world = World::new().await;
+            acquired(&world, "ann", 1, Staleness::Never).await;
+            let observed = Staleness::Observed(seen(&world).await);
+            let request = Acquire { sequence: sequence(4), ..acquire("bob", LEASE_MS, observed) };
+            world.faults.script(vec![Fault::ResponseLost; lost]);
+            let mut answer = world.table.acquire(&request).await;
+            if lost == 3 {
+                // Every attempt of the service: the caller repeats the request.
+                answer.expect_err("no answer");
+                answer = world.table.acquire(&request).await;
+            }
+            let AcquireAnswer::Granted(grant) = answer.expect("answered") else { panic!("not granted") };
+            assert_eq!(grant.outcome, GrantOutcome::TakenOver);
+            assert_eq!(grant.previous_owner_name.as_deref(), Some("ann"));
+            assert_eq!(grant.row, row(&world).await);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn attempts_of_one_request_write_once() {
+        let world = World::new().await;
+        world.faults.script([Fault::ResponseLost, Fault::ResponseLost]);
+        let grant = acquired(&world, "ann", 1, Staleness::Never).await;
+        assert_eq!(grant.outcome, GrantOutcome::Created);
+        world.faults.script([Fault::ResponseLost]);
+        renewed(&world, "ann", 2, LEASE_MS, "").await;
+        let row = row(&world).await;
+        assert_eq!(row.fencing_token.value(), Some(&grant.fencing_token));
+    }
+
+    /// The Java client with `updateExistingLockRecord` judged the version that a break ended stale.
+    #[tokio::test(start_paused = true)]
+    async fn takeover_in_place_fails_after_a_break() {
+        let world = World::new().await;
+        acquired(&world, "ann", 1, Staleness::Never).await;
+        let stale = seen(&world).await;
+        world.table.break_lock(&Break { key: key(), seen: stale.clone() }).await.expect("broken");
+        let text = |value: &str| AttributeValue::S(value.to_owned());
+        let update = world.dynamodb.update_item().table_name("locks").key("key", text("Moe"));
+        let update = update
+            .update_expression("SET ownerName = :o, recordVersionNumber = :r")
+            .condition_expression("recordVersionNumber = :stale")
+            .expression_attribute_values(":o", text("java"))
+            .expression_attribute_values(":r", text("java-1"))
+            .expression_attribute_values(":stale", text(stale.as_str()));
+        assert!(update.send().await.is_err());
+        assert_eq!(acquired(&world, "bob", 1, Staleness::Never).await.outcome, GrantOutcome::Reacquired);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn tombstone_is_cleared_by_a_repeat() {
+        for fault in [Fault::RequestLost, Fault::ResponseLost] {
+            let world = World::new().await;
+            let attributes = Attributes::from([("team".to_owned(), AttributeValue::S("payments".into()))]);
+            let request = Acquire { attributes, ..acquire("ann", LEASE_MS, Staleness::Never) };
+            world.table.acquire(&request).await.expect("granted");
+            world.faults.take_calls();
+            // The second write fails, which is not the caller's concern; or the first one's answer is lost.
+            let faults = if fault == Fault::RequestLost { vec![Fault::None, fault] } else { vec![fault] };
+            world.faults.script(faults);
+            released(&world, "ann", Disposal::Delete).await;
+            assert_eq!(world.row().await, None, "{fault:?}");
+            assert_eq!(released(&world, "ann", Disposal::Delete).await, ReleaseOutcome::Absent);
+            let grant = acquired(&world, "bob", 1, Staleness::Never).await;
+            assert_eq!((grant.outcome, grant.row.attributes), (GrantOutcome::Created, Attributes::new()), "{fault:?}");
+        }
+    }
 }

@@ -9,8 +9,9 @@ use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use leasehold_engine::Engine;
 use leasehold_protocol::{
-    Acquire, Break, Clock, Data, DataChange, Disposal, Heartbeat, LeaseDuration, LockTable, Policy, Principal, Release,
-    Row, Rvn, Staleness, Stamp, TableSchema, ensure_table, fresh_uuid, lifecycle, sdk,
+    Acquire, Attributes, Break, Clock, Data, DataChange, Disposal, Heartbeat, LeaseDuration, ListQuery, LockTable,
+    Policy, Principal, Release, Row, Rvn, Sequence, Staleness, Stamp, TableSchema, ensure_table, fresh_uuid, lifecycle,
+    sdk,
 };
 use leasehold_runtime::dynamodb_client;
 use leasehold_tests::{acquire, heartbeat, key, lease_id, release};
@@ -22,15 +23,18 @@ use proptest::test_runner::TestRunner;
 enum Step {
     Acquire {
         caller: usize,
+        sequence: SequenceChoice,
         lease_ms: u64,
         staleness: StalenessChoice,
         data: Option<u8>,
         replace: bool,
         existing: bool,
+        attribute: Option<u8>,
         principal: Option<usize>,
     },
     Heartbeat {
         caller: usize,
+        sequence: SequenceChoice,
         principal: Option<usize>,
         lease_ms: Option<u64>,
         data: DataChoice,
@@ -77,7 +81,16 @@ enum StalenessChoice {
 #[derive(Debug, Clone)]
 enum RvnChoice {
     Current,
+    /// The version that the last end ended.
+    Ended,
     Wrong,
+}
+
+/// Few numbers and few ids, so that requests meet.
+type SequenceChoice = Option<(u64, Option<u8>)>;
+
+fn sequence(choice: &SequenceChoice) -> Option<Sequence> {
+    choice.as_ref().map(|(number, id)| Sequence::new(*number, id.map(|id| id.to_string())).expect("valid"))
 }
 
 #[derive(Debug, Clone)]
@@ -90,6 +103,9 @@ enum DataChoice {
 /// 2100-01-01, in epoch milliseconds: DynamoDB Local deletes what has expired by its own clock.
 const START_MS: u64 = 4_102_444_800_000;
 
+/// How many ways there are to damage a row.
+const DAMAGES: usize = 17;
+
 /// Lease ids, which anyone may come to know.
 const CALLERS: [&str; 3] = ["ann", "bob", "cyd"];
 
@@ -101,7 +117,7 @@ fn principal(choice: Option<usize>) -> Option<Principal> {
 }
 
 fn rvn_choice() -> impl Strategy<Value = RvnChoice> {
-    prop_oneof![4 => Just(RvnChoice::Current), 1 => Just(RvnChoice::Wrong)]
+    prop_oneof![4 => Just(RvnChoice::Current), 2 => Just(RvnChoice::Ended), 1 => Just(RvnChoice::Wrong)]
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -116,21 +132,25 @@ fn step() -> impl Strategy<Value = Step> {
         2 => Just(DataChoice::Keep), 1 => any::<u8>().prop_map(DataChoice::Set), 1 => Just(DataChoice::Delete)
     ];
     let principal = || prop::option::of(0..PRINCIPALS.len());
-    let lock = (caller.clone(), lease.clone(), principal());
+    let sequence = || prop::option::weighted(0.7, (1..5_u64, prop::option::of(0..2_u8)));
+    let lock = (caller.clone(), sequence(), lease.clone(), principal());
+    let payload = (any::<Option<u8>>(), any::<bool>(), prop::option::weighted(0.2, any::<u8>()));
     prop_oneof![
-        8 => (lock, staleness, any::<Option<u8>>(), any::<bool>(), prop::bool::weighted(0.2)).prop_map(
-            |((caller, lease_ms, principal), staleness, data, replace, existing)| Step::Acquire {
-                caller, lease_ms, staleness, data, replace, existing, principal
+        8 => (lock, staleness, payload, prop::bool::weighted(0.2)).prop_map(
+            |((caller, sequence, lease_ms, principal), staleness, (data, replace, attribute), existing)| Step::Acquire {
+                caller, sequence, lease_ms, staleness, data, replace, existing, attribute, principal
             }),
-        4 => (caller.clone(), principal(), prop::option::of(lease.clone()), data, prop::option::of(rvn_choice())).prop_map(
-            |(caller, principal, lease_ms, data, expected)| Step::Heartbeat { caller, principal, lease_ms, data, expected }),
-        4 => (caller, principal(), prop::bool::weighted(0.2), any::<Option<u8>>(), prop::option::of(rvn_choice())).prop_map(
+        4 => (caller.clone(), sequence(), principal(), prop::option::of(lease.clone()), data, prop::option::of(rvn_choice()))
+            .prop_map(|(caller, sequence, principal, lease_ms, data, expected)| Step::Heartbeat {
+                caller, sequence, principal, lease_ms, data, expected
+            }),
+        4 => (caller, principal(), prop::bool::weighted(0.3), any::<Option<u8>>(), prop::option::of(rvn_choice())).prop_map(
             |(caller, principal, delete, data, expected)| Step::Release { caller, principal, delete, data, expected }),
         2 => rvn_choice().prop_map(|seen| Step::Break { seen }),
         1 => lease.clone().prop_map(|lease_ms| Step::ForeignPut { lease_ms }),
         2 => lease.prop_map(|lease_ms| Step::ForeignUpdate { lease_ms }),
         1 => Just(Step::ForeignRelease),
-        1 => (0..6_usize).prop_map(|attribute| Step::Damage { attribute }),
+        1 => (0..DAMAGES).prop_map(|attribute| Step::Damage { attribute }),
         1 => Just(Step::Delete),
         4 => (0..6000_u64).prop_map(|ms| Step::Wait { ms }),
     ]
@@ -168,27 +188,56 @@ impl Bench {
         Self { table, table_name, dynamodb, now_ms, policy, foreign_writes: 0 }
     }
 
+    /// The row as it is stored, a tombstone as well.
     async fn row(&self) -> Option<Row> {
-        self.table.read(&key()).await.expect("the engine answers")
+        let request = self.dynamodb.get_item().table_name(&self.table_name).consistent_read(true);
+        let output = request.key("key", AttributeValue::S("Moe".into())).send().await.expect("the engine answers");
+        output.item.and_then(|item| self.table.schema().decode_row(item))
+    }
+
+    /// What everyone else is told of the row: a tombstone is not there.
+    async fn check_view(&self, stored: Option<Row>) {
+        let visible = stored.filter(|row| !row.is_deleted());
+        assert_eq!(self.table.read(&key()).await.expect("the engine answers"), visible);
+        let query = ListQuery { limit: 10, ..ListQuery::default() };
+        assert_eq!(self.table.list(&query).await.expect("the engine answers").rows, Vec::from_iter(visible));
     }
 
     /// Carries one step out and compares it with what the pure life cycle makes of the same row.
     async fn check(&mut self, step: &Step) {
         let before = self.row().await;
         let current = before.as_ref().and_then(|row| row.rvn.value().cloned()).unwrap_or_else(|| "none".into());
+        let ended = before.as_ref().and_then(|row| row.ended_version.clone()).filter(|version| !version.is_empty());
+        let ended = ended.unwrap_or_else(|| "none".into());
         let rvn = |choice: &RvnChoice| match choice {
             RvnChoice::Current => Rvn::new("", current.clone()).expect("valid"),
+            RvnChoice::Ended => Rvn::new("", ended.clone()).expect("valid"),
             RvnChoice::Wrong => Rvn::new("", "wrong").expect("valid"),
         };
         let data = |byte: u8| Data::new(vec![byte]).expect("small");
         match step {
-            Step::Acquire { caller, lease_ms, staleness, data: payload, replace, existing, principal: choice } => {
+            Step::Acquire {
+                caller,
+                sequence: number,
+                lease_ms,
+                staleness,
+                data: payload,
+                replace,
+                existing,
+                attribute,
+                principal: choice,
+            } => {
                 let staleness = match staleness {
                     StalenessChoice::Never => Staleness::Never,
                     StalenessChoice::Clock => Staleness::Clock,
                     StalenessChoice::Observed(choice) => Staleness::Observed(rvn(choice)),
                 };
                 let request = Acquire {
+                    sequence: sequence(number),
+                    attributes: attribute
+                        .map(|byte| ("team".into(), AttributeValue::N(byte.to_string())))
+                        .into_iter()
+                        .collect(),
                     data: payload.map(data),
                     replace_data: *replace,
                     only_if_exists: *existing,
@@ -208,8 +257,9 @@ impl Bench {
                     }
                 }
             }
-            Step::Heartbeat { caller, principal: choice, lease_ms, data: payload, expected } => {
+            Step::Heartbeat { caller, sequence: number, principal: choice, lease_ms, data: payload, expected } => {
                 let request = Heartbeat {
+                    sequence: sequence(number),
                     lease_duration: lease_ms.map(|ms| LeaseDuration::from_millis(ms).expect("valid")),
                     data: match payload {
                         DataChoice::Keep => DataChange::Keep,
@@ -236,7 +286,12 @@ impl Bench {
                 let after = self.row().await;
                 let expected = lifecycle::release(before.as_ref(), &request, &self.stamp(after.as_ref()), &self.policy);
                 assert_eq!(actual, expected.answer);
-                assert_eq!(after, expected.row);
+                // The second write takes the additional attributes from a tombstone, of an earlier release as well.
+                let cleared = |row: Row| match row.is_deleted() && *delete {
+                    true => Row { attributes: Attributes::new(), ..row },
+                    false => row,
+                };
+                assert_eq!(after, expected.row.map(cleared));
             }
             Step::Break { seen } => {
                 let request = Break { key: key(), seen: rvn(seen) };
@@ -252,6 +307,7 @@ impl Bench {
             }
             foreign => self.act_as_another_client(foreign).await,
         }
+        self.check_view(self.row().await).await;
     }
 
     /// The stamp is the service's own doing: its version is read from the row, if the operation wrote one.
@@ -288,15 +344,26 @@ impl Bench {
                 let _ = update.expression_attribute_values(":one", text("1")).send().await;
             }
             Step::Damage { attribute } => {
-                let (name, value) = [
+                let damages: [_; DAMAGES] = [
                     ("leaseDuration", text("20s")),
                     ("leaseDuration", AttributeValue::N("20000".into())),
                     ("fencingToken", text("seven")),
                     ("fencingToken", AttributeValue::N("9007199254740991".into())),
                     ("leaseIdHash", text("hash")),
                     ("ownerPrincipal", AttributeValue::N("7".into())),
-                ][*attribute]
-                    .clone();
+                    ("leaseSequence", text("2")),
+                    ("leaseSequence", AttributeValue::N("2.5".into())),
+                    ("leaseSequence", AttributeValue::N("-1".into())),
+                    ("leaseSequence", AttributeValue::N("9007199254740992".into())),
+                    ("leaseRequestId", AttributeValue::N("1".into())),
+                    ("previousLeaseIdHash", text("hash")),
+                    ("previousOwnerName", AttributeValue::N("7".into())),
+                    ("previousReleased", AttributeValue::Bool(false)),
+                    ("endedVersion", AttributeValue::N("7".into())),
+                    ("deletedVersion", text("another")),
+                    ("leaseVersion", text("another")),
+                ];
+                let (name, value) = damages[*attribute].clone();
                 let update = update.update_expression("SET #a = :v").expression_attribute_names("#a", name);
                 update.expression_attribute_values(":v", value).send().await.expect("damaged");
             }

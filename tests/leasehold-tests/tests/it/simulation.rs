@@ -5,11 +5,13 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use leasehold_protocol::{AcquireAnswer, HeartbeatAnswer, LeaseId, Rvn, Staleness};
+use leasehold_protocol::{
+    Acquire, AcquireAnswer, Disposal, Heartbeat, HeartbeatAnswer, LeaseDuration, LeaseId, Release, Rvn, Sequence,
+    Staleness,
+};
 use leasehold_tests::{COMMON, Fates, World, acquire, heartbeat, release, run_seeds};
 use tokio::time::{Instant, sleep};
 
-const LEASE: Duration = Duration::from_secs(10);
 const LEASE_MS: u64 = 10_000;
 const HOSTS: [&str; 4] = ["ann", "bob", "cyd", "dan"];
 /// How long a run lasts, in virtual time.
@@ -40,8 +42,8 @@ impl Beliefs {
         self.takeovers += u32::from(taken_over);
     }
 
-    fn renewed(&mut self, host: &'static str, until: Instant) {
-        assert_eq!(self.holder.map(|(holder, _)| holder), Some(host), "{host} renewed a lock that it does not hold");
+    fn counts(&mut self, host: &'static str, until: Instant) {
+        assert_eq!(self.holder.map(|(holder, _)| holder), Some(host), "{host} counts on a lock that it does not hold");
         self.holder = Some((host, until));
     }
 
@@ -63,47 +65,76 @@ async fn live(
     let mut lease = 0;
     while Instant::now() < end {
         lease += 1;
-        let lease_id = LeaseId::new(format!("{host}-{lease}")).expect("valid");
-        let Some(until) = wait_for_lock(host, &world, &beliefs, &mut rng, &lease_id, end).await else { return };
-        hold(host, &world, &beliefs, &mut rng, &lease_id, until).await;
+        let mut lease_id = Numbered { id: format!("{host}-{lease}"), next: 1 };
+        let Some(until) = wait_for_lock(host, &world, &beliefs, &mut rng, &mut lease_id, end).await else { return };
+        hold(host, &world, &beliefs, &mut rng, &mut lease_id, until).await;
         sleep(Duration::from_millis(rng.u64(0..5000))).await;
     }
 }
 
-/// Polls as rule 6 says. Returns until when the lease lasts, counted from before the request was sent.
+/// A lease id, and the number of its next request.
+struct Numbered {
+    id: String,
+    next: u64,
+}
+
+impl Numbered {
+    fn id(&self) -> LeaseId {
+        LeaseId::new(self.id.clone()).expect("valid")
+    }
+
+    fn take(&mut self) -> Option<Sequence> {
+        self.next += 1;
+        Some(Sequence::new(self.next - 1, None).expect("valid"))
+    }
+}
+
+/// A lease that some request asks for.
+fn some_lease(rng: &mut fastrand::Rng) -> u64 {
+    *rng.choice([4000, LEASE_MS, 30_000].iter()).expect("three")
+}
+
+/// Polls as rules 6, 9 and 12 say. Returns until when the lease lasts, counted from before the request was first sent.
 async fn wait_for_lock(
     host: &'static str,
     world: &World,
     beliefs: &RefCell<Beliefs>,
     rng: &mut fastrand::Rng,
-    lease_id: &LeaseId,
+    lease_id: &mut Numbered,
     end: Instant,
 ) -> Option<Instant> {
-    let mut seen: Option<(String, Instant)> = None;
+    let mut seen: Option<(String, Duration, Instant)> = None;
+    let mut unanswered = None;
     while Instant::now() < end {
-        let staleness = match &seen {
-            Some((rvn, since)) if since.elapsed() >= LEASE => {
-                Staleness::Observed(Rvn::new("", rvn.clone()).expect("valid"))
-            }
-            _ => Staleness::Never,
-        };
-        let mut request = acquire(host, LEASE_MS, staleness);
-        request.lease_id = lease_id.clone();
-        let sent = Instant::now();
+        // An unanswered request is repeated before a new one takes the next number.
+        let (request, sent) = unanswered.take().unwrap_or_else(|| {
+            let staleness = match &seen {
+                Some((rvn, lease, since)) if since.elapsed() >= *lease + *lease / 1000 => {
+                    Staleness::Observed(Rvn::new("", rvn.clone()).expect("valid"))
+                }
+                _ => Staleness::Never,
+            };
+            let fresh = acquire(host, some_lease(rng), staleness);
+            (Acquire { lease_id: lease_id.id(), sequence: lease_id.take(), ..fresh }, Instant::now())
+        });
         match world.table.acquire(&request).await {
             Ok(AcquireAnswer::Granted(grant)) => {
+                let until = sent + Duration::from_millis(request.lease_duration.as_millis());
                 let taken_over = grant.outcome == leasehold_protocol::GrantOutcome::TakenOver;
-                beliefs.borrow_mut().granted(host, sent + LEASE, grant.fencing_token, taken_over);
-                return Some(sent + LEASE);
-            }
-            Ok(AcquireAnswer::Held(lock)) => {
-                if seen.as_ref().is_none_or(|(rvn, _)| *rvn != lock.rvn) {
-                    seen = Some((lock.rvn, Instant::now()));
+                if Instant::now() < until {
+                    beliefs.borrow_mut().granted(host, until, grant.fencing_token, taken_over);
+                    return Some(until);
                 }
             }
-            Ok(answer) => panic!("a fresh lease id is neither ended nor absent: {answer:?}"),
-            // Nobody knows: the same lease id again.
-            Err(_) => {}
+            Ok(AcquireAnswer::Held(lock)) => {
+                if seen.as_ref().is_none_or(|(rvn, ..)| *rvn != lock.rvn) {
+                    seen = Some((lock.rvn, Duration::from_millis(lock.lease_ms), Instant::now()));
+                }
+            }
+            // It was granted once, by an answer that came too late, and others had it since.
+            Ok(AcquireAnswer::Lost(_)) => return None,
+            Ok(answer) => panic!("this lease id counts its requests, and is never absent: {answer:?}"),
+            Err(_) => unanswered = Some((request, sent)),
         }
         // Some poll often, some hardly ever: both must be safe.
         sleep(Duration::from_millis(rng.u64(200..15_000))).await;
@@ -116,9 +147,10 @@ async fn hold(
     world: &World,
     beliefs: &RefCell<Beliefs>,
     rng: &mut fastrand::Rng,
-    lease_id: &LeaseId,
+    lease_id: &mut Numbered,
     mut until: Instant,
 ) {
+    let mut unanswered = None;
     for _ in 0..rng.u32(0..12) {
         // Now and then a host is paused for longer than its lease.
         let pause = if rng.u32(0..12) == 0 { 15_000 } else { rng.u64(500..3000) };
@@ -126,36 +158,44 @@ async fn hold(
         if Instant::now() >= until {
             break;
         }
-        let mut request = heartbeat(host);
-        request.lease_id = lease_id.clone();
-        let sent = Instant::now();
+        let (request, sent) = unanswered.take().unwrap_or_else(|| {
+            let lease_duration = Some(LeaseDuration::from_millis(some_lease(rng)).expect("valid"));
+            let request =
+                Heartbeat { lease_id: lease_id.id(), sequence: lease_id.take(), lease_duration, ..heartbeat(host) };
+            (request, Instant::now())
+        });
+        let renewed_until = sent + Duration::from_millis(request.lease_duration.expect("chosen").as_millis());
+        // A shorter lease counts from when it is sent.
+        until = until.min(renewed_until);
+        beliefs.borrow_mut().counts(host, until);
         match world.table.heartbeat(&request).await {
-            Ok(HeartbeatAnswer::Renewed(_)) if Instant::now() < until => {
-                until = sent + LEASE;
-                beliefs.borrow_mut().renewed(host, until);
+            Ok(HeartbeatAnswer::Renewed(_)) => {
+                until = renewed_until;
+                if Instant::now() < until {
+                    beliefs.borrow_mut().counts(host, until);
+                }
             }
             Ok(HeartbeatAnswer::Lost(lost)) => {
                 assert!(Instant::now() >= until, "{host} lost its lock to {lost:?} before its lease ran out");
                 break;
             }
-            // Nobody knows, or the answer took longer than the lease: the holder counts on from the last good one.
-            Ok(HeartbeatAnswer::Renewed(_)) | Err(_) => {}
-            Ok(HeartbeatAnswer::Forbidden) => panic!("nobody here is bound"),
+            // Nobody knows: the holder counts on from the last good one.
+            Err(_) => unanswered = Some((request, sent)),
+            Ok(answer) => panic!("nobody here is bound, or sends out of order: {answer:?}"),
         }
     }
     beliefs.borrow_mut().given_up(host);
     // One in four dies and leaves the lock to be taken over.
     if rng.u32(0..4) > 0 {
-        let mut request = release(host);
-        request.lease_id = lease_id.clone();
-        let _ = world.table.release(&request).await;
+        let disposal = if rng.bool() { Disposal::Delete } else { Disposal::Keep(None) };
+        let _ = world.table.release(&Release { lease_id: lease_id.id(), disposal, ..release(host) }).await;
     }
 }
 
 async fn run(seed: u64) -> Beliefs {
     let world = Rc::new(World::new().await);
     let mut rng = fastrand::Rng::with_seed(seed);
-    let longest = LEASE * 2;
+    let longest = Duration::from_millis(LEASE_MS * 2);
     world.faults.set(Fates::Random { rng: rng.fork(), one_in: 5, longest, kinds: COMMON });
     let beliefs = Rc::new(RefCell::new(Beliefs::default()));
     let end = Instant::now() + RUN;
