@@ -8,10 +8,10 @@ use aws_credential_types::provider::ProvideCredentials;
 use aws_smithy_http_client::Builder;
 use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
 use clap::Args;
+use leasehold_api::logging::{LevelFilter, LogFormat, init_logging};
 use leasehold_client::{Client, HttpTransport, SigV4};
 use leasehold_in_process::InProcess;
 use leasehold_protocol::{Policy, TableSchema};
-use leasehold_runtime::{LevelFilter, LogFormat, dynamodb_client, init_logging};
 use tokio::time::timeout;
 
 use crate::Failure;
@@ -165,7 +165,7 @@ impl ConnectionArgs {
         let mut schema = TableSchema::new(table);
         schema.partition_key.clone_from(&self.partition_key);
         schema.sort_key.clone_from(&self.sort_key_name);
-        let dynamodb = dynamodb_client(self.dynamodb_endpoint.as_deref()).await;
+        let dynamodb = leasehold_dynamodb::connect(self.dynamodb_endpoint.as_deref()).await;
         InProcess::on_table(&dynamodb, schema, Policy::default()).map_err(Failure::usage)
     }
 }

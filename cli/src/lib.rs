@@ -6,7 +6,7 @@
 //! run          holds a lock while a command runs                 exec        ties that command to its parent
 //! acquire, heartbeat, release, break_lock                        documents   completions, manual pages
 //! get, ls, watch                                                 demo        a story of two hosts (fenced_write: their job)
-//! serve        the service on this machine (server: its HTTP front)
+//! serve        the service on this machine (leasehold-server)
 //! ```
 //!
 //! The commands share the modules beside `commands`:
@@ -30,7 +30,6 @@ mod lock_args;
 mod observations;
 mod output;
 mod processes;
-pub mod server;
 mod signals;
 mod waiting;
 

@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{self, StreamExt};
 use http::{Request, Response};
 use leasehold_client::{Client, Guard, Heartbeats, HttpTransport, LockRequest, Transport, TransportError, Wait};
-use leasehold_protocol::fresh_uuid;
+use leasehold_dynamodb::fresh_uuid;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;

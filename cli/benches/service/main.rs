@@ -21,8 +21,9 @@ use hyper::Method;
 use leasehold_api::Service;
 use leasehold_api::access::Caller;
 use leasehold_api::http::{Operation, Request, handle};
+use leasehold_dynamodb::{Clock, fresh_uuid};
 use leasehold_engine::Engine;
-use leasehold_protocol::{Clock, LeaseId, LockTable, Policy, TableSchema, ensure_table, fresh_uuid, sdk};
+use leasehold_protocol::{LeaseId, LockTable, Policy, TableSchema, ensure_table};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -59,7 +60,7 @@ fn main() {
 /// (a) The handler, from bytes to bytes, over the bare SDK call that it makes.
 async fn overhead() {
     let engine = Engine::memory().expect("memory is to be had");
-    let client = Client::from_conf(sdk::configure(engine.sdk_config()).build());
+    let client = Client::from_conf(leasehold_dynamodb::configure(engine.sdk_config()).build());
     let schema = TableSchema::new("locks");
     ensure_table(&client, &schema).await.expect("a new table");
     let service = Service::new(LockTable::new(client.clone(), schema, Policy::default(), Clock::system()));
@@ -177,7 +178,7 @@ async fn http() {
 /// The bare engine behind its own HTTP, under the system's allocator and with two threads of its own, as `serve` has.
 async fn engine_alone() -> SocketAddr {
     let engine = Engine::memory().expect("memory is to be had");
-    let client = Client::from_conf(sdk::configure(engine.sdk_config()).build());
+    let client = Client::from_conf(leasehold_dynamodb::configure(engine.sdk_config()).build());
     ensure_table(&client, &TableSchema::new("leasehold")).await.expect("a new table");
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.set_nonblocking(true).expect("a socket");

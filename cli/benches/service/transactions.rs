@@ -8,8 +8,8 @@ use aws_sdk_dynamodb::types::{
     AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
     TransactWriteItem, Update,
 };
+use leasehold_dynamodb::Clock;
 use leasehold_engine::Engine;
-use leasehold_protocol::{Clock, sdk};
 use leasehold_transactions::{Action, Error, Item, Policy, Request, ReturnValues, Transactions, ensure_table};
 use tokio::time::Instant;
 
@@ -69,7 +69,7 @@ pub(crate) async fn run() {
 /// How long each took that was begun within [`LOAD`], and how long it was until the last of them had ended.
 async fn load(way: Way, count: usize, is_contended: bool) -> (Vec<Duration>, Duration) {
     let engine = Engine::memory().expect("memory is to be had");
-    let client = Client::from_conf(sdk::configure(engine.sdk_config()).build());
+    let client = Client::from_conf(leasehold_dynamodb::configure(engine.sdk_config()).build());
     make_table(&client).await;
     ensure_table(&client, "transactions").await.expect("a new table");
     let transactions =

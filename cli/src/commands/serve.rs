@@ -3,26 +3,16 @@
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::time::Duration;
 
-use aws_sdk_dynamodb::Client;
 use clap::Args;
-use leasehold_api::http::Operation;
-use leasehold_api::{Service, TransactionOperation, TransactionService};
-use leasehold_engine::{Engine, EngineError};
-use leasehold_protocol::{Clock, LockTable, Policy, TableSchema, ensure_table, sdk};
-use leasehold_runtime::{LevelFilter, LogFormat, TransactionConfig, dynamodb_client, init_logging};
-use leasehold_transactions::{self as transactions, Transactions};
-use leasehold_wire::transactions::SweepRequest;
+use leasehold_api::logging::{LevelFilter, LogFormat, init_logging};
+use leasehold_engine::EngineError;
+use leasehold_protocol::{Policy, TableSchema};
+use leasehold_server::{Server, ServerError, Settings, Store};
+use leasehold_transactions as transactions;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
-use tokio::time::{MissedTickBehavior, interval};
-
-use crate::server;
-
-/// Between two sweeps.
-const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Run the lock service on this machine: an HTTP API over an embedded DynamoDB engine, or over any DynamoDB endpoint.
 #[derive(Debug, Args)]
@@ -93,7 +83,7 @@ pub(crate) struct ServeArgs {
         long,
         value_name = "SECONDS",
         default_value_t = transactions::Policy::default().idle_ms / 1000,
-        value_parser = clap::value_parser!(u64).range(1..=TransactionConfig::MAX_IDLE_SECONDS),
+        value_parser = clap::value_parser!(u64).range(1..=transactions::Policy::MAX_IDLE_SECONDS),
         env = "LEASEHOLD_TRANSACTION_IDLE_SECONDS"
     )]
     transaction_idle_seconds: u64,
@@ -113,43 +103,29 @@ pub(crate) struct ServeArgs {
         long,
         value_name = "MS",
         default_value_t = transactions::Policy::default().patience_ms,
-        value_parser = clap::value_parser!(u64).range(1..=TransactionConfig::MAX_PATIENCE_MS),
+        value_parser = clap::value_parser!(u64).range(1..=transactions::Policy::MAX_PATIENCE_MS),
         env = "LEASEHOLD_TRANSACTION_PATIENCE_MS"
     )]
     transaction_patience_ms: u64,
 }
 
-/// Why the service did not start, or stopped.
+/// The reason why the service did not start, or stopped.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServeError {
-    /// The keys' names do not fit a lock table.
+    /// The server did not start.
     #[error("{0}")]
-    Schema(String),
-    /// The embedded engine did not start.
+    Server(#[from] ServerError),
+    /// The embedded engine stopped serving other clients.
     #[error("{0}")]
     Engine(#[from] EngineError),
-    /// The table is missing, and cannot be made, or has other keys.
-    #[error("{}", .0.for_log())]
-    Table(leasehold_protocol::Error),
-    /// The same, of the table of the transactions.
-    #[error("cannot use the table {table} for transactions: {}", .source.for_log())]
-    TransactionTable {
-        /// Its name.
-        table: String,
-        /// What DynamoDB said.
-        source: transactions::Error,
-    },
-    /// One table cannot be both.
-    #[error("The locks and the transactions need a table each: name another one with --transaction-table.")]
-    OneTable,
     /// A port cannot be had.
     #[error("cannot listen on {address}: {source}; name another with {flag}")]
     Listen {
-        /// What was asked for.
+        /// The address that was asked for.
         address: SocketAddr,
-        /// Which flag to use.
+        /// The flag that names it.
         flag: &'static str,
-        /// What the system said.
+        /// The system's reason.
         source: std::io::Error,
     },
     /// The system gives no signals.
@@ -164,49 +140,23 @@ pub(crate) enum ServeError {
 pub(crate) async fn main(args: ServeArgs) -> Result<(), ServeError> {
     init_logging(LogFormat::Text, LevelFilter::WARN);
     let stopped = stop_signal()?;
-    let schema = TableSchema {
-        table_name: args.table.clone(),
-        partition_key: args.partition_key.clone(),
-        sort_key: args.sort_key.clone(),
-    };
-    schema.check().map_err(ServeError::Schema)?;
-    if args.table == args.transaction_table {
-        return Err(ServeError::OneTable);
-    }
-
-    // Before the table: whoever waits for the port must not find it open while a second start fails on the file.
-    let engine = args.open_engine()?;
-    let client = match &engine {
-        Some(engine) => Client::from_conf(sdk::configure(engine.sdk_config()).build()),
-        None => dynamodb_client(args.dynamodb_endpoint.as_deref()).await,
-    };
-    ensure_table(&client, &schema).await.map_err(ServeError::Table)?;
-    let transactions = args.transactions(&client).await?;
-
+    // The tables come before the port: a port that is open belongs to a service that works.
+    let server = Server::open(args.settings()).await?;
     let listener = listen(args.listen, "--listen").await?;
-    let exposed = match (&engine, args.expose_dynamodb) {
+    let exposed = match (server.engine(), args.expose_dynamodb) {
         (Some(engine), Some(port)) => {
             let listener = listen((Ipv4Addr::LOCALHOST, port).into(), "--expose-dynamodb").await?;
             let address = local_address(&listener, port);
-            let mut stopped = stopped.clone();
-            let shutdown = async move { drop(stopped.wait_for(|stopped| *stopped).await) };
+            let shutdown = wait_for(stopped.clone());
             let engine = engine.clone();
             Some((address, tokio::spawn(async move { engine.expose(listener, shutdown).await })))
         }
         _ => None,
     };
     args.announce(local_address(&listener, args.listen.port()), exposed.as_ref().map(|(address, _)| *address));
-
-    let policy = Policy { retention_seconds: args.retention_seconds, clock_skew_ms: args.clock_skew_ms };
-    let locks = Service::new(LockTable::new(client, schema, policy, Clock::system()));
-    let routes = server::routes::<Operation>(locks).merge(server::routes::<TransactionOperation>(transactions.clone()));
-    let sweeper = tokio::spawn(sweep_now_and_then(transactions));
-    let mut stopping = stopped.clone();
-    server::run(listener, routes, async move { drop(stopping.wait_for(|stopped| *stopped).await) }).await;
-    // What it leaves undone, the next one does.
-    sweeper.abort();
+    server.run(listener, wait_for(stopped)).await;
     if let Some((_, task)) = exposed {
-        // It stops on the same signal; a panic of its own was reported already.
+        // The task stops on the same signal; it reported a panic of its own already.
         task.await.unwrap_or(Ok(()))?;
     }
     say("Stopped.");
@@ -214,26 +164,27 @@ pub(crate) async fn main(args: ServeArgs) -> Result<(), ServeError> {
 }
 
 impl ServeArgs {
-    fn open_engine(&self) -> Result<Option<Engine>, EngineError> {
-        match (&self.dynamodb_endpoint, self.memory) {
-            (Some(_), _) => Ok(None),
-            (None, true) => Engine::memory().map(Some),
-            (None, false) => Engine::open(&self.db).map(Some),
+    fn settings(&self) -> Settings {
+        Settings {
+            store: match (&self.dynamodb_endpoint, self.memory) {
+                (Some(url), _) => Store::Endpoint(url.clone()),
+                (None, true) => Store::Memory,
+                (None, false) => Store::File(self.db.clone()),
+            },
+            schema: TableSchema {
+                table_name: self.table.clone(),
+                partition_key: self.partition_key.clone(),
+                sort_key: self.sort_key.clone(),
+            },
+            policy: Policy { retention_seconds: self.retention_seconds, clock_skew_ms: self.clock_skew_ms },
+            transaction_table: self.transaction_table.clone(),
+            transaction_policy: transactions::Policy {
+                patience_ms: self.transaction_patience_ms,
+                idle_ms: self.transaction_idle_seconds * 1000,
+                retention_ms: self.transaction_retention_seconds * 1000,
+                ..transactions::Policy::default()
+            },
         }
-    }
-
-    async fn transactions(&self, client: &Client) -> Result<TransactionService, ServeError> {
-        let table = &self.transaction_table;
-        let failed = |source| ServeError::TransactionTable { table: table.clone(), source };
-        transactions::ensure_table(client, table).await.map_err(failed)?;
-        let policy = transactions::Policy {
-            patience_ms: self.transaction_patience_ms,
-            idle_ms: self.transaction_idle_seconds * 1000,
-            retention_ms: self.transaction_retention_seconds * 1000,
-            ..transactions::Policy::default()
-        };
-        let protected = vec![self.table.clone()];
-        Ok(TransactionService::new(Transactions::new(client.clone(), table, policy, Clock::system(), protected)))
     }
 
     fn announce(&self, address: SocketAddr, exposed: Option<SocketAddr>) {
@@ -256,20 +207,13 @@ impl ServeArgs {
     }
 }
 
-/// Finishes what transactions leave behind, as the scheduled function does.
-async fn sweep_now_and_then(transactions: TransactionService) {
-    let mut ticks = interval(SWEEP_INTERVAL);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        ticks.tick().await;
-        // What goes wrong is in the log, and may go better the next time.
-        while transactions.sweep(SweepRequest::default()).await.is_ok_and(|swept| swept.more) {}
-    }
-}
-
 /// Prints for whoever reads; a service does not stop because nobody does.
 fn say(text: &str) {
     let _ = writeln!(std::io::stdout(), "{text}");
+}
+
+async fn wait_for(mut stopped: watch::Receiver<bool>) {
+    drop(stopped.wait_for(|stopped| *stopped).await);
 }
 
 async fn listen(address: SocketAddr, flag: &'static str) -> Result<TcpListener, ServeError> {

@@ -6,8 +6,7 @@ use std::path::Path;
 use std::process::{Output, Stdio};
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use leasehold_protocol::fresh_uuid;
-use leasehold_runtime::dynamodb_client;
+use leasehold_dynamodb::fresh_uuid;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -343,7 +342,7 @@ async fn nobody_has_to_read_what_it_prints() {
 async fn other_clients_reach_the_table() {
     let serve = Serve::start(&["--memory", "--expose-dynamodb", "0"]).await;
     let grant = serve.acquire("Moe", "secret").await;
-    let client = dynamodb_client(Some(&exposed_url(&serve))).await;
+    let client = leasehold_dynamodb::connect(Some(&exposed_url(&serve))).await;
     let text = |value: &str| AttributeValue::S(value.to_owned());
     let row = client.get_item().table_name("leasehold").key("key", text("Moe")).send().await;
     let row = row.expect("it answers").item.expect("the row is there");

@@ -9,8 +9,7 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{
     AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
 };
-use leasehold_protocol::fresh_uuid;
-use leasehold_runtime::dynamodb_client;
+use leasehold_dynamodb::fresh_uuid;
 use serde_json::{Value, json};
 
 use crate::support::{Serve, exposed_url, folder, pause, text_of, within};
@@ -89,7 +88,7 @@ impl Serve {
     }
 
     async fn dynamodb(&self) -> Client {
-        dynamodb_client(Some(&exposed_url(self))).await
+        leasehold_dynamodb::connect(Some(&exposed_url(self))).await
     }
 
     /// Kills the service this long after a call was sent, and gives the answer if there was one.

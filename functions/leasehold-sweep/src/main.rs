@@ -2,5 +2,5 @@
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), lambda_runtime::Error> {
-    leasehold_runtime::lambda::run_sweep().await
+    leasehold_lambda::run_sweep().await
 }

@@ -7,8 +7,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
+use leasehold_dynamodb::Clock;
 use leasehold_engine::Engine;
-use leasehold_protocol::{Clock, sdk};
 use leasehold_sandbox::{Answer, InitError, Sandbox};
 use leasehold_transactions::{Policy, State, Transactions, ensure_table};
 use serde_json::{Value, json};
@@ -29,7 +29,7 @@ async fn sweep(sandbox: &mut Sandbox, event: Value) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_schedule_finds_what_was_left_behind() {
     let engine = Engine::memory().expect("memory is to be had");
-    let dynamodb = Client::from_conf(sdk::configure(engine.sdk_config()).build());
+    let dynamodb = Client::from_conf(leasehold_dynamodb::configure(engine.sdk_config()).build());
     ensure_table(&dynamodb, "transactions").await.expect("a new table");
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
     let url = format!("http://{}", listener.local_addr().expect("bound"));

@@ -3,5 +3,5 @@
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), lambda_runtime::Error> {
-    leasehold_runtime::lambda::run_transactions().await
+    leasehold_lambda::run_transactions().await
 }

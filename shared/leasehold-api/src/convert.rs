@@ -22,6 +22,7 @@ pub(crate) fn problem(error: &Error) -> Problem {
             ProblemType::CorruptRecord,
             format!("{error} It is not taken for free: an operator must repair or delete the row."),
         ),
+        ErrorKind::Misconfigured => misconfigured(),
         ErrorKind::Throttled => {
             Problem::new(ProblemType::Throttled, "The table is busy. Try again, with the same lease id.")
         }
@@ -30,6 +31,15 @@ pub(crate) fn problem(error: &Error) -> Problem {
             "The table did not answer, and nobody knows whether it did what was asked. Try again, with the same lease id.",
         ),
     }
+}
+
+/// The caller learns neither the names of tables nor the reason: the log has both.
+pub(crate) fn misconfigured() -> Problem {
+    Problem::new(
+        ProblemType::Misconfigured,
+        "The service cannot work with its table: the table is missing, has other keys, or the service may not use it. Nothing \
+         was changed, and a retry changes nothing. Whoever runs the service finds the reason in its log.",
+    )
 }
 
 pub(crate) fn key(key: String, sort_key: Option<String>) -> Result<LockKey, Problem> {

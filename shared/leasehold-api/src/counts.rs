@@ -29,7 +29,7 @@ pub(crate) fn count(operation: &'static str, outcome: &str, latency: Duration) {
         ("break", "released") => Some("Broken"),
         (_, "lost") => Some("Lost"),
         (_, "forbidden") => Some("Forbidden"),
-        (_, "throttled" | "unavailable") => Some("Unavailable"),
+        (_, "misconfigured" | "throttled" | "unavailable") => Some("Unavailable"),
         _ => None,
     };
     let taken_over = (outcome == "takenOver").then_some("TakenOver");

@@ -24,6 +24,8 @@ mod cursor;
 pub mod direct;
 mod execution;
 pub mod http;
+#[cfg(feature = "logging")]
+pub mod logging;
 mod parse;
 mod route;
 mod service;

@@ -235,8 +235,8 @@ fn done(released: &leasehold_protocol::Released) -> (String, ReleaseResponse) {
 fn reported(error: &Error) -> Problem {
     match error.kind() {
         ErrorKind::InvalidRequest { .. } | ErrorKind::TooLarge => {}
-        ErrorKind::CorruptRecord | ErrorKind::Throttled | ErrorKind::Unavailable => {
-            tracing::warn!(error = %error.for_log(), "failed");
+        ErrorKind::CorruptRecord | ErrorKind::Misconfigured | ErrorKind::Throttled | ErrorKind::Unavailable => {
+            tracing::warn!(error = error.for_log(), "failed");
         }
     }
     convert::problem(error)

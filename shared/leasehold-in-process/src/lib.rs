@@ -26,8 +26,8 @@ use leasehold_api::access::Caller;
 use leasehold_api::http::{self as api, Operation, Route};
 use leasehold_api::{Service, TransactionOperation, TransactionService};
 use leasehold_client::{Transport, TransportError};
-use leasehold_protocol::{Clock, LockTable, Policy, TableSchema, sdk};
-use leasehold_runtime::dynamodb_client;
+use leasehold_dynamodb::Clock;
+use leasehold_protocol::{LockTable, Policy, TableSchema};
 use leasehold_transactions::{self as transactions, Transactions};
 
 /// Hands requests to the service in this process.
@@ -55,7 +55,7 @@ impl InProcess {
     /// # Errors
     /// What is wrong with the name, in a sentence.
     pub async fn connect(table_name: &str) -> Result<Self, String> {
-        Self::on_table(&dynamodb_client(None).await, TableSchema::new(table_name), Policy::default())
+        Self::on_table(&leasehold_dynamodb::connect(None).await, TableSchema::new(table_name), Policy::default())
     }
 
     /// The same, with transactions, which are kept in the table `transaction_table`.
@@ -63,7 +63,7 @@ impl InProcess {
     /// # Errors
     /// What is wrong with the name, in a sentence.
     pub async fn connect_with_transactions(table_name: &str, transaction_table: &str) -> Result<Self, String> {
-        Self::on_tables(&dynamodb_client(None).await, TableSchema::new(table_name), transaction_table)
+        Self::on_tables(&leasehold_dynamodb::connect(None).await, TableSchema::new(table_name), transaction_table)
     }
 
     /// The service on these tables, with transactions, which may touch all others. `dynamodb` as in [`InProcess::on_table`].
@@ -73,7 +73,7 @@ impl InProcess {
     pub fn on_tables(dynamodb: &Client, schema: TableSchema, transaction_table: &str) -> Result<Self, String> {
         let protected = vec![schema.table_name.clone()];
         let locks = Self::on_table(dynamodb, schema, Policy::default())?;
-        let client = Client::from_conf(sdk::configure(dynamodb.config().to_builder()).build());
+        let client = Client::from_conf(leasehold_dynamodb::configure(dynamodb.config().to_builder()).build());
         let policy = transactions::Policy::default();
         let transactions = Transactions::new(client, transaction_table, policy, Clock::system(), protected);
         Ok(locks.with_transactions(TransactionService::new(transactions)))
@@ -86,7 +86,7 @@ impl InProcess {
     /// What is wrong with the names in `schema`, in a sentence.
     pub fn on_table(dynamodb: &Client, schema: TableSchema, policy: Policy) -> Result<Self, String> {
         schema.check()?;
-        let config = sdk::configure(dynamodb.config().to_builder()).build();
+        let config = leasehold_dynamodb::configure(dynamodb.config().to_builder()).build();
         Ok(Self::new(Service::new(LockTable::new(Client::from_conf(config), schema, policy, Clock::system()))))
     }
 }

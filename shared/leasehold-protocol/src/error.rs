@@ -1,7 +1,6 @@
 //! What can go wrong, by what the caller must do about it.
 
 use std::error::Error as StdError;
-use std::fmt;
 
 /// A failure that is not an answer. Contention and loss are answers: see
 /// [`AcquireAnswer`](crate::AcquireAnswer) and [`Lost`](crate::Lost).
@@ -25,6 +24,9 @@ pub enum ErrorKind {
     TooLarge,
     /// The row is not a readable lock record. An operator must look at it.
     CorruptRecord,
+    /// The service cannot work with its table: the table is missing or has other keys, or the credentials do not allow it.
+    /// Nothing was written, and a retry changes nothing: whoever runs the service must act.
+    Misconfigured,
     /// DynamoDB refused for load. Try again later, with the same lease id.
     Throttled,
     /// Nobody knows whether the write was applied. Try again with the same lease id.
@@ -52,20 +54,7 @@ impl Error {
     }
 
     /// Everything known, for the log. It may name tables and endpoints: never for a caller's eyes.
-    pub fn for_log(&self) -> impl fmt::Display + '_ {
-        struct Chain<'a>(&'a Error);
-        impl fmt::Display for Chain<'_> {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                let mut cause = StdError::source(self.0);
-                let message = &self.0.message;
-                f.write_str(if cause.is_some() { message.trim_end_matches('.') } else { message })?;
-                while let Some(error) = cause {
-                    write!(f, ": {error}")?;
-                    cause = error.source();
-                }
-                Ok(())
-            }
-        }
-        Chain(self)
+    pub fn for_log(&self) -> String {
+        leasehold_dynamodb::error_chain(self)
     }
 }

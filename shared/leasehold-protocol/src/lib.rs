@@ -9,9 +9,8 @@
 //! lifecycle   the rules, as pure functions of (row, request, stamp)
 //! expressions the same rules as DynamoDB expressions
 //! item        the table's attributes, byte-compatible with the DynamoDB Lock Client for Java
-//! table       carries the expressions out; attempts, time-outs, ambiguity
+//! table       carries the expressions out, through leasehold-dynamodb; ambiguity
 //! schema      makes the table, for local runs
-//! sdk, clock  what enters from outside: the AWS SDK's settings; time and randomness
 //! ```
 //!
 //! **Who judges what.** The service keeps no state and compares no clocks. An *observer* polls, compares record
@@ -28,18 +27,15 @@
 //! **Limits.** Keys of 2048 bytes, sort keys of 1024, payloads of 256 KiB, leases of 100 ms to a day. Throughput per
 //! key is that of one DynamoDB item: about 1000 writes a second.
 
-mod clock;
 mod error;
 mod expressions;
 mod item;
 pub mod lifecycle;
 mod model;
 mod schema;
-pub mod sdk;
 mod table;
 
 pub use aws_sdk_dynamodb::types::AttributeValue;
-pub use clock::{Clock, fresh_uuid, jitter};
 pub use error::{Error, ErrorKind};
 pub use item::{EXPIRE_AT, Item, RESERVED_ATTRIBUTES, TableSchema};
 pub use lifecycle::{

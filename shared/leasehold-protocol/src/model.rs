@@ -6,8 +6,8 @@ use std::fmt;
 use aws_sdk_dynamodb::types::AttributeValue;
 use sha2::{Digest, Sha256};
 
-use crate::clock::fresh_uuid;
 use crate::error::Error;
+use leasehold_dynamodb::fresh_uuid;
 
 /// The longest partition key that DynamoDB takes, in bytes of UTF-8.
 pub const MAX_KEY_BYTES: usize = 2048;

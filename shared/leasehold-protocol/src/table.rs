@@ -1,11 +1,10 @@
 //! The locks of one DynamoDB table: carries the rules out and tells the caller what came of it.
 
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::{ReturnValue, ReturnValuesOnConditionCheckFailure};
+use leasehold_dynamodb::{Clock, Failure, FailureKind, fresh_uuid};
 
-use crate::clock::{Clock, fresh_uuid, jitter};
 use crate::error::{Error, ErrorKind};
 use crate::expressions::{self, Write};
 use crate::item::{Item, RESERVED_ATTRIBUTES, TableSchema};
@@ -13,7 +12,6 @@ use crate::lifecycle::{
     self, AcquireAnswer, BreakAnswer, CorruptRecord, Field, HeartbeatAnswer, Policy, ReleaseAnswer, Row, Stamp, State,
 };
 use crate::model::{Acquire, Break, Disposal, Heartbeat, LockKey, Release};
-use crate::sdk::{FIRST_BACKOFF, MAX_ATTEMPTS};
 
 /// The locks of one table. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -76,7 +74,7 @@ struct Written {
 }
 
 impl LockTable {
-    /// `client` must come from a configuration that went through [`crate::sdk::configure`].
+    /// `client` must come from a configuration that went through [`leasehold_dynamodb::configure`].
     pub fn new(client: Client, schema: TableSchema, policy: Policy, clock: Clock) -> Self {
         Self { client, schema, policy, clock }
     }
@@ -146,7 +144,7 @@ impl LockTable {
         if let Some(version) = version.filter(|_| written.applied || old.is_deleted()) {
             let write = expressions::clear(version, old.attributes.keys());
             if let Err(failed) = self.write_once(self.checked_key(key)?, write).await {
-                tracing::warn!(error = %failed.error.for_log(), "a deleted lock keeps its additional attributes");
+                tracing::warn!(error = failed.for_log(), "a deleted lock keeps its additional attributes");
             }
         }
         Ok(())
@@ -170,12 +168,11 @@ impl LockTable {
     /// `InvalidRequest`, `Throttled`, `Unavailable`.
     pub async fn read(&self, key: &LockKey) -> Result<Option<Row>, Error> {
         let key = self.checked_key(key)?;
-        let output = self
-            .repeat(|| async {
-                let request = self.client.get_item().table_name(&self.schema.table_name).set_key(Some(key.clone()));
-                request.consistent_read(true).send().await.map_err(Failed::of)
-            })
-            .await?;
+        let output = repeat(|| async {
+            let request = self.client.get_item().table_name(&self.schema.table_name).set_key(Some(key.clone()));
+            request.consistent_read(true).send().await.map_err(Failure::from)
+        })
+        .await?;
         Ok(output.item.and_then(|item| self.schema.decode_row(item)).filter(|row| !row.is_deleted()))
     }
 
@@ -215,10 +212,10 @@ impl LockTable {
     /// `Throttled`, `Unavailable`.
     pub async fn check_health(&self) -> Result<(), Error> {
         let key = LockKey::stored("leasehold-health".into(), Some("leasehold-health".into()));
-        self.repeat(|| async {
+        repeat(|| async {
             let request = self.client.get_item().table_name(&self.schema.table_name);
             let request = request.set_key(Some(self.schema.encode_key(&key)));
-            request.send().await.map_err(Failed::of)
+            request.send().await.map_err(Failure::from)
         })
         .await
         .map(drop)
@@ -244,7 +241,7 @@ impl LockTable {
                 .set_exclusive_start_key(start)
                 .set_filter_expression(filter.expression)
                 .set_expression_attribute_values(values);
-            let output = self.repeat(|| async { scan.clone().send().await.map_err(Failed::of) }).await?;
+            let output = repeat(|| async { scan.clone().send().await.map_err(Failure::from) }).await?;
             return Ok((output.items.unwrap_or_default(), output.last_evaluated_key));
         };
         let request = self
@@ -259,7 +256,7 @@ impl LockTable {
             .set_filter_expression(filter.expression)
             .set_expression_attribute_values(values)
             .expression_attribute_values(":key", aws_sdk_dynamodb::types::AttributeValue::S(partition.clone()));
-        let output = self.repeat(|| async { request.clone().send().await.map_err(Failed::of) }).await?;
+        let output = repeat(|| async { request.clone().send().await.map_err(Failure::from) }).await?;
         Ok((output.items.unwrap_or_default(), output.last_evaluated_key))
     }
 
@@ -290,19 +287,18 @@ impl LockTable {
     async fn write(&self, key: &LockKey, build: impl Fn(&Stamp) -> Write) -> Result<Written, Error> {
         let key = self.checked_key(key)?;
         let mut issued = Vec::with_capacity(1);
-        let (applied, old, stamp) = self
-            .repeat(|| {
-                let stamp = Stamp { rvn: fresh_uuid(), now_us: self.clock.now_us() };
-                issued.push(stamp.rvn.clone());
-                let attempt = self.write_once(key.clone(), build(&stamp));
-                async move { attempt.await.map(|(applied, old)| (applied, old, stamp)) }
-            })
-            .await?;
+        let (applied, old, stamp) = repeat(|| {
+            let stamp = Stamp { rvn: fresh_uuid(), now_us: self.clock.now_us() };
+            issued.push(stamp.rvn.clone());
+            let attempt = self.write_once(key.clone(), build(&stamp));
+            async move { attempt.await.map(|(applied, old)| (applied, old, stamp)) }
+        })
+        .await?;
         Ok(Written { applied, old: old.and_then(|item| self.schema.decode_row(item)), stamp, issued })
     }
 
     /// Whether the write was applied, and the item before it.
-    async fn write_once(&self, key: Item, write: Write) -> Result<(bool, Option<Item>), Failed> {
+    async fn write_once(&self, key: Item, write: Write) -> Result<(bool, Option<Item>), Failure> {
         let names = (!write.names.is_empty()).then_some(write.names);
         let request = self
             .client
@@ -319,68 +315,37 @@ impl LockTable {
             Ok(output) => Ok((true, output.attributes)),
             Err(error) => match error.as_service_error() {
                 Some(UpdateItemError::ConditionalCheckFailedException(refusal)) => Ok((false, refusal.item.clone())),
-                _ => Err(Failed::of(error)),
+                _ => Err(error.into()),
             },
         }
     }
-
-    /// Makes attempts until one is answered or there are no more.
-    async fn repeat<T, F>(&self, mut send: impl FnMut() -> F) -> Result<T, Error>
-    where
-        F: Future<Output = Result<T, Failed>>,
-    {
-        let mut attempt = 0;
-        loop {
-            attempt += 1;
-            tracing::Span::current().record("dynamodb_attempts", attempt);
-            // Boxed, because the SDK's futures are large and would be moved about at every level above.
-            match Box::pin(send()).await {
-                Ok(output) => return Ok(output),
-                Err(failed) => pause_before_retry(failed, attempt).await?,
-            }
-        }
-    }
 }
 
-/// Sleeps if another attempt is worth making; gives the error back if not.
-#[allow(clippy::disallowed_methods, reason = "the pause between attempts")]
-async fn pause_before_retry(failed: Failed, attempt: u32) -> Result<(), Error> {
-    if !failed.retry || attempt >= MAX_ATTEMPTS {
-        return Err(failed.error);
-    }
-    tokio::time::sleep(jitter(FIRST_BACKOFF * 2_u32.pow(attempt - 1))).await;
-    Ok(())
+/// Makes a call again where that may help.
+async fn repeat<T, F>(call: impl FnMut() -> F) -> Result<T, Error>
+where
+    F: Future<Output = Result<T, Failure>>,
+{
+    Ok(leasehold_dynamodb::repeat(call, Failure::is_transient).await?)
 }
 
-/// An attempt without an answer.
-struct Failed {
-    error: Error,
-    /// Whether another attempt may succeed.
-    retry: bool,
-}
-
-impl Failed {
-    /// Sorts a failure by what can be done about it. Only what a repeat may cure is retried; a missing table or
-    /// permission is as unavailable to the caller as an outage, but no second attempt will find it.
-    fn of<E>(error: SdkError<E>) -> Self
-    where
-        E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
-    {
-        let (kind, message, retry) = match error.code().unwrap_or_default() {
-            "ThrottlingException" | "ProvisionedThroughputExceededException" | "RequestLimitExceeded" => {
-                (ErrorKind::Throttled, "DynamoDB throttled the request.", true)
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        let (kind, message) = match failure.kind() {
+            FailureKind::Throttled => (ErrorKind::Throttled, "DynamoDB throttled the request."),
+            FailureKind::Unavailable => (ErrorKind::Unavailable, "DynamoDB did not answer, or not in time."),
+            FailureKind::TooLarge => {
+                (ErrorKind::TooLarge, "The record would exceed the 400 KB that DynamoDB allows an item.")
             }
-            "ValidationException" if error.message().is_some_and(|text| text.contains("Item size")) => {
-                (ErrorKind::TooLarge, "The record would exceed the 400 KB that DynamoDB allows an item.", false)
-            }
-            "ValidationException" => (ErrorKind::Unavailable, "DynamoDB refused the request as invalid.", false),
-            "ResourceNotFoundException" => (ErrorKind::Unavailable, "The lock table does not exist.", false),
-            "AccessDeniedException" | "UnrecognizedClientException" => {
-                (ErrorKind::Unavailable, "The service may not use the lock table.", false)
-            }
-            _ => (ErrorKind::Unavailable, "DynamoDB did not answer, or not in time.", true),
+            FailureKind::Invalid => (
+                ErrorKind::Misconfigured,
+                "DynamoDB refused the request as invalid: the keys of the lock table may have other names.",
+            ),
+            FailureKind::NoTable => (ErrorKind::Misconfigured, "The lock table does not exist."),
+            FailureKind::AccessDenied => (ErrorKind::Misconfigured, "The service may not use the lock table."),
+            FailureKind::Misconfigured => (ErrorKind::Misconfigured, "The service has no valid credentials."),
         };
-        Self { error: Error::new(kind, message).with_source(error), retry }
+        Self::new(kind, message).with_source(failure)
     }
 }
 

@@ -25,7 +25,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use leasehold_protocol::Clock;
+use leasehold_dynamodb::Clock;
 
 use crate::attributes::{self, APPLIED, ID, Item, LOCKED_AT, Lock, OPERATION, REQUEST, TRANSIENT, size};
 use crate::effort::Effort;
@@ -68,6 +68,14 @@ pub struct Policy {
     pub idle_ms: u64,
     /// How long the outcome of a transaction is kept. Default: 7 days.
     pub retention_ms: u64,
+}
+
+impl Policy {
+    /// A day: an item that is locked for longer is as good as lost.
+    pub const MAX_IDLE_SECONDS: u64 = 24 * 3600;
+
+    /// Longer than any call tries to get an item.
+    pub const MAX_PATIENCE_MS: u64 = 10_000;
 }
 
 impl Default for Policy {
@@ -911,7 +919,7 @@ fn lock_writes(id: &TransactionId, chosen: &Chosen<'_>, pointer: &str, now: u64)
 
 /// A key of the same table that no item has.
 fn nobody(key: &ItemKey) -> ItemKey {
-    let fresh = leasehold_protocol::fresh_uuid();
+    let fresh = leasehold_dynamodb::fresh_uuid();
     let value = |value: &AttributeValue| match value {
         // 38 digits are what a number has; these are 30 of a random one.
         AttributeValue::N(_) => {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use leasehold_protocol::jitter;
+use leasehold_dynamodb::{jitter, pause};
 use tokio::time::Instant;
 
 use crate::attributes::Item;
@@ -12,7 +12,6 @@ use crate::error::Error;
 use crate::key::ItemKey;
 use crate::model::{State, TransactionId};
 use crate::record::{Progress, Record, Transaction};
-use crate::tables::pause;
 
 /// Failures, conflicts and stale views that one call gets over. With the pauses in between it is about five seconds.
 const MAX_TRIES: u32 = 8;

@@ -1,6 +1,6 @@
 //! What can go wrong, by what the caller must do about it.
 
-use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
+use leasehold_dynamodb::{Failure, FailureKind};
 
 use crate::{Item, TransactionId};
 
@@ -50,12 +50,16 @@ pub enum Error {
     /// Something does not fit into DynamoDB's limits. The transaction was rolled back, if it was begun.
     #[error("{0}")]
     TooLarge(String),
-    /// The service may not use a table.
+    /// The service may not use a table that the request names.
     #[error("The service may not use the table {table}: its role needs the permission.")]
     Forbidden {
         /// Which table.
         table: String,
     },
+    /// The service cannot work with its own table: the table is missing, or the credentials do not allow it. Nothing was
+    /// written, and a retry changes nothing: whoever runs the service must act.
+    #[error("The service cannot use its table of transactions.")]
+    Misconfigured(#[source] Source),
     /// Rows are not as this protocol leaves them. An operator must look at them.
     #[error("{0}")]
     Corrupt(String),
@@ -86,39 +90,32 @@ impl Error {
 
     /// Everything known, for the log. It may name endpoints: never for a caller's eyes.
     pub fn for_log(&self) -> String {
-        let mut text = self.to_string();
-        let mut cause = std::error::Error::source(self);
-        while let Some(error) = cause {
-            text.push_str(": ");
-            text.push_str(&error.to_string());
-            cause = error.source();
-        }
-        text
+        leasehold_dynamodb::error_chain(self)
     }
 }
 
 /// The field that is at fault where a table is missing.
 pub(crate) const NO_TABLE: &str = "tableName";
 
-/// Sorts a refusal or a silence of DynamoDB by what can be done about it.
-pub(crate) fn failure<E>(error: SdkError<E>, table: &str) -> Error
-where
-    E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
-{
-    let message = || error.message().unwrap_or("DynamoDB gave no reason.").to_owned();
-    match error.code().unwrap_or_default() {
-        "ValidationException" if speaks_of_size(&message()) => Error::TooLarge(message()),
-        "ValidationException" => Error::invalid("requests", message()),
-        "ResourceNotFoundException" => Error::invalid(NO_TABLE, format!("There is no table {table}.")),
-        "AccessDeniedException" => Error::Forbidden { table: table.to_owned() },
-        "ThrottlingException"
-        | "ProvisionedThroughputExceededException"
-        | "RequestLimitExceeded"
-        | "TransactionConflictException" => Error::Throttled(Box::new(error)),
-        _ => Error::Unavailable(Box::new(error)),
+/// Sorts a failure of a call that is about a table which the request names.
+pub(crate) fn failure(failure: impl Into<Failure>, table: &str) -> Error {
+    let failure = failure.into();
+    match failure.kind() {
+        FailureKind::TooLarge => Error::TooLarge(failure.to_string()),
+        FailureKind::Invalid => Error::invalid("requests", failure.to_string()),
+        FailureKind::NoTable => Error::invalid(NO_TABLE, format!("There is no table {table}.")),
+        FailureKind::AccessDenied => Error::Forbidden { table: table.to_owned() },
+        FailureKind::Misconfigured => Error::Misconfigured(failure.into()),
+        FailureKind::Throttled => Error::Throttled(failure.into()),
+        FailureKind::Unavailable => Error::Unavailable(failure.into()),
     }
 }
 
-pub(crate) fn speaks_of_size(message: &str) -> bool {
-    ["Item size", "item size", "aggregate size", "Collection size"].iter().any(|words| message.contains(words))
+/// Sorts a failure of a call that is about the transactions table alone.
+pub(crate) fn own_failure(failure: impl Into<Failure>) -> Error {
+    let failure = failure.into();
+    match failure.kind() {
+        FailureKind::NoTable | FailureKind::AccessDenied => Error::Misconfigured(failure.into()),
+        _ => self::failure(failure, ""),
+    }
 }

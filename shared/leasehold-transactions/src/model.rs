@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use leasehold_protocol::fresh_uuid;
+use leasehold_dynamodb::fresh_uuid;
 
 use crate::attributes::Item;
 use crate::error::Error;

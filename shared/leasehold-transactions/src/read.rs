@@ -8,6 +8,7 @@
 //!
 //! The third level, `locked`, is a [`Get`](crate::Action::Get) inside of a transaction.
 
+use leasehold_dynamodb::pause;
 use std::collections::HashMap;
 
 use crate::attributes::{self, Item, Lock, RESERVED_PREFIX};
@@ -19,7 +20,7 @@ use crate::model::{Isolation, State};
 use crate::prepare::{check_table, key_in};
 use crate::projection::Projection;
 use crate::record::{self, Record, image_key, record_key};
-use crate::tables::{KeyAttribute, pause, repeat};
+use crate::tables::{KeyAttribute, repeat};
 
 /// An item may change hands between two reads; so many times in a row it does not.
 const MAX_LOOKS: u32 = 10;

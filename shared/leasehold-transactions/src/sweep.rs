@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_protocol::jitter;
+use leasehold_dynamodb::jitter;
 
 use crate::attributes::Item;
 use crate::coordinator::Transactions;

@@ -10,11 +10,10 @@ use aws_sdk_dynamodb::types::{
     AttributeValue, CancellationReason, Get, KeySchemaElement, KeysAndAttributes, ScalarAttributeType,
     TableDescription, TransactGetItem,
 };
-use leasehold_protocol::jitter;
-use std::time::Duration;
+use leasehold_dynamodb::{Failure, is_about_size, pause};
 
 use crate::attributes::Item;
-use crate::error::{Error, failure, speaks_of_size};
+use crate::error::{Error, failure, own_failure};
 use crate::key::ItemKey;
 use crate::model::TransactionId;
 use crate::record::{
@@ -28,11 +27,8 @@ const MAX_KEYS: usize = 100;
 /// A write of several rows is to be seen whole after so many looks, if it ever is.
 const MAX_LOOKS: u32 = 8;
 
-/// Reads are tried so often. What a write came to is for the caller to find out.
-const READ_ATTEMPTS: u32 = 3;
 /// A read of many items comes in so many parts at most.
 const MAX_ROUNDS: u32 = 20;
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
 
 /// The transactions table, and the users' tables by their names.
 #[derive(Debug, Clone)]
@@ -106,14 +102,14 @@ impl Tables {
                 };
                 Ok(Written::Cancelled(cancelled.cancellation_reasons().iter().map(reason).collect()))
             }
-            Err(error) => Err(failure(error, foreign(&tables, &self.own))),
+            Err(error) => Err(self.failure_of(error, tables.iter().map(String::as_str))),
         }
     }
 
     /// Makes one write of the transactions table. Whether it happened; if not, its condition does not hold.
     pub(crate) async fn put(&self, item: Item, condition: &str) -> Result<bool, Error> {
         let request = self.client.put_item().table_name(&self.own).set_item(Some(item)).condition_expression(condition);
-        held(request.send().await, &self.own)
+        held(request.send().await)
     }
 
     /// The same, of an update.
@@ -130,13 +126,13 @@ impl Tables {
             request = request.expression_attribute_names(*placeholder, *name);
         }
         let request = request.update_expression(update).condition_expression(condition);
-        held(request.set_expression_attribute_values(Some(values)).send().await, &self.own)
+        held(request.set_expression_attribute_values(Some(values)).send().await)
     }
 
     /// The same, of a deletion without a condition.
     pub(crate) async fn delete(&self, key: Item) -> Result<(), Error> {
         let request = self.client.delete_item().table_name(&self.own).set_key(Some(key));
-        request.send().await.map(drop).map_err(|error| failure(error, &self.own))
+        request.send().await.map(drop).map_err(|error| own_failure(error))
     }
 
     /// A transaction without its images, strongly consistent. `None`, where there is none.
@@ -187,7 +183,7 @@ impl Tables {
                     .set_exclusive_start_key(start.clone())
                     .send()
                     .await
-                    .map_err(|error| failure(error, &self.own))
+                    .map_err(|error| own_failure(error))
             })
             .await?;
             rows.extend(page.items.unwrap_or_default());
@@ -213,7 +209,7 @@ impl Tables {
                 .limit(i32::try_from(limit).unwrap_or(i32::MAX))
                 .send()
                 .await
-                .map_err(|error| failure(error, &self.own))
+                .map_err(|error| own_failure(error))
         })
         .await?;
         let id = |row: Item| Some(TransactionId::stored(row.get(TRANSACTION_ID)?.as_s().ok()?.clone()));
@@ -239,10 +235,7 @@ impl Tables {
                 }
                 let output = repeat(|| async {
                     let request = self.client.batch_get_item().set_request_items(Some(wanted.clone()));
-                    request.send().await.map_err(|error| {
-                        let tables: Vec<_> = wanted.keys().cloned().collect();
-                        failure(error, foreign(&tables, &self.own))
-                    })
+                    request.send().await.map_err(|error| self.failure_of(error, wanted.keys().map(String::as_str)))
                 })
                 .await?;
                 for (table, items) in output.responses.unwrap_or_default() {
@@ -258,7 +251,11 @@ impl Tables {
     async fn read_one(&self, key: &ItemKey) -> Result<Option<Item>, Error> {
         let output = repeat(|| async {
             let request = self.client.get_item().table_name(key.table()).set_key(Some(key.attributes().clone()));
-            request.consistent_read(true).send().await.map_err(|error| failure(error, key.table()))
+            request
+                .consistent_read(true)
+                .send()
+                .await
+                .map_err(|error| self.failure_of(error, std::iter::once(key.table())))
         });
         Ok(output.await?.item)
     }
@@ -275,10 +272,18 @@ impl Tables {
             match self.client.transact_get_items().set_transact_items(Some(gets.clone())).send().await {
                 Ok(output) => Ok(Some(output.responses().iter().map(|response| response.item.clone()).collect())),
                 Err(error) if error.code() == Some("TransactionCanceledException") => Ok(None),
-                Err(error) => Err(failure(error, keys.first().map_or("", ItemKey::table))),
+                Err(error) => Err(self.failure_of(error, keys.iter().map(ItemKey::table))),
             }
         })
         .await
+    }
+
+    /// Sorts a failure of a call about several tables. It is most likely about a user's.
+    fn failure_of<'a>(&self, error: impl Into<Failure>, mut tables: impl Iterator<Item = &'a str>) -> Error {
+        match tables.find(|table| *table != self.own) {
+            Some(table) => failure(error, table),
+            None => own_failure(error),
+        }
     }
 
     /// The attributes that make up a table's key, as last known.
@@ -310,11 +315,6 @@ impl Tables {
     }
 }
 
-/// Of several tables, the one that a refusal is most likely about: a user's.
-fn foreign<'a>(tables: &'a [String], own: &'a str) -> &'a str {
-    tables.iter().find(|table| *table != own).map_or(own, String::as_str)
-}
-
 fn by_table(keys: &[ItemKey]) -> Result<HashMap<String, KeysAndAttributes>, Error> {
     let mut wanted: HashMap<String, Vec<Item>> = HashMap::new();
     for key in keys {
@@ -332,7 +332,7 @@ fn reason(reason: &CancellationReason) -> Reason {
     match reason.code().unwrap_or("None") {
         "None" => Reason::None,
         "ConditionalCheckFailed" => Reason::Condition(reason.item().filter(|item| !item.is_empty()).cloned()),
-        "ValidationError" if speaks_of_size(&message()) => Reason::TooLarge(message()),
+        "ValidationError" if is_about_size(&message()) => Reason::TooLarge(message()),
         "ValidationError" => Reason::Invalid(message()),
         "ItemCollectionSizeLimitExceeded" => Reason::TooLarge(message()),
         _ => Reason::Busy,
@@ -340,34 +340,21 @@ fn reason(reason: &CancellationReason) -> Reason {
 }
 
 /// Whether a conditional write happened.
-fn held<T, E>(result: Result<T, SdkError<E>>, table: &str) -> Result<bool, Error>
+fn held<T, E>(result: Result<T, SdkError<E>>) -> Result<bool, Error>
 where
     E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
 {
     match result {
         Ok(_) => Ok(true),
         Err(error) if error.code() == Some("ConditionalCheckFailedException") => Ok(false),
-        Err(error) => Err(failure(error, table)),
+        Err(error) => Err(own_failure(error)),
     }
 }
 
-/// Makes a read, more than once if need be.
-pub(crate) async fn repeat<T, F>(call: impl Fn() -> F) -> Result<T, Error>
+/// Makes a call again where that may help.
+pub(crate) async fn repeat<T, F>(call: impl FnMut() -> F) -> Result<T, Error>
 where
     F: Future<Output = Result<T, Error>>,
 {
-    let mut attempt = 1;
-    loop {
-        match Box::pin(call()).await {
-            Err(Error::Throttled(_) | Error::Unavailable(_)) if attempt < READ_ATTEMPTS => pause(attempt).await,
-            result => return result,
-        }
-        attempt += 1;
-    }
-}
-
-#[allow(clippy::disallowed_methods, reason = "the pause between attempts")]
-pub(crate) async fn pause(attempt: u32) {
-    // Six doublings are 3.2 seconds, which is as long as anyone should wait without a sign.
-    tokio::time::sleep(jitter(FIRST_PAUSE * 2_u32.pow(attempt.clamp(1, 7) - 1))).await;
+    leasehold_dynamodb::repeat(call, Error::is_passing).await
 }

@@ -1,7 +1,7 @@
 //! What callers do with transactions.
 
 use aws_sdk_dynamodb::Client;
-use leasehold_protocol::Clock;
+use leasehold_dynamodb::{Clock, pause};
 
 use crate::attributes::{self, Item, Lock};
 use crate::coordinator::{Policy, Transactions, rolled_back};
@@ -11,14 +11,14 @@ use crate::key::ItemKey;
 use crate::model::{Answer, Request, ReturnValues, State, Status, TransactionId};
 use crate::prepare::{Prepared, prepare};
 use crate::record::{self, Effect, image_key, record_key};
-use crate::tables::{Tables, pause};
+use crate::tables::Tables;
 
 /// A write of several items is to be seen whole after so many looks.
 const MAX_LOOKS: u32 = 6;
 
 impl Transactions {
     /// Transactions over the table `table`. `client` must come from a configuration that went through
-    /// [`leasehold_protocol::sdk::configure`]. No transaction may touch `table` itself, nor the tables in `protected`.
+    /// [`leasehold_dynamodb::configure`]. No transaction may touch `table` itself, nor the tables in `protected`.
     pub fn new(client: Client, table: impl Into<String>, policy: Policy, clock: Clock, protected: Vec<String>) -> Self {
         let table = table.into();
         let mut protected = protected;

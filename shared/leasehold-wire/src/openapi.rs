@@ -55,7 +55,8 @@ enum Failures {
     /// `throttled`: slow down, and try again with the same lease id or transaction id. `Retry-After` says when.
     #[response(status = 429, content_type = "application/problem+json")]
     Throttled(Problem),
-    /// `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
+    /// `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
+    /// service cannot work with its table, and whoever runs the service must act.
     #[response(status = 500, content_type = "application/problem+json")]
     CorruptRecord(Problem),
     /// `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id. `Retry-After` says

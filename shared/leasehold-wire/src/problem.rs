@@ -122,8 +122,8 @@ pub enum ProblemType {
     NotFound,
     /// The lock changed since the operator looked: look again.
     VersionMismatch,
-    /// The caller may not touch this key, or the lock is bound to another principal; or the service may not use a table: ask
-    /// whoever runs the service.
+    /// The caller may not touch this key, or the lock is bound to another principal; or the service may not use a table that
+    /// the request names: ask whoever runs the service.
     Forbidden,
     /// Another transaction has an item, and did not make way in time: try again, with the same transaction id.
     Contended,
@@ -151,6 +151,8 @@ pub enum ProblemType {
     Unavailable,
     /// The row is not a readable record of this service: call an operator.
     CorruptRecord,
+    /// The service cannot work with its own table: call an operator. Nothing was written.
+    Misconfigured,
 }
 
 impl ProblemType {
@@ -176,6 +178,7 @@ impl ProblemType {
             Self::Throttled => (429, "Too many requests", "Throttled"),
             Self::Unavailable => (503, "The service is unavailable", "Unavailable"),
             Self::CorruptRecord => (500, "The record is corrupt", "CorruptRecord"),
+            Self::Misconfigured => (500, "The service is set up wrong", "Misconfigured"),
         }
     }
 

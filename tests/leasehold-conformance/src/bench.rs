@@ -5,7 +5,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
-use leasehold_protocol::{TableSchema, fresh_uuid};
+use leasehold_dynamodb::fresh_uuid;
+use leasehold_protocol::TableSchema;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::Method;
 use reqwest::header::CONTENT_TYPE;

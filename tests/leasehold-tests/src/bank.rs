@@ -9,10 +9,10 @@ use aws_sdk_dynamodb::types::{
     AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
 };
 use leasehold_api::{Service, TransactionService};
+use leasehold_dynamodb::Clock;
 use leasehold_engine::Engine;
 use leasehold_in_process::InProcess;
-use leasehold_protocol::{Clock, LockTable, TableSchema, sdk};
-use leasehold_runtime::dynamodb_client;
+use leasehold_protocol::{LockTable, TableSchema};
 use leasehold_transactions::{
     Action, Item, Policy, ReadRequest, Request, ReturnValues, TransactionId, Transactions, ensure_table,
 };
@@ -47,7 +47,7 @@ impl Bank {
     /// Without accounts, in memory. The wall clock follows tokio's.
     pub async fn new() -> Self {
         let engine = Engine::memory().expect("memory is to be had");
-        let dynamodb = Client::from_conf(sdk::configure(engine.sdk_config()).build());
+        let dynamodb = Client::from_conf(leasehold_dynamodb::configure(engine.sdk_config()).build());
         let start = Instant::now();
         let now_ms = move || EPOCH_MS + u64::try_from(start.elapsed().as_millis()).expect("tests do not run that long");
         Self::on(dynamodb, Arc::new(now_ms), None).await
@@ -57,7 +57,7 @@ impl Bank {
     pub async fn dynamodb_local() -> Self {
         let alone = Arc::clone(&ALONE).lock_owned().await;
         let url = std::env::var("LEASEHOLD_TEST_DYNAMODB_ENDPOINT").expect("set by scripts/dynamodb-local.sh");
-        let dynamodb = dynamodb_client(Some(&url)).await;
+        let dynamodb = leasehold_dynamodb::connect(Some(&url)).await;
         for table in [ACCOUNTS, TRANSACTIONS] {
             // Of the bank before.
             let _ = dynamodb.delete_table().table_name(table).send().await;

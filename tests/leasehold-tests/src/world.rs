@@ -2,11 +2,12 @@
 
 use aws_sdk_dynamodb::Client;
 use leasehold_api::Service;
+use leasehold_dynamodb::Clock;
 use leasehold_engine::Engine;
 use leasehold_in_process::InProcess;
 use leasehold_protocol::{
-    Acquire, Attributes, Clock, DataChange, Disposal, Heartbeat, LeaseDuration, LeaseId, LockKey, LockTable, OwnerName,
-    Policy, Release, Row, Staleness, TableSchema, ensure_table, sdk,
+    Acquire, Attributes, DataChange, Disposal, Heartbeat, LeaseDuration, LeaseId, LockKey, LockTable, OwnerName,
+    Policy, Release, Row, Staleness, TableSchema, ensure_table,
 };
 use tokio::time::Instant;
 
@@ -29,7 +30,7 @@ impl World {
     /// An empty table, in memory. The service's wall clock follows tokio's.
     pub async fn new() -> Self {
         let engine = Engine::memory().expect("memory is to be had");
-        let dynamodb = Client::from_conf(sdk::configure(engine.sdk_config()).build());
+        let dynamodb = Client::from_conf(leasehold_dynamodb::configure(engine.sdk_config()).build());
         let schema = TableSchema::new("locks");
         ensure_table(&dynamodb, &schema).await.expect("a new table");
         let (client, faults) = Faults::between(&dynamodb);

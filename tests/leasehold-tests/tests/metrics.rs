@@ -4,8 +4,8 @@
 
 use leasehold_api::Service;
 use leasehold_api::access::{Access, Scopes};
-use leasehold_runtime::Emf;
-use leasehold_runtime::lambda::Function;
+use leasehold_lambda::Emf;
+use leasehold_lambda::Function;
 use leasehold_tests::{Fault, World};
 use serde_json::{Value, json};
 

@@ -227,6 +227,7 @@ pub(super) fn problem(error: &Error, actions: &[&'static str]) -> Problem {
         },
         Error::TooLarge(_) => plain(ProblemType::TooLarge),
         Error::Forbidden { .. } => plain(ProblemType::Forbidden),
+        Error::Misconfigured(_) => crate::convert::misconfigured(),
         Error::Corrupt(message) => {
             Problem::new(ProblemType::CorruptRecord, format!("{message} An operator must look at it."))
         }

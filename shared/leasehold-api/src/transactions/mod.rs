@@ -256,7 +256,11 @@ fn reported(error: &Error, actions: &[&'static str]) -> Problem {
     let problem = convert::problem(error, actions);
     if matches!(
         problem.problem_type,
-        ProblemType::CorruptRecord | ProblemType::Forbidden | ProblemType::Throttled | ProblemType::Unavailable
+        ProblemType::CorruptRecord
+            | ProblemType::Forbidden
+            | ProblemType::Misconfigured
+            | ProblemType::Throttled
+            | ProblemType::Unavailable
     ) {
         tracing::warn!(error = error.for_log(), "failed");
     }

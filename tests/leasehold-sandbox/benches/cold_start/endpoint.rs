@@ -9,7 +9,6 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::{Credentials, Region};
 use aws_smithy_http_client::tls::{Provider, TlsContext, TrustStore, rustls_provider::CryptoMode};
 use leasehold_engine::Engine;
-use leasehold_protocol::sdk;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::ServerConfig;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -110,7 +109,7 @@ fn bare_client(url: &str, authority: &Authority) -> Client {
     let trust = TrustStore::empty().with_pem_certificate(authority.certificate.as_bytes());
     let context = TlsContext::builder().with_trust_store(trust).build().expect("a certificate");
     let https = aws_smithy_http_client::Builder::new().tls_provider(Provider::Rustls(CryptoMode::Ring));
-    let config = sdk::configure(aws_sdk_dynamodb::Config::builder())
+    let config = leasehold_dynamodb::configure(aws_sdk_dynamodb::Config::builder())
         .region(Region::from_static("eu-west-1"))
         .credentials_provider(Credentials::new("bench", "bench", Some("token".into()), None, "bench"))
         .http_client(https.tls_context(context).build_https())

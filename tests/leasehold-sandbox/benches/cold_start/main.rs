@@ -18,8 +18,9 @@ use flate2::Compression;
 use flate2::write::DeflateEncoder;
 use leasehold_api::Service;
 use leasehold_api::http::Operation;
-use leasehold_protocol::{Clock, LockTable, Policy, TableSchema, ensure_table, sdk};
-use leasehold_runtime::lambda::Function;
+use leasehold_dynamodb::Clock;
+use leasehold_lambda::Function;
+use leasehold_protocol::{LockTable, Policy, TableSchema, ensure_table};
 use leasehold_sandbox::{Answer, Sandbox};
 use serde_json::Value;
 use tokio::time::Instant;
@@ -173,7 +174,7 @@ async fn bare_update(client: &Client) -> Duration {
 
 /// The table, and the lock that the events are about. A direct invocation brings a lease id of its own.
 async fn hold_lock(endpoint: &Endpoint, function: &str) {
-    let client = Client::from_conf(sdk::configure(endpoint.engine.sdk_config()).build());
+    let client = Client::from_conf(leasehold_dynamodb::configure(endpoint.engine.sdk_config()).build());
     let schema = TableSchema::new(TABLE);
     ensure_table(&client, &schema).await.expect("a new table");
     let table = LockTable::new(client, schema, Policy::default(), Clock::system());

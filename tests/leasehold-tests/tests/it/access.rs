@@ -5,8 +5,8 @@ use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use leasehold_api::Service;
 use leasehold_api::access::{Access, Scopes};
 use leasehold_api::http::Operation;
+use leasehold_lambda::Function;
 use leasehold_protocol::{Field, Staleness};
-use leasehold_runtime::lambda::Function;
 use leasehold_tests::{World, acquire};
 use serde_json::{Value, json};
 

@@ -1,7 +1,7 @@
 //! The clean-up after an execution, fed with what EventBridge sends, and with what it should not.
 
 use leasehold_api::{ExecutionSecret, Service};
-use leasehold_runtime::lambda::Function;
+use leasehold_lambda::Function;
 use leasehold_tests::{Fault, World};
 use serde_json::{Value, json};
 

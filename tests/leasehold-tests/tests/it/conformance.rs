@@ -6,11 +6,10 @@ use std::net::Ipv4Addr;
 use aws_sdk_dynamodb::Client;
 use leasehold_api::Service;
 use leasehold_api::http::Operation;
-use leasehold_cli::server;
 use leasehold_conformance::{Failures, Target, races, run, run_with_sort_key};
+use leasehold_dynamodb::{Clock, fresh_uuid};
 use leasehold_engine::Engine;
-use leasehold_protocol::{Clock, LockTable, Policy, TableSchema, ensure_table, fresh_uuid, sdk};
-use leasehold_runtime::dynamodb_client;
+use leasehold_protocol::{LockTable, Policy, TableSchema, ensure_table};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 
@@ -23,13 +22,13 @@ async fn serve(dynamodb: Client, schema: TableSchema) -> Target {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
     let base_url = format!("http://{}", listener.local_addr().expect("bound"));
     let table = LockTable::new(dynamodb.clone(), schema.clone(), Policy::default(), Clock::system());
-    let routes = server::routes::<Operation>(Service::new(table));
-    tokio::spawn(server::run(listener, routes, std::future::pending()));
+    let routes = leasehold_server::routes::<Operation>(Service::new(table));
+    tokio::spawn(leasehold_server::run(listener, routes, std::future::pending()));
     Target { base_url, dynamodb, schema }
 }
 
 async fn serve_engine(engine: &Engine, schema: TableSchema) -> Target {
-    serve(Client::from_conf(sdk::configure(engine.sdk_config()).build()), schema).await
+    serve(Client::from_conf(leasehold_dynamodb::configure(engine.sdk_config()).build()), schema).await
 }
 
 fn memory() -> Engine {
@@ -46,7 +45,7 @@ fn file() -> (Engine, TempDir) {
 async fn serve_dynamodb_local(schema: TableSchema) -> Target {
     let url = std::env::var("LEASEHOLD_TEST_DYNAMODB_ENDPOINT").expect("set by scripts/dynamodb-local.sh");
     let table_name = format!("{}-{}", schema.table_name, fresh_uuid());
-    serve(dynamodb_client(Some(&url)).await, TableSchema { table_name, ..schema }).await
+    serve(leasehold_dynamodb::connect(Some(&url)).await, TableSchema { table_name, ..schema }).await
 }
 
 fn without_sort_key() -> TableSchema {
@@ -82,7 +81,7 @@ async fn deployed() -> Target {
     }
     schema.sort_key = variable("LEASEHOLD_TEST_SORT_KEY");
     let endpoint = variable("LEASEHOLD_TEST_DYNAMODB_ENDPOINT");
-    Target { base_url, dynamodb: dynamodb_client(endpoint.as_deref()).await, schema }
+    Target { base_url, dynamodb: leasehold_dynamodb::connect(endpoint.as_deref()).await, schema }
 }
 
 /// The cases, separated by blanks, that what stands in for AWS cannot pass. Each must fail: an exception that is needed no

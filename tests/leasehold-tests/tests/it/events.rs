@@ -2,7 +2,7 @@
 
 use leasehold_api::Service;
 use leasehold_api::http::Operation;
-use leasehold_runtime::lambda::{Function, HttpAnswer};
+use leasehold_lambda::{Function, HttpAnswer};
 use leasehold_tests::World;
 use serde_json::{Value, json};
 

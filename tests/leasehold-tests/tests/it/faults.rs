@@ -184,7 +184,8 @@ async fn an_outage_is_unavailable_throttling_is_throttled_and_neither_is_a_loss(
         (Fault::RequestLost, ErrorKind::Unavailable, 3),
         (Fault::ServerError, ErrorKind::Unavailable, 3),
         (Fault::Slow(Duration::from_mins(1)), ErrorKind::Unavailable, 3),
-        (Fault::TransactionConflict, ErrorKind::Unavailable, 3),
+        (Fault::TransactionConflict, ErrorKind::Throttled, 3),
+        (Fault::AccessDenied, ErrorKind::Misconfigured, 1),
         (Fault::Throttled, ErrorKind::Throttled, 3),
     ] {
         let world = held().await;

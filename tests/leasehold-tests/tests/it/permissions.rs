@@ -16,11 +16,11 @@ use axum::Router;
 use axum::routing::any_service;
 use leasehold_api::http::{Operation, Route};
 use leasehold_api::{Service, TransactionService};
-use leasehold_cli::server;
 use leasehold_conformance::{Target, run, run_with_sort_key};
+use leasehold_dynamodb::Clock;
 use leasehold_engine::Engine;
-use leasehold_protocol::{Clock, LockTable, Policy, TableSchema, ensure_table, sdk};
-use leasehold_runtime::lambda::{Function, answer_sweep, answer_transactions};
+use leasehold_lambda::{Function, answer_sweep, answer_transactions};
+use leasehold_protocol::{LockTable, Policy, TableSchema, ensure_table};
 use leasehold_tests::bank::{self, ACCOUNTS, TRANSACTIONS};
 use leasehold_transactions::{self as transactions, Transactions};
 use serde_json::{Value, json};
@@ -103,13 +103,13 @@ impl Bench {
     }
 
     fn client(&self) -> Client {
-        Client::from_conf(sdk::configure(self.engine.sdk_config()).build())
+        Client::from_conf(leasehold_dynamodb::configure(self.engine.sdk_config()).build())
     }
 
     fn client_of(&self, caller: &str) -> Client {
         let recorder =
             Recorder { engine: self.engine.clone(), caller: caller.to_owned(), seen: Arc::clone(&self.seen) };
-        Client::from_conf(sdk::configure(self.engine.sdk_config().http_client(recorder)).build())
+        Client::from_conf(leasehold_dynamodb::configure(self.engine.sdk_config().http_client(recorder)).build())
     }
 
     fn service(&self, caller: &str) -> Service {
@@ -128,11 +128,11 @@ impl Bench {
     async fn serve(&self) -> Target {
         let app = Operation::ALL.iter().fold(Router::new(), |app, operation| {
             let service = self.service(&format!("{operation:?}"));
-            app.route(operation.path(), any_service(server::routes::<Operation>(service)))
+            app.route(operation.path(), any_service(leasehold_server::routes::<Operation>(service)))
         });
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
         let base_url = format!("http://{}", listener.local_addr().expect("bound"));
-        tokio::spawn(server::run(listener, app, std::future::pending()));
+        tokio::spawn(leasehold_server::run(listener, app, std::future::pending()));
         Target { base_url, dynamodb: self.client(), schema: self.schema.clone() }
     }
 

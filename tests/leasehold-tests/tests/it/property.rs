@@ -7,13 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
+use leasehold_dynamodb::{Clock, fresh_uuid};
 use leasehold_engine::Engine;
 use leasehold_protocol::{
-    Acquire, Attributes, Break, Clock, Data, DataChange, Disposal, Heartbeat, LeaseDuration, ListQuery, LockTable,
-    Policy, Principal, Release, Row, Rvn, Sequence, Staleness, Stamp, TableSchema, ensure_table, fresh_uuid, lifecycle,
-    sdk,
+    Acquire, Attributes, Break, Data, DataChange, Disposal, Heartbeat, LeaseDuration, ListQuery, LockTable, Policy,
+    Principal, Release, Row, Rvn, Sequence, Staleness, Stamp, TableSchema, ensure_table, lifecycle,
 };
-use leasehold_runtime::dynamodb_client;
 use leasehold_tests::{acquire, heartbeat, key, lease_id, release};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
@@ -170,7 +169,7 @@ impl Bench {
     /// On the embedded engine.
     async fn new() -> Self {
         let engine = Engine::memory().expect("memory is to be had");
-        Self::on(Client::from_conf(sdk::configure(engine.sdk_config()).build())).await
+        Self::on(Client::from_conf(leasehold_dynamodb::configure(engine.sdk_config()).build())).await
     }
 
     /// On a new table.
@@ -401,7 +400,7 @@ fn the_expressions_are_the_pure_life_cycle() {
 #[ignore = "needs DynamoDB Local: scripts/dynamodb-local.sh"]
 fn dynamodb_local_keeps_the_pure_life_cycle() {
     let endpoint = std::env::var("LEASEHOLD_TEST_DYNAMODB_ENDPOINT").expect("scripts/dynamodb-local.sh sets it");
-    check_sequences(24, async || Bench::on(dynamodb_client(Some(&endpoint)).await).await);
+    check_sequences(24, async || Bench::on(leasehold_dynamodb::connect(Some(&endpoint)).await).await);
 }
 
 #[test]

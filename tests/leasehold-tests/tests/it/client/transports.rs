@@ -7,15 +7,15 @@ use aws_sdk_dynamodb::Client as DynamoDb;
 use futures_util::TryStreamExt;
 use leasehold_api::Service;
 use leasehold_api::http::Operation;
-use leasehold_cli::server;
 use leasehold_client::wire::{AcquireOutcome, LockState};
 use leasehold_client::{
     Acquisition, Client, ErrorKind, Guard, Heartbeats, HttpTransport, ListOptions, Listed, LockRequest, LossReason,
     Transport, Wait,
 };
+use leasehold_dynamodb::Clock;
 use leasehold_engine::Engine;
 use leasehold_in_process::InProcess;
-use leasehold_protocol::{Clock, LockTable, Policy, TableSchema, ensure_table, sdk};
+use leasehold_protocol::{LockTable, Policy, TableSchema, ensure_table};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::time::{sleep, timeout};
@@ -26,7 +26,7 @@ const LEASE: Duration = Duration::from_secs(1);
 
 async fn service() -> Service {
     let engine = Engine::memory().expect("memory is to be had");
-    let client = DynamoDb::from_conf(sdk::configure(engine.sdk_config()).build());
+    let client = DynamoDb::from_conf(leasehold_dynamodb::configure(engine.sdk_config()).build());
     let schema = TableSchema::new("locks");
     ensure_table(&client, &schema).await.expect("a new table");
     Service::new(LockTable::new(client, schema, Policy::default(), Clock::system()))
@@ -39,8 +39,8 @@ async fn in_process() -> InProcess {
 async fn over_http() -> HttpTransport {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
     let url = format!("http://{}", listener.local_addr().expect("bound"));
-    let routes = server::routes::<Operation>(service().await);
-    tokio::spawn(server::run(listener, routes, std::future::pending()));
+    let routes = leasehold_server::routes::<Operation>(service().await);
+    tokio::spawn(leasehold_server::run(listener, routes, std::future::pending()));
     HttpTransport::new(&url).expect("a URL")
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold_api::TransactionService;
-use leasehold_runtime::lambda::{answer_sweep, answer_transactions};
+use leasehold_lambda::{answer_sweep, answer_transactions};
 use leasehold_tests::bank::Bank;
 use serde_json::{Value, json};
 

@@ -1,7 +1,7 @@
 //! What callers should not send.
 
 use http::Method;
-use leasehold_protocol::fresh_uuid;
+use leasehold_dynamodb::fresh_uuid;
 use serde_json::{Value, json};
 
 use super::{Api, account, account_key, add, get, put, with};

@@ -10,8 +10,9 @@ mod routes;
 use http::{Method, Request};
 use leasehold_api::{Service, TransactionService};
 use leasehold_client::Transport;
+use leasehold_dynamodb::Clock;
 use leasehold_in_process::InProcess;
-use leasehold_protocol::{Clock, LockTable, Policy, TableSchema};
+use leasehold_protocol::{LockTable, Policy, TableSchema};
 use leasehold_tests::bank::{Bank, key};
 use serde_json::{Value, json};
 

@@ -7,9 +7,8 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use http::{Method, Request};
 use leasehold_api::TransactionOperation;
 use leasehold_api::http::Operation;
-use leasehold_cli::server;
 use leasehold_client::{HttpTransport, Transport};
-use leasehold_protocol::fresh_uuid;
+use leasehold_dynamodb::fresh_uuid;
 use leasehold_tests::bank::key;
 use leasehold_tests::{Fault, World};
 use serde_json::{Value, json};
@@ -172,6 +171,10 @@ async fn failures_of_dynamodb_say_nothing_of_it() {
         );
         api.bank.faults.script([]);
     }
+    // The table of the transactions is the service's own: what keeps the service from it is a mistake of its set-up.
+    api.bank.faults.script([Fault::AccessDenied; 60]);
+    check(api.refused("/v1/transactions/begin", json!({})).await, (500, "misconfigured", false), None);
+    api.bank.faults.script([]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -213,14 +216,14 @@ const JSON: &str = "application/json";
 async fn served_over_http() {
     let world = World::new().await;
     let api = Api::with(&[("Moe", 100)]).await;
-    let routes = server::routes::<Operation>(leasehold_api::Service::new(world.table.clone())).merge(server::routes::<
-        TransactionOperation,
-    >(
-        leasehold_api::TransactionService::new(api.bank.transactions.clone()),
-    ));
+    let routes = leasehold_server::routes::<Operation>(leasehold_api::Service::new(world.table.clone())).merge(
+        leasehold_server::routes::<TransactionOperation>(leasehold_api::TransactionService::new(
+            api.bank.transactions.clone(),
+        )),
+    );
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
     let url = format!("http://{}", listener.local_addr().expect("bound"));
-    tokio::spawn(server::run(listener, routes, std::future::pending()));
+    tokio::spawn(leasehold_server::run(listener, routes, std::future::pending()));
     let transport = HttpTransport::new(&url).expect("a URL");
     let send = async |method: Method, path: &str, content_type: &str, body: Vec<u8>| {
         let request = Request::builder().method(method).uri(path).header("content-type", content_type);

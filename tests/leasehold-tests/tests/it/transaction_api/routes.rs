@@ -1,6 +1,6 @@
 //! What each route does when nothing is wrong.
 
-use leasehold_protocol::fresh_uuid;
+use leasehold_dynamodb::fresh_uuid;
 use serde_json::json;
 
 use super::{Api, account, account_key, add, get, is_free, put, with};

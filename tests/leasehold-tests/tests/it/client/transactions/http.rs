@@ -4,11 +4,11 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use leasehold_api::{Service, TransactionOperation, TransactionService, http::Operation};
-use leasehold_cli::server;
 use leasehold_client::transactions::{Isolation, Request};
 use leasehold_client::{Client, Error, ErrorKind, HttpTransport};
+use leasehold_dynamodb::Clock;
 use leasehold_in_process::InProcess;
-use leasehold_protocol::{Clock, LockTable, Policy, TableSchema};
+use leasehold_protocol::{LockTable, Policy, TableSchema};
 use leasehold_tests::bank::{ACCOUNTS, Bank, TRANSACTIONS};
 use serde_json::json;
 use tokio::net::TcpListener;
@@ -20,9 +20,9 @@ async fn over_http(bank: &Bank) -> HttpTransport {
     let url = format!("http://{}", listener.local_addr().expect("bound"));
     let locks = LockTable::new(bank.dynamodb.clone(), TableSchema::new("locks"), Policy::default(), Clock::system());
     let transactions = TransactionService::new(bank.transactions.clone());
-    let routes =
-        server::routes::<Operation>(Service::new(locks)).merge(server::routes::<TransactionOperation>(transactions));
-    tokio::spawn(server::run(listener, routes, std::future::pending()));
+    let routes = leasehold_server::routes::<Operation>(Service::new(locks))
+        .merge(leasehold_server::routes::<TransactionOperation>(transactions));
+    tokio::spawn(leasehold_server::run(listener, routes, std::future::pending()));
     HttpTransport::new(&url).expect("a URL")
 }
 

@@ -19,7 +19,6 @@ use aws_smithy_types::body::SdkBody;
 use http::Method;
 use lambda_runtime::Error;
 use lambda_runtime_api_client::{PooledClient, body::Body, build_request};
-use leasehold_protocol::sdk;
 use serde_json::json;
 use tokio::time::timeout;
 
@@ -58,8 +57,9 @@ fn sdk_config(lookup: impl Fn(&str) -> Option<String>) -> Result<Builder, Missin
         None,
         "environment",
     );
-    let mut config =
-        sdk::configure(Config::builder()).region(Region::new(needed("AWS_REGION")?)).credentials_provider(credentials);
+    let mut config = leasehold_dynamodb::configure(Config::builder())
+        .region(Region::new(needed("AWS_REGION")?))
+        .credentials_provider(credentials);
     config.set_endpoint_url(text("AWS_ENDPOINT_URL_DYNAMODB").or_else(|| text("AWS_ENDPOINT_URL")));
     config.set_use_fips(flag("AWS_USE_FIPS_ENDPOINT"));
     config.set_use_dual_stack(flag("AWS_USE_DUALSTACK_ENDPOINT"));

@@ -1,4 +1,4 @@
-//! The one place where time and randomness enter.
+//! The only source of time, UUIDs and randomness.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ impl Clock {
         }))
     }
 
-    /// A clock of the caller's own, in milliseconds since the Unix epoch: for tests under virtual time.
+    /// A clock that reads milliseconds since the Unix epoch from `now_ms`: for tests under virtual time.
     pub fn from_fn(now_ms: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         Self(Arc::new(move || now_ms() * 1000))
     }
@@ -31,7 +31,7 @@ impl Clock {
     }
 
     /// Microseconds since the Unix epoch.
-    pub(crate) fn now_us(&self) -> u64 {
+    pub fn now_us(&self) -> u64 {
         (self.0)()
     }
 }

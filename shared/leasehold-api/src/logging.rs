@@ -1,13 +1,14 @@
-//! Structured logs.
+//! The log of a process that serves: its format, and what may show in it.
 
 use std::io::IsTerminal;
 
 use tracing::Subscriber;
-use tracing::level_filters::LevelFilter;
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::{self, MakeWriter};
 use tracing_subscriber::layer::SubscriberExt;
+
+pub use tracing::level_filters::LevelFilter;
 
 /// Who reads the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

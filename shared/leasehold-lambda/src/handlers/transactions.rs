@@ -9,7 +9,7 @@ use lambda_runtime::{Diagnostic, Error, LambdaEvent, service_fn};
 use leasehold_api::access::Caller;
 use leasehold_api::http::{Route, problem_response, unknown_route};
 use leasehold_api::{TransactionOperation, TransactionService, direct};
-use leasehold_protocol::Clock;
+use leasehold_dynamodb::Clock;
 use leasehold_transactions::Transactions;
 use leasehold_wire::transactions::{SweepRequest, SweepResponse};
 use leasehold_wire::{Problem, ProblemType};

@@ -111,12 +111,6 @@ pub struct TransactionConfig {
 }
 
 impl TransactionConfig {
-    /// A day: an item that is locked for longer is as good as lost.
-    pub const MAX_IDLE_SECONDS: u64 = 24 * 3600;
-
-    /// Longer than any call tries to get an item.
-    pub const MAX_PATIENCE_MS: u64 = 10_000;
-
     /// # Errors
     /// A sentence for each variable that is missing or wrong.
     pub fn from_env() -> Result<Self, ConfigError> {
@@ -133,13 +127,18 @@ impl TransactionConfig {
         let mut number =
             |name: &str, default: u64, max: u64| number(text(name).as_deref(), name, default, max, &mut problems);
         let default = transactions::Policy::default();
-        let idle = number("LEASEHOLD_TRANSACTION_IDLE_SECONDS", default.idle_ms / 1000, Self::MAX_IDLE_SECONDS);
+        let idle = number(
+            "LEASEHOLD_TRANSACTION_IDLE_SECONDS",
+            default.idle_ms / 1000,
+            transactions::Policy::MAX_IDLE_SECONDS,
+        );
         let retention = number(
             "LEASEHOLD_TRANSACTION_RETENTION_SECONDS",
             default.retention_ms / 1000,
             Policy::MAX_RETENTION_SECONDS,
         );
-        let patience_ms = number("LEASEHOLD_TRANSACTION_PATIENCE_MS", default.patience_ms, Self::MAX_PATIENCE_MS);
+        let patience_ms =
+            number("LEASEHOLD_TRANSACTION_PATIENCE_MS", default.patience_ms, transactions::Policy::MAX_PATIENCE_MS);
         let policy =
             transactions::Policy { patience_ms, idle_ms: idle * 1000, retention_ms: retention * 1000, ..default };
         let table_name = text("LEASEHOLD_TRANSACTION_TABLE_NAME").unwrap_or_else(|| {

@@ -15,12 +15,14 @@ use lambda_runtime::{Diagnostic, Error, LambdaEvent, service_fn};
 use leasehold_api::access::{self, Access, Caller};
 use leasehold_api::http::{Operation, Request, Route, handle, problem_response, unknown_route};
 use leasehold_api::{ExecutionSecret, Service, cleanup, direct};
-use leasehold_protocol::{Clock, LockTable, Principal};
+use leasehold_dynamodb::Clock;
+use leasehold_protocol::{LockTable, Principal};
 use leasehold_wire::{Problem, ProblemType};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-use crate::{Config, Emf, LevelFilter, LogFormat, init, init_logging};
+use crate::{Config, Emf, init};
+use leasehold_api::logging::{LevelFilter, LogFormat, init_logging};
 
 pub use transactions::{answer_sweep, answer_transactions, run_sweep, run_transactions};
 

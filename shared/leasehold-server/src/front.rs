@@ -14,7 +14,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use leasehold_api::access::Caller;
 use leasehold_api::http::{Route, body_too_large, handle, problem_response, unknown_route};
-use leasehold_protocol::fresh_uuid;
+use leasehold_dynamodb::fresh_uuid;
 use leasehold_wire::{Problem, ProblemType};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;

@@ -1,0 +1,164 @@
+//! Failures of DynamoDB, sorted by what the caller can do about them.
+
+use std::error::Error as StdError;
+
+use aws_credential_types::provider::error::CredentialsError;
+use aws_sdk_dynamodb::error::{BuildError, ProvideErrorMetadata, SdkError};
+
+/// A call that DynamoDB refused or did not answer.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    kind: FailureKind,
+    message: String,
+    source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+/// A kind exists only where callers act differently. All but the first two are certain and final: nothing was written, and a
+/// retry changes nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailureKind {
+    /// DynamoDB refused for load, or because other writes of the same items are under way.
+    Throttled,
+    /// Nobody knows whether the call was carried out.
+    Unavailable,
+    /// An item, or the whole request, would exceed a limit of DynamoDB.
+    TooLarge,
+    /// DynamoDB found the request invalid.
+    Invalid,
+    /// A table does not exist.
+    NoTable,
+    /// The credentials do not allow the call.
+    AccessDenied,
+    /// There are no valid credentials, or a table has other keys than it should.
+    Misconfigured,
+}
+
+impl Failure {
+    pub(crate) fn misconfigured(message: impl Into<String>) -> Self {
+        Self { kind: FailureKind::Misconfigured, message: message.into(), source: None }
+    }
+
+    pub(crate) fn unavailable(message: impl Into<String>) -> Self {
+        Self { kind: FailureKind::Unavailable, message: message.into(), source: None }
+    }
+
+    /// Says what was attempted, and keeps the rest for the log.
+    pub(crate) fn during(self, attempted: String) -> Self {
+        Self { kind: self.kind, message: attempted, source: Some(Box::new(self)) }
+    }
+
+    /// The kind, which says what the caller can do.
+    pub fn kind(&self) -> FailureKind {
+        self.kind
+    }
+
+    /// Whether a retry may succeed.
+    pub fn is_transient(&self) -> bool {
+        matches!(self.kind, FailureKind::Throttled | FailureKind::Unavailable)
+    }
+
+    /// Everything known, for the log. It may name tables and endpoints: never for a caller's eyes.
+    pub fn for_log(&self) -> String {
+        error_chain(self)
+    }
+}
+
+impl<E> From<SdkError<E>> for Failure
+where
+    E: ProvideErrorMetadata + StdError + Send + Sync + 'static,
+{
+    fn from(error: SdkError<E>) -> Self {
+        let message = error.message().unwrap_or("DynamoDB gave no reason.").to_owned();
+        let kind = match error.code() {
+            Some(code) => kind_of(code, &message),
+            None if lacks_credentials(&error) => FailureKind::Misconfigured,
+            None => FailureKind::Unavailable,
+        };
+        Self { kind, message, source: Some(Box::new(error)) }
+    }
+}
+
+impl From<BuildError> for Failure {
+    fn from(error: BuildError) -> Self {
+        Self {
+            kind: FailureKind::Invalid,
+            message: "The request is incomplete.".to_owned(),
+            source: Some(error.into()),
+        }
+    }
+}
+
+fn kind_of(code: &str, message: &str) -> FailureKind {
+    match code {
+        "ThrottlingException"
+        | "ProvisionedThroughputExceededException"
+        | "RequestLimitExceeded"
+        | "TransactionConflictException" => FailureKind::Throttled,
+        "ValidationException" if is_about_size(message) => FailureKind::TooLarge,
+        "ValidationException" => FailureKind::Invalid,
+        "ResourceNotFoundException" => FailureKind::NoTable,
+        "AccessDeniedException" => FailureKind::AccessDenied,
+        "UnrecognizedClientException"
+        | "InvalidSignatureException"
+        | "MissingAuthenticationTokenException"
+        | "IncompleteSignatureException"
+        | "ExpiredTokenException" => FailureKind::Misconfigured,
+        _ => FailureKind::Unavailable,
+    }
+}
+
+/// Whether DynamoDB finds an item or a request too large.
+pub fn is_about_size(message: &str) -> bool {
+    ["Item size", "item size", "aggregate size", "Collection size"].iter().any(|words| message.contains(words))
+}
+
+/// Whether nothing was sent for lack of credentials. A provider that did not answer may answer later.
+fn lacks_credentials(error: &(dyn StdError + 'static)) -> bool {
+    causes(error).any(|cause| {
+        matches!(
+            cause.downcast_ref(),
+            Some(CredentialsError::CredentialsNotLoaded(_) | CredentialsError::InvalidConfiguration(_))
+        )
+    })
+}
+
+fn causes<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
+    std::iter::successors(Some(error), |&error| error.source())
+}
+
+/// An error and all its causes, for the log.
+pub fn error_chain(error: &(dyn StdError + 'static)) -> String {
+    let causes: Vec<_> = causes(error).map(ToString::to_string).collect();
+    let last = causes.len() - 1;
+    let parts = causes.iter().enumerate();
+    let parts = parts.map(|(index, text)| if index < last { text.trim_end_matches('.') } else { text });
+    parts.collect::<Vec<_>>().join(": ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_throttles_and_silence_are_transient() {
+        let transient = |code: &str| {
+            let failure = Failure { kind: kind_of(code, ""), message: String::new(), source: None };
+            failure.is_transient()
+        };
+        for code in ["ThrottlingException", "TransactionConflictException", "InternalServerError", "anything else"] {
+            assert!(transient(code), "{code}");
+        }
+        for code in
+            ["AccessDeniedException", "ResourceNotFoundException", "ValidationException", "ExpiredTokenException"]
+        {
+            assert!(!transient(code), "{code}");
+        }
+    }
+
+    #[test]
+    fn the_log_gets_the_whole_chain() {
+        let cause = Failure::unavailable("no route to host.");
+        assert_eq!(cause.during("Could not create it.".into()).for_log(), "Could not create it: no route to host.");
+    }
+}

@@ -1,0 +1,23 @@
+//! # The layer between the protocols and DynamoDB
+//!
+//! Locks and transactions share everything in this crate. The crate knows no attribute and no expression.
+//!
+//! ```text
+//! client    makes a client of DynamoDB, with the time-outs that both protocols depend on
+//! clock     the only source of time, UUIDs and randomness
+//! attempts  makes a call again, a bounded number of times, with pauses
+//! failure   sorts what DynamoDB says by what the caller can do about it
+//! tables    makes a table where it is missing
+//! ```
+
+mod attempts;
+mod client;
+mod clock;
+mod failure;
+mod tables;
+
+pub use attempts::{MAX_ATTEMPTS, pause, repeat};
+pub use client::{configure, connect};
+pub use clock::{Clock, fresh_uuid, jitter};
+pub use failure::{Failure, FailureKind, error_chain, is_about_size};
+pub use tables::{Index, Key, TableDefinition, ensure_table};

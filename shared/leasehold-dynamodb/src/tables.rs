@@ -1,0 +1,133 @@
+//! Makes tables, for local runs and tests. A deployment makes its tables with its template.
+
+use std::time::Duration;
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::types::{
+    AttributeDefinition, BillingMode, GlobalSecondaryIndex, KeySchemaElement, KeyType, Projection, ProjectionType,
+    ScalarAttributeType, TableDescription, TableStatus, TimeToLiveSpecification,
+};
+
+use crate::{Failure, FailureKind};
+
+/// DynamoDB makes a table in about ten seconds; after a minute something is wrong.
+const MAX_LOOKS: u32 = 120;
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+
+/// A table as it should be.
+#[derive(Debug, Clone)]
+pub struct TableDefinition<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// The partition key, and the sort key if there is one.
+    pub keys: Vec<Key<'a>>,
+    /// An index that holds the table's keys and its own.
+    pub index: Option<Index<'a>>,
+    /// The attribute with the time at which DynamoDB may delete a row, in epoch seconds.
+    pub expires_at: &'a str,
+}
+
+/// A key attribute: its name and its type.
+pub type Key<'a> = (&'a str, ScalarAttributeType);
+
+/// A global secondary index.
+#[derive(Debug, Clone)]
+pub struct Index<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its partition key, and its sort key if there is one.
+    pub keys: Vec<Key<'a>>,
+}
+
+/// Creates the table if it is missing, with TTL, and checks that its keys are those of the definition. Returns whether the
+/// table was created.
+///
+/// # Errors
+/// The table cannot be made, or has other keys. The message says which table.
+pub async fn ensure_table(client: &Client, table: &TableDefinition<'_>) -> Result<bool, Failure> {
+    match client.describe_table().table_name(table.name).send().await.map_err(Failure::from) {
+        Ok(output) => check_keys(table, output.table.as_ref()).map(|()| false),
+        Err(failure) if failure.kind() == FailureKind::NoTable => create(client, table).await.map(|()| true),
+        Err(failure) => Err(failure.during(format!("Could not look at the table {}.", table.name))),
+    }
+}
+
+async fn create(client: &Client, table: &TableDefinition<'_>) -> Result<(), Failure> {
+    let failed = |failure: Failure| failure.during(format!("Could not create the table {}.", table.name));
+    let request = client
+        .create_table()
+        .table_name(table.name)
+        .billing_mode(BillingMode::PayPerRequest)
+        .set_attribute_definitions(Some(attributes(table).map_err(failed)?))
+        .set_key_schema(Some(key_schema(&table.keys).map_err(failed)?))
+        .set_global_secondary_indexes(
+            table.index.as_ref().map(index).transpose().map_err(failed)?.map(|index| vec![index]),
+        );
+    match request.send().await {
+        Ok(_) => {}
+        // Another process was faster.
+        Err(error) if error.as_service_error().is_some_and(|error| error.is_resource_in_use_exception()) => {}
+        Err(error) => return Err(failed(error.into())),
+    }
+    wait_until_active(client, table.name).await?;
+    let ttl = TimeToLiveSpecification::builder().enabled(true).attribute_name(table.expires_at).build();
+    let request = client.update_time_to_live().table_name(table.name);
+    let request = request.time_to_live_specification(ttl.map_err(|error| failed(error.into()))?);
+    request.send().await.map(drop).map_err(|error| failed(error.into()))
+}
+
+/// The definitions of all key attributes, each once.
+fn attributes(table: &TableDefinition<'_>) -> Result<Vec<AttributeDefinition>, Failure> {
+    let index = table.index.iter().flat_map(|index| &index.keys);
+    let mut definitions = Vec::new();
+    for (name, kind) in table.keys.iter().chain(index) {
+        let definition = AttributeDefinition::builder().attribute_name(*name).attribute_type(kind.clone()).build()?;
+        if !definitions.contains(&definition) {
+            definitions.push(definition);
+        }
+    }
+    Ok(definitions)
+}
+
+fn key_schema(keys: &[Key<'_>]) -> Result<Vec<KeySchemaElement>, Failure> {
+    let types = [KeyType::Hash, KeyType::Range];
+    let element = |((name, _), kind): (&Key<'_>, KeyType)| {
+        KeySchemaElement::builder().attribute_name(*name).key_type(kind).build()
+    };
+    keys.iter().zip(types).map(|pair| element(pair).map_err(Failure::from)).collect()
+}
+
+fn index(index: &Index<'_>) -> Result<GlobalSecondaryIndex, Failure> {
+    let keys_only = Projection::builder().projection_type(ProjectionType::KeysOnly).build();
+    let builder = GlobalSecondaryIndex::builder().index_name(index.name).set_key_schema(Some(key_schema(&index.keys)?));
+    Ok(builder.projection(keys_only).build()?)
+}
+
+#[allow(clippy::disallowed_methods, reason = "polling for a state that DynamoDB does not announce")]
+async fn wait_until_active(client: &Client, name: &str) -> Result<(), Failure> {
+    for _ in 0..MAX_LOOKS {
+        let output = client.describe_table().table_name(name).send().await;
+        let looked =
+            output.map_err(|error| Failure::from(error).during(format!("Could not look at the table {name}.")));
+        if looked?.table.and_then(|table| table.table_status) == Some(TableStatus::Active) {
+            return Ok(());
+        }
+        tokio::time::sleep(LOOK_INTERVAL).await;
+    }
+    Err(Failure::unavailable(format!("The table {name} did not become active within a minute.")))
+}
+
+fn check_keys(expected: &TableDefinition<'_>, table: Option<&TableDescription>) -> Result<(), Failure> {
+    let schema = table.map(TableDescription::key_schema).unwrap_or_default();
+    let actual: Vec<_> = schema.iter().map(KeySchemaElement::attribute_name).collect();
+    let wanted: Vec<_> = expected.keys.iter().map(|(name, _)| *name).collect();
+    if actual == wanted {
+        return Ok(());
+    }
+    Err(Failure::misconfigured(format!(
+        "The table {} has the keys ({}), not ({}). Name another table, or its keys.",
+        expected.name,
+        actual.join(", "),
+        wanted.join(", ")
+    )))
+}

@@ -1,0 +1,20 @@
+//! # The Lambda functions
+//!
+//! ```text
+//! config    what a function reads from its environment, once
+//! init      what a function does before it asks for its first event: log, client, connection
+//! handlers  from events to leasehold-api and back
+//! emf       metrics of the operations, as lines of the log
+//! ```
+//!
+//! A function takes region and credentials from its environment and nowhere else, and connects before its first request. A
+//! mistake in the configuration ends the process, with a sentence that says what is wrong.
+
+mod config;
+mod emf;
+mod handlers;
+mod init;
+
+pub use config::{Config, ConfigError, TransactionConfig};
+pub use emf::Emf;
+pub use handlers::*;

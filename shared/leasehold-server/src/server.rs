@@ -1,0 +1,130 @@
+//! The assembly: store, tables, services, and the sweeper beside them.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use aws_sdk_dynamodb::Client;
+use leasehold_api::http::Operation;
+use leasehold_api::{Service, TransactionOperation, TransactionService};
+use leasehold_dynamodb::{Clock, Failure};
+use leasehold_engine::{Engine, EngineError};
+use leasehold_protocol::{LockTable, Policy, TableSchema, ensure_table};
+use leasehold_transactions::{self as transactions, Transactions};
+use leasehold_wire::transactions::SweepRequest;
+use tokio::net::TcpListener;
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::front;
+
+/// The pause between two sweeps.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
+
+/// What to serve.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Where the tables are.
+    pub store: Store,
+    /// The table of the locks.
+    pub schema: TableSchema,
+    /// How locks are kept.
+    pub policy: Policy,
+    /// The name of the table of the transactions.
+    pub transaction_table: String,
+    /// How transactions are run.
+    pub transaction_policy: transactions::Policy,
+}
+
+/// Where the tables are.
+#[derive(Debug, Clone)]
+pub enum Store {
+    /// In a file, by the embedded engine. Every write is on disk before it is answered.
+    File(PathBuf),
+    /// In memory, by the embedded engine, for as long as the process lives.
+    Memory,
+    /// At the DynamoDB of this URL.
+    Endpoint(String),
+}
+
+/// The reason why a server did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// The keys' names do not fit a lock table.
+    #[error("{0}")]
+    Schema(String),
+    /// Locks and transactions have the same table.
+    #[error("The locks and the transactions need a table each: name another one with --transaction-table.")]
+    OneTable,
+    /// The embedded engine did not start.
+    #[error("{0}")]
+    Engine(#[from] EngineError),
+    /// A table is missing and cannot be made, or has other keys.
+    #[error("{}", .0.for_log())]
+    Table(Failure),
+}
+
+/// The tables and the services over them.
+#[derive(Debug)]
+pub struct Server {
+    engine: Option<Engine>,
+    locks: Service,
+    transactions: TransactionService,
+}
+
+impl Server {
+    /// Opens the store, and makes the tables where they are missing.
+    ///
+    /// # Errors
+    /// What is wrong with the settings or the store, in a sentence.
+    pub async fn open(settings: Settings) -> Result<Self, ServerError> {
+        let Settings { store, schema, policy, transaction_table, transaction_policy } = settings;
+        schema.check().map_err(ServerError::Schema)?;
+        if schema.table_name == transaction_table {
+            return Err(ServerError::OneTable);
+        }
+        let (engine, client) = open_store(store).await?;
+        ensure_table(&client, &schema).await.map_err(ServerError::Table)?;
+        transactions::ensure_table(&client, &transaction_table).await.map_err(ServerError::Table)?;
+        let clock = Clock::system();
+        let protected = vec![schema.table_name.clone()];
+        let transactions =
+            Transactions::new(client.clone(), transaction_table, transaction_policy, clock.clone(), protected);
+        let locks = LockTable::new(client, schema, policy, clock);
+        Ok(Self { engine, locks: Service::new(locks), transactions: TransactionService::new(transactions) })
+    }
+
+    /// The embedded engine, unless the tables are at an endpoint.
+    pub fn engine(&self) -> Option<&Engine> {
+        self.engine.as_ref()
+    }
+
+    /// Serves until `shutdown` resolves, then finishes the requests under way.
+    pub async fn run(self, listener: TcpListener, shutdown: impl Future<Output = ()>) {
+        let routes = front::routes::<Operation>(self.locks);
+        let routes = routes.merge(front::routes::<TransactionOperation>(self.transactions.clone()));
+        let sweeper = tokio::spawn(sweep_repeatedly(self.transactions));
+        front::run(listener, routes, shutdown).await;
+        // A sweep may stop anywhere: the next one goes on.
+        sweeper.abort();
+    }
+}
+
+async fn open_store(store: Store) -> Result<(Option<Engine>, Client), EngineError> {
+    let engine = match store {
+        Store::File(path) => Engine::open(&path)?,
+        Store::Memory => Engine::memory()?,
+        Store::Endpoint(url) => return Ok((None, leasehold_dynamodb::connect(Some(&url)).await)),
+    };
+    let client = Client::from_conf(leasehold_dynamodb::configure(engine.sdk_config()).build());
+    Ok((Some(engine), client))
+}
+
+/// Finishes what transactions leave behind, as the scheduled function does.
+async fn sweep_repeatedly(transactions: TransactionService) {
+    let mut ticks = interval(SWEEP_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        // The service logs a failure. The next sweep may succeed.
+        while transactions.sweep(SweepRequest::default()).await.is_ok_and(|swept| swept.more) {}
+    }
+}
