@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Checks, tests and packages the Python client. Needs Python 3.10 or later, and `cargo build` before (or LEASEHOLD_BIN).
+# Checks, tests and packages the Python client. Needs Python 3.10 or later, and the binaries `leasehold` and
+# `leasehold-invoke`, side by side: `cargo build` before, or LEASEHOLD_BIN for the first.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -29,6 +30,7 @@ python=$work/venv/bin/python
 # The package, as a user gets it: in an environment of its own, with nothing but its dependency.
 rm -rf "$work/dist" "$work/clean"
 "$python" -m build --no-isolation --outdir "$work/dist" . >"$work/build.log" 2>&1 || { cat "$work/build.log"; exit 1; }
+"$python" -m twine check --strict "$work"/dist/*
 "$python" -m venv "$work/clean"
 "$work/clean/bin/python" -m pip install --quiet "$work"/dist/*.whl
 cd "$work"
@@ -39,6 +41,14 @@ import leasehold
 assert "clean" in pathlib.Path(leasehold.__file__).parts, leasehold.__file__
 assert (importlib.resources.files("leasehold") / "py.typed").is_file()
 assert {d.metadata["Name"].lower() for d in importlib.metadata.distributions()} <= {"leasehold", "urllib3", "pip", "setuptools"}
+assert leasehold.__version__ == importlib.metadata.version("leasehold")
+for module, extra in (("aio", "aio"), ("aws", "aws")):
+    try:
+        importlib.import_module(f"leasehold.{module}")
+    except ModuleNotFoundError as error:
+        assert f"leasehold[{extra}]" in str(error), error
+    else:
+        raise AssertionError(f"leasehold.{module} needs an extra")
 metadata = importlib.metadata.metadata("leasehold")
 assert metadata["License-Expression"] == "MIT OR Apache-2.0"
 assert len(metadata.get_all("License-File")) == 2

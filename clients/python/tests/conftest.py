@@ -11,15 +11,18 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import pytest
 import urllib3
+from anyio.from_thread import start_blocking_portal
+from bridge import Bridge
 from proxy import Proxy
 
-from leasehold import Client
+from leasehold import Client, aio
 
 PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -154,19 +157,31 @@ def proxy(service: str) -> Iterator[Proxy]:
 
 
 @pytest.fixture
-def make_client(service: str, proxy: Proxy) -> Iterator[MakeClient]:
+def kind() -> str:
+    """The kind of the clients: `threads`, or the name of a library with an event loop."""
+    return "threads"
+
+
+@pytest.fixture
+def make_client(kind: str, service: str, proxy: Proxy) -> Iterator[MakeClient]:
     """Makes clients with short times, and closes them at the end, when the proxy lets everything pass."""
     clients: list[Client] = []
+    with ExitStack() as stack:
+        portal = None if kind == "threads" else stack.enter_context(start_blocking_portal(kind))
 
-    def make(url: str | None = None, **arguments: Any) -> Client:
-        client = Client(url or service, **{"lease": 1.0, "poll_interval": 0.1, **arguments})
-        clients.append(client)
-        return client
+        def make(url: str | None = None, **arguments: Any) -> Client:
+            arguments = {"lease": 1.0, "poll_interval": 0.1, **arguments}
+            if portal is None:
+                clients.append(Client(url or service, **arguments))
+            else:
+                made = portal.call(lambda: aio.Client(url or service, **arguments))
+                clients.append(cast(Client, Bridge(portal, made)))
+            return clients[-1]
 
-    yield make
-    proxy.let_pass()
-    for client in clients:
-        client.close()
+        yield make
+        proxy.let_pass()
+        for client in clients:
+            client.close()
 
 
 @pytest.fixture
@@ -202,7 +217,7 @@ def run_python() -> Iterator[RunPython]:
         process.communicate()
 
 
-def finished(process: subprocess.Popen[str], timeout: float = 20) -> str:
+def finished(process: subprocess.Popen[str], timeout: float = 60) -> str:
     """What the process printed; fails unless it ended well and in time."""
     out, err = process.communicate(timeout=timeout)
     assert process.returncode == 0, err

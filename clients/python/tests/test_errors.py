@@ -23,6 +23,7 @@ from leasehold import (
     LockHeld,
     LockLost,
     LockView,
+    Superseded,
     Throttled,
     TransactionContended,
     TransactionRolledBack,
@@ -47,6 +48,7 @@ SAMPLES: list[LeaseholdError] = [
     Throttled("slow down", 1.0),
     TransactionContended("at work", "other", 1.0),
     TransactionRolledBack("needed by another", 1.0),
+    Superseded("later", 7, 41),
     ConditionFailed("no", 3, {"id": "Moe", "balance": Decimal("1.5"), "blob": b"\x00"}),
     CloseError((LockHeld(VIEW), OSError("no token"))),
 ]

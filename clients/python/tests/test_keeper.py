@@ -21,10 +21,10 @@ def test_tasks_run_at_their_times() -> None:
     done: list[tuple[str, float]] = []
     both = threading.Event()
 
-    def first() -> None:
+    async def first() -> None:
         done.append(("first", WORLD.now() - start))
 
-    def second() -> None:
+    async def second() -> None:
         done.append(("second", WORLD.now() - start))
         both.set()
 
@@ -41,7 +41,7 @@ def test_a_later_plan_replaces_the_earlier_one() -> None:
     runs: list[float] = []
     start = WORLD.now()
 
-    def task() -> None:
+    async def task() -> None:
         runs.append(WORLD.now() - start)
 
     keeper.schedule(task, start + 0.05)
@@ -57,7 +57,7 @@ def test_what_is_cancelled_does_not_run_and_the_thread_ends() -> None:
     keeper = Keeper(WORLD)
     runs: list[None] = []
 
-    def task() -> None:
+    async def task() -> None:
         runs.append(None)
 
     keeper.schedule(task, WORLD.now() + 0.2)
@@ -72,7 +72,7 @@ def test_tasks_that_block_do_not_delay_others() -> None:
     let_go = threading.Event()
     blocked = [threading.Event() for _ in range(20)]
 
-    def block(event: threading.Event) -> None:
+    async def block(event: threading.Event) -> None:
         event.set()
         let_go.wait(20)
 
@@ -90,7 +90,7 @@ def test_the_number_of_threads_is_bounded_and_all_tasks_get_their_turn() -> None
     done: list[None] = []
     most = [0]
 
-    def task() -> None:
+    async def task() -> None:
         most[0] = max(most[0], keeper_threads())
         time.sleep(0.01)
         done.append(None)
@@ -106,10 +106,13 @@ def test_a_task_that_fails_stops_nothing(caplog: pytest.LogCaptureFixture) -> No
     keeper = Keeper(WORLD)
     ran = threading.Event()
 
-    def bad() -> None:
+    async def bad() -> None:
         raise RuntimeError("a bug")
 
+    async def good() -> None:
+        ran.set()
+
     keeper.schedule(bad, WORLD.now())
-    keeper.schedule(ran.set, WORLD.now() + 0.05)
+    keeper.schedule(good, WORLD.now() + 0.05)
     assert ran.wait(10)
     assert "a bug" in caplog.text

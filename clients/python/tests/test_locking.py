@@ -18,7 +18,14 @@ from leasehold import (
     LockLost,
     LockNotFound,
     VersionMismatch,
+    WaitCancelled,
 )
+
+
+@pytest.fixture(params=["threads", "asyncio"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """Every client keeps the same rules."""
+    return str(request.param)
 
 
 def test_grant_held_release(make_client: MakeClient, key: str) -> None:
@@ -32,7 +39,7 @@ def test_grant_held_release(make_client: MakeClient, key: str) -> None:
     assert isinstance(held, Held)
     assert (held.lock.owner_name, held.lock.fencing_token) == ("one", guard.fencing_token)
     assert held.observation.record_version_number == held.lock.record_version_number
-    assert 0 < held.stale_in <= 1.0
+    assert 0 < held.stale_in <= 1.001
     with pytest.raises(LockHeld) as error:
         held.granted()
     assert error.value.lock.owner_name == "one"
@@ -322,7 +329,13 @@ def test_a_block_that_lost_its_lock_says_so(make_client: MakeClient, key: str) -
     with pytest.raises(LockLost) as error, make_client().lock(key, lease=60):
         operator.break_lock(key, operator.get(key).record_version_number)
         operator.acquire(key).granted()
-    assert error.value.reason == "taken-over"
+    assert (error.value.key, error.value.reason) == (key, "released")
+
+
+def test_a_lock_released_elsewhere_is_lost(make_client: MakeClient, key: str) -> None:
+    with pytest.raises(LockLost) as error, make_client().lock(key, lease=60) as guard:
+        assert make_client().release(key, guard.lease_id) == "released"
+    assert error.value.reason == "released"
 
 
 def test_the_exception_of_a_block_is_not_replaced_by_the_loss(make_client: MakeClient, key: str) -> None:
@@ -380,7 +393,9 @@ def test_wait_lost_ends_with_the_release(client: Client, key: str) -> None:
     assert said == [None]
 
 
-def test_the_heartbeat_thread_ends_with_the_last_lock(make_client: MakeClient, key: str) -> None:
+def test_the_heartbeat_thread_ends_with_the_last_lock(make_client: MakeClient, key: str, kind: str) -> None:
+    if kind != "threads":
+        pytest.skip("an event loop has no threads")
     eventually(lambda: keeper_threads() == 0)
     client = make_client()
     guards = [client.acquire(f"{key}-{number}").granted() for number in range(20)]
@@ -463,3 +478,64 @@ def test_one_of_many_threads_holds_the_lock(make_client: MakeClient, key: str) -
         thread.join(40)
     assert len(tokens) == 24
     assert tokens == sorted(set(tokens))
+
+
+def test_a_wait_can_be_cancelled_by_an_event(make_client: MakeClient, key: str, kind: str) -> None:
+    if kind != "threads":
+        pytest.skip("an event loop has cancellation")
+    make_client(owner_name="one", lease=30).acquire(key).granted()
+    client = make_client(poll_interval=30)
+    cancel = threading.Event()
+    timer = threading.Timer(0.4, cancel.set)
+    timer.start()
+    start = time.monotonic()
+    with pytest.raises(WaitCancelled):
+        client.acquire(key, wait=None, cancel=cancel)
+    assert 0.3 < time.monotonic() - start < 3
+    with pytest.raises(WaitCancelled), client.lock(f"{key}-free", cancel=cancel):
+        pytest.fail("the body must not run")
+    timer.join()
+    assert not client._core.guards
+
+
+def test_a_released_key_is_asked_for_again_after_a_poll(make_client: MakeClient, key: str) -> None:
+    client = make_client(poll_interval=0.6)
+    with client.lock(key):
+        pass
+    start = time.monotonic()
+    with client.lock(key):
+        assert time.monotonic() - start > 0.5
+    with client.lock(f"{key}-other"):
+        assert time.monotonic() - start < 1.4, "no other key waits"
+    start = time.monotonic()
+    assert isinstance(client.try_acquire(key), Guard)
+    assert time.monotonic() - start < 0.5
+
+
+def test_a_detached_lock_is_resumed_above_its_number(make_client: MakeClient, key: str) -> None:
+    here, there = make_client(), make_client()
+    guard = here.acquire(key, lease=3).granted()
+    guard.heartbeat()
+    detached = guard.detach()
+    assert detached.lease_id not in repr(detached)
+    assert not guard.is_held
+    assert guard.lost is None
+    with pytest.raises(LockLost):
+        guard.detach()
+    here.close()
+    assert there.get(key).state == "held", "a detached lock is nobody's to release"
+    resumed = there.resume(detached.key, detached.lease_id, sequence=detached.sequence)
+    assert (resumed.lease, resumed.fencing_token) == (3.0, guard.fencing_token)
+    second = make_client().resume(key, detached.lease_id)
+    resumed.heartbeat()
+    second.heartbeat()
+    assert resumed.is_held, "superseded is no loss"
+    resumed.release()
+
+
+def test_a_threshold_that_every_lease_reaches_is_refused(client: Client, key: str) -> None:
+    guard = client.acquire(key, lease=4, heartbeat_interval=1).granted()
+    with pytest.raises(InvalidRequest) as error:
+        guard.on_at_risk(3.0, lambda guard: None)
+    assert error.value.field == "threshold"
+    guard.on_at_risk(2.9, lambda guard: None)

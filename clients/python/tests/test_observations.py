@@ -50,10 +50,10 @@ def test_a_version_is_sent_only_after_the_records_own_lease(
     clocks: Clocks, observations: Observations
 ) -> None:
     observations.see(view("a"))
-    clocks.pass_by(19.999)
+    clocks.pass_by(20.019)
     observations.see(view("a"))
     assert observations.stale_version(NAME) is None
-    clocks.pass_by(0.001)
+    clocks.pass_by(0.002)
     assert observations.stale_version(NAME) == "a"
 
 
@@ -61,15 +61,15 @@ def test_a_changed_version_starts_again(clocks: Clocks, observations: Observatio
     observations.see(view("a"))
     clocks.pass_by(19)
     observations.see(view("b", lease=5))
-    clocks.pass_by(4.9)
+    clocks.pass_by(5)
     assert observations.stale_version(NAME) is None
-    clocks.pass_by(0.1)
+    clocks.pass_by(0.006)
     assert observations.stale_version(NAME) == "b"
 
 
 def test_sort_keys_are_locks_of_their_own(clocks: Clocks, observations: Observations) -> None:
     observations.see(view("a", sort_key="1"))
-    clocks.pass_by(20)
+    clocks.pass_by(20.1)
     assert observations.stale_version(NAME) is None
     assert observations.stale_version(("Moe", "1")) == "a"
 
@@ -145,7 +145,7 @@ def test_what_was_seen_here_is_not_overwritten_by_another_version(
     observations.see(view("b"))
     observations.load(saved)
     assert observations.stale_version(NAME) is None
-    clocks.pass_by(20)
+    clocks.pass_by(20.1)
     assert observations.stale_version(NAME) == "b"
 
 
@@ -183,6 +183,6 @@ def test_the_memory_is_bounded(clocks: Clocks, observations: Observations) -> No
     for number in range(10_005):
         observations.see(LockView(str(number), "held", "somebody", "a", 1.0))
     assert len(observations.save()) == 10_000
-    clocks.pass_by(1)
+    clocks.pass_by(1.1)
     assert observations.stale_version(("0", None)) is None
     assert observations.stale_version(("10004", None)) == "a"

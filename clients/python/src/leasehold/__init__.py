@@ -15,9 +15,12 @@ All durations are seconds. A lease id is a secret: no `repr`, log or message of 
 
 from ._about import __version__
 from ._acquisition import Held
-from ._http import Auth, MakePool, Request, Token
+from ._client import AcquireOptions
+from ._guard import Detached
+from ._http import MakePool
+from ._messages import Auth, Request, Token
 from ._timing import Wait
-from .client import AcquireOptions, Client
+from .client import Client
 from .errors import (
     CloseError,
     ConditionFailed,
@@ -29,6 +32,8 @@ from .errors import (
     LockLost,
     LockNotFound,
     LossReason,
+    Misconfigured,
+    Superseded,
     Throttled,
     TransactionCommitted,
     TransactionContended,
@@ -36,6 +41,7 @@ from .errors import (
     TransactionRolledBack,
     Unavailable,
     VersionMismatch,
+    WaitCancelled,
 )
 from .guard import Guard
 from .model import LockView, Page, ReleaseOutcome, Renewal, UnreadableRow
@@ -49,6 +55,7 @@ __all__ = [
     "CloseError",
     "ConditionFailed",
     "CorruptRecord",
+    "Detached",
     "Forbidden",
     "Guard",
     "Held",
@@ -61,6 +68,7 @@ __all__ = [
     "LockView",
     "LossReason",
     "MakePool",
+    "Misconfigured",
     "Observation",
     "Page",
     "Participant",
@@ -68,6 +76,7 @@ __all__ = [
     "Renewal",
     "Request",
     "SavedObservation",
+    "Superseded",
     "Throttled",
     "Token",
     "Transaction",
@@ -80,5 +89,6 @@ __all__ = [
     "UnreadableRow",
     "VersionMismatch",
     "Wait",
+    "WaitCancelled",
     "__version__",
 ]

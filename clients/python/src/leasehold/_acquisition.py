@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
 
 from ._core import Abandoned, Core
-from ._timing import Backoff, Budget, Lease, poll_pause, request_timeout
-from .errors import LeaseholdError, LockHeld, LockLost, Unavailable
-from .guard import Guard, Holding
+from ._guard import BaseGuard, Granted, Holding
+from ._numbers import Numbers
+from ._timing import Backoff, Budget, Lease, poll_pause, request_timeout, return_pause, wait_timeout
+from .errors import LeaseholdError, LockHeld, LockLost, Superseded, Unavailable
 from .model import LockView
 from .observations import Observation
 
 if TYPE_CHECKING:
     from . import _wire
 
-_LAST_REQUEST = 1.0
-"""Seconds for a request near the end of a wait: too short a time-out would waste it."""
+G = TypeVar("G", bound=BaseGuard)
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Held:
     lock: LockView
     """The lock as the service showed it."""
     observation: Observation
-    """Since when this version is seen. The client remembers it, and takes over once it is stale."""
+    """The version that was seen, and since when. The client remembers it, and takes over once it is stale."""
     stale_in: float
     """Seconds, from when the answer arrived, until the lock can be taken over unless its holder shows a
     sign of life."""
@@ -36,39 +37,57 @@ class Held:
         raise LockHeld(self.lock)
 
 
-class Acquisition:
+class Acquisition(Generic[G]):
     """Asks for one lock under one lease id. Whoever gives it up without a guard must call `abandon`."""
 
-    def __init__(self, core: Core, request: _wire.AcquireRequest, lease: float, holding: Holding) -> None:
+    def __init__(
+        self, core: Core, request: _wire.AcquireRequest, lease: float, holding: Holding, guard: type[G]
+    ) -> None:
         """`request` names neither a lease id nor a version; `lease` is its lease in seconds."""
         self._core = core
         self._request = request
-        self._name = (request["key"], request.get("sortKey"))
-        self.lease = lease
+        self.name = (request["key"], request.get("sortKey"))
+        self._seconds = lease
         self._holding = holding
-        self._lease_id = core.world.new_lease_id()
-        self._unanswered: float | None = None  # when the first request was sent that may yet be granted
+        self._guard = guard
         self._may_arrive_until = 0.0
         self._retry_after = 0.0  # of the last answer
+        self._begin()
 
-    def once(self) -> Guard | Held:
+    def _begin(self) -> None:
+        """Begins, or begins again, under a fresh lease id."""
+        self._lease_id = self._core.world.new_id()
+        self._lease = Lease()
+        self._numbers: Numbers[_wire.AcquireRequest] = Numbers(self._core.world.new_id)
+        self._pending = False  # a request was sent that may yet be granted
+        self._first: Granted | None = None  # told by a grant that came too late
+
+    async def once(self) -> G | Held:
         """One request. Raises `LeaseholdError`s."""
-        return self._ask(request_timeout(self.lease))
+        return await self._ask(request_timeout(self._seconds))
 
-    def wait(self, budget: Budget, poll_interval: float) -> Guard | Held:
+    async def wait(
+        self,
+        budget: Budget,
+        poll_interval: float | None,
+        sleep: Callable[[float], Awaitable[None]],
+    ) -> G | Held:
         """Asks until the lock is granted or the budget is used up. Raises `Unavailable` only if no answer
-        ever came, and other `LeaseholdError`s at once."""
+        ever came, and other `LeaseholdError`s at once. `sleep` may raise, to end the wait."""
         world = self._core.world
         backoff = Backoff(world.chance)
         held: Held | None = None
+        ago = self._core.released_ago(self.name)
+        rest = max(0.0, budget.deadline - world.now())
+        await sleep(min(rest, return_pause(ago, poll_interval, world.chance())))
         while True:
             rest = max(0.0, budget.deadline - world.now())
             last_try = rest == 0.0
             trouble: LeaseholdError | None = None
             not_before = 0.0
             try:
-                result = self._ask(request_timeout(self.lease, max(rest, _LAST_REQUEST)))
-                if isinstance(result, Guard):
+                result = await self._ask(wait_timeout(self._seconds, rest))
+                if not isinstance(result, Held):
                     return result
                 held = result
                 backoff = Backoff(world.chance)
@@ -77,65 +96,87 @@ class Acquisition:
                 stale_in = held.observation.stale_at - world.now()
                 if stale_in > 0:
                     pause = min(pause, stale_in + 0.001)  # not a moment too early, by rounding
+            except _TooLate as error:
+                trouble, pause = error, 0.0
             except Unavailable as error:
-                trouble = error
-                not_before = error.retry_after
+                trouble, not_before = error, error.retry_after
                 pause = backoff.pause(not_before)
+            except Superseded as error:
+                trouble, pause = error, backoff.pause()
             except LockLost as error:
                 # This lease id has ended: a lost answer had granted it, and an operator broke the lock.
-                trouble = error
-                pause = backoff.pause()
-                self._lease_id = world.new_lease_id()
+                trouble, pause = error, backoff.pause()
+                self._begin()
             rest = budget.deadline - world.now()
             if last_try or rest < not_before or rest <= 0:
                 if held is not None:
                     return held
                 if trouble is not None:
                     raise trouble
-            if self._core.closed.wait(min(pause, max(0.0, rest))):
-                raise LeaseholdError("the client was closed")
+            await sleep(min(pause, max(0.0, rest)))
 
     def abandon(self) -> None:
         """Leaves nothing behind: releases, in the background, what may have been granted unseen."""
-        if self._unanswered is not None:
-            Abandoned(self._core, self._name, self._lease_id, self.lease, self._may_arrive_until)
+        if self._pending:
+            Abandoned(self._core, self.name, self._lease_id, self._seconds, self._may_arrive_until)
 
-    def _ask(self, timeout: float) -> Guard | Held:
-        world, observations = self._core.world, self._core.observations
+    def _content(self) -> _wire.AcquireRequest:
         request: _wire.AcquireRequest = {**self._request, "leaseId": self._lease_id}
-        observed = observations.stale_version(self._name)
+        observed = self._core.observations.stale_version(self.name)
         if observed is not None and request.get("staleness") != "clock":
             request["observedRecordVersionNumber"] = observed
-        sent = world.now()
-        earlier, self._unanswered = self._unanswered, sent if self._unanswered is None else self._unanswered
-        self._may_arrive_until = sent + timeout
+        return request
+
+    async def _ask(self, timeout: float) -> G | Held:
+        world, observations = self._core.world, self._core.observations
+        now = world.now()
+        numbered = self._numbers.next(self._content(), now)
+        self._lease.send(now, numbered.sequence, self._seconds)
+        was_pending, self._pending = self._pending, True
+        self._may_arrive_until = now + timeout
         try:
-            grant = self._core.api.acquire(request, timeout)
+            grant = await self._core.api.acquire(numbered, timeout)
         except LockHeld as error:
-            self._unanswered = earlier
+            self._numbers.answered()
+            self._pending = was_pending  # an earlier sending may still arrive
             self._retry_after = error.retry_after
             observation = observations.see(error.lock)
             return Held(error.lock, observation, max(0.0, observation.stale_at - world.now()))
         except LockLost:
-            self._unanswered = None
+            self._numbers.answered()
+            self._pending = False
             raise
-        except LeaseholdError as error:
-            if not getattr(error, "sent", False):
-                self._unanswered = earlier
+        except Superseded as error:
+            self._numbers.superseded(error.sequence)
             raise
-        lease = Lease(sent, grant.renewal.lease, earlier)
-        if world.now() >= lease.ends:
-            raise Unavailable("the grant arrived after its lease had ended")
-        observations.forget(self._name)
-        return Guard(
+        except Unavailable as error:
+            if not error.sent:
+                self._pending = was_pending
+            raise
+        except LeaseholdError:
+            self._numbers.answered()
+            self._pending = was_pending
+            raise
+        self._numbers.answered()
+        self._lease.answered(grant.renewal.lease)
+        granted = self._first or Granted(
+            grant.outcome, grant.owner_name, grant.previous_owner_name, grant.data
+        )
+        if world.now() >= self._lease.ends:
+            self._first = granted
+            raise _TooLate("the grant arrived after its lease had ended")
+        observations.forget(self.name)
+        return self._guard(
             self._core,
-            name=self._name,
+            name=self.name,
             lease_id=self._lease_id,
-            lease=lease,
+            lease=self._lease,
+            last_number=self._numbers.last,
             renewal=grant.renewal,
             holding=self._holding,
-            owner_name=grant.owner_name,
-            outcome=grant.outcome,
-            previous_owner_name=grant.previous_owner_name,
-            data=grant.data,
+            granted=granted,
         )
+
+
+class _TooLate(Unavailable):
+    """A grant that is worth nothing any more. The lock is this lease id's, or somebody took it over."""

@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from ._messages import Call, read
+from ._telemetry import Telemetry
 from ._timing import lease_to_ms
 from .model import Grant, LockName, LockView, Page, ReleaseOutcome, Renewal, payload_base64, payload_text
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from . import _wire
-    from ._http import Transport
+    from ._messages import Transport
+    from ._numbers import Numbered
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Wish:
+    """The content of a heartbeat."""
+
+    lease: float | None = None
+    """Seconds; `None`: the record's stays."""
+    data: bytes | str | None = None
+    delete_data: bool = False
 
 
 class Api:
@@ -17,36 +35,41 @@ class Api:
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
+        self.telemetry = Telemetry()
 
-    def acquire(self, request: _wire.AcquireRequest, timeout: float) -> Grant:
-        return self.transport.post("/v1/acquire", request, timeout, Grant.from_wire)
+    async def acquire(self, numbered: Numbered[_wire.AcquireRequest], timeout: float) -> Grant:
+        request: _wire.AcquireRequest = {
+            **numbered.content,
+            "sequence": numbered.sequence,
+            "requestId": numbered.request_id,
+        }
+        return await self.post("/v1/acquire", request, timeout, Grant.from_wire)
 
-    def heartbeat(
+    async def heartbeat(
         self,
         name: LockName,
         lease_id: str,
-        *,
-        lease: float | None,
+        wish: Wish,
         timeout: float,
-        data: bytes | str | None = None,
-        delete_data: bool = False,
+        numbered: Numbered[Wish] | None = None,
     ) -> Renewal:
         request: _wire.HeartbeatRequest = {
             "key": name[0],
             "sortKey": name[1],
             "leaseId": lease_id,
-            "leaseDurationMs": None if lease is None else lease_to_ms(lease),
-            "data": payload_text(data),
-            "dataBase64": payload_base64(data),
-            "deleteData": delete_data or None,
+            "sequence": None if numbered is None else numbered.sequence,
+            "requestId": None if numbered is None else numbered.request_id,
+            "leaseDurationMs": None if wish.lease is None else lease_to_ms(wish.lease),
+            "data": payload_text(wish.data),
+            "dataBase64": payload_base64(wish.data),
+            "deleteData": wish.delete_data or None,
         }
-        return self.transport.post("/v1/heartbeat", request, timeout, Renewal.from_wire)
+        return await self.post("/v1/heartbeat", request, timeout, Renewal.from_wire)
 
-    def release(
+    async def release(
         self,
         name: LockName,
         lease_id: str,
-        *,
         timeout: float,
         data: bytes | str | None = None,
         delete: bool = False,
@@ -59,32 +82,38 @@ class Api:
             "dataBase64": payload_base64(data),
             "delete": delete or None,
         }
-        return self.transport.post("/v1/release", request, timeout, _outcome)
+        return await self.post("/v1/release", request, timeout, _outcome)
 
-    def break_lock(self, name: LockName, record_version_number: str, *, timeout: float) -> ReleaseOutcome:
+    async def break_lock(self, name: LockName, record_version_number: str, timeout: float) -> ReleaseOutcome:
         request: _wire.BreakRequest = {
             "key": name[0],
             "sortKey": name[1],
             "recordVersionNumber": record_version_number,
         }
-        return self.transport.post("/v1/break", request, timeout, _outcome)
+        return await self.post("/v1/break", request, timeout, _outcome)
 
-    def get(self, name: LockName, *, timeout: float) -> LockView:
-        query = {"key": name[0], "sortKey": name[1]}
-        return self.transport.get("/v1/lock", query, timeout, LockView.from_wire)
+    async def get_lock(self, name: LockName, timeout: float) -> LockView:
+        return await self.get("/v1/lock", {"key": name[0], "sortKey": name[1]}, timeout, LockView.from_wire)
 
-    def list(
-        self,
-        *,
-        limit: int | None,
-        cursor: str | None,
-        state: str | None,
-        owner_name: str | None,
-        key: str | None,
-        timeout: float,
-    ) -> Page:
-        query = {"limit": limit, "cursor": cursor, "state": state, "ownerName": owner_name, "key": key}
-        return self.transport.get("/v1/locks", query, timeout, Page.from_wire)
+    async def post(
+        self, path: str, members: Mapping[str, object], timeout: float, make: Callable[[Any], T]
+    ) -> T:
+        """`make` makes the result of the answer's document."""
+        return await self._send(Call("POST", path, members), timeout, make)
+
+    async def get(
+        self, path: str, query: Mapping[str, object], timeout: float, make: Callable[[Any], T]
+    ) -> T:
+        """As `post`."""
+        return await self._send(Call("GET", path, query), timeout, make)
+
+    async def list_locks(self, query: Mapping[str, object], timeout: float) -> Page:
+        return await self.get("/v1/locks", query, timeout, Page.from_wire)
+
+    async def _send(self, call: Call, timeout: float, make: Callable[[Any], T]) -> T:
+        with self.telemetry.span(call.path.rpartition("/")[2], call.members.get("key")) as headers:
+            call.headers = headers
+            return read(call, await self.transport.send(call, timeout), make)
 
 
 def _outcome(answer: Any) -> ReleaseOutcome:

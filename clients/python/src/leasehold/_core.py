@@ -1,25 +1,24 @@
-"""What a client and its guards share: the service, the time, the timer, the books."""
+"""The state of one client: the service, the time, the background, the books."""
 
 from __future__ import annotations
 
 import atexit
 import logging
 import os
-import threading
-import time
 import weakref
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from ._keeper import Keeper
+from ._runtime import run
+from ._threads import Threads
 from ._timing import OPERATION_BOUND, Backoff, request_timeout
 from .errors import LeaseholdError, LockLost, Unavailable
 from .observations import Observations
 
 if TYPE_CHECKING:
     from ._api import Api
+    from ._runtime import Runtime
     from ._world import World
-    from .guard import Guard
     from .model import LockName
 
 T = TypeVar("T")
@@ -29,22 +28,38 @@ _log = logging.getLogger("leasehold")
 _EXIT_BOUND = 1.0
 """Seconds for which the end of the interpreter waits for releases in the background."""
 
+_KEPT = 10_000  # enough for any caller's locks; a bound, so that a client of many keys does not grow for ever
+
+
+class Kept(Protocol):
+    """A guard, as its client sees it."""
+
+    @property
+    def ended(self) -> bool: ...
+
+    def after_fork_in_child(self) -> None: ...
+
 
 class Core:
-    """The state of one client."""
+    """What a client and its guards share."""
 
-    def __init__(self, api: Api, world: World, observation_margin: float) -> None:
+    def __init__(self, api: Api, world: World, runtime: Runtime, observation_margin: float) -> None:
         self.api = api
         self.world = world
-        self.keeper = Keeper(world)
+        self.runtime = runtime
         self.observations = Observations(world, observation_margin)
-        self.guards: weakref.WeakSet[Guard] = weakref.WeakSet()  # the keeper keeps the live ones alive
+        self.guards: weakref.WeakSet[Kept] = weakref.WeakSet()  # the background keeps the live ones alive
         self.abandoned: set[Abandoned] = set()
-        self.closed = threading.Event()
+        self.closed = runtime.event()
+        self._released: dict[LockName, float] = {}
         _cores.add(self)
 
-    def repeat(
-        self, send: Callable[[float], T], *, lease: float | None = None, deadline: float | None = None
+    async def repeat(
+        self,
+        send: Callable[[float], Awaitable[T]],
+        *,
+        lease: float | None = None,
+        deadline: float | None = None,
     ) -> T:
         """Sends, and sends again after `Unavailable`, until the deadline: in ten seconds, unless given.
         `send` is given its time-out."""
@@ -53,31 +68,48 @@ class Core:
         backoff = Backoff(self.world.chance)
         while True:
             try:
-                return send(request_timeout(lease, deadline - self.world.now()))
+                return await send(request_timeout(lease, deadline - self.world.now()))
             except Unavailable as error:
                 pause = backoff.pause(error.retry_after)
                 if self.world.now() + pause >= deadline:
                     raise
-                time.sleep(pause)
+                await self.runtime.sleep(pause)
 
-    def live_guards(self) -> list[Guard]:
-        """Those not lost, and not known to have been released."""
-        return [guard for guard in list(self.guards) if not guard.ended]
+    async def pause(self, seconds: float) -> None:
+        """Waits, unless the client is closed meanwhile."""
+        if await self.closed.wait(seconds):
+            raise LeaseholdError("the client was closed")
 
-    def settle(self, timeout: float) -> None:
+    def check_open(self) -> None:
+        if self.closed.is_set():
+            raise LeaseholdError("the client is closed")
+
+    def released(self, name: LockName) -> None:
+        """Notes that this client released the lock just now."""
+        self._released.pop(name, None)
+        self._released[name] = self.world.now()
+        if len(self._released) > _KEPT:
+            del self._released[next(iter(self._released))]
+
+    def released_ago(self, name: LockName) -> float | None:
+        """Seconds since this client released the lock; `None` where it never did."""
+        at = self._released.get(name)
+        return None if at is None else self.world.now() - at
+
+    async def settle(self, timeout: float) -> None:
         """Waits for the releases in the background."""
         deadline = self.world.now() + timeout
         for abandoned in list(self.abandoned):
-            abandoned.done.wait(max(0.0, deadline - self.world.now()))
+            await abandoned.done.wait(max(0.0, deadline - self.world.now()))
 
     def after_fork_in_child(self) -> None:
-        """The parent's locks, threads and connections are the parent's."""
+        """The parent's locks, background and connections are the parent's."""
         was_closed = self.closed.is_set()
         self.api.transport.reset()
-        self.keeper = Keeper(self.world)
+        self.runtime.after_fork_in_child()
         self.observations.reset_lock()
         self.abandoned = set()
-        self.closed = threading.Event()
+        self.closed = self.runtime.event()
         if was_closed:
             self.closed.set()
         for guard in list(self.guards):
@@ -93,7 +125,7 @@ class Abandoned:
     ) -> None:
         """`may_arrive_until`: until then the request may still be on its way to the table, so that a
         release that finds nothing to release proves nothing."""
-        self.done = threading.Event()
+        self.done = core.runtime.event()
         self._core = core
         self._name = name
         self._lease_id = lease_id
@@ -102,31 +134,33 @@ class Abandoned:
         self._deadline = core.world.now() + OPERATION_BOUND
         self._backoff = Backoff(core.world.chance)
         core.abandoned.add(self)
-        core.keeper.schedule(self._try, core.world.now())
+        self._schedule(core.world.now())
 
-    def _try(self) -> None:
+    def _schedule(self, at: float) -> None:
+        self._core.runtime.schedule(self._try, at, at_exit=True)
+
+    async def _try(self) -> None:
         now = self._core.world.now
         released = False
         pause = 0.0
         try:
             timeout = request_timeout(self._lease, self._deadline - now())
-            outcome = self._core.api.release(self._name, self._lease_id, timeout=timeout)
+            outcome = await self._core.api.release(self._name, self._lease_id, timeout)
             released = outcome != "absent"
         except LockLost:
             pass
         except Unavailable as error:
             pause = error.retry_after
             self._may_arrive_until = self._deadline
-        except LeaseholdError as error:
+        except Exception as error:
             _log.warning("an abandoned request for %r was not released: %s", self._name[0], error)
             released = True
-        finally:
-            again = now() + self._backoff.pause(pause)
-            if not released and again < self._may_arrive_until:
-                self._core.keeper.schedule(self._try, again)
-            else:
-                self._core.abandoned.discard(self)
-                self.done.set()
+        again = now() + self._backoff.pause(pause)
+        if not released and again < self._may_arrive_until:
+            self._schedule(again)
+        else:
+            self._core.abandoned.discard(self)
+            self.done.set()
 
 
 _cores: weakref.WeakSet[Core] = weakref.WeakSet()
@@ -139,7 +173,8 @@ def _after_fork_in_child() -> None:
 
 def _at_exit() -> None:
     for core in list(_cores):
-        core.settle(_EXIT_BOUND)
+        if isinstance(core.runtime, Threads):  # an event loop has ended by now
+            run(core.settle(_EXIT_BOUND))
 
 
 if hasattr(os, "register_at_fork"):

@@ -13,11 +13,11 @@ from .model import Item, Value
 
 _NUMBERS = Context(
     prec=38, Emin=-128, Emax=126, traps=[Clamped, Overflow, Inexact, Rounded, Underflow]
-)  # what DynamoDB can store: beyond it, it would round or refuse
+)  # the range of DynamoDB, which rounds or refuses other numbers
 
 
 def to_item(item: Mapping[str, Value]) -> dict[str, Any]:
-    """DynamoDB JSON of an item. Raises `InvalidRequest` for what DynamoDB has no type for."""
+    """DynamoDB JSON of an item. Raises `InvalidRequest` for a value that DynamoDB has no type for."""
     if not isinstance(item, Mapping):
         raise InvalidRequest(f"must be a mapping, not {type(item).__name__}", "item")
     return {_name(name): to_value(value) for name, value in item.items()}
@@ -53,7 +53,7 @@ def to_value(value: Value) -> dict[str, Any]:
 
 
 def from_value(value: Mapping[str, Any]) -> Value:
-    """The value of DynamoDB JSON. Raises `ValueError` for what is none."""
+    """The value of DynamoDB JSON. Raises `ValueError` for anything else."""
     ((kind, content),) = value.items()
     match kind:
         case "NULL":

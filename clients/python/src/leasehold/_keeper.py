@@ -6,13 +6,13 @@ import heapq
 import itertools
 import logging
 import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
+
+from ._runtime import Task, run
 
 if TYPE_CHECKING:
     from ._world import World
 
-Task: TypeAlias = Callable[[], None]
 
 _log = logging.getLogger("leasehold")
 
@@ -63,12 +63,13 @@ class Keeper:
                 threading.Thread(target=self._work, name="leasehold-keeper", daemon=True).start()
             except RuntimeError:  # the interpreter ends, or the machine has no threads left
                 self._threads -= 1
-                _log.warning("no thread for the heartbeats could be started")
+                if threading.main_thread().is_alive():
+                    _log.warning("no thread for the heartbeats could be started")
 
     def _work(self) -> None:
         while (task := self._next()) is not None:
             try:
-                task()
+                run(task())
             except Exception:
                 _log.exception("a task of the lock client failed")
             del task  # keeps nothing alive while it waits

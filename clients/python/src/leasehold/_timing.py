@@ -1,8 +1,12 @@
-"""The caller's timing rules: no clock, no I/O. All times are seconds; `now` is handed in."""
+"""The caller's timing rules (C2 to C7 of docs/client.md): no clock, no I/O.
+
+All times are seconds. The current time and the random numbers are arguments.
+"""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import Literal, TypeAlias
 
@@ -14,10 +18,21 @@ holder that died before the wait began; `extend`, the same, begun again whenever
 life; `None`, without a bound."""
 
 OPERATION_BOUND = 10.0
-"""For how long an operation that is not an acquire or a heartbeat is tried again."""
+"""Bound of the retries of an operation that is not an acquire or a heartbeat."""
 
 _SHORTEST_TIMEOUT = 0.2
 _LONGEST_TIMEOUT = 5.0
+
+_LAST_LOOK = 1.0
+"""Least time for a request at the end of a wait: too short a time-out would waste it."""
+
+_POLL_INTERVAL = 1.0
+_SHORTEST_POLL = 0.05
+
+_LONGEST_RETRY_AFTER = 60.0
+
+_SHORTEST_RETRY_PAUSE = 0.01
+"""Keeps retries from running in a tight loop."""
 
 
 def lease_to_ms(lease: float) -> int:
@@ -27,13 +42,20 @@ def lease_to_ms(lease: float) -> int:
     return round(lease * 1000)
 
 
-def heartbeat_every(wanted: float | None, lease: float) -> float:
-    """A quarter of the lease unless told. Raises `InvalidRequest` for more than half the lease."""
-    if wanted is None:
+def stale_after(lease: float) -> float:
+    """Age at which an observed version is stale: the record's lease and a thousandth, for clocks that run
+    at slightly different speeds, rounded up to a millisecond."""
+    # Rounding first to a billionth keeps binary fractions from adding a millisecond.
+    return math.ceil(round(lease * 1001, 6)) / 1000
+
+
+def heartbeat_every(chosen: float | None, lease: float) -> float:
+    """The chosen interval, or a quarter of the lease. Raises `InvalidRequest` above half the lease."""
+    if chosen is None:
         return lease / 4
-    if not 0 < wanted <= lease / 2:
+    if not 0 < chosen <= lease / 2:
         raise InvalidRequest(f"must be above 0 and at most half the lease ({lease} s)", "heartbeat_interval")
-    return wanted
+    return chosen
 
 
 def heartbeat_pause(interval: float, chance: float) -> float:
@@ -41,40 +63,61 @@ def heartbeat_pause(interval: float, chance: float) -> float:
     return interval * (1 - 0.1 * chance)
 
 
-def heartbeat_retry_pause(pause: float, rest: float) -> float:
-    """At most a third of what is left of the lease, whatever was asked: patience must not cost the lock."""
-    return max(0.0, min(pause, rest / 3))
+def heartbeat_retry_pause(pause: float, left: float) -> float:
+    """At most a third of what is left of the lease: patience must not cost the lock. Without a rest, the
+    holder sits out an outage by `hold_on_unavailable`, and nothing is in a hurry."""
+    return pause if left <= 0 else max(_SHORTEST_RETRY_PAUSE, min(pause, left / 3))
 
 
-def poll_pause(interval: float, retry_after: float, chance: float) -> float:
-    """Up to a quarter longer, so that waiters do not move in step."""
-    return max(interval, retry_after) * (1 + 0.25 * chance)
+def retry_after(header: str | None) -> float:
+    """The pause that an answer asks for: a whole number of seconds, up to a minute. A date is ignored,
+    because it compares the clocks of two machines."""
+    seconds = (header or "").strip(" \t")
+    return min(_LONGEST_RETRY_AFTER, float(seconds)) if re.fullmatch("[0-9]+", seconds) else 0.0
 
 
-def request_timeout(lease: float | None, rest: float = math.inf) -> float:
-    """Of one request: a quarter of the lease, 0.2 to 5 s, and no longer than the rest of the operation."""
+def poll_pause(chosen: float | None, asked: float, chance: float) -> float:
+    """The pause before a held lock is asked for again. A chosen interval overrides the service's. Up to a
+    quarter longer, so that waiters do not move in step."""
+    interval = max(_POLL_INTERVAL, asked) if chosen is None else max(_SHORTEST_POLL, chosen)
+    return interval * (1 + 0.25 * chance)
+
+
+def return_pause(released_ago: float | None, chosen: float | None, chance: float) -> float:
+    """The pause before a released key is asked for again: one poll, counted from the release, so that two
+    clients that come back at once do not starve each other."""
+    return 0.0 if released_ago is None else max(0.0, poll_pause(chosen, 0.0, chance) - released_ago)
+
+
+def request_timeout(lease: float | None, left: float = math.inf) -> float:
+    """Time-out of one request: a quarter of the lease, 0.2 to 5 s, and no more than what is left of the
+    operation."""
     whole = _LONGEST_TIMEOUT if lease is None else min(_LONGEST_TIMEOUT, lease / 4)
-    return max(_SHORTEST_TIMEOUT, min(whole, rest))
+    return max(_SHORTEST_TIMEOUT, min(whole, left))
+
+
+def wait_timeout(lease: float, left: float) -> float:
+    """As `request_timeout`, for a request of a wait: also the last look has a second."""
+    return request_timeout(lease, max(left, _LAST_LOOK))
 
 
 class Backoff:
-    """Pauses between tries: random, from zero to 0.1 s, 0.2 s, … 2 s."""
+    """Pauses between retries: random, from zero to 0.1 s, 0.2 s, … 2 s."""
 
     def __init__(self, chance: Callable[[], float]) -> None:
         self._chance = chance
         self._ceiling = 0.1
 
-    def pause(self, retry_after: float = 0.0) -> float:
+    def pause(self, asked: float = 0.0) -> float:
         """The next pause; not shorter than the service asked for."""
         ceiling, self._ceiling = self._ceiling, min(2.0, self._ceiling * 2)
-        return max(retry_after, ceiling * self._chance())
+        return max(asked, ceiling * self._chance())
 
 
 class Budget:
-    """Until when an acquire waits."""
+    """The end of a wait."""
 
-    def __init__(self, wait: Wait, now: float, lease: float, margin: float) -> None:
-        """`lease`: the caller's own, which stands in until a holder's was observed."""
+    def __init__(self, wait: Wait, now: float, margin: float) -> None:
         self._relative = wait in ("lease", "extend")
         self._extend = wait == "extend"
         self._margin = margin
@@ -84,72 +127,58 @@ class Budget:
         elif isinstance(wait, str):
             if not self._relative:
                 raise InvalidRequest(f"must be seconds, 'lease', 'extend' or None, not {wait!r}", "wait")
-            self.deadline = now + lease + margin
+            self.deadline = now + OPERATION_BOUND  # until a holder was seen, there is no lease to count
         elif wait >= 0:
             self.deadline = now + wait
         else:
             raise InvalidRequest(f"must not be negative: {wait}", "wait")
 
     def saw(self, version: str, lease: float, now: float) -> None:
-        """An answer showed the lock held at this version, for this lease."""
+        """Notes an answer that showed the lock held at this version, for this lease."""
         if self._relative and (self._version is None or (self._extend and version != self._version)):
             self._version = version
-            self.deadline = now + lease + self._margin
+            self.deadline = now + stale_after(lease) + self._margin
 
 
 class Lease:
-    """Until when a holder may believe in its lock, by its own clock.
+    """The time until which a holder may believe in its lock, by its own clock.
 
-    A lease counts from before its request was sent. A request without an answer may be carried out late,
-    and then writes the lease that it carries: never before it was sent, and, to be of effect, after the
-    last request that was answered. So it bounds the belief by its own lease from the later of the two.
+    A lease counts from before its request was first sent. A request without an answer may be carried out,
+    and writes the lease that it carries. So from the moment that a shorter lease is sent, no more than that
+    is believed in, until a request with the same or a higher number is answered.
     """
 
-    def __init__(self, sent: float, seconds: float, unanswered: float | None = None) -> None:
-        """`unanswered`: when a request of this acquisition was sent first that has no answer, if any was."""
-        self.seconds = seconds
-        self._sent = sent
-        self._under_way: tuple[float, float] | None = None
-        self._lost: dict[float, float] = {}  # lease -> when first sent
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        """The lease that the last answer named."""
+        self._valid_until = -math.inf
+        self._sent: tuple[int, float] = (0, 0.0)  # number and time of the last request
+        self._caps: dict[int, float] = {}  # number -> until when, if it was carried out
         self._faith = -math.inf
-        if unanswered is not None:
-            self._lost[seconds] = unanswered
 
-    def send(self, now: float, seconds: float) -> None:
-        """A request that carries this lease is about to be sent. One at a time."""
-        self._under_way = (now, seconds)
+    def send(self, now: float, number: int, seconds: float | None) -> None:
+        """Notes that a request is about to be sent, or sent again. `seconds` is the lease that it carries;
+        `None`: the record's."""
+        if number != self._sent[0]:
+            self._sent = (number, now)
+            self._caps[number] = math.inf if seconds is None else now + seconds
 
-    def refused(self) -> None:
-        """The request under way was answered, and did nothing."""
-        self._under_way = None
+    def answered(self, seconds: float) -> None:
+        """Notes that the last request was carried out; the answer names this lease."""
+        number, sent = self._sent
+        self.seconds = seconds
+        self._valid_until = sent + seconds
+        self._caps = {other: until for other, until in self._caps.items() if other > number}
 
-    def unanswered(self) -> None:
-        """The request under way was given up, and may still be carried out."""
-        if self._under_way is not None:
-            sent, seconds = self._under_way
-            self._lost.setdefault(seconds, sent)
-            self._under_way = None
-
-    def renewed(self, seconds: float) -> None:
-        """The request under way succeeded; the answer named this lease."""
-        if self._under_way is not None:
-            self._sent, self.seconds = self._under_way[0], seconds
-            self._under_way = None
-
-    def hold_on(self, now: float) -> None:
-        """Believe for one lease more, though the service cannot be reached. Another may hold the lock."""
-        self._faith = now + self.seconds
+    def hold_on(self, next_try: float) -> None:
+        """Believes for one lease from the next try, though the service cannot be reached. Another may hold
+        the lock."""
+        self._faith = next_try + self.seconds
 
     @property
     def ends(self) -> float:
-        """Until when nobody else can have taken the lock over."""
-        ends = self._sent + self.seconds
-        for seconds, sent in self._lost.items():
-            ends = min(ends, max(sent, self._sent) + seconds)
-        if self._under_way is not None:
-            sent, seconds = self._under_way
-            ends = min(ends, sent + seconds)
-        return ends
+        """The time until which nobody else can have taken the lock over."""
+        return min(self._valid_until, *self._caps.values(), math.inf)
 
     @property
     def believed_until(self) -> float:

@@ -114,7 +114,7 @@ LockState: TypeAlias = Literal['held', 'released']
 LostReason: TypeAlias = Literal['absent', 'released', 'taken-over', 'version-mismatch']
 
 
-ProblemType: TypeAlias = Literal['held', 'lost', 'not-found', 'version-mismatch', 'forbidden', 'contended', 'rolled-back', 'committed', 'condition-failed', 'transaction-not-found', 'invalid-request', 'too-large', 'unsupported-media-type', 'method-not-allowed', 'unknown-route', 'throttled', 'unavailable', 'corrupt-record']
+ProblemType: TypeAlias = Literal['held', 'lost', 'superseded', 'not-found', 'version-mismatch', 'forbidden', 'contended', 'rolled-back', 'committed', 'condition-failed', 'transaction-not-found', 'invalid-request', 'too-large', 'unsupported-media-type', 'method-not-allowed', 'unknown-route', 'throttled', 'unavailable', 'corrupt-record', 'misconfigured']
 
 
 ReleaseOutcome: TypeAlias = Literal['released', 'replayed', 'absent']
@@ -189,6 +189,8 @@ class AcquireRequest(TypedDict):
     onlyIfExists: NotRequired[bool | None]
     ownerName: str
     replaceData: NotRequired[bool | None]
+    requestId: NotRequired[str | None]
+    sequence: NotRequired[int | None]
     sortKey: NotRequired[str | None]
     staleness: NotRequired[Staleness | None]
 
@@ -240,6 +242,8 @@ class HeartbeatRequest(TypedDict):
     leaseDurationMs: NotRequired[int | None]
     leaseId: Secret
     recordVersionNumber: NotRequired[str | None]
+    requestId: NotRequired[str | None]
+    sequence: NotRequired[int | None]
     sortKey: NotRequired[str | None]
 
 
@@ -511,12 +515,15 @@ class Problem(TypedDict):
     """
 
     detail: str
+    fencingToken: NotRequired[int | None]
     field: NotRequired[str | None]
     item: NotRequired[Item | None]
     lock: NotRequired[Lock | None]
     reason: NotRequired[LostReason | None]
+    recordVersionNumber: NotRequired[str | None]
     request: NotRequired[int | None]
     retryable: NotRequired[bool]
+    sequence: NotRequired[int | None]
     status: int
     title: str
     transactionId: NotRequired[str | None]

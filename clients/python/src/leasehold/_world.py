@@ -33,6 +33,6 @@ class World:
         """A random number from 0 to 1, to keep waiters out of step."""
         return random.random()  # noqa: S311
 
-    def new_lease_id(self) -> str:
-        """A fresh secret for one acquisition."""
+    def new_id(self) -> str:
+        """A fresh lease id, request id or transaction id, which nobody can guess."""
         return str(uuid.uuid4())

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from .model import Item, LockView
 
 LossReason: TypeAlias = Literal["taken-over", "released", "absent", "version-mismatch", "expired", "forked"]
-"""Why a lock is not the caller's: the service's reasons; `expired`, the lease ran out by the holder's own
-clock; `forked`, the lock belongs to the parent process."""
+"""The reason of a loss. `expired`: the lease ran out by the holder's own clock. `forked`: the lock belongs to
+the parent process. The others are the service's."""
 
 
 class LeaseholdError(Exception):
@@ -25,7 +25,7 @@ class LeaseholdError(Exception):
 
 
 class LockHeld(LeaseholdError):
-    """Someone else holds the lock. `lock` says who; `retry_after` is the service's wish, in seconds."""
+    """Someone else holds the lock. `lock` names the holder. `retry_after`: the service's wish, in seconds."""
 
     def __init__(self, lock: LockView, retry_after: float = 0.0) -> None:
         super().__init__(f"{lock.key!r} is held by {lock.owner_name!r}")
@@ -51,12 +51,28 @@ class LockLost(LeaseholdError):
         self.lock = lock
 
 
+class Superseded(LeaseholdError):
+    """A later request under the same lease id was carried out; this one changed nothing. It is no loss.
+
+    `sequence` is the number of the later request: go on above it. `fencing_token` is the lock's.
+    """
+
+    def __init__(self, message: str, sequence: int, fencing_token: int | None = None) -> None:
+        super().__init__(message)
+        self.sequence = sequence
+        self.fencing_token = fencing_token
+
+
+class WaitCancelled(LeaseholdError):
+    """The wait for a lock was cancelled by its caller. A lock that may have been granted is given back."""
+
+
 class LockNotFound(LeaseholdError):
     """There is no such lock (`get`, or `only_if_exists`)."""
 
 
 class VersionMismatch(LeaseholdError):
-    """The lock changed since the operator looked. `lock` is what it is now, where there is a row."""
+    """The lock changed since the operator looked. `lock` is its present state, where there is a row."""
 
     def __init__(self, message: str, lock: LockView | None = None) -> None:
         super().__init__(message)
@@ -76,11 +92,15 @@ class Forbidden(LeaseholdError):
     key is not the caller's to touch, or the lock was acquired by another principal."""
 
 
-class Unavailable(LeaseholdError):
-    """Nobody knows whether it was done: try again, with the same lease id or transaction id.
+class Misconfigured(LeaseholdError):
+    """The service is set up wrong and cannot work with its table: whoever runs the service must act."""
 
-    `retry_after` is the service's wish in seconds. `sent` is false where no connection came about, so
-    that certainly nothing was done.
+
+class Unavailable(LeaseholdError):
+    """Nobody knows whether the request was carried out: retry with the same lease id or transaction id.
+
+    `retry_after` is the service's wish in seconds. `sent` is false where the request certainly never reached
+    the service.
     """
 
     def __init__(self, message: str, retry_after: float = 0.0, *, sent: bool = True) -> None:
@@ -98,8 +118,8 @@ class CorruptRecord(LeaseholdError):
 
 
 class TransactionContended(LeaseholdError):
-    """Another transaction, `other`, has an item, and did not make way in time. This one is open: repeat the
-    call, or roll back. `retry_after` is the service's wish, in seconds."""
+    """Another transaction, `other`, has locked an item, and did not finish in time. This transaction is open:
+    repeat the call, or roll back. `retry_after` is the service's wish, in seconds."""
 
     def __init__(self, message: str, other: str | None = None, retry_after: float = 0.0) -> None:
         super().__init__(message)
@@ -108,8 +128,8 @@ class TransactionContended(LeaseholdError):
 
 
 class TransactionRolledBack(LeaseholdError):
-    """The transaction was rolled back, by another one that needed its items, or because nobody worked on it:
-    begin another one. `retry_after` is the service's wish, in seconds."""
+    """The transaction was rolled back, by another one that needed its items, or as abandoned: begin another
+    one. `retry_after` is the service's wish, in seconds."""
 
     def __init__(self, message: str, retry_after: float = 0.0) -> None:
         super().__init__(message)
@@ -117,16 +137,16 @@ class TransactionRolledBack(LeaseholdError):
 
 
 class TransactionCommitted(LeaseholdError):
-    """The transaction is committed, which cannot be taken back, nor added to."""
+    """The transaction is committed: it takes no further requests, and no rollback."""
 
 
 class TransactionNotFound(LeaseholdError):
-    """There is no such transaction: it was never begun, or ended so long ago that it was removed."""
+    """There is no such transaction: it was never begun, or was removed long after its end."""
 
 
 class ConditionFailed(LeaseholdError):
-    """The condition of a request does not hold; the transaction was rolled back. `request` says which of the
-    call's requests, from 0; `item` is the item as it is, where the request asked for it and there is one."""
+    """The condition of a request does not hold; the transaction was rolled back. `request` is the request's
+    position in the call, from 0; `item` is the present item, where the request asked for it."""
 
     def __init__(self, message: str, request: int | None = None, item: Item | None = None) -> None:
         super().__init__(message)

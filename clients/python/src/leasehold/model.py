@@ -1,4 +1,4 @@
-"""What the service says, in Python's terms: durations in seconds, payloads as bytes."""
+"""The answers of the service in Python's terms: durations in seconds, payloads as bytes."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ LockName: TypeAlias = tuple[str, str | None]
 """Key and sort key."""
 
 ReleaseOutcome: TypeAlias = Literal["released", "replayed", "absent"]
-"""`released` by this call; `replayed`: it was already; `absent`: there is no row."""
+"""`released` by this call, `replayed` where an earlier call had done so, `absent` where there is no row."""
 
 
 @dataclass(frozen=True)
 class LockView:
-    """What anyone may know of a lock."""
+    """The public view of a lock."""
 
     key: str
     state: Literal["held", "released"]
     owner_name: str
-    """Who holds it, or held it last."""
+    """The owner, or the last one."""
     record_version_number: str
     """Changes with every acquire and heartbeat."""
     lease: float

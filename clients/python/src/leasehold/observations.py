@@ -1,4 +1,4 @@
-"""What was seen of locks that others hold (an observer counts from after the answer)."""
+"""Observations of locks that others hold (an observer counts from after the answer)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict
 
+from ._timing import stale_after
 from .errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class Observation:
     @property
     def stale_at(self) -> float:
         """When the lock may be taken over, unless its version changes."""
-        return self.first_seen + self.lease + self.margin
+        return self.first_seen + stale_after(self.lease) + self.margin
 
 
 class Observations:
@@ -61,7 +62,7 @@ class Observations:
         self._lock = threading.Lock()
 
     def see(self, lock: LockView) -> Observation:
-        """Takes note of an answer that has arrived. A changed version starts a new observation."""
+        """Notes an answer that has arrived. A changed version starts a new observation."""
         name = (lock.key, lock.sort_key)
         with self._lock:
             known = self._seen.pop(name, None)
@@ -74,12 +75,12 @@ class Observations:
             return known
 
     def forget(self, name: LockName) -> None:
-        """The lock is held by nobody, or by this client."""
+        """Forgets a lock that nobody holds, or this client."""
         with self._lock:
             self._seen.pop(name, None)
 
     def stale_version(self, name: LockName) -> str | None:
-        """The version to send with an acquire: only one that was seen for its whole lease."""
+        """The version to send with an acquire: one that was seen for its lease and a thousandth."""
         with self._lock:
             known = self._seen.get(name)
         if known is None or self._world.now() < known.stale_at:
@@ -106,8 +107,8 @@ class Observations:
         return saved
 
     def load(self, saved: Iterable[SavedObservation]) -> None:
-        """Adds saved observations. What this client saw itself stays, unless the saved one is of the same
-        version and older. Raises `InvalidRequest` for an entry that is none, before anything is added."""
+        """Adds saved observations. An observation of this client's stays, unless the saved one is of the same
+        version and older. Raises `InvalidRequest` for a malformed entry, before anything is added."""
         now, epoch_ms = self._world.now(), self._world.epoch_ms()
         loaded = [_loaded(entry, now, epoch_ms, self._margin) for entry in saved]
         with self._lock:

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from ._dynamodb import from_item, to_item
+from ._runtime import run
 from ._timing import OPERATION_BOUND, Backoff
 from .errors import (
     InvalidRequest,
@@ -30,10 +31,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Isolation: TypeAlias = Literal["committed", "uncommitted"]
-"""What a reader from outside sees: the items as the last committed transaction left them, or as they are."""
+"""The view of a reader from outside: the items as the last commit left them, or as they are."""
 
 ReturnValues: TypeAlias = Literal["NONE", "ALL_OLD", "ALL_NEW"]
-"""Which state of the item a write answers with."""
+"""The state of the item that a write answers with."""
 
 TransactionState: TypeAlias = Literal["pending", "committed", "rolled-back"]
 
@@ -68,7 +69,7 @@ class Participant:
 
 @dataclass(frozen=True)
 class TransactionStatus:
-    """What is known of a transaction."""
+    """The state of a transaction, as the service knows it."""
 
     transaction_id: str
     state: TransactionState
@@ -101,8 +102,8 @@ class TransactionStatus:
 class Transaction:
     """A transaction that is open, or is to be opened by `with`.
 
-    At the end of a `with` block it is committed; an exception rolls it back and passes through. What other
-    transactions did to it is in what its methods raise: `TransactionRolledBack` (begin another one) and
+    The end of a `with` block commits the transaction; an exception rolls it back and passes through. Where
+    other transactions got in the way, its methods raise `TransactionRolledBack` (begin another one) or
     `TransactionContended` (repeat the call, or roll back). Safe to use from several threads.
     """
 
@@ -117,11 +118,11 @@ class Transaction:
         self._kept = False
         self._process = os.getpid()
         self.contention: TransactionContended | TransactionRolledBack | None = None
-        """What other transactions did to this one, if it cannot go on because of it."""
+        """The error by which another transaction stopped this one, if it cannot go on."""
 
     @property
     def id(self) -> str:
-        """For `Client.resume_transaction` and `Client.transaction_status`."""
+        """The id, for `Client.resume_transaction` and `Client.transaction_status`."""
         return self._id
 
     # The operations
@@ -150,8 +151,8 @@ class Transaction:
         names: Mapping[str, str] | None = None,
         return_values: ReturnValues | None = None,
     ) -> Item | None:
-        """Puts an item in the place of what is there. `condition` must hold of the item as it was when the
-        transaction locked it; where it does not, raises `ConditionFailed`, and all is rolled back."""
+        """Puts an item, in place of the present one. `condition` must hold of the item as it was when the
+        transaction locked it. Where it does not, raises `ConditionFailed`, and all is rolled back."""
         return self._write("Put", table, condition, values, names, return_values, Item=item)
 
     def update(
@@ -165,7 +166,7 @@ class Transaction:
         names: Mapping[str, str] | None = None,
         return_values: ReturnValues | None = None,
     ) -> Item | None:
-        """Changes an item, or makes it."""
+        """Changes an item, or creates it."""
         return self._write(
             "Update", table, condition, values, names, return_values, Key=key, UpdateExpression=expression
         )
@@ -180,7 +181,7 @@ class Transaction:
         names: Mapping[str, str] | None = None,
         return_values: ReturnValues | None = None,
     ) -> Item | None:
-        """Takes an item away, when the transaction is committed."""
+        """Deletes an item when the transaction is committed."""
         return self._write("Delete", table, condition, values, names, return_values, Key=key)
 
     def check(
@@ -196,11 +197,11 @@ class Transaction:
         self._write("ConditionCheck", table, condition, values, names, None, Key=key)
 
     def add(self, requests: Iterable[Request]) -> list[Item | None]:
-        """Locks the items of these requests, in one order for all transactions, and changes them for this
-        transaction's eyes. Answers the items that were asked for, in the order of the requests: at most 1000.
+        """Locks the items of these requests, at most 1000, in one order for all transactions. Changes the
+        items within this transaction. Returns the items that were asked for, in the order of the requests.
 
-        Raises `TransactionContended`, `TransactionRolledBack`, `ConditionFailed` (it is rolled back),
-        `InvalidRequest` (it is, if DynamoDB found it), `TransactionCommitted`, `TransactionNotFound`.
+        Raises `TransactionContended`, `TransactionRolledBack`, `TransactionCommitted`, `TransactionNotFound`.
+        `ConditionFailed`, and an `InvalidRequest` that DynamoDB found, roll the transaction back.
         """
         return _answers(self._call("add", {"requests": [_entry(request) for request in requests]}, _list))
 
@@ -211,13 +212,13 @@ class Transaction:
     # Its ends
 
     def begin(self) -> None:
-        """Opens it. May be repeated."""
+        """Opens the transaction. May be repeated."""
         self._call("begin", {}, _state)
         self._begun = True
 
     def commit(self) -> None:
-        """Makes all changes everybody's. May be repeated, and should be after `Unavailable`: nobody knows
-        then. Raises `TransactionRolledBack`: none was made."""
+        """Commits all changes. May be repeated, and should be after `Unavailable`, when nobody knows. Raises
+        `TransactionRolledBack` where no change was committed."""
         self._call("commit", {}, _state)
 
     def rollback(self) -> None:
@@ -229,14 +230,14 @@ class Transaction:
             self.begin()
         if self._keep_alive is not None:
             self._kept = True
-            self._core.keeper.schedule(self._keep, self._last_worked + self._keep_alive)
+            self._core.runtime.schedule(self._keep, self._last_worked + self._keep_alive)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._kept = False
-        self._core.keeper.cancel(self._keep)
+        self._core.runtime.cancel(self._keep)
         if os.getpid() != self._process:
             return  # a child that was forked in the block: the transaction is its parent's
         if error is None:
@@ -250,18 +251,18 @@ class Transaction:
             _log.warning("the transaction %s could not be rolled back: %s", self._id, failure)
 
     def _settle(self) -> None:
-        """Commits, and finds out what became of it."""
+        """Commits, and finds out the outcome."""
         try:
             self.commit()
             return
         except (TransactionContended, TransactionRolledBack) as error:
             contention = error
         except LeaseholdError:
-            # Nobody knows, or something is wrong with what was added: decided as soon as that can be.
-            self._core.keeper.schedule(self._give_up, self._core.world.now())
+            # Nobody knows, or an added request is wrong: a rollback decides in the background.
+            self._core.runtime.schedule(self._give_up, self._core.world.now(), at_exit=True)
             raise
-        # A commit that was given up may still arrive. It must be certain that it can be of no effect before
-        # anything is tried again.
+        # A commit that was given up may still arrive. A rollback makes certain that the commit has no effect
+        # before anything is tried again.
         try:
             self.rollback()
         except TransactionCommitted:
@@ -273,7 +274,7 @@ class Transaction:
             raise
         raise contention
 
-    def _give_up(self) -> None:
+    async def _give_up(self) -> None:
         try:
             self.rollback()
         except (TransactionCommitted, TransactionRolledBack, TransactionNotFound):
@@ -281,8 +282,8 @@ class Transaction:
         except LeaseholdError as failure:
             _log.warning("the transaction %s is left to a sweeper: %s", self._id, failure)
 
-    def _keep(self) -> None:
-        """Gives a sign of life, if it is time for one."""
+    async def _keep(self) -> None:
+        """Sends a sign of life, if one is due."""
         assert self._keep_alive is not None  # noqa: S101
         try:
             if self._kept and self._core.world.now() >= self._last_worked + self._keep_alive:
@@ -290,9 +291,9 @@ class Transaction:
         except Unavailable:
             pass
         except LeaseholdError:
-            return  # the next call, or the commit, will say so
+            return  # the next call, or the commit, raises the error
         if self._kept:
-            self._core.keeper.schedule(self._keep, self._last_worked + self._keep_alive)
+            self._core.runtime.schedule(self._keep, self._last_worked + self._keep_alive)
 
     def _write(
         self,
@@ -319,7 +320,7 @@ class Transaction:
         return self.add([{operation: {"TableName": table, **given}}])[0]
 
     def _call(self, action: str, members: Mapping[str, Any], read: Callable[[Any], T]) -> T:
-        """Asks the service, unless it is known what it will say."""
+        """Calls the service, unless the answer is known."""
         if isinstance(self.contention, TransactionRolledBack):
             raise self.contention
         sent = self._core.world.now()
@@ -329,10 +330,10 @@ class Transaction:
             self.contention = error
             raise
         except LeaseholdError:
-            self._last_worked = self._core.world.now()  # so that signs of life are not sent without pause
+            self._last_worked = self._core.world.now()  # a pause before the next sign of life
             raise
         self._last_worked = sent
-        # Who was told that it must wait, and found another way, is in nobody's way.
+        # A body that met a contended item, and found another way, may be committed.
         self.contention = None
         return answer
 
@@ -343,13 +344,15 @@ class Transaction:
 def call(
     core: Core, transaction_id: str, action: str, members: Mapping[str, Any], read: Callable[[Any], T]
 ) -> T:
-    """One call that may have to wait for other transactions. It may be repeated, and is: for as long as any
-    other operation, after the first try was given up."""
+    """Sends one call that may have to wait for other transactions. Repeats it for as long as any other
+    operation, after the first try was given up."""
     body = {"transactionId": transaction_id, **members}
     try:
-        return core.repeat(
-            lambda _: core.api.transport.post(f"/v1/transactions/{action}", body, _CALL_TIMEOUT, read),
-            deadline=core.world.now() + _CALL_TIMEOUT + OPERATION_BOUND,
+        return run(
+            core.repeat(
+                lambda _: core.api.post(f"/v1/transactions/{action}", body, _CALL_TIMEOUT, read),
+                deadline=core.world.now() + _CALL_TIMEOUT + OPERATION_BOUND,
+            )
         )
     except LeaseholdError as error:
         error.transaction_id = transaction_id
@@ -357,28 +360,24 @@ def call(
 
 
 class TransactionCalls:
-    """What a client can do with transactions and their items."""
+    """The calls of a client for transactions and their items."""
 
     _core: Core
-
-    def _check_open(self) -> None:
-        raise NotImplementedError
 
     def transaction(self, *, keep_alive: float | None = KEEP_ALIVE) -> Transaction:
         """`with client.transaction() as tx:` opens a transaction, commits it at the end of the block, and
         rolls it back if an exception leaves it.
 
-        A block cannot be run again: where another transaction gets in the way it raises
+        A block cannot be run again: where another transaction gets in the way, the block raises
         `TransactionRolledBack` or `TransactionContended`. See `run_transaction`.
 
-        `keep_alive`: after so many seconds of silence the service is told that the transaction is alive;
-        `None`: it is not. The default is a third of what the service allows, unless it was set up otherwise.
-        Another transaction that needs an item waits for one second of silence: 0.3 defends the items against
-        it, at the price of the requests, and of its wait.
+        `keep_alive`: seconds of silence after which the client sends a sign of life; `None`: never. The
+        default is a third of the service's default limit. Another transaction that needs an item waits for
+        one second of silence. 0.3 defends the items against it, costs requests, and makes the other one wait.
         """
-        self._check_open()
+        self._core.check_open()
         _check_keep_alive(keep_alive)
-        return Transaction(self._core, self._core.world.new_lease_id(), keep_alive=keep_alive)
+        return Transaction(self._core, self._core.world.new_id(), keep_alive=keep_alive)
 
     def run_transaction(
         self,
@@ -392,9 +391,9 @@ class TransactionCalls:
 
         An exception of `body` rolls all back, and is raised. Where another transaction got in the way, all
         is rolled back, and `body` is called again in a new transaction, at most `tries` times, and not after
-        `deadline` seconds: what it does besides may happen several times, what it does to items once. After
-        the last try, raises `TransactionContended` or `TransactionRolledBack`. `Unavailable` from the commit
-        means that nobody knows; its `transaction_id` says of which.
+        `deadline` seconds. Its changes of items happen once; its other effects may happen several times.
+        After the last try, raises `TransactionContended` or `TransactionRolledBack`. `Unavailable` from the
+        commit means that nobody knows the outcome; its `transaction_id` names the transaction.
         """
         attempts = _Tries(self._core, tries, deadline)
         while True:
@@ -409,49 +408,51 @@ class TransactionCalls:
     def transact(
         self, requests: Iterable[Request], *, tries: int = TRIES, deadline: float = DEADLINE
     ) -> list[Item | None]:
-        """Does all requests in one call, at most 1000, together or not at all. Answers the items that were
-        asked for, in their order. Where others get in the way it is tried again.
+        """Carries out all requests in one call, at most 1000, together or not at all. Returns the items that
+        were asked for, in their order. Retries where other transactions get in the way.
 
-        Raises what `Transaction.add` does. `TransactionCommitted`: it is done, but the answer was lost, and
-        with it what the writes were to return.
+        Raises the errors of `Transaction.add`. `TransactionCommitted` means that the requests were carried
+        out, but the answer was lost, and with it the items that the writes were to return.
         """
-        self._check_open()
+        self._core.check_open()
         members = {"requests": [_entry(request) for request in requests], "commit": True}
         attempts = _Tries(self._core, tries, deadline)
-        transaction_id, gave_way = self._core.world.new_lease_id(), False
+        transaction_id, gave_way = self._core.world.new_id(), False
         while True:
             try:
                 return _answers(call(self._core, transaction_id, "begin", members, _list))
             except TransactionContended as error:
-                # It was said of a repeat. A first try that was given up may have got through, or may still:
-                # only the same id keeps it from being done twice.
+                # An earlier try that was given up may have been carried out, or may still be. Only the same
+                # id keeps the requests from being carried out twice.
                 gave_way = True
                 if not attempts.again(error):
                     raise
             except TransactionRolledBack as error:
-                # So this is certain.
-                transaction_id = self._core.world.new_lease_id()
+                # A certain end: nothing of this id can be carried out any more.
+                transaction_id = self._core.world.new_id()
                 if not gave_way and not attempts.again(error):
                     raise
                 gave_way = False
 
     def begin_transaction(self) -> Transaction:
-        """Opens a transaction that is to be committed by hand, here or elsewhere. Nothing keeps it alive but
-        its calls."""
-        self._check_open()
-        transaction = Transaction(self._core, self._core.world.new_lease_id())
+        """Opens a transaction that is to be committed by hand, here or elsewhere. Only its calls keep it
+        alive."""
+        self._core.check_open()
+        transaction = Transaction(self._core, self._core.world.new_id())
         transaction.begin()
         return transaction
 
     def resume_transaction(self, transaction_id: str) -> Transaction:
-        """Goes on with a transaction that was opened elsewhere. Nothing is sent."""
+        """Returns a transaction that was opened elsewhere. Sends nothing."""
         return Transaction(self._core, transaction_id, begun=True)
 
     def transaction_status(self, transaction_id: str) -> TransactionStatus:
-        """What is known of a transaction, long after its end. Raises `TransactionNotFound`."""
-        return self._core.repeat(
-            lambda timeout: self._core.api.transport.get(
-                "/v1/transaction", {"id": transaction_id}, timeout, TransactionStatus.from_wire
+        """Reads the state of a transaction, also long after its end. Raises `TransactionNotFound`."""
+        return run(
+            self._core.repeat(
+                lambda timeout: self._core.api.get(
+                    "/v1/transaction", {"id": transaction_id}, timeout, TransactionStatus.from_wire
+                )
             )
         )
 
@@ -474,20 +475,22 @@ class TransactionCalls:
             "expressionAttributeNames": names,
             "isolation": isolation,
         }
-        return self._core.repeat(
-            lambda timeout: self._core.api.transport.post("/v1/items/get", body, timeout, _answer)
+        return run(
+            self._core.repeat(lambda timeout: self._core.api.post("/v1/items/get", body, timeout, _answer))
         )
 
     def read_items(
         self, keys: Iterable[tuple[str, Mapping[str, Value]]], *, isolation: Isolation = "committed"
     ) -> list[Item | None]:
-        """Reads items, given as pairs of table and key, in their order: at most 100, each once. That they are
-        all of one moment is only true inside of a transaction."""
+        """Reads items, given as pairs of table and key, in their order: at most 100, each once. Only a
+        transaction reads them all at one moment."""
         requests = [{"tableName": table, "key": to_item(key)} for table, key in keys]
         body = {"requests": requests, "isolation": isolation}
-        return self._core.repeat(
-            lambda timeout: self._core.api.transport.post(
-                "/v1/items/get", body, timeout, lambda answer: _answers(answer["answers"])
+        return run(
+            self._core.repeat(
+                lambda timeout: self._core.api.post(
+                    "/v1/items/get", body, timeout, lambda answer: _answers(answer["answers"])
+                )
             )
         )
 
@@ -504,8 +507,8 @@ class TransactionCalls:
         page_size: int | None = None,
         isolation: Isolation = "committed",
     ) -> Iterator[Item]:
-        """All items that a query (with `key_condition`) or a scan finds, fetched page by page. Not a
-        snapshot: docs/transactions.md says what it can miss."""
+        """Yields all items that a query (with `key_condition`) or a scan finds, fetched page by page. The
+        listing is no snapshot: docs/transactions.md lists what it can miss."""
         body: dict[str, Any] = {
             "tableName": table,
             "keyConditionExpression": key_condition,
@@ -518,8 +521,8 @@ class TransactionCalls:
             "isolation": isolation,
         }
         while True:
-            items, start = self._core.repeat(
-                lambda timeout: self._core.api.transport.post("/v1/items/list", body, timeout, _page)
+            items, start = run(
+                self._core.repeat(lambda timeout: self._core.api.post("/v1/items/list", body, timeout, _page))
             )
             yield from items
             if start is None:
@@ -528,7 +531,7 @@ class TransactionCalls:
 
 
 class _Tries:
-    """How often, and until when."""
+    """The tries that are left, and their deadline."""
 
     def __init__(self, core: Core, tries: int, deadline: float) -> None:
         self._core = core
@@ -537,12 +540,12 @@ class _Tries:
         self._backoff = Backoff(core.world.chance)
 
     def again(self, error: TransactionContended | TransactionRolledBack) -> bool:
-        """Waits until it may be tried again; false if it may not."""
+        """Waits for the next try; false if there is none."""
         self._left -= 1
         pause = self._backoff.pause(error.retry_after)
         if self._left <= 0 or self._core.world.now() + pause >= self._until:
             return False
-        self._core.closed.wait(pause)
+        run(self._core.closed.wait(pause))
         return True
 
 

@@ -1,0 +1,317 @@
+"""The rules of asking for locks, for every kind of client."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import socket
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypedDict, TypeVar
+
+from ._acquisition import Acquisition, G, Held
+from ._api import Api, Wish
+from ._core import Core
+from ._guard import Granted, Holding
+from ._numbers import Numbers
+from ._telemetry import result_of
+from ._timing import Budget, Lease, Wait, heartbeat_every, lease_to_ms
+from ._world import World
+from .errors import InvalidRequest, LockNotFound, Superseded, Unavailable
+from .model import LockName, LockView, Page, ReleaseOutcome, Renewal, payload_base64, payload_text
+from .observations import SavedObservation
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from . import _wire
+    from ._messages import Transport
+    from ._runtime import Runtime
+
+SavedObservations: TypeAlias = list[SavedObservation]
+
+State: TypeAlias = Literal["held", "released"]
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class AcquireOptions(TypedDict, total=False):
+    """The options of `try_acquire`, `acquire` and `lock`."""
+
+    sort_key: str | None
+    """On a table with a sort key, and only there: 1 to 1024 bytes of UTF-8."""
+    owner_name: str | None
+    """The owner's name, for people to read. Default: the client's."""
+    lease: float | None
+    """Seconds, 0.1 to 86400. Default: the client's."""
+    data: bytes | str | None
+    """The payload, at most 256 KiB. `None`: the row's stays."""
+    replace_data: bool
+    """False: `data` is stored only where the row has none. Default: true."""
+    only_if_exists: bool
+    """Raise `LockNotFound` where there is no row. Default: false."""
+    attributes: Mapping[str, Any] | None
+    """Further attributes of the row, as plain JSON, at most 50."""
+    staleness: Literal["rvn", "clock"]
+    """`clock`: let the service's clocks judge a holder dead, without any waiting. Default: `rvn`, this
+    client's own observations."""
+    heartbeat_interval: float | None
+    """Seconds, at most half the lease. Default: the client's, or a quarter of the lease."""
+    manual_heartbeats: bool
+    """True: no heartbeats in the background; call `Guard.heartbeat`. Default: false."""
+    hold_on_unavailable: bool
+    """True: go on believing in the lock while the service cannot be reached. **Another holder may have
+    taken it over meanwhile**: only where two at once are better than none. Default: false."""
+
+
+class Settings(TypedDict):
+    """The settings of a client that its locks inherit."""
+
+    owner_name: str | None
+    lease: float
+    poll_interval: float | None
+    heartbeat_interval: float | None
+    wait_margin: float
+    observation_margin: float
+
+
+class BaseClient(Generic[G]):
+    """A client of one Leasehold service."""
+
+    _guard_type: type[G]
+
+    def __init__(self, transport: Transport, runtime: Runtime, world: World, settings: Settings) -> None:
+        lease_to_ms(settings["lease"])
+        if settings["poll_interval"] is not None:
+            _positive(settings["poll_interval"], "poll_interval")
+        _positive(settings["wait_margin"], "wait_margin", or_zero=True)
+        _positive(settings["observation_margin"], "observation_margin", or_zero=True)
+        self._settings = settings
+        self._core = Core(Api(transport), world, runtime, settings["observation_margin"])
+
+    async def _try(self, key: str, **options: Unpack[AcquireOptions]) -> G | Held:
+        acquisition = self._acquisition(key, **options)
+        return await self._started(acquisition, acquisition.once)
+
+    async def _wait(
+        self,
+        key: str,
+        wait: Wait,
+        sleep: Callable[[float], Awaitable[None]],
+        **options: Unpack[AcquireOptions],
+    ) -> G | Held:
+        acquisition = self._acquisition(key, **options)
+        budget = Budget(wait, self._core.world.now(), self._settings["wait_margin"])
+        poll_interval = self._settings["poll_interval"]
+
+        async def ask() -> G | Held:
+            result = await acquisition.wait(budget, poll_interval, sleep)
+            if not isinstance(result, Held):
+                await sleep(0)  # raises if the wait was cancelled while the request was under way
+            return result
+
+        return await self._started(acquisition, ask)
+
+    async def _started(self, acquisition: Acquisition[G], ask: Callable[[], Awaitable[G | Held]]) -> G | Held:
+        """Asks, and leaves nothing behind unless a guard is handed over."""
+        telemetry, begun = self._core.api.telemetry, self._core.world.now()
+        guard, outcome = None, "held"
+        try:
+            with telemetry.span("wait", acquisition.name[0]):
+                result = await ask()
+            if not isinstance(result, Held):
+                result.start()
+                guard, outcome = result, "granted"
+            return result
+        except BaseException as error:
+            outcome = result_of(error)
+            raise
+        finally:
+            if guard is None:
+                acquisition.abandon()
+            telemetry.waited(self._core.world.now() - begun, outcome)
+
+    async def _resume(
+        self,
+        name: LockName,
+        lease_id: str,
+        sequence: int | None,
+        lease: float | None,
+        interval: float | None,
+        manual: bool,
+        hold_on: bool,
+    ) -> G:
+        self._core.check_open()
+        holding = self._holding(lease, interval, manual, hold_on)
+        numbers: Numbers[Wish] = Numbers(self._core.world.new_id, sequence or 0)
+        belief = Lease()
+
+        async def send(timeout: float) -> Renewal:
+            now = self._core.world.now()
+            numbered = numbers.next(Wish(lease), now)
+            belief.send(now, numbered.sequence, lease)
+            try:
+                renewal = await self._core.api.heartbeat(name, lease_id, numbered.content, timeout, numbered)
+            except Superseded as error:
+                numbers.superseded(error.sequence)
+                return await send(timeout)
+            numbers.answered()
+            belief.answered(renewal.lease)
+            if self._core.world.now() >= belief.ends:
+                raise Unavailable("the answer arrived after its lease had ended")
+            return renewal
+
+        renewal = await self._core.repeat(send, lease=lease)
+        if not manual:
+            heartbeat_every(holding.heartbeat_interval, renewal.lease)
+        guard = self._guard_type(
+            self._core,
+            name=name,
+            lease_id=lease_id,
+            lease=belief,
+            last_number=numbers.last,
+            renewal=renewal,
+            holding=holding,
+            granted=Granted(),
+        )
+        guard.start()
+        return guard
+
+    async def _heartbeat(self, name: LockName, lease_id: str, wish: Wish) -> Renewal:
+        return await self._repeat(
+            lambda timeout: self._core.api.heartbeat(name, lease_id, wish, timeout), wish.lease
+        )
+
+    async def _release(
+        self, name: LockName, lease_id: str, data: bytes | str | None, delete: bool
+    ) -> ReleaseOutcome:
+        outcome = await self._repeat(
+            lambda timeout: self._core.api.release(name, lease_id, timeout, data, delete)
+        )
+        self._core.released(name)
+        return outcome
+
+    async def _get(self, name: LockName) -> LockView:
+        try:
+            lock = await self._repeat(lambda timeout: self._core.api.get_lock(name, timeout))
+        except LockNotFound:
+            self._core.observations.forget(name)
+            raise
+        if lock.state == "held":
+            self._core.observations.see(lock)
+        else:
+            self._core.observations.forget(name)
+        return lock
+
+    async def _page(self, query: Mapping[str, object]) -> Page:
+        return await self._repeat(lambda timeout: self._core.api.list_locks(query, timeout))
+
+    async def _break(self, name: LockName, record_version_number: str) -> ReleaseOutcome:
+        return await self._repeat(
+            lambda timeout: self._core.api.break_lock(name, record_version_number, timeout)
+        )
+
+    def save_observations(self) -> SavedObservations:
+        """Returns what this client saw of held locks, as plain JSON documents. See `load_observations`."""
+        return self._core.observations.save()
+
+    def load_observations(self, saved: Iterable[SavedObservation]) -> None:
+        """Adds what an earlier process, or another host, has saved, so that a job that runs for a second
+        each minute can take over a dead holder's lock. Measured by the wall clock: right only while the
+        clocks of all who share it differ, and step, by no more than `observation_margin`."""
+        self._core.observations.load(saved)
+
+    def _live_guards(self) -> list[G]:
+        """The guards that are not lost, and not known to have been released."""
+        return [
+            guard
+            for guard in list(self._core.guards)
+            if isinstance(guard, self._guard_type) and not guard.ended
+        ]
+
+    def _acquisition(
+        self,
+        key: str,
+        *,
+        sort_key: str | None = None,
+        owner_name: str | None = None,
+        lease: float | None = None,
+        data: bytes | str | None = None,
+        replace_data: bool = True,
+        only_if_exists: bool = False,
+        attributes: Mapping[str, Any] | None = None,
+        staleness: Literal["rvn", "clock"] = "rvn",
+        heartbeat_interval: float | None = None,
+        manual_heartbeats: bool = False,
+        hold_on_unavailable: bool = False,
+    ) -> Acquisition[G]:
+        lease = self._settings["lease"] if lease is None else lease
+        owner_name = owner_name or self._settings["owner_name"] or f"{socket.gethostname()}:{os.getpid()}"
+        request: _wire.AcquireRequest = {
+            "key": key,
+            "sortKey": sort_key,
+            "ownerName": owner_name,
+            "leaseDurationMs": lease_to_ms(lease),
+            "data": payload_text(data),
+            "dataBase64": payload_base64(data),
+            "replaceData": None if replace_data else False,
+            "onlyIfExists": only_if_exists or None,
+            "attributes": None if attributes is None else dict(attributes),
+            "staleness": None if staleness == "rvn" else staleness,
+        }
+        holding = self._holding(lease, heartbeat_interval, manual_heartbeats, hold_on_unavailable)
+        self._core.check_open()
+        return Acquisition(self._core, request, lease, holding, self._guard_type)
+
+    def _holding(self, lease: float | None, interval: float | None, manual: bool, hold_on: bool) -> Holding:
+        interval = self._settings["heartbeat_interval"] if interval is None else interval
+        if not manual and lease is not None:
+            heartbeat_every(interval, lease)
+        return Holding(interval, manual, hold_on)
+
+    async def _repeat(self, send: Callable[[float], Awaitable[T]], lease: float | None = None) -> T:
+        self._core.check_open()
+        return await self._core.repeat(send, lease=lease)
+
+
+def explicit_options(function: F) -> F:
+    """Shows the options of an acquisition in the signature, so that `help` and editors list them; refuses
+    others in the function's own name."""
+    own = inspect.signature(function)
+    options = inspect.signature(BaseClient._acquisition).parameters.values()
+    parameters = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    parameters += [p for p in options if p.kind is p.KEYWORD_ONLY]
+    signature = own.replace(parameters=parameters)
+
+    def check(kwargs: Mapping[str, object]) -> None:
+        unknown = kwargs.keys() - signature.parameters.keys()
+        if unknown:
+            raise TypeError(f"{function.__name__}() got an unexpected keyword argument {min(unknown)!r}")
+
+    @functools.wraps(function)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        check(kwargs)
+        return function(*args, **kwargs)
+
+    @functools.wraps(function)
+    async def checked_coroutine(*args: Any, **kwargs: Any) -> Any:
+        check(kwargs)
+        return await function(*args, **kwargs)
+
+    shown: Any = checked_coroutine if inspect.iscoroutinefunction(function) else checked
+    shown.__signature__ = signature
+    shown_function: F = shown
+    return shown_function
+
+
+def list_query(
+    key: str | None, state: State | None, owner_name: str | None, page_size: int | None, cursor: str | None
+) -> dict[str, object]:
+    """The query of a page."""
+    return {"limit": page_size, "cursor": cursor, "state": state, "ownerName": owner_name, "key": key}
+
+
+def _positive(value: float, name: str, *, or_zero: bool = False) -> None:
+    if not (value > 0 or (or_zero and value == 0)):
+        raise InvalidRequest(f"must be above zero, not {value}", name)

@@ -1,0 +1,507 @@
+"""The rules of holding a lock, for every kind of client."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import threading
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from ._api import Wish
+from ._numbers import Numbered, Numbers
+from ._telemetry import result_of
+from ._timing import (
+    Backoff,
+    Lease,
+    heartbeat_every,
+    heartbeat_pause,
+    heartbeat_retry_pause,
+    lease_to_ms,
+    request_timeout,
+)
+from .errors import InvalidRequest, LeaseholdError, LockLost, LossReason, Superseded, Unavailable
+from .model import LockName, LockView, Renewal
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from ._core import Core
+
+Callback: TypeAlias = "Callable[[Any], object]"
+
+Outcome: TypeAlias = Literal["created", "reacquired", "takenOver", "renewed", "resumed"]
+
+_log = logging.getLogger("leasehold")
+
+
+@dataclass(frozen=True)
+class Holding:
+    """How a lock is to be held."""
+
+    heartbeat_interval: float | None = None
+    """Seconds; `None`: a quarter of the lease."""
+    manual_heartbeats: bool = False
+    hold_on_unavailable: bool = False
+
+
+@dataclass(frozen=True)
+class Granted:
+    """How a guard came about."""
+
+    outcome: Outcome = "resumed"
+    owner_name: str | None = None
+    previous_owner_name: str | None = None
+    data: bytes | None = None
+
+
+@dataclass(frozen=True)
+class Detached:
+    """A lock that goes on without its guard: what another process needs to resume it."""
+
+    key: str
+    sort_key: str | None
+    lease_id: str = field(repr=False)
+    """The secret that proves possession."""
+    sequence: int
+    """The number of the last request under the lease id."""
+
+
+class BaseGuard:
+    """A lock that was granted."""
+
+    def __init__(
+        self,
+        core: Core,
+        *,
+        name: LockName,
+        lease_id: str,
+        lease: Lease,
+        last_number: int,
+        renewal: Renewal,
+        holding: Holding,
+        granted: Granted,
+    ) -> None:
+        self._core = core
+        self._name = name
+        self._lease_id = lease_id
+        self._lease = lease
+        self._numbers: Numbers[Wish] = Numbers(core.world.new_id, last_number)
+        self._renewal = renewal
+        self._holding = holding
+        self._granted = granted
+        self._backoff = Backoff(core.world.chance)
+        self._state = threading.RLock()  # reentrant: a signal handler may release
+        self._sending = core.runtime.mutex()  # one heartbeat at a time
+        self._over = core.runtime.event()  # lost, or its release has begun
+        self._loss: tuple[LossReason, LockView | None] | None = None
+        self._trouble: Exception | None = None  # why the last heartbeat failed
+        self._release_sent = False
+        self._delivered = False
+        self._begun: float | None = None  # when the guard was handed over
+        self._beat_at: float | None = None  # None: never, or one is under way
+        self._on_lost: list[Callback] = []
+        self._at_risk: list[_AtRisk] = []
+        core.guards.add(self)
+
+    def __repr__(self) -> str:
+        state = self.lost or ("released" if self._over.is_set() else "held")
+        return f"<Guard of {self.key!r}, {state}, fencing token {self.fencing_token}>"
+
+    @property
+    def key(self) -> str:
+        """The lock's key."""
+        return self._name[0]
+
+    @property
+    def sort_key(self) -> str | None:
+        """The lock's sort key, on a table that has one."""
+        return self._name[1]
+
+    @property
+    def owner_name(self) -> str | None:
+        """The owner's name as granted; `None` after `Client.resume`."""
+        return self._granted.owner_name
+
+    @property
+    def outcome(self) -> Outcome:
+        """How the guard came about."""
+        return self._granted.outcome
+
+    @property
+    def previous_owner_name(self) -> str | None:
+        """The name of the owner before, if any."""
+        return self._granted.previous_owner_name
+
+    @property
+    def data(self) -> bytes | None:
+        """The payload when the lock was granted: what the predecessor left, or what was just stored."""
+        return self._granted.data
+
+    @property
+    def lease_id(self) -> str:
+        """The secret that proves possession: with it anyone can renew and release the lock."""
+        return self._lease_id
+
+    @property
+    def fencing_token(self) -> int:
+        """Above every token granted for this key before. Hand it to the resource with every write."""
+        return self._renewal.fencing_token
+
+    @property
+    def record_version_number(self) -> str:
+        """The version as of the last heartbeat that was answered."""
+        return self._renewal.record_version_number
+
+    @property
+    def lease(self) -> float:
+        """Seconds: the lease as last renewed."""
+        return self._lease.seconds
+
+    def remaining(self) -> float:
+        """Seconds for which, without another heartbeat, nobody else can take the lock over. 0.0 at the
+        least, and after the lock was lost or given back."""
+        with self._state:
+            return 0.0 if self._look() else max(0.0, self._lease.ends - self._core.world.now())
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the lock is held, as far as can be known without asking. Once false, it stays false."""
+        with self._state:
+            return not self._look()
+
+    @property
+    def lost(self) -> LossReason | None:
+        """Why the lock was lost, or `None` while it is held and after it was given back."""
+        with self._state:
+            self._look()
+            return None if self._loss is None else self._loss[0]
+
+    def check(self) -> None:
+        """Raises `LockLost` unless `is_held`. Asks nobody: cheap enough for every step of the work."""
+        with self._state:
+            if self._look():
+                raise self._error()
+
+    def on_lost(self, callback: Callback) -> None:
+        """Runs the callback once, in the client's background, when the lock is lost; at once if it was.
+
+        Not after `release`. An exception of the callback is logged.
+        """
+        with self._state:
+            self._on_lost.append(callback)
+            if self._look() and self._loss is not None:
+                self._core.runtime.schedule(self._tell_lost, self._core.world.now())
+
+    def on_at_risk(self, threshold: float, callback: Callback) -> None:
+        """Runs the callback, in the client's background, when less than `threshold` seconds of the lease are
+        left: once for each lease that was not renewed in time.
+
+        Raises `InvalidRequest` for a threshold that every lease reaches before its next heartbeat.
+        """
+        with self._state:
+            if not self._holding.manual_heartbeats:
+                rest = self._lease.seconds - self._interval()
+                if threshold >= rest:
+                    raise InvalidRequest(
+                        f"must be below {rest} s, which are left when a heartbeat is due", "threshold"
+                    )
+            self._at_risk.append(_AtRisk(self, threshold, callback))
+            self._plan()
+
+    def detach(self) -> Detached:
+        """Ends the heartbeats without releasing the lock, and returns what `Client.resume` needs to go on
+        elsewhere. The guard is over then. Raises `LockLost` unless the lock is held."""
+        with self._state:
+            self.check()
+            self._end()
+            self._delivered = True
+            return Detached(self.key, self.sort_key, self._lease_id, self._numbers.last)
+
+    def granted(self) -> Self:
+        """Returns this guard. (`Held.granted` raises.)"""
+        return self
+
+    # Below: for this package.
+
+    @property
+    def ended(self) -> bool:
+        """Lost, or released beyond doubt: there is nothing left to release."""
+        return self._delivered or self.lost is not None
+
+    def start(self) -> None:
+        """Begins the heartbeats, and the watch over the lease."""
+        _log.debug("the lock %r is %s, fencing token %d", self.key, self.outcome, self.fencing_token)
+        with self._state:
+            self._begun = self._core.world.now()
+            if not self._holding.manual_heartbeats:
+                self._beat_at = self._core.world.now() + self._pause()
+            self._plan()
+
+    async def release_until(
+        self, deadline: float | None, data: bytes | str | None = None, delete: bool = False
+    ) -> None:
+        """Releases, tried again until the deadline; at least tried once."""
+        with self._state:
+            if self._delivered:
+                return
+            self._look()
+            if self._loss is not None:
+                raise self._error()
+            self._end()
+
+        async def once(timeout: float) -> None:
+            first, self._release_sent = not self._release_sent, True
+            outcome = await self._core.api.release(self._name, self._lease_id, timeout, data, delete)
+            if outcome == "replayed" and first:
+                # Somebody else ended it: an operator, or another process with this lease id.
+                raise LockLost("released", key=self.key, sort_key=self.sort_key)
+
+        async def send() -> None:
+            await self._core.repeat(once, lease=self._lease.seconds, deadline=deadline)
+            self._delivered = True
+            self._core.released(self._name)
+
+        try:
+            await self._core.runtime.finish(send)
+        except LockLost as error:
+            with self._state:
+                self._lose(error.reason, error.lock)
+            raise
+
+    async def renew(self, data: bytes | str | None, delete_data: bool, lease: float | None) -> None:
+        """One heartbeat with this content, tried again while the lease lasts."""
+        if lease is not None:
+            lease_to_ms(lease)
+            heartbeat_every(self._holding.heartbeat_interval, lease)
+        await self._sending.acquire()
+        try:
+            deadline = self._lease.ends
+            backoff = Backoff(self._core.world.chance)
+            wish = Wish(lease or self._lease.seconds, data, delete_data)
+            while True:
+                self.check()
+                try:
+                    if await self._beat(wish):
+                        return
+                except Superseded:
+                    pass  # again, under a higher number
+                except Unavailable as error:
+                    if self._core.world.now() >= deadline and self.is_held:
+                        raise
+                    with self._state:
+                        pause = self._pause_after(error, backoff)
+                    await self._over.wait(pause)
+        finally:
+            self._sending.release()
+            with self._state:
+                if self._beat_at is None and not self._holding.manual_heartbeats:
+                    self._beat_at = self._core.world.now()
+                self._plan()
+
+    async def until_lost(self, timeout: float | None) -> LossReason | None:
+        """Waits until the lock is lost or given back, or for `timeout` seconds; tells why it is lost."""
+        await self._over.wait(timeout)
+        return self.lost
+
+    async def leave(self, error: BaseException | None, release: Callable[[], Awaitable[None]]) -> None:
+        """The end of a block: releases. An exception of the body passes through, whatever becomes of it."""
+        try:
+            await release()
+        except LockLost:
+            if error is None:
+                raise
+        except Exception as failure:
+            _log.warning("the lock %r could not be released: %s", self.key, failure)
+
+    def after_fork_in_child(self) -> None:
+        """The lock is the parent's."""
+        was_over = self._over.is_set()
+        self._state, self._sending = threading.RLock(), self._core.runtime.mutex()
+        self._over = self._core.runtime.event()
+        self._over.set()
+        if not was_over:
+            self._loss = ("forked", None)
+
+    def _interval(self) -> float:
+        return heartbeat_every(self._holding.heartbeat_interval, self._lease.seconds)
+
+    def _pause(self) -> float:
+        return heartbeat_pause(self._interval(), self._core.world.chance())
+
+    def _look(self) -> bool:
+        """Whether it is over. Notices that the lease has run out. Needs `_state`, as all below do."""
+        if not self._over.is_set() and self._core.world.now() >= self._lease.believed_until:
+            self._lose("expired", None)
+        return self._over.is_set()
+
+    def _end(self) -> None:
+        if self._begun is not None:
+            self._core.api.telemetry.held(self._core.world.now() - self._begun)
+            self._begun = None
+        self._over.set()
+        self._core.runtime.cancel(self._tick)
+
+    def _lose(self, reason: LossReason, lock: LockView | None) -> None:
+        if self._loss is None:
+            self._loss = (reason, lock)
+            self._end()
+            self._core.api.telemetry.lost(reason)
+            _log.warning("the lock %r is lost: %s", self.key, reason)
+            self._core.runtime.schedule(self._tell_lost, self._core.world.now())
+
+    def _error(self) -> LockLost:
+        reason, lock = self._loss or ("released", None)
+        error = LockLost(reason, lock, key=self.key, sort_key=self.sort_key)
+        error.__cause__ = self._trouble if reason == "expired" else None
+        return error
+
+    def _plan(self) -> None:
+        """Schedules the next look."""
+        if not self._over.is_set():
+            times = [self._lease.believed_until]
+            times += [self._lease.ends - risk.threshold for risk in self._at_risk if not risk.told]
+            if self._beat_at is not None:
+                times.append(self._beat_at)
+            self._core.runtime.schedule(self._tick, min(times))
+
+    async def _tick(self) -> None:
+        now = self._core.world.now()
+        with self._state:
+            if self._look():
+                return
+            for risk in self._at_risk:
+                if not risk.told and now >= self._lease.ends - risk.threshold:
+                    risk.told = True
+                    self._core.runtime.schedule(risk.tell, now)
+            beat = False
+            if self._beat_at is not None and now >= self._beat_at:
+                self._beat_at = None  # whoever is sending plans the next one
+                beat = self._sending.try_acquire()
+            self._plan()
+        if beat:
+            try:
+                await self._beat(Wish(self._lease.seconds))
+            except Superseded:
+                pass  # again at once, under a higher number
+            except Exception as error:
+                if self._loss is not None or not self._over.is_set():  # not where it crossed with the release
+                    _log.warning("a heartbeat of the lock %r failed: %s", self.key, error)
+            finally:
+                self._sending.release()
+
+    async def _beat(self, wish: Wish) -> bool:
+        """Sends the heartbeat that had no answer, or else this one, and draws the consequences. Tells whether
+        it was this one. Needs `_sending`."""
+        world = self._core.world
+        with self._state:
+            self._beat_at = None
+            now = world.now()
+            numbered = self._numbers.next(wish, now)
+            sent = numbered.content.lease or self._lease.seconds
+            timeout = request_timeout(sent, self._lease.believed_until - now)
+            self._lease.send(now, numbered.sequence, sent)
+            self._plan()
+        try:
+            renewal = await self._measured(numbered, timeout)
+        except LockLost as error:
+            with self._state:
+                self._numbers.answered()
+                if not self._over.is_set():
+                    self._lose(error.reason, error.lock)
+            raise
+        except Superseded as error:
+            with self._state:
+                self._numbers.superseded(error.sequence)
+                self._same_token(error.fencing_token)
+                self._beat_next(world.now())
+            raise
+        except BaseException as error:
+            with self._state:
+                if isinstance(error, LeaseholdError) and not isinstance(error, Unavailable):
+                    self._numbers.answered()
+                if isinstance(error, Exception):
+                    self._failed(error)
+            raise
+        with self._state:
+            self._numbers.answered()
+            if self._look():  # the answer came after the lease had ended: too late to believe again
+                raise self._error()
+            self._same_token(renewal.fencing_token)
+            self._lease.answered(renewal.lease)
+            if self._look():
+                raise self._error()
+            self._renewal = renewal
+            self._trouble = None
+            self._backoff = Backoff(world.chance)
+            for risk in self._at_risk:
+                risk.told = False
+            self._beat_next(numbered.sent + self._pause())
+        return numbered.content is wish
+
+    async def _measured(self, numbered: Numbered[Wish], timeout: float) -> Renewal:
+        world, result = self._core.world, "renewed"
+        begun = world.now()
+        try:
+            return await self._core.api.heartbeat(
+                self._name, self._lease_id, numbered.content, timeout, numbered
+            )
+        except BaseException as error:
+            result = result_of(error)
+            raise
+        finally:
+            self._core.api.telemetry.heartbeat(world.now() - begun, result)
+
+    def _same_token(self, token: int | None) -> None:
+        """Raises `LockLost` where the row has a token that was not granted: it is a late ghost's."""
+        if token != self._renewal.fencing_token:
+            self._lose("taken-over", None)
+            raise self._error()
+
+    def _beat_next(self, at: float) -> None:
+        if not self._holding.manual_heartbeats:
+            self._beat_at = at
+        self._plan()
+
+    def _failed(self, error: Exception) -> None:
+        """Plans the next try: the failure says nothing about the lock."""
+        now = self._core.world.now()
+        self._trouble = error
+        next_try = now + self._pause_after(error, self._backoff)
+        unreachable = isinstance(error, Unavailable) or not isinstance(error, LeaseholdError)
+        if self._holding.hold_on_unavailable and unreachable and not self._look():
+            self._lease.hold_on(now if self._holding.manual_heartbeats else next_try)
+        self._beat_next(next_try)
+
+    def _pause_after(self, error: Exception, backoff: Backoff) -> float:
+        left = self._lease.ends - self._core.world.now()
+        return heartbeat_retry_pause(backoff.pause(getattr(error, "retry_after", 0.0)), left)
+
+    async def _tell_lost(self) -> None:
+        with self._state:
+            callbacks, self._on_lost = self._on_lost, []
+        for callback in callbacks:
+            await self._call(callback)
+
+    async def _call(self, callback: Callback) -> None:
+        try:
+            result = callback(self)
+            if inspect.isawaitable(result):
+                await result
+        except Exception:
+            _log.exception("a callback for the lock %r failed", self.key)
+
+
+class _AtRisk:
+    """A callback for a lease that was not renewed in time."""
+
+    def __init__(self, guard: BaseGuard, threshold: float, callback: Callback) -> None:
+        self.threshold = threshold
+        self.told = False
+        self._guard = guard
+        self._callback = callback
+
+    async def tell(self) -> None:
+        if not self._guard._over.is_set():
+            await self._guard._call(self._callback)

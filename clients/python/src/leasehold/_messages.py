@@ -1,0 +1,283 @@
+"""The calls of the service as messages, and the meaning of each answer. No I/O."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias, TypeVar
+from urllib.parse import quote, urlencode, urlsplit
+
+from ._about import __version__
+from ._dynamodb import from_item
+from ._timing import retry_after
+from .errors import (
+    ConditionFailed,
+    CorruptRecord,
+    Forbidden,
+    InvalidRequest,
+    LeaseholdError,
+    LockHeld,
+    LockLost,
+    LockNotFound,
+    Misconfigured,
+    Superseded,
+    Throttled,
+    TransactionCommitted,
+    TransactionContended,
+    TransactionNotFound,
+    TransactionRolledBack,
+    Unavailable,
+    VersionMismatch,
+)
+from .model import Item, LockView
+
+T = TypeVar("T")
+
+
+class Call:
+    """One call of the service. Members that are `None` are left out."""
+
+    def __init__(self, method: str, path: str, members: Mapping[str, object]) -> None:
+        self.method = method
+        self.path = path
+        self.headers: Mapping[str, str] = {}
+        """Further headers, which are not signed: the trace context."""
+        self.members = {name: value for name, value in members.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer to a call. `document` is `None` where it is no JSON."""
+
+    status: int
+    headers: Mapping[str, str]
+    document: object
+
+
+class Transport(Protocol):
+    """Carries calls to one service. Tries nothing again. Raises `Unavailable` where no answer came."""
+
+    async def send(self, call: Call, timeout: float) -> Answer:
+        """Sends one request; `timeout` is in seconds."""
+        ...
+
+    def reset(self) -> None:
+        """For the child of a fork: its parent goes on using the old connections."""
+        ...
+
+    async def close(self) -> None:
+        """Closes idle connections."""
+        ...
+
+
+def service_of(
+    place: str | Service, token: Token | None, headers: Mapping[str, str] | None, auth: Auth | None
+) -> Service:
+    """The service at this place: a URL, or a service that knows how it is called."""
+    if isinstance(place, str):
+        return HttpApi(place, token=token, headers=headers, auth=auth)
+    if token is not None or headers is not None or auth is not None:
+        raise InvalidRequest("token, headers and auth are for a URL", "base_url")
+    return place
+
+
+@dataclass(frozen=True)
+class Request:
+    """An HTTP request, as an `auth` callable sees it. Its body may hold a lease id: log it nowhere."""
+
+    method: str
+    url: str
+    headers: Mapping[str, str]
+    body: bytes | None = field(repr=False)
+
+
+Token: TypeAlias = str | Callable[[], str]
+"""A bearer token, or what fetches one; asked for each request, so that it can be renewed."""
+
+Auth: TypeAlias = Callable[[Request], Mapping[str, str]]
+"""Signs a request: returns the headers to add to it."""
+
+
+class Service(Protocol):
+    """Says how a service is called over HTTP."""
+
+    @property
+    def url(self) -> str:
+        """Where it is, for the choice of a proxy."""
+        ...
+
+    @property
+    def calls_out(self) -> bool:
+        """Whether making a request runs code of the caller's, which may take its time."""
+        ...
+
+    def make(self, call: Call) -> Request:
+        """The request of a call, signed."""
+        ...
+
+    def answer(self, status: int, headers: Mapping[str, str], content: bytes) -> Answer:
+        """The answer that HTTP brought."""
+        ...
+
+
+class HttpApi:
+    """The service's HTTP API."""
+
+    def __init__(
+        self, base_url: str, *, token: Token | None, headers: Mapping[str, str] | None, auth: Auth | None
+    ) -> None:
+        parts = urlsplit(base_url)
+        if parts.scheme not in ("http", "https") or not parts.netloc or parts.query or parts.fragment:
+            raise InvalidRequest("must be http:// or https://, with a host and without a query", "base_url")
+        self.url = base_url.rstrip("/")
+        self._token = token
+        self._headers = {
+            "Accept": "application/json",
+            "User-Agent": f"leasehold-python/{__version__}",
+            **(headers or {}),
+        }
+        self._auth = auth
+
+    @property
+    def calls_out(self) -> bool:
+        return self._auth is not None or callable(self._token)
+
+    def make(self, call: Call) -> Request:
+        headers = dict(self._headers)
+        url, body = self.url + call.path, None
+        if call.method == "POST":
+            body = json.dumps(call.members, allow_nan=False).encode()
+            headers["Content-Type"] = "application/json"
+        elif call.members:
+            # quote, not quote_plus: signers and the service must agree on what a space is.
+            url += "?" + urlencode(call.members, quote_via=quote, safe="")
+        if self._token is not None:
+            token = self._token if isinstance(self._token, str) else self._token()
+            headers["Authorization"] = f"Bearer {token}"
+        if self._auth is not None:
+            headers.update(self._auth(Request(call.method, url, headers, body)))
+        headers.update(call.headers)
+        return Request(call.method, url, headers, body)
+
+    def answer(self, status: int, headers: Mapping[str, str], content: bytes) -> Answer:
+        return Answer(status, headers, parsed(content))
+
+
+def parsed(content: bytes | str) -> object:
+    """The document of an answer; `None` where it is none."""
+    try:
+        document: object = json.loads(content)
+    except ValueError:
+        return None
+    return document
+
+
+def unavailable(url: str, error: BaseException, *, sent: bool = True) -> Unavailable:
+    """The error of a request without an answer: names the URL, without its query, and the reason."""
+    parts = urlsplit(url)
+    place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    return Unavailable(f"no answer from {place}: {_reason(error)}", sent=sent)
+
+
+def _reason(error: BaseException) -> str:
+    """The text of the innermost error, which comes from the system."""
+    while True:
+        inner = error.__cause__ or error.__context__
+        inner = next((arg for arg in error.args if isinstance(arg, BaseException)), inner)
+        if inner is None:
+            return str(error) or type(error).__name__
+        error = inner
+
+
+def read(call: Call, answer: Answer, make: Callable[[Any], T]) -> T:
+    """The result of a call, made of its answer's document. Raises the error that the answer stands for."""
+    if answer.status != 200:
+        raise refusal(call, answer)
+    try:
+        return make(answer.document)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        # A captive portal, a proxy's page: says nothing about the lock.
+        raise Unavailable(f"{call.path}: the answer is not Leasehold's") from error
+
+
+def refusal(call: Call, answer: Answer) -> LeaseholdError:
+    """The error of an answer other than 200: by its problem type, or else by its status."""
+    problem = answer.document if isinstance(answer.document, dict) else {}
+    asked = retry_after(answer.headers.get("Retry-After"))
+    detail = problem.get("detail")
+    message = detail if isinstance(detail, str) else f"the service answered with status {answer.status}"
+    # A document with another status was made for another answer.
+    if problem.get("status") == answer.status:
+        error = _problem(call, problem, message, asked)
+        if error is not None:
+            return error
+    return _by_status(answer.status, problem, message, asked)
+
+
+def _problem(call: Call, problem: Mapping[str, Any], message: str, asked: float) -> LeaseholdError | None:
+    lock = _lock(problem)
+    match problem.get("type"):
+        case "held":
+            return Unavailable(message, asked) if lock is None else LockHeld(lock, asked)
+        case "lost":
+            reason = problem.get("reason", "taken-over")
+            if reason not in ("absent", "released", "taken-over", "version-mismatch"):
+                return Unavailable(message, asked)
+            key, sort_key = call.members.get("key"), call.members.get("sortKey")
+            return LockLost(reason, lock, key=str(key), sort_key=None if sort_key is None else str(sort_key))
+        case "superseded":
+            sequence, token = problem.get("sequence"), problem.get("fencingToken")
+            if not isinstance(sequence, int):
+                return Unavailable(message, asked)
+            return Superseded(message, sequence, token if isinstance(token, int) else None)
+        case "not-found":
+            return LockNotFound(message)
+        case "version-mismatch":
+            return VersionMismatch(message, lock)
+        case "forbidden":
+            return Forbidden(message)
+        case "misconfigured":
+            return Misconfigured(message)
+        case "corrupt-record":
+            return CorruptRecord(message)
+        case "contended":
+            return TransactionContended(message, problem.get("transactionId"), asked)
+        case "rolled-back":
+            return TransactionRolledBack(message, asked)
+        case "committed":
+            return TransactionCommitted(message)
+        case "transaction-not-found":
+            return TransactionNotFound(message)
+        case "condition-failed":
+            return ConditionFailed(message, problem.get("request"), _item(problem))
+        case "throttled":
+            return Throttled(message, asked)
+        case "unavailable":
+            return Unavailable(message, asked)
+    return None
+
+
+def _by_status(status: int, problem: Mapping[str, Any], message: str, asked: float) -> LeaseholdError:
+    if status in (401, 403):
+        return Forbidden(message)
+    if status == 429:
+        return Throttled(message, asked, sent=False)  # a gateway's: never handed on
+    if status >= 500 or status == 408 or status < 300:
+        return Unavailable(message, asked)
+    name = problem.get("field")
+    return InvalidRequest(message, name if isinstance(name, str) else None)
+
+
+def _lock(problem: Mapping[str, Any]) -> LockView | None:
+    try:
+        return LockView.from_wire(problem["lock"]) if problem.get("lock") else None
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _item(problem: Mapping[str, Any]) -> Item | None:
+    try:
+        return from_item(problem["item"]) if problem.get("item") else None
+    except (AttributeError, TypeError, ValueError):
+        return None

@@ -1,0 +1,78 @@
+"""The runtime of the synchronous client: every wait blocks the thread."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from ._keeper import Keeper
+
+if TYPE_CHECKING:
+    from ._runtime import Task
+    from ._world import World
+
+T = TypeVar("T")
+
+
+class Threads:
+    """Works in the background with the keeper's threads."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._keeper = Keeper(world)
+
+    def event(self) -> ThreadEvent:
+        return ThreadEvent()
+
+    def mutex(self) -> ThreadMutex:
+        return ThreadMutex()
+
+    async def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    async def finish(self, work: Callable[[], Awaitable[T]]) -> T:
+        return await work()
+
+    def schedule(self, task: Task, at: float, *, at_exit: bool = False) -> None:
+        # What is to be done at the exit is waited for there: the threads go on until then.
+        self._keeper.schedule(task, at)
+
+    def cancel(self, task: Task) -> None:
+        self._keeper.cancel(task)
+
+    def after_fork_in_child(self) -> None:
+        self._keeper = Keeper(self._world)
+
+
+class ThreadEvent:
+    """An event that threads wait for."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def is_set(self) -> bool:
+        return self._event.is_set()
+
+    def set(self) -> None:
+        self._event.set()
+
+    async def wait(self, timeout: float | None) -> bool:
+        return self._event.wait(timeout)
+
+
+class ThreadMutex:
+    """A mutex for threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def try_acquire(self) -> bool:
+        return self._lock.acquire(blocking=False)
+
+    async def acquire(self) -> None:
+        self._lock.acquire()
+
+    def release(self) -> None:
+        self._lock.release()

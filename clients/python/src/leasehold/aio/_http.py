@@ -1,0 +1,94 @@
+"""The transport of the asynchronous client: HTTP with httpx."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from functools import partial
+from time import monotonic
+from typing import Any, TypeAlias
+
+import anyio
+import httpx
+
+from .._messages import Answer, Call, Request, Service, unavailable
+from .._proxies import environment_proxy
+from ..errors import InvalidRequest
+
+MakeClient: TypeAlias = Callable[[], httpx.AsyncClient]
+"""Makes the HTTP client: for a private CA or a client certificate. Called again after a fork."""
+
+_NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
+
+
+class HttpxTransport:
+    """Sends requests to one service."""
+
+    def __init__(self, service: Service, make_client: MakeClient | None) -> None:
+        self._service = service
+        self._make_client = make_client or partial(_default_client, service.url)
+        self._client = self._make_client()
+
+    def reset(self) -> None:
+        self._client = self._make_client()
+
+    async def close(self) -> None:
+        # A later request, such as another try to release, opens new connections.
+        closed, self._client = self._client, self._make_client()
+        await closed.aclose()
+
+    async def send(self, call: Call, timeout: float) -> Answer:
+        """Sends the request, and sends it again where an idle connection turns out to be closed."""
+        deadline = monotonic() + timeout
+        request = await self._request(call)
+        while True:
+            events: list[str] = []
+            try:
+                with anyio.fail_after(max(0.001, deadline - monotonic())):
+                    got = await self._once(request, events)
+                return self._service.answer(got.status_code, got.headers, got.content)
+            except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
+                raise InvalidRequest(str(error), "base_url") from error
+            except TimeoutError as error:
+                raise unavailable(request.url, TimeoutError("timed out")) from error
+            except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError) as error:
+                # Without a new connection, the request went out on an idle one, which the server had closed.
+                if not events or "connection.connect_tcp.started" in events:
+                    raise unavailable(request.url, error) from error
+            except httpx.HTTPError as error:
+                raise unavailable(request.url, error, sent=not isinstance(error, _NOT_SENT)) from error
+
+    async def _request(self, call: Call) -> Request:
+        if self._service.calls_out:
+            # Fetching a token, or credentials, may take its time: not in the event loop.
+            return await anyio.to_thread.run_sync(self._service.make, call, abandon_on_cancel=True)
+        return self._service.make(call)
+
+    async def _once(self, request: Request, events: list[str]) -> httpx.Response:
+        async def trace(event: str, info: dict[str, Any]) -> None:
+            events.append(event)
+
+        return await self._client.request(
+            request.method,
+            request.url,
+            content=request.body,
+            headers=dict(request.headers),
+            follow_redirects=False,
+            timeout=None,
+            extensions={"trace": trace},
+        )
+
+
+def _default_client(base_url: str) -> httpx.AsyncClient:
+    """A client with room for as many connections as there are heartbeats under way."""
+    try:
+        return httpx.AsyncClient(
+            transport=httpx.AsyncHTTPTransport(
+                verify=ssl.create_default_context() if base_url.startswith("https") else False,
+                limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
+                proxy=environment_proxy(base_url),
+            ),
+            trust_env=False,
+        )
+    except (ImportError, ValueError) as error:
+        raise InvalidRequest(f"the environment's proxy cannot be used: {error}", "base_url") from error

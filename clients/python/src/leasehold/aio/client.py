@@ -1,0 +1,259 @@
+"""The asynchronous client."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+import anyio
+
+from .._acquisition import Held
+from .._api import Wish
+from .._client import AcquireOptions, BaseClient, Settings, State, explicit_options, list_query
+from .._messages import Auth, Service, Token, service_of
+from .._timing import OPERATION_BOUND, Wait
+from .._world import World
+from ..errors import CloseError, LockLost
+from ..model import LockView, Page, ReleaseOutcome, Renewal
+from ._http import HttpxTransport, MakeClient
+from ._tasks import Tasks
+from .guard import Guard
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
+
+_log = logging.getLogger("leasehold")
+
+
+class Client(BaseClient[Guard]):
+    """A client of one Leasehold service, for code with `asyncio` or `trio`. One client for one event loop.
+
+    As an asynchronous context manager it is closed, and with it every lock is released, at the end of the
+    block. Cancellation leaves nothing behind: a lock that may have been granted to a cancelled caller is
+    given back in the background.
+
+    Arguments, all but the first by name, are those of `leasehold.Client`, except for `make_client`, which
+    makes the `httpx.AsyncClient`. A `token` that is a callable, and `auth`, run in a thread.
+
+    Every call may raise the errors of `leasehold.errors`; wrong arguments raise `InvalidRequest`.
+    """
+
+    _guard_type = Guard
+
+    def __init__(
+        self,
+        base_url: str | Service,
+        *,
+        owner_name: str | None = None,
+        token: Token | None = None,
+        headers: Mapping[str, str] | None = None,
+        auth: Auth | None = None,
+        lease: float = 20.0,
+        poll_interval: float | None = None,
+        heartbeat_interval: float | None = None,
+        wait_margin: float = 2.0,
+        observation_margin: float = 1.0,
+        make_client: MakeClient | None = None,
+        world: World | None = None,
+    ) -> None:
+        world = world or World()
+        service = service_of(base_url, token, headers, auth)
+        settings: Settings = {
+            "owner_name": owner_name,
+            "lease": lease,
+            "poll_interval": poll_interval,
+            "heartbeat_interval": heartbeat_interval,
+            "wait_margin": wait_margin,
+            "observation_margin": observation_margin,
+        }
+        super().__init__(HttpxTransport(service, make_client), Tasks(world), world, settings)
+
+    # Acquiring
+
+    @explicit_options
+    async def try_acquire(self, key: str, **options: Unpack[AcquireOptions]) -> Guard | Held:
+        """Asks once, and tries nothing again. Takes over a lock that this client's earlier calls, or
+        loaded observations, have shown to be stale.
+
+        Giving up is a value: `Held`. Raises `Unavailable` where no answer came. That request, and one whose
+        caller is cancelled, is taken back in the background.
+        """
+        return await self._try(key, **options)
+
+    @explicit_options
+    async def acquire(
+        self, key: str, *, wait: Wait = "lease", **options: Unpack[AcquireOptions]
+    ) -> Guard | Held:
+        """Waits for the lock. `wait` is in seconds, or `"lease"`, `"extend"`, `None` (see `leasehold.Wait`).
+
+        Giving up is a value: `Held`. Raises `Unavailable` if the service did not answer once.
+        """
+        return await self._wait(key, wait, self._core.pause, **options)
+
+    @explicit_options
+    @asynccontextmanager
+    async def lock(
+        self,
+        key: str,
+        *,
+        wait: Wait = "lease",
+        cancel_on_loss: bool = True,
+        **options: Unpack[AcquireOptions],
+    ) -> AsyncIterator[Guard]:
+        """`async with client.lock(key) as guard:` waits for the lock, and releases it at the block's end.
+
+        Raises `LockHeld` when the wait ends in vain. A loss of the lock cancels the body, and the block then
+        raises `LockLost`; with `cancel_on_loss=False` the body is not interrupted, and the block raises
+        `LockLost` at its end. An exception of the body is never hidden.
+        """
+        result = await self.acquire(key, wait=wait, **options)
+        guard = result.granted()
+        with anyio.CancelScope() as body:
+            if cancel_on_loss:
+                guard.on_lost(lambda _: body.cancel())
+            async with guard:
+                yield guard
+        if body.cancelled_caught:
+            guard.check()
+
+    async def resume(
+        self,
+        key: str,
+        lease_id: str,
+        *,
+        sequence: int | None = None,
+        sort_key: str | None = None,
+        lease: float | None = None,
+        heartbeat_interval: float | None = None,
+        manual_heartbeats: bool = False,
+        hold_on_unavailable: bool = False,
+    ) -> Guard:
+        """Makes a guard of a lock that was acquired elsewhere, by one heartbeat, which sets the lease to
+        `lease` seconds (default: it stays as it is). `sequence` is the number that `Guard.detach` handed out;
+        without it, the service is asked. Raises `LockLost` if the lock is not held under this id.
+        """
+        return await self._resume(
+            (key, sort_key),
+            lease_id,
+            sequence,
+            lease,
+            heartbeat_interval,
+            manual_heartbeats,
+            hold_on_unavailable,
+        )
+
+    # With nothing but the lease id
+
+    async def heartbeat(
+        self,
+        key: str,
+        lease_id: str,
+        *,
+        sort_key: str | None = None,
+        lease: float | None = None,
+        data: bytes | str | None = None,
+    ) -> Renewal:
+        """Renews a lock, from wherever it was acquired; sets its lease to `lease` seconds (default: it stays
+        as it is). Tried again for ten seconds."""
+        return await self._heartbeat((key, sort_key), lease_id, Wish(lease, data))
+
+    async def release(
+        self,
+        key: str,
+        lease_id: str,
+        *,
+        sort_key: str | None = None,
+        data: bytes | str | None = None,
+        delete: bool = False,
+    ) -> ReleaseOutcome:
+        """Releases a lock, from wherever it was acquired. May be repeated. Tried again for ten seconds."""
+        return await self._release((key, sort_key), lease_id, data, delete)
+
+    # Looking, and an operator's force
+
+    async def get(self, key: str, *, sort_key: str | None = None) -> LockView:
+        """Reads one lock, strongly consistent. Raises `LockNotFound`. Counts as an observation."""
+        return await self._get((key, sort_key))
+
+    async def list(
+        self,
+        *,
+        key: str | None = None,
+        state: State | None = None,
+        owner_name: str | None = None,
+        page_size: int | None = None,
+    ) -> AsyncIterator[LockView]:
+        """All locks that match, fetched page by page. Rows that cannot be read are in `pages` only."""
+        async for page in self.pages(key=key, state=state, owner_name=owner_name, page_size=page_size):
+            for lock in page.locks:
+                yield lock
+
+    async def pages(
+        self,
+        *,
+        key: str | None = None,
+        state: State | None = None,
+        owner_name: str | None = None,
+        page_size: int | None = None,
+        cursor: str | None = None,
+    ) -> AsyncIterator[Page]:
+        """The pages of a listing. `key`: only the sort keys under it. `page_size`: 1 to 1000, default 100.
+        `cursor`: go on after the page that had it; the other arguments must be the same again."""
+        while True:
+            page = await self._page(list_query(key, state, owner_name, page_size, cursor))
+            yield page
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    async def break_lock(
+        self, key: str, record_version_number: str, *, sort_key: str | None = None
+    ) -> ReleaseOutcome:
+        """Takes a lock from its holder, as an operator who saw it at this version. Raises
+        `VersionMismatch` if it changed since. Tried again for ten seconds."""
+        return await self._break((key, sort_key), record_version_number)
+
+    # The end
+
+    async def close(self) -> None:
+        """Releases every lock, ends the waiting of other tasks, and closes the connections.
+
+        One failure does not stop the others; then raises `CloseError` with all of them. Locks that were
+        lost are no failure. Takes about ten seconds where the service does not answer. May be repeated.
+        """
+        self._core.closed.set()
+        deadline = self._core.world.now() + OPERATION_BOUND
+        errors: list[Exception] = []
+
+        async def release(guard: Guard) -> None:
+            try:
+                await guard.release_until(deadline)
+            except LockLost:
+                pass
+            except Exception as error:
+                errors.append(error)
+
+        with anyio.CancelScope(shield=True):
+            async with anyio.create_task_group() as releases:
+                for guard in self._live_guards():
+                    releases.start_soon(release, guard)
+            await self._core.settle(max(0.0, deadline - self._core.world.now()))
+            await self._core.api.transport.close()
+        if errors:
+            raise CloseError(tuple(errors)) from errors[0]
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self.close()
+        except CloseError as failure:
+            if error is None:
+                raise
+            _log.warning("%s", failure)

@@ -1,0 +1,387 @@
+"""What only shows under an event loop: cancellation, loss, and the end of the loop.
+
+The locks themselves have the tests of the synchronous client: test_locking.py and test_faults.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, TypeVar
+
+import anyio
+import pytest
+from conftest import MakeClient, RunPython, finished
+from proxy import Answer, Delay, Fault, Late, Proxy, Refuse, Seen, only
+
+from leasehold import Client, Held, LeaseholdError, LockHeld, LockLost, Unavailable, VersionMismatch, aio
+
+pytestmark = [
+    pytest.mark.anyio,
+    # A request that is cancelled under trio leaves generators of httpx to the garbage collector.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+T = TypeVar("T")
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@asynccontextmanager
+async def client_of(url: str, **arguments: Any) -> AsyncIterator[aio.Client]:
+    async with aio.Client(url, **{"lease": 60.0, "poll_interval": 0.1, **arguments}) as client:
+        yield client
+
+
+async def broken(operator: aio.Client, key: str) -> None:
+    """Breaks the lock, also where heartbeats come in between."""
+    while True:
+        try:
+            await operator.break_lock(key, (await operator.get(key)).record_version_number)
+        except VersionMismatch:
+            continue
+        return
+
+
+class Interrupted:
+    """Awaits, and cancels itself at the n-th point where it waits. Tells whether there was one."""
+
+    def __init__(self, work: Awaitable[T], at: int, scope: anyio.CancelScope | None) -> None:
+        self._work = work
+        self._at = at
+        self._scope = scope
+        self.cancelled = False
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        steps = self._work.__await__()
+        answer: Any = None
+        failure: BaseException | None = None
+        count = 0
+        while True:
+            try:
+                waits_for = steps.send(answer) if failure is None else steps.throw(failure)
+            except StopIteration as end:
+                return end.value
+            count += 1
+            if count == self._at:
+                self.cancelled = True
+                if self._scope is None:
+                    task = asyncio.current_task()
+                    assert task is not None
+                    task.cancel()
+                else:
+                    self._scope.cancel()
+            answer, failure = None, None
+            try:
+                answer = yield waits_for
+            except BaseException as error:
+                failure = error
+
+
+async def interrupt(work: Callable[[], Awaitable[object]], at: int, *, native: bool = False) -> bool:
+    """Does the work in a task of its own, cancelled at this point. False if it ended before."""
+    if native:
+        interrupted = Interrupted(work(), at, None)
+
+        async def run() -> None:
+            await interrupted
+
+        task = asyncio.create_task(run())
+        await asyncio.wait([task])
+        if not task.cancelled() and task.exception() is not None:
+            raise task.exception() or AssertionError
+        return interrupted.cancelled
+    with anyio.CancelScope() as scope:
+        interrupted = Interrupted(work(), at, scope)
+        await interrupted
+    return interrupted.cancelled
+
+
+async def acquire(client: aio.Client, key: str) -> None:
+    guard = (await client.acquire(key)).granted()
+    await guard.release()
+
+
+async def block(client: aio.Client, key: str) -> None:
+    async with client.lock(key):
+        await anyio.sleep(0.001)
+        await anyio.sleep(0.001)
+
+
+async def renew(client: aio.Client, key: str) -> None:
+    async with (await client.acquire(key)).granted() as guard:
+        await guard.heartbeat(data="x")
+
+
+@pytest.mark.parametrize("native", [False, True], ids=["scope", "task"])
+@pytest.mark.parametrize("work", [acquire, block, renew])
+async def test_cancellation_at_any_point_leaves_no_lock(
+    service: str, key: str, anyio_backend: str, native: bool, work: Any
+) -> None:
+    if native and anyio_backend != "asyncio":
+        pytest.skip("only asyncio cancels tasks")
+    points = 0
+    async with client_of(service) as client, client_of(service) as other:
+        while True:
+            points += 1
+            name = f"{key}-{points}"
+            if not await interrupt(partial(work, client, name), points, native=native):
+                break
+            with anyio.fail_after(5):
+                while not isinstance(result := await other.try_acquire(name), aio.Guard):
+                    await anyio.sleep(0.01)
+            await result.release()
+    assert points > 5, "it was cancelled again and again"
+
+
+@pytest.mark.parametrize("fault", [Delay(0.4), Late(0.3)])
+async def test_a_cancelled_acquire_gives_back_what_it_may_have_got(
+    proxy: Proxy, service: str, key: str, fault: Fault
+) -> None:
+    proxy.fault = only("acquire", fault, times=1)
+    async with client_of(proxy.url) as client, client_of(service) as other:
+        with anyio.move_on_after(0.15) as patience:
+            await client.acquire(key)
+            await anyio.sleep(1)
+        assert patience.cancelled_caught
+        with anyio.fail_after(5):
+            while True:
+                seen = [lock.state async for lock in other.list(key=key)]
+                if seen == ["released"] and not client._core.abandoned:
+                    break
+                await anyio.sleep(0.01)
+
+
+async def test_a_cancelled_wait_asks_no_more(proxy: Proxy, service: str, key: str) -> None:
+    async with client_of(service) as holder, client_of(proxy.url) as client:
+        guard = (await holder.acquire(key)).granted()
+        with anyio.move_on_after(0.5):
+            await client.acquire(key, wait=None)
+        asked = proxy.count("acquire")
+        assert asked >= 2
+        await guard.release()
+        await anyio.sleep(0.4)
+        assert proxy.count("acquire") == asked
+        assert (await holder.get(key)).state == "released"
+
+
+async def test_a_handler_that_is_cancelled_releases(service: str, key: str) -> None:
+    async with client_of(service) as client:
+        started = anyio.Event()
+
+        async def handler() -> None:
+            async with client.lock(key):
+                started.set()
+                await anyio.sleep(60)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(handler)
+            await started.wait()
+            tasks.cancel_scope.cancel()
+        assert (await client.get(key)).state == "released", "as soon as the block is left"
+
+
+async def test_cancellation_is_not_held_up_by_a_release_that_hangs(
+    proxy: Proxy, service: str, key: str
+) -> None:
+    proxy.fault = only("release", Delay(3), times=1)
+    async with client_of(proxy.url) as client:
+        start = time.monotonic()
+        with anyio.move_on_after(0.1):
+            async with client.lock(key):
+                await anyio.sleep(60)
+        assert time.monotonic() - start < 2.5
+    async with client_of(service) as other:
+        assert (await other.get(key)).state == "released"
+
+
+async def test_a_loss_cancels_the_body(service: str, key: str) -> None:
+    async with client_of(service) as client, client_of(service) as operator:
+        reached = False
+        with anyio.fail_after(10), pytest.raises(LockLost) as error:
+            async with client.lock(key, lease=1) as guard:
+                await broken(operator, key)
+                await anyio.sleep(60)
+                reached = True
+        assert not reached
+        assert (error.value.key, error.value.reason) == (key, "released")
+        assert guard.lost == "released"
+        await anyio.sleep(0.01)  # the task itself is not cancelled
+
+
+async def test_a_body_may_choose_not_to_be_cancelled(service: str, key: str) -> None:
+    async with client_of(service) as client, client_of(service) as operator:
+        with pytest.raises(LockLost):
+            async with client.lock(key, lease=1, cancel_on_loss=False) as guard:
+                await broken(operator, key)
+                assert await guard.wait_lost(10) == "released"
+                await anyio.sleep(0.05)
+        with pytest.raises(KeyError, match="mine"):
+            async with client.lock(key, lease=1) as guard:
+                await broken(operator, key)
+                try:
+                    await anyio.sleep(60)
+                finally:
+                    raise KeyError("mine")
+
+
+async def test_a_block_says_who_holds_the_lock(service: str, key: str) -> None:
+    async with client_of(service, owner_name="one") as one, client_of(service) as two:
+        async with one.lock(key):
+            with pytest.raises(LockHeld) as error:
+                async with two.lock(key, wait=0):
+                    pytest.fail("the body must not run")
+            assert error.value.lock.owner_name == "one"
+        assert not isinstance(await two.try_acquire(key), Held)
+
+
+async def test_callbacks_may_be_coroutines(service: str, key: str) -> None:
+    told = anyio.Event()
+
+    async def callback(guard: aio.Guard) -> None:
+        await anyio.sleep(0)
+        told.set()
+
+    async with client_of(service) as client:
+        guard = (await client.acquire(key, lease=0.3, manual_heartbeats=True)).granted()
+        guard.on_lost(callback)
+        with anyio.fail_after(5):
+            await told.wait()
+
+
+async def test_heartbeats_go_on_without_the_task_that_acquired(service: str, key: str) -> None:
+    guards: list[aio.Guard] = []
+
+    async with client_of(service, lease=0.8) as client:
+
+        async def work() -> None:
+            guards.append((await client.acquire(key)).granted())
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(work)
+        await anyio.sleep(1.5)
+        assert guards[0].is_held
+    assert not guards[0].is_held, "closing the client releases"
+
+
+async def test_an_idle_connection_that_was_closed_costs_nothing(proxy: Proxy, key: str) -> None:
+    async with client_of(proxy.url) as client:
+        await (await client.acquire(key, manual_heartbeats=True)).granted().release()
+        proxy.fault = only("acquire", Refuse(), times=1)
+        guard = (await client.try_acquire(key)).granted()
+        sent = [request.body["leaseId"] for request in proxy.seen if request.action == "acquire"]
+        assert sent[1:] == [guard.lease_id] * 2
+    proxy.seen.clear()
+    proxy.fault = lambda request: Refuse()
+    async with client_of(proxy.url) as client:
+        with pytest.raises(Unavailable, match=f"from {proxy.url}/v1/acquire"):
+            await client.try_acquire(key)
+    assert proxy.count("acquire") == 1, "a new connection is no idle one"
+
+
+async def test_errors_of_the_network_are_told(proxy: Proxy, key: str) -> None:
+    async with client_of("http://127.0.0.1:1") as client:
+        with pytest.raises(Unavailable, match=r"from http://127\.0\.0\.1:1/v1/acquire") as error:
+            await client.try_acquire(key)
+        assert not error.value.sent
+    proxy.fault = only("acquire", Delay(5))
+    async with client_of(proxy.url, lease=1) as client:
+        with pytest.raises(Unavailable, match="timed out") as error:
+            await client.try_acquire(key)
+        assert error.value.sent
+        proxy.let_pass()
+
+
+async def test_tokens_are_fetched_outside_of_the_event_loop(proxy: Proxy, key: str) -> None:
+    ticks = 0
+
+    def token() -> str:
+        time.sleep(0.3)
+        return "slow"
+
+    async def tick() -> None:
+        nonlocal ticks
+        while True:
+            await anyio.sleep(0.02)
+            ticks += 1
+
+    proxy.fault = lambda request: Answer(404, b'{"type":"not-found","status":404}')
+    async with client_of(proxy.url, token=token) as client, anyio.create_task_group() as tasks:
+        tasks.start_soon(tick)
+        with pytest.raises(LeaseholdError):
+            await client.get(key)
+        tasks.cancel_scope.cancel()
+    assert ticks > 5
+    assert proxy.seen[0].headers["Authorization"] == "Bearer slow"
+
+
+async def test_the_proxy_of_the_environment_is_used(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NO_PROXY", "no_proxy", "HTTP_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("http_proxy", proxy.url)
+    proxy.fault = lambda request: Answer(404, b'{"type":"not-found","status":404}')
+    async with client_of("http://service.example/prod") as client:
+        with pytest.raises(LeaseholdError):
+            await client.get("x")
+    assert proxy.seen[0].path == "http://service.example/prod/v1/lock?key=x"
+
+
+def test_the_end_of_the_event_loop_gives_back(
+    service: str, proxy: Proxy, make_client: MakeClient, run_python: RunPython, key: str
+) -> None:
+    """A program that is cancelled in an acquire, and ends at once."""
+    answered: list[Seen] = []
+
+    def fault(request: Seen) -> Fault | None:
+        answered.append(request)
+        return Delay(30) if request.action == "acquire" else None
+
+    proxy.fault = fault
+    code = """
+        import asyncio, sys
+        from leasehold import aio
+
+        async def main():
+            client = aio.Client(sys.argv[1], lease=60)
+            try:
+                await asyncio.wait_for(client.acquire(sys.argv[2]), 0.3)
+            except asyncio.TimeoutError:
+                print("cancelled", flush=True)
+
+        asyncio.run(main())
+        """
+    process = run_python(code, proxy.url, key)
+    assert finished(process) == "cancelled\n"
+    assert make_client(service).get(key).state == "released"
+
+
+def test_the_missing_extra_is_named(run_python: RunPython) -> None:
+    code = """
+        import sys
+        sys.modules["httpx"] = None
+        try:
+            import leasehold.aio
+        except ImportError as error:
+            print(error)
+        """
+    assert finished(run_python(code)) == "leasehold.aio needs httpx and anyio: pip install 'leasehold[aio]'\n"
+
+
+def test_the_signatures_are_explicit() -> None:
+
+    for kind in (Client, aio.Client):
+        for method in ("try_acquire", "acquire", "lock"):
+            shown = inspect.signature(getattr(kind, method)).parameters
+            assert {"lease", "data", "staleness", "hold_on_unavailable"} <= set(shown), (kind, method)
+            assert shown["replace_data"].default is True
+            assert not any(p.kind is p.VAR_KEYWORD for p in shown.values())
+    with pytest.raises(TypeError, match=r"try_acquire\(\) got an unexpected keyword argument 'lese'"):
+        Client("http://127.0.0.1:1").try_acquire("x", lese=1)  # type: ignore[call-arg]

@@ -1,0 +1,148 @@
+"""Direct invocations of the real function, without an API before it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import PACKAGE, Bank, eventually
+from function import Lambda
+
+pytest.importorskip("botocore", reason="the extra leasehold[aws] is not installed")
+
+import anyio
+from botocore.credentials import Credentials
+
+from leasehold import (
+    Client,
+    Forbidden,
+    Guard,
+    Held,
+    InvalidRequest,
+    LockLost,
+    LockNotFound,
+    Throttled,
+    Unavailable,
+    VersionMismatch,
+    aio,
+)
+from leasehold.aws import Function
+
+CREDENTIALS = Credentials("AKIDEXAMPLE", "a-secret")
+
+
+@pytest.fixture(scope="module")
+def lambda_(bank: Bank) -> Iterator[Lambda]:
+    serve = Path(os.environ.get("LEASEHOLD_BIN", PACKAGE.parent.parent / "target" / "debug" / "leasehold"))
+    binary = Path(os.environ.get("LEASEHOLD_INVOKE_BIN", serve.with_name("leasehold-invoke")))
+    if not binary.is_file():
+        pytest.fail(f"there is no {binary}: run `cargo build --bin leasehold-invoke`", pytrace=False)
+    environment = {"LEASEHOLD_TABLE_NAME": "leasehold", "AWS_ENDPOINT_URL_DYNAMODB": bank.dynamodb}
+    with Lambda(binary, environment) as running:
+        yield running
+
+
+@pytest.fixture
+def function(lambda_: Lambda) -> Iterator[Function]:
+    lambda_.invocations.clear()
+    yield Function("leasehold-invoke", region="eu-west-1", credentials=CREDENTIALS, endpoint_url=lambda_.url)
+    lambda_.refusal = None
+
+
+@pytest.fixture
+def client(function: Function) -> Iterator[Client]:
+    with Client(function, lease=2.0, poll_interval=0.1, owner_name="direct") as client:
+        yield client
+
+
+def test_a_lock_lives_without_an_api(client: Client, bank: Bank, key: str) -> None:
+    guard = client.acquire(key, data=b"\x00payload").granted()
+    with Client(bank.url, owner_name="by the API") as other:
+        held = other.try_acquire(key)
+        assert isinstance(held, Held), "both see one table"
+        assert held.lock.owner_name == "direct"
+        refused = client.try_acquire(key)
+        assert isinstance(refused, Held)
+        assert (refused.lock.owner_name, refused.lock.lease) == ("direct", 2.0)
+        version = guard.record_version_number
+        eventually(lambda: guard.record_version_number != version)
+        assert client.get(key).data == b"\x00payload"
+        with pytest.raises(VersionMismatch):
+            client.break_lock(key, "another version")
+        client.break_lock(key, client.get(key).record_version_number)
+        assert guard.wait_lost(10) == "released"
+        with pytest.raises(LockLost) as error:
+            client.heartbeat(key, guard.lease_id)
+        assert (error.value.key, error.value.reason) == (key, "released")
+        again = other.acquire(key).granted()
+        assert again.fencing_token > guard.fencing_token
+
+
+def test_refusals_of_the_function_have_their_errors(client: Client, key: str) -> None:
+    with pytest.raises(LockNotFound):
+        client.get(key)
+    with pytest.raises(LockNotFound):
+        client.acquire(key, only_if_exists=True)
+    with pytest.raises(InvalidRequest) as error:
+        client.try_acquire(key, attributes={"leaseDuration": "1"})
+    assert "attributes" in str(error.value.field)
+    with pytest.raises(InvalidRequest, match="HTTP API"):
+        list(client.list())
+
+
+def test_refusals_of_lambda_have_their_errors(client: Client, lambda_: Lambda, key: str) -> None:
+    for status, document, kind in (
+        (403, {"Message": "User: … is not authorized to perform: lambda:InvokeFunction"}, Forbidden),
+        (429, {"Type": "User", "Message": "Rate exceeded", "Reason": "Concurrent…"}, Throttled),
+        (404, {"Type": "User", "Message": "Function not found: …"}, InvalidRequest),
+        (500, {"Type": "Service", "Message": "…"}, Unavailable),
+    ):
+        lambda_.refusal = status, document
+        with pytest.raises(kind) as error:
+            client.try_acquire(key)
+        assert type(error.value) is kind
+        assert document["Message"] in str(error.value)
+        assert getattr(error.value, "sent", False) is (status == 500)
+
+
+def test_invocations_are_signed_for_lambda(lambda_: Lambda, key: str) -> None:
+    arn = "arn:aws:lambda:eu-west-1:123456789012:function:leasehold-invoke"
+    function = Function(
+        arn, qualifier="live", region="eu-west-1", credentials=CREDENTIALS, endpoint_url=lambda_.url
+    )
+    lambda_.invocations.clear()
+    with Client(function) as client:
+        assert isinstance(client.try_acquire(key), Guard)
+    path, headers, body = lambda_.invocations[0]
+    expected = "arn%3Aaws%3Alambda%3Aeu-west-1%3A123456789012%3Afunction%3Aleasehold-invoke"
+    assert path == f"/2015-03-31/functions/{expected}/invocations?Qualifier=live"
+    assert "/eu-west-1/lambda/aws4_request" in headers["authorization"]
+    assert headers["x-amz-invocation-type"] == "RequestResponse"
+    assert (body["action"], body["key"]) == ("acquire", key)
+
+
+def test_the_endpoint_is_awss_own() -> None:
+    assert (
+        Function("f", region="eu-west-1", credentials=CREDENTIALS).url
+        == "https://lambda.eu-west-1.amazonaws.com"
+    )
+    china = Function("f", region="cn-north-1", credentials=CREDENTIALS).url
+    assert china == "https://lambda.cn-north-1.amazonaws.com.cn"
+
+
+def test_what_is_for_a_url_is_refused(function: Function) -> None:
+    with pytest.raises(InvalidRequest):
+        Client(function, token="a token")
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_the_asynchronous_client_invokes_too(function: Function, key: str, backend: str) -> None:
+    async def main() -> None:
+        async with aio.Client(function, lease=2.0) as client:
+            async with client.lock(key) as guard:
+                await guard.heartbeat(data="x")
+            assert (await client.get(key)).state == "released"
+
+    anyio.run(main, backend=backend)

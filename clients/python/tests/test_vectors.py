@@ -1,0 +1,378 @@
+"""The cases of clients/vectors, which the suites of all clients read."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from conftest import PACKAGE
+from test_observations import Clocks
+
+from leasehold import (
+    Client,
+    CorruptRecord,
+    Forbidden,
+    Guard,
+    InvalidRequest,
+    LeaseholdError,
+    LockHeld,
+    LockLost,
+    LockNotFound,
+    LockView,
+    Misconfigured,
+    Superseded,
+    Throttled,
+    Unavailable,
+    VersionMismatch,
+)
+from leasehold._acquisition import Acquisition, Held
+from leasehold._api import Wish
+from leasehold._guard import Granted, Holding
+from leasehold._messages import Answer, Call, HttpApi, read
+from leasehold._runtime import run
+from leasehold._timing import (
+    Backoff,
+    Budget,
+    Lease,
+    heartbeat_every,
+    heartbeat_pause,
+    heartbeat_retry_pause,
+    poll_pause,
+    request_timeout,
+    retry_after,
+    return_pause,
+    wait_timeout,
+)
+from leasehold.model import Renewal
+from leasehold.observations import Observations
+
+VECTORS = PACKAGE.parent / "vectors"
+
+Case = dict[str, Any]
+
+
+def seconds(ms: float | None) -> float | None:
+    return None if ms is None else ms / 1000
+
+
+def same(actual: float | None, expected: float | None) -> bool:
+    """Seconds and milliseconds, one of them apart at most."""
+    if actual is None or expected is None:
+        return actual is expected
+    return abs(actual * 1000 - expected) <= 1
+
+
+def backoff(given: Case) -> float:
+    pauses = Backoff(lambda: float(given["jitter"]))
+    for _ in range(given["failures"] - 1):
+        pauses.pause()
+    return pauses.pause(given["retryAfterMs"] / 1000)
+
+
+def interval(given: Case) -> float | str:
+    try:
+        return heartbeat_every(seconds(given["chosenMs"]), given["leaseMs"] / 1000)
+    except InvalidRequest:
+        return "invalid"
+
+
+def timeout(given: Case) -> float:
+    left = math.inf if given["leftMs"] is None else given["leftMs"] / 1000
+    if given["operation"] == "wait":
+        return wait_timeout(given["leaseMs"] / 1000, left)
+    return request_timeout(seconds(given["leaseMs"]), left)
+
+
+TIMING: Mapping[str, Callable[[Case], Any]] = {
+    "retryAfter": lambda given: retry_after(given["header"]),
+    "backoff": backoff,
+    "pollPause": lambda given: poll_pause(
+        seconds(given["chosenMs"]), given["retryAfterMs"] / 1000, given["jitter"]
+    ),
+    "returnPause": lambda given: return_pause(
+        seconds(given["releasedAgoMs"]), seconds(given["chosenMs"]), given["jitter"]
+    ),
+    "requestTimeout": timeout,
+    "heartbeatInterval": interval,
+    "heartbeatPause": lambda given: heartbeat_pause(given["intervalMs"] / 1000, given["jitter"]),
+    "heartbeatRetryPause": lambda given: heartbeat_retry_pause(
+        given["pauseMs"] / 1000, given["leftMs"] / 1000
+    ),
+}
+
+
+def timing(case: Case) -> None:
+    actual, expected = TIMING[case["call"]](case["given"]), case["expect"]
+    assert actual == expected if isinstance(expected, str) else same(actual, expected), (actual, expected)
+
+
+def wait(case: Case) -> None:
+    given = case["given"]
+    chosen = given["wait"]
+    if chosen == "forever":
+        chosen = None
+    in_seconds: Any = chosen if isinstance(chosen, str) else seconds(chosen)
+    budget = Budget(in_seconds, 0.0, given["marginMs"] / 1000)
+    ends = [budget.deadline]
+    for at, version, lease in given["seen"]:
+        budget.saw(version, lease / 1000, at / 1000)
+        ends.append(budget.deadline)
+    assert len(ends) == len(case["expect"])
+    for actual, expected in zip(ends, case["expect"], strict=True):
+        assert same(None if actual == math.inf else actual, expected), (ends, case["expect"])
+
+
+def belief(case: Case) -> None:
+    lease = Lease()
+    for step in case["steps"]:
+        match step["do"]:
+            case "send":
+                lease.send(step["atMs"] / 1000, step["sequence"], step["leaseMs"] / 1000)
+            case "answer":
+                lease.answered(step["leaseMs"] / 1000)
+            case "refused" | "unanswered":
+                pass  # neither changes the belief
+            case other:
+                raise AssertionError(other)
+        ends = None if lease.ends == -math.inf else lease.ends
+        assert same(ends, step["validUntil"]), (step, ends)
+
+
+def observe(case: Case) -> None:
+    clocks = Clocks(0.0, 1e9)
+    observations = Observations(clocks, margin=1.0)
+    for step in case["steps"]:
+        clocks.seconds = step["atMs"] / 1000
+        match step["do"]:
+            case "seen":
+                lease = step["leaseMs"] / 1000
+                observations.see(LockView("Moe", "held", "somebody", step["version"], lease))
+            case "forget":
+                observations.forget(("Moe", None))
+            case "ask":
+                assert observations.stale_version(("Moe", None)) == step["stale"], step
+            case other:
+                raise AssertionError(other)
+
+
+def saved(case: Case) -> None:
+    given = case["given"]
+    clocks = Clocks(1000.0, 1_795_256_832.0)
+    observations = Observations(clocks, given["marginMs"] / 1000)
+    first_seen = round(clocks.epoch_ms()) - given["ageMs"]
+    observations.load(
+        [
+            {
+                "key": "Moe",
+                "recordVersionNumber": "v",
+                "leaseDurationMs": given["leaseMs"],
+                "firstSeenEpochMs": first_seen,
+            }
+        ]
+    )
+    clocks.pass_by(given["afterMs"] / 1000)
+    assert (observations.stale_version(("Moe", None)) is not None) is case["expect"]
+
+
+def save(case: Case) -> None:
+    given = case["given"]
+    clocks = Clocks(0.0, (given["epochMs"] - given["seenAgoMs"]) / 1000)
+    observations = Observations(clocks, margin=1.0)
+    observations.see(LockView("Moe", "held", "somebody", "v", 20.0))
+    clocks.seconds, clocks.epoch = given["seenAgoMs"] / 1000, given["epochMs"] / 1000
+    (entry,) = observations.save()
+    assert abs(entry["firstSeenEpochMs"] - case["expect"]) <= 1
+
+
+KINDS: Mapping[str, type[LeaseholdError]] = {
+    "held": LockHeld,
+    "lost": LockLost,
+    "superseded": Superseded,
+    "not-found": LockNotFound,
+    "version-mismatch": VersionMismatch,
+    "forbidden": Forbidden,
+    "invalid-request": InvalidRequest,
+    "corrupt-record": CorruptRecord,
+    "misconfigured": Misconfigured,
+    "throttled": Throttled,
+    "unavailable": Unavailable,
+}
+
+
+def problem(case: Case) -> None:
+    given, expected = case["given"], dict(case["expect"])
+    content = given["body"] if isinstance(given["body"], str) else json.dumps(given["body"])
+    headers = {} if given["retryAfter"] is None else {"Retry-After": given["retryAfter"]}
+    api = HttpApi("http://127.0.0.1:1", token=None, headers=None, auth=None)
+    got = api.answer(given["status"], headers, content.encode())
+    call = Call("POST", "/v1/heartbeat", {"key": "Moe"})
+    with pytest.raises(LeaseholdError) as raised:
+        read(call, got, Renewal.from_wire)
+    error = raised.value
+    assert type(error) is KINDS[expected.pop("kind")]
+    assert isinstance(error, Unavailable) is expected.pop("retryable")
+    members = {
+        "unanswered": getattr(error, "sent", False),
+        "retryAfterMs": getattr(error, "retry_after", 0.0) * 1000,
+        "reason": getattr(error, "reason", None),
+        "sequence": getattr(error, "sequence", None),
+        "fencingToken": getattr(error, "fencing_token", None),
+        "field": getattr(error, "field", None),
+    }
+    assert {name: members[name] for name in expected} == expected
+
+
+class Scripted:
+    """A transport that answers as the next step says, and notes what it was sent."""
+
+    def __init__(self, clocks: Clocks, steps: list[Case]) -> None:
+        self.steps = list(steps)
+        self.sent: list[Call] = []
+        self._clocks = clocks
+
+    async def send(self, call: Call, timeout: float) -> Answer:
+        self.sent.append(call)
+        step = self.steps.pop(0)
+        token = step.get("fencingToken", 41)
+        granted = {"recordVersionNumber": "v", "leaseDurationMs": 20000, "fencingToken": token}
+        granted |= {"key": "Moe", "ownerName": "A", "outcome": "created"}
+        match step["answer"]:
+            case "granted" | "renewed":
+                return Answer(200, {}, granted)
+            case "too-late":
+                self._clocks.pass_by(20.0)
+                return Answer(200, {}, granted)
+            case "held":
+                lock = {**granted, "state": "held"}
+                return Answer(423, {}, {"type": "held", "status": 423, "lock": lock})
+            case "lost":
+                return Answer(409, {}, {"type": "lost", "status": 409, "reason": "released"})
+            case "superseded":
+                told = {"sequence": step.get("sequence", 7), "fencingToken": token}
+                return Answer(409, {}, {"type": "superseded", "status": 409, **told})
+            case "unanswered":
+                raise Unavailable("no answer")
+        raise AssertionError(step)
+
+    def reset(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class Process:
+    """One client and one lock, under a clock that stands still."""
+
+    def __init__(self, steps: list[Case]) -> None:
+        self.clocks = Clocks(1000.0, 1e9)
+        self.transport = Scripted(self.clocks, steps)
+        self.client = Client("http://127.0.0.1:1", world=self.clocks)
+        self.core = self.client._core
+        self.core.api.transport = self.transport
+        self.holding = Holding(manual_heartbeats=True, hold_on_unavailable=True)
+        request: Any = {"key": "Moe", "ownerName": "A", "leaseDurationMs": 20000}
+        self.acquisition = Acquisition(self.core, request, 20.0, self.holding, Guard)
+        self.guard: Guard | None = None
+
+    def acquire(self) -> None:
+        """One turn of a wait."""
+        budget = Budget(0.0, self.clocks.now(), 2.0)
+        with suppress(LeaseholdError):
+            result = run(self.acquisition.wait(budget, None, self.core.runtime.sleep))
+            self.guard = None if isinstance(result, Held) else result
+
+    def heartbeat(self) -> None:
+        assert self.guard is not None
+        self.guard._lease.hold_on(self.clocks.now() + 1000)  # as where an outage is sat out
+        with suppress(LeaseholdError):
+            run(self.guard._beat(Wish(20.0)))
+
+    def resume(self, sequence: int | None) -> None:
+        self.guard = self.client.resume("Moe", "the-lease-id", sequence=sequence, manual_heartbeats=True)
+
+
+def numbers(case: Case) -> None:
+    process = Process(case["steps"])
+    sent: list[Call] = []
+    while steps := process.transport.steps:
+        match steps[0]["do"]:
+            case "acquire":
+                process.acquire()
+            case "heartbeat":
+                process.heartbeat()
+            case "resume":
+                sent += process.transport.sent
+                process = Process(steps)
+                process.resume(steps[0]["given"])
+            case other:
+                raise AssertionError(other)
+    sent += process.transport.sent
+    assert len(sent) == len(case["steps"])
+    before: Call | None = None
+    for step, call in zip(case["steps"], sent, strict=True):
+        assert call.members["sequence"] == step["sends"], step
+        if before is not None:
+            assert (call.members == before.members) is step["repeat"], step
+            assert (call.members["requestId"] == before.members["requestId"]) is step["repeat"], step
+            if step["do"] == "acquire":
+                fresh = call.members["leaseId"] != before.members["leaseId"]
+                assert fresh is step.get("newLeaseId", False), step
+        before = call
+
+
+def renewal(case: Case) -> None:
+    given = case["given"]
+    process = Process([given])
+    lease = Lease()
+    lease.send(process.clocks.now(), 1, 20.0)
+    lease.answered(20.0)
+    guard = Guard(
+        process.core,
+        name=("Moe", None),
+        lease_id="the-lease-id",
+        lease=lease,
+        last_number=1,
+        renewal=Renewal("v", 20.0, given["grantedToken"]),
+        holding=process.holding,
+        granted=Granted(),
+    )
+    told = "renewed"
+    try:
+        run(guard._beat(Wish(20.0)))
+    except Superseded:
+        told = "again"
+    except LockLost:
+        told = "lost"
+    assert told == case["expect"]
+    assert guard.lost == ("taken-over" if told == "lost" else None)
+
+
+CALLS: Mapping[str, Callable[[Case], None]] = {
+    **dict.fromkeys(TIMING, timing),
+    "wait": wait,
+    "belief": belief,
+    "observe": observe,
+    "saved": saved,
+    "save": save,
+    "problem": problem,
+    "numbers": numbers,
+    "renewal": renewal,
+}
+
+CASES = [
+    pytest.param(case, id=f"{case['call']}: {case['name']}")
+    for file in sorted(VECTORS.glob("*.json"))
+    for case in json.loads(file.read_text("utf-8"))["cases"]
+]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_client_keeps_the_rulebook(case: Case) -> None:
+    CALLS[case["call"]](case)
+
+
+def test_there_are_vectors() -> None:
+    assert len(CASES) > 100
