@@ -1,6 +1,10 @@
 //! Getting a lock, such that people see what goes on and a signal leaves nothing behind.
 
+use std::time::Duration;
+
 use leasehold_client::{Acquisition, Client, Guard, LockRequest};
+
+use tokio::time::timeout;
 
 use crate::Failure;
 use crate::connection::CommonArgs;
@@ -42,21 +46,25 @@ pub(crate) async fn acquire(
         // The lock matters more; but whoever relies on the file must know.
         failure.report(common.output.json);
     }
-    if result.is_err() {
-        clean_up(client, signals).await;
+    match result {
+        Ok(guard) => Ok(guard),
+        Err(failure) => {
+            let failure = common.tell(failure);
+            clean_up(client, signals, args.give_back_within()).await;
+            Err(failure)
+        }
     }
-    result
 }
 
 fn interrupted(received: Received, key: &str) -> Failure {
     Failure::signalled(received, format!("{}: no longer waiting for {key}", received.signal))
 }
 
-/// Waits until a request that was abandoned has been undone, or another signal comes.
-async fn clean_up(client: &Client, signals: &mut Signals) {
+/// Waits until a request that was abandoned has been undone, for so long at most, or until another signal comes.
+async fn clean_up(client: &Client, signals: &mut Signals, limit: Duration) {
     tokio::select! {
-        // Nothing is held: there is nothing that it could fail to release.
-        _ = client.close() => {}
+        // Nothing is held. A grant that cannot be undone within the limit is free one lease later.
+        _ = timeout(limit, client.close()) => {}
         _ = signals.next_impatient() => {}
     }
 }

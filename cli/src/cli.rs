@@ -4,9 +4,9 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::Failure;
 use crate::commands::acquire::{self, AcquireArgs};
 use crate::commands::break_lock::{self, BreakArgs};
+use crate::commands::console::{self, ConsoleArgs};
 use crate::commands::demo::{self, DemoArgs};
 use crate::commands::documents::{self, CompletionsArgs, ManArgs};
 use crate::commands::exec::{self, ExecArgs};
@@ -17,10 +17,13 @@ use crate::commands::ls::{self, LsArgs};
 use crate::commands::release::{self, ReleaseArgs};
 use crate::commands::run::{self, RunArgs};
 use crate::commands::serve::{self, ServeArgs};
+use crate::commands::token::{self, TokenArgs};
 use crate::commands::watch::{self, WatchArgs};
 use crate::connection::CommonArgs;
 use crate::failure::EXIT_STATUSES;
+use crate::output::note;
 use crate::signals::die_of_interrupt;
+use crate::{Failure, command_line};
 
 /// The embedded engine writes its file on such threads, one request at a time: more of them would only wait, each with
 /// megabytes of its own.
@@ -47,6 +50,8 @@ enum Command {
     Watch(WatchArgs),
     /// Run the lock service on this machine.
     Serve(ServeArgs),
+    Console(ConsoleArgs),
+    Token(TokenArgs),
     Demo(DemoArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),
@@ -57,13 +62,29 @@ enum Command {
 }
 
 impl Cli {
+    /// The command line of this process. Ends the process where there is nothing to execute: after `--help`, and after a
+    /// mistake.
+    pub fn from_command_line() -> Self {
+        let arguments = command_line::options_last(&Self::command(), std::env::args_os());
+        Self::try_parse_from(&arguments).unwrap_or_else(|error| {
+            let _ = error.print();
+            if let Some(hint) = command_line::hint(&error, &arguments) {
+                note(&hint);
+            }
+            std::process::exit(error.exit_code())
+        })
+    }
+
     /// Does what was asked for, and says on standard error why, if it could not.
     pub fn execute(self) -> ExitCode {
         let common = self.command.common().cloned();
         self.command.execute().unwrap_or_else(|failure| {
-            let hint = common.as_ref().map_or("", |common| common.hint(&failure));
-            let failure = failure.and(hint);
-            failure.report(common.is_some_and(|common| common.output.json));
+            let failure = if let Some(common) = &common {
+                common.tell(failure)
+            } else {
+                failure.report(false);
+                failure
+            };
             if failure.is_interrupt {
                 die_of_interrupt();
             }
@@ -86,6 +107,8 @@ impl Command {
             Self::Ls(args) => in_runtime(ls::main(args))?,
             Self::Watch(args) => in_runtime(watch::main(args))?,
             Self::Serve(args) => in_runtime(serve::main(args))?.map_err(|error| Failure::failed(error.to_string())),
+            Self::Console(args) => in_runtime(console::main(args))?,
+            Self::Token(args) => token::main(&args),
             Self::Demo(args) => in_runtime(demo::main(args))?,
             Self::FencedWrite(args) => in_runtime(fenced_write::main(args))?,
             Self::Completions(args) => documents::completions(&args, &Cli::command()),
@@ -104,6 +127,7 @@ impl Command {
             | Self::Break(BreakArgs { common, .. })
             | Self::Get(GetArgs { common, .. })
             | Self::Ls(LsArgs { common, .. })
+            | Self::Console(ConsoleArgs { common, .. })
             | Self::Watch(WatchArgs { common, .. }) => Some(common),
             _ => None,
         }

@@ -4,12 +4,11 @@ use std::pin::pin;
 use std::time::Duration;
 
 use aws_config::BehaviorVersion;
-use aws_credential_types::provider::ProvideCredentials;
 use aws_smithy_http_client::Builder;
 use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
 use clap::Args;
 use leasehold_api::logging::{LevelFilter, LogFormat, init_logging};
-use leasehold_client::{Client, HttpTransport, SigV4};
+use leasehold_client::{Client, HttpTransport, SigV4, Transport};
 use leasehold_in_process::InProcess;
 use leasehold_protocol::{Policy, TableSchema};
 use tokio::time::timeout;
@@ -20,7 +19,7 @@ use crate::output::OutputArgs;
 
 const DEFAULT_URL: &str = "http://127.0.0.1:8080";
 pub(crate) const URL_VARIABLE: &str = "LEASEHOLD_URL";
-const TOKEN_VARIABLE: &str = "LEASEHOLD_TOKEN";
+pub(crate) const TOKEN_VARIABLE: &str = "LEASEHOLD_TOKEN";
 const NEEDS: &str = "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY";
 
 /// How long people wait without asking themselves why.
@@ -86,6 +85,20 @@ impl CommonArgs {
         Ok(client)
     }
 
+    /// What carries requests to the service, with the caller's own credentials; and from now on the log.
+    pub(crate) async fn transport(&self) -> Result<Box<dyn Transport>, Failure> {
+        init_logging(LogFormat::Text, self.log_level());
+        Ok(match &self.connection.dynamodb_table {
+            Some(table) => Box::new(self.connection.in_process(table).await?),
+            None => Box::new(self.connection.http().await?),
+        })
+    }
+
+    /// The name of the service, for people.
+    pub(crate) fn place(&self) -> String {
+        self.url().or_else(|| self.connection.dynamodb_table.clone()).unwrap_or_default()
+    }
+
     /// Does what takes one answer. If that does not come soon, people are told why they wait.
     pub(crate) async fn patiently<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
@@ -98,12 +111,20 @@ impl CommonArgs {
 
     /// Says that the service is tried again and again.
     pub(crate) fn tell_of_silence(&self) {
-        let place = self.url().or_else(|| self.connection.dynamodb_table.clone()).unwrap_or_default();
+        let place = self.place();
         self.output.warn(&format!("no good answer yet from {place}; trying again"));
     }
 
+    /// Tells people of a failure, now. What comes back has nothing left to tell.
+    pub(crate) fn tell(&self, failure: Failure) -> Failure {
+        let hint = self.hint(&failure);
+        let failure = failure.and(hint);
+        failure.report(self.output.json);
+        failure.reported()
+    }
+
     /// What helps further, where the service's log is this command's own.
-    pub(crate) fn hint(&self, failure: &Failure) -> &'static str {
+    fn hint(&self, failure: &Failure) -> &'static str {
         let can_tell_more = self.connection.dynamodb_table.is_some() && self.output.verbose == 0;
         if can_tell_more && failure.status == status::UNAVAILABLE { " (-v shows why.)" } else { "" }
     }
@@ -153,12 +174,12 @@ impl ConnectionArgs {
         let credentials = config
             .credentials_provider()
             .ok_or_else(|| Failure::new(status::FORBIDDEN, "forbidden", format!("no AWS credentials; {NEEDS}")))?;
-        // Without them, no request is worth trying again and again.
-        let usable = credentials.provide_credentials().await;
-        usable.map_err(|error| {
+        let signer = SigV4::new(credentials, region);
+        // Without them, no request is worth a retry.
+        signer.load().await.map_err(|error| {
             Failure::new(status::FORBIDDEN, "forbidden", format!("no AWS credentials: {error}; {NEEDS}"))
         })?;
-        Ok(SigV4::new(credentials, region))
+        Ok(signer)
     }
 
     async fn in_process(&self, table: &str) -> Result<InProcess, Failure> {

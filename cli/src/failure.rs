@@ -24,7 +24,8 @@ Exit status:
   73  the lock changed since it was looked at
   75  someone else holds the lock
   76  the lock is lost
-  77  the credentials are missing, or do not allow this";
+  77  the credentials are missing, or do not allow this
+  78  the service, or --dynamodb-table, is set up wrong: no table, another key, no credentials, no permission";
 
 /// Exit statuses, as far as they are not the child's: those of sysexits.h where they fit.
 pub(crate) mod status {
@@ -38,6 +39,7 @@ pub(crate) mod status {
     pub(crate) const HELD: u8 = 75;
     pub(crate) const LOST: u8 = 76;
     pub(crate) const FORBIDDEN: u8 = 77;
+    pub(crate) const MISCONFIGURED: u8 = 78;
     pub(crate) const CANNOT_EXECUTE: u8 = 126;
     pub(crate) const COMMAND_NOT_FOUND: u8 = 127;
     /// And the number of the signal, as in a shell.
@@ -94,13 +96,25 @@ impl Failure {
         Self { lock: Some(lock), ..Self::new(status::HELD, "held", message) }
     }
 
-    pub(crate) fn lost(key: &LockKey, loss: &Loss) -> Self {
-        Self { lock: loss.lock.clone(), ..Self::new(status::LOST, "lost", format!("{key} is lost: {loss}")) }
+    pub(crate) fn lost(loss: &Loss) -> Self {
+        Self {
+            lock: loss.lock.clone(),
+            ..Self::new(
+                status::LOST,
+                "lost",
+                format!("{} is lost: {}", output::plain(&loss.key.to_string()), loss.how()),
+            )
+        }
     }
 
     /// The same, and what is done about it.
     pub(crate) fn and(self, consequence: &str) -> Self {
         Self { message: self.message.map(|message| message + consequence), ..self }
+    }
+
+    /// The same, after it was reported.
+    pub(crate) fn reported(self) -> Self {
+        Self { message: None, ..self }
     }
 
     /// Ends with another status than `usual`.
@@ -147,6 +161,7 @@ impl From<leasehold_client::Error> for Failure {
             ErrorKind::Throttled => (status::UNAVAILABLE, "throttled"),
             ErrorKind::Unavailable => (status::UNAVAILABLE, "unavailable"),
             ErrorKind::CorruptRecord => (status::CORRUPT, "corrupt-record"),
+            ErrorKind::Misconfigured => (status::MISCONFIGURED, "misconfigured"),
             _ => (status::FAILED, "failed"),
         };
         let lock = match error.kind() {

@@ -6,7 +6,7 @@
 //! run          holds a lock while a command runs                 exec        ties that command to its parent
 //! acquire, heartbeat, release, break_lock                        documents   completions, manual pages
 //! get, ls, watch                                                 demo        a story of two hosts (fenced_write: their job)
-//! serve        the service on this machine (leasehold-server)
+//! serve        the service on this machine (leasehold-server); console: its page, for any service; token
 //! ```
 //!
 //! The commands share the modules beside `commands`:
@@ -21,6 +21,7 @@
 
 mod acquiring;
 mod cli;
+mod command_line;
 mod commands;
 mod connection;
 mod duration;

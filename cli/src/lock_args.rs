@@ -14,6 +14,11 @@ use crate::duration;
 /// How long a lease is if nobody says.
 pub(crate) const DEFAULT_LEASE: &str = "20s";
 
+/// Time for a release and one retry.
+const SHORTEST_GIVE_BACK: Duration = Duration::from_secs(1);
+/// As long as any other operation is retried.
+const LONGEST_GIVE_BACK: Duration = Duration::from_secs(10);
+
 /// Which lock.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct LockArgs {
@@ -101,9 +106,9 @@ pub(crate) struct RequestArgs {
     #[arg(long, conflicts_with = "no_wait")]
     extend: bool,
 
-    /// Ask this often for a lock that is held. The service may ask for more patience.
-    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = duration::parse)]
-    poll: Duration,
+    /// Ask this often for a lock that is held, at least 50ms. Default: every second, or as rarely as the service asks for.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    poll: Option<Duration>,
 
     /// Who asks, for people to read. Default: the host's name and the process id.
     #[arg(long, value_name = "NAME")]
@@ -131,6 +136,16 @@ pub(crate) struct RequestArgs {
 }
 
 impl RequestArgs {
+    /// How long a command that did not get the lock may take to undo what an unanswered request may have done: as long as
+    /// it was to wait, within reason.
+    pub(crate) fn give_back_within(&self) -> Duration {
+        match self.wait {
+            Some(Wait::AtMost(wait)) => wait.clamp(SHORTEST_GIVE_BACK, LONGEST_GIVE_BACK),
+            _ if self.no_wait => SHORTEST_GIVE_BACK,
+            _ => LONGEST_GIVE_BACK,
+        }
+    }
+
     /// The request, but for who heartbeats.
     pub(crate) fn request(&self) -> Result<LockRequest, Failure> {
         let wait = match (self.wait, Wait::default()) {
@@ -138,7 +153,10 @@ impl RequestArgs {
             (None, Wait::OneLease { margin, .. }) => Wait::OneLease { margin, extend: self.extend },
             (None, other) => other,
         };
-        let mut request = LockRequest::new(self.lock.lock_key()).lease(self.lease).wait(wait).poll_interval(self.poll);
+        let mut request = LockRequest::new(self.lock.lock_key()).lease(self.lease).wait(wait);
+        if let Some(poll) = self.poll {
+            request = request.poll_interval(poll);
+        }
         if let Some(owner) = &self.owner {
             request = request.owner_name(owner);
         }

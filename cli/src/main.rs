@@ -2,7 +2,6 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use leasehold_cli::Cli;
 
 /// A request is some hundred small allocations, most of them the AWS SDK's and the engine's: a fifth of its time with the
@@ -11,5 +10,5 @@ use leasehold_cli::Cli;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    Cli::parse().execute()
+    Cli::from_command_line().execute()
 }

@@ -71,13 +71,27 @@ pub(crate) fn can_draw() -> bool {
     io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// Text of other people's making, such that no terminal takes orders from it.
+/// Text of other people's making, such that no terminal takes orders from it, and that two texts which differ look different.
 pub(crate) fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for character in text.chars() {
-        if character.is_control() { plain.extend(character.escape_default()) } else { plain.push(character) }
+        if is_invisible(character) {
+            plain.extend(character.escape_unicode());
+        } else if character.is_control() {
+            plain.extend(character.escape_default());
+        } else {
+            plain.push(character);
+        }
     }
     plain
+}
+
+/// Characters that change the direction of text, join or separate others, or are not seen at all.
+fn is_invisible(character: char) -> bool {
+    matches!(character,
+        '\u{00ad}' | '\u{034f}' | '\u{061c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+        | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+        | '\u{3164}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 /// Enough of a record version number to see that it changed.
@@ -154,4 +168,18 @@ pub(crate) fn describe(lock: &Lock) -> String {
         fields = fields.with("attribute", &format!("{name} = {value}"));
     }
     fields.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::plain;
+
+    #[test]
+    fn characters_that_deceive_are_made_visible() {
+        assert_eq!(plain("a\u{202e}b"), "a\\u{202e}b", "bidi");
+        assert_eq!(plain("a\u{200b}\u{200d}\u{feff}b"), "a\\u{200b}\\u{200d}\\u{feff}b", "zero width");
+        assert_eq!(plain("a\x1b[31m\nb"), "a\\u{1b}[31m\\nb", "control");
+        assert_eq!(plain("a\u{e0041}b"), "a\\u{e0041}b", "tags");
+        assert_eq!(plain("Große Straße 東京 😀"), "Große Straße 東京 😀");
+    }
 }

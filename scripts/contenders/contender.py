@@ -1,15 +1,73 @@
-"""One more contender for scripts/contend.sh: runs $CONTEND_JOB under the lock $CONTEND_KEY, once."""
+"""A contender for scripts/contend.sh: takes locks by the Python client, and writes down what it believed."""
 
+import json
 import os
-import subprocess
+import random
+import time
 
-from leasehold import Client, Guard
+import leasehold
+from leasehold import Client, Guard, LeaseholdError
 
-with Client(os.environ["LEASEHOLD_URL"], owner_name="python", lease=1) as client:
-    match client.acquire(os.environ["CONTEND_KEY"], wait=10):
-        case Guard() as guard:
-            token = str(guard.fencing_token)
-            subprocess.run([os.environ["CONTEND_JOB"]], env=os.environ | {"LEASEHOLD_FENCING_TOKEN": token}, check=True)
-            guard.release()
-        case _:
-            raise SystemExit(75)
+history = open(os.environ["CONTEND_HISTORY"], "a", buffering=1)
+who = f"python:{os.getpid()}"
+keys = os.environ["CONTEND_KEYS"].split(",")
+
+
+def note(event, key, at=None, **members):
+    line = {"at": at or time.monotonic_ns(), "who": who, "event": event, "key": key, **members}
+    history.write(json.dumps(line) + "\n")
+
+
+def watch(guard, seconds):
+    """Asks the guard again and again. False once it says that the lock is lost."""
+    end = time.monotonic() + seconds
+    while True:
+        at = time.monotonic_ns()
+        if not guard.is_held:
+            return False
+        note("believed", guard.key, at, token=guard.fencing_token)
+        if time.monotonic() >= end:
+            return True
+        time.sleep(0.02)
+
+
+def hold(guard):
+    data = int(guard.data or b"0")
+    for _ in range(random.randrange(1, 12)):
+        if not watch(guard, random.uniform(0.02, 0.3)):
+            return
+        if random.random() < 0.4:
+            data += 1
+            note("sending", guard.key, token=guard.fencing_token, data=str(data))
+            lease = random.uniform(0.6, 2.5) if random.random() < 0.5 else None
+            try:
+                guard.heartbeat(data=str(data), lease=lease)
+            except LeaseholdError:
+                continue
+            note("acked", guard.key, token=guard.fencing_token, data=str(data))
+    if random.random() < 0.15:
+        time.sleep(random.uniform(0, 3))  # late to give it back
+    delete = random.random() < 0.2
+    note("releasing", guard.key, token=guard.fencing_token, delete=delete)
+    guard.release(delete=delete)
+
+
+def contend(client, key):
+    asked = time.monotonic_ns()
+    lease = random.uniform(0.6, 2.5)
+    result = client.acquire(key, lease=lease, wait=8)
+    if isinstance(result, Guard):
+        data = result.data.decode() if result.data else None
+        note("granted", key, token=result.fencing_token, asked=asked, data=data)
+        hold(result)
+    elif random.random() < 0.05:
+        note("breaking", key)
+        client.break_lock(key, result.lock.record_version_number)
+
+
+with Client(os.environ["LEASEHOLD_URL"], owner_name=who, poll_interval=0.1) as client:
+    while True:
+        try:
+            contend(client, random.choice(keys))
+        except LeaseholdError:
+            time.sleep(0.1)

@@ -34,14 +34,61 @@ pub(crate) fn completions(args: &CompletionsArgs, command: &Command) -> Result<(
 }
 
 pub(crate) fn man(args: ManArgs, command: Command) -> Result<(), Failure> {
+    let mut command = command.disable_help_subcommand(true);
+    command.build();
     let Some(folder) = args.folder else {
-        let mut page = Vec::new();
-        Man::new(command).render(&mut page).map_err(|error| Failure::output(&error))?;
-        return print(&page);
+        return print(&page(command).map_err(|error| Failure::output(&error))?);
     };
     let cannot_write = |error| Failure::failed(format!("cannot write to {}: {error}", folder.display()));
     std::fs::create_dir_all(&folder).map_err(cannot_write)?;
-    clap_mangen::generate_to(command, &folder).map_err(cannot_write)
+    let visible = command.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
+    for command in visible.chain([command.clone()]) {
+        let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
+        let page = page(command.display_name(&name)).map_err(cannot_write)?;
+        std::fs::write(folder.join(format!("{name}.1")), page).map_err(cannot_write)?;
+    }
+    Ok(())
+}
+
+/// The manual page of a command. Its synopsis is the usage that the help shows, which has `--` and `...`; what follows the
+/// help is no "extra", but has a section for its exit statuses.
+fn page(mut command: Command) -> io::Result<Vec<u8>> {
+    let usage = command.render_usage().to_string();
+    let usage = usage.trim_start_matches("Usage: ").replace('\\', "\\\\").replace('-', "\\-");
+    let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    let (notes, statuses) = after.split_once("Exit status:").unwrap_or((&after, ""));
+    let (has_commands, has_version) = (command.has_subcommands(), command.get_version().is_some());
+    let man = Man::new(command.after_help(""));
+
+    let mut page = Vec::new();
+    man.render_title(&mut page)?;
+    man.render_name_section(&mut page)?;
+    writeln!(page, ".SH SYNOPSIS\n{usage}")?;
+    man.render_description_section(&mut page)?;
+    man.render_options_section(&mut page)?;
+    if has_commands {
+        man.render_subcommands_section(&mut page)?;
+    }
+    section(&mut page, "NOTES", notes)?;
+    section(&mut page, "EXIT STATUS", statuses)?;
+    if has_version {
+        man.render_version_section(&mut page)?;
+    }
+    Ok(page)
+}
+
+/// A section of text that keeps its lines, if there is any text.
+fn section(page: &mut Vec<u8>, title: &str, text: &str) -> io::Result<()> {
+    let text = text.trim_matches('\n');
+    if text.is_empty() {
+        return Ok(());
+    }
+    writeln!(page, ".SH \"{title}\"\n.nf")?;
+    for line in text.lines() {
+        // A line that begins with a dot or a quote would be a request.
+        writeln!(page, "\\&{}", line.replace('\\', "\\\\").replace('-', "\\-"))?;
+    }
+    writeln!(page, ".fi")
 }
 
 fn print(document: &[u8]) -> Result<(), Failure> {

@@ -77,7 +77,7 @@ async fn keep(client: &Client, args: &HeartbeatArgs, interval: Duration) -> Resu
     let request = LockRequest::new(args.lock.lock_key()).heartbeats(Heartbeats::Every(interval));
     let guard = client.resume(request, args.lease_id.secret()).await?;
     tokio::select! {
-        Some(loss) = guard.lost() => Err(Failure::lost(guard.key(), &loss)),
+        Some(loss) = guard.lost() => Err(Failure::lost(&loss)),
         received = signals.next_ending() => {
             let (key, left) = (guard.key().to_string(), guard.remaining());
             guard.detach();

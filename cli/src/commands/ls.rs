@@ -101,26 +101,34 @@ fn print_table(locks: &[Lock]) -> Result<(), Failure> {
 /// With a width, the table fits it; else it has all there is.
 fn table(locks: &[Lock], width: Option<u16>) -> Table {
     let with_sort_keys = locks.iter().any(|lock| lock.sort_key.is_some());
-    let mut header = vec!["KEY", "STATE", "OWNER", "TOKEN", "LEASE", "VERSION"];
+    let mut header = vec!["KEY"];
     if with_sort_keys {
-        header.insert(1, "SORT KEY");
+        header.push("SORT KEY");
     }
+    header.extend(["STATE", "OWNER"]);
+    // In a narrow terminal, columns for programs make room for names.
+    let fits = |least: u16| width.is_none_or(|width| width >= least);
+    header.extend(
+        [("TOKEN", 70), ("LEASE", 40), ("VERSION", 80)]
+            .into_iter()
+            .filter(|(_, least)| fits(*least))
+            .map(|(title, _)| title),
+    );
     let mut table = Table::new();
     table.load_style(NOTHING).set_truncation_indicator("…").set_header(header.clone());
     for lock in locks {
         let version = &lock.record_version_number;
-        let mut cells = vec![
-            plain(&lock.key),
-            output::state(lock.state).to_owned(),
-            plain(&lock.owner_name),
-            lock.fencing_token.map_or_else(|| "-".to_owned(), |token| token.to_string()),
-            output::lease(lock.lease_duration_ms),
-            if width.is_some() { short(version) } else { plain(version) },
-        ];
-        if with_sort_keys {
-            cells.insert(1, plain(lock.sort_key.as_deref().unwrap_or("-")));
-        }
-        let mut row = Row::from(cells);
+        let cell = |title: &&str| match *title {
+            "KEY" => plain(&lock.key),
+            "SORT KEY" => plain(lock.sort_key.as_deref().unwrap_or("-")),
+            "STATE" => output::state(lock.state).to_owned(),
+            "OWNER" => plain(&lock.owner_name),
+            "TOKEN" => lock.fencing_token.map_or_else(|| "-".to_owned(), |token| token.to_string()),
+            "LEASE" => output::lease(lock.lease_duration_ms),
+            _ if width.is_some() => short(version),
+            _ => plain(version),
+        };
+        let mut row = Row::from(header.iter().map(cell).collect::<Vec<_>>());
         row.max_height(1);
         table.add_row(row);
     }
@@ -176,6 +184,15 @@ mod tests {
             assert!(lines[1].contains('…') && lines[1].contains("1795256832324117"), "{table}");
             assert!(lines[2].starts_with("Moe"), "{table}");
         }
+    }
+
+    #[test]
+    fn a_narrow_table_keeps_names_and_drops_versions() {
+        let locks = [lock("nightly-report", None, "host-1:4711")];
+        let table = table(&locks, Some(60)).to_string();
+        assert!(table.contains("nightly-report") && table.contains("host-1:4711"), "{table}");
+        assert!(table.contains("LEASE") && !table.contains("TOKEN") && !table.contains("VERSION"), "{table}");
+        assert!(table.lines().all(|line| line.trim_end().chars().count() <= 60), "{table}");
     }
 
     #[test]

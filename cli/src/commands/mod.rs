@@ -2,6 +2,7 @@
 
 pub(crate) mod acquire;
 pub(crate) mod break_lock;
+pub(crate) mod console;
 pub(crate) mod demo;
 pub(crate) mod documents;
 pub(crate) mod exec;
@@ -12,4 +13,5 @@ pub(crate) mod ls;
 pub(crate) mod release;
 pub(crate) mod run;
 pub(crate) mod serve;
+pub(crate) mod token;
 pub(crate) mod watch;

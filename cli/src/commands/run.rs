@@ -13,7 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 
 use crate::commands::{acquire, exec};
-use crate::connection::{CommonArgs, URL_VARIABLE};
+use crate::connection::{CommonArgs, TOKEN_VARIABLE, URL_VARIABLE};
 use crate::duration::{self, show, show_seconds};
 use crate::failure::{sentence, status};
 use crate::lock_args::{RequestArgs, heartbeats};
@@ -32,8 +32,8 @@ const SORT_KEY_VARIABLE: &str = "LEASEHOLD_LOCK_SORT_KEY";
 
 const HELP: &str = "\
 The command's environment has LEASEHOLD_KEY, LEASEHOLD_FENCING_TOKEN, LEASEHOLD_OWNER_NAME, and where they apply
-LEASEHOLD_LOCK_SORT_KEY and LEASEHOLD_URL. Let the resource that the lock protects check the fencing token: it alone can
-stop a command that was paused, or that went on because this program was killed.
+LEASEHOLD_LOCK_SORT_KEY and LEASEHOLD_URL. It does not have LEASEHOLD_TOKEN. Let the resource that the lock protects
+check the fencing token: it alone can stop a command that was paused, or that went on because this program was killed.
 
 Signals: SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to the command and all that it started; SIGUSR1 and SIGUSR2 to
 the command. A Ctrl-C is not passed on: the terminal has sent it to the command already. While this program waits for the
@@ -161,11 +161,11 @@ impl Child {
             .env("LEASEHOLD_KEY", &guard.key().key)
             .env("LEASEHOLD_FENCING_TOKEN", guard.fencing_token().to_string())
             .env("LEASEHOLD_OWNER_NAME", guard.owner_name().unwrap_or_default());
-        if let Some(url) = args.common.url() {
-            command.env(URL_VARIABLE, url);
-        }
-        // What does not apply may be there from a `run` around this one.
+        // A secret of this program's, which the command has no need of.
+        command.env_remove(TOKEN_VARIABLE);
+        // A variable that does not apply may be there from a `run` around this one.
         let optional = [
+            (URL_VARIABLE, args.common.url()),
             (SORT_KEY_VARIABLE, guard.key().sort_key.clone()),
             (LEASE_ID_VARIABLE, args.pass_lease_id.then(|| guard.lease_id().0.clone())),
         ];
@@ -191,7 +191,7 @@ impl Child {
             tokio::select! {
                 _ = self.ended.recv() => {}
                 Some(how) = &mut lost => {
-                    Failure::lost(guard.key(), &how).and("; stopping the command").report(args.common.output.json);
+                    Failure::lost(&how).and("; stopping the command").report(args.common.output.json);
                     self.stop(args, signals).await;
                     return End::Stopped;
                 }
@@ -249,7 +249,7 @@ async fn release(args: &RunArgs, guard: Guard, client: &Client, signals: &mut Si
     match released {
         Ok(_) => output.say(|| format!("{key} is released")),
         Err(error) => match error.kind() {
-            ErrorKind::Lost(loss) => output.warn(&format!("{key} was lost while the command ran: {loss}")),
+            ErrorKind::Lost(loss) => output.warn(&format!("{key} was lost while the command ran: {}", loss.how())),
             _ => output
                 .warn(&format!("{key} could not be released: {}; it is free one lease from now", sentence(&error))),
         },

@@ -3,12 +3,14 @@
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::Args;
 use leasehold_api::logging::{LevelFilter, LogFormat, init_logging};
-use leasehold_engine::EngineError;
 use leasehold_protocol::{Policy, TableSchema};
-use leasehold_server::{Server, ServerError, Settings, Store};
+use leasehold_server::{
+    Front, Guard, Server, ServerError, Settings, Store, Tls, TlsError, TokenError, Tokens, console, exposed,
+};
 use leasehold_transactions as transactions;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -20,6 +22,31 @@ pub(crate) struct ServeArgs {
     /// Address and port of the HTTP API. Port 0 takes any free one.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080", env = "LEASEHOLD_LISTEN")]
     listen: SocketAddr,
+
+    /// Also answer to this host name. Without it, the service answers to loopback names and to its own address only, so
+    /// that no web page can reach it by a name of its own. May be repeated.
+    #[arg(long, value_name = "NAME")]
+    allow_host: Vec<String>,
+
+    /// Ask callers for a token out of this file, which `leasehold token` writes. It is read again when it changes.
+    #[arg(long, value_name = "PATH", env = "LEASEHOLD_TOKEN_FILE")]
+    token_file: Option<PathBuf>,
+
+    /// Bind each lock to the bearer of the token that acquired it: nobody else can renew or release it.
+    #[arg(long, requires = "token_file")]
+    owner_binding: bool,
+
+    /// Listen beyond this machine although whoever reaches the port may do everything.
+    #[arg(long, conflicts_with = "token_file")]
+    insecure: bool,
+
+    /// Serve HTTPS with this certificate chain in PEM format. It is read again when it changes.
+    #[arg(long, value_name = "PATH", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+
+    /// The private key of --tls-cert, in PEM format.
+    #[arg(long, value_name = "PATH", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
 
     /// Keep the tables in this file; every write is on disk before it is answered.
     #[arg(long, value_name = "PATH", default_value = "leasehold.db", group = "store")]
@@ -115,9 +142,18 @@ pub(crate) enum ServeError {
     /// The server did not start.
     #[error("{0}")]
     Server(#[from] ServerError),
-    /// The embedded engine stopped serving other clients.
+    /// The token file cannot be used.
     #[error("{0}")]
-    Engine(#[from] EngineError),
+    Tokens(#[from] TokenError),
+    /// The certificate cannot be used.
+    #[error("{0}")]
+    Tls(#[from] TlsError),
+    /// Whoever reaches the port could do everything.
+    #[error(
+        "refusing to listen on {0}, beyond this machine, without a token: name a file with --token-file (`leasehold token` \
+         makes one), or say --insecure where the network keeps strangers out"
+    )]
+    Open(SocketAddr),
     /// A port cannot be had.
     #[error("cannot listen on {address}: {source}; name another with {flag}")]
     Listen {
@@ -140,30 +176,50 @@ pub(crate) enum ServeError {
 pub(crate) async fn main(args: ServeArgs) -> Result<(), ServeError> {
     init_logging(LogFormat::Text, LevelFilter::WARN);
     let stopped = stop_signal()?;
+    if args.token_file.is_none() && !args.insecure && !args.listen.ip().is_loopback() {
+        return Err(ServeError::Open(args.listen));
+    }
+    let (tokens, tls) = (args.tokens()?, args.tls()?);
     // The tables come before the port: a port that is open belongs to a service that works.
     let server = Server::open(args.settings()).await?;
     let listener = listen(args.listen, "--listen").await?;
+    let address = local_address(&listener, args.listen.port());
     let exposed = match (server.engine(), args.expose_dynamodb) {
         (Some(engine), Some(port)) => {
             let listener = listen((Ipv4Addr::LOCALHOST, port).into(), "--expose-dynamodb").await?;
             let address = local_address(&listener, port);
             let shutdown = wait_for(stopped.clone());
-            let engine = engine.clone();
-            Some((address, tokio::spawn(async move { engine.expose(listener, shutdown).await })))
+            let app = exposed::routes(engine.clone(), Guard::new(Ipv4Addr::LOCALHOST.into(), &[]));
+            Some((address, tokio::spawn(leasehold_server::run_tls(listener, None, app, shutdown))))
         }
         _ => None,
     };
-    args.announce(local_address(&listener, args.listen.port()), exposed.as_ref().map(|(address, _)| *address));
-    server.run(listener, wait_for(stopped)).await;
+    args.announce(address, exposed.as_ref().map(|(address, _)| *address));
+    let guard = Guard::new(args.listen.ip(), &args.allow_host);
+    let front = Front { guard, tokens, tls, name: args.url(address) };
+    server.run(listener, front, wait_for(stopped)).await;
     if let Some((_, task)) = exposed {
         // The task stops on the same signal; it reported a panic of its own already.
-        task.await.unwrap_or(Ok(()))?;
+        let _ = task.await;
     }
     say("Stopped.");
     Ok(())
 }
 
 impl ServeArgs {
+    fn tokens(&self) -> Result<Option<Arc<Tokens>>, TokenError> {
+        self.token_file.as_ref().map(|path| Tokens::open(path, self.owner_binding).map(Arc::new)).transpose()
+    }
+
+    fn tls(&self) -> Result<Option<Tls>, TlsError> {
+        self.tls_cert.as_ref().zip(self.tls_key.as_ref()).map(|(cert, key)| Tls::open(cert, key)).transpose()
+    }
+
+    fn url(&self, address: SocketAddr) -> String {
+        let scheme = if self.tls_cert.is_some() { "https" } else { "http" };
+        format!("{scheme}://{address}")
+    }
+
     fn settings(&self) -> Settings {
         Settings {
             store: match (&self.dynamodb_endpoint, self.memory) {
@@ -196,13 +252,18 @@ impl ServeArgs {
         let sort_key = if self.sort_key.is_some() { r#","sortKey":"1""# } else { "" };
         let exposed =
             exposed.map_or_else(String::new, |address| format!("  dynamodb  http://{address} (any credentials)\n"));
+        let url = self.url(address);
+        let token = if self.token_file.is_some() { " -H \"Authorization: Bearer $TOKEN\"" } else { "" };
         say(&format!(
-            "Leasehold listens on http://{address}\n  \
+            "Leasehold listens on {url}\n  \
                tables    {} and {}, {store}\n\
              {exposed}  \
-               try       curl --json '{{\"key\":\"Moe\",\"ownerName\":\"me\"{sort_key}}}' http://{address}/v1/acquire\n  \
+               console   {url}{}\n  \
+               try       curl{token} --json '{{\"key\":\"Moe\",\"ownerName\":\"me\"{sort_key}}}' {url}/v1/acquire\n  \
                stop      Ctrl-C",
-            self.table, self.transaction_table
+            self.table,
+            self.transaction_table,
+            console::PATH
         ));
     }
 }

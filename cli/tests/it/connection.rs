@@ -2,11 +2,13 @@
 
 use std::net::Ipv4Addr;
 use std::process::Stdio;
+use std::time::Duration;
 
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::process::Command;
+use tokio::time::Instant;
 
 use crate::support::{Ended, Serve, end, exposed_url, finish, leasehold, within};
 
@@ -42,6 +44,24 @@ impl Listener {
         let answer = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len());
         stream.write_all(answer.as_bytes()).await.expect("sent");
         (String::from_utf8(head).expect("text").to_lowercase(), finish(process).await)
+    }
+
+    /// Answers every request with a 503 for as long as `command` runs: how the command ended, and after which time.
+    async fn refuse(&self, command: Command) -> (Ended, Duration) {
+        let began = Instant::now();
+        let refuse = async {
+            loop {
+                let (mut stream, _) = self.listener.accept().await.expect("a connection");
+                let mut request = [0; 4096];
+                let _ = stream.read(&mut request).await;
+                let answer = "HTTP/1.1 503 No\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno";
+                let _ = stream.write_all(answer.as_bytes()).await;
+            }
+        };
+        tokio::select! {
+            ended = end(command) => (ended, began.elapsed()),
+            () = refuse => unreachable!(),
+        }
     }
 
     async fn get(&self, command: Command) -> (String, Ended) {
@@ -114,21 +134,23 @@ async fn a_signature_needs_credentials() {
 }
 
 #[tokio::test]
-async fn a_table_that_is_not_there_is_told() {
+async fn a_wrong_setup_is_told_at_once_with_its_reason() {
     let serve = Serve::start(&["--memory", "--expose-dynamodb", "0"]).await;
     let endpoint = exposed_url(&serve);
-    let get = async |verbose: &[&str]| {
+    let get = async |args: &[&str], variables: &[(&str, &str)]| {
         let mut command = leasehold(&std::env::temp_dir());
-        command.args(["get", "Moe", "--dynamodb-table", "nope", "--dynamodb-endpoint", &endpoint]).args(verbose);
-        end(command).await
+        command.args(["get", "Moe", "--dynamodb-endpoint", &endpoint]).args(args);
+        command.envs(variables.iter().copied()).env("AWS_EC2_METADATA_DISABLED", "true");
+        let began = Instant::now();
+        let ended = end(command).await;
+        assert!(began.elapsed() < Duration::from_secs(5), "{args:?}: {:?}", began.elapsed());
+        assert_eq!((ended.status, ended.stdout.as_str()), (78, ""), "{args:?}: {ended:?}");
+        ended.stderr
     };
-    let (terse, verbose) = tokio::join!(get(&[]), get(&["-v"]));
-    assert_eq!((terse.status, verbose.status), (69, 69), "{terse:?}, {verbose:?}");
-    let lines: Vec<_> = terse.stderr.lines().collect();
-    assert_eq!(lines.len(), 2, "{lines:?}");
-    assert_eq!(lines[0], "leasehold: no good answer yet from nope; trying again");
-    assert!(lines[1].ends_with(" (-v shows why.)"), "{lines:?}");
-    assert!(verbose.stderr.contains("The lock table does not exist"), "{verbose:?}");
+    let told = get(&["--dynamodb-table", "nope"], &[]).await;
+    assert!(told.contains("The lock table does not exist"), "{told}");
+    let told = get(&["--dynamodb-table", "leasehold", "--partition-key", "id"], &[]).await;
+    assert!(told.contains("the keys of the lock table may have other names"), "{told}");
 }
 
 #[tokio::test]
@@ -187,4 +209,102 @@ async fn options_that_exclude_each_other_are_refused() {
         let ended = end(command).await;
         assert_eq!((ended.status, ended.stdout.as_str()), (2, ""), "{args:?}: {ended:?}");
     }
+}
+
+#[tokio::test]
+async fn a_token_over_http_to_another_machine_is_warned_of_once() {
+    let listener = Listener::start().await;
+    let elsewhere = |token: &str| {
+        let mut command = leasehold(&std::env::temp_dir());
+        // Linux takes it for this machine, and nobody can tell from the address.
+        command
+            .args(["get", "Moe", "--url", &listener.url.replace("127.0.0.1", "0.0.0.0")])
+            .env("LEASEHOLD_TOKEN", token);
+        command
+    };
+    let (_, ended) = listener.get(elsewhere("secret")).await;
+    assert_eq!(ended.stderr.matches("unencrypted").count(), 1, "{ended:?}");
+    assert!(!ended.stderr.contains("secret"), "{ended:?}");
+    let (_, ended) = listener.get(elsewhere("")).await;
+    assert_eq!(ended.stderr, "", "without a token there is nothing to warn of");
+    let (_, ended) = listener.get(listener.command(&["get", "Moe", "--token", "secret"])).await;
+    assert_eq!(ended.stderr, "", "and on this machine neither");
+}
+
+#[tokio::test]
+async fn a_proxy_is_not_asked_for_this_machine() {
+    let listener = Listener::start().await;
+    let mut command = listener.command(&["get", "Moe"]);
+    for variable in ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"] {
+        command.env(variable, "http://127.0.0.1:1");
+    }
+    let (_, ended) = listener.get(command).await;
+    assert_eq!(ended.status, 0, "{ended:?}");
+}
+
+#[tokio::test]
+async fn credentials_in_a_url_are_refused_and_not_printed() {
+    let mut command = leasehold(&std::env::temp_dir());
+    command.args(["get", "Moe", "--url", "http://me:secret@127.0.0.1:1"]);
+    let ended = end(command).await;
+    assert_eq!(ended.status, 64, "{ended:?}");
+    assert!(ended.stderr.contains("credentials") && !ended.stderr.contains("secret"), "{ended:?}");
+}
+
+/// The lock may have been granted without an answer; to give it back must not take longer than the wait.
+#[tokio::test]
+async fn a_short_wait_is_short_when_the_service_fails() {
+    for wait in [&["--no-wait"][..], &["--wait", "1s"]] {
+        let listener = Listener::start().await;
+        let mut command = listener.command(&["run", "Moe"]);
+        command.args(wait).args(["--", "true"]);
+        let (ended, took) = listener.refuse(command).await;
+        assert_eq!(ended.status, 69, "{ended:?}");
+        assert!(took < Duration::from_secs(6), "{wait:?}: {took:?}");
+        assert!(ended.stderr.contains("503"), "{ended:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_command_under_a_lock_gets_no_token_and_no_stale_url() {
+    let serve = Serve::start(&["--memory", "--expose-dynamodb", "0"]).await;
+    let endpoint = exposed_url(&serve);
+    let print = ["--", "sh", "-c", "echo $LEASEHOLD_TOKEN,$LEASEHOLD_URL"];
+    let mut command = serve.command(&["run", "Moe"]);
+    command.args(print).env("LEASEHOLD_TOKEN", "secret");
+    assert_eq!(end(command).await.ok().trim(), format!(",{}", serve.base_url));
+    let mut command =
+        serve.command(&["run", "Larry", "--dynamodb-table", "leasehold", "--dynamodb-endpoint", &endpoint]);
+    command.args(print).env("LEASEHOLD_TOKEN", "secret");
+    assert_eq!(end(command).await.ok().trim(), ",");
+}
+
+#[tokio::test]
+async fn options_may_stand_before_the_command() {
+    let serve = Serve::memory().await;
+    serve.acquire("Moe", "id").await;
+    let mut command = leasehold(&std::env::temp_dir());
+    command.args(["--url", &serve.base_url, "--json", "get", "Moe"]);
+    assert_eq!(end(command).await.json()["state"], "held");
+}
+
+#[tokio::test]
+async fn a_missing_separator_is_hinted_at() {
+    let mut command = leasehold(&std::env::temp_dir());
+    command.args(["run", "Moe", "echo", "hi"]);
+    let ended = end(command).await;
+    assert_eq!(ended.status, 2);
+    assert!(ended.stderr.contains("leasehold run KEY -- echo hi"), "{ended:?}");
+}
+
+#[tokio::test]
+async fn a_manual_page_has_its_separator_and_its_statuses() {
+    let folder = crate::support::folder();
+    let mut command = leasehold(folder.path());
+    command.args(["man", "pages"]);
+    assert_eq!(end(command).await.ok(), "");
+    let page = std::fs::read_to_string(folder.path().join("pages/leasehold-run.1")).expect("a page");
+    let synopsis = page.lines().skip_while(|line| *line != ".SH SYNOPSIS").nth(1).expect("a synopsis");
+    assert_eq!(synopsis, "leasehold run [OPTIONS] <KEY> \\-\\- <COMMAND>...");
+    assert!(page.contains(".SH \"EXIT STATUS\"\n") && !page.contains("EXTRA"), "{page}");
 }

@@ -10,6 +10,7 @@
 
 mod connection;
 mod demo;
+mod front;
 mod keeping;
 mod printed;
 mod run;

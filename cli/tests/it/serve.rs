@@ -41,6 +41,7 @@ async fn the_banner_says_where_and_how() {
     let expected = [
         format!("Leasehold listens on {url}"),
         "  tables    leasehold and leasehold-transactions, in memory, gone when this stops".into(),
+        format!("  console   {url}/console"),
         format!(r#"  try       curl --json '{{"key":"Moe","ownerName":"me"}}' {url}/v1/acquire"#),
         "  stop      Ctrl-C".into(),
     ];
@@ -63,6 +64,7 @@ async fn the_banner_says_what_was_chosen() {
         format!("Leasehold listens on {url}"),
         format!("  tables    others and leasehold-transactions, in the file {}", db.display()),
         format!("  dynamodb  {dynamodb} (any credentials)"),
+        format!("  console   {url}/console"),
         format!(r#"  try       curl --json '{{"key":"Moe","ownerName":"me","sortKey":"1"}}' {url}/v1/acquire"#),
         "  stop      Ctrl-C".into(),
     ];
@@ -267,6 +269,9 @@ async fn arguments_that_make_no_sense_are_refused() {
         &["--memory", "--transaction-idle-seconds", "0"],
         &["--memory", "--transaction-patience-ms", "10001"],
         &["--memory", "--clock-skew-ms", "3600001"],
+        &["--memory", "--tls-cert", "x"],
+        &["--memory", "--insecure", "--token-file", "x"],
+        &["--memory", "--owner-binding"],
         &["--memory", "--no-such-flag"],
         &["--memory", "more"],
     ] {

@@ -37,6 +37,10 @@ pub(crate) fn decode(request: &ListRequest) -> Result<Option<LockKey>, Problem> 
         return Err(forged());
     }
     let Position(partition, sort) = serde_json::from_slice(position).map_err(|_| forged())?;
+    // DynamoDB refuses to start a Query of one partition in another.
+    if request.key.as_ref().is_some_and(|key| *key != partition) {
+        return Err(forged());
+    }
     LockKey::new(partition, sort).map(Some).map_err(|_| forged())
 }
 
@@ -70,6 +74,18 @@ mod tests {
             forged[position] = if forged[position] == b'A' { b'B' } else { b'A' };
             let forged = String::from_utf8(forged).expect("ASCII");
             assert!(with(&forged, "me").is_err(), "byte {position}");
+        }
+    }
+
+    #[test]
+    fn cursor_of_another_partition_is_forged() {
+        let request = |cursor| ListRequest { key: Some("a".into()), cursor, ..ListRequest::default() };
+        for (partition, allowed) in [("a", true), ("b", false)] {
+            let key = LockKey::new(partition, Some("s".into())).expect("valid");
+            // Anyone can compute the checksum.
+            let cursor = encode(&request(None), &key);
+            let decoded = decode(&request(Some(cursor)));
+            assert_eq!(decoded.is_ok(), allowed, "{partition}");
         }
     }
 }

@@ -15,7 +15,7 @@ pub struct Request<'a> {
     pub caller: &'a Caller,
     /// The method.
     pub method: &'a Method,
-    /// `Content-Type`, if there is one.
+    /// `Content-Type`, if there is one that is text.
     pub content_type: Option<&'a str>,
     /// The query string, still encoded.
     pub query: &'a str,
@@ -49,8 +49,9 @@ async fn dispatch<R: Route>(service: &R::Service, operation: R, request: Request
 }
 
 fn body<R: Route>(request: Request<'_>) -> Result<&[u8], Problem> {
-    if !request.content_type.is_none_or(is_json) {
-        let detail = "Send the body as application/json.";
+    // A browser sends a body without a type, or as text, for any web page without asking first.
+    if !request.content_type.is_some_and(is_json) {
+        let detail = "Send the body with the Content-Type application/json.";
         return Err(Problem::new(ProblemType::UnsupportedMediaType, detail));
     }
     if request.body.len() > R::MAX_BODY_BYTES {

@@ -235,7 +235,9 @@ fn done(released: &leasehold_protocol::Released) -> (String, ReleaseResponse) {
 fn reported(error: &Error) -> Problem {
     match error.kind() {
         ErrorKind::InvalidRequest { .. } | ErrorKind::TooLarge => {}
-        ErrorKind::CorruptRecord | ErrorKind::Misconfigured | ErrorKind::Throttled | ErrorKind::Unavailable => {
+        // Nothing but a repair of the setup helps: the command, too, shows this reason to whoever uses a table directly.
+        ErrorKind::Misconfigured => tracing::error!(error = error.for_log(), "misconfigured"),
+        ErrorKind::CorruptRecord | ErrorKind::Throttled | ErrorKind::Unavailable => {
             tracing::warn!(error = error.for_log(), "failed");
         }
     }

@@ -2,21 +2,19 @@
 
 use std::time::Duration;
 
-use leasehold_wire::{AcquireRequest, AcquireResponse, Lock, Secret, Staleness};
+use leasehold_wire::{AcquireOutcome, AcquireRequest, AcquireResponse, Lock, Secret, Staleness};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+use crate::budget::Budget;
 use crate::client::SLACK;
-use crate::clock::{Instant, deadline, fresh_uuid, jitter, millis, sleep};
+use crate::clock::{Instant, chance, deadline, fresh_uuid, millis, sleep};
 use crate::lease::{Lease, Origin, Term};
 use crate::remote::{Backoff, Remote, decode_data, encode_data, persist};
 use crate::request::{LockKey, check_lease};
-use crate::{Client, Error, ErrorKind, Guard, LockRequest, Observation, Release, Released, Wait, Waiting};
-
-/// A poll comes later by up to this part of its interval, so that waiters do not move in step.
-const POLL_JITTER: u32 = 4;
-/// The time-out of a request at the end of a wait, at least: a function that starts cold must be able to answer.
-const LAST_REQUEST: Duration = Duration::from_secs(1);
+use crate::sequence::{Counter, Turns};
+use crate::timing::{poll_pause, return_pause};
+use crate::{Client, Error, ErrorKind, Guard, LockRequest, Observation, Release, Released};
 
 /// The lock, or who has it.
 #[derive(Debug)]
@@ -62,7 +60,7 @@ impl Client {
         if let Some(guard) = pursuit.shared() {
             return Ok(Acquisition::Granted(guard));
         }
-        match pursuit.ask(pursuit.stale(), self.remote().timeout_within(pursuit.lease)).await {
+        match pursuit.ask(self.remote().poll_timeout(pursuit.lease, Duration::MAX)).await {
             Ok(guard) => Ok(Acquisition::Granted(guard)),
             Err(error) => match error.kind() {
                 ErrorKind::Held(lock) => {
@@ -85,17 +83,21 @@ impl Client {
         let mut budget = Budget::new(request.wait, self.retry_budget());
         let mut backoff = Backoff::default();
         let mut seen = None;
+        // Whoever comes back to a key at once would starve those who wait for it.
+        let mut pause = return_pause(self.released_ago(&request.key), request.poll_interval, chance());
+        if let Some(guard) = pursuit.shared() {
+            return Ok(Acquisition::Granted(guard));
+        }
         loop {
+            sleep(pause.min(budget.left())).await;
             if let Some(guard) = pursuit.shared() {
                 return Ok(Acquisition::Granted(guard));
             }
-            let named = pursuit.stale();
-            let limit = self.remote().timeout_within(pursuit.lease).min(budget.left().max(LAST_REQUEST));
-            let error = match pursuit.ask(named.clone(), limit).await {
+            let error = match pursuit.ask(self.remote().poll_timeout(pursuit.lease, budget.left())).await {
                 Ok(guard) => return Ok(Acquisition::Granted(guard)),
                 Err(error) => error,
             };
-            let pause = match error.kind() {
+            pause = match error.kind() {
                 ErrorKind::Held(lock) => {
                     backoff = Backoff::default();
                     let observation = self.observe(&request.key, lock);
@@ -105,18 +107,17 @@ impl Client {
                     }
                     budget.report(&request, lock, &observation);
                     seen = Some(Held { lock: lock.clone(), observation: observation.clone() });
-                    let interval = request.poll_interval.max(error.retry_after());
-                    let poll = interval.saturating_add(jitter(interval / POLL_JITTER));
+                    let poll = poll_pause(request.poll_interval, error.retry_after(), chance());
                     // A version that was named and is still there will not do better at once.
                     let due = request.staleness == Staleness::Rvn
-                        && named.as_deref() != Some(observation.record_version_number());
+                        && pursuit.named.as_deref() != Some(observation.record_version_number());
                     if due { poll.min(observation.stale_in()) } else { poll }
                 }
                 ErrorKind::Lost(_) => {
                     pursuit.start_again();
                     budget.afford(backoff.pause(&error)).ok_or(error)?
                 }
-                _ if error.is_retryable() => match (budget.afford(backoff.pause(&error)), seen.take()) {
+                _ if error.is_worth_another_try() => match (budget.afford(backoff.pause(&error)), seen.take()) {
                     (Some(pause), _) => pause,
                     // Only the last look failed: the one before it says who has the lock.
                     (None, Some(held)) => return Ok(Acquisition::Held(held)),
@@ -124,60 +125,6 @@ impl Client {
                 },
                 _ => return Err(error),
             };
-            sleep(pause.min(budget.left())).await;
-        }
-    }
-}
-
-/// How long a wait goes on.
-struct Budget {
-    wait: Wait,
-    /// `None`: for ever.
-    deadline: Option<Instant>,
-    /// Which version the deadline was set for.
-    seen: Option<String>,
-}
-
-impl Budget {
-    /// Until a lock was seen held, `unreachable` bounds the search for the service.
-    fn new(wait: Wait, unreachable: Duration) -> Self {
-        let deadline = match wait {
-            Wait::OneLease { .. } => Some(deadline(unreachable)),
-            Wait::AtMost(limit) => Some(deadline(limit)),
-            Wait::Forever => None,
-        };
-        Self { wait, deadline, seen: None }
-    }
-
-    fn saw(&mut self, observation: &Observation) {
-        let Wait::OneLease { margin, extend } = self.wait else { return };
-        let moved = self.seen.as_deref() != Some(observation.record_version_number());
-        if self.seen.is_none() || (extend && moved) {
-            self.deadline = Some(deadline(observation.lease().saturating_add(margin)));
-            self.seen = Some(observation.record_version_number().to_owned());
-        }
-    }
-
-    fn left(&self) -> Duration {
-        self.deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()))
-    }
-
-    fn is_over(&self) -> bool {
-        self.left().is_zero()
-    }
-
-    /// A pause after a failure, if there is time for it and another request.
-    fn afford(&self, pause: Duration) -> Option<Duration> {
-        (pause < self.left()).then_some(pause)
-    }
-
-    fn report(&self, request: &LockRequest, lock: &Lock, observation: &Observation) {
-        if let Some(on_wait) = &request.on_wait {
-            on_wait(&Waiting {
-                lock,
-                stale_in: observation.stale_in(),
-                gives_up_in: self.deadline.map(|_| self.left()),
-            });
         }
     }
 }
@@ -189,13 +136,19 @@ struct Pursuit<'a> {
     owner_name: String,
     lease: Duration,
     lease_id: Secret,
-    /// Whether a request under this lease id may still be carried out.
-    unanswered: bool,
-    /// Of the request that is under way: how it ends.
+    numbers: Counter,
+    turns: Turns<AcquireRequest>,
+    /// The version that the last request named as stale.
+    named: Option<String>,
+    /// Whether a request under this lease id was, or may yet be, carried out.
+    may_hold: bool,
+    /// The grant that came too late, if one did: how the lock was really acquired.
+    late: Option<(AcquireOutcome, Option<String>)>,
+    /// The end of the request that is under way.
     under_way: Option<oneshot::Receiver<Ending>>,
 }
 
-/// How a request ended, for whoever must clean up after it.
+/// The end of a request, for whoever must clean up after it.
 enum Ending {
     Granted,
     Refused,
@@ -206,9 +159,14 @@ impl Ending {
     fn of<T>(result: &Result<T, Error>) -> Self {
         match result {
             Ok(_) => Self::Granted,
-            Err(error) if error.is_unanswered() => Self::Unanswered,
+            Err(error) if Self::may_hold(error) => Self::Unanswered,
             Err(_) => Self::Refused,
         }
+    }
+
+    /// Whether the row may be this lease id's after such an error, now or later.
+    fn may_hold(error: &Error) -> bool {
+        error.is_unanswered() || matches!(error.kind(), ErrorKind::Superseded { .. })
     }
 }
 
@@ -219,8 +177,19 @@ impl<'a> Pursuit<'a> {
         check_lease(lease)?;
         request.check_heartbeats(lease)?;
         let owner_name = request.owner_name.clone().unwrap_or_else(|| client.owner_name().to_owned());
-        let lease_id = Secret(fresh_uuid());
-        Ok(Self { client, request, owner_name, lease, lease_id, unanswered: false, under_way: None })
+        Ok(Self {
+            client,
+            request,
+            owner_name,
+            lease,
+            lease_id: Secret(fresh_uuid()),
+            numbers: Counter::default(),
+            turns: Turns::default(),
+            named: None,
+            may_hold: false,
+            late: None,
+            under_way: None,
+        })
     }
 
     /// Another guard of a lock that this client holds already, if the caller asked for that.
@@ -236,24 +205,31 @@ impl<'a> Pursuit<'a> {
         }
     }
 
-    /// The lease id has ended: what comes now is another acquisition.
+    /// The lease id has ended: another acquisition begins.
     fn start_again(&mut self) {
         self.give_up();
         self.lease_id = Secret(fresh_uuid());
+        self.numbers = Counter::default();
+        self.turns = Turns::default();
+        self.late = None;
     }
 
-    /// One request, which may take over the version that is `named`. It runs on the keeper, so that its end is known even if
+    /// Sends one request, which takes over a version that is stale. It runs on the keeper, so that its end is known even if
     /// nobody waits for it any more.
-    async fn ask(&mut self, named: Option<String>, limit: Duration) -> Result<Guard, Error> {
+    async fn ask(&mut self, limit: Duration) -> Result<Guard, Error> {
         self.client.check_open()?;
-        let wire = self.wire_request(named);
+        let mut turns = std::mem::take(&mut self.turns);
+        let numbered = turns.next(&self.numbers, || self.wire_request(self.stale()));
+        self.turns = turns;
+        self.named.clone_from(&numbered.request.observed_record_version_number);
+        let sent = numbered.first_sent;
         let remote = self.client.remote().clone();
+        let key = self.request.key.clone();
         let (reply, answer) = oneshot::channel();
         let (ended, ending) = oneshot::channel();
-        let sent = Instant::now();
         self.under_way = Some(ending);
         self.client.in_background(async move {
-            let result = remote.acquire(&wire, limit).await;
+            let result = remote.acquire(&key, &numbered, limit).await;
             let _ = ended.send(Ending::of(&result));
             let _ = reply.send(result);
         });
@@ -263,17 +239,15 @@ impl<'a> Pursuit<'a> {
             Ok(Err(_)) | Err(_) => Err(Error::abandoned()),
         };
         self.under_way = None;
-        match result {
-            Ok(grant) if sent.elapsed() < Duration::from_millis(grant.lease_duration_ms) => self.granted(sent, grant),
-            Ok(_) => {
-                self.unanswered = true;
-                Err(Error::timed_out(limit))
-            }
-            Err(error) => {
-                self.unanswered |= error.is_unanswered();
-                Err(error)
-            }
+        self.turns.ended(&self.numbers, &result);
+        let grant = result.inspect_err(|error| self.may_hold |= Ending::may_hold(error))?;
+        let lease = Duration::from_millis(grant.lease_duration_ms);
+        if sent.elapsed() < lease {
+            return self.granted(sent, grant);
         }
+        self.may_hold = true;
+        self.late.get_or_insert((grant.outcome, grant.previous_owner_name));
+        Err(Error::too_late(lease))
     }
 
     fn wire_request(&self, named: Option<String>) -> AcquireRequest {
@@ -299,30 +273,31 @@ impl<'a> Pursuit<'a> {
 
     fn granted(&mut self, sent: Instant, grant: AcquireResponse) -> Result<Guard, Error> {
         let lease = Duration::from_millis(grant.lease_duration_ms);
-        let unanswered = std::mem::take(&mut self.unanswered).then_some(self.lease);
+        self.may_hold = false;
+        let (outcome, previous_owner_name) = self.late.take().unwrap_or((grant.outcome, grant.previous_owner_name));
         let term = Term::granted(
             sent,
             lease,
             grant.fencing_token,
             grant.record_version_number,
-            unanswered,
             self.request.hold_on_unavailable,
         );
         let origin = Origin {
             owner_name: grant.owner_name,
-            outcome: grant.outcome,
-            previous_owner_name: grant.previous_owner_name,
+            outcome,
+            previous_owner_name,
             data: decode_data(grant.data, grant.data_base64.as_deref()),
         };
-        let lease = Lease::new(self.request.key.clone(), self.lease_id.clone(), Some(origin), term);
+        let (key, numbers) = (self.request.key.clone(), std::mem::take(&mut self.numbers));
+        let lease = Lease::new(key, self.lease_id.clone(), Some(origin), term, numbers);
         self.client.keep(lease, self.request.heartbeats, self.request.at_risk.clone())
     }
 
     /// If a request under this lease id may be granted yet, gives back what it gets.
     fn give_up(&mut self) {
-        let unanswered = std::mem::take(&mut self.unanswered);
+        let may_hold = std::mem::take(&mut self.may_hold);
         let under_way = self.under_way.take();
-        if unanswered || under_way.is_some() {
+        if may_hold || under_way.is_some() {
             let (key, lease_id) = (self.request.key.clone(), self.lease_id.clone());
             let retry_budget = self.client.retry_budget();
             let remote = self.client.remote().clone();
@@ -332,7 +307,7 @@ impl<'a> Pursuit<'a> {
                     None => Ending::Refused,
                 };
                 match ending {
-                    Ending::Refused if !unanswered => {}
+                    Ending::Refused if !may_hold => {}
                     Ending::Granted => {
                         give_back(&remote, &key, &lease_id, retry_budget).await;
                     }
@@ -358,6 +333,6 @@ impl Drop for Pursuit<'_> {
 /// Releases a lease id that nobody will use. Whether there was anything to release.
 async fn give_back(remote: &Remote, key: &LockKey, lease_id: &Secret, retry_budget: Duration) -> bool {
     let release = Release::new();
-    let result = persist(deadline(retry_budget), || remote.release(key, lease_id, &release)).await;
+    let result = persist(deadline(retry_budget), |left| remote.release(key, lease_id, &release, left)).await;
     matches!(result, Ok(Released::Released | Released::Replayed))
 }

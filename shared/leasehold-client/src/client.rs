@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -13,17 +13,19 @@ use leasehold_wire::{
     BreakRequest, GetRequest, HealthResponse, HeartbeatResponse, ListRequest, Lock, LockState, ReleaseOutcome, Secret,
     UnreadableRow,
 };
+use lru::LruCache;
 use tokio::sync::oneshot;
 use tokio::time::timeout_at;
 
-use crate::clock::{Instant, deadline};
+use crate::clock::{Instant, deadline, sleep};
 use crate::keeper::{Keeper, keep};
 use crate::lease::{Lease, Term};
 use crate::observation::Observations;
-use crate::remote::{Remote, persist};
+use crate::remote::{Backoff, Remote, persist};
 use crate::request::{OnRisk, check_lease};
+use crate::sequence::{Counter, Turns};
 use crate::{
-    Error, ErrorKind, Guard, Heartbeat, Heartbeats, LockKey, LockRequest, Observation, Release, Released,
+    Error, ErrorKind, Guard, Handover, Heartbeat, Heartbeats, LockKey, LockRequest, Observation, Release, Released,
     SavedObservation, Transport,
 };
 
@@ -38,6 +40,9 @@ pub(crate) const SLACK: Duration = Duration::from_secs(1);
 /// How far the wall clocks may differ that saved observations are measured by.
 const CLOCK_MARGIN: Duration = Duration::from_secs(1);
 
+/// How many keys a client remembers the release of; beyond that it forgets the oldest, and comes back to them at once.
+const MAX_RELEASED: NonZeroUsize = NonZeroUsize::new(10_000).expect("not zero");
+
 /// One caller of the service. Cheap to clone; all clones are the same caller.
 #[derive(Clone)]
 pub struct Client(Arc<Inner>);
@@ -48,6 +53,8 @@ struct Inner {
     default_lease: Duration,
     retry_budget: Duration,
     observations: Mutex<Observations>,
+    /// When keys were released here last.
+    released: Mutex<LruCache<LockKey, Instant>>,
     held: Mutex<HeldLocks>,
     keeper: Keeper,
 }
@@ -66,7 +73,15 @@ struct Shared {
     guards: usize,
 }
 
-/// How a client is set up.
+/// A heartbeat under a lease id that has no guard here.
+struct RenewedById {
+    answer: HeartbeatResponse,
+    /// Before the request was first sent.
+    sent: Instant,
+    numbers: Counter,
+}
+
+/// The settings of a client.
 #[derive(Debug)]
 pub struct ClientBuilder {
     owner_name: Option<String>,
@@ -121,6 +136,7 @@ impl ClientBuilder {
             default_lease: self.default_lease,
             retry_budget: self.retry_budget,
             observations: Mutex::new(Observations::new(self.clock_margin)),
+            released: Mutex::new(LruCache::new(MAX_RELEASED)),
             held: Mutex::default(),
             keeper: Keeper::default(),
         }))
@@ -193,67 +209,49 @@ impl Client {
 
     /// Waits for the lock, does `work` under it, and gives it back. If the lock is lost, `work` is dropped where it waits.
     ///
-    /// A release that fails is logged, and does not hide what `work` returned; the lock is then free after one lease.
+    /// A release that fails is logged, and does not hide the result of `work`; the lock is then free after one lease.
     ///
     /// # Errors
-    /// Those of [`Client::acquire`]; [`crate::ErrorKind::Held`] when the wait was over; [`crate::ErrorKind::Lost`] if the lock was lost
-    /// before `work` was done.
-    pub async fn with_lock<F: Future>(
+    /// Those of `work`, as they are. Those of [`Client::acquire`]; [`crate::ErrorKind::Held`] when the wait was over;
+    /// [`crate::ErrorKind::Lost`] if the lock was lost before `work` was done.
+    pub async fn with_lock<T, E: From<Error>, F: Future<Output = Result<T, E>>>(
         &self,
         request: impl Into<LockRequest>,
         work: impl FnOnce(Arc<Guard>) -> F,
-    ) -> Result<F::Output, Error> {
+    ) -> Result<T, E> {
         let guard = Arc::new(self.acquire(request).await?.granted()?);
         let done = tokio::select! {
             biased;
             done = work(Arc::clone(&guard)) => done,
-            Some(loss) = guard.lost() => return Err(Error::lost(loss)),
+            Some(loss) = guard.lost() => return Err(Error::lost(loss).into()),
         };
         if let Some(loss) = guard.loss() {
-            return Err(Error::lost(loss));
+            return done.and(Err(Error::lost(loss).into()));
         }
         if let Err(error) = guard.give_back(Release::new()).await {
             tracing::warn!(key = %guard.key(), %error, "the lock could not be released");
         }
-        Ok(done)
+        done
     }
 
     /// Goes on with a lock that another process acquired: one heartbeat, and then as if it had been acquired here. The request's
-    /// lease, where it names one, and its heartbeats apply.
+    /// lease, where it names one, and its heartbeats apply; otherwise the record's lease stays.
     ///
     /// # Errors
     /// [`crate::ErrorKind::Lost`], or what the service could not be reached with.
-    pub async fn resume(&self, request: impl Into<LockRequest>, lease_id: Secret) -> Result<Guard, Error> {
+    pub async fn resume(&self, request: impl Into<LockRequest>, from: impl Into<Handover>) -> Result<Guard, Error> {
         self.check_open()?;
-        let request = request.into();
+        let (request, from) = (request.into(), from.into());
         request.lease.map_or(Ok(()), check_lease)?;
         let change = Heartbeat { lease: request.lease, ..Heartbeat::default() };
-        let limit = self.remote().timeout_within(request.lease.unwrap_or(self.default_lease()));
-        let unanswered = AtomicBool::new(false);
-        let renewed = persist(self.until(), || async {
-            let sent = Instant::now();
-            let renewed = match self.remote().heartbeat(&request.key, &lease_id, &change, limit).await {
-                Ok(renewed) if sent.elapsed() >= Duration::from_millis(renewed.lease_duration_ms) => {
-                    Err(Error::timed_out(limit))
-                }
-                answer => answer,
-            };
-            unanswered.fetch_or(renewed.as_ref().is_err_and(Error::is_unanswered), Ordering::Relaxed);
-            renewed.map(|renewed| (sent, renewed))
-        });
-        let (sent, renewed) = renewed.await?;
-        let lease = Duration::from_millis(renewed.lease_duration_ms);
+        let renewed =
+            self.renew_by_id(&request.key, &from, change, request.lease.or(Some(self.default_lease()))).await?;
+        let lease = Duration::from_millis(renewed.answer.lease_duration_ms);
         request.check_heartbeats(lease)?;
-        let term = Term::granted(
-            sent,
-            lease,
-            renewed.fencing_token,
-            renewed.record_version_number,
-            // One that named no lease writes none.
-            request.lease.filter(|_| unanswered.into_inner()),
-            request.hold_on_unavailable,
-        );
-        let lease = Lease::new(request.key, lease_id, None, term);
+        let HeartbeatResponse { fencing_token, record_version_number, .. } = renewed.answer;
+        let term =
+            Term::granted(renewed.sent, lease, fencing_token, record_version_number, request.hold_on_unavailable);
+        let lease = Lease::new(request.key, from.lease_id, None, term, renewed.numbers);
         self.keep(lease, request.heartbeats, request.at_risk)
     }
 
@@ -269,8 +267,39 @@ impl Client {
         change: Heartbeat,
     ) -> Result<HeartbeatResponse, Error> {
         change.lease.map_or(Ok(()), check_lease)?;
-        let (key, limit) = (key.into(), self.remote().request_timeout());
-        persist(self.until(), || self.remote().heartbeat(&key, lease_id, &change, limit)).await
+        let renewed = self.renew_by_id(&key.into(), &lease_id.clone().into(), change, None).await?;
+        Ok(renewed.answer)
+    }
+
+    /// Sends one heartbeat under a lease id that has no guard here, and retries it.
+    async fn renew_by_id(
+        &self,
+        key: &LockKey,
+        from: &Handover,
+        change: Heartbeat,
+        lease: Option<Duration>,
+    ) -> Result<RenewedById, Error> {
+        let (numbers, until) = (Counter::after(from.sequence.unwrap_or_default()), self.until());
+        let (mut turns, mut backoff) = (Turns::default(), Backoff::default());
+        loop {
+            let numbered = turns.next(&numbers, || change.clone());
+            let left = until.saturating_duration_since(Instant::now());
+            let answer = self.remote().heartbeat(key, &from.lease_id, &numbered, lease, left).await;
+            turns.ended(&numbers, &answer);
+            let sent = numbered.first_sent;
+            let error = match answer {
+                Ok(answer) if sent.elapsed() < Duration::from_millis(answer.lease_duration_ms) => {
+                    return Ok(RenewedById { answer, sent, numbers });
+                }
+                Ok(answer) => Error::too_late(Duration::from_millis(answer.lease_duration_ms)),
+                Err(error) => error,
+            };
+            let pause = if error.is_about_its_number() { Duration::ZERO } else { backoff.pause(&error) };
+            if !error.is_worth_another_try() || deadline(pause) >= until {
+                return Err(error);
+            }
+            sleep(pause).await;
+        }
     }
 
     /// Releases a lock by its lease id alone, whoever acquired it.
@@ -284,7 +313,7 @@ impl Client {
         release: Release,
     ) -> Result<Released, Error> {
         let key = key.into();
-        persist(self.until(), || self.remote().release(&key, lease_id, &release)).await
+        persist(self.until(), |left| self.remote().release(&key, lease_id, &release, left)).await
     }
 
     /// What anyone may know of a lock.
@@ -294,7 +323,7 @@ impl Client {
     pub async fn get(&self, key: impl Into<LockKey>) -> Result<Lock, Error> {
         let LockKey { key, sort_key } = key.into();
         let request = GetRequest { key, sort_key };
-        persist(self.until(), || self.remote().get(&request)).await
+        persist(self.until(), |left| self.remote().get(&request, left)).await
     }
 
     /// All locks, page after page as they are taken from the stream. Not a snapshot.
@@ -311,7 +340,7 @@ impl Client {
             let client = client.clone();
             async move {
                 let Some(request) = request else { return Ok(None) };
-                let page = persist(client.until(), || client.remote().list(&request)).await?;
+                let page = persist(client.until(), |left| client.remote().list(&request, left)).await?;
                 let next = page.next_cursor.map(|cursor| ListRequest { cursor: Some(cursor), ..request });
                 let rows = page.locks.into_iter().map(Listed::Lock);
                 let rows: Vec<_> = rows.chain(page.unreadable.into_iter().map(Listed::Unreadable)).collect();
@@ -332,7 +361,7 @@ impl Client {
     ) -> Result<ReleaseOutcome, Error> {
         let LockKey { key, sort_key } = key.into();
         let request = BreakRequest { key, sort_key, record_version_number: record_version_number.into() };
-        persist(self.until(), || self.remote().break_lock(&request)).await.map(|answer| answer.outcome)
+        persist(self.until(), |left| self.remote().break_lock(&request, left)).await.map(|answer| answer.outcome)
     }
 
     /// Whether the service and its table answer.
@@ -493,10 +522,11 @@ impl Client {
     }
 
     fn send_release(&self, lease: &Arc<Lease>, release: Release) -> oneshot::Receiver<Result<Released, Error>> {
+        self.released().put(lease.key.clone(), Instant::now());
         let (reply, answer) = oneshot::channel();
         let (remote, until, lease) = (self.remote().clone(), self.until(), Arc::clone(lease));
         self.in_background(async move {
-            let result = persist(until, || remote.release(&lease.key, &lease.id, &release)).await;
+            let result = persist(until, |left| remote.release(&lease.key, &lease.id, &release, left)).await;
             if let Err(Err(error)) = reply.send(result) {
                 tracing::warn!(key = %lease.key, %error, "the lock could not be released");
             }
@@ -509,6 +539,15 @@ impl Client {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) | Err(_) => Err(Error::abandoned()),
         }
+    }
+
+    /// How long ago this client released a key, if it did.
+    pub(crate) fn released_ago(&self, key: &LockKey) -> Option<Duration> {
+        self.released().get(key).map(Instant::elapsed)
+    }
+
+    fn released(&self) -> MutexGuard<'_, LruCache<LockKey, Instant>> {
+        self.0.released.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn observations(&self) -> MutexGuard<'_, Observations> {

@@ -4,13 +4,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub(crate) use tokio::time::Instant;
 
-/// Milliseconds since the Unix epoch, for observations that outlive the process, and for nothing else.
+/// The time since the Unix epoch, for observations that outlive the process, and for nothing else.
 #[allow(clippy::disallowed_methods, reason = "this is the place that owns the wall clock")]
-pub(crate) fn epoch_ms() -> u64 {
-    millis(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+pub(crate) fn since_epoch() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// A fresh lease id.
+/// A fresh lease id, or the id of a request.
 #[allow(clippy::disallowed_methods, reason = "this is the place that owns UUIDs")]
 pub(crate) fn fresh_uuid() -> String {
     uuid::Uuid::new_v4().to_string()
@@ -28,10 +28,10 @@ pub(crate) fn deadline(limit: Duration) -> Instant {
     now.checked_add(limit).unwrap_or_else(|| now + GENERATION)
 }
 
-/// A duration drawn evenly from zero to `ceiling`.
+/// A number drawn evenly from 0 to 1.
 #[allow(clippy::disallowed_methods, reason = "this is the place that owns randomness")]
-pub(crate) fn jitter(ceiling: Duration) -> Duration {
-    ceiling.mul_f64(fastrand::f64())
+pub(crate) fn chance() -> f64 {
+    fastrand::f64()
 }
 
 pub(crate) fn millis(duration: Duration) -> u64 {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use leasehold_wire::transactions::Item;
 use leasehold_wire::{Lock, Problem, ProblemType};
 
-use crate::{Loss, TransportError};
+use crate::{LockKey, Loss, TransportError};
 
 /// A kind exists only where callers act differently.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,6 +32,16 @@ pub enum ErrorKind {
     Throttled,
     /// Nobody knows: try again.
     Unavailable,
+    /// The service cannot work with its table at all: whoever runs it must repair its setup.
+    Misconfigured,
+    /// A later request under this lease id was carried out, and this one changed nothing. The lock is still the caller's. The
+    /// client goes on above that number by itself.
+    Superseded {
+        /// The number of the last request that was carried out.
+        sequence: u64,
+        /// The fencing token of the row.
+        fencing_token: Option<u64>,
+    },
     /// The row is not a readable lock record: call an operator.
     CorruptRecord,
     /// The client was closed.
@@ -62,8 +72,9 @@ pub struct Error {
     kind: ErrorKind,
     message: Box<str>,
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
-    retry_after: Option<Duration>,
+    retry_after: Duration,
     unanswered: bool,
+    too_late: bool,
     transaction_id: Option<Box<str>>,
 }
 
@@ -73,8 +84,9 @@ impl Error {
             kind,
             message: message.into().into(),
             source: None,
-            retry_after: None,
+            retry_after: Duration::ZERO,
             unanswered: false,
+            too_late: false,
             transaction_id: None,
         }
     }
@@ -93,6 +105,7 @@ impl Error {
         Self::new(ErrorKind::Held(lock), message)
     }
 
+    /// The lock is lost.
     pub(crate) fn lost(loss: Loss) -> Self {
         let message = loss.to_string();
         let cause = loss.cause.clone();
@@ -113,6 +126,22 @@ impl Error {
         Self { unanswered: true, ..Self::new(ErrorKind::Unavailable, "the client's background task ended too early") }
     }
 
+    /// The answer is older than the lease that it names: the lease ran out before the answer came.
+    pub(crate) fn too_late(lease: Duration) -> Self {
+        Self {
+            too_late: true,
+            ..Self::new(ErrorKind::Unavailable, format!("the answer came after its lease of {lease:?} had run out"))
+        }
+    }
+
+    /// The same, about this lock.
+    pub(crate) fn of_lock(self, key: &LockKey) -> Self {
+        match self.kind {
+            ErrorKind::Lost(loss) => Self::lost(Loss { key: key.clone(), ..loss }),
+            _ => self,
+        }
+    }
+
     pub(crate) fn transport(error: TransportError) -> Self {
         Self {
             unanswered: error.may_have_been_delivered(),
@@ -121,16 +150,24 @@ impl Error {
         }
     }
 
-    /// What the service says.
-    pub(crate) fn problem(problem: Problem, retry_after: Option<Duration>) -> Self {
+    /// The service's own refusal.
+    pub(crate) fn problem(problem: Problem, retry_after: Duration) -> Self {
         let kind = match (problem.problem_type, problem.lock) {
             (ProblemType::Held, Some(lock)) => ErrorKind::Held(lock),
-            (ProblemType::Lost, lock) => ErrorKind::Lost(Loss::told(problem.reason, lock)),
+            (ProblemType::Lost, lock) => {
+                let key = LockKey { key: String::new(), sort_key: None };
+                ErrorKind::Lost(Loss::from_refusal(key, problem.reason, lock))
+            }
+            (ProblemType::Superseded, _) => match problem.sequence {
+                Some(sequence) => ErrorKind::Superseded { sequence, fencing_token: problem.fencing_token },
+                None => ErrorKind::Unavailable,
+            },
             (ProblemType::NotFound, _) => ErrorKind::NotFound,
             (ProblemType::Forbidden, _) => ErrorKind::Forbidden,
             (ProblemType::VersionMismatch, _) => ErrorKind::VersionMismatch,
             (ProblemType::Throttled, _) => ErrorKind::Throttled,
             (ProblemType::CorruptRecord, _) => ErrorKind::CorruptRecord,
+            (ProblemType::Misconfigured, _) => ErrorKind::Misconfigured,
             (ProblemType::Unavailable | ProblemType::Held, _) => ErrorKind::Unavailable,
             (ProblemType::Contended, _) => ErrorKind::Contended { other: problem.transaction_id.map(String::from) },
             (ProblemType::RolledBack, _) => ErrorKind::RolledBack,
@@ -148,7 +185,7 @@ impl Error {
     }
 
     /// An answer that is not the service's: a gateway's, a proxy's, another server's.
-    pub(crate) fn foreign(status: http::StatusCode, body: &[u8], retry_after: Option<Duration>) -> Self {
+    pub(crate) fn foreign(status: http::StatusCode, body: &[u8], retry_after: Duration) -> Self {
         const SHOWN: usize = 200;
         let (kind, unanswered) = match status.as_u16() {
             401 | 403 => (ErrorKind::Forbidden, false),
@@ -187,7 +224,17 @@ impl Error {
 
     /// How long the service asks to wait before the next request.
     pub(crate) fn retry_after(&self) -> Duration {
-        self.retry_after.unwrap_or_default()
+        self.retry_after
+    }
+
+    /// Whether the request was in order, and only its number or its age was not: the same under a higher number does better.
+    pub(crate) fn is_about_its_number(&self) -> bool {
+        self.too_late || matches!(self.kind, ErrorKind::Superseded { .. })
+    }
+
+    /// Whether another request, the same one or one under a higher number, may do better.
+    pub(crate) fn is_worth_another_try(&self) -> bool {
+        self.is_retryable() || self.is_about_its_number()
     }
 
     /// Whether the request may have been carried out all the same, now or later.

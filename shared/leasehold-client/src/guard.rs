@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use leasehold_wire::{AcquireOutcome, ReleaseOutcome, Secret};
+use serde::{Deserialize, Serialize};
 
 use crate::clock::Instant;
 use crate::lease::Lease;
@@ -26,8 +27,26 @@ pub struct Guard {
     counted: AtomicBool,
 }
 
-/// What a renewal changes.
-#[derive(Debug, Clone, Default)]
+/// A lock on its way from one process to another.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Handover {
+    /// The proof of possession.
+    pub lease_id: Secret,
+    /// The number of the last request under the lease id. Without it, the successor learns the number from the service, at
+    /// the cost of one request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sequence: Option<u64>,
+}
+
+impl From<Secret> for Handover {
+    fn from(lease_id: Secret) -> Self {
+        Self { lease_id, sequence: None }
+    }
+}
+
+/// The changes that a renewal brings.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Heartbeat {
     pub(crate) lease: Option<Duration>,
     pub(crate) data: Option<Vec<u8>>,
@@ -209,7 +228,7 @@ impl Guard {
     /// As [`Guard::heartbeat`]; [`crate::ErrorKind::InvalidRequest`] for a lease or a payload that the service refuses.
     pub async fn heartbeat_with(&self, change: Heartbeat) -> Result<(), Error> {
         change.lease.map_or(Ok(()), check_lease)?;
-        self.lease.renew_until(self.client.remote(), &change, |error| !error.is_retryable()).await
+        self.lease.renew_until(self.client.remote(), &change, |error| !error.is_worth_another_try()).await
     }
 
     /// Gives the lock back, and waits until the service has it. If this future is dropped, the release goes on in the
@@ -236,22 +255,23 @@ impl Guard {
     /// Gives back this guard's share, once.
     pub(crate) fn give_back(&self, release: Release) -> impl Future<Output = Result<Released, Error>> + Send + use<> {
         let release = self.counted.swap(false, Ordering::SeqCst).then(|| self.client.release(&self.lease, release));
+        let key = self.key().clone();
         async move {
             match release {
                 Some(release) => release.await,
-                None => Err(Error::lost(Loss::released())),
+                None => Err(Error::lost(Loss::released(key))),
             }
         }
     }
 
-    /// Lets go of the lock without giving it back, for another process to go on with the lease id that is returned.
-    /// What is left of the lease is the time that it has. Of a lock that is shared, the other guards go on.
-    pub fn detach(self) -> Secret {
+    /// Lets go of the lock without giving it back, for another process to go on with: see [`Client::resume`].
+    /// That process has the rest of the lease for it. Of a lock that is shared, the other guards go on.
+    pub fn detach(self) -> Handover {
         if self.counted.swap(false, Ordering::SeqCst) {
             // A lock that was lost has nothing left to end.
             let _ = self.client.end_share(&self.lease, Lease::end);
         }
-        self.lease.id.clone()
+        Handover { lease_id: self.lease.id.clone(), sequence: Some(self.lease.numbers.last()) }
     }
 }
 

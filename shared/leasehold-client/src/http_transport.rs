@@ -1,6 +1,7 @@
 //! The service over HTTP.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,15 +42,9 @@ impl HttpTransport {
     /// The service at this URL. A path in it, such as an API's stage, stands before those of the API.
     ///
     /// # Errors
-    /// It is not the URL of a web server.
+    /// The URL is not that of a web server, or has credentials in it.
     pub fn new(base_url: &str) -> Result<Self, Error> {
-        let url = Url::parse(base_url.trim_end_matches('/')).ok().filter(|url| {
-            matches!(url.scheme(), "http" | "https") && url.query().is_none() && url.fragment().is_none()
-        });
-        let Some(base_url) = url else {
-            let message = format!("{base_url:?} is not a URL such as https://example.com/stage");
-            return Err(Error::invalid("url", message));
-        };
+        let base_url = service_url(base_url)?;
         // Whoever uses this process may have chosen another provider already; that one is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let builder = reqwest::Client::builder()
@@ -61,6 +56,8 @@ impl HttpTransport {
             .tcp_keepalive(DEAD_LIMIT)
             .redirect(reqwest::redirect::Policy::none())
             .user_agent(concat!("leasehold-client/", env!("CARGO_PKG_VERSION")));
+        // A proxy has another machine's loopback.
+        let builder = if is_loopback(&base_url) { builder.no_proxy() } else { builder };
         #[cfg(target_os = "linux")]
         let builder = builder.tcp_user_timeout(DEAD_LIMIT * 2);
         let http =
@@ -78,6 +75,12 @@ impl HttpTransport {
     /// Asks for the token anew before each request: for tokens that expire. The function should return at once.
     #[must_use]
     pub fn bearer_token_from(mut self, token: impl Fn() -> String + Send + Sync + 'static) -> Self {
+        if self.base_url.scheme() == "http" && !is_loopback(&self.base_url) {
+            tracing::warn!(
+                host = self.base_url.host_str(),
+                "the bearer token travels unencrypted to another machine: use https"
+            );
+        }
         self.credentials = Credentials::Bearer(Arc::new(token));
         self
     }
@@ -134,6 +137,30 @@ impl Transport for HttpTransport {
     }
 }
 
+/// # Errors
+/// The URL cannot be a service's. The message never shows credentials.
+fn service_url(text: &str) -> Result<Url, Error> {
+    let url = Url::parse(text.trim_end_matches('/')).ok();
+    if url.as_ref().is_some_and(|url| !url.username().is_empty() || url.password().is_some()) {
+        let message = "the URL has credentials in it: give a token, or sign requests, instead";
+        return Err(Error::invalid("url", message));
+    }
+    let is_service =
+        |url: &Url| matches!(url.scheme(), "http" | "https") && url.query().is_none() && url.fragment().is_none();
+    url.filter(is_service).ok_or_else(|| {
+        // Whatever stands before an @ may be a password.
+        let shown = text.rsplit_once('@').map_or(text, |(_, place)| place);
+        Error::invalid("url", format!("{shown:?} is not a URL such as https://example.com/stage"))
+    })
+}
+
+/// Whether the service is on this machine.
+fn is_loopback(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default();
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    address.map_or(host == "localhost" || host.ends_with(".localhost"), |address| address.is_loopback())
+}
+
 fn failed(error: reqwest::Error) -> TransportError {
     // The innermost cause is the one that helps: "connection refused".
     let mut cause: &dyn std::error::Error = &error;
@@ -149,5 +176,32 @@ fn failed(error: reqwest::Error) -> TransportError {
 impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Credentials(redacted)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_in_a_url_are_refused_and_not_shown() {
+        for url in ["http://me:secret@localhost:8080", "https://secret@example.com/prod", "ftp//me:secret@example.com"]
+        {
+            let error = HttpTransport::new(url).expect_err("credentials");
+            assert!(!error.to_string().contains("secret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn loopback_is_this_machine_by_any_of_its_names() {
+        let loopback = |url| is_loopback(&Url::parse(url).expect("a URL"));
+        for url in
+            ["http://localhost:1", "http://127.0.0.1", "http://127.8.9.10:1", "http://[::1]:1", "http://a.localhost"]
+        {
+            assert!(loopback(url), "{url}");
+        }
+        for url in ["http://example.com", "http://10.0.0.1", "http://localhost.example.com", "http://[2001:db8::1]"] {
+            assert!(!loopback(url), "{url}");
+        }
     }
 }

@@ -13,14 +13,12 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep_until, timeout_at};
 use tokio_util::task::TaskTracker;
 
-use crate::clock::{Instant, jitter};
+use crate::clock::{Instant, chance};
 use crate::lease::Lease;
 use crate::remote::Remote;
 use crate::request::OnRisk;
+use crate::timing::{heartbeat_pause, longest_heartbeat_interval};
 use crate::{Heartbeat, Heartbeats};
-
-/// A heartbeat comes earlier by up to this part of its interval, so that those of many locks spread out.
-const HEARTBEAT_JITTER: u32 = 10;
 
 type Job = BoxFuture<'static, ()>;
 
@@ -118,8 +116,8 @@ async fn beat(lease: &Lease, remote: &Remote, heartbeats: Heartbeats) {
         let term = lease.term();
         let Some(interval) = heartbeats.interval(term.believed()) else { return std::future::pending().await };
         // Under a lease that was shortened, an interval that was fixed before may be too long.
-        let interval = interval.min(term.believed() / 2);
-        let due = term.renewed_at() + interval - jitter(interval / HEARTBEAT_JITTER);
+        let interval = interval.min(longest_heartbeat_interval(term.believed()));
+        let due = term.renewed_at() + heartbeat_pause(interval, chance());
         tokio::select! {
             // Renewed by hand, perhaps with another lease: the count begins anew.
             () = lease.moved(&term) => {}

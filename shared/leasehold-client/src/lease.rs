@@ -9,27 +9,26 @@ use tokio::time::sleep_until;
 
 use crate::clock::{Instant, sleep};
 use crate::remote::{Backoff, Remote};
+use crate::sequence::{Counter, Turns};
+use crate::timing::heartbeat_retry_pause;
 use crate::{Error, ErrorKind, Heartbeat, LockKey, Loss};
-
-/// After a failed heartbeat there is time for two more, whatever pause the service asks for.
-const TRIES_LEFT: u32 = 3;
-/// Near the end of a lease, tries are still this far apart.
-const MIN_PAUSE: Duration = Duration::from_millis(10);
 
 /// One acquisition, shared by its guards and the keeper.
 #[derive(Debug)]
 pub(crate) struct Lease {
     pub(crate) key: LockKey,
     pub(crate) id: Secret,
-    /// `None`: it was not acquired here, but resumed.
+    /// `None` for a lease that was resumed.
     pub(crate) origin: Option<Origin>,
     /// Watched by those who wait for the loss, and by the keeper.
     term: watch::Sender<Term>,
-    /// One renewal at a time, so that none with an old lease is under way when a new one is set.
-    renewing: Mutex<()>,
+    /// The numbers of the requests under this lease id.
+    pub(crate) numbers: Counter,
+    /// The heartbeats, one at a time.
+    heartbeats: Mutex<Turns<Heartbeat>>,
 }
 
-/// What the grant told, and no renewal changes.
+/// The parts of a grant that no renewal changes.
 #[derive(Debug)]
 pub(crate) struct Origin {
     pub(crate) owner_name: String,
@@ -38,27 +37,19 @@ pub(crate) struct Origin {
     pub(crate) data: Option<Vec<u8>>,
 }
 
-/// What the holder may believe. Its functions are the whole of rule C2, and know no clock but what they are given.
+/// The belief of a holder. Its functions are the whole of rule C2, and know no clock but the times that they are given.
 #[derive(Debug, Clone)]
 pub(crate) struct Term {
     status: Status,
-    /// Before the last successful request was sent.
+    /// Before the last request that was carried out was first sent.
     renewed_at: Instant,
     valid_until: Instant,
     lease: Duration,
     fencing_token: u64,
     rvn: String,
-    /// The shortest lease that a request without an answer carried: it may still be written.
-    shortest_unanswered: Option<Duration>,
-    /// Since the last success, this is what heartbeats fail with.
+    /// The last failure of a heartbeat, since the last success.
     trouble: Option<Arc<Error>>,
     hold_on_unavailable: bool,
-}
-
-/// What a term was before a renewal was sent.
-struct Uncut {
-    valid_until: Instant,
-    shortest_unanswered: Option<Duration>,
 }
 
 #[derive(Debug, Clone)]
@@ -69,62 +60,49 @@ enum Status {
 }
 
 impl Term {
-    /// A grant whose request was sent at `sent`. `unanswered` is the lease that earlier tries carried, if any.
+    /// A grant whose request was first sent at `sent`.
     pub(crate) fn granted(
         sent: Instant,
         lease: Duration,
         fencing_token: u64,
         rvn: String,
-        unanswered: Option<Duration>,
         hold_on_unavailable: bool,
     ) -> Self {
         Self {
             status: Status::Held,
             renewed_at: sent,
-            valid_until: sent + unanswered.map_or(lease, |shortest| shortest.min(lease)),
+            valid_until: sent + lease,
             lease,
             fencing_token,
             rvn,
-            shortest_unanswered: unanswered,
             trouble: None,
             hold_on_unavailable,
         }
     }
 
-    fn uncut(&self) -> Uncut {
-        Uncut { valid_until: self.valid_until, shortest_unanswered: self.shortest_unanswered }
-    }
-
-    /// Before a renewal is sent: the row may have this lease from now on, whatever is heard of it.
+    /// A renewal leaves that was first sent at `sent`. The row may have this lease from now on. Only the answer to this request,
+    /// or to one with a higher number, lifts the cap.
     fn sending(&mut self, sent: Instant, lease: Duration) {
         self.valid_until = self.valid_until.min(sent + lease);
-        self.shortest_unanswered = Some(self.shortest_unanswered.map_or(lease, |shortest| shortest.min(lease)));
     }
 
-    /// The renewal was answered: if it was refused, it will not be carried out later.
-    fn answered(&mut self, before: &Uncut) {
-        self.valid_until = before.valid_until;
-        self.shortest_unanswered = before.shortest_unanswered;
-    }
-
-    /// The renewal sent at `sent` succeeded.
-    fn renewed(&mut self, sent: Instant, lease: Duration, fencing_token: u64, rvn: String) {
+    /// The renewal that was first sent at `sent` was carried out. No request with a lower number can be carried out any more.
+    fn renewed(&mut self, sent: Instant, lease: Duration, rvn: String) {
         self.renewed_at = sent;
-        self.valid_until = sent + self.shortest_unanswered.map_or(lease, |shortest| shortest.min(lease));
+        self.valid_until = sent + lease;
         self.lease = lease;
-        self.fencing_token = self.fencing_token.max(fencing_token);
         self.rvn = rvn;
         self.trouble = None;
     }
 
     /// Once the lease has run out the lock is lost, and stays it. Whether anything changed.
-    fn expire(&mut self, now: Instant) -> bool {
+    fn expire(&mut self, key: &LockKey, now: Instant) -> bool {
         let unreachable = self.trouble.as_ref().is_some_and(|trouble| trouble.is_retryable());
         let over = now >= self.valid_until && !(self.hold_on_unavailable && unreachable);
         if !over || !matches!(self.status, Status::Held) {
             return false;
         }
-        self.status = Status::Lost(Loss::expired(self.trouble.clone()));
+        self.status = Status::Lost(Loss::expired(key.clone(), self.trouble.clone()));
         true
     }
 
@@ -155,8 +133,8 @@ impl Term {
 }
 
 impl Lease {
-    pub(crate) fn new(key: LockKey, id: Secret, origin: Option<Origin>, term: Term) -> Self {
-        Self { key, id, origin, term: watch::Sender::new(term), renewing: Mutex::new(()) }
+    pub(crate) fn new(key: LockKey, id: Secret, origin: Option<Origin>, term: Term, numbers: Counter) -> Self {
+        Self { key, id, origin, term: watch::Sender::new(term), numbers, heartbeats: Mutex::default() }
     }
 
     /// The term as it is now.
@@ -182,7 +160,7 @@ impl Lease {
     /// Notes that the lease has run out, if it has.
     pub(crate) fn expire(&self) {
         let now = Instant::now();
-        self.term.send_if_modified(|term| term.expire(now));
+        self.term.send_if_modified(|term| term.expire(&self.key, now));
     }
 
     /// Resolves when the lock is lost, or with `None` when its holder gave it back.
@@ -218,50 +196,60 @@ impl Lease {
         let _ = self.term.subscribe().wait_for(|term| term.times() != known.times()).await;
     }
 
-    /// One renewal, without trying again.
+    /// Sends one renewal, without a retry: an earlier one that was abandoned, if its outcome is open, or this one. Returns
+    /// whether it was this one.
     ///
     /// # Errors
-    /// `Lost`, or what the request failed with.
-    async fn renew(&self, remote: &Remote, change: &Heartbeat) -> Result<(), Error> {
-        let _turn = self.renewing.lock().await;
+    /// `Lost`, or the failure of the request.
+    async fn renew(&self, remote: &Remote, change: &Heartbeat) -> Result<bool, Error> {
+        let mut heartbeats = self.heartbeats.lock().await;
         self.check_held()?;
-        let (lease, limit) = {
-            let term = self.term.borrow();
-            let lease = change.lease.unwrap_or(term.lease);
-            (lease, remote.timeout_within(lease.min(term.believed())))
-        };
-        let change = Heartbeat { lease: Some(lease), ..change.clone() };
-        let sent = Instant::now();
-        // If this future is dropped, or fails, the request stays without an answer.
-        let before = self.term.borrow().uncut();
+        let term = self.term.borrow().clone();
+        let change = Heartbeat { lease: change.lease.or(Some(term.lease)), ..change.clone() };
+        let numbered = heartbeats.next(&self.numbers, || change.clone());
+        let sent = numbered.first_sent;
+        let lease = numbered.request.lease.unwrap_or(term.lease);
         self.term.send_modify(|term| term.sending(sent, lease));
-        let answer = remote.heartbeat(&self.key, &self.id, &change, limit).await;
-        if !answer.as_ref().is_err_and(Error::is_unanswered) {
-            self.term.send_modify(|term| term.answered(&before));
-        }
-        // An answer that comes after the lease ran out comes too late: somebody may have been told that it is lost.
+        let left = term.valid_until.saturating_duration_since(Instant::now());
+        // A future that is dropped here leaves the request open.
+        let shortest = Some(lease.min(term.believed()));
+        let answer = remote.heartbeat(&self.key, &self.id, &numbered, shortest, left).await;
+        heartbeats.ended(&self.numbers, &answer);
+        // An answer that comes after the lease ran out comes too late: somebody may have been told of the loss.
         self.check_held()?;
-        match answer {
-            Ok(renewed) => {
-                let lease = Duration::from_millis(renewed.lease_duration_ms);
-                let (token, rvn) = (renewed.fencing_token, renewed.record_version_number);
-                self.term.send_modify(|term| term.renewed(sent, lease, token, rvn));
-                Ok(())
+        let result = answer.and_then(|renewed| {
+            let lease = Duration::from_millis(renewed.lease_duration_ms);
+            if renewed.fencing_token != term.fencing_token {
+                Err(Error::lost(Loss::to_a_ghost(self.key.clone())))
+            } else if sent.elapsed() >= lease {
+                Err(Error::too_late(lease))
+            } else {
+                self.term.send_modify(|term| term.renewed(sent, lease, renewed.record_version_number));
+                Ok(numbered.request == change)
             }
-            Err(error) => {
-                self.term.send_modify(|term| match error.kind() {
-                    ErrorKind::Lost(loss) => term.status = Status::Lost(loss.clone()),
-                    _ => term.trouble = Some(Arc::new(error.clone())),
-                });
-                Err(error)
-            }
-        }
+        });
+        result.map_err(|error| self.failed(error, term.fencing_token))
     }
 
-    /// Renews the lease, and tries again until that is done, the lock is lost, or `give_up` says so of an error.
+    /// Takes note of a failure.
+    fn failed(&self, error: Error, granted_token: u64) -> Error {
+        let error = match error.kind() {
+            ErrorKind::Superseded { fencing_token: Some(token), .. } if *token != granted_token => {
+                Error::lost(Loss::to_a_ghost(self.key.clone()))
+            }
+            _ => error,
+        };
+        self.term.send_modify(|term| match error.kind() {
+            ErrorKind::Lost(loss) => term.status = Status::Lost(loss.clone()),
+            _ => term.trouble = Some(Arc::new(error.clone())),
+        });
+        error
+    }
+
+    /// Renews the lease, and retries until that is done, the lock is lost, or `give_up` says so of an error.
     ///
     /// # Errors
-    /// What the last try failed with; `Lost`, if the lock is.
+    /// The failure of the last try; `Lost`, if the lock is.
     pub(crate) async fn renew_until(
         &self,
         remote: &Remote,
@@ -270,15 +258,18 @@ impl Lease {
     ) -> Result<(), Error> {
         let mut backoff = Backoff::default();
         loop {
-            let Err(error) = self.renew(remote, change).await else { return Ok(()) };
+            let error = match self.renew(remote, change).await {
+                Ok(true) => return Ok(()),
+                Ok(false) => continue,
+                Err(error) => error,
+            };
             if give_up(&error) || !self.is_held() {
                 return Err(error);
             }
             tracing::debug!(key = %self.key, %error, "a heartbeat failed and will be tried again");
             let left = self.term().valid_until.saturating_duration_since(Instant::now());
-            let pause = backoff.pause(&error);
-            // Once nothing is left, this is an outage that is sat out.
-            sleep(if left.is_zero() { pause } else { pause.min(left / TRIES_LEFT) }.max(MIN_PAUSE)).await;
+            let pause = if error.is_about_its_number() { Duration::ZERO } else { backoff.pause(&error) };
+            sleep(heartbeat_retry_pause(pause, left)).await;
         }
     }
 
@@ -287,7 +278,7 @@ impl Lease {
         match &self.term.borrow().status {
             Status::Held => Ok(()),
             Status::Lost(loss) => Err(Error::lost(loss.clone())),
-            Status::Released => Err(Error::lost(Loss::released())),
+            Status::Released => Err(Error::lost(Loss::released(self.key.clone()))),
         }
     }
 
@@ -304,7 +295,7 @@ impl Lease {
     /// As [`Lease::end`], but the guards are not asked: whoever works under them must learn it.
     pub(crate) fn revoke(&self) -> Result<(), Error> {
         self.check_held()?;
-        self.term.send_modify(|term| term.status = Status::Lost(Loss::released()));
+        self.term.send_modify(|term| term.status = Status::Lost(Loss::released(self.key.clone())));
         Ok(())
     }
 }
@@ -312,56 +303,34 @@ impl Lease {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::vectors::cases;
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn term(sent: Instant, lease: Duration, unanswered: Option<Duration>) -> Term {
-        Term::granted(sent, lease, 1, "v1".into(), unanswered, false)
+    fn term(sent: Instant, lease: Duration) -> Term {
+        Term::granted(sent, lease, 1, "v1".into(), false)
     }
 
     #[test]
-    fn a_term_ends_one_lease_after_its_request_was_sent_and_stays_ended() {
+    fn a_term_ends_one_lease_after_its_request_was_sent() {
         let sent = Instant::now();
-        let mut held = term(sent, SECOND * 20, None);
-        assert!(!held.expire(sent + SECOND * 20 - Duration::from_nanos(1)));
-        assert!(held.expire(sent + SECOND * 20));
-        held.renewed(sent + SECOND * 20, SECOND * 20, 1, "v2".into());
+        let mut held = term(sent, SECOND * 20);
+        assert!(!held.expire(&"Moe".into(), sent + SECOND * 20 - Duration::from_nanos(1)));
+        assert!(held.expire(&"Moe".into(), sent + SECOND * 20));
+        held.renewed(sent + SECOND * 20, SECOND * 20, "v2".into());
         assert!(matches!(held.status, Status::Lost(_)), "a renewal that comes too late revives nothing");
     }
 
     #[test]
-    fn a_renewal_without_an_answer_shortens_but_never_lengthens() {
+    fn heartbeats_keep_pace_with_a_lease_that_was_cut() {
         let sent = Instant::now();
-        let mut held = term(sent, SECOND * 20, None);
-        held.sending(sent + SECOND * 5, SECOND * 60);
-        assert_eq!(held.valid_until(), sent + SECOND * 20);
-        let before = held.uncut();
+        let mut held = term(sent, SECOND * 20);
         held.sending(sent + SECOND * 6, SECOND * 2);
         assert_eq!((held.valid_until(), held.believed()), (sent + SECOND * 8, SECOND * 8));
-        held.answered(&before);
-        assert_eq!(held.valid_until(), sent + SECOND * 20, "it was refused: the row has the old lease");
     }
 
     #[test]
-    fn the_shortest_lease_that_may_still_be_written_bounds_every_later_renewal() {
-        let sent = Instant::now();
-        let mut held = term(sent, SECOND * 20, Some(SECOND * 20));
-        let before = held.uncut();
-        held.sending(sent + SECOND, SECOND * 60);
-        held.answered(&before);
-        held.renewed(sent + SECOND, SECOND * 60, 1, "v2".into());
-        assert_eq!(held.valid_until(), sent + SECOND * 21, "the first acquire is still on its way, with 20 s");
-
-        let mut held = term(sent, SECOND * 20, None);
-        let before = held.uncut();
-        held.sending(sent + SECOND, SECOND * 60);
-        held.answered(&before);
-        held.renewed(sent + SECOND, SECOND * 60, 1, "v2".into());
-        assert_eq!(held.valid_until(), sent + SECOND * 61, "all is answered");
-    }
-
-    #[test]
-    fn an_outage_is_sat_out_only_where_that_was_asked_for_and_only_an_outage() {
+    fn only_an_outage_is_sat_out_and_only_where_asked() {
         let sent = Instant::now();
         let end = sent + SECOND * 20;
         let unreachable = Arc::new(Error::timed_out(SECOND));
@@ -372,10 +341,43 @@ mod tests {
             (true, Some(&forbidden), true),
             (true, None, true),
         ] {
-            let mut held = term(sent, SECOND * 20, None);
+            let mut held = term(sent, SECOND * 20);
             held.hold_on_unavailable = asked;
             held.trouble = trouble.cloned();
-            assert_eq!(held.expire(end), ends, "{asked} {trouble:?}");
+            assert_eq!(held.expire(&"Moe".into(), end), ends, "{asked} {trouble:?}");
+        }
+    }
+
+    #[test]
+    fn belief_follows_the_vectors() {
+        for case in cases("lease.json", "belief") {
+            let zero = Instant::now();
+            let (mut held, mut open): (Option<Term>, Option<(u64, Instant)>) = (None, None);
+            for step in case["steps"].as_array().expect("steps") {
+                let ms = |member: &str| Duration::from_millis(step[member].as_u64().expect("milliseconds"));
+                match step["do"].as_str().expect("a step") {
+                    "send" => {
+                        let sequence = step["sequence"].as_u64().expect("a number");
+                        let (_, sent) = *open
+                            .take_if(|(number, _)| *number == sequence)
+                            .get_or_insert((sequence, zero + ms("atMs")));
+                        open = Some((sequence, sent));
+                        held.iter_mut().for_each(|term| term.sending(sent, ms("leaseMs")));
+                    }
+                    "answer" => {
+                        let (_, sent) = open.take().expect("a request under way");
+                        match &mut held {
+                            Some(term) => term.renewed(sent, ms("leaseMs"), "v2".into()),
+                            None => held = Some(term(sent, ms("leaseMs"))),
+                        }
+                    }
+                    "refused" => open = None,
+                    "unanswered" => {}
+                    other => panic!("no such step: {other}"),
+                }
+                let until = held.as_ref().map(|term| (term.valid_until() - zero).as_millis());
+                assert_eq!(until, step["validUntil"].as_u64().map(u128::from), "{} {step}", case["name"]);
+            }
         }
     }
 }

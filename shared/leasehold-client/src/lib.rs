@@ -1,19 +1,29 @@
 //! # The caller's side of Leasehold
 //!
-//! The service is stateless; everything that takes time happens here: waiting for a lock, judging that its holder is
-//! dead, heartbeating, noticing the loss. The rules, C1 to C9, and what each prevents are in `docs/client.md`.
+//! The service is stateless. This library does everything that takes time: it waits for a lock, judges whether its holder is
+//! dead, heartbeats, and notices a loss.
 //!
 //! ```no_run
+//! # async fn work(token: u64) -> Result<(), leasehold_client::Error> { Ok(()) }
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! use leasehold_client::{Client, HttpTransport};
 //!
 //! let client = Client::new(HttpTransport::new("http://127.0.0.1:8080")?);
 //! let guard = client.acquire("Moe").await?.granted()?;
-//! println!("write with the fencing token {}", guard.fencing_token());
+//! tokio::select! {
+//!     done = work(guard.fencing_token()) => done?,
+//!     Some(loss) = guard.lost() => return Err(format!("stopped: {loss}").into()),
+//! }
 //! guard.release().await?;
+//!
+//! // The same in one call. The error of the work comes out as it is.
+//! client.with_lock("Moe", async |guard| work(guard.fencing_token()).await).await?;
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! ## Types
+//!
 //!
 //! * [`Client`]: `try_acquire` (one request), `acquire` (waits), `with_lock`, `get`, `list`, `break_lock`, `close`.
 //! * [`LockRequest`]: which lock, and how: lease, wait, heartbeats, data.
@@ -26,6 +36,20 @@
 //!
 //! A client belongs to the runtime that it is first used on: its heartbeats run there.
 //!
+//! ## Rules
+//!
+//! The clients of all languages follow the same rules, which `docs/client.md` gives in full:
+//!
+//! 1. One random lease id for one acquisition (C1). A request without an answer may be repeated.
+//! 2. A holder counts its lease from before it sent (C2), an observer from after the answer, and a thousandth more (C3).
+//! 3. A held lock is polled, and taken over as soon as its version was seen for its whole lease (C4).
+//! 4. `unavailable` says nothing about the lock: the client retries, with back-off, within the bound of the operation (C5).
+//! 5. Whoever stops waiting gives back what may have been granted (C6).
+//! 6. Heartbeats run in the background. A theft is known at once, an outage when the lease has run out (C7).
+//! 7. An error of a release never hides the result of the work (C8).
+//! 8. Observations can outlive the process (C9).
+//! 9. Requests are numbered, so that a late one changes nothing (C10).
+//!
 //! ## Limits
 //!
 //! A process that was paused while it held a lock cannot know it in time. Hand [`Guard::fencing_token`] to the resource
@@ -33,6 +57,7 @@
 //! monotonic clock, which on Linux stands still while the machine is suspended.
 
 mod acquire;
+mod budget;
 mod client;
 mod clock;
 mod error;
@@ -44,17 +69,21 @@ mod loss;
 mod observation;
 mod remote;
 mod request;
+mod sequence;
 #[cfg(feature = "sigv4")]
 mod sigv4;
+mod timing;
 pub mod transactions;
 mod transport;
+#[cfg(test)]
+mod vectors;
 
 pub use acquire::{Acquisition, Held};
 pub use client::{Client, ClientBuilder, CloseError, ListOptions, Listed, Unreleased};
 pub use error::{Error, ErrorKind};
 /// What a [`Transport`] returns.
 pub use futures_util::future::BoxFuture;
-pub use guard::{Guard, Heartbeat, Release, Released};
+pub use guard::{Guard, Handover, Heartbeat, Release, Released};
 pub use http_transport::HttpTransport;
 pub use leasehold_wire as wire;
 pub use loss::{Loss, LossReason};

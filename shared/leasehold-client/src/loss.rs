@@ -1,20 +1,22 @@
-//! How a lock came to be no longer the caller's.
+//! The loss of a lock.
 
 use std::fmt;
 use std::sync::Arc;
 
 use leasehold_wire::{Lock, LostReason};
 
-use crate::Error;
+use crate::{Error, LockKey};
 
-/// How a lock came to be no longer the caller's.
+/// The loss of a lock.
 #[derive(Debug, Clone)]
 pub struct Loss {
+    /// Which lock.
+    pub key: LockKey,
     /// In a word.
     pub reason: LossReason,
-    /// The lock as it was when the service refused: whose it is now. Absent where the row is gone, or nobody knows.
+    /// The lock as it was when the service refused, with its new owner. Absent where the row is gone, or nobody knows.
     pub lock: Option<Box<Lock>>,
-    /// Of an [`LossReason::Expired`] lease: what the last heartbeat failed with.
+    /// The failure of the last heartbeat, where the lease has [`LossReason::Expired`].
     pub cause: Option<Arc<Error>>,
 }
 
@@ -24,7 +26,7 @@ impl PartialEq for Loss {
     }
 }
 
-/// How a lock came to be no longer the caller's, in a word.
+/// The reason of a loss, in a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LossReason {
@@ -41,38 +43,51 @@ pub enum LossReason {
 }
 
 impl Loss {
-    pub(crate) fn told(reason: Option<LostReason>, lock: Option<Box<Lock>>) -> Self {
+    pub(crate) fn from_refusal(key: LockKey, reason: Option<LostReason>, lock: Option<Box<Lock>>) -> Self {
         let reason = match reason {
             Some(LostReason::Released) => LossReason::Released,
             Some(LostReason::Absent) => LossReason::Absent,
             Some(LostReason::VersionMismatch) => LossReason::VersionMismatch,
             Some(LostReason::TakenOver) | None => LossReason::TakenOver,
         };
-        Self { reason, lock, cause: None }
+        Self { key, reason, lock, cause: None }
     }
 
     /// By somebody else than the guard.
-    pub(crate) fn released() -> Self {
-        Self { reason: LossReason::Released, lock: None, cause: None }
+    pub(crate) fn released(key: LockKey) -> Self {
+        Self { key, reason: LossReason::Released, lock: None, cause: None }
     }
 
-    pub(crate) fn expired(cause: Option<Arc<Error>>) -> Self {
-        Self { reason: LossReason::Expired, lock: None, cause }
+    /// The row has this lease id under a fencing token that was never granted: a late request made it anew, and somebody
+    /// else may have held the lock in between.
+    pub(crate) fn to_a_ghost(key: LockKey) -> Self {
+        Self { key, reason: LossReason::TakenOver, lock: None, cause: None }
+    }
+
+    pub(crate) fn expired(key: LockKey, cause: Option<Arc<Error>>) -> Self {
+        Self { key, reason: LossReason::Expired, lock: None, cause }
+    }
+}
+
+impl Loss {
+    /// The story of the loss in words, without the key.
+    pub fn how(&self) -> String {
+        match (self.reason, &self.lock) {
+            (LossReason::TakenOver, Some(lock)) => format!("the lock was taken over by {:?}", lock.owner_name),
+            (LossReason::TakenOver, None) => "the lock was taken over".to_owned(),
+            (LossReason::Released, _) => "the lock was released elsewhere, or broken by an operator".to_owned(),
+            (LossReason::Absent, _) => "the lock is gone: its row was deleted".to_owned(),
+            (LossReason::VersionMismatch, _) => "the lock has another version than the one named".to_owned(),
+            (LossReason::Expired, _) => match &self.cause {
+                Some(cause) => format!("the lease ran out before a heartbeat succeeded: {cause}"),
+                None => "the lease ran out before it was renewed".to_owned(),
+            },
+        }
     }
 }
 
 impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.reason, &self.lock) {
-            (LossReason::TakenOver, Some(lock)) => write!(f, "the lock was taken over by {:?}", lock.owner_name),
-            (LossReason::TakenOver, None) => f.write_str("the lock was taken over"),
-            (LossReason::Released, _) => f.write_str("the lock was released elsewhere, or broken by an operator"),
-            (LossReason::Absent, _) => f.write_str("the lock is gone: its row was deleted"),
-            (LossReason::VersionMismatch, _) => f.write_str("the lock has another version than the one named"),
-            (LossReason::Expired, _) => match &self.cause {
-                Some(cause) => write!(f, "the lease ran out before a heartbeat succeeded: {cause}"),
-                None => f.write_str("the lease ran out before it was renewed"),
-            },
-        }
+        write!(f, "{:?} is lost: {}", self.key.to_string(), self.how())
     }
 }

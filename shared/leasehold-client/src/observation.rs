@@ -1,4 +1,4 @@
-//! Rule C3: what this caller saw of locks that others hold, and since when. Rule C9: what of it outlives the process.
+//! Rule C3: this caller's observations of locks that others hold. Rule C9: those that outlive the process.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -8,7 +8,8 @@ use lru::LruCache;
 use serde::{Deserialize, Serialize};
 
 use crate::LockKey;
-use crate::clock::{Instant, epoch_ms, millis};
+use crate::clock::{Instant, millis, since_epoch};
+use crate::timing::stale_after;
 
 /// How many locks a client remembers observations of; beyond that it forgets those it has not looked at for longest,
 /// which costs a later takeover one more lease.
@@ -22,8 +23,8 @@ pub struct Observation {
     first_seen: Instant,
     /// How long another process had seen it before this one began to, by the wall clock.
     seen_before: Duration,
-    /// What of that does not count, for wall clocks may differ.
-    doubted: Duration,
+    /// The time that is added to the lease where wall clocks, which may differ, measured the age.
+    margin: Duration,
 }
 
 impl Observation {
@@ -34,7 +35,7 @@ impl Observation {
             lease: Duration::from_millis(lock.lease_duration_ms),
             first_seen: now,
             seen_before: Duration::ZERO,
-            doubted: Duration::ZERO,
+            margin: Duration::ZERO,
         }
     }
 
@@ -45,22 +46,17 @@ impl Observation {
 
     /// How long it has been seen unchanged.
     pub fn age(&self) -> Duration {
-        self.seen_before.saturating_sub(self.doubted) + self.first_seen.elapsed()
-    }
-
-    /// As [`Self::age`], with what is doubted: whoever loads it will doubt it anew.
-    fn age_by_wall_clock(&self) -> Duration {
         self.seen_before + self.first_seen.elapsed()
     }
 
-    /// The record's own lease.
-    pub(crate) fn lease(&self) -> Duration {
-        self.lease
+    /// How long the version must be seen unchanged.
+    pub(crate) fn stale_after(&self) -> Duration {
+        stale_after(self.lease).saturating_add(self.margin)
     }
 
     /// How long until the lock may be taken over, if its version does not change: zero if it is stale.
     pub fn stale_in(&self) -> Duration {
-        self.lease.saturating_sub(self.age())
+        self.stale_after().saturating_sub(self.age())
     }
 }
 
@@ -82,11 +78,11 @@ pub struct SavedObservation {
     pub first_seen_epoch_ms: u64,
 }
 
-/// What one client remembers.
+/// The observations of one client.
 #[derive(Debug)]
 pub(crate) struct Observations {
     seen: LruCache<LockKey, Observation>,
-    /// What is taken off the age of a saved observation: how far wall clocks may differ.
+    /// The margin of a saved observation: how far wall clocks may differ.
     clock_margin: Duration,
 }
 
@@ -117,20 +113,20 @@ impl Observations {
     }
 
     pub(crate) fn save(&self) -> Vec<SavedObservation> {
-        let now = epoch_ms();
+        let now = since_epoch();
         let save = |(key, seen): (&LockKey, &Observation)| SavedObservation {
             key: key.key.clone(),
             sort_key: key.sort_key.clone(),
             record_version_number: seen.rvn.clone(),
             lease_duration_ms: millis(seen.lease),
-            first_seen_epoch_ms: now.saturating_sub(millis(seen.age_by_wall_clock())),
+            first_seen_epoch_ms: first_seen_epoch_ms(now, seen.age()),
         };
         self.seen.iter().map(save).collect()
     }
 
     /// Takes over what another process saw. What this one saw itself stands, unless the other saw the same for longer.
     pub(crate) fn load(&mut self, saved: impl IntoIterator<Item = SavedObservation>) {
-        let (now, now_epoch_ms) = (Instant::now(), epoch_ms());
+        let (now, now_epoch_ms) = (Instant::now(), millis(since_epoch()));
         for saved in saved {
             let age = Duration::from_millis(now_epoch_ms.saturating_sub(saved.first_seen_epoch_ms));
             let loaded = Observation {
@@ -138,13 +134,83 @@ impl Observations {
                 lease: Duration::from_millis(saved.lease_duration_ms),
                 first_seen: now,
                 seen_before: age,
-                doubted: self.clock_margin,
+                margin: self.clock_margin,
             };
             let key = LockKey { key: saved.key, sort_key: saved.sort_key };
             match self.seen.peek(&key) {
-                Some(known) if known.rvn != loaded.rvn || known.age() >= loaded.age() => {}
+                Some(known) if known.rvn != loaded.rvn || known.stale_in() <= loaded.stale_in() => {}
                 _ => drop(self.seen.put(key, loaded)),
             }
+        }
+    }
+}
+
+/// Rounded up: an observation may seem younger than it is, never older.
+fn first_seen_epoch_ms(now: Duration, age: Duration) -> u64 {
+    u64::try_from(now.saturating_sub(age).as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use tokio::time::advance;
+
+    use super::*;
+    use crate::vectors::{cases, ms};
+
+    const MARGIN: Duration = Duration::from_secs(1);
+
+    fn lock(version: &Value, lease: &Value) -> Lock {
+        let lock = json!({
+            "key": "Moe", "state": "held", "ownerName": "A", "recordVersionNumber": version, "leaseDurationMs": lease,
+        });
+        serde_json::from_value(lock).expect("a lock")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn observations_follow_the_vectors() {
+        let key = LockKey::from("Moe");
+        for case in cases("observations.json", "observe") {
+            let (mut observations, start) = (Observations::new(MARGIN), Instant::now());
+            for step in case["steps"].as_array().expect("steps") {
+                advance(ms(&step["atMs"]) - start.elapsed()).await;
+                match step["do"].as_str().expect("a step") {
+                    "seen" => {
+                        let lock = lock(&step["version"], &step["leaseMs"]);
+                        observations.observe(&key, &lock, Instant::now());
+                    }
+                    "forget" => observations.forget(&key),
+                    "ask" => assert_eq!(json!(observations.stale(&key)), step["stale"], "{} {step}", case["name"]),
+                    other => panic!("no such step: {other}"),
+                }
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn saved_observations_follow_the_vectors() {
+        for case in cases("observations.json", "saved") {
+            let given = &case["given"];
+            let mut observations = Observations::new(ms(&given["marginMs"]));
+            let now = i64::try_from(millis(since_epoch())).expect("a sane clock");
+            let first_seen = now - given["ageMs"].as_i64().expect("an age");
+            observations.load([SavedObservation {
+                key: "Moe".into(),
+                sort_key: None,
+                record_version_number: "v1".into(),
+                lease_duration_ms: given["leaseMs"].as_u64().expect("a lease"),
+                first_seen_epoch_ms: u64::try_from(first_seen).expect("since the epoch"),
+            }]);
+            advance(ms(&given["afterMs"])).await;
+            assert_eq!(json!(observations.stale(&"Moe".into()).is_some()), case["expect"], "{}", case["name"]);
+        }
+    }
+
+    #[test]
+    fn saving_follows_the_vectors() {
+        for case in cases("observations.json", "save") {
+            let saved = first_seen_epoch_ms(ms(&case["given"]["epochMs"]), ms(&case["given"]["seenAgoMs"]));
+            assert_eq!(json!(saved), case["expect"], "{}", case["name"]);
         }
     }
 }

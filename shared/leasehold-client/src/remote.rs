@@ -1,4 +1,4 @@
-//! The service, as typed calls over a transport. Rule C5: time-outs, and trying again.
+//! The service, as typed calls over a transport. Rule C5: time-outs and retries.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode};
 use leasehold_wire::{
     AcquireRequest, AcquireResponse, BreakRequest, GetRequest, HealthResponse, HeartbeatRequest, HeartbeatResponse,
     ListRequest, ListResponse, Lock, Problem, ReleaseRequest, ReleaseResponse, Secret, path,
@@ -15,19 +15,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
-use crate::clock::{Instant, deadline, jitter, millis, sleep};
-use crate::{Error, Heartbeat, LockKey, Release, Released, Transport};
-
-/// The ceiling of the first pause after a failure; it doubles.
-const FIRST_BACKOFF: Duration = Duration::from_millis(100);
-/// The ceiling of any such pause.
-const LAST_BACKOFF: Duration = Duration::from_secs(2);
-/// The longest pause that a server is granted.
-const MAX_RETRY_AFTER: Duration = Duration::from_mins(1);
-/// No time-out is shorter: an answer from a function that starts cold takes some tens of milliseconds.
-const MIN_TIMEOUT: Duration = Duration::from_millis(200);
-/// A request that belongs to a lease may take this part of it, so that there is time for another.
-const REQUESTS_PER_LEASE: u32 = 4;
+use crate::clock::{Instant, chance, deadline, millis, sleep};
+use crate::sequence::Numbered;
+use crate::{Error, Heartbeat, LockKey, Release, Released, Transport, timing};
 
 /// The service.
 #[derive(Clone)]
@@ -41,44 +31,64 @@ impl Remote {
         Self { transport, request_timeout }
     }
 
-    /// The time-out of a request that belongs to no lease.
+    /// The longest time-out of a request that belongs to no lease.
     pub(crate) fn request_timeout(&self) -> Duration {
         self.request_timeout
     }
 
-    /// The time-out of a request that asks for a lease, or renews one.
-    pub(crate) fn timeout_within(&self, lease: Duration) -> Duration {
-        self.request_timeout.min((lease / REQUESTS_PER_LEASE).max(MIN_TIMEOUT))
+    /// The time-out of a request of a wait for a lease, with so much of the wait left.
+    pub(crate) fn poll_timeout(&self, lease: Duration, left: Duration) -> Duration {
+        timing::poll_timeout(self.request_timeout, lease, left)
     }
 
-    pub(crate) async fn acquire(&self, request: &AcquireRequest, limit: Duration) -> Result<AcquireResponse, Error> {
-        self.post(path::ACQUIRE, request, limit).await
+    pub(crate) async fn acquire(
+        &self,
+        key: &LockKey,
+        numbered: &Numbered<AcquireRequest>,
+        limit: Duration,
+    ) -> Result<AcquireResponse, Error> {
+        let request = AcquireRequest {
+            sequence: Some(numbered.sequence),
+            request_id: Some(numbered.id.clone()),
+            ..numbered.request.clone()
+        };
+        self.post(path::ACQUIRE, &request, limit).await.map_err(|error| error.of_lock(key))
     }
 
+    /// Renews a lease of which at least `lease` is believed in, and `left` is left.
     pub(crate) async fn heartbeat(
         &self,
         key: &LockKey,
         lease_id: &Secret,
-        change: &Heartbeat,
-        limit: Duration,
+        numbered: &Numbered<Heartbeat>,
+        lease: Option<Duration>,
+        left: Duration,
     ) -> Result<HeartbeatResponse, Error> {
+        let change = &numbered.request;
         let (data, data_base64) = encode_data(change.data.as_deref());
         let request = HeartbeatRequest {
             key: key.key.clone(),
             sort_key: key.sort_key.clone(),
             lease_id: lease_id.clone(),
-            sequence: None,
-            request_id: None,
+            sequence: Some(numbered.sequence),
+            request_id: Some(numbered.id.clone()),
             lease_duration_ms: change.lease.map(millis),
             record_version_number: None,
             data,
             data_base64,
             delete_data: change.delete_data.then_some(true),
         };
-        self.post(path::HEARTBEAT, &request, limit).await
+        let limit = timing::request_timeout(self.request_timeout, lease, left);
+        self.post(path::HEARTBEAT, &request, limit).await.map_err(|error| error.of_lock(key))
     }
 
-    pub(crate) async fn release(&self, key: &LockKey, lease_id: &Secret, what: &Release) -> Result<Released, Error> {
+    pub(crate) async fn release(
+        &self,
+        key: &LockKey,
+        lease_id: &Secret,
+        what: &Release,
+        left: Duration,
+    ) -> Result<Released, Error> {
         let (data, data_base64) = encode_data(what.data.as_deref());
         let request = ReleaseRequest {
             key: key.key.clone(),
@@ -89,24 +99,26 @@ impl Remote {
             data,
             data_base64,
         };
-        let response: ReleaseResponse = self.post(path::RELEASE, &request, self.request_timeout).await?;
+        let limit = timing::request_timeout(self.request_timeout, None, left);
+        let response: ReleaseResponse =
+            self.post(path::RELEASE, &request, limit).await.map_err(|error| error.of_lock(key))?;
         Ok(response.outcome.into())
     }
 
-    pub(crate) async fn break_lock(&self, request: &BreakRequest) -> Result<ReleaseResponse, Error> {
-        self.post(path::BREAK, request, self.request_timeout).await
+    pub(crate) async fn break_lock(&self, request: &BreakRequest, left: Duration) -> Result<ReleaseResponse, Error> {
+        self.post(path::BREAK, request, timing::request_timeout(self.request_timeout, None, left)).await
     }
 
-    pub(crate) async fn get(&self, request: &GetRequest) -> Result<Lock, Error> {
-        self.query(path::LOCK, request).await
+    pub(crate) async fn get(&self, request: &GetRequest, left: Duration) -> Result<Lock, Error> {
+        self.query(path::LOCK, request, left).await
     }
 
-    pub(crate) async fn list(&self, request: &ListRequest) -> Result<ListResponse, Error> {
-        self.query(path::LOCKS, request).await
+    pub(crate) async fn list(&self, request: &ListRequest, left: Duration) -> Result<ListResponse, Error> {
+        self.query(path::LOCKS, request, left).await
     }
 
     pub(crate) async fn health(&self) -> Result<HealthResponse, Error> {
-        self.query(path::HEALTH, &()).await
+        self.query(path::HEALTH, &(), Duration::MAX).await
     }
 
     pub(crate) async fn post<Q: Serialize, A: DeserializeOwned>(
@@ -120,11 +132,18 @@ impl Remote {
         self.call(request.body(body).map_err(not_a_request)?, limit).await
     }
 
-    pub(crate) async fn query<Q: Serialize, A: DeserializeOwned>(&self, path: &str, request: &Q) -> Result<A, Error> {
+    /// Asks, with so much of the operation left.
+    pub(crate) async fn query<Q: Serialize, A: DeserializeOwned>(
+        &self,
+        path: &str,
+        request: &Q,
+        left: Duration,
+    ) -> Result<A, Error> {
         // A space as %20 means the same to every gateway and signature; a plus does not.
         let query = serde_urlencoded::to_string(request).map_err(not_a_request)?.replace('+', "%20");
         let request = Request::builder().method(Method::GET).uri(format!("{path}?{query}"));
-        self.call(request.body(Vec::new()).map_err(not_a_request)?, self.request_timeout).await
+        let limit = timing::request_timeout(self.request_timeout, None, left);
+        self.call(request.body(Vec::new()).map_err(not_a_request)?, limit).await
     }
 
     async fn call<A: DeserializeOwned>(&self, request: Request<Vec<u8>>, limit: Duration) -> Result<A, Error> {
@@ -143,21 +162,15 @@ fn not_a_request(error: impl std::error::Error) -> Error {
 fn answer<A: DeserializeOwned>(response: &Response<Vec<u8>>) -> Result<A, Error> {
     let (status, body) = (response.status(), response.body());
     if status == StatusCode::OK {
-        return serde_json::from_slice(body).map_err(|_| Error::foreign(status, body, None));
+        return serde_json::from_slice(body).map_err(|_| Error::foreign(status, body, Duration::ZERO));
     }
-    let retry_after = retry_after(response.headers());
-    // A gateway in between has documents of its own; only ours names the status that it came with.
+    let header = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+    let retry_after = timing::retry_after(header);
+    // A gateway in between has documents of its own; only the service's name the status that they came with.
     match serde_json::from_slice::<Problem>(body) {
         Ok(problem) if problem.status == status.as_u16() => Err(Error::problem(problem, retry_after)),
         _ => Err(Error::foreign(status, body, retry_after)),
     }
-}
-
-/// In seconds; a date is as good as nothing, since it would be another machine's. Nobody is waited for longer than a minute:
-/// what a proxy says must not put a waiter to sleep for a day.
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)?;
-    Some(seconds.min(MAX_RETRY_AFTER))
 }
 
 /// The pauses after failures that follow one another.
@@ -167,23 +180,22 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// How long to wait after one more failure: not before the service asked for, and then at random, so that
-    /// callers who failed together do not come back together.
+    /// The pause after one more failure: drawn at random, so that callers who failed together do not come back together,
+    /// and no shorter than the service asked for.
     pub(crate) fn pause(&mut self, error: &Error) -> Duration {
-        let ceiling = FIRST_BACKOFF.saturating_mul(1 << self.failures.min(10)).min(LAST_BACKOFF);
-        self.failures += 1;
-        error.retry_after() + jitter(ceiling)
+        self.failures = self.failures.saturating_add(1);
+        timing::backoff(self.failures, error.retry_after(), chance())
     }
 }
 
-/// Sends a request until it is answered, it is pointless, or `until` has come.
-pub(crate) async fn persist<T, F>(until: Instant, mut send: impl FnMut() -> F) -> Result<T, Error>
+/// Sends a request until it is answered, it is pointless, or `until` has come. `send` is told how much time is left.
+pub(crate) async fn persist<T, F>(until: Instant, mut send: impl FnMut(Duration) -> F) -> Result<T, Error>
 where
     F: Future<Output = Result<T, Error>>,
 {
     let mut backoff = Backoff::default();
     loop {
-        let error = match send().await {
+        let error = match send(until.saturating_duration_since(Instant::now())).await {
             Ok(answer) => return Ok(answer),
             Err(error) => error,
         };
@@ -207,4 +219,73 @@ pub(crate) fn encode_data(data: Option<&[u8]>) -> (Option<String>, Option<String
 /// The payload that the wire has.
 pub(crate) fn decode_data(text: Option<String>, base64: Option<&str>) -> Option<Vec<u8>> {
     text.map(String::into_bytes).or_else(|| BASE64_STANDARD.decode(base64?).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::vectors::cases;
+    use crate::{ErrorKind, LossReason};
+
+    /// The word of the vectors for a kind.
+    fn kind(error: &Error) -> Value {
+        let word = match error.kind() {
+            ErrorKind::Held(_) => "held",
+            ErrorKind::Lost(_) => "lost",
+            ErrorKind::Superseded { .. } => "superseded",
+            ErrorKind::NotFound => "not-found",
+            ErrorKind::VersionMismatch => "version-mismatch",
+            ErrorKind::Forbidden => "forbidden",
+            ErrorKind::InvalidRequest { .. } => "invalid-request",
+            ErrorKind::CorruptRecord => "corrupt-record",
+            ErrorKind::Misconfigured => "misconfigured",
+            ErrorKind::Throttled => "throttled",
+            ErrorKind::Unavailable => "unavailable",
+            other => panic!("no case has {other:?}"),
+        };
+        word.into()
+    }
+
+    fn reason(reason: LossReason) -> Value {
+        match reason {
+            LossReason::TakenOver => "taken-over".into(),
+            LossReason::Released => "released".into(),
+            LossReason::Absent => "absent".into(),
+            other => panic!("no case has {other:?}"),
+        }
+    }
+
+    fn member(error: &Error, name: &str) -> Value {
+        match (name, error.kind()) {
+            ("kind", _) => kind(error),
+            ("retryable", _) => error.is_retryable().into(),
+            ("unanswered", _) => error.is_unanswered().into(),
+            ("retryAfterMs", _) => millis(error.retry_after()).into(),
+            ("reason", ErrorKind::Lost(loss)) => reason(loss.reason),
+            ("field", ErrorKind::InvalidRequest { field }) => json!(field),
+            ("sequence", ErrorKind::Superseded { sequence, .. }) => json!(sequence),
+            ("fencingToken", ErrorKind::Superseded { fencing_token, .. }) => json!(fencing_token),
+            (name, kind) => panic!("no {name} in {kind:?}"),
+        }
+    }
+
+    #[test]
+    fn problems_follow_the_vectors() {
+        for case in cases("problems.json", "problem") {
+            let given = &case["given"];
+            let status = u16::try_from(given["status"].as_u64().expect("a status")).expect("a status");
+            let mut response = Response::builder().status(status);
+            if let Some(seconds) = given["retryAfter"].as_str() {
+                response = response.header(RETRY_AFTER, seconds);
+            }
+            let body = given["body"].as_str().map_or_else(|| given["body"].to_string(), str::to_owned);
+            let response = response.body(body.into_bytes()).expect("a response");
+            let error = answer::<HeartbeatResponse>(&response).expect_err("no answer of the service's");
+            for (name, expected) in case["expect"].as_object().expect("members") {
+                assert_eq!(member(&error, name), *expected, "{}: {name}", case["name"]);
+            }
+        }
+    }
 }

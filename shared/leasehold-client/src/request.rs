@@ -8,17 +8,14 @@ use leasehold_wire::{Lock, Staleness};
 use serde_json::{Map, Value};
 
 use crate::Error;
+use crate::timing::{heartbeat_interval, longest_heartbeat_interval};
 
 /// The shortest lease that the service accepts.
 const MIN_LEASE: Duration = Duration::from_millis(100);
 /// The longest lease that the service accepts: a day.
 const MAX_LEASE: Duration = Duration::from_hours(24);
-/// What the Java client polls with.
-const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Two polls: the one that is under way when the lease ends, and the one after it.
 const WAIT_MARGIN: Duration = Duration::from_secs(2);
-/// Three heartbeats may fail before the lease is over.
-const HEARTBEATS_PER_LEASE: u32 = 4;
 
 /// Which lock: a key, and on a table with a sort key that as well.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -100,7 +97,7 @@ impl Heartbeats {
     /// How often, under a lease of this length; never, if the caller does it.
     pub(crate) fn interval(self, lease: Duration) -> Option<Duration> {
         match self {
-            Self::Quarterly => Some(lease / HEARTBEATS_PER_LEASE),
+            Self::Quarterly => Some(heartbeat_interval(lease)),
             Self::Every(interval) => Some(interval),
             Self::Manual => None,
         }
@@ -130,7 +127,8 @@ pub struct LockRequest {
     pub(crate) owner_name: Option<String>,
     pub(crate) lease: Option<Duration>,
     pub(crate) wait: Wait,
-    pub(crate) poll_interval: Duration,
+    /// `None`: the default, or longer where the service asks for that.
+    pub(crate) poll_interval: Option<Duration>,
     pub(crate) heartbeats: Heartbeats,
     pub(crate) staleness: Staleness,
     pub(crate) data: Option<Vec<u8>>,
@@ -157,7 +155,7 @@ impl LockRequest {
             owner_name: None,
             lease: None,
             wait: Wait::default(),
-            poll_interval: POLL_INTERVAL,
+            poll_interval: None,
             heartbeats: Heartbeats::default(),
             staleness: Staleness::Rvn,
             data: None,
@@ -192,10 +190,11 @@ impl LockRequest {
         self
     }
 
-    /// How often to ask for a lock that is held. Default: every second. The service may ask for more patience.
+    /// How often to ask for a lock that is held, at least 50 ms, whatever the service asks for. Default: every second, or as
+    /// rarely as the service asks for.
     #[must_use]
     pub fn poll_interval(mut self, interval: Duration) -> Self {
-        self.poll_interval = interval;
+        self.poll_interval = Some(interval);
         self
     }
 
@@ -283,7 +282,9 @@ impl LockRequest {
     /// Under this lease, the heartbeats are too rare, or the warning would come although all is well.
     pub(crate) fn check_heartbeats(&self, lease: Duration) -> Result<(), Error> {
         let interval = self.heartbeats.interval(lease);
-        if let Some(interval) = interval.filter(|interval| interval.is_zero() || *interval > lease / 2) {
+        if let Some(interval) =
+            interval.filter(|interval| interval.is_zero() || *interval > longest_heartbeat_interval(lease))
+        {
             let message =
                 format!("a heartbeat every {interval:?} cannot keep a lease of {lease:?}: at most half of it");
             return Err(Error::invalid("heartbeats", message));

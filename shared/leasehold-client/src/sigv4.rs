@@ -1,38 +1,121 @@
 //! AWS Signature Version 4, for an API that is protected by IAM.
 
-use std::time::SystemTime;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
 
+use aws_credential_types::Credentials;
+use aws_credential_types::provider::error::CredentialsError;
 use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider};
 use aws_sigv4::http_request::{SignableBody, SignableRequest, SigningSettings, sign};
 use aws_sigv4::sign::v4::SigningParams;
 use http::Request;
+use tokio::sync::Mutex as Turn;
 
 use crate::TransportError;
 
 /// Which service of AWS answers behind an API Gateway.
 const SERVICE: &str = "execute-api";
 
-/// Signs requests with credentials that are asked for anew each time; the provider caches them.
+/// How long before their end credentials are replaced, unless their whole life is short.
+const REFRESH_BEFORE: Duration = Duration::from_mins(5);
+/// Short-lived credentials are replaced in the last part of their life: one in so many.
+const LAST_PART: u32 = 4;
+
+/// Signs requests. Credentials are kept until shortly before they expire, and then replaced in the background, so that a
+/// slow provider holds up no request.
 #[derive(Debug, Clone)]
 pub struct SigV4 {
-    credentials: SharedCredentialsProvider,
+    credentials: Arc<Cache>,
     region: String,
     now: fn() -> SystemTime,
 }
 
+#[derive(Debug)]
+struct Cache {
+    provider: SharedCredentialsProvider,
+    kept: Mutex<Option<Kept>>,
+    /// One run of the provider at a time.
+    turn: Turn<()>,
+}
+
+#[derive(Debug, Clone)]
+struct Kept {
+    credentials: Credentials,
+    /// From then on they are replaced. `None`: never.
+    refresh_at: Option<SystemTime>,
+}
+
+impl Kept {
+    fn new(credentials: Credentials, now: SystemTime) -> Self {
+        let refresh_at = credentials.expiry().map(|expiry| {
+            let life = expiry.duration_since(now).unwrap_or_default();
+            expiry - REFRESH_BEFORE.min(life / LAST_PART)
+        });
+        Self { credentials, refresh_at }
+    }
+
+    fn is_expired(&self, now: SystemTime) -> bool {
+        self.credentials.expiry().is_some_and(|expiry| expiry <= now)
+    }
+
+    fn is_due(&self, now: SystemTime) -> bool {
+        self.refresh_at.is_some_and(|refresh_at| refresh_at <= now)
+    }
+}
+
+impl Cache {
+    fn kept(&self) -> Option<Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Credentials that have not expired. The provider runs in a task of its own, which a request that is given up does not
+    /// end: the next request finds what it brought.
+    async fn get(self: &Arc<Self>, now: fn() -> SystemTime) -> Result<Credentials, CredentialsError> {
+        match self.kept().filter(|kept| !kept.is_expired(now())) {
+            Some(kept) => {
+                if kept.is_due(now()) {
+                    tokio::spawn(Arc::clone(self).refresh(now));
+                }
+                Ok(kept.credentials)
+            }
+            None => tokio::spawn(Arc::clone(self).refresh(now)).await.map_err(CredentialsError::provider_error)?,
+        }
+    }
+
+    async fn refresh(self: Arc<Self>, now: fn() -> SystemTime) -> Result<Credentials, CredentialsError> {
+        let _turn = self.turn.lock().await;
+        // Another one may have been faster.
+        if let Some(kept) = self.kept().filter(|kept| !kept.is_due(now())) {
+            return Ok(kept.credentials);
+        }
+        let credentials = self.provider.provide_credentials().await?;
+        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(Kept::new(credentials.clone(), now()));
+        Ok(credentials)
+    }
+}
+
 impl SigV4 {
-    /// For an API in this region.
+    /// For an API in this region. The first request waits for the credentials; see [`SigV4::load`].
     pub fn new(credentials: impl ProvideCredentials + 'static, region: impl Into<String>) -> Self {
-        let credentials = SharedCredentialsProvider::new(credentials);
-        #[allow(clippy::disallowed_methods, reason = "a signature carries the time; no decision rests on it")]
+        let provider = SharedCredentialsProvider::new(credentials);
+        let credentials = Arc::new(Cache { provider, kept: Mutex::default(), turn: Turn::default() });
+        #[allow(clippy::disallowed_methods, reason = "a signature carries the time, and credentials expire by it")]
         Self { credentials, region: region.into(), now: SystemTime::now }
+    }
+
+    /// Fetches the credentials now, so that no request waits for them.
+    ///
+    /// # Errors
+    /// There are no credentials.
+    pub async fn load(&self) -> Result<(), CredentialsError> {
+        self.credentials.get(self.now).await.map(drop)
     }
 
     /// Adds the signature to `request`, whose URI must be absolute.
     pub(crate) async fn sign(&self, request: &mut Request<Vec<u8>>) -> Result<(), TransportError> {
         let not_signed =
             |error: &dyn std::error::Error| TransportError::not_sent(format!("the request cannot be signed: {error}"));
-        let credentials = self.credentials.provide_credentials().await.map_err(|error| not_signed(&error))?;
+        let credentials = self.credentials.get(self.now).await.map_err(|error| not_signed(&error))?;
         let identity = credentials.into();
         let params = SigningParams::builder()
             .identity(&identity)
@@ -55,12 +138,64 @@ impl SigV4 {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-    use aws_credential_types::Credentials;
+    use aws_credential_types::provider::future;
     use http::header::AUTHORIZATION;
+    use tokio::time::{Instant, sleep, timeout};
 
     use super::*;
+
+    /// A slow provider of credentials that live for a minute, which counts its runs.
+    #[derive(Debug, Clone, Default)]
+    struct Slow(Arc<AtomicUsize>);
+
+    impl ProvideCredentials for Slow {
+        fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
+        where
+            Self: 'a,
+        {
+            future::ProvideCredentials::new(async {
+                sleep(Duration::from_secs(3)).await;
+                self.0.fetch_add(1, Ordering::SeqCst);
+                Ok(Credentials::new("AKIDEXAMPLE", "secret", None, Some(now() + Duration::from_mins(1)), "test"))
+            })
+        }
+    }
+
+    static SECONDS: AtomicU64 = AtomicU64::new(0);
+
+    fn now() -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(SECONDS.load(Ordering::SeqCst))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn slow_credentials_are_fetched_once_and_in_the_background() {
+        let slow = Slow::default();
+        let signer = SigV4 { now, ..SigV4::new(slow.clone(), "eu-central-1") };
+        let sign = || async {
+            let mut request = Request::get("https://example.com/v1/health").body(Vec::new()).expect("a request");
+            signer.sign(&mut request).await
+        };
+        let patience = Duration::from_millis(500);
+        assert!(timeout(patience, sign()).await.is_err(), "the first request is given up");
+        sleep(Duration::from_secs(3)).await;
+        for _ in 0..8 {
+            timeout(patience, sign()).await.expect("the credentials that the first one asked for").expect("signed");
+        }
+        assert_eq!(slow.0.load(Ordering::SeqCst), 1);
+
+        SECONDS.store(50, Ordering::SeqCst);
+        let began = Instant::now();
+        for _ in 0..8 {
+            sign().await.expect("they are good for ten seconds more");
+        }
+        assert!(began.elapsed().is_zero(), "nobody waits for the next ones");
+        sleep(Duration::from_secs(10)).await;
+        assert_eq!(slow.0.load(Ordering::SeqCst), 2, "they came in the background, once");
+        SECONDS.store(70, Ordering::SeqCst);
+        timeout(patience, sign()).await.expect("the first ones have expired, and the next are there").expect("signed");
+    }
 
     /// Signatures of the same requests by botocore 1.x (`SigV4Auth`), at 2026-01-01T00:00:00Z.
     #[tokio::test]

@@ -4,11 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use aws_smithy_runtime_api::client::http::{HttpConnector, HttpConnectorFuture};
-use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
+use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
 use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_runtime_api::http::{Response, StatusCode};
 use aws_smithy_types::body::SdkBody;
-use dynoxide::Database;
+use bytes::Bytes;
+use tokio::sync::oneshot;
 
 use crate::Core;
 use crate::operations::{self, Answer};
@@ -27,34 +28,37 @@ impl Connector {
 impl HttpConnector for Connector {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
         let core = Arc::clone(&self.0);
-        if core.file.is_none() {
-            HttpConnectorFuture::new(async move {
-                // Without a point to give way at, one task would run to its end before the next
-                // one starts, and no race would ever show.
-                tokio::task::yield_now().await;
-                respond(&core.database, &request)
-            })
-        } else {
-            HttpConnectorFuture::new(async move {
-                // A write waits for the disk. Once begun it is carried out even if the caller gives
-                // up, as it would be behind a network; `core` keeps the file locked until then.
-                tokio::task::spawn_blocking(move || respond(&core.database, &request))
-                    .await
-                    .map_err(|e| ConnectorError::other(e.into(), None))?
-            })
-        }
+        HttpConnectorFuture::new(async move {
+            let body = request.body().bytes();
+            let body = body.ok_or_else(|| ConnectorError::user("the request body is not in memory".into()))?;
+            let body = Bytes::copy_from_slice(body);
+            let target = request.headers().get("x-amz-target").unwrap_or_default().to_owned();
+            let Answer { status, body } = answer(core, target, body).await;
+            let status = StatusCode::try_from(status).map_err(|error| ConnectorError::other(error.into(), None))?;
+            let mut response = Response::new(status, SdkBody::from(body));
+            response.headers_mut().insert("content-type", CONTENT_TYPE);
+            Ok(response)
+        })
     }
 }
 
-fn respond(database: &Database, request: &HttpRequest) -> Result<HttpResponse, ConnectorError> {
-    let body =
-        request.body().bytes().ok_or_else(|| ConnectorError::user("the request body is not in memory".into()))?;
-    let target = request.headers().get("x-amz-target").unwrap_or_default();
-    let Answer { status, body } = operations::run(database, target, body);
-    let status = StatusCode::try_from(status).map_err(|e| ConnectorError::other(e.into(), None))?;
-    let mut response = Response::new(status, SdkBody::from(body));
-    response.headers_mut().insert("content-type", CONTENT_TYPE);
-    Ok(response)
+/// Runs one operation. A caller that gives up before the operation has begun leaves nothing to do.
+pub(crate) async fn answer(core: Arc<Core>, target: String, body: Bytes) -> Answer {
+    if core.file.is_none() {
+        // Without a point to give way at, one task would run to its end before the next one starts, and no race would
+        // ever show.
+        tokio::task::yield_now().await;
+        return core.run(&target, &body);
+    }
+    let (sender, receiver) = oneshot::channel();
+    // A write waits for the disk. Once begun it is carried out even if the caller gives up, as it would be behind a
+    // network; `core` keeps the file locked until then.
+    tokio::task::spawn_blocking(move || {
+        if !sender.is_closed() {
+            let _ = sender.send(core.run(&target, &body));
+        }
+    });
+    receiver.await.unwrap_or_else(|_| operations::internal_error("the engine has stopped"))
 }
 
 impl fmt::Debug for Connector {

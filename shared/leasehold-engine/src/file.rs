@@ -4,7 +4,9 @@
 use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use crate::EngineError;
 
@@ -14,6 +16,8 @@ const SQLITE_MAGIC: &[u8; 16] = b"SQLite format 3\0";
 /// A database file that belongs to this process for as long as this value lives.
 pub(crate) struct DatabaseFile {
     path: String,
+    /// The file that was opened. Empty until SQLite has made it.
+    identity: OnceLock<(u64, u64)>,
     // Closing the file releases the lock, also when the process is killed.
     _lock: File,
 }
@@ -25,12 +29,18 @@ impl DatabaseFile {
         let lock = lock(&path)?;
         check_contents(&path)?;
         let path = path.into_os_string().into_string().map_err(|path| EngineError::NotUtf8 { path: path.into() })?;
-        Ok(Self { path, _lock: lock })
+        Ok(Self { path, identity: OnceLock::new(), _lock: lock })
     }
 
     /// The file's absolute path.
     pub(crate) fn path(&self) -> &Path {
         Path::new(&self.path)
+    }
+
+    /// Whether the path still leads to the file that was opened. SQLite goes on writing to one that was removed.
+    pub(crate) fn is_in_place(&self) -> bool {
+        let found = fs::metadata(&self.path).ok().map(|metadata| (metadata.dev(), metadata.ino()));
+        found.is_some_and(|found| *self.identity.get_or_init(|| found) == found)
     }
 
     /// The file's absolute path, as text.

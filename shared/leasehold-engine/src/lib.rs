@@ -24,6 +24,7 @@
 mod connector;
 mod error;
 mod file;
+mod names;
 mod operations;
 #[cfg(test)]
 mod tests;
@@ -40,10 +41,13 @@ use aws_smithy_runtime_api::client::http::{
 };
 use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
+use bytes::Bytes;
 use dynoxide::Database;
 
 use crate::connector::Connector;
 use crate::file::DatabaseFile;
+use crate::names::Names;
+use crate::operations::Answer;
 
 pub use crate::error::EngineError;
 
@@ -63,6 +67,7 @@ pub struct Engine {
 struct Core {
     // Before `file`: the database is closed while its file is still locked.
     database: Database,
+    names: Names,
     file: Option<DatabaseFile>,
 }
 
@@ -70,7 +75,7 @@ impl Engine {
     /// An engine whose data lives as long as its last clone.
     pub fn memory() -> Result<Self, EngineError> {
         let database = Database::memory().map_err(|e| EngineError::Start(e.into()))?;
-        Ok(Self::new(database, None))
+        Ok(Self::new(database, Names::default(), None))
     }
 
     /// Opens the durable database at `path`, creating it where there is none.
@@ -80,13 +85,15 @@ impl Engine {
     /// next process.
     pub fn open(path: &Path) -> Result<Self, EngineError> {
         let file = DatabaseFile::claim(path)?;
-        let database = Database::new(file.as_str())
-            .map_err(|e| EngineError::Open { path: file.path().to_owned(), source: e.into() })?;
-        Ok(Self::new(database, Some(file)))
+        let failed =
+            |error: dynoxide::DynoxideError| EngineError::Open { path: file.path().to_owned(), source: error.into() };
+        let database = Database::new(file.as_str()).map_err(failed)?;
+        let names = Names::load(&database).map_err(failed)?;
+        Ok(Self::new(database, names, Some(file)))
     }
 
-    fn new(database: Database, file: Option<DatabaseFile>) -> Self {
-        let core = Arc::new(Core { database, file });
+    fn new(database: Database, names: Names, file: Option<DatabaseFile>) -> Self {
+        let core = Arc::new(Core { database, names, file });
         let connector = SharedHttpConnector::new(Connector::new(Arc::clone(&core)));
         Self { core, connector }
     }
@@ -104,6 +111,25 @@ impl Engine {
             .identity_cache(IdentityCache::no_cache())
             // Guards against slow sockets; here it would only wrap bodies that are in memory.
             .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
+    }
+
+    /// Runs the operation that `target` names, such as `DynamoDB_20120810.GetItem`: the answer's status and JSON.
+    pub async fn answer(&self, target: String, body: Bytes) -> (u16, Vec<u8>) {
+        let answer = connector::answer(Arc::clone(&self.core), target, body).await;
+        (answer.status, answer.body)
+    }
+
+    /// Makes a write that changes nothing, to learn whether writes still reach the disk.
+    ///
+    /// # Errors
+    /// The file is gone, full or read-only.
+    pub async fn check_writes(&self, table: &str) -> Result<(), String> {
+        let tag = serde_json::json!({
+            "ResourceArn": format!("arn:aws:dynamodb:us-east-1:000000000000:table/{table}"),
+            "Tags": [{ "Key": "leasehold:written", "Value": "yes" }],
+        });
+        let (status, body) = self.answer("DynamoDB_20120810.TagResource".to_owned(), tag.to_string().into()).await;
+        if status == 200 { Ok(()) } else { Err(String::from_utf8_lossy(&body).into_owned()) }
     }
 
     /// Serves this engine's data to other DynamoDB clients over HTTP until `shutdown` resolves.
@@ -151,6 +177,19 @@ impl HttpConnector for Engine {
 impl fmt::Debug for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.core.fmt(f)
+    }
+}
+
+impl Core {
+    fn run(&self, target: &str, body: &[u8]) -> Answer {
+        let answer = self.names.run(&self.database, target, body);
+        match &self.file {
+            // What was written to a file that is gone is written nowhere.
+            Some(file) if !file.is_in_place() => {
+                operations::internal_error("the database file was removed or replaced")
+            }
+            _ => answer,
+        }
     }
 }
 

@@ -94,6 +94,12 @@ where
     serde_json::to_vec(&reply).map_err(Failure::Unwritable)
 }
 
+/// DynamoDB's answer where it has failed itself.
+pub(crate) fn internal_error(message: &str) -> Answer {
+    let error = DynoxideError::InternalServerError(message.to_owned());
+    Answer { status: error.status_code(), body: error.to_json().into_bytes() }
+}
+
 fn refusal(operation: &str, failure: Failure) -> Answer {
     let error = match failure {
         Failure::Unreadable(error) => unreadable(operation, &error.to_string()),

@@ -345,3 +345,130 @@ async fn other_clients_see_the_same_data_over_http() {
     stop.send(()).unwrap();
     server.await.unwrap().unwrap();
 }
+
+async fn create(client: &Client, table: &str) -> Result<(), aws_sdk_dynamodb::Error> {
+    client
+        .create_table()
+        .table_name(table)
+        .billing_mode(BillingMode::PayPerRequest)
+        .attribute_definitions(
+            AttributeDefinition::builder()
+                .attribute_name("key")
+                .attribute_type(ScalarAttributeType::S)
+                .build()
+                .unwrap(),
+        )
+        .key_schema(KeySchemaElement::builder().attribute_name("key").key_type(KeyType::Hash).build().unwrap())
+        .send()
+        .await?;
+    Ok(())
+}
+
+async fn put(client: &Client, table: &str, key: &str) {
+    client.put_item().table_name(table).item("key", text(key)).send().await.unwrap();
+}
+
+async fn keys(client: &Client, table: &str) -> Vec<String> {
+    let rows = client.scan().table_name(table).send().await.unwrap();
+    rows.items().iter().map(|row| row["key"].as_s().unwrap().clone()).collect()
+}
+
+#[tokio::test]
+async fn tables_that_differ_in_case_are_two_tables() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("leasehold.db");
+    let tables = ["leasehold", "LeaseHold", "LEASEHOLD", "exact._lease_hold", "_tables", "sqlite_sequence"];
+    {
+        let client = client(&Engine::open(&path).unwrap());
+        for table in tables {
+            create(&client, table).await.unwrap();
+            put(&client, table, table).await;
+        }
+        let taken = create(&client, "LeaseHold").await.unwrap_err();
+        assert!(matches!(taken, aws_sdk_dynamodb::Error::ResourceInUseException(_)), "{taken:?}");
+    }
+
+    let client = client(&Engine::open(&path).unwrap());
+    for table in tables {
+        assert_eq!(keys(&client, table).await, [table], "{table}");
+        let described = client.describe_table().table_name(table).send().await.unwrap();
+        let described = described.table.unwrap();
+        assert_eq!(described.table_name(), Some(table));
+        assert!(described.table_arn().unwrap().ends_with(&format!("/{table}")), "{described:?}");
+    }
+    let mut listed = client.list_tables().send().await.unwrap().table_names.unwrap();
+    listed.sort();
+    let mut expected = tables.map(str::to_owned);
+    expected.sort();
+    assert_eq!(listed, expected);
+
+    client.delete_table().table_name("LeaseHold").send().await.unwrap();
+    assert_eq!(keys(&client, "leasehold").await, ["leasehold"]);
+    assert!(client.scan().table_name("LeaseHold").send().await.is_err());
+}
+
+#[tokio::test]
+async fn batches_and_statements_reach_the_exact_table() {
+    use aws_sdk_dynamodb::types::{KeysAndAttributes, Put, TransactWriteItem};
+
+    let client = client(&Engine::memory().unwrap());
+    for table in ["orders", "Orders"] {
+        create(&client, table).await.unwrap();
+    }
+    put(&client, "orders", "plain").await;
+    let put = Put::builder().table_name("Orders").item("key", text("capital")).build().unwrap();
+    client.transact_write_items().transact_items(TransactWriteItem::builder().put(put).build()).send().await.unwrap();
+    assert_eq!(keys(&client, "Orders").await, ["capital"]);
+
+    let wanted = KeysAndAttributes::builder().keys([("key".to_owned(), text("capital"))].into()).build().unwrap();
+    let read = client.batch_get_item().request_items("Orders", wanted).send().await.unwrap();
+    assert_eq!(read.responses.unwrap()["Orders"].len(), 1);
+
+    let selected = client.execute_statement().statement(r#"SELECT * FROM "Orders""#).send().await.unwrap();
+    assert_eq!(selected.items()[0]["key"], text("capital"));
+}
+
+#[tokio::test]
+async fn unknown_case_of_a_table_is_not_found() {
+    let engine = Engine::memory().unwrap();
+    let client = client_with_table(&engine).await;
+    for table in ["Locks", "LOCKS", "exact._locks", "exact.locks"] {
+        let refused = client.scan().table_name(table).send().await.unwrap_err();
+        assert_eq!(refused.code(), Some("ResourceNotFoundException"), "{table}");
+    }
+    create(&client, "Locks").await.unwrap();
+    let refused = client.scan().table_name("exact._locks").send().await.unwrap_err();
+    assert_eq!(refused.code(), Some("ResourceNotFoundException"), "the stored name is no name of the table");
+}
+
+#[tokio::test]
+async fn failed_create_table_leaves_nothing_registered() {
+    use aws_sdk_dynamodb::types::{GlobalSecondaryIndex, Projection, ProjectionType};
+
+    let client = client(&Engine::memory().unwrap());
+    create(&client, "other").await.unwrap();
+    let key = || KeySchemaElement::builder().attribute_name("key").key_type(KeyType::Hash).build().unwrap();
+    let index = |name: &str| {
+        let projection = Projection::builder().projection_type(ProjectionType::All).build();
+        GlobalSecondaryIndex::builder().index_name(name).key_schema(key()).projection(projection).build().unwrap()
+    };
+    let refused = client
+        .create_table()
+        .table_name("Failing")
+        .billing_mode(BillingMode::PayPerRequest)
+        .attribute_definitions(
+            AttributeDefinition::builder()
+                .attribute_name("key")
+                .attribute_type(ScalarAttributeType::S)
+                .build()
+                .unwrap(),
+        )
+        .key_schema(key())
+        // SQLite takes these two for one.
+        .global_secondary_indexes(index("Index"))
+        .global_secondary_indexes(index("index"))
+        .send()
+        .await;
+    assert!(refused.is_err());
+    assert_eq!(client.list_tables().send().await.unwrap().table_names(), ["other"]);
+}

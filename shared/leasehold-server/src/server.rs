@@ -1,10 +1,13 @@
 //! The assembly: store, tables, services, and the sweeper beside them.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
-use leasehold_api::http::Operation;
+use axum::body::Body;
+use leasehold_api::http::{Operation, problem_response, unknown_route};
 use leasehold_api::{Service, TransactionOperation, TransactionService};
 use leasehold_dynamodb::{Clock, Failure};
 use leasehold_engine::{Engine, EngineError};
@@ -14,10 +17,32 @@ use leasehold_wire::transactions::SweepRequest;
 use tokio::net::TcpListener;
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::front;
+use crate::guard::Guard;
+use crate::health::Health;
+use crate::load::Load;
+use crate::routes::{Checked, protect, routes, routes_but};
+use crate::tls::Tls;
+use crate::tokens::Tokens;
+use crate::{connections, console, metrics};
 
 /// The pause between two sweeps.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The pause between two looks at the files of tokens and certificates.
+const RELOAD_INTERVAL: Duration = Duration::from_secs(2);
+
+/// What stands between the service and strangers.
+#[derive(Debug)]
+pub struct Front {
+    /// The hosts that the service answers to.
+    pub guard: Guard,
+    /// Who may call. Absent: whoever reaches the service.
+    pub tokens: Option<Arc<Tokens>>,
+    /// The certificate. Absent: plain HTTP.
+    pub tls: Option<Tls>,
+    /// The name of the service, which the console shows.
+    pub name: String,
+}
 
 /// What to serve.
 #[derive(Debug, Clone)]
@@ -60,12 +85,16 @@ pub enum ServerError {
     /// A table is missing and cannot be made, or has other keys.
     #[error("{}", .0.for_log())]
     Table(Failure),
+    /// Writes do not reach the database.
+    #[error("cannot write to the database: {0}")]
+    ReadOnly(String),
 }
 
 /// The tables and the services over them.
 #[derive(Debug)]
 pub struct Server {
     engine: Option<Engine>,
+    table: String,
     locks: Service,
     transactions: TransactionService,
 }
@@ -84,12 +113,16 @@ impl Server {
         let (engine, client) = open_store(store).await?;
         ensure_table(&client, &schema).await.map_err(ServerError::Table)?;
         transactions::ensure_table(&client, &transaction_table).await.map_err(ServerError::Table)?;
+        if let Some(engine) = &engine {
+            engine.check_writes(&schema.table_name).await.map_err(ServerError::ReadOnly)?;
+        }
+        let table = schema.table_name.clone();
         let clock = Clock::system();
         let protected = vec![schema.table_name.clone()];
         let transactions =
             Transactions::new(client.clone(), transaction_table, transaction_policy, clock.clone(), protected);
         let locks = LockTable::new(client, schema, policy, clock);
-        Ok(Self { engine, locks: Service::new(locks), transactions: TransactionService::new(transactions) })
+        Ok(Self { engine, table, locks: Service::new(locks), transactions: TransactionService::new(transactions) })
     }
 
     /// The embedded engine, unless the tables are at an endpoint.
@@ -98,13 +131,45 @@ impl Server {
     }
 
     /// Serves until `shutdown` resolves, then finishes the requests under way.
-    pub async fn run(self, listener: TcpListener, shutdown: impl Future<Output = ()>) {
-        let routes = front::routes::<Operation>(self.locks);
-        let routes = routes.merge(front::routes::<TransactionOperation>(self.transactions.clone()));
-        let sweeper = tokio::spawn(sweep_repeatedly(self.transactions));
-        front::run(listener, routes, shutdown).await;
+    pub async fn run(self, listener: TcpListener, front: Front, shutdown: impl Future<Output = ()>) {
+        let Self { engine, table, locks, transactions } = self;
+        let Front { guard, tokens, tls, name } = front;
+        let stopping = Arc::new(AtomicBool::new(false));
+        let health = Health { locks: locks.clone(), engine, table, stopping: Arc::clone(&stopping) };
+        let app = routes_but(locks, Operation::Health)
+            .merge(routes::<TransactionOperation>(transactions.clone()))
+            .merge(health.routes())
+            .merge(console::routes(&name))
+            .fallback(async || problem_response(&unknown_route()).map(Body::from));
+        let app = match metrics::install() {
+            Some(handle) => app.merge(metrics::routes(handle)),
+            None => app,
+        };
+        let app = protect(app, Checked { guard, tokens: tokens.clone(), load: Load::default() });
+        let background =
+            [tokio::spawn(sweep_repeatedly(transactions)), tokio::spawn(reload_repeatedly(tokens, tls.clone()))];
+        let shutdown = async {
+            shutdown.await;
+            stopping.store(true, Ordering::Relaxed);
+        };
+        connections::run_tls(listener, tls, app, shutdown).await;
         // A sweep may stop anywhere: the next one goes on.
-        sweeper.abort();
+        background.iter().for_each(tokio::task::JoinHandle::abort);
+    }
+}
+
+/// Reads tokens and certificates again when their files change.
+async fn reload_repeatedly(tokens: Option<Arc<Tokens>>, tls: Option<Tls>) {
+    let mut ticks = interval(RELOAD_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        if let Some(tokens) = &tokens {
+            tokens.reload();
+        }
+        if let Some(tls) = &tls {
+            tls.reload();
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! `ProjectionExpression`, applied here: which state of an item is to be seen is only known once it has been read whole.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use aws_sdk_dynamodb::types::AttributeValue;
 
@@ -51,24 +51,21 @@ fn parse_path(path: &str, names: &HashMap<String, String>) -> Result<Vec<Step>, 
     Ok(steps)
 }
 
+/// Groups the paths by their first step, so that a member costs one look-up and not one for each path.
 fn project_map(members: &Item, paths: &[&[Step]]) -> Item {
-    let of = |name: &String, value| {
-        let below: Vec<_> = paths
-            .iter()
-            .filter_map(|path| match path {
-                [Step::Member(member), rest @ ..] if member == name => Some(rest),
-                _ => None,
-            })
-            .collect();
-        project(value, &below)
-    };
-    members.iter().filter_map(|(name, value)| Some((name.clone(), of(name, value)?))).collect()
+    let mut below: HashMap<&str, Vec<&[Step]>> = HashMap::new();
+    for path in paths {
+        if let [Step::Member(member), rest @ ..] = path {
+            below.entry(member).or_default().push(rest);
+        }
+    }
+    below
+        .into_iter()
+        .filter_map(|(name, below)| Some((name.to_owned(), project(members.get(name)?, &below)?)))
+        .collect()
 }
 
 fn project(value: &AttributeValue, below: &[&[Step]]) -> Option<AttributeValue> {
-    if below.is_empty() {
-        return None;
-    }
     if below.iter().any(|path| path.is_empty()) {
         return Some(value.clone());
     }
@@ -78,17 +75,14 @@ fn project(value: &AttributeValue, below: &[&[Step]]) -> Option<AttributeValue> 
             (!projected.is_empty()).then_some(AttributeValue::M(projected))
         }
         AttributeValue::L(values) => {
-            let element = |(index, value): (usize, &AttributeValue)| {
-                let below: Vec<_> = below
-                    .iter()
-                    .filter_map(|path| match path {
-                        [Step::Element(at), rest @ ..] if *at == index => Some(rest),
-                        _ => None,
-                    })
-                    .collect();
-                project(value, &below)
-            };
-            let projected: Vec<_> = values.iter().enumerate().filter_map(element).collect();
+            let mut wanted: BTreeMap<usize, Vec<&[Step]>> = BTreeMap::new();
+            for path in below {
+                if let [Step::Element(index), rest @ ..] = path {
+                    wanted.entry(*index).or_default().push(rest);
+                }
+            }
+            let element = |(index, below): (usize, Vec<&[Step]>)| project(values.get(index)?, &below);
+            let projected: Vec<_> = wanted.into_iter().filter_map(element).collect();
             (!projected.is_empty()).then_some(AttributeValue::L(projected))
         }
         _ => None,

@@ -49,6 +49,12 @@ impl Caller {
         Self { principal: None, prefixes: None, is_bound: false }
     }
 
+    /// One whose credentials name it, who may touch the keys that begin with one of `prefixes`; without prefixes, all. With
+    /// `is_bound`, the locks that it acquires are bound to it.
+    pub fn named(principal: Principal, prefixes: Option<Vec<String>>, is_bound: bool) -> Self {
+        Self { principal: Some(principal), prefixes, is_bound }
+    }
+
     /// Who it is, where there are rules; for the log.
     pub(crate) fn name(&self) -> Option<&str> {
         self.principal.as_ref().map(Principal::as_str)

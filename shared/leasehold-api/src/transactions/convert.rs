@@ -9,10 +9,11 @@ use leasehold_transactions::{
 use leasehold_wire::transactions::{self as wire, Entry, ReturnOnFailure};
 use leasehold_wire::{Problem, ProblemType};
 
-use super::dynamodb_json;
+use super::{dynamodb_json, limits};
 
 /// Reads the entries of a request.
 pub(super) fn requests(entries: Vec<Entry>) -> Result<Vec<Request>, Problem> {
+    limits::check_entries(&entries)?;
     entries.into_iter().enumerate().map(|(index, entry)| request(index, entry)).collect()
 }
 
@@ -92,6 +93,7 @@ pub(super) fn isolation(isolation: wire::Isolation) -> Isolation {
 
 /// Which items to read, and whether it is one, named without a list.
 pub(super) fn reads(request: wire::GetItemsRequest) -> Result<(Vec<ReadRequest>, bool), Problem> {
+    limits::check_reads(&request)?;
     let wire::GetItemsRequest { requests, table_name, key, projection_expression, expression_attribute_names, .. } =
         request;
     let is_single = table_name.is_some()
@@ -147,6 +149,7 @@ pub(super) fn items(items: Vec<Option<Item>>, is_single: bool) -> wire::GetItems
 }
 
 pub(super) fn list(request: wire::ListItemsRequest, limit: Option<u32>) -> Result<ListRequest, Problem> {
+    limits::check_list(&request)?;
     if request.scan_index_forward.is_some() && request.key_condition_expression.is_none() {
         return Err(Problem::invalid("scanIndexForward", "Only a Query has an order: give a keyConditionExpression."));
     }

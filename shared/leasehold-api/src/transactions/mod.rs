@@ -2,6 +2,7 @@
 
 mod convert;
 mod dynamodb_json;
+mod limits;
 mod operation;
 
 use leasehold_transactions::{Action, Error, Swept, TransactionId, Transactions};

@@ -40,7 +40,7 @@ impl Client {
     /// [`crate::ErrorKind::TransactionNotFound`], or what the service could not be reached with.
     pub async fn transaction_status(&self, id: impl Into<String>) -> Result<TransactionStatus, Error> {
         let request = GetTransactionRequest { id: id.into() };
-        persist(self.until(), || self.remote().query(path::TRANSACTION, &request)).await
+        persist(self.until(), |left| self.remote().query(path::TRANSACTION, &request, left)).await
     }
 
     /// Reads one item from outside of transactions.
@@ -72,7 +72,7 @@ impl Client {
             GetItemsRequest { requests: Some(requests), isolation: Some(isolation), ..GetItemsRequest::default() };
         let limit = self.remote().request_timeout();
         let response: GetItemsResponse =
-            persist(self.until(), || self.remote().post(path::ITEMS_GET, &request, limit)).await?;
+            persist(self.until(), |_| self.remote().post(path::ITEMS_GET, &request, limit)).await?;
         Ok(response.answers.unwrap_or_default().into_iter().map(|answer| answer.item).collect())
     }
 
@@ -86,7 +86,7 @@ impl Client {
                 let Some(request) = request else { return Ok(None) };
                 let limit = client.remote().request_timeout();
                 let page: ListItemsResponse =
-                    persist(client.until(), || client.remote().post(path::ITEMS_LIST, &request, limit)).await?;
+                    persist(client.until(), |_| client.remote().post(path::ITEMS_LIST, &request, limit)).await?;
                 let next =
                     page.last_evaluated_key.map(|key| ListItemsRequest { exclusive_start_key: Some(key), ..request });
                 Ok(Some((page.items, next)))
@@ -105,7 +105,7 @@ impl Client {
     ) -> Result<A, Error> {
         let limit = self.remote().request_timeout().saturating_add(CONTENTION);
         let until = deadline(self.retry_budget().saturating_add(limit));
-        let answer = persist(until, || self.remote().post(path, request, limit)).await;
+        let answer = persist(until, |_| self.remote().post(path, request, limit)).await;
         answer.map_err(|error: Error| error.of_transaction(id))
     }
 }

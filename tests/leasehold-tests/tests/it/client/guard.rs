@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold_client::{
-    Acquisition, Client, ErrorKind, Guard, Heartbeat, Heartbeats, LockRequest, LossReason, Release, Released, Wait,
+    Acquisition, Client, Error, ErrorKind, Guard, Handover, Heartbeat, Heartbeats, LockRequest, LossReason, Release,
+    Released, Wait,
 };
 use leasehold_tests::{Fault, World, key};
 use tokio::time::{Instant, sleep, timeout};
@@ -230,7 +231,7 @@ async fn a_heartbeat_can_bring_new_data_and_a_new_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_longer_lease_is_not_believed_in_while_a_request_with_the_shorter_may_still_arrive() {
+async fn a_longer_lease_is_believed_in_once_it_is_answered() {
     let world = World::new().await;
     let network = Network::new(world.transport());
     let mut first = true;
@@ -239,7 +240,10 @@ async fn a_longer_lease_is_not_believed_in_while_a_request_with_the_shorter_may_
     let request = LockRequest::new("Moe").lease(SECOND * 10).heartbeats(Heartbeats::Manual);
     let guard = granted(&client, request).await;
     guard.heartbeat_with(Heartbeat::new().lease(SECOND * 60)).await.expect("held");
-    assert!(guard.remaining() <= SECOND * 10, "{:?}", guard.remaining());
+    assert!(guard.remaining() > SECOND * 59, "{:?}", guard.remaining());
+    sleep(SECOND * 40).await;
+    let lease = world.client("x").get("Moe").await.expect("held").lease_duration_ms;
+    assert_eq!(lease, 60_000, "the late acquire with ten seconds has changed nothing");
 }
 
 #[tokio::test(start_paused = true)]
@@ -307,10 +311,11 @@ async fn a_lock_taken_here_is_kept_there() {
     let world = World::new().await;
     let here = granted(&world.client("here"), "Moe").await;
     let token = here.fencing_token();
-    let lease_id = here.detach();
+    let handover = here.detach();
+    let lease_id = handover.lease_id.clone();
     sleep(LEASE - SECOND).await;
     let there = world.client("there");
-    let guard = there.resume("Moe", lease_id.clone()).await.expect("still held");
+    let guard = there.resume("Moe", handover).await.expect("still held");
     assert_eq!((guard.fencing_token(), guard.owner_name()), (token, None));
     sleep(LEASE * 3).await;
     assert!(guard.is_held());
@@ -325,7 +330,7 @@ async fn a_lock_taken_here_is_kept_there() {
 async fn work_under_a_lock_is_done_and_stopped_when_the_lock_is_lost() {
     let world = World::new().await;
     let client = world.client("one");
-    let token = client.with_lock("Moe", async |guard| guard.fencing_token()).await.expect("free");
+    let token = client.with_lock("Moe", async |guard| Ok::<_, Error>(guard.fencing_token())).await.expect("free");
     assert!(world.row().await.expect("a row").released);
     assert!(token > 0);
 
@@ -341,13 +346,17 @@ async fn work_under_a_lock_is_done_and_stopped_when_the_lock_is_lost() {
         sleep(SECOND * 10).await;
         steal(&world).await
     };
-    let (ended, _thief): (Result<(), _>, _) = tokio::join!(work, theft);
+    let (ended, _thief): (Result<(), Error>, _) = tokio::join!(work, theft);
     let error = ended.expect_err("lost");
     assert!(matches!(error.kind(), ErrorKind::Lost(loss) if loss.reason == LossReason::TakenOver));
     let done = steps.load(Ordering::Relaxed);
-    assert!((10..=15).contains(&done), "{done}");
+    assert!((8..=15).contains(&done), "{done}");
     sleep(LEASE).await;
     assert_eq!(steps.load(Ordering::Relaxed), done, "and it is stopped");
+}
+
+fn panicking() -> Result<(), Error> {
+    panic!("the work itself fails")
 }
 
 #[tokio::test(start_paused = true)]
@@ -355,8 +364,7 @@ async fn work_under_a_lock_may_run_on_another_thread_and_may_panic() {
     let world = World::new().await;
     let client = world.client("one");
     let working = client.clone();
-    let panicked =
-        tokio::spawn(async move { working.with_lock("Moe", async |_guard| panic!("the work itself fails")).await });
+    let panicked = tokio::spawn(async move { working.with_lock("Moe", async |_guard| panicking()).await });
     assert!(panicked.await.expect_err("it panics").is_panic());
     sleep(SECOND).await;
     assert!(world.row().await.expect("a row").released, "and the lock is given back");
@@ -369,9 +377,9 @@ async fn a_release_that_fails_does_not_hide_what_the_work_returned() {
     let client = Client::new(network.clone());
     let result = client.with_lock("Moe", async |_guard| {
         network.cut();
-        Err::<(), _>("the work's own error")
+        Err::<(), Box<dyn std::error::Error>>("the work's own error".into())
     });
-    assert_eq!(result.await.expect("it was held"), Err("the work's own error"));
+    assert_eq!(result.await.expect_err("the work failed").to_string(), "the work's own error");
 }
 
 #[tokio::test(start_paused = true)]
@@ -420,12 +428,14 @@ async fn a_service_that_asks_for_patience_does_not_cost_the_lock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shorter_lease_that_was_refused_changes_nothing() {
+async fn a_shorter_lease_caps_the_belief_until_a_higher_number() {
     let world = World::new().await;
     let (network, _client, guard) = guarded(&world, LockRequest::new("Moe").lease(SECOND * 60)).await;
     let error =
         guard.heartbeat_with(Heartbeat::new().lease(SECOND * 2).data(vec![0; 300_000])).await.expect_err("too large");
     assert!(matches!(error.kind(), ErrorKind::InvalidRequest { .. }), "{error}");
+    assert!(guard.remaining() <= SECOND * 2, "until a higher number is answered");
+    guard.heartbeat().await.expect("held");
     assert!(guard.remaining() > SECOND * 59);
     // One whose future is dropped may be carried out: the heartbeats keep pace with what is believed.
     network.set(|_| Fate::AnswerLate(SECOND));
@@ -437,28 +447,59 @@ async fn a_shorter_lease_that_was_refused_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_longer_lease_that_is_not_believed_in_is_still_kept() {
+async fn a_heartbeat_answered_after_the_lease_revives_nothing() {
     let world = World::new().await;
-    let network = Network::new(world.transport());
-    let mut first = true;
-    network.set(move |_| if std::mem::take(&mut first) { Fate::Overdue(SECOND * 30) } else { Fate::Delivered });
-    let guard = granted(&Client::new(network), LockRequest::new("Moe").lease(SECOND * 10)).await;
-    guard.heartbeat_with(Heartbeat::new().lease(SECOND * 60)).await.expect("held");
-    sleep(SECOND * 120).await;
-    assert!(guard.is_held() && guard.remaining() <= SECOND * 10, "{:?}", guard.remaining());
+    let (network, _client, guard) = guarded(&world, LockRequest::new("Moe").heartbeats(Heartbeats::Manual)).await;
+    sleep(LEASE - SECOND).await;
+    network.set(|_| Fate::AnswerLate(SECOND * 2));
+    let error = guard.heartbeat().await.expect_err("too late");
+    assert!(matches!(error.kind(), ErrorKind::Lost(loss) if loss.reason == LossReason::Expired), "{error}");
+    assert!(!guard.is_held() && guard.remaining().is_zero());
+}
+
+/// The table's own late attempt: the service's second try was answered, and the first one comes after the next heartbeat.
+#[tokio::test(start_paused = true)]
+async fn a_late_attempt_with_a_shorter_lease_changes_nothing() {
+    let world = World::new().await;
+    let request = LockRequest::new("Moe").lease(SECOND * 60).heartbeats(Heartbeats::Manual);
+    let (_network, _client, guard) = guarded(&world, request).await;
+    world.faults.script([Fault::Late(SECOND * 8)]);
+    guard.heartbeat_with(Heartbeat::new().lease(SECOND * 8).data("up to 17")).await.expect("held");
+    guard.heartbeat_with(Heartbeat::new().lease(SECOND * 60).data("up to 18")).await.expect("held");
+    sleep(SECOND * 10).await;
+    let row = world.row().await.expect("a row");
+    assert_eq!(row.data.as_deref(), Some(b"up to 18".as_slice()));
+    let thief = world.client("thief").acquire(LockRequest::new("Moe").wait(Wait::AtMost(SECOND * 40))).await;
+    assert!(matches!(thief.expect("reachable"), Acquisition::Held(_)), "the row has the longer lease");
+    assert!(guard.is_held());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_resumed_after_a_try_without_an_answer_counts_the_lease_of_that_try() {
+async fn a_resumed_lock_counts_from_before_the_first_sending() {
     let world = World::new().await;
-    let lease_id = granted(&world.client("here"), "Moe").await.detach();
+    let handover = granted(&world.client("here"), "Moe").await.detach();
     let network = Network::new(world.transport());
     let mut first = true;
     network.set(move |_| if std::mem::take(&mut first) { Fate::Overdue(SECOND * 30) } else { Fate::Delivered });
     let request = LockRequest::new("Moe").lease(SECOND * 10).heartbeats(Heartbeats::Manual);
-    let guard = Client::new(network).resume(request, lease_id).await.expect("held");
-    guard.heartbeat_with(Heartbeat::new().lease(SECOND * 60)).await.expect("held");
-    assert!(guard.remaining() <= SECOND * 10, "{:?}", guard.remaining());
+    let (began, client) = (Instant::now(), Client::new(network.clone()));
+    let guard = client.resume(request.clone(), handover).await.expect("held");
+    assert!(began.elapsed() >= SECOND * 5 / 2, "the first try had no answer");
+    assert!(guard.remaining() <= SECOND * 10 - began.elapsed(), "{:?}", guard.remaining());
+
+    let handover = guard.detach();
+    network.set(|_| Fate::AnswerLate(SECOND * 2));
+    let guard = client.resume(request, handover).await.expect("held");
+    assert!(guard.remaining() <= SECOND * 8, "from before the request, not from after the answer");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resume_without_a_lease_keeps_the_records() {
+    let world = World::new().await;
+    let handover = granted(&world.client("here"), LockRequest::new("Moe").lease(SECOND * 60)).await.detach();
+    let handover = Handover { sequence: None, ..handover };
+    let guard = world.client("there").resume("Moe", handover).await.expect("held, and the number was learnt");
+    assert!(guard.remaining() > SECOND * 59, "{:?}", guard.remaining());
 }
 
 #[tokio::test(start_paused = true)]
@@ -467,7 +508,7 @@ async fn work_under_a_shared_lock_gives_back_its_share_once() {
     let client = world.client("one");
     let outer = granted(&client, LockRequest::new("Moe").reentrant()).await;
     for _ in 0..3 {
-        client.with_lock(LockRequest::new("Moe").reentrant(), async |_guard| ()).await.expect("shared");
+        client.with_lock(LockRequest::new("Moe").reentrant(), async |_guard| Ok::<_, Error>(())).await.expect("shared");
     }
     sleep(LEASE * 2).await;
     assert!(outer.is_held() && !world.row().await.expect("a row").released);
@@ -503,9 +544,10 @@ async fn whoever_waits_for_the_loss_of_a_lock_that_was_given_back_waits_no_longe
 
     // Closing the client is not the holder's own doing.
     let working = client.clone();
-    let work =
-        tokio::spawn(async move { working.with_lock("Moe", async |_guard| std::future::pending::<()>().await).await });
-    sleep(SECOND).await;
+    let work = tokio::spawn(async move {
+        working.with_lock("Moe", async |_guard| std::future::pending::<Result<(), Error>>().await).await
+    });
+    sleep(SECOND * 2).await;
     client.close().await.expect("released");
     let error = timeout(SECOND, work).await.expect("at once").expect("no panic").expect_err("it was not done");
     assert!(matches!(error.kind(), ErrorKind::Lost(loss) if loss.reason == LossReason::Released), "{error}");

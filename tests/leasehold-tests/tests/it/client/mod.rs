@@ -1,10 +1,11 @@
-//! The client library: the rules C1 to C9 of docs/client.md, under virtual time unless a file says otherwise.
+//! The client library: the rules C1 to C10 of docs/client.md, under virtual time unless a file says otherwise.
 
 mod guard;
 mod leaving;
 mod simulation;
 mod transactions;
 mod transports;
+mod vectors;
 mod waiting;
 
 use std::sync::{Arc, Mutex};

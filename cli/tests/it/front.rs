@@ -1,0 +1,303 @@
+//! What stands between `leasehold serve` and strangers: web pages, slow clients, too many clients, the network.
+
+use std::path::Path;
+use std::process::Command as Process;
+use std::time::{Duration, Instant};
+
+use leasehold_dynamodb::fresh_uuid;
+use reqwest::{Certificate, Client, StatusCode};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+use crate::support::{PATIENCE, Serve, command, exposed_url, folder, text_of, within};
+
+const ACQUIRE: &str = r#"{"key":"Moe","ownerName":"me"}"#;
+
+async fn problem(request: reqwest::RequestBuilder) -> (u16, Value) {
+    let answer = within(request.send()).await.expect("an answer");
+    let status = answer.status().as_u16();
+    (status, answer.json().await.expect("a problem document"))
+}
+
+#[tokio::test]
+async fn body_without_a_json_type_is_refused() {
+    let serve = Serve::start(&["--memory"]).await;
+    let url = format!("{}/v1/acquire", serve.base_url);
+    for content_type in [None, Some("text/plain"), Some("application/x-www-form-urlencoded"), Some("\u{e9}")] {
+        let mut request = serve.http.post(&url).body(ACQUIRE);
+        if let Some(content_type) = content_type {
+            request = request.header("content-type", content_type);
+        }
+        let (status, document) = problem(request).await;
+        assert_eq!((status, &document["type"]), (415, &json!("unsupported-media-type")), "{content_type:?}");
+    }
+    assert_eq!(serve.get("Moe").await["type"], "not-found");
+}
+
+#[tokio::test]
+async fn foreign_pages_and_host_names_are_refused() {
+    let serve = Serve::start(&["--memory", "--expose-dynamodb", "0", "--allow-host", "locks.test"]).await;
+    for (name, value, expected) in [
+        ("origin", "http://evil.test", 403),
+        ("origin", "null", 403),
+        ("origin", "http://127.0.0.1:1", 403),
+        ("origin", serve.base_url.as_str(), 200),
+        ("sec-fetch-site", "cross-site", 403),
+        ("host", "evil.test", 403),
+        ("host", "locks.test", 200),
+    ] {
+        let body = json!({ "key": fresh_uuid(), "ownerName": "me" });
+        let request = serve.http.post(format!("{}/v1/acquire", serve.base_url)).json(&body).header(name, value);
+        assert_eq!(problem(request).await.0, expected, "{name}: {value}");
+    }
+
+    let exposed = exposed_url(&serve);
+    for (name, value) in [("origin", exposed.as_str()), ("origin", "http://evil.test"), ("host", "evil.test")] {
+        let request = serve.http.post(&exposed).body(r#"{"TableName":"leasehold"}"#);
+        let request = request.header("content-type", "application/x-amz-json-1.0");
+        let request = request.header("x-amz-target", "DynamoDB_20120810.DeleteTable").header(name, value);
+        assert_eq!(problem(request).await.0, 403, "{name}: {value}");
+    }
+    let untyped = serve.http.post(&exposed).header("x-amz-target", "DynamoDB_20120810.DeleteTable");
+    assert_eq!(problem(untyped.body(r#"{"TableName":"leasehold"}"#)).await.0, 400);
+}
+
+#[tokio::test]
+async fn lock_table_is_safe_from_another_case_of_its_name() {
+    let serve = Serve::start(&["--memory", "--expose-dynamodb", "0"]).await;
+    serve.acquire("Moe", "secret").await;
+    let create = json!({
+        "TableName": "LeaseHold", "BillingMode": "PAY_PER_REQUEST",
+        "AttributeDefinitions": [{ "AttributeName": "key", "AttributeType": "S" }],
+        "KeySchema": [{ "AttributeName": "key", "KeyType": "HASH" }],
+    });
+    let request = serve.http.post(exposed_url(&serve)).header("x-amz-target", "DynamoDB_20120810.CreateTable");
+    assert_eq!(problem(request.json(&create)).await.0, 200);
+    let read = json!({ "tableName": "LeaseHold", "key": { "key": { "S": "Moe" } } });
+    let request = serve.http.post(format!("{}/v1/items/get", serve.base_url)).json(&read);
+    let (status, document) = problem(request).await;
+    assert_eq!((status, &document["item"]), (200, &Value::Null), "{document}");
+}
+
+#[tokio::test]
+async fn long_expression_is_refused_at_once() {
+    let serve = Serve::start(&["--memory"]).await;
+    let paths = (0..100_000).map(|index| format!("a{index}")).collect::<Vec<_>>().join(",");
+    let read = json!({ "tableName": "items", "key": { "id": { "S": "a" } }, "projectionExpression": paths });
+    let started = Instant::now();
+    let request = serve.http.post(format!("{}/v1/items/get", serve.base_url)).json(&read);
+    let (status, document) = problem(request).await;
+    assert_eq!((status, &document["field"]), (400, &json!("projectionExpression")), "{document}");
+    assert!(started.elapsed() < Duration::from_secs(5));
+}
+
+/// Makes a token with the command, as an operator does.
+fn new_token(file: &Path, name: &str, more: &[&str]) -> String {
+    let output = Process::new(env!("CARGO_BIN_EXE_leasehold"))
+        .args(["token", name, "--file", text_of(file)])
+        .args(more)
+        .output()
+        .expect("the binary is built");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text").trim().to_owned()
+}
+
+#[tokio::test]
+async fn token_says_who_calls_and_what_they_may_touch() {
+    let folder = folder();
+    let file = folder.path().join("tokens.json");
+    let (all, some) = (new_token(&file, "ops", &[]), new_token(&file, "ci", &["--prefix", "deploy/"]));
+    let serve = Serve::start(&["--memory", "--token-file", text_of(&file), "--owner-binding"]).await;
+    let post = |token: Option<&str>, path: &str, body: Value| {
+        let request = serve.http.post(format!("{}{path}", serve.base_url)).json(&body);
+        problem(if let Some(token) = token { request.bearer_auth(token) } else { request })
+    };
+    let acquire = |key: &str| json!({ "key": key, "ownerName": "me", "leaseId": "l" });
+
+    for token in [None, Some("wrong"), Some("")] {
+        assert_eq!(post(token, "/v1/acquire", acquire("deploy/a")).await.0, 401, "{token:?}");
+    }
+    assert_eq!(post(Some(&some), "/v1/acquire", acquire("deploy/a")).await.0, 200);
+    let (status, document) = post(Some(&some), "/v1/acquire", acquire("billing")).await;
+    assert_eq!(status, 403);
+    assert!(document["detail"].as_str().expect("text").starts_with("token:ci may not"), "{document}");
+    // The lock is bound to its bearer, even against one who may touch all keys and knows the lease id.
+    let heartbeat = json!({ "key": "deploy/a", "leaseId": "l" });
+    assert_eq!(post(Some(&all), "/v1/heartbeat", heartbeat.clone()).await.0, 403);
+    assert_eq!(post(Some(&some), "/v1/heartbeat", heartbeat).await.0, 200);
+    // Transactions reach all tables.
+    assert_eq!(post(Some(&some), "/v1/transactions/begin", json!({})).await.0, 403);
+    assert_eq!(post(Some(&all), "/v1/transactions/begin", json!({})).await.0, 200);
+
+    let get = |path: &str| serve.http.get(format!("{}{path}", serve.base_url)).send();
+    for (path, status) in
+        [("/v1/health", 200), ("/v1/ready", 200), ("/console", 200), ("/metrics", 401), ("/v1/locks", 401)]
+    {
+        assert_eq!(get(path).await.expect("an answer").status(), status, "{path}");
+    }
+
+    // A new token is good without a new start.
+    let late = new_token(&file, "late", &[]);
+    let known = async {
+        while post(Some(&late), "/v1/acquire", acquire("late")).await.0 == 401 {
+            tokio::task::yield_now().await;
+        }
+    };
+    within(known).await;
+}
+
+#[tokio::test]
+async fn open_service_stays_on_this_machine() {
+    let folder = folder();
+    let output = within(command(folder.path(), &["--memory", "--listen", "0.0.0.0:0"]).output()).await.expect("built");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr.contains("--token-file") && stderr.contains("--insecure"), "{stderr}");
+    Serve::spawn(command(folder.path(), &["--memory", "--listen", "0.0.0.0:0", "--insecure"])).await;
+}
+
+fn certificate(folder: &Path) -> Certificate {
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a certificate");
+    std::fs::write(folder.join("key.pem"), made.signing_key.serialize_pem()).expect("written");
+    std::fs::write(folder.join("cert.pem"), made.cert.pem()).expect("written");
+    Certificate::from_pem(made.cert.pem().as_bytes()).expect("valid")
+}
+
+#[tokio::test]
+async fn certificate_is_read_again_when_it_changes() {
+    let folder = folder();
+    let first = certificate(folder.path());
+    let args = ["--memory", "--listen", "127.0.0.1:0", "--tls-cert", "cert.pem", "--tls-key", "key.pem"];
+    let serve = Serve::spawn(command(folder.path(), &args)).await;
+    let port = serve.base_url.rsplit(':').next().expect("a port").to_owned();
+    assert!(serve.base_url.starts_with("https://"));
+    let url = format!("https://localhost:{port}/v1/health");
+    let trusting = |certificate: &Certificate| {
+        let client = Client::builder().no_proxy().tls_certs_only([certificate.clone()]).pool_max_idle_per_host(0);
+        client.timeout(PATIENCE).build().expect("a client")
+    };
+    assert_eq!(trusting(&first).get(&url).send().await.expect("TLS").status(), StatusCode::OK);
+
+    let second = certificate(folder.path());
+    let http = trusting(&second);
+    within(async { while http.get(&url).send().await.is_err() {} }).await;
+    assert!(trusting(&first).get(&url).send().await.is_err());
+}
+
+#[tokio::test]
+async fn metrics_count_requests_and_outcomes() {
+    let serve = Serve::start(&["--memory"]).await;
+    serve.acquire("Moe", "secret").await;
+    serve.get("/../../nothing").await;
+    let text = serve.http.get(format!("{}/metrics", serve.base_url)).send().await.expect("an answer");
+    let text = text.text().await.expect("text");
+    for line in [
+        r#"leasehold_http_requests_total{route="/v1/acquire",status="200"} 1"#,
+        r#"leasehold_Granted{operation="acquire"} 1"#,
+        r#"leasehold_http_request_duration_seconds_count{route="/v1/acquire"} 1"#,
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+}
+
+#[tokio::test]
+async fn removed_database_is_noticed() {
+    let folder = folder();
+    let db = folder.path().join("leasehold.db");
+    let serve = Serve::start(&["--db", text_of(&db)]).await;
+    serve.acquire("Moe", "secret").await;
+    std::fs::remove_file(&db).expect("removed");
+    let body = json!({ "key": "Larry", "ownerName": "me" });
+    let acquire = serve.http.post(format!("{}/v1/acquire", serve.base_url)).json(&body);
+    assert_eq!(problem(acquire).await.0, 503);
+    for path in ["/v1/health", "/v1/ready"] {
+        assert_eq!(problem(serve.http.get(format!("{}{path}", serve.base_url))).await.0, 503, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn head_that_is_no_http_is_refused_in_a_problem_document() {
+    let serve = Serve::start(&["--memory"]).await;
+    let long = "x".repeat(1_000_000);
+    for (head, status) in [
+        ("nonsense\r\n\r\n".to_owned(), "400"),
+        (format!("GET /v1/lock?key={long} HTTP/1.1\r\nHost: localhost\r\n\r\n"), "414 431"),
+        (format!("GET / HTTP/1.1\r\nHost: localhost\r\nX-Long: {long}\r\n\r\n"), "431"),
+    ] {
+        let mut stream = TcpStream::connect(serve.address()).await.expect("it listens");
+        let _ = stream.write_all(head.as_bytes()).await;
+        let mut answer = Vec::new();
+        let _ = within(stream.read_to_end(&mut answer)).await;
+        let answer = String::from_utf8_lossy(&answer);
+        let found = answer.get(9..12).unwrap_or_default();
+        assert!(!found.is_empty() && status.contains(found), "{answer}");
+        assert!(answer.contains("application/problem+json") && answer.contains("\"detail\""), "{answer}");
+    }
+}
+
+fn resident_megabytes(serve: &Serve) -> u64 {
+    let pid = serve.process.id().expect("it is running");
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("Linux");
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("a size");
+    line.split_whitespace().nth(1).and_then(|size| size.parse::<u64>().ok()).expect("a number") / 1024
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn clients_that_never_read_take_bounded_memory() {
+    let serve = Serve::start(&["--memory"]).await;
+    let data = "x".repeat(200_000);
+    for index in 0..20 {
+        let body = json!({ "key": format!("k{index}"), "ownerName": "me", "data": data });
+        let request = serve.http.post(format!("{}/v1/acquire", serve.base_url)).json(&body);
+        assert_eq!(problem(request).await.0, 200);
+    }
+    let mut streams = Vec::new();
+    for _ in 0..200 {
+        let mut stream = TcpStream::connect(serve.address()).await.expect("it listens");
+        let request = "GET /v1/locks?limit=1000 HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(4);
+        stream.write_all(request.as_bytes()).await.expect("sent");
+        streams.push(stream);
+    }
+    // Locks work meanwhile, and go on to.
+    let mut highest = 0;
+    for round in 0..20 {
+        serve.acquire(&format!("meanwhile{round}"), "secret").await;
+        highest = highest.max(resident_megabytes(&serve));
+    }
+    assert!(highest < 400, "{highest} MB");
+}
+
+#[tokio::test]
+async fn surplus_requests_are_told_to_come_back() {
+    let folder = folder();
+    let serve = Serve::start(&["--db", text_of(&folder.path().join("leasehold.db"))]).await;
+    let holder = serve.acquire("holder", "secret").await;
+    assert_eq!(holder["outcome"], "created");
+    let mut clients = JoinSet::new();
+    for index in 0..1500 {
+        let (http, url) = (serve.http.clone(), format!("{}/v1/acquire", serve.base_url));
+        clients.spawn(async move {
+            let body = json!({ "key": format!("k{index}"), "ownerName": "me" });
+            let answer = http.post(url).json(&body).send().await.expect("an answer");
+            let retry_after = answer.headers().contains_key("retry-after");
+            (answer.status().as_u16(), retry_after)
+        });
+    }
+    let heartbeat = json!({ "key": "holder", "leaseId": "secret" });
+    for _ in 0..5 {
+        let request = serve.http.post(format!("{}/v1/heartbeat", serve.base_url)).json(&heartbeat);
+        assert_eq!(problem(request).await.0, 200, "a heartbeat passes the crowd");
+    }
+    let mut granted = 0;
+    while let Some(answer) = clients.join_next().await {
+        match answer.expect("no panic") {
+            (200, _) => granted += 1,
+            (429, retry_after) => assert!(retry_after),
+            (status, _) => panic!("{status}: a request that waited in vain"),
+        }
+    }
+    assert!(granted > 0);
+}

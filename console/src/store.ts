@@ -1,0 +1,270 @@
+// The state of the page, and the loops that keep it fresh.
+import { computed, effect, signal } from "@preact/signals";
+import { ApiError, get, needsToken } from "./api.js";
+import { Observations, type Seen } from "./observations.js";
+import { type Filter, view } from "./view.js";
+import type { About, Listing, Lock, Transaction, TransactionListing, Unreadable } from "./wire.js";
+
+const PAGE = 1000;
+/** Interval of looks where nobody chose one: a heartbeat is seen within two seconds. */
+const DEFAULT_INTERVAL_MS = 1000;
+/** Interval while the page is hidden. */
+const HIDDEN_INTERVAL_MS = 10_000;
+const MAX_BACKOFF_MS = 10_000;
+/** A transaction without a sign of life for this long is shown as stuck. */
+export const STUCK_MS = 60_000;
+
+// Where the reader is.
+
+export type Route =
+  | { name: "locks" }
+  | { name: "lock"; key: string; sortKey?: string }
+  | { name: "transactions"; id?: string };
+
+function parseRoute(hash: string): Route {
+  const [path, query = ""] = hash.replace(/^#\/?/, "").split("?", 2);
+  const parameters = new URLSearchParams(query);
+  const key = parameters.get("key");
+  if (path === "lock" && key !== null) {
+    const sortKey = parameters.get("sortKey");
+    return sortKey === null ? { name: "lock", key } : { name: "lock", key, sortKey };
+  }
+  if (path === "transactions") {
+    const id = parameters.get("id");
+    return id ? { name: "transactions", id } : { name: "transactions" };
+  }
+  return { name: "locks" };
+}
+
+export const route = signal<Route>({ name: "locks" });
+
+export function followAddress(): void {
+  const follow = () => (route.value = parseRoute(location.hash));
+  addEventListener("hashchange", follow);
+  follow();
+}
+
+export function addressOf(lock: { key: string; sortKey?: string | null }): string {
+  const parameters = new URLSearchParams({ key: lock.key });
+  if (lock.sortKey != null) parameters.set("sortKey", lock.sortKey);
+  return `#/lock?${parameters}`;
+}
+
+export function go(address: string): void {
+  location.hash = address;
+}
+
+// Time.
+
+/** Monotonic time, which moves the bars. */
+export const now = signal(performance.now());
+/** The same, for words. */
+export const nowSeconds = computed(() => Math.floor(now.value / 1000) * 1000);
+
+setInterval(() => {
+  if (!document.hidden) now.value = performance.now();
+}, 250);
+
+// Connection.
+
+export interface Connection {
+  /** Monotonic time of the last whole answer. */
+  answeredAt: number | undefined;
+  error: string | undefined;
+  /** Duration of the last look and number of its requests. */
+  tookMs: number;
+  requests: number;
+}
+
+export const connection = signal<Connection>({ answeredAt: undefined, error: undefined, tookMs: 0, requests: 0 });
+export const about = signal<About | undefined>(undefined);
+export const intervalMs = signal(DEFAULT_INTERVAL_MS);
+export const paused = signal(false);
+
+// Locks.
+
+const observations = new Observations();
+const revision = signal(0);
+export const loaded = signal(false);
+export const unreadable = signal<Unreadable[]>([]);
+export const filter = signal<Filter>({ key: "", owner: "", state: "all", sort: "key" });
+export const locks = computed(() => {
+  void revision.value;
+  return view(observations.locks.values(), filter.value);
+});
+
+/** The lock that is looked at, with payload and attributes. `undefined`: not read yet. `null`: no such lock. */
+export const selected = signal<{ seen: Seen; full: Lock } | null | undefined>(undefined);
+export const selectedError = signal<string | undefined>(undefined);
+
+/** The payload and the attributes of ten thousand locks are not kept: a lock's own view reads them again. */
+function withoutPayload(lock: Lock): Lock {
+  const { data: _data, dataBase64: _base64, attributes: _attributes, ...rest } = lock;
+  return rest;
+}
+
+async function readLocks(): Promise<number> {
+  const started = performance.now();
+  const bad: Unreadable[] = [];
+  let requests = 0;
+  let cursor: string | undefined;
+  do {
+    const asked = performance.now();
+    const page = await get<Listing>("/v1/locks", { limit: String(PAGE), cursor });
+    const arrived = performance.now();
+    for (const lock of page.locks) observations.observe(withoutPayload(lock), asked, arrived);
+    bad.push(...(page.unreadable ?? []));
+    cursor = page.nextCursor ?? undefined;
+    requests += 1;
+    // The first page is shown before the last one is there.
+    if (cursor && !observations.complete) revision.value += 1;
+  } while (cursor);
+  observations.endListing(started, performance.now());
+  unreadable.value = bad;
+  loaded.value = true;
+  revision.value += 1;
+  return requests;
+}
+
+async function readLock(key: string, sortKey?: string): Promise<number> {
+  const asked = performance.now();
+  const id = sortKey === undefined ? key : `${key}\0${sortKey}`;
+  try {
+    const lock = await get<Lock>("/v1/lock", { key, sortKey });
+    const seen = observations.observe(withoutPayload(lock), asked, performance.now());
+    selected.value = { seen, full: lock };
+    selectedError.value = undefined;
+  } catch (error) {
+    if (!(error instanceof ApiError) || error.status !== 404) {
+      selectedError.value = error instanceof ApiError && error.status !== 0 ? error.message : undefined;
+      throw error;
+    }
+    const seen = observations.locks.get(id);
+    if (seen) observations.remove(seen, performance.now());
+    // What was last seen of it stays on the page, marked as gone.
+    selected.value = selected.value ? { ...selected.value } : null;
+  }
+  revision.value += 1;
+  return 1;
+}
+
+// Transactions.
+
+export const transactions = signal<Transaction[] | undefined>(undefined);
+export const transaction = signal<Transaction | null | undefined>(undefined);
+/** False where the service has no list of transactions. */
+export const hasTransactionList = signal(true);
+
+async function readTransactions(): Promise<number> {
+  const all: Transaction[] = [];
+  let requests = 0;
+  let cursor: string | undefined;
+  try {
+    do {
+      const page: TransactionListing = await get("/v1/transactions", { limit: String(PAGE), cursor });
+      all.push(...page.transactions);
+      cursor = page.nextCursor ?? undefined;
+      requests += 1;
+    } while (cursor && all.length < 10 * PAGE);
+    hasTransactionList.value = true;
+    transactions.value = all;
+  } catch (error) {
+    if (!(error instanceof ApiError) || ![404, 405].includes(error.status)) throw error;
+    hasTransactionList.value = false;
+    transactions.value = [];
+  }
+  return requests + 1;
+}
+
+async function readTransaction(id: string): Promise<number> {
+  try {
+    transaction.value = await get<Transaction>("/v1/transaction", { id });
+  } catch (error) {
+    if (!(error instanceof ApiError) || ![400, 404].includes(error.status)) throw error;
+    transaction.value = null;
+  }
+  return 1;
+}
+
+// The loop.
+
+let wake: () => void = () => undefined;
+
+/** Looks again without waiting for the interval to end. */
+export function lookNow(): void {
+  wake();
+}
+
+function pause(ms: number): Promise<void> {
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, ms);
+    wake = () => {
+      clearTimeout(timer);
+      resolve();
+    };
+  });
+}
+
+async function look(): Promise<number> {
+  const at = route.value;
+  if (at.name === "transactions") {
+    return (await readTransactions()) + (at.id === undefined ? 0 : await readTransaction(at.id));
+  }
+  // The lock that is looked at first: its bar and its version are what matters.
+  const own = at.name === "lock" ? await readLock(at.key, at.sortKey) : 0;
+  return own + (await readLocks());
+}
+
+/** Looks again and again. A service that is slow to answer is asked less often. */
+export async function run(): Promise<never> {
+  void get<About>("/console/about").then((answer) => (about.value = answer), () => undefined);
+  let failures = 0;
+  for (;;) {
+    const started = performance.now();
+    let wait = document.hidden ? Math.max(HIDDEN_INTERVAL_MS, intervalMs.value) : intervalMs.value;
+    if (!paused.value && !needsToken.value) {
+      try {
+        const requests = await look();
+        const ended = performance.now();
+        connection.value = { answeredAt: ended, error: undefined, tookMs: ended - started, requests };
+        failures = 0;
+      } catch (error) {
+        failures += 1;
+        const message = error instanceof Error ? error.message : String(error);
+        connection.value = { ...connection.value, error: message };
+        const retryAfterMs = error instanceof ApiError ? error.retryAfterMs : 0;
+        wait = Math.max(wait, retryAfterMs, Math.min(MAX_BACKOFF_MS, 1000 * 2 ** (failures - 1)));
+      }
+    }
+    const took = performance.now() - started;
+    await pause(Math.max(wait - took, took / 2, 50));
+  }
+}
+
+/** Reads what a change of place, of token or of visibility asks for. */
+export function lookOnChange(): void {
+  let place = "";
+  effect(() => {
+    const at = route.value;
+    const next = JSON.stringify(at);
+    if (next !== place) {
+      if (at.name === "lock") {
+        const known = observations.locks.get(at.sortKey === undefined ? at.key : `${at.key}\0${at.sortKey}`);
+        selected.value = known ? { seen: known, full: known.lock } : undefined;
+        selectedError.value = undefined;
+      }
+      if (at.name === "transactions") transaction.value = undefined;
+      place = next;
+      lookNow();
+    }
+  });
+  effect(() => {
+    if (!needsToken.value && !paused.value) lookNow();
+  });
+  document.addEventListener("visibilitychange", () => {
+    if (!document.hidden) {
+      now.value = performance.now();
+      lookNow();
+    }
+  });
+}

@@ -1,0 +1,169 @@
+// The console as an operator has it: a real service, a real browser.
+import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
+import { createRequire } from "node:module";
+import { after, before, test } from "node:test";
+import { browser as launch, consoleOf, each, open, serve } from "./support.mjs";
+
+const axe = await readFile(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+
+let browser;
+let service;
+before(async () => {
+  [browser, service] = await Promise.all([launch(), serve()]);
+});
+after(async () => {
+  await browser?.close();
+  await service?.end();
+});
+
+const acquire = (key, more = {}) =>
+  service.post("/v1/acquire", { key, ownerName: "host-1", leaseId: `lease-${key}`, leaseDurationMs: 60_000, ...more });
+const at = (key) => `${service.console}#/lock?${new URLSearchParams({ key })}`;
+
+test("lock appears, turns stale and is released", async () => {
+  await acquire("short", { leaseDurationMs: 3000 });
+  const page = await open(browser, service.console);
+  const row = page.locator("[role=row]", { hasText: "short" });
+  await row.locator(".chip-held").waitFor();
+  await row.locator(".chip-stale").waitFor({ timeout: 10_000 });
+  await service.post("/v1/release", { key: "short", leaseId: "lease-short" });
+  await row.locator(".chip-released").waitFor();
+  assert.deepEqual(page.faults, []);
+  await page.context().close();
+});
+
+test("heartbeat is seen within two seconds", async () => {
+  await acquire("alive");
+  const page = await open(browser, at("alive"));
+  await page.locator(".panel .chip-held").waitFor();
+  const { recordVersionNumber } = await service.post("/v1/heartbeat", { key: "alive", leaseId: "lease-alive" });
+  const started = performance.now();
+  await page.locator("[data-version]", { hasText: recordVersionNumber }).waitFor({ timeout: 2000 });
+  console.log(`    heartbeat seen after ${Math.round(performance.now() - started)} ms`);
+  await page.locator(".event-renewed").waitFor();
+  await page.context().close();
+});
+
+test("break of the shown version frees the lock", async () => {
+  await acquire("stuck");
+  const { recordVersionNumber } = await service.lock("stuck");
+  const page = await open(browser, at("stuck"));
+  await page.click("#break");
+  assert.equal((await page.textContent("#break-version")).trim(), recordVersionNumber);
+  await page.click("#break-confirm");
+  await page.locator(".panel .chip-released").waitFor();
+  assert.equal((await service.lock("stuck")).state, "released");
+  assert.deepEqual(page.faults, []);
+  await page.context().close();
+});
+
+test("break of a changed lock is refused and says so", async () => {
+  await acquire("changing");
+  const page = await open(browser, at("changing"));
+  await page.click("#break");
+  await service.post("/v1/heartbeat", { key: "changing", leaseId: "lease-changing" });
+  await page.click("#break-confirm");
+  await page.locator("dialog .notice-bad", { hasText: "Refused: the lock has changed" }).waitFor();
+  assert.equal((await service.lock("changing")).state, "held");
+  // Its new version can be broken after a second look.
+  await page.getByRole("button", { name: "Show its new version" }).click();
+  await page.click("#break-confirm");
+  await page.locator(".panel .chip-released").waitFor();
+  await page.context().close();
+});
+
+test("hostile text is shown and does nothing", async () => {
+  const hostile = "<img src=x onerror=alert(1)><script>alert(2)</script>";
+  await acquire(hostile, { ownerName: "\u202etnemyolped\u200b\n<b>x", data: hostile, attributes: { "<i>": hostile } });
+  const page = await open(browser, service.console);
+  await page.getByText(hostile).first().click();
+  await page.locator(".panel .payload", { hasText: hostile }).waitFor();
+  await page.locator(".panel .mark", { hasText: "U+202E" }).first().waitFor();
+  await page.locator(".panel .mark", { hasText: "U+200B" }).first().waitFor();
+  assert.equal(await page.locator("#app img, #app script, #app b:has-text('x')").count(), 0);
+  assert.deepEqual(page.faults, []);
+  await page.context().close();
+});
+
+test("keyboard alone finds, opens and closes a lock", async () => {
+  await each(["kb-1", "kb-2", "kb-3"], (key) => acquire(key));
+  const page = await open(browser, service.console);
+  await page.locator(".row").first().waitFor();
+  await page.keyboard.press("/");
+  await page.keyboard.type("KB-");
+  await page.locator("[role=grid][aria-rowcount='4']").waitFor();
+  await page.keyboard.press("Escape");
+  await page.keyboard.press("ArrowDown");
+  await page.keyboard.press("j");
+  await page.keyboard.press("Enter");
+  await page.locator("#lock-title", { hasText: "kb-2" }).waitFor();
+  await page.keyboard.press("b");
+  await page.locator("dialog[open]").waitFor();
+  await page.keyboard.press("Escape");
+  await page.keyboard.press("Escape");
+  await page.locator(".panel").waitFor({ state: "detached" });
+  await page.context().close();
+});
+
+test("outage is said and turns no lock stale", async () => {
+  const own = await serve();
+  await own.post("/v1/acquire", { key: "a", ownerName: "o", leaseDurationMs: 2000 });
+  const page = await open(browser, own.console);
+  await page.locator(".row .chip-held").waitFor();
+  await own.end();
+  await page.locator(".banner").waitFor();
+  await page.waitForTimeout(3000);
+  assert.equal(await page.locator(".chip-stale").count(), 0);
+  await page.context().close();
+});
+
+for (const [name, options, place] of [
+  ["the list in light colours", { colorScheme: "light" }, ""],
+  ["a lock in dark colours", { colorScheme: "dark" }, "#/lock?key=axe"],
+  ["the list on a narrow screen", { viewport: { width: 390, height: 760 } }, ""],
+  ["the transactions", {}, "#/transactions"],
+]) {
+  test(`axe finds nothing in ${name}`, async () => {
+    await acquire("axe", { data: "text", attributes: { a: 1 } });
+    // The tool is not the page's own script.
+    const page = await open(browser, service.console + place, { ...options, bypassCSP: true });
+    await page.locator(place.includes("transactions") ? ".transactions .empty" : place ? ".panel .chip" : ".row").first().waitFor();
+    await page.evaluate(axe);
+    const { violations } = await page.evaluate(() => globalThis.axe.run());
+    const found = violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html.slice(0, 160)).join(" | ")}`);
+    assert.deepEqual(found, []);
+    await page.context().close();
+  });
+}
+
+test("transaction is found by its id with its items", async () => {
+  const { transactionId } = await service.post("/v1/transactions/begin", {});
+  const page = await open(browser, `${service.console}#/transactions?id=${transactionId}`);
+  await page.locator(".transactions .card .chip-pending").waitFor();
+  assert.deepEqual(page.faults, []);
+  await page.context().close();
+});
+
+test("leasehold console shows another service by its token only", async () => {
+  await acquire("elsewhere");
+  const own = await consoleOf(service.url);
+  const address = new URL(own.url);
+  const without = await fetch(`${address.origin}/v1/locks`);
+  assert.equal(without.status, 401);
+
+  const stranger = await open(browser, `${address.origin}/console`);
+  await stranger.getByText("asks for a token").waitFor();
+  await stranger.context().close();
+
+  const page = await open(browser, own.url);
+  await page.locator(".row", { hasText: "elsewhere" }).waitFor();
+  assert.ok(!page.url().includes("token"), "the token leaves the address");
+  await page.goto(`${address.origin}/console#/lock?key=elsewhere`);
+  await page.click("#break");
+  await page.click("#break-confirm");
+  await page.locator(".panel .chip-released").waitFor();
+  assert.deepEqual(page.faults, []);
+  await page.context().close();
+  await own.end();
+});

@@ -1,0 +1,117 @@
+"""An HTTP proxy between the contenders and the service that loses, delays, duplicates and reorders requests and answers."""
+
+import asyncio
+import random
+import threading
+from collections import Counter
+
+LONGEST_DELAY = 4.0
+"""Seconds: longer than any lease of the contenders."""
+LATEST_COPY = 10.0
+
+
+class Proxy:
+    """Runs in a thread of its own. `counts` says what happened to how many requests."""
+
+    def __init__(self, seed, fault_percent):
+        self.counts = Counter()
+        self.target = None  # (host, port); None while the service is down
+        self.port = None
+        self._random = random.Random(seed)
+        self._fault_percent = fault_percent
+        self._arrived = 0
+        self._delivered = 0
+        self._loop = asyncio.new_event_loop()
+        self._tasks = set()
+        started = threading.Event()
+        threading.Thread(target=self._run, args=(started,), daemon=True).start()
+        started.wait()
+
+    def _run(self, started):
+        asyncio.set_event_loop(self._loop)
+        server = self._loop.run_until_complete(asyncio.start_server(self._serve, "127.0.0.1", 0))
+        self.port = server.sockets[0].getsockname()[1]
+        started.set()
+        self._loop.run_forever()
+
+    def _fate(self):
+        if self._random.uniform(0, 100) >= self._fault_percent:
+            return "delivered"
+        fates = ["request lost", "answer lost", "request delayed", "answer delayed", "request late", "request duplicated"]
+        return self._random.choice(fates)
+
+    async def _serve(self, reader, writer):
+        try:
+            while (request := await read_message(reader)) is not None:
+                answer = await self._pass_on(request)
+                if answer is None:
+                    break
+                writer.write(answer)
+                await writer.drain()
+        except (OSError, asyncio.IncompleteReadError, ValueError):
+            pass
+        finally:
+            writer.close()
+
+    async def _pass_on(self, request):
+        """The answer, or None where the connection is to break."""
+        self._arrived += 1
+        number, fate = self._arrived, self._fate()
+        self.counts[fate] += 1
+        delay = self._random.uniform(0, LONGEST_DELAY)
+        if fate == "request lost":
+            return None
+        if fate == "request late":
+            # The caller is told at once that the connection broke; the request arrives all the same.
+            self._later(delay, number, request)
+            return None
+        if fate == "request delayed":
+            await asyncio.sleep(delay)
+        if fate == "request duplicated":
+            self._later(self._random.uniform(0, LATEST_COPY), number, request)
+        answer = await self._deliver(number, request)
+        if fate == "answer lost":
+            return None
+        if fate == "answer delayed":
+            await asyncio.sleep(delay)
+        return answer
+
+    def _later(self, delay, number, request):
+        async def deliver():
+            await asyncio.sleep(delay)
+            await self._deliver(number, request)
+
+        task = self._loop.create_task(deliver())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _deliver(self, number, request):
+        if number < self._delivered:
+            self.counts["reordered"] += 1
+        self._delivered = max(self._delivered, number)
+        if self.target is None:
+            return None
+        try:
+            reader, writer = await asyncio.open_connection(*self.target)
+            try:
+                writer.write(request)
+                await writer.drain()
+                return await read_message(reader)
+            finally:
+                writer.close()
+        except (OSError, asyncio.IncompleteReadError):
+            return None
+
+
+async def read_message(reader):
+    """One HTTP/1.1 message with a length, or None at the end of the connection."""
+    try:
+        head = await reader.readuntil(b"\r\n\r\n")
+    except asyncio.IncompleteReadError:
+        return None
+    length = 0
+    for line in head.split(b"\r\n")[1:]:
+        name, _, value = line.partition(b":")
+        if name.strip().lower() == b"content-length":
+            length = int(value)
+    return head + await reader.readexactly(length)

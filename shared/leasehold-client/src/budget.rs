@@ -1,0 +1,105 @@
+//! The bound of a wait. Rule C4.
+
+use std::time::Duration;
+
+use leasehold_wire::Lock;
+
+use crate::clock::{Instant, deadline};
+use crate::{LockRequest, Observation, Wait, Waiting};
+
+/// How long a wait goes on.
+pub(crate) struct Budget {
+    wait: Wait,
+    /// `None`: for ever.
+    deadline: Option<Instant>,
+    /// The version that the deadline was set for.
+    seen: Option<String>,
+}
+
+impl Budget {
+    /// Until a lock was seen held, `unreachable` bounds the search for the service.
+    pub(crate) fn new(wait: Wait, unreachable: Duration) -> Self {
+        let deadline = match wait {
+            Wait::OneLease { .. } => Some(deadline(unreachable)),
+            Wait::AtMost(limit) => Some(deadline(limit)),
+            Wait::Forever => None,
+        };
+        Self { wait, deadline, seen: None }
+    }
+
+    pub(crate) fn saw(&mut self, observation: &Observation) {
+        let Wait::OneLease { margin, extend } = self.wait else { return };
+        let moved = self.seen.as_deref() != Some(observation.record_version_number());
+        if self.seen.is_none() || (extend && moved) {
+            self.deadline = Some(deadline(observation.stale_after().saturating_add(margin)));
+            self.seen = Some(observation.record_version_number().to_owned());
+        }
+    }
+
+    pub(crate) fn left(&self) -> Duration {
+        self.deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()))
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.left().is_zero()
+    }
+
+    /// A pause after a failure, if there is time for it and another request.
+    pub(crate) fn afford(&self, pause: Duration) -> Option<Duration> {
+        (pause < self.left()).then_some(pause)
+    }
+
+    pub(crate) fn report(&self, request: &LockRequest, lock: &Lock, observation: &Observation) {
+        if let Some(on_wait) = &request.on_wait {
+            on_wait(&Waiting {
+                lock,
+                stale_in: observation.stale_in(),
+                gives_up_in: self.deadline.map(|_| self.left()),
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use tokio::time::advance;
+
+    use super::*;
+    use crate::observation::Observations;
+    use crate::vectors::{cases, ms};
+
+    const RETRY_BUDGET: Duration = Duration::from_secs(10);
+
+    fn wait(given: &Value) -> Wait {
+        let margin = ms(&given["marginMs"]);
+        match given["wait"].as_str() {
+            Some("lease") => Wait::OneLease { margin, extend: false },
+            Some("extend") => Wait::OneLease { margin, extend: true },
+            Some("forever") => Wait::Forever,
+            _ => Wait::AtMost(ms(&given["wait"])),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn waits_follow_the_vectors() {
+        for case in cases("timing.json", "wait") {
+            let began = Instant::now();
+            let mut budget = Budget::new(wait(&case["given"]), RETRY_BUDGET);
+            let end = |budget: &Budget| json!(budget.deadline.map(|end| (end - began).as_millis()));
+            let mut ends = vec![end(&budget)];
+            let mut observations = Observations::new(Duration::ZERO);
+            for seen in case["given"]["seen"].as_array().expect("answers") {
+                advance(ms(&seen[0]) - began.elapsed()).await;
+                let lock = json!({
+                    "key": "Moe", "state": "held", "ownerName": "A",
+                    "recordVersionNumber": seen[1], "leaseDurationMs": seen[2],
+                });
+                let lock: Lock = serde_json::from_value(lock).expect("a lock");
+                budget.saw(&observations.observe(&"Moe".into(), &lock, Instant::now()));
+                ends.push(end(&budget));
+            }
+            assert_eq!(json!(ends), case["expect"], "{}", case["name"]);
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! The numbers of the requests under one lease id. Rule C10.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::clock::{Instant, fresh_uuid};
+use crate::{Error, ErrorKind};
+
+/// The last number that was taken under one lease id.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    /// Goes on above `last`.
+    pub(crate) fn after(last: u64) -> Self {
+        Self(AtomicU64::new(last))
+    }
+
+    pub(crate) fn last(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    fn next(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    fn raise(&self, known: u64) {
+        self.0.fetch_max(known, Ordering::SeqCst);
+    }
+}
+
+/// A request under its number, and when it was first sent: its lease counts from then.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Numbered<R> {
+    pub(crate) request: R,
+    pub(crate) sequence: u64,
+    pub(crate) id: String,
+    pub(crate) first_sent: Instant,
+}
+
+/// The requests of one kind under one lease id, one at a time.
+#[derive(Debug)]
+pub(crate) struct Turns<R> {
+    /// A request that may have been carried out. It is repeated before the next number is taken.
+    open: Option<Numbered<R>>,
+}
+
+impl<R> Default for Turns<R> {
+    fn default() -> Self {
+        Self { open: None }
+    }
+}
+
+impl<R: Clone> Turns<R> {
+    /// The request to send now: the open one again, or `request` under the next number.
+    pub(crate) fn next(&mut self, counter: &Counter, request: impl FnOnce() -> R) -> Numbered<R> {
+        let fresh =
+            || Numbered { request: request(), sequence: counter.next(), id: fresh_uuid(), first_sent: Instant::now() };
+        self.open.get_or_insert_with(fresh).clone()
+    }
+
+    /// Takes note of the end of the request. Only one that may have been carried out stays open.
+    pub(crate) fn ended<T>(&mut self, counter: &Counter, result: &Result<T, Error>) {
+        if !result.as_ref().is_err_and(Error::is_unanswered) {
+            self.open = None;
+        }
+        if let Err(ErrorKind::Superseded { sequence, .. }) = result.as_ref().map_err(Error::kind) {
+            counter.raise(*sequence);
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Pauses and bounds, as pure functions: rules C3, C4, C5 and C7. Chance is an argument, from 0 to 1.
+
+use std::time::Duration;
+
+/// As in the Java client.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// The shortest poll interval that a caller can choose: about the time of one answer.
+const MIN_POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// A poll comes later by up to this part of its interval, so that waiters do not move in step.
+const POLL_JITTER: f64 = 0.25;
+/// A heartbeat comes earlier by up to this part of its interval, so that those of many locks spread out.
+const HEARTBEAT_JITTER: f64 = 0.1;
+/// Three heartbeats may fail before the lease is over.
+const HEARTBEATS_PER_LEASE: u32 = 4;
+/// The ceiling of the first pause after a failure; it doubles.
+const FIRST_BACKOFF: Duration = Duration::from_millis(100);
+/// The ceiling of any such pause.
+const LAST_BACKOFF: Duration = Duration::from_secs(2);
+/// The longest pause that a server is granted: a proxy must not put a waiter to sleep for a day.
+const MAX_RETRY_AFTER: Duration = Duration::from_mins(1);
+/// A request that belongs to a lease may take this part of it, so that there is time for another.
+const REQUESTS_PER_LEASE: u32 = 4;
+/// No time-out is shorter: an answer from a function that starts cold takes some tens of milliseconds.
+const MIN_TIMEOUT: Duration = Duration::from_millis(200);
+/// The same, in a wait: the last look must not be wasted.
+const LAST_LOOK: Duration = Duration::from_secs(1);
+/// After a failed heartbeat there is time for two more, whatever pause the service asks for.
+const TRIES_LEFT: u32 = 3;
+/// Near the end of a lease, tries are still this far apart.
+const MIN_RETRY_PAUSE: Duration = Duration::from_millis(10);
+/// Monotonic clocks run at slightly different speeds: an observer adds this part of the lease.
+const DRIFT: u128 = 1000;
+
+/// The pause that a `Retry-After` header asks for: whole seconds, up to a minute. A date is ignored, so that no two clocks
+/// are compared.
+pub(crate) fn retry_after(header: Option<&str>) -> Duration {
+    let digits = header.unwrap_or_default().trim_matches([' ', '\t']);
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Duration::ZERO;
+    }
+    digits.parse().map_or(MAX_RETRY_AFTER, Duration::from_secs).min(MAX_RETRY_AFTER)
+}
+
+/// The pause after so many failures in a row, from 1.
+pub(crate) fn backoff(failures: u32, retry_after: Duration, chance: f64) -> Duration {
+    let doublings = failures.saturating_sub(1).min(10);
+    let ceiling = FIRST_BACKOFF.saturating_mul(1 << doublings).min(LAST_BACKOFF);
+    ceiling.mul_f64(chance).max(retry_after)
+}
+
+/// The pause before a held lock is asked for again. The interval that the caller chose overrides the service's.
+pub(crate) fn poll_pause(chosen: Option<Duration>, retry_after: Duration, chance: f64) -> Duration {
+    let interval = chosen.map_or(POLL_INTERVAL.max(retry_after), |chosen| chosen.max(MIN_POLL_INTERVAL));
+    interval.saturating_add(interval.mul_f64(POLL_JITTER * chance))
+}
+
+/// The pause of a client that asks for a key again which it released so long ago: one poll, for others to come first.
+pub(crate) fn return_pause(released_ago: Option<Duration>, chosen: Option<Duration>, chance: f64) -> Duration {
+    released_ago.map_or(Duration::ZERO, |ago| poll_pause(chosen, Duration::ZERO, chance).saturating_sub(ago))
+}
+
+/// The time-out of a request that asks for a lease or renews one, or of any other, within its operation.
+pub(crate) fn request_timeout(longest: Duration, lease: Option<Duration>, left: Duration) -> Duration {
+    request_limit(longest, lease).min(left.max(MIN_TIMEOUT))
+}
+
+/// The same, in a wait.
+pub(crate) fn poll_timeout(longest: Duration, lease: Duration, left: Duration) -> Duration {
+    request_limit(longest, Some(lease)).min(left.max(LAST_LOOK))
+}
+
+fn request_limit(longest: Duration, lease: Option<Duration>) -> Duration {
+    lease.map_or(longest, |lease| longest.min((lease / REQUESTS_PER_LEASE).max(MIN_TIMEOUT)))
+}
+
+/// The interval of heartbeats that the caller did not choose.
+pub(crate) fn heartbeat_interval(lease: Duration) -> Duration {
+    lease / HEARTBEATS_PER_LEASE
+}
+
+/// The longest interval of heartbeats that can keep a lease.
+pub(crate) fn longest_heartbeat_interval(lease: Duration) -> Duration {
+    lease / 2
+}
+
+/// The time from the sending of one heartbeat to the next.
+pub(crate) fn heartbeat_pause(interval: Duration, chance: f64) -> Duration {
+    interval.saturating_sub(interval.mul_f64(HEARTBEAT_JITTER * chance))
+}
+
+/// The pause before a heartbeat is tried again, with so much of the lease left. Once nothing is left, the client sits an
+/// outage out.
+pub(crate) fn heartbeat_retry_pause(pause: Duration, left: Duration) -> Duration {
+    if left.is_zero() { pause } else { pause.min(left / TRIES_LEFT) }.max(MIN_RETRY_PAUSE)
+}
+
+/// How long an observer must see a version of this lease before the lock is stale.
+pub(crate) fn stale_after(lease: Duration) -> Duration {
+    let drift = u64::try_from(lease.as_millis().div_ceil(DRIFT)).unwrap_or(u64::MAX);
+    lease.saturating_add(Duration::from_millis(drift))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::vectors::{cases, ms};
+    use crate::{Heartbeats, LockRequest};
+
+    const LONGEST: Duration = Duration::from_secs(5);
+
+    fn optional(value: &Value) -> Option<Duration> {
+        (!value.is_null()).then(|| ms(value))
+    }
+
+    fn follows(call: &str, pause: impl Fn(&Value, f64) -> Duration) {
+        for case in cases("timing.json", call) {
+            let given = &case["given"];
+            let pause = pause(given, given["jitter"].as_f64().unwrap_or_default());
+            assert_eq!(json!(pause.as_secs_f64() * 1000.0), json!(case["expect"].as_f64()), "{call}: {}", case["name"]);
+        }
+    }
+
+    #[test]
+    fn pauses_follow_the_vectors() {
+        follows("retryAfter", |given, _| retry_after(given["header"].as_str()));
+        follows("backoff", |given, chance| {
+            let failures = u32::try_from(given["failures"].as_u64().expect("a number")).expect("small");
+            backoff(failures, ms(&given["retryAfterMs"]), chance)
+        });
+        follows("pollPause", |given, chance| {
+            poll_pause(optional(&given["chosenMs"]), ms(&given["retryAfterMs"]), chance)
+        });
+        follows("returnPause", |given, chance| {
+            return_pause(optional(&given["releasedAgoMs"]), optional(&given["chosenMs"]), chance)
+        });
+        follows("heartbeatPause", |given, chance| heartbeat_pause(ms(&given["intervalMs"]), chance));
+        follows("heartbeatRetryPause", |given, _| heartbeat_retry_pause(ms(&given["pauseMs"]), ms(&given["leftMs"])));
+    }
+
+    #[test]
+    fn time_outs_follow_the_vectors() {
+        follows("requestTimeout", |given, _| {
+            let (lease, left) = (optional(&given["leaseMs"]), optional(&given["leftMs"]).unwrap_or(Duration::MAX));
+            match given["operation"].as_str() {
+                Some("wait") => poll_timeout(LONGEST, lease.expect("a wait is for a lease"), left),
+                _ => request_timeout(LONGEST, lease, left),
+            }
+        });
+    }
+
+    #[test]
+    fn heartbeat_intervals_follow_the_vectors() {
+        for case in cases("timing.json", "heartbeatInterval") {
+            let lease = ms(&case["given"]["leaseMs"]);
+            let heartbeats = optional(&case["given"]["chosenMs"]).map_or(Heartbeats::default(), Heartbeats::Every);
+            let checked = LockRequest::new("Moe").heartbeats(heartbeats).check_heartbeats(lease);
+            let interval = heartbeats.interval(lease).expect("not by hand").as_millis();
+            let result = checked.map_or(json!("invalid"), |()| json!(interval));
+            assert_eq!(result, case["expect"], "{}", case["name"]);
+        }
+    }
+}

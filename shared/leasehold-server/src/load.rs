@@ -1,0 +1,132 @@
+//! Load shedding: who runs, who waits, and who is told at once to come back later.
+//!
+//! A request that waits longer than its caller does is work for nobody. So few wait, each for a short time, and the
+//! others are refused early, with `Retry-After`. Heartbeats and releases keep slots of their own: a holder that cannot
+//! renew loses its lock, and a lock that cannot be released makes everyone else wait.
+
+use std::time::Duration;
+
+use leasehold_wire::{Problem, ProblemType, path};
+use metrics::counter;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::timeout;
+
+/// Requests that run at a time. The embedded engine takes them one by one, so more would only queue up behind it.
+const RUNNING: usize = 64;
+/// Those of them that may be other than heartbeats and releases.
+const ORDINARY: usize = 48;
+/// Listings and large reads that run at a time: each may take several megabytes.
+const BULKY: usize = 8;
+/// Ordinary requests that may wait. At 1,000 requests a second they wait for a quarter of a second.
+const WAITING: usize = 256;
+/// Longest time to wait for a slot.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// The same for heartbeats and releases.
+const URGENT_PATIENCE: Duration = Duration::from_secs(2);
+
+/// The slots of one service.
+#[derive(Debug)]
+pub struct Load {
+    running: Semaphore,
+    ordinary: Semaphore,
+    bulky: Semaphore,
+    waiting: Semaphore,
+}
+
+/// A slot, given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Slot<'a> {
+    _slots: [Option<SemaphorePermit<'a>>; 3],
+}
+
+impl Default for Load {
+    fn default() -> Self {
+        Self {
+            running: Semaphore::new(RUNNING),
+            ordinary: Semaphore::new(ORDINARY),
+            bulky: Semaphore::new(BULKY),
+            waiting: Semaphore::new(WAITING),
+        }
+    }
+}
+
+impl Load {
+    /// Waits for a slot, in order of arrival.
+    ///
+    /// # Errors
+    /// `throttled`: too many wait already, or no slot became free in time.
+    pub(crate) async fn admit(&self, path: &str) -> Result<Slot<'_>, Problem> {
+        let admitted = match path {
+            path::HEARTBEAT | path::RELEASE => timeout(URGENT_PATIENCE, self.urgent()).await.ok().flatten(),
+            _ => {
+                let Ok(_place) = self.waiting.try_acquire() else { return Err(shed()) };
+                timeout(PATIENCE, self.ordinary(is_bulky(path))).await.ok().flatten()
+            }
+        };
+        admitted.ok_or_else(shed)
+    }
+
+    async fn urgent(&self) -> Option<Slot<'_>> {
+        Some(Slot { _slots: [self.running.acquire().await.ok(), None, None] })
+    }
+
+    async fn ordinary(&self, is_bulky: bool) -> Option<Slot<'_>> {
+        let bulky = if is_bulky { Some(self.bulky.acquire().await.ok()?) } else { None };
+        let ordinary = self.ordinary.acquire().await.ok()?;
+        let running = self.running.acquire().await.ok()?;
+        Some(Slot { _slots: [Some(running), Some(ordinary), bulky] })
+    }
+}
+
+fn is_bulky(path: &str) -> bool {
+    matches!(path, path::LOCKS | path::ITEMS_GET | path::ITEMS_LIST)
+}
+
+fn shed() -> Problem {
+    counter!("requests_shed_total").increment(1);
+    Problem::new(ProblemType::Throttled, "The service has more requests than it can answer in time. Nothing was done.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn heartbeat_runs_while_acquires_fill_their_slots() {
+        let load = Load::default();
+        let mut slots = Vec::new();
+        while let Ok(slot) = load.admit(path::ACQUIRE).await {
+            slots.push(slot);
+        }
+        assert_eq!(slots.len(), ORDINARY);
+        let urgent = [load.admit(path::HEARTBEAT).await, load.admit(path::RELEASE).await];
+        assert!(urgent.iter().all(Result::is_ok));
+        slots.pop();
+        assert!(load.admit(path::ACQUIRE).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn request_is_shed_at_once_when_too_many_wait() {
+        let load = Load::default();
+        let mut slots = Vec::new();
+        for _ in 0..ORDINARY {
+            slots.push(load.admit(path::ACQUIRE).await.expect("a slot"));
+        }
+        let _waiting = load.waiting.acquire_many(u32::try_from(WAITING).expect("small")).await;
+        let started = tokio::time::Instant::now();
+        let problem = load.admit(path::ACQUIRE).await.expect_err("shed");
+        assert_eq!((problem.status, started.elapsed()), (429, Duration::ZERO));
+        assert!(load.admit(path::HEARTBEAT).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn listings_leave_slots_to_locks() {
+        let load = Load::default();
+        let mut slots = Vec::new();
+        while let Ok(slot) = load.admit(path::LOCKS).await {
+            slots.push(slot);
+        }
+        assert_eq!(slots.len(), BULKY);
+        assert!(load.admit(path::ACQUIRE).await.is_ok());
+    }
+}

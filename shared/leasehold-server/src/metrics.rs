@@ -1,0 +1,49 @@
+//! Counts for Prometheus.
+
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::response::Response;
+use axum::routing::get;
+use hyper::header::CONTENT_TYPE;
+use metrics::{Unit, counter, describe_counter, describe_histogram, histogram};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use metrics_util::layers::{Layer, PrefixLayer};
+
+/// Beginning of every metric's name.
+const PREFIX: &str = "leasehold";
+/// Bounds of the buckets, in seconds: from a read in memory to the longest answer.
+const BUCKETS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0];
+
+/// Installs the recorder of this process. `None` where it has one already.
+pub(crate) fn install() -> Option<PrometheusHandle> {
+    let recorder = PrometheusBuilder::new().set_buckets(&BUCKETS).ok()?.build_recorder();
+    let handle = recorder.handle();
+    metrics::set_global_recorder(PrefixLayer::new(PREFIX).layer(recorder)).ok()?;
+    describe_counter!("http_requests_total", Unit::Count, "Answered requests, by route and status.");
+    describe_counter!("requests_shed_total", Unit::Count, "Requests refused because of load.");
+    describe_histogram!("http_request_duration_seconds", Unit::Seconds, "Time from a request to its answer, by route.");
+    leasehold_api::counts::describe();
+    Some(handle)
+}
+
+/// `GET /metrics`.
+pub(crate) fn routes(handle: PrometheusHandle) -> Router {
+    Router::new().route(
+        "/metrics",
+        get(async move || {
+            handle.run_upkeep();
+            let mut response = Response::new(Body::from(handle.render()));
+            let text = hyper::header::HeaderValue::from_static("text/plain; version=0.0.4");
+            response.headers_mut().insert(CONTENT_TYPE, text);
+            response
+        }),
+    )
+}
+
+/// Counts an answer. `route` is one of the service's own paths, so that strangers cannot add series.
+pub(crate) fn count(route: &'static str, status: u16, latency: Duration) {
+    counter!("http_requests_total", "route" => route, "status" => status.to_string()).increment(1);
+    histogram!("http_request_duration_seconds", "route" => route).record(latency.as_secs_f64());
+}
