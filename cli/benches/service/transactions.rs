@@ -127,7 +127,7 @@ async fn once(way: Way, transactions: &Transactions, names: &[String]) -> bool {
     let requests = names.iter().map(|name| add(name, return_values)).collect();
     let result = match way {
         Way::Open => open(transactions, requests).await,
-        _ => transactions.run(None, requests).await.map(drop),
+        _ => transactions.run(None, None, requests).await.map(drop),
     };
     match result {
         Err(Error::Contended { .. } | Error::RolledBack { .. } | Error::Throttled(_) | Error::Unavailable(_)) => false,
@@ -139,8 +139,8 @@ async fn once(way: Way, transactions: &Transactions, names: &[String]) -> bool {
 }
 
 async fn open(transactions: &Transactions, requests: Vec<Request>) -> Result<(), Error> {
-    let id = transactions.begin(None).await?;
-    transactions.add(&id, requests).await?;
+    let id = transactions.begin(None, None).await?;
+    transactions.add(&id, requests, None).await?;
     transactions.commit(&id).await
 }
 

@@ -29,7 +29,7 @@ from leasehold import (
 )
 
 ROLLED_BACK = Answer(409, b'{"type": "rolled-back", "status": 409, "detail": "Another one needed it."}')
-CONTENDED = Answer(409, b'{"type": "contended", "status": 409, "detail": "At work.", "transactionId": "t"}')
+CONTENDED = Answer(409, b'{"type": "contended", "status": 409, "detail": "At work.", "publicId": "t"}')
 
 
 @pytest.fixture

@@ -136,7 +136,7 @@ export class TransactionContendedError extends LeaseholdError {
 
   constructor(
     message: string,
-    /** The id of the other one, where the service told. */
+    /** The public id of the other one, where the service told. It proves nothing. */
     readonly other?: string,
     /** How long the service asks to wait before the next request, in milliseconds. */
     readonly retryAfter = 0,

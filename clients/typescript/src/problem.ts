@@ -53,7 +53,7 @@ export function refusal({ status, document, retryAfter }: Answer, key: string): 
     case "unknown-route":
       return new InvalidRequestError(detail, problem.field ?? undefined);
     case "contended":
-      return new TransactionContendedError(detail, problem.transactionId ?? undefined, retryAfter);
+      return new TransactionContendedError(detail, problem.publicId ?? undefined, retryAfter);
     case "rolled-back":
       return new TransactionRolledBackError(detail, retryAfter);
     case "committed":

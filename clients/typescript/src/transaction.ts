@@ -175,8 +175,9 @@ export class Transaction implements AsyncDisposable {
   }
 
   /** @internal */
-  async begin(): Promise<void> {
-    await this.#call((options) => this.context.service.ask("begin", { transactionId: this.id, requests: undefined, commit: undefined }, options));
+  async begin(retryOf?: string): Promise<void> {
+    const body = { transactionId: this.id, retryOf, requests: undefined, commit: undefined };
+    await this.#call((options) => this.context.service.ask("begin", body, options));
   }
 
   /** Gives signs of life, whenever nothing was heard of it for a period, until what it returns is called. @internal */

@@ -37,10 +37,14 @@ interface Ending {
 export async function runTransaction<T>(context: Context, body: (tx: Transaction) => T | Promise<T>, options: TransactionOptions): Promise<T> {
   const period = options.keepAlive ?? 20_000;
   if (period !== false && !(period > 0)) throw new InvalidRequestError("keepAlive must be above 0 milliseconds.", "keepAlive");
+  // The attempt before, whose age the next one keeps.
+  let before: string | undefined;
   return repeated(context, options, async (ending) => {
     const tx = new Transaction(context, context.runtime.uuid(), ending.signal);
+    const retryOf = before;
+    before = tx.id;
     try {
-      return { value: await attempt(context, tx, body, period, ending) };
+      return { value: await attempt(context, tx, body, period, ending, retryOf) };
     } catch (error) {
       return { error, contention: tx.contention };
     }
@@ -52,10 +56,11 @@ export async function transact(context: Context, requests: readonly TransactionR
   const entries = requests.map(entry);
   const { runtime, service } = context;
   let transactionId = runtime.uuid();
+  let retryOf: string | undefined;
   let gaveWay = false;
   return repeated(context, options, async ({ signal }) => {
     for (;;) {
-      const body = { transactionId, requests: entries, commit: true };
+      const body = { transactionId, retryOf, requests: entries, commit: true };
       try {
         const answer = await send(context, transactionId, (sendOptions) => service.ask("begin", body, sendOptions), signal);
         return { value: (answer.answers ?? []).map(answerFromWire) };
@@ -68,6 +73,7 @@ export async function transact(context: Context, requests: readonly TransactionR
           return { error, contention: error };
         }
         // So this is certain.
+        retryOf = transactionId;
         transactionId = runtime.uuid();
         if (!gaveWay) return { error, contention: error };
         gaveWay = false;
@@ -82,11 +88,12 @@ async function attempt<T>(
   body: (tx: Transaction) => T | Promise<T>,
   period: number | false,
   { signal }: Ending,
+  retryOf: string | undefined,
 ): Promise<T> {
   let value: T;
   let stop = (): void => undefined;
   try {
-    await tx.begin();
+    await tx.begin(retryOf);
     if (period !== false) stop = tx.keep(period);
     value = await abortable(
       (async () => body(tx))(),

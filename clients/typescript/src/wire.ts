@@ -174,6 +174,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/transactions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists the transactions that are open, and the decided ones whose items are still locked. For operators. */
+        get: operations["list"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/transactions/add": {
         parameters: {
             query?: never;
@@ -251,8 +268,28 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Finishes what is left of transactions that nobody works on, as an operator. The service does it by itself as well. */
+        /**
+         * Finishes what is left of transactions that nobody works on, or one transaction whatever its age. For operators; the
+         *     service finishes idle transactions by itself as well.
+         */
         post: operations["sweep"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/transactions/unlock": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Unlocks an item whose transaction is unknown, on condition of the lock that was seen. For operators. */
+        post: operations["unlock"];
         delete?: never;
         options?: never;
         head?: never;
@@ -345,10 +382,15 @@ export interface components {
         /** @description Adds requests to a transaction: locks their items, and changes them for this transaction's eyes. */
         AddRequest: {
             /**
+             * @description A name for this call, such as a counter. A repeat of the call has the same name. With it, an equal request of another
+             *     call is carried out as well; without it, an equal request is taken for a repeat.
+             */
+            callId?: string | null;
+            /**
              * @description What to add: at most 1000. What the transaction has already is answered, and not done again; so the request can be
              *     repeated. Without any, the transaction is kept from being taken for abandoned.
              */
-            requests: components["schemas"]["Entry"][];
+            requests?: components["schemas"]["Entry"][];
             /** @description Which transaction. */
             transactionId: string;
         };
@@ -401,7 +443,15 @@ export interface components {
             commit?: boolean | null;
             /** @description What to begin with: at most 1000. */
             requests?: components["schemas"]["Entry"][] | null;
-            /** @description A UUID of your own, and the request can be repeated safely. Generated if absent. */
+            /**
+             * @description The `transactionId` of the attempt that this transaction takes the place of. A retry keeps the age of that attempt;
+             *     of two transactions that want the same item the older one goes first.
+             */
+            retryOf?: string | null;
+            /**
+             * @description A UUID of your own makes the request safe to repeat. Keep it secret: whoever knows it can add, commit and roll back.
+             *     Generated if absent.
+             */
             transactionId?: string | null;
         };
         /** @description A transaction is open, or over. */
@@ -410,7 +460,10 @@ export interface components {
             answers?: components["schemas"]["Answer"][] | null;
             /** @description `pending`, or `committed` where that was asked for. */
             state: components["schemas"]["TransactionState"];
-            /** @description Which one. */
+            /**
+             * @description The secret id: the caller's own, or a generated one. A one-shot without an id of the caller's own may leave no record
+             *     of it.
+             */
             transactionId: string;
         };
         /** @description An operator's forced release. */
@@ -653,6 +706,13 @@ export interface components {
             /** @description Rows that are not readable lock records. */
             unreadable?: components["schemas"]["UnreadableRow"][];
         };
+        /** @description A page of transactions that are open, or decided with items that are still locked. */
+        ListTransactionsResponse: {
+            /** @description For the next page; absent on the last. */
+            nextCursor?: string | null;
+            /** @description The transactions. A page may have none, and still not be the last. */
+            transactions: components["schemas"]["Transaction"][];
+        };
         /** @description What anyone may know of a lock. */
         Lock: {
             /** @description Further attributes, as plain JSON. Sets are lists, binary values base64. */
@@ -714,6 +774,8 @@ export interface components {
             field?: string | null;
             item?: components["schemas"]["Item"] | null;
             lock?: components["schemas"]["Lock"] | null;
+            /** @description `contended`: the public id of the other transaction. It proves nothing. */
+            publicId?: string | null;
             reason?: components["schemas"]["LostReason"] | null;
             /** @description `superseded`: the record version number of the lock. */
             recordVersionNumber?: string | null;
@@ -736,8 +798,6 @@ export interface components {
             status: number;
             /** @description What this kind is, for people to read. */
             title: string;
-            /** @description `contended`: the other transaction. */
-            transactionId?: string | null;
             /** @description Which kind: the member to decide by. */
             type: components["schemas"]["ProblemType"];
         };
@@ -745,7 +805,7 @@ export interface components {
          * @description The kinds of problems. A kind exists only where callers act differently.
          * @enum {string}
          */
-        ProblemType: "held" | "lost" | "superseded" | "not-found" | "version-mismatch" | "forbidden" | "contended" | "rolled-back" | "committed" | "condition-failed" | "transaction-not-found" | "invalid-request" | "too-large" | "unsupported-media-type" | "method-not-allowed" | "unknown-route" | "throttled" | "unavailable" | "corrupt-record";
+        ProblemType: "held" | "lost" | "superseded" | "not-found" | "version-mismatch" | "forbidden" | "contended" | "rolled-back" | "committed" | "condition-failed" | "transaction-not-found" | "invalid-request" | "too-large" | "unsupported-media-type" | "method-not-allowed" | "unknown-route" | "throttled" | "unavailable" | "corrupt-record" | "misconfigured";
         /** @description Puts an item in the place of what is there. */
         Put: {
             /** @description What must hold of the item as it was when the transaction locked it. */
@@ -758,7 +818,7 @@ export interface components {
             ExpressionAttributeValues?: components["schemas"]["Item"];
             /** @description The whole item, key included. Names that begin with `leaseholdTx` are refused, here and in expressions. */
             Item: components["schemas"]["Item"];
-            /** @description What to answer with: `NONE` or `ALL_OLD`. */
+            /** @description What to answer with: `NONE`, `ALL_OLD` or `ALL_NEW`. */
             ReturnValues?: components["schemas"]["ReturnValues"];
             /** @description Whether the problem `condition-failed` shows the item. */
             ReturnValuesOnConditionCheckFailure?: components["schemas"]["ReturnOnFailure"];
@@ -801,7 +861,7 @@ export interface components {
          * @description Which state of the item to answer a write with.
          * @enum {string}
          */
-        ReturnValues: "NONE" | "ALL_OLD" | "ALL_NEW";
+        ReturnValues: "NONE" | "ALL_OLD" | "ALL_NEW" | "UPDATED_OLD" | "UPDATED_NEW";
         /** @description A lease id on its way: printing it shows nothing. */
         Secret: string;
         /**
@@ -817,6 +877,11 @@ export interface components {
              * @default 100
              */
             limit?: number | null;
+            /**
+             * @description The public id of one transaction that is brought to its end, whatever its age: an open one is rolled back, a decided
+             *     one is completed.
+             */
+            publicId?: string | null;
         };
         /** @description What a sweep did. */
         SweepResponse: {
@@ -832,21 +897,21 @@ export interface components {
             examined: number;
             /**
              * Format: int64
-             * @description Ones that could not be dealt with; the service's log says why.
+             * @description Ones that could not be dealt with this time; the service's log says why.
              */
             failed: number;
             /** @description Whether there is more to do. */
             more: boolean;
             /**
              * Format: int64
-             * @description Finished ones past their retention: removed.
-             */
-            removed: number;
-            /**
-             * Format: int64
              * @description Of these, open ones that nobody worked on: rolled back.
              */
             rolledBack: number;
+            /**
+             * Format: int64
+             * @description Decided ones of which DynamoDB refuses to free an item: an operator must look at them.
+             */
+            stuck: number;
         };
         /** @description What is known of a transaction. */
         Transaction: {
@@ -862,20 +927,40 @@ export interface components {
              * @description When it was last worked on, in epoch milliseconds.
              */
             lastWorkedAtMs: number;
+            /** @description The name of the transaction that others may see. It proves nothing. */
+            publicId: string;
             /** @description Why it was rolled back, for people to read. */
             reason?: string | null;
             /** @description What it took part in, in the order in which it was locked. */
             requests: components["schemas"]["Participant"][];
             /** @description How far it has come. */
             state: components["schemas"]["TransactionState"];
-            /** @description Which one. */
-            transactionId: string;
+            /** @description Why DynamoDB refuses to free an item of the decided transaction, for an operator to read. */
+            stuck?: string | null;
+            /** @description The secret id, where the caller gave it. */
+            transactionId?: string | null;
         };
         /**
          * @description How far a transaction has come.
          * @enum {string}
          */
         TransactionState: "pending" | "committed" | "rolled-back";
+        /** @description Unlocks an item whose transaction is unknown, such as one that came with a backup. */
+        UnlockRequest: {
+            /** @description The item's key. */
+            key: components["schemas"]["Item"];
+            /** @description The item's `leaseholdTxId` as the operator saw it. An item with another lock is left alone. */
+            lock: string;
+            /** @description `rolled-back`: the item becomes what it was before the transaction. `committed`: what the transaction made of it. */
+            outcome: components["schemas"]["TransactionState"];
+            /** @description The table's name; no ARN. */
+            tableName: string;
+        };
+        /** @description The item is free. */
+        UnlockResponse: {
+            /** @description `rolled-back` or `committed`, as it was asked for. */
+            outcome: components["schemas"]["TransactionState"];
+        };
         /** @description A row that is not a readable lock record: an operator must look at it. */
         UnreadableRow: {
             /** @description What is wrong with it. */
@@ -897,7 +982,7 @@ export interface components {
             ExpressionAttributeValues?: components["schemas"]["Item"];
             /** @description The item's key. */
             Key: components["schemas"]["Item"];
-            /** @description What to answer with: `NONE`, `ALL_OLD` or `ALL_NEW`. */
+            /** @description What to answer with: `NONE`, `ALL_OLD`, `ALL_NEW`, `UPDATED_OLD` or `UPDATED_NEW`. */
             ReturnValues?: components["schemas"]["ReturnValues"];
             /** @description Whether the problem `condition-failed` shows the item. */
             ReturnValuesOnConditionCheckFailure?: components["schemas"]["ReturnOnFailure"];
@@ -1030,7 +1115,10 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. */
+            /**
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
+             *     service cannot work with its table, and whoever runs the service must act.
+             */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -1144,7 +1232,10 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. */
+            /**
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
+             *     service cannot work with its table, and whoever runs the service must act.
+             */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -1212,7 +1303,10 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. */
+            /**
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
+             *     service cannot work with its table, and whoever runs the service must act.
+             */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -1330,7 +1424,10 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. */
+            /**
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
+             *     service cannot work with its table, and whoever runs the service must act.
+             */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -1432,7 +1529,10 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. */
+            /**
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
+             *     service cannot work with its table, and whoever runs the service must act.
+             */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -1534,7 +1634,10 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. */
+            /**
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
+             *     service cannot work with its table, and whoever runs the service must act.
+             */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -1628,7 +1731,10 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. */
+            /**
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
+             *     service cannot work with its table, and whoever runs the service must act.
+             */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -1719,7 +1825,10 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. */
+            /**
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
+             *     service cannot work with its table, and whoever runs the service must act.
+             */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -1833,7 +1942,10 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. */
+            /**
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
+             *     service cannot work with its table, and whoever runs the service must act.
+             */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -1858,9 +1970,11 @@ export interface operations {
     };
     transaction: {
         parameters: {
-            query: {
-                /** @description Its id. */
-                id: string;
+            query?: {
+                /** @description The secret id of the transaction. Give this or `publicId`. */
+                id?: string;
+                /** @description The public id of the transaction. */
+                publicId?: string;
             };
             header?: never;
             path?: never;
@@ -1913,7 +2027,88 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. */
+            /**
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
+             *     service cannot work with its table, and whoever runs the service must act.
+             */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id. `Retry-After` says
+             *     when.
+             */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list: {
+        parameters: {
+            query?: {
+                /** @description If true, only the transactions of which DynamoDB refuses to free an item. Default: false. */
+                stuck?: boolean;
+                /** @description How many transactions to look at, at most. */
+                limit?: number;
+                /** @description `nextCursor` of the page before. */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description One page of transactions. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListTransactionsResponse"];
+                };
+            };
+            /** @description `invalid-request`: the request breaks a rule of this API. `field` names the field at fault. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `method-not-allowed`: `Allow` names the one that is. */
+            405: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `throttled`: slow down, and try again with the same lease id or transaction id. `Retry-After` says when. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
+             *     service cannot work with its table, and whoever runs the service must act.
+             */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -1994,7 +2189,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `contended`: another transaction, `transactionId`, has an item; try again. `condition-failed`: that of `requests[request]`; the transaction was rolled back. `rolled-back`, `committed`: the transaction is over. */
+            /** @description `contended`: another transaction, `publicId`, has an item; try again. `condition-failed`: that of `requests[request]`; the transaction was rolled back. `rolled-back`, `committed`: the transaction is over. */
             409: {
                 headers: {
                     /** @description Seconds, for `contended` */
@@ -2035,7 +2230,10 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. */
+            /**
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
+             *     service cannot work with its table, and whoever runs the service must act.
+             */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -2107,7 +2305,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `contended`: another transaction, `transactionId`, has an item; try again. `condition-failed`: that of `requests[request]`; the transaction was rolled back. `rolled-back`, `committed`: a transaction that was named is over. */
+            /** @description `contended`: another transaction, `publicId`, has an item; try again. `condition-failed`: that of `requests[request]`; the transaction was rolled back. `rolled-back`, `committed`: a transaction that was named is over. */
             409: {
                 headers: {
                     /** @description Seconds, for `contended` */
@@ -2148,7 +2346,10 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. */
+            /**
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
+             *     service cannot work with its table, and whoever runs the service must act.
+             */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -2268,7 +2469,10 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. */
+            /**
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
+             *     service cannot work with its table, and whoever runs the service must act.
+             */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -2388,7 +2592,10 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. */
+            /**
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
+             *     service cannot work with its table, and whoever runs the service must act.
+             */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -2442,6 +2649,15 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description `transaction-not-found`: it was never begun, or ended so long ago that it was removed. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `method-not-allowed`: `Allow` names the one that is. */
             405: {
                 headers: {
@@ -2481,7 +2697,115 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. */
+            /**
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
+             *     service cannot work with its table, and whoever runs the service must act.
+             */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id. `Retry-After` says
+             *     when.
+             */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    unlock: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["UnlockRequest"];
+            };
+        };
+        responses: {
+            /** @description The item is free. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UnlockResponse"];
+                };
+            };
+            /** @description `invalid-request`: the request breaks a rule of this API. `field` names the field at fault. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `forbidden`: the service may not use the table. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `method-not-allowed`: `Allow` names the one that is. */
+            405: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be stored, or to
+             *     be answered, is beyond DynamoDB's limits or the service's.
+             */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unsupported-media-type`: the body is not declared as JSON. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `throttled`: slow down, and try again with the same lease id or transaction id. `Retry-After` says when. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
+             *     service cannot work with its table, and whoever runs the service must act.
+             */
             500: {
                 headers: {
                     [name: string]: unknown;

@@ -95,7 +95,7 @@ const problem = (type: string, status: number, more: object = {}): Fault => ({
   headers: { "content-type": "application/problem+json" },
   body: JSON.stringify({ type, status, title: "title", detail: "detail", ...more }),
 });
-const contended = problem("contended", 409, { transactionId: "t" });
+const contended = problem("contended", 409, { publicId: "t" });
 const rolledBack = problem("rolled-back", 409);
 const callsOf = (proxy: FaultProxy): string[] => proxy.seen.map((request) => request.call.replace("transactions/", ""));
 

@@ -38,7 +38,7 @@ async fn the_schedule_finds_what_was_left_behind() {
 
     let policy = Policy { idle_ms: 1, ..Policy::default() };
     let transactions = Transactions::new(dynamodb, "transactions", policy, Clock::system(), Vec::new());
-    let id = transactions.begin(None).await.expect("begun");
+    let id = transactions.begin(None, None).await.expect("begun");
 
     let variables = [
         ("LEASEHOLD_TRANSACTION_TABLE_NAME", "transactions"),
@@ -58,7 +58,7 @@ async fn the_schedule_finds_what_was_left_behind() {
         }
     };
     timeout(Duration::from_secs(20), swept).await.expect("in time");
-    assert_eq!(transactions.status(&id).await.expect("known").state, State::RolledBack);
+    assert_eq!(transactions.status(&id.public()).await.expect("known").state, State::RolledBack);
 
     let swept = sweep(&mut sandbox, json!({ "action": "sweep", "limit": 1 })).await;
     assert_eq!(swept["examined"], 0);

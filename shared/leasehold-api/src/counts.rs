@@ -16,7 +16,15 @@ pub fn describe() {
     describe_counter!("Broken", Unit::Count, "locks that operators broke");
     describe_counter!("Forbidden", Unit::Count, "requests for a key, or a lock, that is not the caller's");
     describe_counter!("Unavailable", Unit::Count, "requests without an answer from the table");
+    describe_counter!("StuckTransactions", Unit::Count, "transactions with an item that DynamoDB refuses to free");
     describe_histogram!("Latency", Unit::Milliseconds, "from the request to its answer");
+}
+
+/// Counts transactions of which a sweep found an item that DynamoDB refuses to free.
+pub(crate) fn count_stuck(transactions: usize) {
+    if transactions > 0 {
+        counter!("StuckTransactions", "operation" => "sweep").increment(transactions as u64);
+    }
 }
 
 /// Counts one operation and its outcome, as they are called in the log.

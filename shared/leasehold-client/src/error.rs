@@ -169,7 +169,7 @@ impl Error {
             (ProblemType::CorruptRecord, _) => ErrorKind::CorruptRecord,
             (ProblemType::Misconfigured, _) => ErrorKind::Misconfigured,
             (ProblemType::Unavailable | ProblemType::Held, _) => ErrorKind::Unavailable,
-            (ProblemType::Contended, _) => ErrorKind::Contended { other: problem.transaction_id.map(String::from) },
+            (ProblemType::Contended, _) => ErrorKind::Contended { other: problem.public_id.map(String::from) },
             (ProblemType::RolledBack, _) => ErrorKind::RolledBack,
             (ProblemType::Committed, _) => ErrorKind::Committed,
             (ProblemType::ConditionFailed, _) => ErrorKind::ConditionFailed {

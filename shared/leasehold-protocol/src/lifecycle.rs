@@ -1,7 +1,7 @@
 //! The life of a lock, as pure functions of (row, request, stamp). No I/O, no clock, no randomness.
 //!
 //! [`acquire`], [`heartbeat`], [`release`] and [`break_lock`] are the rules: what becomes of a row, and what the
-//! caller is told. DynamoDB carries the same rules out as conditional writes ([`crate::expressions`]); what it
+//! caller is told. DynamoDB carries the same rules out as conditional writes (`expressions`); what it
 //! cannot say by itself, the answer, is told from the old row that every write returns, applied or refused, by
 //! the same functions that the rules are made of. A property test holds the two together.
 

@@ -25,7 +25,7 @@ use crate::tls::Tls;
 use crate::tokens::Tokens;
 use crate::{connections, console, metrics};
 
-/// The pause between two sweeps.
+/// The longest pause between two sweeps.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The pause between two looks at the files of tokens and certificates.
@@ -97,6 +97,7 @@ pub struct Server {
     table: String,
     locks: Service,
     transactions: TransactionService,
+    sweep_interval: Duration,
 }
 
 impl Server {
@@ -116,13 +117,16 @@ impl Server {
         if let Some(engine) = &engine {
             engine.check_writes(&schema.table_name).await.map_err(ServerError::ReadOnly)?;
         }
+        // An abandoned transaction waits no longer for a sweep than it was idle.
+        let sweep_interval = Duration::from_millis(transaction_policy.idle_ms.max(100)).min(SWEEP_INTERVAL);
         let table = schema.table_name.clone();
         let clock = Clock::system();
         let protected = vec![schema.table_name.clone()];
         let transactions =
             Transactions::new(client.clone(), transaction_table, transaction_policy, clock.clone(), protected);
         let locks = LockTable::new(client, schema, policy, clock);
-        Ok(Self { engine, table, locks: Service::new(locks), transactions: TransactionService::new(transactions) })
+        let transactions = TransactionService::new(transactions);
+        Ok(Self { engine, table, locks: Service::new(locks), transactions, sweep_interval })
     }
 
     /// The embedded engine, unless the tables are at an endpoint.
@@ -132,7 +136,7 @@ impl Server {
 
     /// Serves until `shutdown` resolves, then finishes the requests under way.
     pub async fn run(self, listener: TcpListener, front: Front, shutdown: impl Future<Output = ()>) {
-        let Self { engine, table, locks, transactions } = self;
+        let Self { engine, table, locks, transactions, sweep_interval } = self;
         let Front { guard, tokens, tls, name } = front;
         let stopping = Arc::new(AtomicBool::new(false));
         let health = Health { locks: locks.clone(), engine, table, stopping: Arc::clone(&stopping) };
@@ -146,8 +150,10 @@ impl Server {
             None => app,
         };
         let app = protect(app, Checked { guard, tokens: tokens.clone(), load: Load::default() });
-        let background =
-            [tokio::spawn(sweep_repeatedly(transactions)), tokio::spawn(reload_repeatedly(tokens, tls.clone()))];
+        let background = [
+            tokio::spawn(sweep_repeatedly(transactions, sweep_interval)),
+            tokio::spawn(reload_repeatedly(tokens, tls.clone())),
+        ];
         let shutdown = async {
             shutdown.await;
             stopping.store(true, Ordering::Relaxed);
@@ -184,8 +190,8 @@ async fn open_store(store: Store) -> Result<(Option<Engine>, Client), EngineErro
 }
 
 /// Finishes what transactions leave behind, as the scheduled function does.
-async fn sweep_repeatedly(transactions: TransactionService) {
-    let mut ticks = interval(SWEEP_INTERVAL);
+async fn sweep_repeatedly(transactions: TransactionService, pause: Duration) {
+    let mut ticks = interval(pause);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;

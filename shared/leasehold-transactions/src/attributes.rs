@@ -1,58 +1,153 @@
 //! The attributes that a transaction puts on an item while the item takes part in it.
+//!
+//! | attribute | meaning |
+//! |---|---|
+//! | `leaseholdTxId` | the lock: holder, life of the holder, and version; see [`LockValue`] |
+//! | `leaseholdTxOperation` | the last request for the item: `get`, `check`, `put`, `update`, `delete` |
+//! | `leaseholdTxLockedAt` | epoch milliseconds, for people to read |
+//! | `leaseholdTxTransient` | the item was not there before the transaction |
+//! | `leaseholdTxUndo_NAME` | the value of the attribute NAME before the transaction |
+//! | `leaseholdTxBefore` | the whole item before the transaction, where a put replaced it |
+//! | `leaseholdTxImage` | the name of the row that has the item before the transaction, where it is large |
 
 use std::collections::HashMap;
+use std::fmt;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 
-use crate::TransactionId;
+use crate::model::{Operation, PublicId};
 
 /// An item of a user's table: attribute values by name.
 pub type Item = HashMap<String, AttributeValue>;
 
-/// Every attribute of an item that begins like this belongs to the protocol. Users may not name one.
+/// The prefix of all attributes that belong to the protocol. Users may not name one.
 pub const RESERVED_PREFIX: &str = "leaseholdTx";
 
-/// Which transaction has the item. Absent: none. Whoever writes past transactions must make this a condition:
+/// The lock. Absent: the item is free. Writers that go past transactions must make this a condition:
 /// `attribute_not_exists(leaseholdTxId)`.
 pub(crate) const ID: &str = "leaseholdTxId";
-/// Which of its requests, as a [`Pointer`](crate::record::Pointer).
-pub(crate) const REQUEST: &str = "leaseholdTxRequest";
-/// What the request does: `get`, `put`, `update`, `delete`.
 pub(crate) const OPERATION: &str = "leaseholdTxOperation";
-/// Epoch milliseconds, for people to read.
 pub(crate) const LOCKED_AT: &str = "leaseholdTxLockedAt";
-/// The item was not there: it was inserted to be locked.
 pub(crate) const TRANSIENT: &str = "leaseholdTxTransient";
-/// The item has its new content; what it was is in the image, unless it was not there.
-pub(crate) const APPLIED: &str = "leaseholdTxApplied";
+pub(crate) const BEFORE: &str = "leaseholdTxBefore";
+pub(crate) const IMAGE: &str = "leaseholdTxImage";
+const UNDO_PREFIX: &str = "leaseholdTxUndo_";
 
-/// Takes all of them away.
-pub(crate) const REMOVE_ALL: &str = "REMOVE leaseholdTxId, leaseholdTxRequest, leaseholdTxOperation, \
-                                     leaseholdTxLockedAt, leaseholdTxTransient, leaseholdTxApplied";
+/// The name of the attribute that keeps the value of `name` as it was.
+pub(crate) fn undo_name(name: &str) -> String {
+    format!("{UNDO_PREFIX}{name}")
+}
 
-/// What an item says about the transaction that has it.
+/// The attribute whose old value this one keeps.
+pub(crate) fn undone_name(name: &str) -> Option<&str> {
+    name.strip_prefix(UNDO_PREFIX)
+}
+
+/// The value of `leaseholdTxId`. Every write of a locked item by its holder gives it a value that it never had, so that a
+/// write on the condition of the value that was seen comes in time or not at all.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Lock {
-    pub(crate) holder: TransactionId,
-    pub(crate) pointer: String,
-    pub(crate) operation: String,
-    pub(crate) transient: bool,
+pub(crate) struct LockValue {
+    pub(crate) holder: PublicId,
+    /// The life of the holder: a transaction id can be used again after the record of its outcome was removed.
+    pub(crate) nonce: String,
+    /// The version of the TX record that came with the lock.
+    pub(crate) version: u64,
+    /// A put on an existing item locks it first, and then replaces its content.
     pub(crate) applied: bool,
+}
+
+impl LockValue {
+    fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.split('#');
+        let (holder, nonce, version) = (parts.next()?, parts.next()?, parts.next()?.parse().ok()?);
+        let applied = parts.next() == Some("applied");
+        Some(Self { holder: PublicId::stored(holder), nonce: nonce.to_owned(), version, applied })
+    }
+}
+
+impl fmt::Display for LockValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { holder, nonce, version, applied } = self;
+        let suffix = if *applied { "#applied" } else { "" };
+        write!(f, "{holder}#{nonce}#{version}{suffix}")
+    }
+}
+
+/// The lock on an item.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Lock {
+    /// The exact value, as it was seen.
+    pub(crate) seen: AttributeValue,
+    pub(crate) value: LockValue,
+    pub(crate) operation: Operation,
+    pub(crate) transient: bool,
 }
 
 impl Lock {
     /// The lock on an item, if it has one. An unreadable holder is a lock all the same, of a transaction that does not exist.
     pub(crate) fn of(item: &Item) -> Option<Self> {
-        let text = |name| item.get(name).and_then(|value| value.as_s().ok()).cloned().unwrap_or_default();
-        let flag = |name| item.get(name).is_some_and(|value| value.as_bool().is_ok_and(|&flag| flag));
-        item.contains_key(ID).then(|| Self {
-            holder: TransactionId::stored(text(ID)),
-            pointer: text(REQUEST),
-            operation: text(OPERATION),
-            transient: flag(TRANSIENT),
-            applied: flag(APPLIED),
-        })
+        let seen = item.get(ID)?.clone();
+        let text =
+            |value: Option<&AttributeValue>| value.and_then(|value| value.as_s().ok()).cloned().unwrap_or_default();
+        let value = LockValue::parse(&text(Some(&seen))).unwrap_or_else(|| LockValue {
+            holder: PublicId::stored(""),
+            nonce: String::new(),
+            version: 0,
+            applied: true,
+        });
+        let operation = Operation::parse(&text(item.get(OPERATION))).unwrap_or(Operation::Update);
+        Some(Self { seen, value, operation, transient: item.contains_key(TRANSIENT) })
     }
+
+    /// Whether the item is missing for its holder, though there is a row.
+    pub(crate) fn is_absent(&self) -> bool {
+        self.operation == Operation::Delete || (self.transient && self.operation.only_locks())
+    }
+
+    /// Whether a put waits to replace the content.
+    pub(crate) fn is_unapplied(&self) -> bool {
+        self.operation == Operation::Put && !self.value.applied
+    }
+
+    /// The value that an undo attribute has where there was none. The nonce makes it one that no user has stored.
+    pub(crate) fn nothing(nonce: &str) -> AttributeValue {
+        AttributeValue::S(format!("{RESERVED_PREFIX}Nothing#{nonce}"))
+    }
+}
+
+/// An item as it was before the transaction that has it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Before {
+    /// It was missing.
+    Missing,
+    /// It is told by the item itself.
+    Here(Item),
+    /// It is in the row of this name.
+    InRow(String),
+}
+
+/// The item as it was before the transaction that has the lock.
+pub(crate) fn before(item: &Item, lock: &Lock) -> Before {
+    if lock.transient {
+        return Before::Missing;
+    }
+    if let Some(AttributeValue::S(row)) = item.get(IMAGE) {
+        return Before::InRow(row.clone());
+    }
+    if let Some(AttributeValue::M(before)) = item.get(BEFORE) {
+        return Before::Here(before.clone());
+    }
+    let nothing = Lock::nothing(&lock.value.nonce);
+    let mut before = strip(item.clone());
+    for (name, old) in item {
+        let Some(name) = undone_name(name) else { continue };
+        if *old == nothing {
+            before.remove(name);
+        } else {
+            before.insert(name.to_owned(), old.clone());
+        }
+    }
+    Before::Here(before)
 }
 
 /// The item as its user knows it, if there is one. (A read of several answers an empty one for an item that is not there.)
@@ -60,10 +155,15 @@ pub(crate) fn present(item: Option<Item>) -> Option<Item> {
     item.filter(|item| !item.is_empty()).map(strip)
 }
 
-/// The item as its user knows it.
+/// The item without the attributes of the protocol.
 pub(crate) fn strip(mut item: Item) -> Item {
-    item.retain(|name, _| !name.starts_with(RESERVED_PREFIX));
+    item.retain(|name, _| !is_reserved(name));
     item
+}
+
+/// Whether an attribute belongs to the protocol.
+pub(crate) fn is_reserved(name: &str) -> bool {
+    name.starts_with(RESERVED_PREFIX)
 }
 
 /// About as many bytes as DynamoDB counts: names, and values with their overhead.

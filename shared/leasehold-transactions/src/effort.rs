@@ -1,34 +1,38 @@
 //! How hard one call tries: pauses, their number, and patience with other transactions.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::time::Duration;
 
 use leasehold_dynamodb::{jitter, pause};
 use tokio::time::Instant;
 
-use crate::attributes::Item;
+use crate::attributes::Lock;
 use crate::coordinator::{Policy, Step, Transactions};
 use crate::error::Error;
 use crate::key::ItemKey;
-use crate::model::{State, TransactionId};
-use crate::record::{Progress, Record, Transaction};
+use crate::model::{PublicId, State};
+use crate::record::{Record, Transaction};
 
 /// Failures, conflicts and stale views that one call gets over. With the pauses in between it is about five seconds.
 const MAX_TRIES: u32 = 8;
 
-/// So often in a row a step may find the transaction other than it looks, while it looks the same each time. A coordinator
-/// that is at the same work changes how it looks.
+/// Maximum number of consecutive stale steps while the transaction looks the same. A coordinator that is at the same work
+/// changes how it looks.
 const MAX_STALE: u32 = 6;
 
-/// So often an item may have the lock of one transaction that is over, or of which there is no record. A transaction lets go
-/// of its items, and gets its record, within the time of one write.
+/// Maximum number of looks at an item with the lock of a transaction that is over, or of which there is no record. A
+/// transaction gets its record within the time of one write, and frees its items before it is finished.
 const MAX_GHOSTS: u32 = 15;
 
-/// Between two looks at an item that another transaction has.
-const LOOK: Duration = Duration::from_millis(60);
+/// An older transaction waits this share of its patience. It is about one thought of a caller, so that who is nearly through
+/// gets through.
+const ELDERS_SHARE: u32 = 20;
 
-/// How a transaction looks: its state, its version, how far its batches are.
-type View = (State, u64, Vec<Progress>);
+/// Between two looks at an item that another transaction has.
+const LOOK: Duration = Duration::from_millis(40);
+
+/// How a transaction looks: its state, its version, and how many of its puts wait.
+type View = (State, u64, usize);
 
 /// The state of one call.
 #[derive(Debug)]
@@ -41,11 +45,9 @@ pub(crate) struct Effort {
     /// How the transaction looked when a step last found it otherwise.
     view: Option<View>,
     batch_limit: usize,
-    rivals: HashMap<TransactionId, Sighting>,
+    rivals: HashMap<PublicId, Sighting>,
     /// How often an item was seen with the lock of a transaction that is over.
-    ghosts: HashMap<TransactionId, u32>,
-    /// What items were before this call changed them.
-    before: BTreeMap<ItemKey, Option<Item>>,
+    ghosts: HashMap<PublicId, u32>,
 }
 
 /// When another transaction was seen.
@@ -71,7 +73,6 @@ impl Effort {
             batch_limit: usize::MAX,
             rivals: HashMap::new(),
             ghosts: HashMap::new(),
-            before: BTreeMap::new(),
         }
     }
 
@@ -92,8 +93,8 @@ impl Effort {
 
     /// Waits before the transaction is looked at again, which was not what it was taken for.
     pub(crate) async fn stale(&mut self, transaction: &Transaction) -> Result<(), Error> {
-        let progress = transaction.batches.iter().map(|batch| batch.progress).collect();
-        let view = Some((transaction.record.state, transaction.record.version, progress));
+        let record = &transaction.record;
+        let view = Some((record.state, record.version, record.unapplied.len()));
         self.stale = if self.view == view { self.stale + 1 } else { 1 };
         self.view = view;
         if self.stale > MAX_STALE {
@@ -111,16 +112,6 @@ impl Effort {
 
     pub(crate) fn halve_batches(&mut self, from: usize) {
         self.batch_limit = (from / 2).max(1);
-    }
-
-    /// Keeps what an item was, to answer with.
-    pub(crate) fn remember(&mut self, key: &ItemKey, before: Option<Item>) {
-        self.before.entry(key.clone()).or_insert(before);
-    }
-
-    /// What an item was, if this call changed it.
-    pub(crate) fn before(&self, key: &ItemKey) -> Option<&Option<Item>> {
-        self.before.get(key)
     }
 
     /// Whether other transactions were waited for as long as one call may.
@@ -144,42 +135,51 @@ impl Effort {
             sighting.since = now;
         }
         let patience = Duration::from_millis(self.policy.patience_ms).mul_f64(sighting.factor);
-        // The older one goes first, alive or not, so that of two that wait for each other one goes on, and none waits for ever.
-        let is_older = (me.created_at, &me.id) < (other.created_at, &other.id);
-        if is_older { now - sighting.first < patience / 10 } else { now - sighting.since < patience }
+        // The older one goes first, alive or not, so that of two that wait for each other one goes on, and none waits for
+        // ever. A retry is as old as its first attempt.
+        let is_older = (me.born_at, &me.id) < (other.born_at, &other.id);
+        if is_older { now - sighting.first < patience / ELDERS_SHARE } else { now - sighting.since < patience }
     }
 }
 
 impl Transactions {
-    /// Deals with a transaction that has an item which `me` needs: helps it over its end, gives it time, or, when that is over,
-    /// rolls it back.
-    pub(crate) async fn meet(&self, me: &Record, other: &TransactionId, effort: &mut Effort) -> Result<Step, Error> {
+    /// Deals with a transaction that has an item which `me` needs: frees the item if the transaction is decided, gives it
+    /// time, or, when that is over, rolls it back.
+    pub(crate) async fn resolve_conflict(
+        &self,
+        me: &Record,
+        key: &ItemKey,
+        lock: &Lock,
+        effort: &mut Effort,
+    ) -> Result<Step, Error> {
+        let other = &lock.value.holder;
         let theirs = self.tables.record(other).await?;
-        let Some(theirs) = theirs.filter(|theirs| !theirs.finished) else {
-            // It let go of the item after we looked, or its record is not to be seen yet; or somebody put back an old copy of
-            // the item, lock and all.
+        let Some(theirs) = theirs.filter(|theirs| theirs.holds(&lock.value) && !theirs.finished) else {
+            // It freed the item after we looked, or its record is not to be seen yet; or somebody put back an old copy of the
+            // item, lock and all.
             let ghosts = effort.ghosts.entry(other.clone()).or_default();
             *ghosts += 1;
             if *ghosts > MAX_GHOSTS {
-                let detail = format!("An item is locked by the transaction {other:?}, which is over, or never was.");
-                return Err(Error::corrupt(detail));
+                return Err(Error::stray(lock));
             }
             look_again_later().await;
             return Ok(Step::Waited);
         };
-        if theirs.state == State::Pending && effort.is_out_of_time() {
-            return Err(Error::Contended { other: other.clone() });
-        }
         if theirs.state != State::Pending {
-            if self.settle(other, theirs.state, None).await?.unfinished.is_some() && effort.is_out_of_time() {
-                return Err(Error::Contended { other: other.clone() });
+            // This item first; whoever else waits for the others frees them, or a sweeper does.
+            if let Some(reason) = self.free(&theirs, std::slice::from_ref(key)).await? {
+                return Err(Error::stuck(other, &reason));
             }
+            self.settle(other, theirs.state, None).await?;
             return Ok(Step::Waited);
+        }
+        if effort.is_out_of_time() {
+            return Err(Error::Contended { other: other.clone() });
         }
         if !effort.is_patient_with(&theirs, me) {
             tracing::info!(transaction = %me.id, %other, "rolls back another transaction");
-            self.settle(other, State::RolledBack, Some(format!("the transaction {} needed one of its items.", me.id)))
-                .await?;
+            let reason = format!("the transaction {} needed one of its items.", me.id);
+            self.settle(other, State::RolledBack, Some(reason)).await?;
             return Ok(Step::Waited);
         }
         look_again_later().await;

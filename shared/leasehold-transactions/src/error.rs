@@ -2,7 +2,8 @@
 
 use leasehold_dynamodb::{Failure, FailureKind};
 
-use crate::{Item, TransactionId};
+use crate::attributes::Lock;
+use crate::{Item, PublicId};
 
 /// Why there is no answer, or not the one that was hoped for.
 ///
@@ -36,8 +37,8 @@ pub enum Error {
     /// Another transaction has an item, and did not make way in time: try again.
     #[error("The transaction {other} has an item that this one needs, and is at work. Try again.")]
     Contended {
-        /// The other one.
-        other: TransactionId,
+        /// The other one, by the name that proves nothing.
+        other: PublicId,
     },
     /// The condition of a request does not hold. The transaction was rolled back.
     #[error("The condition of requests[{request}] does not hold; the transaction was rolled back.")]
@@ -79,6 +80,19 @@ impl Error {
         Self::InvalidRequest { field: field.into(), message: message.into() }
     }
 
+    /// An item that its decided transaction cannot free.
+    pub(crate) fn stuck(id: &PublicId, reason: &str) -> Self {
+        Self::corrupt(format!(
+            "The transaction {id} is decided, but DynamoDB refuses to free one of its items: {reason}"
+        ))
+    }
+
+    /// A lock whose transaction is unknown or over.
+    pub(crate) fn stray(lock: &Lock) -> Self {
+        let value = lock.seen.as_s().map_or("unreadable", String::as_str);
+        Self::corrupt(format!("An item has the lock {value} of a transaction that is over, or never was."))
+    }
+
     pub(crate) fn corrupt(message: impl Into<String>) -> Self {
         Self::Corrupt(message.into())
     }
@@ -86,6 +100,25 @@ impl Error {
     /// Whether it says nothing about the request, and a repeat may cure it.
     pub(crate) const fn is_passing(&self) -> bool {
         matches!(self, Self::Throttled(_) | Self::Unavailable(_))
+    }
+
+    /// Whether a one-shot that fails with it is over. Not where the id is that of another transaction, which must not suffer
+    /// for it, and not where the outcome is told by the error.
+    pub(crate) const fn ends_one_shot(&self) -> bool {
+        match self {
+            Self::Throttled(_)
+            | Self::Unavailable(_)
+            | Self::NotFound
+            | Self::RolledBack { .. }
+            | Self::Committed
+            | Self::InvalidRequest { .. } => false,
+            Self::Contended { .. }
+            | Self::ConditionFailed { .. }
+            | Self::TooLarge(_)
+            | Self::Forbidden { .. }
+            | Self::Misconfigured(_)
+            | Self::Corrupt(_) => true,
+        }
     }
 
     /// Everything known, for the log. It may name endpoints: never for a caller's eyes.

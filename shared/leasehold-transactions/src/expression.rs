@@ -1,6 +1,6 @@
 //! Reads DynamoDB's expressions as far as it takes to split them, to add to them, and to find what they name.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use crate::attributes::RESERVED_PREFIX;
 
@@ -53,6 +53,42 @@ pub(crate) fn and_set(update: &str, assignment: &str) -> String {
         }
         None => format!("{update} SET {assignment}"),
     }
+}
+
+/// The paths that an update expression changes, as they are written in it.
+pub(crate) fn changed_paths(update: &str) -> Vec<String> {
+    let tokens: Vec<_> = tokens(update).into_iter().map(|(_, token)| token).collect();
+    let mut paths: Vec<String> = Vec::new();
+    let mut depth = 0;
+    // Whether the tokens belong to a path, rather than to an operand.
+    let mut in_path = false;
+    for (index, &token) in tokens.iter().enumerate() {
+        let begins_clause = CLAUSES.iter().any(|clause| token.eq_ignore_ascii_case(clause))
+            && index.checked_sub(1).is_none_or(|before| !is_open(tokens[before]));
+        if begins_clause || (token == "," && depth == 0) {
+            paths.push(String::new());
+            in_path = true;
+            continue;
+        }
+        match token {
+            "(" => depth += 1,
+            ")" => depth -= 1,
+            _ => {}
+        }
+        // The value of an ADD or DELETE, and the operand of a SET.
+        in_path &= token != "=" && !token.starts_with(':');
+        if let (true, Some(path)) = (in_path, paths.last_mut()) {
+            path.push_str(token);
+        }
+    }
+    paths.retain(|path| !path.is_empty());
+    paths
+}
+
+/// The name of the attribute that a path leads into, its placeholder resolved.
+pub(crate) fn top_level<'a>(path: &'a str, names: &'a HashMap<String, String>) -> &'a str {
+    let first = path.split(['.', '[']).next().unwrap_or_default();
+    names.get(first).map_or(first, String::as_str)
 }
 
 /// Whether something must follow this token in the same clause.
@@ -120,6 +156,23 @@ mod tests {
         ] {
             assert_eq!(and_set(update, "x = :x"), merged);
         }
+    }
+
+    #[test]
+    fn the_paths_that_an_update_changes_are_found() {
+        for (update, expected) in [
+            ("SET a = :a", vec!["a"]),
+            ("SET a = if_not_exists(b, :zero) + :one, #c.d[1].#e = list_append(f, :l)", vec!["a", "#c.d[1].#e"]),
+            (
+                "REMOVE l[0], m.set SET #set = #x - :a ADD n :one DELETE s :members",
+                vec!["l[0]", "m.set", "#set", "n", "s"],
+            ),
+            ("add\n n\t:one,m :two set b=c", vec!["n", "m", "b"]),
+        ] {
+            assert_eq!(changed_paths(update), expected, "{update}");
+        }
+        let names = HashMap::from([("#c".to_owned(), "real".to_owned())]);
+        assert_eq!((top_level("#c.d[1]", &names), top_level("l[0]", &names)), ("real", "l"));
     }
 
     #[test]

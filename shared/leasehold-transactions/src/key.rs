@@ -51,6 +51,28 @@ impl ItemKey {
         self.attributes.keys().min().map_or("", String::as_str)
     }
 
+    /// Table and key as one text.
+    pub(crate) fn canonical(&self) -> &str {
+        &self.canonical
+    }
+
+    /// A key of the same table that no item has.
+    pub(crate) fn nobody(&self) -> Self {
+        let fresh = leasehold_dynamodb::fresh_uuid();
+        let value = |value: &AttributeValue| match value {
+            // A number has up to 38 digits; these are 30 of a random one.
+            AttributeValue::N(_) => {
+                let digits: String =
+                    fresh.bytes().filter(u8::is_ascii_hexdigit).map(|byte| char::from(b'0' + byte % 10)).collect();
+                AttributeValue::N(format!("9{}", &digits[..30]))
+            }
+            AttributeValue::B(_) => AttributeValue::B(fresh.clone().into_bytes().into()),
+            _ => AttributeValue::S(fresh.clone()),
+        };
+        let attributes = self.attributes.iter().map(|(name, part)| (name.clone(), value(part))).collect();
+        Self::new(self.table.clone(), attributes)
+    }
+
     /// The key of an item of the same table.
     pub(crate) fn sibling(&self, item: &Item) -> Self {
         let attributes =

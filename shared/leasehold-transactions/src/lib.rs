@@ -7,11 +7,15 @@
 //!
 //! ```text
 //! transactions  what callers do: begin, add, commit, rollback, run, status
-//! coordinator   THE PROTOCOL: lock, apply, decide, complete, each one write
+//! coordinator   THE PROTOCOL, and why it is safe
+//! enlist        adding: lock and change items, with their undo in them
+//! settle        the decision
+//! complete      freeing the items of a decided transaction
 //! effort        contention: patience with other transactions, and its end
-//! one_shot      the short way, where one call is enough
+//! one_shot      the short path, where one call is enough
 //! read          reads from outside, at an isolation level
 //! sweep         what coordinators left behind
+//! operate       what operators do: list, unlock
 //! record        the rows of the transactions table
 //! attributes    what an item carries while it takes part
 //! ```
@@ -23,22 +27,26 @@
 //! **What others must respect.** A writer that goes past transactions makes `attribute_not_exists(leaseholdTxId)` a condition
 //! of its writes. Names that begin with [`RESERVED_PREFIX`] are the protocol's.
 //!
-//! **Limits.** An item of up to 399 KB, nested at most 28 deep; one request for an item, or a get and then one that writes.
-//! 1000 requests a call, any number of calls.
+//! **Limits.** An item with its undo has at most 400 KB, and is nested at most 30 deep. One call takes an item once; several
+//! calls take it several times. 1000 requests a call, any number of calls.
 
 mod attributes;
+mod complete;
 mod coordinator;
 mod effort;
+mod enlist;
 mod error;
 mod expression;
 mod key;
 mod model;
 mod one_shot;
+mod operate;
 mod prepare;
 mod projection;
 mod read;
 mod record;
 mod schema;
+mod settle;
 mod sweep;
 mod tables;
 mod transactions;
@@ -49,6 +57,9 @@ pub use aws_sdk_dynamodb::types::AttributeValue;
 pub use coordinator::{Policy, Transactions};
 pub use error::{Error, Source};
 pub use key::ItemKey;
-pub use model::{Action, Answer, Isolation, Participant, Request, ReturnValues, State, Status, Swept, TransactionId};
+pub use model::{
+    Action, Answer, Isolation, Operation, Participant, PublicId, Request, ReturnValues, State, Status, Swept,
+    TransactionId, TransactionPage,
+};
 pub use read::{ItemPage, ListRequest, ReadRequest};
 pub use schema::ensure_table;

@@ -4,21 +4,26 @@ use std::collections::HashMap;
 use std::fmt;
 
 use leasehold_dynamodb::fresh_uuid;
+use sha2::{Digest, Sha256};
 
 use crate::attributes::Item;
 use crate::error::Error;
 use crate::key::ItemKey;
 
-/// Which transaction: a UUID.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+/// The caller's name for a transaction: a UUID, and a secret. Whoever knows it may add to the transaction and end it.
+///
+/// It is stored nowhere: rows, locks, logs and refusals of other callers carry the [`PublicId`] that is derived from it.
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct TransactionId(String);
 
 impl TransactionId {
-    /// A new one.
+    /// Draws a new one.
     pub fn fresh() -> Self {
         Self(fresh_uuid())
     }
 
+    /// Reads a UUID, in any of the forms that UUIDs are written in.
+    ///
     /// # Errors
     /// `InvalidRequest` for what is no UUID.
     pub fn parse(text: &str) -> Result<Self, Error> {
@@ -27,9 +32,44 @@ impl TransactionId {
             .map_err(|_| Error::invalid("transactionId", "transactionId must be a UUID."))
     }
 
+    /// The secret as a text, for an answer to its owner.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+
+    /// The name that others may see.
+    pub fn public(&self) -> PublicId {
+        let hash = Sha256::digest(format!("leasehold transaction {}", self.0));
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&hash[..16]);
+        PublicId(uuid::Builder::from_custom_bytes(bytes).into_uuid().hyphenated().to_string())
+    }
+}
+
+impl fmt::Debug for TransactionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TransactionId(of {})", self.public())
+    }
+}
+
+/// The name of a transaction that others may see: a UUID derived from the [`TransactionId`] by SHA-256. It proves nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PublicId(String);
+
+impl PublicId {
+    /// Reads a UUID.
+    ///
+    /// # Errors
+    /// `InvalidRequest` for what is no UUID.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let uuid = uuid::Uuid::parse_str(text);
+        uuid.map(|uuid| Self(uuid.hyphenated().to_string()))
+            .map_err(|_| Error::invalid("publicId", "publicId must be a UUID."))
+    }
+
     /// As it stands in a table.
-    pub(crate) fn stored(text: String) -> Self {
-        Self(text)
+    pub(crate) fn stored(text: impl Into<String>) -> Self {
+        Self(text.into())
     }
 
     /// As a text.
@@ -38,7 +78,7 @@ impl TransactionId {
     }
 }
 
-impl fmt::Display for TransactionId {
+impl fmt::Display for PublicId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -97,16 +137,77 @@ pub enum Action {
     },
 }
 
-/// Which state of the item to answer a write with.
+impl Action {
+    /// The verb alone.
+    pub const fn operation(&self) -> Operation {
+        match self {
+            Self::Get { .. } => Operation::Get,
+            Self::Put { .. } => Operation::Put,
+            Self::Update { .. } => Operation::Update,
+            Self::Delete { .. } => Operation::Delete,
+            Self::Check { .. } => Operation::Check,
+        }
+    }
+}
+
+/// The verb of an [`Action`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    /// Locks and reads an item.
+    Get,
+    /// Locks an item and checks a condition.
+    Check,
+    /// Replaces an item.
+    Put,
+    /// Changes an item.
+    Update,
+    /// Removes an item at the commit.
+    Delete,
+}
+
+impl Operation {
+    const ALL: [Self; 5] = [Self::Get, Self::Check, Self::Put, Self::Update, Self::Delete];
+
+    /// The name in rows and answers.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::Check => "check",
+            Self::Put => "put",
+            Self::Update => "update",
+            Self::Delete => "delete",
+        }
+    }
+
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|operation| operation.as_str() == text)
+    }
+
+    /// Each verb has a first letter of its own.
+    pub(crate) fn by_letter(letter: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|operation| operation.as_str().starts_with(letter))
+    }
+
+    /// Whether the item keeps its content.
+    pub(crate) const fn only_locks(self) -> bool {
+        matches!(self, Self::Get | Self::Check)
+    }
+}
+
+/// The state of the item that a write is answered with.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ReturnValues {
     /// None.
     #[default]
     None,
-    /// As it was before the transaction.
+    /// The item as it was before the transaction.
     AllOld,
-    /// As it is after the write: only of puts and updates.
+    /// The item as it is after the write: only of puts and updates.
     AllNew,
+    /// The attributes that an update names, as they were before the transaction.
+    UpdatedOld,
+    /// The attributes that an update names, as they are after it.
+    UpdatedNew,
 }
 
 /// What one request brought.
@@ -144,29 +245,32 @@ impl State {
 /// What is known of a transaction.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Status {
-    /// Which one.
-    pub id: TransactionId,
+    /// The transaction.
+    pub id: PublicId,
     /// How far it has come.
     pub state: State,
     /// Why it was rolled back.
     pub reason: Option<String>,
     /// Whether all its items are free again. False for a moment after the decision, or until a sweep.
     pub finished: bool,
+    /// Why DynamoDB refuses to free an item of the transaction, which only an operator can change.
+    pub stuck: Option<String>,
     /// Epoch milliseconds.
     pub created_at: u64,
     /// Epoch milliseconds.
     pub last_worked_at: u64,
-    /// What it took part in, in the order in which it was locked.
+    /// The items that took part, in the order in which they were locked. A transaction of one call keeps them while its
+    /// record has at most 1 KB.
     pub requests: Vec<Participant>,
 }
 
 /// An item that takes, or took, part in a transaction.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Participant {
-    /// Which item.
+    /// The item's key.
     pub key: ItemKey,
-    /// `get`, `put`, `update`, `delete` or `check`.
-    pub operation: &'static str,
+    /// The verb of the request.
+    pub operation: Operation,
 }
 
 /// How much a reader wants to see of transactions that have an item.
@@ -188,10 +292,19 @@ pub struct Swept {
     pub rolled_back: usize,
     /// Decided ones whose items were still locked: completed.
     pub completed: usize,
-    /// Finished ones past their retention: removed.
-    pub removed: usize,
-    /// Ones that could not be dealt with; the log says why.
+    /// Decided ones of which DynamoDB refuses to free an item: an operator must look at them.
+    pub stuck: usize,
+    /// Ones that could not be dealt with this time; the log says why.
     pub failed: usize,
     /// Whether there was more to do than this sweep was allowed.
     pub more: bool,
+}
+
+/// A page of transactions that are not finished.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct TransactionPage {
+    /// The transactions, each without its requests where these are in rows of their own.
+    pub transactions: Vec<Status>,
+    /// Where the next page starts; none after the last.
+    pub next: Option<String>,
 }

@@ -1,61 +1,106 @@
 //! Transactions whose requests are all known, begun and committed in one call.
 //!
 //! What fits into one TransactWriteItems call (or TransactGetItems, if it only reads) and meets no lock goes through it: the
-//! locks of other transactions are honoured by a condition on each item. All else takes the long way.
+//! locks of other transactions are honoured by a condition on each item. All else takes the long path.
 
-use crate::attributes::{self, ID, Lock, size};
-use crate::coordinator::{MAX_BYTES, MAX_WRITES, Transactions, rolled_back, shown};
+use crate::attributes::{self, ID, Lock};
+use crate::coordinator::{MAX_BYTES, MAX_WRITES, Transactions, rolled_back};
 use crate::effort::Effort;
+use crate::enlist::{other_transaction, refuse_other, shown};
 use crate::error::Error;
 use crate::expression::both;
-use crate::model::{Answer, Participant, ReturnValues, State, TransactionId};
+use crate::model::{Action, Answer, Operation, ReturnValues, State};
 use crate::prepare::Prepared;
-use crate::record::{Effect, Record, digest_of_all};
+use crate::record::{Entry, Record, Transaction};
 use crate::tables::{Reason, Written};
 use crate::write::Write;
 
-/// What the short way came to.
+/// The result of the short path.
 enum Short {
     Done(Vec<Answer>),
-    /// It cannot be gone.
+    /// The short path does not apply.
     Closed,
 }
 
 impl Transactions {
-    pub(crate) async fn one_shot(&self, id: &TransactionId, prepared: &[Prepared]) -> Result<Vec<Answer>, Error> {
-        let record = Record {
-            digest: Some(digest_of_all(prepared.iter().map(|request| &request.digest))),
-            ..self.new_record(id)
-        };
-        // Of an empty one, both would do.
-        let short = if !prepared.is_empty() && prepared.iter().all(|request| request.effect == Effect::Get) {
-            self.read_all(&record, prepared).await?
+    /// Carries out all requests at once. `is_named` says whether the caller knows the id and may repeat the call.
+    pub(crate) async fn one_shot(
+        &self,
+        record: &Record,
+        is_named: bool,
+        prepared: &[Prepared],
+    ) -> Result<Vec<Answer>, Error> {
+        let id = &record.id;
+        let short = if !prepared.is_empty() && prepared.iter().all(|request| request.operation() == Operation::Get) {
+            self.read_all(record, is_named, prepared).await?
+        } else if is_named || prepared.is_empty() {
+            self.write_all(record, prepared).await?
         } else {
-            self.write_all(&record, prepared).await?
+            self.write_unrecorded(prepared).await?
         };
         if let Short::Done(answers) = short {
             return Ok(answers);
         }
         let mut effort = Effort::new(&self.policy);
-        match self.enlist(id, prepared, Some(record), &mut effort).await {
+        let transaction = match self.enlist(id, prepared, Some(record.clone()), &mut effort).await {
+            Ok(transaction) => transaction,
             // The call is a repeat, and its answers are gone with the locks.
-            Err(Error::Committed) if asks_for_nothing(prepared) => return Ok(vec![Answer::default(); prepared.len()]),
-            result => result?,
+            Err(Error::Committed) => return self.answer_repeat(record, prepared).await,
+            Err(error) => return Err(error),
         };
-        let answers = self.answers(id, prepared, &effort).await?;
-        let record = self.settle(id, State::Committed, None).await?.record;
-        if record.state == State::Committed { Ok(answers) } else { Err(rolled_back(&record)) }
+        let answers = self.answers(&transaction.record, prepared).await?;
+        let settled = self.settle_known(id, Some(transaction), State::Committed, None).await?;
+        if settled.record.state == State::Committed { Ok(answers) } else { Err(rolled_back(&settled.record)) }
     }
 
+    /// The answer to a call whose id is that of a committed transaction: of this one, if the requests are the same.
+    pub(crate) async fn answer_repeat(&self, record: &Record, prepared: &[Prepared]) -> Result<Vec<Answer>, Error> {
+        let found = self.tables.load(&record.id).await?.ok_or(Error::NotFound)?;
+        refuse_unless_repeat(&found, record, prepared)?;
+        if asks_for_nothing(prepared) { Ok(vec![Answer::default(); prepared.len()]) } else { Err(Error::Committed) }
+    }
+
+    /// All writes in one call that leaves no record: the caller cannot repeat it. The token makes a repeat of ours safe.
+    async fn write_unrecorded(&self, prepared: &[Prepared]) -> Result<Short, Error> {
+        if !fits(prepared, MAX_WRITES) {
+            return Ok(Short::Closed);
+        }
+        let token = leasehold_dynamodb::fresh_uuid();
+        let mut effort = Effort::new(&self.policy);
+        // An attempt without an answer may be carried out late, and nothing would stand in its way.
+        let mut lost: Option<Error> = None;
+        loop {
+            let writes = prepared.iter().map(write).collect();
+            match self.tables.transact_as(Some(token.clone()), writes).await {
+                Ok(Written::Done) => return Ok(Short::Done(vec![Answer::default(); prepared.len()])),
+                Ok(Written::Cancelled(reasons)) => match (verdict(reasons, prepared), lost.take()) {
+                    (Verdict::Busy, kept) => {
+                        lost = kept;
+                        effort.pause().await?;
+                    }
+                    (_, Some(error)) => return Err(error),
+                    (Verdict::Refused(error), None) => return Err(error),
+                    (Verdict::Locked, None) => return Ok(Short::Closed),
+                },
+                Err(error @ Error::Unavailable(_)) => {
+                    effort.failed(error).await?;
+                    lost = Some(Error::Unavailable("an attempt was not answered".into()));
+                }
+                Err(error) if error.is_passing() => effort.failed(error).await?,
+                Err(_) if lost.is_none() => return Ok(Short::Closed),
+                Err(error) => return Err(lost.take().unwrap_or(error)),
+            }
+        }
+    }
+
+    /// All writes in one call, with a record of the outcome.
     async fn write_all(&self, record: &Record, prepared: &[Prepared]) -> Result<Short, Error> {
-        let bytes: usize = prepared.iter().map(Prepared::bytes).sum();
-        if !asks_for_nothing(prepared) || prepared.len() >= MAX_WRITES || bytes > MAX_BYTES {
+        if !fits(prepared, MAX_WRITES - 1) {
             return Ok(Short::Closed);
         }
         let mut effort = Effort::new(&self.policy);
         loop {
-            let row = self.finished_row(&committed(record, prepared));
-            let record_write = Write::put(&self.tables.own, row).when("attribute_not_exists(transactionId)");
+            let record_write = self.new_row(&committed(record, prepared), Some(self.forget_at()));
             let writes = std::iter::once(record_write).chain(prepared.iter().map(write)).collect();
             let reasons = match self.tables.transact(writes).await {
                 Ok(Written::Done) => return Ok(Short::Done(vec![Answer::default(); prepared.len()])),
@@ -64,7 +109,7 @@ impl Transactions {
                     effort.failed(error).await?;
                     continue;
                 }
-                // It may be too large, which is no obstacle on the long way; if something else is wrong, that says it too.
+                // It may be too large, which is no obstacle on the long path; if something else is wrong, that says it too.
                 Err(_) => return Ok(Short::Closed),
             };
             let mut reasons = reasons.into_iter();
@@ -77,34 +122,15 @@ impl Transactions {
                 }
                 _ => {}
             }
-            let mut is_busy = false;
-            for (reason, request) in reasons.zip(prepared) {
-                match reason {
-                    Reason::None => {}
-                    Reason::Busy => is_busy = true,
-                    Reason::Condition(item) if item.as_ref().and_then(Lock::of).is_some() => return Ok(Short::Closed),
-                    Reason::Condition(item) => {
-                        let item = shown(request, item);
-                        let error = Error::ConditionFailed { request: request.index, item };
-                        return self.refuse(record, prepared, error).await;
-                    }
-                    Reason::Invalid(message) => {
-                        let error = Error::invalid(format!("requests[{}]", request.index), message);
-                        return self.refuse(record, prepared, error).await;
-                    }
-                    Reason::TooLarge(message) => {
-                        return self.refuse(record, prepared, Error::TooLarge(message)).await;
-                    }
-                }
+            match verdict(reasons.collect(), prepared) {
+                Verdict::Busy => effort.pause().await?,
+                Verdict::Locked => return Ok(Short::Closed),
+                Verdict::Refused(error) => return self.refuse(record, prepared, error).await,
             }
-            if !is_busy {
-                return Ok(Short::Closed);
-            }
-            effort.pause().await?;
         }
     }
 
-    async fn read_all(&self, record: &Record, prepared: &[Prepared]) -> Result<Short, Error> {
+    async fn read_all(&self, record: &Record, is_named: bool, prepared: &[Prepared]) -> Result<Short, Error> {
         if prepared.len() > MAX_WRITES {
             return Ok(Short::Closed);
         }
@@ -118,76 +144,112 @@ impl Transactions {
         if items.iter().flatten().any(|item| Lock::of(item).is_some()) {
             return Ok(Short::Closed);
         }
-        let row = self.finished_row(&committed(record, prepared));
-        if !self.put_new(row).await? {
-            // A repeat of what is done reads anew.
-            if let Short::Closed = self.repeated(record, prepared).await? {
-                return Ok(Short::Closed);
+        if is_named && !self.put_finished(&committed(record, prepared)).await? {
+            let found = self.tables.load(&record.id).await?.ok_or(Error::NotFound)?;
+            match found.record.state {
+                // A repeat of what is done reads anew.
+                State::Committed => refuse_unless_repeat(&found, record, prepared)?,
+                State::RolledBack => return Err(rolled_back(&found.record)),
+                State::Pending => return Ok(Short::Closed),
             }
         }
         let answer = |(item, request): (Option<attributes::Item>, &Prepared)| Answer { item: request.project(item) };
         Ok(Short::Done(items.into_iter().map(attributes::present).zip(prepared).map(answer).collect()))
     }
 
-    /// Keeps a record of a transaction that came to nothing, as the long way does.
+    /// Keeps a record of a transaction that came to nothing, as the long path does.
     async fn refuse(&self, record: &Record, prepared: &[Prepared], error: Error) -> Result<Short, Error> {
-        if self.leave_rolled_back(record, &error).await? {
+        if self.leave_rolled_back(record, error.to_string()).await?.is_none() {
             return Err(error);
         }
         // An attempt that was given up was carried out after all.
         self.repeated(record, prepared).await
     }
 
-    /// There is such a transaction already: this call is a repeat.
+    /// There is such a transaction already: this call is a repeat, or of another one.
     async fn repeated(&self, record: &Record, prepared: &[Prepared]) -> Result<Short, Error> {
         let found = self.tables.record(&record.id).await?.ok_or(Error::NotFound)?;
+        refuse_other(&found, record.digest.as_deref())?;
         match found.state {
-            State::Committed if found.digest.is_some() && found.digest != record.digest => {
-                Err(Error::invalid("transactionId", "Another transaction has this id."))
-            }
-            State::Committed => Ok(Short::Done(vec![Answer::default(); prepared.len()])),
+            State::Committed => self.answer_repeat(record, prepared).await.map(Short::Done),
             State::RolledBack => Err(rolled_back(&found)),
             State::Pending => Ok(Short::Closed),
         }
     }
 }
 
+/// Refuses a call that has the id of another transaction. One of several calls may have had the requests among its own.
+fn refuse_unless_repeat(found: &Transaction, record: &Record, prepared: &[Prepared]) -> Result<(), Error> {
+    let has = |request: &Prepared| found.entries_of(&request.key).any(|entry| entry.digest == request.digest);
+    if found.record.digest.is_none() && !prepared.iter().all(has) {
+        return Err(other_transaction());
+    }
+    refuse_other(&found.record, record.digest.as_deref())
+}
+
+/// Whether the requests go into one TransactWriteItems call, and ask for nothing that it does not answer.
+fn fits(prepared: &[Prepared], max_writes: usize) -> bool {
+    let bytes: usize = prepared.iter().map(Prepared::bytes).sum();
+    asks_for_nothing(prepared) && prepared.len() <= max_writes && bytes <= MAX_BYTES
+}
+
 fn asks_for_nothing(prepared: &[Prepared]) -> bool {
     prepared
         .iter()
-        .all(|prepared| prepared.effect != Effect::Get && prepared.request.return_values == ReturnValues::None)
+        .all(|prepared| prepared.operation() != Operation::Get && prepared.request.return_values == ReturnValues::None)
 }
 
-fn committed(record: &Record, prepared: &[Prepared]) -> Record {
-    let participant = |request: &Prepared| Participant { key: request.key.clone(), operation: request.effect.name() };
-    Record {
-        state: State::Committed,
-        finished: true,
-        participants: prepared.iter().map(participant).collect(),
-        ..record.clone()
+/// What a cancelled call says of its requests.
+enum Verdict {
+    /// Other writes of the items are under way: try again.
+    Busy,
+    /// A transaction has an item.
+    Locked,
+    Refused(Error),
+}
+
+fn verdict(reasons: Vec<Reason>, prepared: &[Prepared]) -> Verdict {
+    let mut is_busy = false;
+    for (reason, request) in reasons.into_iter().zip(prepared) {
+        match reason {
+            Reason::None => {}
+            Reason::Busy => is_busy = true,
+            Reason::Condition(item) if item.as_ref().and_then(Lock::of).is_some() => return Verdict::Locked,
+            Reason::Condition(item) => {
+                let item = shown(request, item);
+                return Verdict::Refused(Error::ConditionFailed { request: request.index, item });
+            }
+            Reason::Invalid(message) => {
+                return Verdict::Refused(Error::invalid(format!("requests[{}]", request.index), message));
+            }
+            Reason::TooLarge(message) => return Verdict::Refused(Error::TooLarge(message)),
+        }
     }
+    if is_busy { Verdict::Busy } else { Verdict::Locked }
+}
+
+/// The record of a transaction that is done by one call. It names the items while it costs no more for that.
+fn committed(record: &Record, prepared: &[Prepared]) -> Record {
+    let entry = |request: &Prepared| Entry {
+        key: request.key.clone(),
+        operation: request.operation(),
+        version: 1,
+        digest: request.digest.clone(),
+    };
+    let entries: Vec<_> = prepared.iter().map(entry).collect();
+    let record = Record { state: State::Committed, finished: true, sweep_at: None, ..record.clone() };
+    if record.has_room_for(&entries) { Record { entries, ..record } } else { record }
 }
 
 /// The write of one request, if no transaction has the item.
 fn write(prepared: &Prepared) -> Write {
     let request = &prepared.request;
     let condition = both(&format!("attribute_not_exists({ID})"), request.condition.as_deref());
-    let write = match &prepared.effect {
-        Effect::Get | Effect::Check => Write::check(&prepared.key),
-        Effect::Put(item) => Write::put(prepared.key.table(), item.clone()),
-        Effect::Update { expression, .. } => Write::update(&prepared.key, expression),
-        Effect::Delete => Write::delete(&prepared.key),
+    let write = match &request.action {
+        Action::Get { .. } | Action::Check { .. } => Write::check(&prepared.key),
+        Action::Put { item } => Write::put(prepared.key.table(), item.clone()),
+        Action::Update { expression, .. } => Write::update(&prepared.key, expression),
+        Action::Delete { .. } => Write::delete(&prepared.key),
     };
     write.when(condition).with_users(&request.names, &request.values)
-}
-
-impl Prepared {
-    /// About as many bytes as a write of it has.
-    fn bytes(&self) -> usize {
-        let content = match &self.effect {
-            Effect::Put(item) => size(item),
-            Effect::Get | Effect::Check | Effect::Update { .. } | Effect::Delete => size(self.key.attributes()),
-        };
-        content + size(&self.request.values)
-    }
 }

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use crate::attributes::{Item, RESERVED_PREFIX};
 use crate::error::Error;
-use crate::expression::{is_balanced, names_reserved, placeholders};
+use crate::expression::{changed_paths, is_balanced, names_reserved, placeholders, top_level};
 use crate::key::ItemKey;
 use crate::model::{Action, Request, ReturnValues};
 use crate::projection::Projection;
-use crate::record::{Effect, digest};
+use crate::record::digest;
 use crate::tables::{KeyAttribute, Tables};
 
 /// More in one call would not fit into a gateway's time-out.
@@ -21,8 +21,11 @@ pub(crate) struct Prepared {
     pub(crate) index: usize,
     pub(crate) key: ItemKey,
     pub(crate) request: Request,
-    pub(crate) effect: Effect,
     pub(crate) digest: Vec<u8>,
+    /// Whether the call has a name, so that the same digest is always a repeat.
+    pub(crate) is_named: bool,
+    /// The paths that an update changes, as they are written.
+    pub(crate) changed: Vec<String>,
     pub(crate) projection: Option<Projection>,
 }
 
@@ -34,6 +37,7 @@ pub(crate) async fn prepare(
     tables: &Tables,
     protected: &[String],
     requests: Vec<Request>,
+    call_id: Option<&str>,
 ) -> Result<Vec<Prepared>, Error> {
     if requests.len() > MAX_REQUESTS {
         return Err(Error::invalid(
@@ -50,7 +54,7 @@ pub(crate) async fn prepare(
         if !seen.insert(key.clone()) {
             return Err(Error::invalid(
                 field("key"),
-                "The same item is in this call twice. A transaction takes one request for an item, and after a get one that writes.",
+                "The same item is in this call twice. Each further request for an item goes into another add.",
             ));
         }
         let projection = match &request.action {
@@ -58,10 +62,28 @@ pub(crate) async fn prepare(
                 Projection::parse(paths, &request.names)
                     .map_err(|message| Error::invalid(field("projectionExpression"), message))?,
             ),
+            Action::Update { expression, .. }
+                if matches!(request.return_values, ReturnValues::UpdatedOld | ReturnValues::UpdatedNew) =>
+            {
+                let paths = changed_paths(expression).join(",");
+                Some(
+                    Projection::parse(&paths, &request.names)
+                        .map_err(|message| Error::invalid(field("updateExpression"), message))?,
+                )
+            }
             _ => None,
         };
-        let (effect, digest) = (Effect::of(&request), digest(&request));
-        prepared.push(Prepared { index, key, request, effect, digest, projection });
+        let changed = match &request.action {
+            Action::Update { expression, .. } => changed_paths(expression),
+            _ => Vec::new(),
+        };
+        let of_key = changed.iter().map(|path| top_level(path, &request.names));
+        if let Some(name) = of_key.into_iter().find(|name| key.attributes().contains_key(*name)) {
+            let detail = format!("The attribute {name} is part of the key, which cannot be changed.");
+            return Err(Error::invalid(field("updateExpression"), detail));
+        }
+        let digest = digest(&request, call_id);
+        prepared.push(Prepared { index, key, request, digest, is_named: call_id.is_some(), changed, projection });
     }
     Ok(prepared)
 }
@@ -113,11 +135,11 @@ fn check(request: &Request, protected: &[String], field: impl Fn(&str) -> String
         Action::Get { .. } | Action::Check { .. } if request.return_values != ReturnValues::None => {
             Err(Error::invalid(field("returnValues"), "Only writes have returnValues."))
         }
-        Action::Delete { .. } if request.return_values == ReturnValues::AllNew => {
+        Action::Delete { .. } if !matches!(request.return_values, ReturnValues::None | ReturnValues::AllOld) => {
             Err(Error::invalid(field("returnValues"), "A delete returns NONE or ALL_OLD."))
         }
-        Action::Put { .. } if request.return_values == ReturnValues::AllNew => {
-            Err(Error::invalid(field("returnValues"), "A put returns NONE or ALL_OLD."))
+        Action::Put { .. } if matches!(request.return_values, ReturnValues::UpdatedOld | ReturnValues::UpdatedNew) => {
+            Err(Error::invalid(field("returnValues"), "A put returns NONE, ALL_OLD or ALL_NEW."))
         }
         _ => Ok(()),
     }

@@ -3,15 +3,16 @@
 //! | the item is | `uncommitted` | `committed` |
 //! |---|---|---|
 //! | locked, not changed yet | as it is | as it is; absent, where its holder is committed and deletes it |
-//! | changed by its holder | as it is | as it is, if the holder is committed; its image otherwise |
+//! | changed by its holder | as it is | as it is, if the holder is committed; as its undo tells otherwise |
 //! | inserted to be locked | absent | absent |
 //!
 //! The third level, `locked`, is a [`Get`](crate::Action::Get) inside of a transaction.
 
-use leasehold_dynamodb::pause;
 use std::collections::HashMap;
 
-use crate::attributes::{self, Item, Lock, RESERVED_PREFIX};
+use leasehold_dynamodb::pause;
+
+use crate::attributes::{self, Before, Item, Lock, RESERVED_PREFIX};
 use crate::coordinator::Transactions;
 use crate::error::{Error, failure};
 use crate::expression::names_reserved;
@@ -19,7 +20,6 @@ use crate::key::ItemKey;
 use crate::model::{Isolation, State};
 use crate::prepare::{check_table, key_in};
 use crate::projection::Projection;
-use crate::record::{self, Record, image_key, record_key};
 use crate::tables::{KeyAttribute, repeat};
 
 /// An item may change hands between two reads; so many times in a row it does not.
@@ -181,44 +181,46 @@ impl Transactions {
     async fn resolve(&self, item: Option<Item>, key: &ItemKey, isolation: Isolation) -> Result<Option<Item>, Error> {
         let mut item = item;
         for look in 1..=MAX_LOOKS {
-            let Some(lock) = item.as_ref().and_then(Lock::of) else {
-                return Ok(item);
-            };
-            if !lock.applied && lock.transient {
+            let Some(found) = item else { return Ok(None) };
+            let Some(lock) = Lock::of(&found) else { return Ok(Some(found)) };
+            if lock.transient && lock.operation.only_locks() {
                 return Ok(None);
             }
-            let is_plain = isolation == Isolation::Uncommitted || (!lock.applied && lock.operation != "delete");
-            if is_plain {
-                return Ok(item.map(attributes::strip));
+            if isolation == Isolation::Uncommitted {
+                return Ok(Some(attributes::strip(found)));
             }
-            match self.as_committed(item, &lock).await? {
+            match self.as_committed(found, &lock).await? {
                 Some(seen) => return Ok(seen),
                 // The holder came to its end between the reads.
                 None if look < MAX_LOOKS => pause(look).await,
-                None => break,
+                None => return Err(Error::stray(&lock)),
             }
             item = self.tables.read(std::slice::from_ref(key)).await?.pop().flatten();
         }
-        Err(Error::corrupt("An item has a lock without its transaction, or a change without its image."))
+        Ok(None)
     }
 
     /// What the last committed transaction left of an item that `lock` holds; `None`, if the rows of the holder are on the
     /// move.
-    async fn as_committed(&self, item: Option<Item>, lock: &Lock) -> Result<Option<Option<Item>>, Error> {
-        let own = |attributes| ItemKey::new(&self.tables.own, attributes);
-        let keys = [own(record_key(&lock.holder)), own(image_key(&lock.holder, &lock.pointer))];
-        let mut rows = self.tables.read(&keys).await?;
-        let (image, record) = (rows.pop().flatten(), rows.pop().flatten());
-        let Some(record) =
-            record.map(|row| Record::decode(&row).ok_or_else(|| record::unreadable(&row))).transpose()?
-        else {
+    async fn as_committed(&self, item: Item, lock: &Lock) -> Result<Option<Option<Item>>, Error> {
+        let before = attributes::before(&item, lock);
+        let now = (!lock.is_absent()).then(|| attributes::strip(item));
+        // Both outcomes may look the same, as of an item that is only locked.
+        let is_ours = !lock.value.nonce.is_empty();
+        if is_ours && matches!((&before, &now), (Before::Here(before), Some(now)) if before == now) {
+            return Ok(Some(now));
+        }
+        let record = self.tables.record(&lock.value.holder).await?;
+        let Some(record) = record.filter(|record| record.holds(&lock.value)) else {
             return Ok(None);
         };
-        Ok(match (record.state, lock.operation.as_str()) {
-            (State::Committed, "delete") => Some(None),
-            (State::Committed, _) | (_, "delete") => Some(item.map(attributes::strip)),
-            (State::Pending | State::RolledBack, _) if lock.transient => Some(None),
-            (State::Pending | State::RolledBack, _) => image.and_then(record::imaged).map(Some),
+        Ok(match (record.state, before) {
+            (State::Committed, _) => Some(now),
+            (State::Pending | State::RolledBack, Before::Missing) => Some(None),
+            (State::Pending | State::RolledBack, Before::Here(before)) => Some(Some(before)),
+            (State::Pending | State::RolledBack, Before::InRow(row)) => {
+                self.tables.image(&record.id, &row).await?.map(Some)
+            }
         })
     }
 }

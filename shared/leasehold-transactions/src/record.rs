@@ -1,73 +1,96 @@
 //! The rows of the transactions table.
 //!
-//! | `row` | what it is |
+//! | `row` | meaning |
 //! |---|---|
-//! | `0#transaction` | the TX record: what state the transaction is in |
-//! | `1#requests#00001` | a batch of requests, and how far it has come: see [`Batch`] |
-//! | `2#image#00001#07` | the item of a request as it was before the request changed it |
+//! | `0#transaction` | the TX record: the state of the transaction, and its entries while they fit into 1 KB |
+//! | `1#NONCE#00001` | a batch of entries that did not fit |
+//! | `2#NONCE#…` | an item before a put, where it is too large to stand in the item itself |
 //!
-//! All rows of a transaction have its id as partition key.
+//! All rows of a transaction have its public id as partition key. The nonce tells one life of the id from the next: TTL
+//! removes the rows of a life in any order, and what is left of an earlier one means nothing to a later one.
 
-use std::collections::HashMap;
+use std::collections::BTreeSet;
 
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use sha2::{Digest, Sha256};
 
-use crate::attributes::Item;
+use crate::attributes::{Item, LockValue, size};
 use crate::error::Error;
 use crate::key::ItemKey;
-use crate::model::{Action, Participant, Request, State, TransactionId};
+use crate::model::{Action, Operation, Participant, PublicId, Request, State};
 
 pub(crate) const TRANSACTION_ID: &str = "transactionId";
 pub(crate) const ROW: &str = "row";
 pub(crate) const EXPIRE_AT: &str = "expireAt";
-/// The index of what a sweeper has to look at: `sweepShard`, and from when on, `sweepAt`.
+/// The index of the transactions that are not finished: `sweepShard`, and from when on a sweeper looks at it, `sweepAt`.
 pub(crate) const SWEEP_INDEX: &str = "sweep";
 pub(crate) const SWEEP_SHARD: &str = "sweepShard";
 pub(crate) const SWEEP_AT: &str = "sweepAt";
 
-/// One partition of an index takes 1000 writes a second; so many take eight times that.
+/// One partition of an index takes 1000 writes a second; eight take eight times that.
 pub(crate) const SWEEP_SHARDS: u8 = 8;
 
 const RECORD_ROW: &str = "0#transaction";
 /// Above all rows but the images.
 pub(crate) const FIRST_IMAGE_ROW: &str = "2#";
-/// Above all rows.
-pub(crate) const PAST_LAST_ROW: &str = "3#";
+
+/// A record of up to 1 KB costs one write unit. The decision and the end add some fifty bytes.
+const MAX_INLINE_BYTES: usize = 960;
+
+/// A digest of so many bytes tells a repeated request of a transaction from another one.
+const DIGEST_BYTES: usize = 8;
 
 /// The TX record.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Record {
-    pub(crate) id: TransactionId,
+    pub(crate) id: PublicId,
+    /// Different in each life of the id.
+    pub(crate) nonce: String,
     pub(crate) state: State,
-    /// Rises with every batch that is added, so that nobody commits without it.
+    /// Rises with every write that adds entries, so that nobody commits without them.
     pub(crate) version: u64,
     pub(crate) created_at: u64,
+    /// When the first attempt began, of which this one is a retry: the older of two goes first.
+    pub(crate) born_at: u64,
     pub(crate) last_worked_at: u64,
     pub(crate) finished: bool,
-    /// From when on a sweeper has to look at it, in epoch milliseconds.
-    pub(crate) sweep_at: u64,
+    /// From when on a sweeper looks at it, in epoch milliseconds. None once it is finished.
+    pub(crate) sweep_at: Option<u64>,
     pub(crate) reason: Option<String>,
-    /// Of a transaction that was done in one call, and needed no batch: tells a repeated call from another one.
+    /// Why an item of the decided transaction cannot be freed.
+    pub(crate) stuck: Option<String>,
+    /// Of a transaction of one call: tells a repeated call from another one.
     pub(crate) digest: Option<Vec<u8>>,
-    /// Who took part in it.
-    pub(crate) participants: Vec<Participant>,
+    /// Versions whose puts are not all applied.
+    pub(crate) unapplied: BTreeSet<u64>,
+    /// The number of batches.
+    pub(crate) batches: u64,
+    /// The entries that are in no batch.
+    pub(crate) entries: Vec<Entry>,
+    /// There was no such transaction when it was to be ended. The record keeps a late write from beginning it.
+    pub(crate) is_tombstone: bool,
 }
 
 impl Record {
-    pub(crate) fn new(id: TransactionId, now_ms: u64, sweep_at: u64) -> Self {
+    pub(crate) fn new(id: PublicId, nonce: String, now_ms: u64, sweep_at: u64) -> Self {
         Self {
             id,
+            nonce,
             state: State::Pending,
             version: 0,
             created_at: now_ms,
+            born_at: now_ms,
             last_worked_at: now_ms,
             finished: false,
-            sweep_at,
+            sweep_at: Some(sweep_at),
             reason: None,
+            stuck: None,
             digest: None,
-            participants: Vec::new(),
+            unapplied: BTreeSet::new(),
+            batches: 0,
+            entries: Vec::new(),
+            is_tombstone: false,
         }
     }
 
@@ -75,244 +98,171 @@ impl Record {
         let mut item = Item::from([
             (TRANSACTION_ID.to_owned(), text(self.id.as_str())),
             (ROW.to_owned(), text(RECORD_ROW)),
+            ("nonce".to_owned(), text(&self.nonce)),
             ("state".to_owned(), text(self.state.as_str())),
             ("version".to_owned(), number(self.version)),
             ("createdAt".to_owned(), number(self.created_at)),
             ("lastWorkedAt".to_owned(), number(self.last_worked_at)),
-            (SWEEP_SHARD.to_owned(), text(shard(&self.id))),
-            (SWEEP_AT.to_owned(), number(self.sweep_at)),
         ]);
-        if let Some(reason) = &self.reason {
-            item.insert("reason".to_owned(), text(reason));
-        }
-        if self.finished {
-            item.insert("finished".to_owned(), AttributeValue::Bool(true));
-        }
-        if let Some(digest) = &self.digest {
-            item.insert("digest".to_owned(), AttributeValue::B(Blob::new(digest.clone())));
-        }
-        if !self.participants.is_empty() {
-            let participants =
-                self.participants.iter().map(|participant| AttributeValue::M(encode_participant(participant)));
-            item.insert("requests".to_owned(), AttributeValue::L(participants.collect()));
-        }
+        let mut optional = |name: &str, value: Option<AttributeValue>| {
+            if let Some(value) = value {
+                item.insert(name.to_owned(), value);
+            }
+        };
+        optional(SWEEP_SHARD, self.sweep_at.map(|_| text(shard(&self.id))));
+        optional(SWEEP_AT, self.sweep_at.map(number));
+        optional("bornAt", (self.born_at != self.created_at).then(|| number(self.born_at)));
+        optional("reason", self.reason.as_deref().map(text));
+        optional("stuck", self.stuck.as_deref().map(text));
+        optional("finished", self.finished.then_some(AttributeValue::Bool(true)));
+        optional("tombstone", self.is_tombstone.then_some(AttributeValue::Bool(true)));
+        optional("digest", self.digest.as_ref().map(|digest| AttributeValue::B(Blob::new(digest.clone()))));
+        optional("batches", (self.batches > 0).then(|| number(self.batches)));
+        optional("unapplied", (!self.unapplied.is_empty()).then(|| versions(&self.unapplied)));
+        item.extend(encode_entries(&self.entries));
         item
     }
 
     pub(crate) fn decode(item: &Item) -> Option<Self> {
+        let created_at = read_number(item, "createdAt")?;
+        let unapplied = item.get("unapplied").and_then(|value| value.as_ns().ok());
         Some(Self {
-            id: TransactionId::stored(read_text(item, TRANSACTION_ID)?),
+            id: PublicId::stored(read_text(item, TRANSACTION_ID)?),
+            nonce: read_text(item, "nonce")?,
             state: State::parse(&read_text(item, "state")?)?,
             version: read_number(item, "version")?,
-            created_at: read_number(item, "createdAt")?,
+            created_at,
+            born_at: read_number(item, "bornAt").unwrap_or(created_at),
             last_worked_at: read_number(item, "lastWorkedAt")?,
             finished: item.contains_key("finished"),
-            sweep_at: read_number(item, SWEEP_AT)?,
-            digest: item.get("digest").and_then(|digest| Some(digest.as_b().ok()?.as_ref().to_vec())),
+            sweep_at: read_number(item, SWEEP_AT),
             reason: read_text(item, "reason"),
-            participants: item.get("requests").map_or(Some(Vec::new()), decode_participants)?,
-        })
-    }
-}
-
-/// How far a batch has come. All its items come along in the same write, or none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Progress {
-    /// Its items are locked.
-    Locked,
-    /// They have their new content, and images of the old one are kept.
-    Applied,
-    /// They are free again, and the images are gone.
-    Completed,
-}
-
-impl Progress {
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Locked => "locked",
-            Self::Applied => "applied",
-            Self::Completed => "completed",
-        }
-    }
-}
-
-/// Requests that are locked, applied and completed together, each in one write.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Batch {
-    /// From 1.
-    pub(crate) number: u64,
-    pub(crate) progress: Progress,
-    pub(crate) entries: Vec<Entry>,
-    /// About how large the items are that a write of this batch has to do with.
-    pub(crate) bytes: u64,
-}
-
-impl Batch {
-    pub(crate) fn encode(&self, id: &TransactionId) -> Item {
-        let mut item = batch_key(id, self.number);
-        item.insert("progress".to_owned(), text(self.progress.as_str()));
-        item.insert("requests".to_owned(), encode_entries(&self.entries));
-        item.insert("bytes".to_owned(), number(self.bytes));
-        item
-    }
-
-    fn decode(item: &Item) -> Option<Self> {
-        let progress = read_text(item, "progress")?;
-        Some(Self {
-            number: read_text(item, ROW)?.rsplit_once('#')?.1.parse().ok()?,
-            progress: [Progress::Locked, Progress::Applied, Progress::Completed]
-                .into_iter()
-                .find(|candidate| candidate.as_str() == progress)?,
-            entries: decode_entries(item.get("requests")?)?,
-            bytes: read_number(item, "bytes")?,
+            stuck: read_text(item, "stuck"),
+            digest: item.get("digest").and_then(|digest| Some(digest.as_b().ok()?.as_ref().to_vec())),
+            unapplied: unapplied.into_iter().flatten().filter_map(|version| version.parse().ok()).collect(),
+            batches: read_number(item, "batches").unwrap_or_default(),
+            entries: decode_entries(item)?,
+            is_tombstone: item.contains_key("tombstone"),
         })
     }
 
-    pub(crate) fn pointer(&self, index: usize) -> String {
-        pointer(self.number, index)
+    /// Whether the record with these entries, too, costs one write unit.
+    pub(crate) fn has_room_for(&self, entries: &[Entry]) -> bool {
+        let all = self.entries.iter().chain(entries).cloned().collect();
+        size(&Self { entries: all, ..self.clone() }.encode()) <= MAX_INLINE_BYTES
     }
 
-    /// Whether applying it changes nothing, so that it is applied as soon as it is locked.
-    pub(crate) fn is_passive(&self) -> bool {
-        self.entries.iter().all(|entry| !entry.effect.is_applied())
+    /// Whether a lock is of this life of the transaction.
+    pub(crate) fn holds(&self, lock: &LockValue) -> bool {
+        lock.holder == self.id && lock.nonce == self.nonce
     }
 }
 
-/// Which request of which batch: what an item says, and what an image is called.
-pub(crate) fn pointer(batch: u64, index: usize) -> String {
-    format!("{batch:05}#{index:02}")
-}
-
-/// One request, as far as it is needed once the item is locked and the condition held.
+/// One request, as far as it is needed once it is carried out.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Entry {
     pub(crate) key: ItemKey,
-    pub(crate) effect: Effect,
-    /// The item was not there, and was inserted to be locked.
-    pub(crate) transient: bool,
+    pub(crate) operation: Operation,
+    /// The version of the TX record that came with it.
+    pub(crate) version: u64,
     /// Tells a repeated request from another one.
     pub(crate) digest: Vec<u8>,
 }
 
-/// What becomes of the item.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Effect {
-    /// Nothing: it was locked to be read.
-    Get,
-    /// Nothing: it was locked because of its condition.
-    Check,
-    /// It is replaced.
-    Put(Item),
-    /// It is changed.
-    Update { expression: String, names: HashMap<String, String>, values: Item },
-    /// It is taken away at completion.
-    Delete,
-}
-
-impl Effect {
-    pub(crate) fn of(request: &Request) -> Self {
-        match &request.action {
-            Action::Get { .. } => Self::Get,
-            Action::Check { .. } => Self::Check,
-            Action::Put { item } => Self::Put(item.clone()),
-            Action::Delete { .. } => Self::Delete,
-            Action::Update { expression, .. } => {
-                let used = crate::expression::placeholders(expression);
-                let names = request.names.iter().filter(|(name, _)| used.contains(name.as_str()));
-                let values = request.values.iter().filter(|(name, _)| used.contains(name.as_str()));
-                Self::Update {
-                    expression: expression.clone(),
-                    names: names.map(|(name, value)| (name.clone(), value.clone())).collect(),
-                    values: values.map(|(name, value)| (name.clone(), value.clone())).collect(),
-                }
-            }
-        }
-    }
-
-    pub(crate) const fn name(&self) -> &'static str {
-        match self {
-            Self::Get => "get",
-            Self::Check => "check",
-            Self::Put(_) => "put",
-            Self::Update { .. } => "update",
-            Self::Delete => "delete",
-        }
-    }
-
-    /// Whether it changes the item before the transaction is decided.
-    pub(crate) const fn is_applied(&self) -> bool {
-        matches!(self, Self::Put(_) | Self::Update { .. })
-    }
-
-    /// Whether it only locks the item, and may be followed by a request that writes.
-    pub(crate) const fn only_locks(&self) -> bool {
-        matches!(self, Self::Get | Self::Check)
-    }
-}
-
-/// A transaction, without its images.
+/// A transaction with all its entries.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Transaction {
     pub(crate) record: Record,
-    pub(crate) batches: Vec<Batch>,
+    /// In the order of the calls.
+    pub(crate) entries: Vec<Entry>,
+    /// Whether all batches were found. TTL may have removed those of a finished transaction.
+    pub(crate) is_whole: bool,
 }
 
 impl Transaction {
+    pub(crate) fn new(record: Record) -> Self {
+        Self { record, entries: Vec::new(), is_whole: true }
+    }
+
     /// `None`, where there is no TX record.
     pub(crate) fn decode(rows: &[Item]) -> Result<Option<Self>, Error> {
         let is_record = |row: &&Item| read_text(row, ROW).as_deref() == Some(RECORD_ROW);
-        let Some(record) = rows.iter().find(is_record) else {
+        let Some(row) = rows.iter().find(is_record) else {
             return Ok(None);
         };
-        let batches = rows.iter().filter(|row| !is_record(row));
-        Ok(Some(Self {
-            record: Record::decode(record).ok_or_else(|| unreadable(record))?,
-            batches: batches.map(|row| Batch::decode(row).ok_or_else(|| unreadable(row))).collect::<Result<_, _>>()?,
-        }))
+        let record = Record::decode(row).ok_or_else(|| unreadable(row))?;
+        let prefix = batch_prefix(&record.nonce);
+        let is_batch = |row: &&Item| read_text(row, ROW).is_some_and(|name| name.starts_with(&prefix));
+        let mut entries = record.entries.clone();
+        let mut found = 0;
+        for row in rows.iter().filter(is_batch) {
+            entries.extend(decode_entries(row).ok_or_else(|| unreadable(row))?);
+            found += 1;
+        }
+        entries.sort_by_key(|entry| entry.version);
+        Ok(Some(Self { is_whole: found == record.batches, record, entries }))
     }
 
-    /// Whether these are all rows of it. A read of several rows may catch a write of several half-way.
-    pub(crate) fn is_whole(&self) -> bool {
-        self.record.finished || self.record.version == self.batches.len() as u64
+    /// The entries for one item.
+    pub(crate) fn entries_of<'a>(&'a self, key: &'a ItemKey) -> impl DoubleEndedIterator<Item = &'a Entry> {
+        self.entries.iter().filter(move |entry| entry.key == *key)
     }
 
-    /// Where the request stands that decides what becomes of an item: the last one for it.
-    pub(crate) fn find(&self, key: &ItemKey) -> Option<(&Batch, usize)> {
-        self.batches.iter().rev().find_map(|batch| {
-            let index = batch.entries.iter().position(|entry| entry.key == *key)?;
-            Some((batch, index))
-        })
-    }
-
-    /// The requests of a batch that no later one has taken over.
-    pub(crate) fn decisive<'a>(&'a self, batch: &'a Batch) -> impl Iterator<Item = (usize, &'a Entry)> {
-        let later = self.batches.iter().filter(|other| other.number > batch.number);
-        let superseded: Vec<_> = later.flat_map(|other| other.entries.iter().map(|entry| &entry.key)).collect();
-        batch.entries.iter().enumerate().filter(move |(_, entry)| !superseded.contains(&&entry.key))
-    }
-
-    pub(crate) fn participants(&self) -> Vec<Participant> {
-        let entries = self.batches.iter().flat_map(|batch| &batch.entries);
-        let of_batches = entries.map(|entry| Participant { key: entry.key.clone(), operation: entry.effect.name() });
-        self.record.participants.iter().cloned().chain(of_batches).collect()
+    /// Each item once.
+    pub(crate) fn keys(&self) -> Vec<ItemKey> {
+        self.entries.iter().map(|entry| &entry.key).collect::<BTreeSet<_>>().into_iter().cloned().collect()
     }
 }
 
-pub(crate) fn record_key(id: &TransactionId) -> Item {
+/// Entries as their caller may see them.
+pub(crate) fn participants(entries: &[Entry]) -> Vec<Participant> {
+    let participant = |entry: &Entry| Participant { key: entry.key.clone(), operation: entry.operation };
+    entries.iter().map(participant).collect()
+}
+
+pub(crate) fn record_key(id: &PublicId) -> Item {
     row_key(id, RECORD_ROW)
 }
 
-pub(crate) fn batch_key(id: &TransactionId, number: u64) -> Item {
-    row_key(id, &format!("1#requests#{number:05}"))
+fn batch_prefix(nonce: &str) -> String {
+    format!("1#{nonce}#")
 }
 
-pub(crate) fn image_key(id: &TransactionId, pointer: &str) -> Item {
-    row_key(id, &format!("{FIRST_IMAGE_ROW}image#{pointer}"))
+/// The key of a batch, by the version of the TX record that came with it.
+pub(crate) fn batch_key(record: &Record, version: u64) -> Item {
+    row_key(&record.id, &format!("{}{version:05}", batch_prefix(&record.nonce)))
+}
+
+pub(crate) fn batch(record: &Record, version: u64, entries: &[Entry], expire_at: u64) -> Item {
+    let mut row = batch_key(record, version);
+    row.insert(EXPIRE_AT.to_owned(), number(expire_at));
+    row.extend(encode_entries(entries));
+    row
+}
+
+/// The name of the row that keeps an item as it was before this version of the transaction.
+pub(crate) fn image_name(record: &Record, version: u64, key: &ItemKey) -> String {
+    let hash = Sha256::digest(key.canonical());
+    format!("{}{version:05}#{}", image_prefix(&record.nonce), hex(&hash[..16]))
+}
+
+/// The beginning of the names of all images of one life of a transaction.
+pub(crate) fn image_prefix(nonce: &str) -> String {
+    format!("{FIRST_IMAGE_ROW}{nonce}#")
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+pub(crate) fn row_key(id: &PublicId, row: &str) -> Item {
+    Item::from([(TRANSACTION_ID.to_owned(), text(id.as_str())), (ROW.to_owned(), text(row))])
 }
 
 /// The row that keeps an item as it was.
-pub(crate) fn image(id: &TransactionId, pointer: &str, item: Item) -> Item {
-    let mut row = image_key(id, pointer);
+pub(crate) fn image(id: &PublicId, name: &str, item: Item, expire_at: u64) -> Item {
+    let mut row = row_key(id, name);
+    row.insert(EXPIRE_AT.to_owned(), number(expire_at));
     row.insert("item".to_owned(), AttributeValue::M(item));
     row
 }
@@ -324,12 +274,8 @@ pub(crate) fn imaged(mut row: Item) -> Option<Item> {
     }
 }
 
-fn row_key(id: &TransactionId, row: &str) -> Item {
-    Item::from([(TRANSACTION_ID.to_owned(), text(id.as_str())), (ROW.to_owned(), text(row))])
-}
-
-/// Which part of the index a transaction is in.
-fn shard(id: &TransactionId) -> String {
+/// The part of the index that a transaction is in.
+fn shard(id: &PublicId) -> String {
     let sum = id.as_str().bytes().fold(0_u8, u8::wrapping_add);
     shard_name(sum % SWEEP_SHARDS)
 }
@@ -343,103 +289,79 @@ pub(crate) fn unreadable(row: &Item) -> Error {
     Error::corrupt(format!("A row of the transaction {id} is unreadable."))
 }
 
-fn encode_entries(entries: &[Entry]) -> AttributeValue {
-    AttributeValue::L(entries.iter().map(|entry| AttributeValue::M(encode_entry(entry))).collect())
-}
-
-fn decode_entries(value: &AttributeValue) -> Option<Vec<Entry>> {
-    value.as_l().ok()?.iter().map(|entry| decode_entry(entry.as_m().ok()?)).collect()
-}
-
-fn encode_participant(participant: &Participant) -> Item {
+/// Entries as two attributes, in few bytes: `tables` names each table with its key attributes; `requests` has for each entry
+/// the first letter of its verb with the number of its table and the version, the digest, and the values of the key.
+pub(crate) fn encode_entries(entries: &[Entry]) -> Item {
+    if entries.is_empty() {
+        return Item::new();
+    }
+    let mut tables: Vec<(&str, Vec<&String>)> = Vec::new();
+    let mut requests = Vec::with_capacity(entries.len());
+    for entry in entries {
+        let place = tables.iter().position(|(table, _)| *table == entry.key.table()).unwrap_or_else(|| {
+            let mut names: Vec<_> = entry.key.attributes().keys().collect();
+            names.sort();
+            tables.push((entry.key.table(), names));
+            tables.len() - 1
+        });
+        let head = format!("{}{place}.{}", &entry.operation.as_str()[..1], entry.version);
+        let mut row = vec![text(head), AttributeValue::B(Blob::new(entry.digest.clone()))];
+        row.extend(tables[place].1.iter().filter_map(|name| entry.key.attributes().get(*name).cloned()));
+        requests.push(AttributeValue::L(row));
+    }
+    let table = |(table, names): &(&str, Vec<&String>)| {
+        AttributeValue::L(std::iter::once(text(*table)).chain(names.iter().map(|name| text(*name))).collect())
+    };
     Item::from([
-        ("table".to_owned(), text(participant.key.table())),
-        ("key".to_owned(), AttributeValue::M(participant.key.attributes().clone())),
-        ("operation".to_owned(), text(participant.operation)),
+        ("tables".to_owned(), AttributeValue::L(tables.iter().map(table).collect())),
+        ("requests".to_owned(), AttributeValue::L(requests)),
     ])
 }
 
-fn decode_participants(value: &AttributeValue) -> Option<Vec<Participant>> {
-    let decode = |row: &AttributeValue| {
-        let row = row.as_m().ok()?;
-        let operation = read_text(row, "operation")?;
-        Some(Participant {
-            key: ItemKey::new(read_text(row, "table")?, row.get("key")?.as_m().ok()?.clone()),
-            operation: ["get", "check", "put", "update", "delete"].into_iter().find(|name| *name == operation)?,
+fn decode_entries(item: &Item) -> Option<Vec<Entry>> {
+    let (Some(tables), Some(requests)) = (item.get("tables"), item.get("requests")) else {
+        return Some(Vec::new());
+    };
+    let texts = |row: &AttributeValue| -> Option<Vec<String>> {
+        row.as_l().ok()?.iter().map(|value| value.as_s().ok().cloned()).collect()
+    };
+    let tables = tables.as_l().ok()?.iter().map(texts).collect::<Option<Vec<_>>>()?;
+    let entry = |row: &AttributeValue| {
+        let [head, digest, key @ ..] = row.as_l().ok()?.as_slice() else { return None };
+        let (verb, rest) = head.as_s().ok()?.split_at_checked(1)?;
+        let (place, version) = rest.split_once('.')?;
+        let (table, names) = tables.get(place.parse::<usize>().ok()?)?.split_first()?;
+        let attributes: Item = names.iter().cloned().zip(key.iter().cloned()).collect();
+        Some(Entry {
+            key: ItemKey::new(table, attributes),
+            operation: Operation::by_letter(verb)?,
+            version: version.parse().ok()?,
+            digest: digest.as_b().ok()?.as_ref().to_vec(),
         })
     };
-    value.as_l().ok()?.iter().map(decode).collect()
+    requests.as_l().ok()?.iter().map(entry).collect()
 }
 
-fn encode_entry(entry: &Entry) -> Item {
-    let participant = Participant { key: entry.key.clone(), operation: entry.effect.name() };
-    let mut row = encode_participant(&participant);
-    row.extend([
-        ("transient".to_owned(), AttributeValue::Bool(entry.transient)),
-        ("digest".to_owned(), AttributeValue::B(Blob::new(entry.digest.clone()))),
-    ]);
-    match &entry.effect {
-        Effect::Get | Effect::Check | Effect::Delete => {}
-        Effect::Put(item) => {
-            row.insert("item".to_owned(), AttributeValue::M(item.clone()));
-        }
-        Effect::Update { expression, names, values } => {
-            let names = names.iter().map(|(placeholder, name)| (placeholder.clone(), text(name))).collect();
-            row.insert("update".to_owned(), text(expression));
-            row.insert("names".to_owned(), AttributeValue::M(names));
-            row.insert("values".to_owned(), AttributeValue::M(values.clone()));
-        }
-    }
-    row
-}
-
-fn decode_entry(row: &Item) -> Option<Entry> {
-    let map = |name: &str| row.get(name)?.as_m().ok().cloned();
-    let effect = match read_text(row, "operation")?.as_str() {
-        "get" => Effect::Get,
-        "check" => Effect::Check,
-        "delete" => Effect::Delete,
-        "put" => Effect::Put(map("item")?),
-        "update" => {
-            let names = map("names")?.into_iter().map(|(name, value)| Some((name, value.as_s().ok()?.clone())));
-            Effect::Update {
-                expression: read_text(row, "update")?,
-                names: names.collect::<Option<_>>()?,
-                values: map("values")?,
-            }
-        }
-        _ => return None,
-    };
-    Some(Entry {
-        key: ItemKey::new(read_text(row, "table")?, map("key")?),
-        effect,
-        transient: *row.get("transient")?.as_bool().ok()?,
-        digest: row.get("digest")?.as_b().ok()?.as_ref().to_vec(),
-    })
-}
-
-/// Of all requests of a call.
+/// The digest of all requests of a call.
 pub(crate) fn digest_of_all<'a>(digests: impl Iterator<Item = &'a Vec<u8>>) -> Vec<u8> {
     let mut hash = Sha256::new();
     digests.for_each(|digest| hash.update(digest));
-    hash.finalize().to_vec()
+    hash.finalize()[..2 * DIGEST_BYTES].to_vec()
 }
 
-/// The same for the same request, however its maps are ordered in memory.
-pub(crate) fn digest(request: &Request) -> Vec<u8> {
+/// The same for the same request of the same call, however its maps are ordered in memory.
+pub(crate) fn digest(request: &Request, call_id: Option<&str>) -> Vec<u8> {
     let mut hash = Sha256::new();
     let mut part = |text: &str| {
         hash.update(text.len().to_le_bytes());
         hash.update(text.as_bytes());
     };
-    let (operation, expression, item) = match &request.action {
-        Action::Get { key, .. } => ("get", "", key),
-        Action::Check { key } => ("check", "", key),
-        Action::Put { item } => ("put", "", item),
-        Action::Update { key, expression } => ("update", expression.as_str(), key),
-        Action::Delete { key } => ("delete", "", key),
+    let (expression, item) = match &request.action {
+        Action::Get { key, .. } | Action::Check { key } | Action::Delete { key } => ("", key),
+        Action::Put { item } => ("", item),
+        Action::Update { key, expression } => (expression.as_str(), key),
     };
-    part(operation);
+    part(request.action.operation().as_str());
     part(&request.table);
     part(expression);
     part(&ordered(item));
@@ -448,7 +370,8 @@ pub(crate) fn digest(request: &Request) -> Vec<u8> {
     names.sort();
     part(&format!("{names:?}"));
     part(&ordered(&request.values));
-    hash.finalize().to_vec()
+    part(call_id.unwrap_or_default());
+    hash.finalize()[..DIGEST_BYTES].to_vec()
 }
 
 fn ordered(item: &Item) -> String {
@@ -484,6 +407,10 @@ pub(crate) fn text(value: impl Into<String>) -> AttributeValue {
 
 pub(crate) fn number(value: u64) -> AttributeValue {
     AttributeValue::N(value.to_string())
+}
+
+pub(crate) fn versions<'a>(versions: impl IntoIterator<Item = &'a u64>) -> AttributeValue {
+    AttributeValue::Ns(versions.into_iter().map(u64::to_string).collect())
 }
 
 fn read_text(item: &Item, name: &str) -> Option<String> {

@@ -1,27 +1,33 @@
-//! The sweeper: finishes what coordinators left behind, and forgets what is long over.
+//! The sweeper: finishes what coordinators left behind. Nothing that is finished concerns it: TTL removes that.
 
 use std::time::Duration;
 
+use futures_util::{FutureExt, StreamExt, stream};
 use leasehold_dynamodb::jitter;
 
-use crate::attributes::Item;
 use crate::coordinator::Transactions;
 use crate::error::Error;
-use crate::model::{State, Swept, TransactionId};
-use crate::record::{self, ROW, SWEEP_SHARDS, record_key, shard_name};
+use crate::model::{PublicId, State, Swept};
+use crate::record::{EXPIRE_AT, Record, SWEEP_SHARDS, batch_key, shard_name};
+use crate::write::Write;
 
-/// What became of one transaction.
+/// So many transactions are dealt with at a time.
+const PARALLEL: usize = 8;
+
+/// The end of a look at one transaction.
 enum Outcome {
     RolledBack,
     Completed,
-    Removed,
     /// Somebody is at work on it.
     Spared,
+    /// DynamoDB refuses to free an item of it.
+    Stuck,
+    Failed,
 }
 
 impl Transactions {
-    /// Looks at up to `limit` transactions that are due: rolls back pending ones that nobody has worked on, completes decided
-    /// ones, and removes finished ones past their retention. Several sweepers at once do each other no harm.
+    /// Looks at up to `limit` transactions that are due: rolls back pending ones that nobody has worked on, and completes
+    /// decided ones. Several sweepers at once do each other no harm.
     ///
     /// That a transaction is idle is judged by clocks, which may differ: to roll back a pending transaction is always safe.
     ///
@@ -36,50 +42,69 @@ impl Transactions {
             // To each its share, so that what is due in one does not keep a sweeper from the others.
             let wanted = (limit - swept.examined).div_ceil(usize::from(SWEEP_SHARDS - turn));
             // One more than may be dealt with tells whether there is more.
-            let mut due = self.tables.due(&shard_name(shard), self.clock.now_ms(), wanted + 1).await?;
+            let now = self.clock.now_ms();
+            let (mut due, _) = self.tables.unfinished(&shard_name(shard), now, wanted + 1, None).await?;
             if due.len() > wanted {
                 swept.more = true;
                 due.truncate(wanted);
             }
-            for id in due {
-                swept.examined += 1;
-                match self.sweep_one(&id).await {
-                    Ok(Outcome::RolledBack) => swept.rolled_back += 1,
-                    Ok(Outcome::Completed) => swept.completed += 1,
-                    Ok(Outcome::Removed) => swept.removed += 1,
-                    Ok(Outcome::Spared) => {}
-                    Err(error) => {
-                        tracing::warn!(transaction = %id, error = error.for_log(), "could not be swept");
-                        swept.failed += 1;
-                        // Not the first one that every sweep looks at, for then none would look at others.
-                        if let Err(error) = self.look_again_later(&id).await {
-                            tracing::warn!(transaction = %id, error = error.for_log(), "could not be put off");
-                        }
-                    }
-                }
+            swept.examined += due.len();
+            let work: Vec<_> = due.into_iter().map(|id| self.sweep_one(id).boxed()).collect();
+            let mut outcomes = stream::iter(work).buffer_unordered(PARALLEL);
+            while let Some(outcome) = outcomes.next().await {
+                swept.count(&outcome);
             }
         }
         Ok(swept)
     }
 
-    async fn sweep_one(&self, id: &TransactionId) -> Result<Outcome, Error> {
-        let due = self.tables.record(id).await?.filter(|record| record.sweep_at <= self.clock.now_ms());
-        let Some(record) = due else {
-            // The index is a little behind; or somebody finished it since, and its outcome must be kept.
+    /// Brings one transaction to its end, whatever its age: an operator's rollback. One that is decided is completed.
+    ///
+    /// # Errors
+    /// `NotFound`, `Corrupt`, `Throttled`, `Unavailable`.
+    pub async fn sweep_named(&self, id: &PublicId) -> Result<Swept, Error> {
+        let mut swept = Swept { examined: 1, ..Swept::default() };
+        let reason = "an operator asked for it.".to_owned();
+        let settled = self.settle(id, State::RolledBack, Some(reason)).await?;
+        let outcome = match (settled.unfinished, settled.record.state) {
+            (Some(Error::Corrupt(_)), _) => Outcome::Stuck,
+            (Some(error), _) => return Err(error),
+            (None, State::RolledBack) => Outcome::RolledBack,
+            (None, _) => Outcome::Completed,
+        };
+        swept.count(&outcome);
+        Ok(swept)
+    }
+
+    async fn sweep_one(&self, id: PublicId) -> Outcome {
+        match self.end_if_idle(&id).await {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                tracing::warn!(transaction = %id, error = error.for_log(), "could not be swept");
+                // Not the first one that every sweep looks at, for then none would look at others.
+                if let Err(error) = self.put_off(&id).await {
+                    tracing::warn!(transaction = %id, error = error.for_log(), "could not be put off");
+                }
+                if matches!(error, Error::Corrupt(_)) { Outcome::Stuck } else { Outcome::Failed }
+            }
+        }
+    }
+
+    async fn end_if_idle(&self, id: &PublicId) -> Result<Outcome, Error> {
+        let now = self.clock.now_ms();
+        let Some(record) = self.tables.record(id).await?.filter(|record| record.sweep_at.is_some_and(|at| at <= now))
+        else {
+            // The index is a little behind.
             return Ok(Outcome::Spared);
         };
-        if record.finished {
-            self.remove(id).await?;
-            return Ok(Outcome::Removed);
-        }
         if record.state != State::Pending {
             return match self.settle(id, record.state, None).await?.unfinished {
                 Some(error) => Err(error),
                 None => Ok(Outcome::Completed),
             };
         }
-        if record.last_worked_at + self.policy.idle_ms > self.clock.now_ms() {
-            self.look_again_later(id).await?;
+        if record.last_worked_at + self.policy.idle_ms > now {
+            self.put_off(id).await?;
             return Ok(Outcome::Spared);
         }
         let reason = "nobody worked on it for too long.".to_owned();
@@ -91,22 +116,52 @@ impl Transactions {
         }
     }
 
-    async fn look_again_later(&self, id: &TransactionId) -> Result<(), Error> {
+    /// Looks at a transaction again after one idle time, and keeps its rows from expiring until then.
+    async fn put_off(&self, id: &PublicId) -> Result<(), Error> {
+        let Some(transaction) = self.tables.load(id).await?.filter(|found| !found.record.finished) else {
+            return Ok(());
+        };
+        let record = &transaction.record;
+        if self.clock.now_ms() > record.created_at + self.row_life_ms() / 4 {
+            self.prolong(record, transaction.entries.iter().map(|entry| entry.version)).await?;
+        }
         let next = self.clock.now_ms() + self.policy.idle_ms;
-        let values = Item::from([(":next".to_owned(), record::number(next))]);
-        let condition = "attribute_exists(transactionId) AND sweepAt < :next";
-        self.tables.update(record_key(id), "SET sweepAt = :next", condition, &[], values).await.map(drop)
+        let write = Write::update(&self.record_item(id), "SET sweepAt = :next")
+            .when("nonce = :nonce AND sweepAt < :next")
+            .text(":nonce", &record.nonce)
+            .number(":next", next);
+        self.tables.write(write).await.map(drop)
     }
 
-    /// Removes all rows of a transaction that is finished, its record last.
-    async fn remove(&self, id: &TransactionId) -> Result<(), Error> {
-        let mut rows = self.tables.rows(id).await?;
-        let row = |key: &Item| key.get(ROW).and_then(|row| row.as_s().ok()).cloned();
-        rows.sort_by_key(|key| std::cmp::Reverse(row(key)));
-        for key in rows {
-            self.tables.delete(key).await?;
+    /// Puts off the removal of a transaction's batches and images.
+    async fn prolong(&self, record: &Record, versions: impl Iterator<Item = u64>) -> Result<(), Error> {
+        let versions: std::collections::BTreeSet<_> = versions.collect();
+        let batches = versions.into_iter().map(|version| batch_key(record, version));
+        let images = self.tables.image_keys(record).await?;
+        for key in batches.chain(images) {
+            let key = crate::key::ItemKey::new(&self.tables.own, key);
+            let expire_at = self.rows_expire_at();
+            let write = Write::update(&key, format!("SET {EXPIRE_AT} = :at"))
+                // Once in a quarter of their life is enough.
+                .when(format!("{EXPIRE_AT} < :soon"))
+                .number(":at", expire_at)
+                .number(":soon", expire_at - self.row_life_ms() / 4000);
+            self.tables.write(write).await?;
         }
         Ok(())
+    }
+}
+
+impl Swept {
+    fn count(&mut self, outcome: &Outcome) {
+        let counter = match outcome {
+            Outcome::RolledBack => &mut self.rolled_back,
+            Outcome::Completed => &mut self.completed,
+            Outcome::Stuck => &mut self.stuck,
+            Outcome::Failed => &mut self.failed,
+            Outcome::Spared => return,
+        };
+        *counter += 1;
     }
 }
 

@@ -7,19 +7,22 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::types::{
-    AttributeValue, CancellationReason, Get, KeySchemaElement, KeysAndAttributes, ScalarAttributeType,
-    TableDescription, TransactGetItem,
+    AttributeValue, BatchStatementError, BatchStatementErrorCodeEnum, BatchStatementRequest, CancellationReason, Get,
+    KeySchemaElement, KeysAndAttributes, ScalarAttributeType, TableDescription, TransactGetItem,
 };
 use leasehold_dynamodb::{Failure, is_about_size, pause};
 
 use crate::attributes::Item;
 use crate::error::{Error, failure, own_failure};
 use crate::key::ItemKey;
-use crate::model::TransactionId;
+use crate::model::{Operation, PublicId};
 use crate::record::{
-    self, FIRST_IMAGE_ROW, PAST_LAST_ROW, ROW, Record, SWEEP_AT, SWEEP_INDEX, SWEEP_SHARD, TRANSACTION_ID, Transaction,
+    self, FIRST_IMAGE_ROW, ROW, Record, SWEEP_AT, SWEEP_INDEX, SWEEP_SHARD, TRANSACTION_ID, Transaction,
 };
 use crate::write::Write;
+
+/// BatchExecuteStatement takes no more statements than this.
+pub(crate) const MAX_STATEMENTS: usize = 25;
 
 /// BatchGetItem takes no more keys than this, and TransactWriteItems no more writes.
 const MAX_KEYS: usize = 100;
@@ -83,6 +86,21 @@ pub(crate) enum Reason {
     TooLarge(String),
 }
 
+/// What became of one write of several that are carried out each by itself.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// It is made.
+    Done,
+    /// Its condition does not hold.
+    Condition,
+    /// It may be tried again.
+    Busy,
+    /// The table does not exist.
+    NoTable,
+    /// DynamoDB will not make it, and says why.
+    Refused(String),
+}
+
 impl Tables {
     pub(crate) fn new(client: Client, own: String) -> Self {
         Self { client, own, keys: Arc::default() }
@@ -92,13 +110,19 @@ impl Tables {
     ///
     /// After `Unavailable`, nobody knows whether they are made.
     pub(crate) async fn transact(&self, writes: Vec<Write>) -> Result<Written, Error> {
-        let tables: Vec<_> = writes.iter().map(|write| write.table().to_owned()).collect();
+        self.transact_as(None, writes).await
+    }
+
+    /// The same, with a token: in the ten minutes after the first time, a repeat is answered and not done again.
+    pub(crate) async fn transact_as(&self, token: Option<String>, writes: Vec<Write>) -> Result<Written, Error> {
+        let tables: Vec<_> = writes.iter().map(|write| write.table.clone()).collect();
         let items = writes.into_iter().map(Write::into_sdk).collect::<Result<Vec<_>, _>>()?;
-        match self.client.transact_write_items().set_transact_items(Some(items)).send().await {
+        let request = self.client.transact_write_items().set_transact_items(Some(items));
+        match request.set_client_request_token(token).send().await {
             Ok(_) => Ok(Written::Done),
             Err(SdkError::ServiceError(error)) if error.err().is_transaction_canceled_exception() => {
                 let TransactWriteItemsError::TransactionCanceledException(cancelled) = error.into_err() else {
-                    return Err(Error::corrupt("A cancellation that is none."));
+                    return Err(Error::corrupt("DynamoDB cancelled a transaction without a reason."));
                 };
                 Ok(Written::Cancelled(cancelled.cancellation_reasons().iter().map(reason).collect()))
             }
@@ -106,48 +130,66 @@ impl Tables {
         }
     }
 
-    /// Makes one write of the transactions table. Whether it happened; if not, its condition does not hold.
-    pub(crate) async fn put(&self, item: Item, condition: &str) -> Result<bool, Error> {
-        let request = self.client.put_item().table_name(&self.own).set_item(Some(item)).condition_expression(condition);
-        held(request.send().await)
-    }
-
-    /// The same, of an update.
-    pub(crate) async fn update(
-        &self,
-        key: Item,
-        update: &str,
-        condition: &str,
-        names: &[(&str, &str)],
-        values: Item,
-    ) -> Result<bool, Error> {
-        let mut request = self.client.update_item().table_name(&self.own).set_key(Some(key));
-        for (placeholder, name) in names {
-            request = request.expression_attribute_names(*placeholder, *name);
+    /// Makes one write by itself. Whether it happened; if not, its condition does not hold.
+    ///
+    /// After `Unavailable`, nobody knows whether it is made.
+    pub(crate) async fn write(&self, write: Write) -> Result<bool, Error> {
+        let Write { table, operation, item, update, condition, names, values } = write;
+        let names = (!names.is_empty()).then_some(names);
+        let values = (!values.is_empty()).then_some(values);
+        match operation {
+            Operation::Put => {
+                let request = self.client.put_item().table_name(&table).set_item(Some(item));
+                let request = request.set_condition_expression(condition);
+                let request = request.set_expression_attribute_names(names).set_expression_attribute_values(values);
+                self.held(request.send().await, &table)
+            }
+            Operation::Delete => {
+                let request = self.client.delete_item().table_name(&table).set_key(Some(item));
+                let request = request.set_condition_expression(condition);
+                let request = request.set_expression_attribute_names(names).set_expression_attribute_values(values);
+                self.held(request.send().await, &table)
+            }
+            Operation::Update | Operation::Check | Operation::Get => {
+                let request = self.client.update_item().table_name(&table).set_key(Some(item));
+                let request = request.set_update_expression((!update.is_empty()).then_some(update));
+                let request = request.set_condition_expression(condition);
+                let request = request.set_expression_attribute_names(names).set_expression_attribute_values(values);
+                self.held(request.send().await, &table)
+            }
         }
-        let request = request.update_expression(update).condition_expression(condition);
-        held(request.set_expression_attribute_values(Some(values)).send().await)
     }
 
-    /// The same, of a deletion without a condition.
-    pub(crate) async fn delete(&self, key: Item) -> Result<(), Error> {
-        let request = self.client.delete_item().table_name(&self.own).set_key(Some(key));
-        request.send().await.map(drop).map_err(|error| own_failure(error))
+    /// Carries out up to [`MAX_STATEMENTS`] PartiQL statements in one call, each by itself.
+    ///
+    /// After `Unavailable`, nobody knows which of them are made.
+    pub(crate) async fn execute(&self, statements: Vec<(String, Vec<AttributeValue>)>) -> Result<Vec<Outcome>, Error> {
+        let statements = statements.into_iter().map(|(text, parameters)| {
+            let statement = BatchStatementRequest::builder().statement(text).set_parameters(Some(parameters)).build();
+            statement.map_err(|error| Error::Unavailable(Box::new(error)))
+        });
+        let statements = statements.collect::<Result<Vec<_>, _>>()?;
+        let request = self.client.batch_execute_statement().set_statements(Some(statements));
+        let output = request.send().await.map_err(|error| failure(error, "of a request"))?;
+        Ok(output.responses().iter().map(|response| outcome(response.error())).collect())
     }
 
-    /// A transaction without its images, strongly consistent. `None`, where there is none.
-    pub(crate) async fn load(&self, id: &TransactionId) -> Result<Option<Transaction>, Error> {
+    /// A transaction with all its entries, strongly consistent. `None`, where there is none.
+    pub(crate) async fn load(&self, id: &PublicId) -> Result<Option<Transaction>, Error> {
         for look in 1..=MAX_LOOKS {
-            match self.load_once(id).await? {
-                Some(transaction) if !transaction.is_whole() => pause(look).await,
+            match Transaction::decode(&self.rows_between(id, "0#", FIRST_IMAGE_ROW, None).await?)? {
+                // A read of several rows may catch a write of several half-way.
+                Some(transaction) if !transaction.is_whole && !transaction.record.finished && look < MAX_LOOKS => {
+                    pause(look).await;
+                }
                 transaction => return Ok(transaction),
             }
         }
-        Err(Error::corrupt(format!("Rows of the transaction {id} are missing.")))
+        Ok(None)
     }
 
     /// The TX record alone.
-    pub(crate) async fn record(&self, id: &TransactionId) -> Result<Option<Record>, Error> {
+    pub(crate) async fn record(&self, id: &PublicId) -> Result<Option<Record>, Error> {
         if id.as_str().is_empty() {
             return Ok(None);
         }
@@ -155,17 +197,14 @@ impl Tables {
         row.map(|row| Record::decode(&row).ok_or_else(|| record::unreadable(&row))).transpose()
     }
 
-    async fn load_once(&self, id: &TransactionId) -> Result<Option<Transaction>, Error> {
-        Transaction::decode(&self.rows_below(id, FIRST_IMAGE_ROW, None).await?)
-    }
-
-    /// The keys of all rows of a transaction.
-    pub(crate) async fn rows(&self, id: &TransactionId) -> Result<Vec<Item>, Error> {
-        self.rows_below(id, PAST_LAST_ROW, Some("#id, #row")).await
-    }
-
-    /// The rows of a transaction whose names are below `limit`, strongly consistent.
-    async fn rows_below(&self, id: &TransactionId, limit: &str, projection: Option<&str>) -> Result<Vec<Item>, Error> {
+    /// The rows of a transaction with names in this range, strongly consistent.
+    async fn rows_between(
+        &self,
+        id: &PublicId,
+        first: &str,
+        last: &str,
+        projection: Option<&str>,
+    ) -> Result<Vec<Item>, Error> {
         let mut rows = Vec::new();
         let mut start = None;
         loop {
@@ -174,12 +213,13 @@ impl Tables {
                     .query()
                     .table_name(&self.own)
                     .consistent_read(true)
-                    .key_condition_expression("#id = :id AND #row < :limit")
+                    .key_condition_expression("#id = :id AND #row BETWEEN :first AND :last")
                     .set_projection_expression(projection.map(str::to_owned))
                     .expression_attribute_names("#id", TRANSACTION_ID)
                     .expression_attribute_names("#row", ROW)
                     .expression_attribute_values(":id", record::text(id.as_str()))
-                    .expression_attribute_values(":limit", record::text(limit))
+                    .expression_attribute_values(":first", record::text(first))
+                    .expression_attribute_values(":last", record::text(last))
                     .set_exclusive_start_key(start.clone())
                     .send()
                     .await
@@ -194,26 +234,34 @@ impl Tables {
         }
     }
 
-    /// Transactions of one shard that a sweeper should have looked at by now: the longest overdue first.
-    pub(crate) async fn due(&self, shard: &str, now_ms: u64, limit: usize) -> Result<Vec<TransactionId>, Error> {
+    /// Transactions of one shard that are not finished, and that a sweeper should look at until this time: the longest
+    /// overdue first. With the place where the next page starts.
+    pub(crate) async fn unfinished(
+        &self,
+        shard: &str,
+        until_ms: u64,
+        limit: usize,
+        start: Option<Item>,
+    ) -> Result<(Vec<PublicId>, Option<Item>), Error> {
         let output = repeat(|| async {
             self.client
                 .query()
                 .table_name(&self.own)
                 .index_name(SWEEP_INDEX)
-                .key_condition_expression("#shard = :shard AND #at <= :now")
+                .key_condition_expression("#shard = :shard AND #at <= :until")
                 .expression_attribute_names("#shard", SWEEP_SHARD)
                 .expression_attribute_names("#at", SWEEP_AT)
                 .expression_attribute_values(":shard", record::text(shard))
-                .expression_attribute_values(":now", record::number(now_ms))
+                .expression_attribute_values(":until", record::number(until_ms))
                 .limit(i32::try_from(limit).unwrap_or(i32::MAX))
+                .set_exclusive_start_key(start.clone())
                 .send()
                 .await
                 .map_err(|error| own_failure(error))
         })
         .await?;
-        let id = |row: Item| Some(TransactionId::stored(row.get(TRANSACTION_ID)?.as_s().ok()?.clone()));
-        Ok(output.items.unwrap_or_default().into_iter().filter_map(id).collect())
+        let id = |row: Item| Some(PublicId::stored(row.get(TRANSACTION_ID)?.as_s().ok()?));
+        Ok((output.items.unwrap_or_default().into_iter().filter_map(id).collect(), output.last_evaluated_key))
     }
 
     /// Items of any tables, in the order of their keys, strongly consistent each.
@@ -248,6 +296,18 @@ impl Tables {
         Ok(keys.iter().map(|key| found.remove(key)).collect())
     }
 
+    /// The keys of the images of a transaction.
+    pub(crate) async fn image_keys(&self, record: &Record) -> Result<Vec<Item>, Error> {
+        let prefix = record::image_prefix(&record.nonce);
+        self.rows_between(&record.id, &prefix, &format!("{prefix}~"), Some("#id, #row")).await
+    }
+
+    /// The item that a row keeps as it was.
+    pub(crate) async fn image(&self, id: &PublicId, row: &str) -> Result<Option<Item>, Error> {
+        let row = self.read_one(&ItemKey::new(&self.own, record::row_key(id, row))).await?;
+        Ok(row.and_then(record::imaged))
+    }
+
     async fn read_one(&self, key: &ItemKey) -> Result<Option<Item>, Error> {
         let output = repeat(|| async {
             let request = self.client.get_item().table_name(key.table()).set_key(Some(key.attributes().clone()));
@@ -276,6 +336,18 @@ impl Tables {
             }
         })
         .await
+    }
+
+    /// Whether a conditional write happened.
+    fn held<T, E>(&self, result: Result<T, SdkError<E>>, table: &str) -> Result<bool, Error>
+    where
+        E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
+    {
+        match result {
+            Ok(_) => Ok(true),
+            Err(error) if error.code() == Some("ConditionalCheckFailedException") => Ok(false),
+            Err(error) => Err(self.failure_of(error, std::iter::once(table))),
+        }
     }
 
     /// Sorts a failure of a call about several tables. It is most likely about a user's.
@@ -339,15 +411,17 @@ fn reason(reason: &CancellationReason) -> Reason {
     }
 }
 
-/// Whether a conditional write happened.
-fn held<T, E>(result: Result<T, SdkError<E>>) -> Result<bool, Error>
-where
-    E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
-{
-    match result {
-        Ok(_) => Ok(true),
-        Err(error) if error.code() == Some("ConditionalCheckFailedException") => Ok(false),
-        Err(error) => Err(own_failure(error)),
+fn outcome(error: Option<&BatchStatementError>) -> Outcome {
+    let Some(error) = error else { return Outcome::Done };
+    match error.code() {
+        Some(BatchStatementErrorCodeEnum::ConditionalCheckFailed) => Outcome::Condition,
+        Some(BatchStatementErrorCodeEnum::ResourceNotFound) => Outcome::NoTable,
+        Some(
+            BatchStatementErrorCodeEnum::ValidationError
+            | BatchStatementErrorCodeEnum::AccessDenied
+            | BatchStatementErrorCodeEnum::ItemCollectionSizeLimitExceeded,
+        ) => Outcome::Refused(error.message().unwrap_or("DynamoDB gave no reason.").to_owned()),
+        _ => Outcome::Busy,
     }
 }
 

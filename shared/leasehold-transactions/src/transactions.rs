@@ -3,15 +3,18 @@
 use aws_sdk_dynamodb::Client;
 use leasehold_dynamodb::{Clock, pause};
 
-use crate::attributes::{self, Item, Lock};
+use crate::attributes::{self, Before, Item, Lock};
 use crate::coordinator::{Policy, Transactions, rolled_back};
 use crate::effort::Effort;
 use crate::error::Error;
 use crate::key::ItemKey;
-use crate::model::{Answer, Request, ReturnValues, State, Status, TransactionId};
+use crate::model::{Answer, Operation, PublicId, Request, ReturnValues, State, Status, TransactionId};
+use crate::operate::status;
 use crate::prepare::{Prepared, prepare};
-use crate::record::{self, Effect, image_key, record_key};
+use crate::record::{Record, digest_of_all, participants};
+use crate::settle::Settled;
 use crate::tables::Tables;
+use crate::write::Write;
 
 /// A write of several items is to be seen whole after so many looks.
 const MAX_LOOKS: u32 = 6;
@@ -26,14 +29,24 @@ impl Transactions {
         Self { tables: Tables::new(client, table), policy, clock, protected }
     }
 
-    /// Opens a transaction. Name the id, and the call may be repeated; without one, it is generated.
+    /// Opens a transaction. Name the id, and the call may be repeated; without one, it is generated. `retry_of` names the
+    /// attempt that this one takes the place of: a retry is as old as it, and the older of two goes first.
     ///
     /// # Errors
     /// `Committed`, `RolledBack` of an id that was used before; those of any call: `Throttled`, `Unavailable`.
-    pub async fn begin(&self, id: Option<TransactionId>) -> Result<TransactionId, Error> {
+    pub async fn begin(
+        &self,
+        id: Option<TransactionId>,
+        retry_of: Option<&TransactionId>,
+    ) -> Result<TransactionId, Error> {
         let id = id.unwrap_or_else(TransactionId::fresh);
-        if !self.put_new(self.new_record(&id).encode()).await? {
-            self.open(&id).await?;
+        let record = self.aged_record(id.public(), retry_of).await?;
+        if !self.put_new(&record, None).await? {
+            self.open(&record.id).await.map_err(|error| match error {
+                // Somebody has ended it before it was begun.
+                Error::NotFound => Error::RolledBack { reason: "it was ended before it was begun.".to_owned() },
+                error => error,
+            })?;
         }
         Ok(id)
     }
@@ -45,66 +58,99 @@ impl Transactions {
     pub async fn begin_with(
         &self,
         id: Option<TransactionId>,
+        retry_of: Option<&TransactionId>,
         requests: Vec<Request>,
     ) -> Result<(TransactionId, Vec<Answer>), Error> {
         if requests.is_empty() {
-            return Ok((self.begin(id).await?, Vec::new()));
+            return Ok((self.begin(id, retry_of).await?, Vec::new()));
         }
-        let prepared = prepare(&self.tables, &self.protected, requests).await?;
+        let prepared = prepare(&self.tables, &self.protected, requests, None).await?;
         let is_named = id.is_some();
         let id = id.unwrap_or_else(TransactionId::fresh);
+        let record = self.aged_record(id.public(), retry_of).await?;
         let mut effort = Effort::new(&self.policy);
         let enlisted = async {
-            self.enlist(&id, &prepared, Some(self.new_record(&id)), &mut effort).await?;
-            self.answers(&id, &prepared, &effort).await
+            let transaction = self.enlist(&record.id, &prepared, Some(record.clone()), &mut effort).await?;
+            self.answers(&transaction.record, &prepared).await
         };
         match enlisted.await {
             Ok(answers) => Ok((id, answers)),
             Err(error) => {
                 if !is_named {
                     // Its caller does not know it, and cannot go on with it.
-                    self.abandon(&id).await;
+                    let _ = self.abandon(&record).await;
                 }
                 Err(error)
             }
         }
     }
 
-    /// Rolls back what nobody will come back to. If that fails, the sweeper will.
-    async fn abandon(&self, id: &TransactionId) {
+    /// A new record that is as old as the attempt before.
+    async fn aged_record(&self, id: PublicId, retry_of: Option<&TransactionId>) -> Result<Record, Error> {
+        let record = self.new_record(id);
+        let Some(before) = retry_of else { return Ok(record) };
+        let before = self.tables.record(&before.public()).await?;
+        let born_at = before.map_or(record.born_at, |before| before.born_at.min(record.born_at));
+        Ok(Record { born_at, ..record })
+    }
+
+    /// Rolls back what nobody will come back to, begun or not. Answers what it came to; if that is not certain, a sweeper
+    /// will see to it.
+    async fn abandon(&self, record: &Record) -> Option<State> {
         let reason = "the call that began it failed.".to_owned();
-        match self.settle(id, State::RolledBack, Some(reason)).await {
-            Ok(_) | Err(Error::NotFound) => {}
-            Err(error) => tracing::warn!(transaction = %id, error = error.for_log(), "could not be rolled back"),
+        let ended = match self.leave_rolled_back(record, reason.clone()).await {
+            Ok(None) => Ok(State::RolledBack),
+            Ok(Some(_)) => {
+                self.settle(&record.id, State::RolledBack, Some(reason)).await.map(|settled| settled.record.state)
+            }
+            Err(error) => Err(error),
+        };
+        match ended {
+            Ok(state) => Some(state),
+            Err(Error::NotFound) => Some(State::RolledBack),
+            Err(error) => {
+                tracing::warn!(transaction = %record.id, error = error.for_log(), "could not be rolled back");
+                None
+            }
         }
     }
 
     /// Adds requests: locks their items and changes them, for this transaction's eyes. A request that the transaction has
-    /// already is answered and not done again, so the call may be repeated. Without requests it keeps the transaction from
-    /// being taken for abandoned.
+    /// already is answered and not done again, so the call may be repeated. `call_id` tells a repeat of this call from another
+    /// call with an equal request. Without requests it keeps the transaction from being taken for abandoned.
     ///
     /// # Errors
     /// `NotFound`, `RolledBack`, `Committed`, `InvalidRequest`, `ConditionFailed`, `TooLarge`, `Contended`, `Forbidden`,
     /// `Corrupt`, `Throttled`, `Unavailable`: see [`Error`] for what becomes of the transaction.
-    pub async fn add(&self, id: &TransactionId, requests: Vec<Request>) -> Result<Vec<Answer>, Error> {
-        let prepared = prepare(&self.tables, &self.protected, requests).await?;
+    pub async fn add(
+        &self,
+        id: &TransactionId,
+        requests: Vec<Request>,
+        call_id: Option<&str>,
+    ) -> Result<Vec<Answer>, Error> {
+        let id = &id.public();
+        let prepared = prepare(&self.tables, &self.protected, requests, call_id).await?;
+        let mut result = self.add_prepared(id, &prepared).await;
+        if self.is_begun_late(id, &result).await? {
+            result = self.add_prepared(id, &prepared).await;
+        }
+        result
+    }
+
+    async fn add_prepared(&self, id: &PublicId, prepared: &[Prepared]) -> Result<Vec<Answer>, Error> {
         if prepared.is_empty() {
             return self.touch(id).await.map(|()| Vec::new());
         }
         let mut effort = Effort::new(&self.policy);
-        self.enlist(id, &prepared, None, &mut effort).await?;
-        self.answers(id, &prepared, &effort).await
+        let transaction = self.enlist(id, prepared, None, &mut effort).await?;
+        self.answers(&transaction.record, prepared).await
     }
 
-    async fn touch(&self, id: &TransactionId) -> Result<(), Error> {
-        let values = Item::from([
-            (":now".to_owned(), record::number(self.clock.now_ms())),
-            (":pending".to_owned(), record::text(State::Pending.as_str())),
-        ]);
-        let names = [("#state", "state")];
+    async fn touch(&self, id: &PublicId) -> Result<(), Error> {
         let touched = crate::tables::repeat(|| {
-            let update = "SET lastWorkedAt = :now";
-            self.tables.update(record_key(id), update, "#state = :pending", &names, values.clone())
+            let write = Write::update(&self.record_item(id), "SET lastWorkedAt = :now");
+            let write = write.when("#state = :pending").name("#state", "state");
+            self.tables.write(write.number(":now", self.clock.now_ms()).text(":pending", State::Pending.as_str()))
         });
         if touched.await? { Ok(()) } else { self.open(id).await.map(drop) }
     }
@@ -114,8 +160,9 @@ impl Transactions {
     /// # Errors
     /// `NotFound`, `RolledBack`; those of [`Self::add`] where requests were added and not yet applied.
     pub async fn commit(&self, id: &TransactionId) -> Result<(), Error> {
-        let record = self.settle(id, State::Committed, None).await?.record;
-        if record.state == State::Committed { Ok(()) } else { Err(rolled_back(&record)) }
+        let id = &id.public();
+        let settled = self.settle_begun(id, State::Committed).await?;
+        if settled.record.state == State::Committed { Ok(()) } else { Err(rolled_back(&settled.record)) }
     }
 
     /// Undoes all changes of a transaction. May be repeated.
@@ -123,7 +170,8 @@ impl Transactions {
     /// # Errors
     /// `NotFound`, `Committed`, `Corrupt`, `Throttled`, `Unavailable`.
     pub async fn rollback(&self, id: &TransactionId) -> Result<(), Error> {
-        let settled = self.settle(id, State::RolledBack, None).await?;
+        let id = &id.public();
+        let settled = self.settle_begun(id, State::RolledBack).await?;
         match settled.unfinished {
             _ if settled.record.state == State::Committed => Err(Error::Committed),
             // Something cannot be undone, which nobody would expect of a rollback.
@@ -132,27 +180,49 @@ impl Transactions {
         }
     }
 
+    async fn settle_begun(&self, id: &PublicId, outcome: State) -> Result<Settled, Error> {
+        let mut result = self.settle(id, outcome, None).await;
+        if self.is_begun_late(id, &result).await? {
+            result = self.settle(id, outcome, None).await;
+        }
+        result
+    }
+
+    /// Spends the id of a transaction that was not found, before that is said: a late write, of which nobody knows any more,
+    /// must not begin it afterwards. Whether the late write came first.
+    async fn is_begun_late<T: Sync>(&self, id: &PublicId, result: &Result<T, Error>) -> Result<bool, Error> {
+        Ok(matches!(result, Err(Error::NotFound)) && !self.leave_tombstone(id).await?)
+    }
+
     /// Begins, adds and commits in one call: one write, where the requests fit into TransactWriteItems, ask for no answers
-    /// and meet no transaction. Name the id, and the call may be repeated.
+    /// and meet no transaction. Name the id, and the call may be repeated. Without one, the short path leaves no record.
     ///
     /// # Errors
     /// Those of [`Self::add`] and [`Self::commit`].
     pub async fn run(
         &self,
         id: Option<TransactionId>,
+        retry_of: Option<&TransactionId>,
         requests: Vec<Request>,
     ) -> Result<(TransactionId, Vec<Answer>), Error> {
-        let prepared = prepare(&self.tables, &self.protected, requests).await?;
+        let prepared = prepare(&self.tables, &self.protected, requests, None).await?;
         let is_named = id.is_some();
         let id = id.unwrap_or_else(TransactionId::fresh);
-        match self.one_shot(&id, &prepared).await {
-            Ok(answers) => Ok((id, answers)),
-            Err(error) => {
-                if !is_named || !error.is_passing() {
-                    self.abandon(&id).await;
-                }
-                Err(error)
-            }
+        let digest = Some(digest_of_all(prepared.iter().map(|request| &request.digest)));
+        let record = Record { digest, ..self.aged_record(id.public(), retry_of).await? };
+        let error = match self.one_shot(&record, is_named, &prepared).await {
+            Ok(answers) => return Ok((id, answers)),
+            Err(error) => error,
+        };
+        if !error.ends_one_shot() && is_named {
+            return Err(error);
+        }
+        // Before the final no, a record must stand in the way of an attempt that was given up and may come late.
+        match self.abandon(&record).await {
+            Some(State::Committed) => Ok((id, self.answer_repeat(&record, &prepared).await?)),
+            Some(_) => Err(error),
+            None if error.is_passing() => Err(error),
+            None => Err(Error::Unavailable("the outcome is not certain".into())),
         }
     }
 
@@ -160,81 +230,68 @@ impl Transactions {
     ///
     /// # Errors
     /// `NotFound`, `Corrupt`, `Throttled`, `Unavailable`.
-    pub async fn status(&self, id: &TransactionId) -> Result<Status, Error> {
-        let transaction = self.tables.load(id).await?.ok_or(Error::NotFound)?;
-        let requests = transaction.participants();
-        let record = transaction.record;
-        Ok(Status {
-            id: record.id,
-            state: record.state,
-            reason: record.reason,
-            finished: record.finished,
-            created_at: record.created_at,
-            last_worked_at: record.last_worked_at,
-            requests,
-        })
+    pub async fn status(&self, id: &PublicId) -> Result<Status, Error> {
+        let found = self.tables.load(id).await?.filter(|found| !found.record.is_tombstone);
+        let transaction = found.ok_or(Error::NotFound)?;
+        Ok(Status { requests: participants(&transaction.entries), ..status(transaction.record) })
     }
 
     /// What the requests of a call are answered with, once they are all applied.
-    pub(crate) async fn answers(
-        &self,
-        id: &TransactionId,
-        prepared: &[Prepared],
-        effort: &Effort,
-    ) -> Result<Vec<Answer>, Error> {
-        let needs_item = |request: &Prepared| match request.request.return_values {
-            ReturnValues::AllNew => true,
-            ReturnValues::AllOld => effort.before(&request.key).is_none(),
-            ReturnValues::None => request.effect == Effect::Get,
+    pub(crate) async fn answers(&self, record: &Record, prepared: &[Prepared]) -> Result<Vec<Answer>, Error> {
+        let needs_item = |request: &&Prepared| {
+            request.operation() == Operation::Get || request.request.return_values != ReturnValues::None
         };
-        let wanting: Vec<_> =
-            prepared.iter().filter(|request| needs_item(request)).map(|request| request.key.clone()).collect();
-        let mut items = self.locked(id, &wanting).await?.into_iter();
+        let wanting: Vec<_> = prepared.iter().filter(needs_item).map(|request| request.key.clone()).collect();
+        let mut items = self.locked(record, &wanting).await?.into_iter();
         let mut answers = Vec::with_capacity(prepared.len());
         for request in prepared {
-            let item = if needs_item(request) { items.next().flatten() } else { None };
-            let lock = item.as_ref().and_then(Lock::of).filter(|lock| lock.holder == *id);
-            let item = match (request.request.return_values, effort.before(&request.key)) {
-                (ReturnValues::None, _) if request.effect != Effect::Get => None,
-                (ReturnValues::AllOld, Some(before)) => before.clone(),
-                (ReturnValues::AllOld, None) => self.before(id, item, lock.as_ref()).await?,
-                (ReturnValues::None | ReturnValues::AllNew, _) => within(item, lock.as_ref()),
+            let found = if needs_item(&request) { items.next() } else { None };
+            let Some((item, lock)) = found else {
+                answers.push(Answer::default());
+                continue;
             };
-            answers.push(Answer { item: request.project(item) });
+            let wants_old = matches!(request.request.return_values, ReturnValues::AllOld | ReturnValues::UpdatedOld);
+            let seen = if wants_old {
+                match attributes::before(&item, &lock) {
+                    Before::Missing => None,
+                    Before::Here(before) => Some(before),
+                    Before::InRow(row) => Some(self.image_of(record, &row).await?),
+                }
+            } else {
+                (!lock.is_absent()).then(|| attributes::strip(item))
+            };
+            answers.push(Answer { item: request.project(seen) });
         }
         Ok(answers)
     }
 
     /// Items that the transaction has locked.
-    async fn locked(&self, id: &TransactionId, keys: &[ItemKey]) -> Result<Vec<Option<Item>>, Error> {
-        let is_locked = |item: &Option<Item>| item.as_ref().and_then(Lock::of).is_some_and(|lock| lock.holder == *id);
+    async fn locked(&self, record: &Record, keys: &[ItemKey]) -> Result<Vec<(Item, Lock)>, Error> {
+        if keys.is_empty() {
+            return Ok(Vec::new());
+        }
         for look in 1..=MAX_LOOKS {
             let items = self.tables.read(keys).await?;
-            if items.iter().all(is_locked) {
+            let held = |item: Option<Item>| {
+                let lock = item.as_ref().and_then(Lock::of).filter(|lock| record.holds(&lock.value));
+                Some((item?, lock?))
+            };
+            if let Some(items) = items.into_iter().map(held).collect() {
                 return Ok(items);
             }
             // Somebody rolled the transaction back, and freed the item; or the read came between the parts of the lock.
-            self.open(id).await?;
+            self.open(&record.id).await?;
             pause(look).await;
         }
         Err(Error::corrupt("An item that the transaction has locked was changed by another writer."))
     }
 
-    /// What an item was before the transaction that has it.
-    async fn before(&self, id: &TransactionId, item: Option<Item>, lock: Option<&Lock>) -> Result<Option<Item>, Error> {
-        let Some(lock) = lock.filter(|lock| !lock.transient) else {
-            return Ok(None);
-        };
-        if !lock.applied {
-            return Ok(item.map(attributes::strip));
+    async fn image_of(&self, record: &Record, row: &str) -> Result<Item, Error> {
+        if let Some(before) = self.tables.image(&record.id, row).await? {
+            return Ok(before);
         }
-        let image = ItemKey::new(&self.tables.own, image_key(id, &lock.pointer));
-        let row = self.tables.read(&[image]).await?.pop().flatten();
-        if let Some(before) = row.and_then(record::imaged) {
-            return Ok(Some(before));
-        }
-        self.open(id).await?;
-        Err(Error::corrupt(format!("An image of the transaction {id} is missing.")))
+        self.open(&record.id).await?;
+        Err(Error::corrupt(format!("An image of the transaction {} is missing.", record.id)))
     }
 }
 
@@ -246,10 +303,4 @@ impl Prepared {
             None => item,
         })
     }
-}
-
-/// An item as the transaction that has it sees it.
-fn within(item: Option<Item>, lock: Option<&Lock>) -> Option<Item> {
-    let is_absent = lock.is_some_and(|lock| lock.operation == "delete" || (lock.transient && !lock.applied));
-    item.filter(|_| !is_absent).map(attributes::strip)
 }

@@ -1,4 +1,4 @@
-//! One conditional write, as a part of a TransactWriteItems call.
+//! One conditional write: as a part of a TransactWriteItems call, or by itself.
 
 use std::collections::HashMap;
 
@@ -11,44 +11,50 @@ use crate::attributes::Item;
 use crate::error::Error;
 use crate::expression::placeholders;
 use crate::key::ItemKey;
+use crate::model::Operation;
 
-/// What is written, where, and on which condition.
+/// One write: its table, its content and its condition. A `get` is none.
 #[derive(Debug, Clone)]
 pub(crate) struct Write {
-    table: String,
-    change: Change,
-    condition: Option<String>,
-    names: HashMap<String, String>,
-    values: Item,
-}
-
-#[derive(Debug, Clone)]
-enum Change {
-    Put(Item),
-    Update(Item, String),
-    Delete(Item),
-    Check(Item),
+    pub(crate) table: String,
+    pub(crate) operation: Operation,
+    /// The whole item of a put, the key of all others.
+    pub(crate) item: Item,
+    /// The update expression of an update.
+    pub(crate) update: String,
+    pub(crate) condition: Option<String>,
+    pub(crate) names: HashMap<String, String>,
+    pub(crate) values: Item,
 }
 
 impl Write {
-    fn new(table: &str, change: Change) -> Self {
-        Self { table: table.to_owned(), change, condition: None, names: HashMap::new(), values: Item::new() }
+    fn new(table: &str, operation: Operation, item: Item) -> Self {
+        Self {
+            table: table.to_owned(),
+            operation,
+            item,
+            update: String::new(),
+            condition: None,
+            names: HashMap::new(),
+            values: Item::new(),
+        }
     }
 
     pub(crate) fn put(table: &str, item: Item) -> Self {
-        Self::new(table, Change::Put(item))
+        Self::new(table, Operation::Put, item)
     }
 
     pub(crate) fn update(key: &ItemKey, expression: impl Into<String>) -> Self {
-        Self::new(key.table(), Change::Update(key.attributes().clone(), expression.into()))
+        let update = expression.into();
+        Self { update, ..Self::new(key.table(), Operation::Update, key.attributes().clone()) }
     }
 
     pub(crate) fn delete(key: &ItemKey) -> Self {
-        Self::new(key.table(), Change::Delete(key.attributes().clone()))
+        Self::new(key.table(), Operation::Delete, key.attributes().clone())
     }
 
     pub(crate) fn check(key: &ItemKey) -> Self {
-        Self::new(key.table(), Change::Check(key.attributes().clone()))
+        Self::new(key.table(), Operation::Check, key.attributes().clone())
     }
 
     pub(crate) fn when(mut self, condition: impl Into<String>) -> Self {
@@ -56,13 +62,13 @@ impl Write {
         self
     }
 
-    pub(crate) fn name(mut self, placeholder: &str, name: impl Into<String>) -> Self {
-        self.names.insert(placeholder.to_owned(), name.into());
+    pub(crate) fn name(mut self, placeholder: impl Into<String>, name: impl Into<String>) -> Self {
+        self.names.insert(placeholder.into(), name.into());
         self
     }
 
-    pub(crate) fn value(mut self, placeholder: &str, value: AttributeValue) -> Self {
-        self.values.insert(placeholder.to_owned(), value);
+    pub(crate) fn value(mut self, placeholder: impl Into<String>, value: AttributeValue) -> Self {
+        self.values.insert(placeholder.into(), value);
         self
     }
 
@@ -74,14 +80,10 @@ impl Write {
         self.value(placeholder, AttributeValue::N(value.to_string()))
     }
 
-    /// A user's names and values. DynamoDB refuses those that no expression of the write has a use for.
+    /// Adds a user's names and values. DynamoDB refuses those that no expression of the write has a use for.
     pub(crate) fn with_users(mut self, names: &HashMap<String, String>, values: &Item) -> Self {
-        let expression = match &self.change {
-            Change::Update(_, expression) => expression.as_str(),
-            Change::Put(_) | Change::Delete(_) | Change::Check(_) => "",
-        };
         let condition = self.condition.as_deref().unwrap_or_default();
-        for placeholder in placeholders(expression).into_iter().chain(placeholders(condition)) {
+        for placeholder in placeholders(&self.update).into_iter().chain(placeholders(condition)) {
             if let Some(name) = names.get(placeholder) {
                 self.names.insert(placeholder.to_owned(), name.clone());
             }
@@ -92,48 +94,44 @@ impl Write {
         self
     }
 
-    pub(crate) fn table(&self) -> &str {
-        &self.table
-    }
-
     /// As the SDK wants it. A refused condition is always answered with the item: it says who is in the way.
     pub(crate) fn into_sdk(self) -> Result<TransactWriteItem, Error> {
         let names = (!self.names.is_empty()).then_some(self.names);
         let values = (!self.values.is_empty()).then_some(self.values);
         let old = ReturnValuesOnConditionCheckFailure::AllOld;
         let item = TransactWriteItem::builder();
-        let built = match self.change {
-            Change::Put(content) => Put::builder()
+        let built = match self.operation {
+            Operation::Put => Put::builder()
                 .table_name(self.table)
-                .set_item(Some(content))
+                .set_item(Some(self.item))
                 .set_condition_expression(self.condition)
                 .set_expression_attribute_names(names)
                 .set_expression_attribute_values(values)
                 .return_values_on_condition_check_failure(old)
                 .build()
                 .map(|put| item.put(put)),
-            Change::Update(key, expression) => Update::builder()
+            Operation::Update => Update::builder()
                 .table_name(self.table)
-                .set_key(Some(key))
-                .update_expression(expression)
+                .set_key(Some(self.item))
+                .update_expression(self.update)
                 .set_condition_expression(self.condition)
                 .set_expression_attribute_names(names)
                 .set_expression_attribute_values(values)
                 .return_values_on_condition_check_failure(old)
                 .build()
                 .map(|update| item.update(update)),
-            Change::Delete(key) => Delete::builder()
+            Operation::Delete => Delete::builder()
                 .table_name(self.table)
-                .set_key(Some(key))
+                .set_key(Some(self.item))
                 .set_condition_expression(self.condition)
                 .set_expression_attribute_names(names)
                 .set_expression_attribute_values(values)
                 .return_values_on_condition_check_failure(old)
                 .build()
                 .map(|delete| item.delete(delete)),
-            Change::Check(key) => ConditionCheck::builder()
+            Operation::Check | Operation::Get => ConditionCheck::builder()
                 .table_name(self.table)
-                .set_key(Some(key))
+                .set_key(Some(self.item))
                 .condition_expression(self.condition.unwrap_or_default())
                 .set_expression_attribute_names(names)
                 .set_expression_attribute_values(values)

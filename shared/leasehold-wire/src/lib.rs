@@ -45,6 +45,10 @@ pub mod path {
     pub const ROLLBACK: &str = "/v1/transactions/rollback";
     /// `POST`
     pub const SWEEP: &str = "/v1/transactions/sweep";
+    /// `POST`
+    pub const UNLOCK: &str = "/v1/transactions/unlock";
+    /// `GET`
+    pub const TRANSACTIONS: &str = "/v1/transactions";
     /// `GET`
     pub const TRANSACTION: &str = "/v1/transaction";
     /// `POST`

@@ -38,6 +38,8 @@ use crate::{
         transactions::get_items,
         transactions::list_items,
         transactions::sweep,
+        transactions::list,
+        transactions::unlock,
     )
 )]
 pub struct Api;

@@ -46,10 +46,10 @@ pub struct Problem {
     /// `condition-failed`: the item as it is, where the request asked for it and there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub item: Option<Box<Item>>,
-    /// `contended`: the other transaction.
+    /// `contended`: the public id of the other transaction. It proves nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
-    pub transaction_id: Option<Box<str>>,
+    pub public_id: Option<Box<str>>,
     /// True where the same request, with the same lease id or transaction id, is worth repeating.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub retryable: bool,
@@ -71,7 +71,7 @@ impl Problem {
             fencing_token: None,
             request: None,
             item: None,
-            transaction_id: None,
+            public_id: None,
             retryable: problem_type.is_retryable(),
         }
     }

@@ -108,7 +108,7 @@ pub struct Put {
     /// Whether the problem `condition-failed` shows the item.
     #[serde(default, skip_serializing_if = "ReturnOnFailure::is_none")]
     pub return_values_on_condition_check_failure: ReturnOnFailure,
-    /// What to answer with: `NONE` or `ALL_OLD`.
+    /// What to answer with: `NONE`, `ALL_OLD` or `ALL_NEW`.
     #[serde(default, skip_serializing_if = "ReturnValues::is_none")]
     pub return_values: ReturnValues,
 }
@@ -136,7 +136,7 @@ pub struct Update {
     /// Whether the problem `condition-failed` shows the item.
     #[serde(default, skip_serializing_if = "ReturnOnFailure::is_none")]
     pub return_values_on_condition_check_failure: ReturnOnFailure,
-    /// What to answer with: `NONE`, `ALL_OLD` or `ALL_NEW`.
+    /// What to answer with: `NONE`, `ALL_OLD`, `ALL_NEW`, `UPDATED_OLD` or `UPDATED_NEW`.
     #[serde(default, skip_serializing_if = "ReturnValues::is_none")]
     pub return_values: ReturnValues,
 }
@@ -197,10 +197,14 @@ pub enum ReturnValues {
     /// None.
     #[default]
     None,
-    /// As it was before the transaction.
+    /// The item as it was before the transaction.
     AllOld,
-    /// As it is after the write.
+    /// The item as it is after the write.
     AllNew,
+    /// The attributes that the update names, as they were before the transaction.
+    UpdatedOld,
+    /// The attributes that the update names, as they are after it.
+    UpdatedNew,
 }
 
 impl ReturnValues {
@@ -236,9 +240,14 @@ impl ReturnOnFailure {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct BeginRequest {
-    /// A UUID of your own, and the request can be repeated safely. Generated if absent.
+    /// A UUID of your own makes the request safe to repeat. Keep it secret: whoever knows it can add, commit and roll back.
+    /// Generated if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub transaction_id: Option<String>,
+    /// The `transactionId` of the attempt that this transaction takes the place of. A retry keeps the age of that attempt;
+    /// of two transactions that want the same item the older one goes first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_of: Option<String>,
     /// What to begin with: at most 1000.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests: Option<Vec<Entry>>,
@@ -252,7 +261,8 @@ pub struct BeginRequest {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct BeginResponse {
-    /// Which one.
+    /// The secret id: the caller's own, or a generated one. A one-shot without an id of the caller's own may leave no record
+    /// of it.
     pub transaction_id: String,
     /// `pending`, or `committed` where that was asked for.
     pub state: TransactionState,
@@ -270,7 +280,13 @@ pub struct AddRequest {
     pub transaction_id: String,
     /// What to add: at most 1000. What the transaction has already is answered, and not done again; so the request can be
     /// repeated. Without any, the transaction is kept from being taken for abandoned.
+    #[serde(default)]
     pub requests: Vec<Entry>,
+    /// A name for this call, such as a counter. A repeat of the call has the same name. With it, an equal request of another
+    /// call is carried out as well; without it, an equal request is taken for a repeat.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(max_length = 64))]
+    pub call_id: Option<String>,
 }
 
 /// The requests are part of the transaction.
@@ -333,8 +349,12 @@ pub enum TransactionState {
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct GetTransactionRequest {
-    /// Its id.
-    pub id: String,
+    /// The secret id of the transaction. Give this or `publicId`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// The public id of the transaction.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub public_id: Option<String>,
 }
 
 /// What is known of a transaction.
@@ -342,8 +362,11 @@ pub struct GetTransactionRequest {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Transaction {
-    /// Which one.
-    pub transaction_id: String,
+    /// The secret id, where the caller gave it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub transaction_id: Option<String>,
+    /// The name of the transaction that others may see. It proves nothing.
+    pub public_id: String,
     /// How far it has come.
     pub state: TransactionState,
     /// Whether all its items are free again. False for a moment after the decision, or until a sweep.
@@ -351,6 +374,9 @@ pub struct Transaction {
     /// Why it was rolled back, for people to read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Why DynamoDB refuses to free an item of the decided transaction, for an operator to read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stuck: Option<String>,
     /// When it was begun, in epoch milliseconds.
     pub created_at_ms: u64,
     /// When it was last worked on, in epoch milliseconds.
@@ -501,6 +527,10 @@ pub struct SweepRequest {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 1000, default = 100))]
     pub limit: Option<u32>,
+    /// The public id of one transaction that is brought to its end, whatever its age: an open one is rolled back, a decided
+    /// one is completed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub public_id: Option<String>,
 }
 
 /// What a sweep did.
@@ -514,10 +544,64 @@ pub struct SweepResponse {
     pub rolled_back: u64,
     /// Decided ones whose items were still locked: completed.
     pub completed: u64,
-    /// Finished ones past their retention: removed.
-    pub removed: u64,
-    /// Ones that could not be dealt with; the service's log says why.
+    /// Decided ones of which DynamoDB refuses to free an item: an operator must look at them.
+    pub stuck: u64,
+    /// Ones that could not be dealt with this time; the service's log says why.
     pub failed: u64,
     /// Whether there is more to do.
     pub more: bool,
+}
+
+/// Which transactions to list.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
+#[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ListTransactionsRequest {
+    /// If true, only the transactions of which DynamoDB refuses to free an item. Default: false.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stuck: Option<bool>,
+    /// How many transactions to look at, at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", param(minimum = 1, maximum = 1000, default = 100))]
+    pub limit: Option<u32>,
+    /// `nextCursor` of the page before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
+}
+
+/// A page of transactions that are open, or decided with items that are still locked.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct ListTransactionsResponse {
+    /// The transactions. A page may have none, and still not be the last.
+    pub transactions: Vec<Transaction>,
+    /// For the next page; absent on the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
+}
+
+/// Unlocks an item whose transaction is unknown, such as one that came with a backup.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct UnlockRequest {
+    /// The table's name; no ARN.
+    pub table_name: String,
+    /// The item's key.
+    pub key: Item,
+    /// The item's `leaseholdTxId` as the operator saw it. An item with another lock is left alone.
+    pub lock: String,
+    /// `rolled-back`: the item becomes what it was before the transaction. `committed`: what the transaction made of it.
+    pub outcome: TransactionState,
+}
+
+/// The item is free.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct UnlockResponse {
+    /// `rolled-back` or `committed`, as it was asked for.
+    pub outcome: TransactionState,
 }

@@ -127,19 +127,32 @@ impl Bank {
         }
     }
 
-    /// Panics unless no account carries anything of a transaction, there is no image, and every transaction is finished.
+    /// Removes the rows of the transactions table that TTL may remove so much later.
+    pub async fn expire(&self, ahead: Duration) {
+        let now = (self.now_ms)() / 1000 + ahead.as_secs();
+        for row in self.scan(TRANSACTIONS).await {
+            let expires = |at: &AttributeValue| at.as_n().expect("a number").parse::<u64>().expect("whole") < now;
+            if row.get("expireAt").is_some_and(expires) {
+                let key = row.into_iter().filter(|(name, _)| name == "transactionId" || name == "row").collect();
+                let delete = self.dynamodb.delete_item().table_name(TRANSACTIONS).set_key(Some(key));
+                delete.send().await.expect("no faults here");
+            }
+        }
+    }
+
+    /// Panics unless no account carries anything of a transaction, and every transaction is finished, out of the sweeper's
+    /// index, and will expire.
     pub async fn assert_clean(&self) {
         for item in self.scan(ACCOUNTS).await {
             assert!(!item.keys().any(|name| name.starts_with("leaseholdTx")), "a lock is left: {item:?}");
         }
         for row in self.scan(TRANSACTIONS).await {
             let name = row["row"].as_s().expect("a text").clone();
-            assert!(!name.starts_with("2#"), "an image is left: {row:?}");
             if name.starts_with("0#") {
                 assert!(row.contains_key("finished"), "a transaction is not finished: {row:?}");
-            } else {
-                assert_eq!(row["progress"], AttributeValue::S("completed".into()), "a batch is not completed: {row:?}");
+                assert!(!row.contains_key("sweepAt"), "a transaction is still in the index: {row:?}");
             }
+            assert!(row.contains_key("expireAt"), "a row stays for ever: {row:?}");
         }
     }
 }
@@ -235,5 +248,5 @@ pub fn look(id: &str) -> ReadRequest {
 /// # Panics
 /// Where that fails.
 pub async fn begin(transactions: &Transactions) -> TransactionId {
-    transactions.begin(None).await.expect("a new transaction")
+    transactions.begin(None, None).await.expect("a new transaction")
 }

@@ -135,7 +135,7 @@ fn assert_each_call_is_one_line(log: &str) {
         })
         .collect();
     let told: Vec<_> = told.iter().map(|(op, outcome, named, n)| (op.as_str(), outcome.as_str(), *named, *n)).collect();
-    let swept = "swept: 0 examined, 0 rolled back, 0 completed, 0 removed, 0 failed";
+    let swept = "swept: 0 examined, 0 rolled back, 0 completed, 0 stuck, 0 failed";
     assert_eq!(
         told,
         [

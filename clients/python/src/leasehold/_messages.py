@@ -242,7 +242,7 @@ def _problem(call: Call, problem: Mapping[str, Any], message: str, asked: float)
         case "corrupt-record":
             return CorruptRecord(message)
         case "contended":
-            return TransactionContended(message, problem.get("transactionId"), asked)
+            return TransactionContended(message, problem.get("publicId"), asked)
         case "rolled-back":
             return TransactionRolledBack(message, asked)
         case "committed":

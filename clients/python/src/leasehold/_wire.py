@@ -131,7 +131,7 @@ class ReleaseResponse(TypedDict):
 ReturnOnFailure: TypeAlias = Literal['NONE', 'ALL_OLD']
 
 
-ReturnValues: TypeAlias = Literal['NONE', 'ALL_OLD', 'ALL_NEW']
+ReturnValues: TypeAlias = Literal['NONE', 'ALL_OLD', 'ALL_NEW', 'UPDATED_OLD', 'UPDATED_NEW']
 
 
 Secret: TypeAlias = str
@@ -146,6 +146,7 @@ class SweepRequest(TypedDict):
     """
 
     limit: NotRequired[int | None]
+    publicId: NotRequired[str | None]
 
 
 class SweepResponse(TypedDict):
@@ -157,11 +158,19 @@ class SweepResponse(TypedDict):
     examined: int
     failed: int
     more: bool
-    removed: int
     rolledBack: int
+    stuck: int
 
 
 TransactionState: TypeAlias = Literal['pending', 'committed', 'rolled-back']
+
+
+class UnlockResponse(TypedDict):
+    """
+    The item is free.
+    """
+
+    outcome: TransactionState
 
 
 class UnreadableRow(TypedDict):
@@ -293,7 +302,8 @@ class AddRequest(TypedDict):
     Adds requests to a transaction: locks their items, and changes them for this transaction's eyes.
     """
 
-    requests: list[Entry]
+    callId: NotRequired[str | None]
+    requests: NotRequired[list[Entry]]
     transactionId: str
 
 
@@ -340,6 +350,7 @@ class BeginRequest(TypedDict):
 
     commit: NotRequired[bool | None]
     requests: NotRequired[list[Entry] | None]
+    retryOf: NotRequired[str | None]
     transactionId: NotRequired[str | None]
 
 
@@ -499,6 +510,15 @@ class ListItemsResponse(TypedDict):
     lastEvaluatedKey: NotRequired[Item | None]
 
 
+class ListTransactionsResponse(TypedDict):
+    """
+    A page of transactions that are open, or decided with items that are still locked.
+    """
+
+    nextCursor: NotRequired[str | None]
+    transactions: list[Transaction]
+
+
 class Participant(TypedDict):
     """
     An item that takes, or took, part in a transaction.
@@ -519,6 +539,7 @@ class Problem(TypedDict):
     field: NotRequired[str | None]
     item: NotRequired[Item | None]
     lock: NotRequired[Lock | None]
+    publicId: NotRequired[str | None]
     reason: NotRequired[LostReason | None]
     recordVersionNumber: NotRequired[str | None]
     request: NotRequired[int | None]
@@ -526,7 +547,6 @@ class Problem(TypedDict):
     sequence: NotRequired[int | None]
     status: int
     title: str
-    transactionId: NotRequired[str | None]
     type: ProblemType
 
 
@@ -552,10 +572,23 @@ class Transaction(TypedDict):
     createdAtMs: int
     finished: bool
     lastWorkedAtMs: int
+    publicId: str
     reason: NotRequired[str | None]
     requests: list[Participant]
     state: TransactionState
-    transactionId: str
+    stuck: NotRequired[str | None]
+    transactionId: NotRequired[str | None]
+
+
+class UnlockRequest(TypedDict):
+    """
+    Unlocks an item whose transaction is unknown, such as one that came with a backup.
+    """
+
+    key: Item
+    lock: str
+    outcome: TransactionState
+    tableName: str
 
 
 class Update(TypedDict):

@@ -114,6 +114,7 @@ class Transaction:
         self._id = transaction_id
         self._begun = begun
         self._keep_alive = keep_alive
+        self._retry_of: str | None = None
         self._last_worked = core.world.now()
         self._kept = False
         self._process = os.getpid()
@@ -213,7 +214,8 @@ class Transaction:
 
     def begin(self) -> None:
         """Opens the transaction. May be repeated."""
-        self._call("begin", {}, _state)
+        members = {} if self._retry_of is None else {"retryOf": self._retry_of}
+        self._call("begin", members, _state)
         self._begun = True
 
     def commit(self) -> None:
@@ -396,8 +398,11 @@ class TransactionCalls:
         commit means that nobody knows the outcome; its `transaction_id` names the transaction.
         """
         attempts = _Tries(self._core, tries, deadline)
+        before: str | None = None
         while True:
             transaction = self.transaction(keep_alive=keep_alive)
+            # A retry keeps the age of the attempt before: of two transactions the older one goes first.
+            transaction._retry_of, before = before, transaction.id
             try:
                 with transaction as tx:
                     return body(tx)
@@ -415,7 +420,7 @@ class TransactionCalls:
         out, but the answer was lost, and with it the items that the writes were to return.
         """
         self._core.check_open()
-        members = {"requests": [_entry(request) for request in requests], "commit": True}
+        members: dict[str, Any] = {"requests": [_entry(request) for request in requests], "commit": True}
         attempts = _Tries(self._core, tries, deadline)
         transaction_id, gave_way = self._core.world.new_id(), False
         while True:
@@ -429,6 +434,7 @@ class TransactionCalls:
                     raise
             except TransactionRolledBack as error:
                 # A certain end: nothing of this id can be carried out any more.
+                members["retryOf"] = transaction_id
                 transaction_id = self._core.world.new_id()
                 if not gave_way and not attempts.again(error):
                     raise

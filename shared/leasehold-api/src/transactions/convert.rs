@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use leasehold_transactions::{
     Action, Answer, Error, Isolation, Item, ItemPage, ListRequest, Participant, ReadRequest, Request, ReturnValues,
-    State, Status, Swept,
+    State, Status, Swept, TransactionId, TransactionPage,
 };
 use leasehold_wire::transactions::{self as wire, Entry, ReturnOnFailure};
 use leasehold_wire::{Problem, ProblemType};
@@ -77,10 +77,12 @@ fn return_values(wanted: wire::ReturnValues) -> ReturnValues {
         wire::ReturnValues::None => ReturnValues::None,
         wire::ReturnValues::AllOld => ReturnValues::AllOld,
         wire::ReturnValues::AllNew => ReturnValues::AllNew,
+        wire::ReturnValues::UpdatedOld => ReturnValues::UpdatedOld,
+        wire::ReturnValues::UpdatedNew => ReturnValues::UpdatedNew,
     }
 }
 
-fn item(field: &str, found: wire::Item) -> Result<Item, Problem> {
+pub(super) fn item(field: &str, found: wire::Item) -> Result<Item, Problem> {
     dynamodb_json::item(found).map_err(|fault| Problem::invalid(format!("{field}{}", fault.path), fault.detail))
 }
 
@@ -177,19 +179,43 @@ pub(super) fn answer(answer: Answer) -> wire::Answer {
     wire::Answer { item: answer.item.map(dynamodb_json::show) }
 }
 
-pub(super) fn status(status: Status) -> wire::Transaction {
+pub(super) fn status(status: Status, id: Option<&TransactionId>) -> wire::Transaction {
     wire::Transaction {
-        transaction_id: status.id.to_string(),
-        state: match status.state {
-            State::Pending => wire::TransactionState::Pending,
-            State::Committed => wire::TransactionState::Committed,
-            State::RolledBack => wire::TransactionState::RolledBack,
-        },
+        transaction_id: id.map(|id| id.reveal().to_owned()),
+        public_id: status.id.to_string(),
+        state: state(status.state),
         finished: status.finished,
         reason: status.reason,
+        stuck: status.stuck,
         created_at_ms: status.created_at,
         last_worked_at_ms: status.last_worked_at,
         requests: status.requests.iter().map(participant).collect(),
+    }
+}
+
+fn state(state: State) -> wire::TransactionState {
+    match state {
+        State::Pending => wire::TransactionState::Pending,
+        State::Committed => wire::TransactionState::Committed,
+        State::RolledBack => wire::TransactionState::RolledBack,
+    }
+}
+
+/// The end that an operator says a transaction had.
+pub(super) fn outcome(state: wire::TransactionState) -> Result<State, Problem> {
+    match state {
+        wire::TransactionState::Committed => Ok(State::Committed),
+        wire::TransactionState::RolledBack => Ok(State::RolledBack),
+        wire::TransactionState::Pending => {
+            Err(Problem::invalid("outcome", "outcome must be committed or rolled-back."))
+        }
+    }
+}
+
+pub(super) fn transactions(page: TransactionPage) -> wire::ListTransactionsResponse {
+    wire::ListTransactionsResponse {
+        transactions: page.transactions.into_iter().map(|found| status(found, None)).collect(),
+        next_cursor: page.next,
     }
 }
 
@@ -197,7 +223,7 @@ fn participant(participant: &Participant) -> wire::Participant {
     wire::Participant {
         table_name: participant.key.table().to_owned(),
         key: dynamodb_json::show(participant.key.attributes().clone()),
-        operation: participant.operation.to_owned(),
+        operation: participant.operation.as_str().to_owned(),
     }
 }
 
@@ -206,7 +232,7 @@ pub(super) fn swept(swept: &Swept) -> wire::SweepResponse {
         examined: swept.examined as u64,
         rolled_back: swept.rolled_back as u64,
         completed: swept.completed as u64,
-        removed: swept.removed as u64,
+        stuck: swept.stuck as u64,
         failed: swept.failed as u64,
         more: swept.more,
     }
@@ -221,7 +247,7 @@ pub(super) fn problem(error: &Error, actions: &[&'static str]) -> Problem {
         Error::RolledBack { .. } => plain(ProblemType::RolledBack),
         Error::Committed => plain(ProblemType::Committed),
         Error::Contended { other } => {
-            Problem { transaction_id: Some(other.as_str().into()), ..plain(ProblemType::Contended) }
+            Problem { public_id: Some(other.as_str().into()), ..plain(ProblemType::Contended) }
         }
         Error::ConditionFailed { request, item } => Problem {
             request: u16::try_from(*request).ok(),

@@ -5,21 +5,24 @@ mod dynamodb_json;
 mod limits;
 mod operation;
 
-use leasehold_transactions::{Action, Error, Swept, TransactionId, Transactions};
+use leasehold_transactions::{Action, Error, PublicId, Swept, TransactionId, Transactions};
 use leasehold_wire::transactions::{
     AddRequest, AddResponse, BeginRequest, BeginResponse, EndRequest, EndResponse, GetItemsRequest, GetItemsResponse,
-    GetTransactionRequest, ListItemsRequest, ListItemsResponse, SweepRequest, SweepResponse, Transaction,
-    TransactionState,
+    GetTransactionRequest, ListItemsRequest, ListItemsResponse, ListTransactionsRequest, ListTransactionsResponse,
+    SweepRequest, SweepResponse, Transaction, TransactionState, UnlockRequest, UnlockResponse,
 };
 use leasehold_wire::{Problem, ProblemType};
 use tracing::{Span, field};
 
+use crate::counts;
 use crate::service::{Observed, observe, outcome};
 
 pub use operation::TransactionOperation;
 
 const DEFAULT_SWEEP: u32 = 100;
 const MAX_LIMIT: u32 = 1000;
+
+const MAX_CALL_ID_BYTES: usize = 64;
 
 /// The transaction service. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -40,13 +43,13 @@ impl TransactionService {
     pub async fn begin(&self, request: BeginRequest) -> Result<BeginResponse, Problem> {
         let count = request.requests.as_ref().map_or(0, Vec::len);
         let id = request.transaction_id.as_deref().map(TransactionId::parse).transpose();
-        let named = id.as_ref().ok().and_then(Option::as_ref);
-        logged(operation("begin", named, count), async {
+        let named = id.as_ref().ok().and_then(Option::as_ref).map(TransactionId::public);
+        logged(operation("begin", named.as_ref(), count), async {
             let id = id.map_err(|error| reported(&error, &[]))?;
             let is_named = id.is_some();
             let response = self.begin_as(id, request).await?;
-            if !is_named {
-                Span::current().record("transaction", response.transaction_id.as_str());
+            if let (false, Ok(id)) = (is_named, TransactionId::parse(&response.transaction_id)) {
+                Span::current().record("transaction", id.public().as_str());
             }
             Ok((outcome(response.state), response))
         })
@@ -55,11 +58,13 @@ impl TransactionService {
 
     async fn begin_as(&self, id: Option<TransactionId>, request: BeginRequest) -> Result<BeginResponse, Problem> {
         let commit = request.commit.unwrap_or(false);
+        let retry_of = request.retry_of.as_deref().map(TransactionId::parse).transpose();
+        let retry_of = retry_of.map_err(|_| Problem::invalid("retryOf", "retryOf must be a UUID."))?;
         let Some(entries) = request.requests else {
             if commit {
                 return Err(Problem::invalid("requests", "To commit at once, give the requests, too."));
             }
-            let id = self.transactions.begin(id).await.map_err(|error| reported(&error, &[]))?;
+            let id = self.transactions.begin(id, retry_of.as_ref()).await.map_err(|error| reported(&error, &[]))?;
             return Ok(begun(&id, TransactionState::Pending, None));
         };
         if commit && entries.is_empty() {
@@ -68,9 +73,9 @@ impl TransactionService {
         let requests = convert::requests(entries)?;
         let actions = actions(&requests);
         let (state, done) = if commit {
-            (TransactionState::Committed, self.transactions.run(id, requests).await)
+            (TransactionState::Committed, self.transactions.run(id, retry_of.as_ref(), requests).await)
         } else {
-            (TransactionState::Pending, self.transactions.begin_with(id, requests).await)
+            (TransactionState::Pending, self.transactions.begin_with(id, retry_of.as_ref(), requests).await)
         };
         let (id, answers) = done.map_err(|error| reported(&error, &actions))?;
         Ok(begun(&id, state, Some(answers)))
@@ -83,13 +88,19 @@ impl TransactionService {
     /// meet: `invalid-request`, `too-large`, `forbidden`, `corrupt-record`, `throttled`, `unavailable`.
     pub async fn add(&self, request: AddRequest) -> Result<AddResponse, Problem> {
         let id = TransactionId::parse(&request.transaction_id);
-        logged(operation("add", id.as_ref().ok(), request.requests.len()), async {
+        logged(operation("add", public(&id).as_ref(), request.requests.len()), async {
             let id = id.map_err(|error| reported(&error, &[]))?;
+            let call_id = request.call_id.as_deref();
+            if call_id.is_some_and(|call_id| call_id.is_empty() || call_id.len() > MAX_CALL_ID_BYTES) {
+                let detail = format!("callId must have 1 to {MAX_CALL_ID_BYTES} bytes.");
+                return Err(Problem::invalid("callId", detail));
+            }
             let requests = convert::requests(request.requests)?;
             let actions = actions(&requests);
-            let answers = self.transactions.add(&id, requests).await.map_err(|error| reported(&error, &actions))?;
+            let answers =
+                self.transactions.add(&id, requests, call_id).await.map_err(|error| reported(&error, &actions))?;
             let answers = answers.into_iter().map(convert::answer).collect();
-            Ok(("added".to_owned(), AddResponse { transaction_id: id.to_string(), answers }))
+            Ok(("added".to_owned(), AddResponse { transaction_id: id.reveal().to_owned(), answers }))
         })
         .await
     }
@@ -100,7 +111,7 @@ impl TransactionService {
     /// `transaction-not-found`, `rolled-back`, and those that any operation may meet.
     pub async fn commit(&self, request: EndRequest) -> Result<EndResponse, Problem> {
         let id = TransactionId::parse(&request.transaction_id);
-        logged(operation("commit", id.as_ref().ok(), 0), async {
+        logged(operation("commit", public(&id).as_ref(), 0), async {
             let id = id.map_err(|error| reported(&error, &[]))?;
             self.transactions.commit(&id).await.map_err(|error| reported(&error, &[]))?;
             Ok(ended(&id, TransactionState::Committed))
@@ -114,7 +125,7 @@ impl TransactionService {
     /// `transaction-not-found`, `committed`, and those that any operation may meet.
     pub async fn rollback(&self, request: EndRequest) -> Result<EndResponse, Problem> {
         let id = TransactionId::parse(&request.transaction_id);
-        logged(operation("rollback", id.as_ref().ok(), 0), async {
+        logged(operation("rollback", public(&id).as_ref(), 0), async {
             let id = id.map_err(|error| reported(&error, &[]))?;
             self.transactions.rollback(&id).await.map_err(|error| reported(&error, &[]))?;
             Ok(ended(&id, TransactionState::RolledBack))
@@ -127,12 +138,48 @@ impl TransactionService {
     /// # Errors
     /// `transaction-not-found`, and those that any operation may meet.
     pub async fn get(&self, request: GetTransactionRequest) -> Result<Transaction, Problem> {
-        let id = TransactionId::parse(&request.id);
-        logged(operation("get-transaction", id.as_ref().ok(), 0), async {
-            let id = id.map_err(|_| Problem::invalid("id", "id must be a UUID."))?;
+        let (secret, id) = match (&request.id, &request.public_id) {
+            (Some(id), None) => {
+                let id = TransactionId::parse(id).map_err(|_| Problem::invalid("id", "id must be a UUID."))?;
+                (Some(id.clone()), id.public())
+            }
+            (None, Some(id)) => (None, PublicId::parse(id).map_err(|error| reported(&error, &[]))?),
+            _ => return Err(Problem::invalid("id", "Give either id or publicId.")),
+        };
+        logged(operation("get-transaction", Some(&id), 0), async {
             let status = self.transactions.status(&id).await.map_err(|error| reported(&error, &[]))?;
-            let transaction = convert::status(status);
+            let transaction = convert::status(status, secret.as_ref());
             Ok((outcome(transaction.state), transaction))
+        })
+        .await
+    }
+
+    /// `GET /v1/transactions`
+    ///
+    /// # Errors
+    /// Those that any operation may meet.
+    pub async fn list(&self, request: ListTransactionsRequest) -> Result<ListTransactionsResponse, Problem> {
+        logged(operation("list-transactions", None, 0), async {
+            let limit = within_limits(request.limit.unwrap_or(DEFAULT_SWEEP))? as usize;
+            let only_stuck = request.stuck.unwrap_or(false);
+            let page = self.transactions.unfinished(only_stuck, limit, request.cursor.as_deref()).await;
+            let page = page.map_err(|error| reported(&error, &[]))?;
+            Ok(("listed".to_owned(), convert::transactions(page)))
+        })
+        .await
+    }
+
+    /// `POST /v1/transactions/unlock`
+    ///
+    /// # Errors
+    /// Those that any operation may meet.
+    pub async fn unlock(&self, request: UnlockRequest) -> Result<UnlockResponse, Problem> {
+        logged(operation("unlock", None, 1), async {
+            let ended = convert::outcome(request.outcome)?;
+            let key = convert::item("key", request.key)?;
+            let unlocked = self.transactions.unlock(&request.table_name, &key, &request.lock, ended).await;
+            unlocked.map_err(|error| reported(&error, &[]))?;
+            Ok(("unlocked".to_owned(), UnlockResponse { outcome: request.outcome }))
         })
         .await
     }
@@ -178,9 +225,14 @@ impl TransactionService {
     pub async fn sweep(&self, request: SweepRequest) -> Result<SweepResponse, Problem> {
         logged(operation("sweep", None, 0), async {
             let limit = within_limits(request.limit.unwrap_or(DEFAULT_SWEEP))?;
-            let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-            let swept = self.transactions.sweep(limit).await.map_err(|error| reported(&error, &[]))?;
-            Ok((told(&swept), convert::swept(&swept)))
+            let swept = match request.public_id.as_deref().map(PublicId::parse).transpose() {
+                Ok(Some(id)) => self.transactions.sweep_named(&id).await,
+                Ok(None) => self.transactions.sweep(limit as usize).await,
+                Err(error) => Err(error),
+            };
+            let swept = swept.map_err(|error| reported(&error, &[]))?;
+            counts::count_stuck(swept.stuck);
+            Ok((summary(&swept), convert::swept(&swept)))
         })
         .await
     }
@@ -196,7 +248,7 @@ fn logged<T>(
 }
 
 /// What the log says of one operation. No item has a way into it.
-fn operation(name: &'static str, id: Option<&TransactionId>, requests: usize) -> Observed {
+fn operation(name: &'static str, id: Option<&PublicId>, requests: usize) -> Observed {
     let span = tracing::info_span!(
         "operation",
         operation = name,
@@ -216,18 +268,22 @@ fn begun(
     answers: Option<Vec<leasehold_transactions::Answer>>,
 ) -> BeginResponse {
     let answers = answers.map(|answers| answers.into_iter().map(convert::answer).collect());
-    BeginResponse { transaction_id: id.to_string(), state, answers }
+    BeginResponse { transaction_id: id.reveal().to_owned(), state, answers }
 }
 
 fn ended(id: &TransactionId, state: TransactionState) -> (String, EndResponse) {
-    (outcome(state), EndResponse { transaction_id: id.to_string(), state })
+    (outcome(state), EndResponse { transaction_id: id.reveal().to_owned(), state })
 }
 
-fn told(swept: &Swept) -> String {
-    let Swept { examined, rolled_back, completed, removed, failed, .. } = swept;
+fn summary(swept: &Swept) -> String {
+    let Swept { examined, rolled_back, completed, stuck, failed, .. } = swept;
     format!(
-        "swept: {examined} examined, {rolled_back} rolled back, {completed} completed, {removed} removed, {failed} failed"
+        "swept: {examined} examined, {rolled_back} rolled back, {completed} completed, {stuck} stuck, {failed} failed"
     )
+}
+
+fn public(id: &Result<TransactionId, Error>) -> Option<PublicId> {
+    id.as_ref().ok().map(TransactionId::public)
 }
 
 fn within_limits(limit: u32) -> Result<u32, Problem> {

@@ -30,12 +30,19 @@ pub enum TransactionOperation {
     ListItems,
     /// `POST /v1/transactions/sweep`
     Sweep,
+    /// `GET /v1/transactions`
+    List,
+    /// `POST /v1/transactions/unlock`
+    Unlock,
 }
 
 impl TransactionOperation {
-    /// All but [`Sweep`](Self::Sweep), which is for operators.
+    /// The operations of callers.
     pub const FOR_CALLERS: &'static [Self] =
         &[Self::Begin, Self::Add, Self::Commit, Self::Rollback, Self::Get, Self::GetItems, Self::ListItems];
+
+    /// The operations of operators.
+    pub const FOR_OPERATORS: &'static [Self] = &[Self::Sweep, Self::List, Self::Unlock];
 }
 
 impl Route for TransactionOperation {
@@ -50,6 +57,8 @@ impl Route for TransactionOperation {
         Self::GetItems,
         Self::ListItems,
         Self::Sweep,
+        Self::List,
+        Self::Unlock,
     ];
 
     /// What a Lambda function is handed has 6 MB, in which a body stands with its quotes escaped. More goes into another add.
@@ -65,11 +74,13 @@ impl Route for TransactionOperation {
             Self::GetItems => path::ITEMS_GET,
             Self::ListItems => path::ITEMS_LIST,
             Self::Sweep => path::SWEEP,
+            Self::List => path::TRANSACTIONS,
+            Self::Unlock => path::UNLOCK,
         }
     }
 
     fn method(self) -> Method {
-        if self == Self::Get { Method::GET } else { Method::POST }
+        if matches!(self, Self::Get | Self::List) { Method::GET } else { Method::POST }
     }
 
     fn action(self) -> Option<&'static str> {
@@ -82,6 +93,8 @@ impl Route for TransactionOperation {
             Self::GetItems => "get-items",
             Self::ListItems => "list-items",
             Self::Sweep => "sweep",
+            Self::List => "list-transactions",
+            Self::Unlock => "unlock",
         })
     }
 
@@ -100,6 +113,8 @@ impl Route for TransactionOperation {
             Self::GetItems => fitting(&service.get_items(input.read()?).await?),
             Self::ListItems => fitting(&service.list_items(input.read()?).await?),
             Self::Sweep => fitting(&service.sweep(input.read()?).await?),
+            Self::List => fitting(&service.list(input.read()?).await?),
+            Self::Unlock => fitting(&service.unlock(input.read()?).await?),
         }
     }
 }

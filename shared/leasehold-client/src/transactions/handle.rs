@@ -30,22 +30,23 @@ struct State {
     /// When the service last heard of it.
     last_worked: Instant,
     /// Why it cannot be committed any more, as far as is known.
-    doomed: Option<Error>,
+    aborted: Option<Error>,
     /// There is nothing left for a drop to undo.
     ended: bool,
 }
 
 impl Transaction {
     pub(crate) fn new(client: Client, id: String) -> Self {
-        let state = State { last_worked: Instant::now(), doomed: None, ended: false };
+        let state = State { last_worked: Instant::now(), aborted: None, ended: false };
         Self { client, id, state: Mutex::new(state) }
     }
 
     /// Opens a transaction under an id of its own, so that this may be repeated.
-    pub(crate) async fn begin(client: Client) -> Result<Self, Error> {
+    pub(crate) async fn begin(client: Client, retry_of: Option<String>) -> Result<Self, Error> {
         client.check_open()?;
         let transaction = Self::new(client, fresh_uuid());
-        let request = BeginRequest { transaction_id: Some(transaction.id.clone()), ..BeginRequest::default() };
+        let request =
+            BeginRequest { transaction_id: Some(transaction.id.clone()), retry_of, ..BeginRequest::default() };
         let _: BeginResponse = transaction.call(path::BEGIN, &request).await?;
         Ok(transaction)
     }
@@ -117,7 +118,7 @@ impl Transaction {
         requests: impl IntoIterator<Item = R>,
     ) -> Result<Vec<Option<Item>>, Error> {
         let requests = requests.into_iter().map(|request| request.into().entry()).collect::<Result<_, _>>()?;
-        let request = AddRequest { transaction_id: self.id.clone(), requests };
+        let request = AddRequest { transaction_id: self.id.clone(), requests, call_id: None };
         let response: AddResponse = self.call(path::ADD, &request).await?;
         Ok(response.answers.into_iter().map(|answer| answer.item).collect())
     }
@@ -177,7 +178,7 @@ impl Transaction {
 
     /// Why the transaction cannot go on, if that is due to others.
     pub(crate) fn contention(&self) -> Option<Error> {
-        self.state().doomed.clone()
+        self.state().aborted.clone()
     }
 
     /// Keeps the transaction alive whenever nothing was heard of it for a period. Returns when there is nothing to keep.
@@ -199,7 +200,7 @@ impl Transaction {
 
     /// Asks the service, unless it is known what it will say.
     async fn call<Q: Serialize, A: DeserializeOwned>(&self, path: &str, request: &Q) -> Result<A, Error> {
-        if let Some(error) = self.state().doomed.clone().filter(|error| *error.kind() == ErrorKind::RolledBack) {
+        if let Some(error) = self.state().aborted.clone().filter(|error| *error.kind() == ErrorKind::RolledBack) {
             return Err(error);
         }
         let sent = Instant::now();
@@ -209,9 +210,9 @@ impl Transaction {
             Ok(_) => {
                 state.last_worked = sent;
                 // Who was told that it must wait, and found another way, is not in anybody's way.
-                state.doomed.take_if(|error| *error.kind() != ErrorKind::RolledBack);
+                state.aborted.take_if(|error| *error.kind() != ErrorKind::RolledBack);
             }
-            Err(error) if error.is_contention() => state.doomed = Some(error.clone()),
+            Err(error) if error.is_contention() => state.aborted = Some(error.clone()),
             // So that signs of life are not sent without pause.
             Err(_) => state.last_worked = Instant::now(),
         }

@@ -25,7 +25,7 @@ impl Client {
     /// # Errors
     /// What the service could not be reached with.
     pub async fn begin_transaction(&self) -> Result<Transaction, Error> {
-        Transaction::begin(self.clone()).await
+        Transaction::begin(self.clone(), None).await
     }
 
     /// Goes on with a transaction that another process opened, and let go of by [`Transaction::detach`]. Nothing is sent.
@@ -39,7 +39,7 @@ impl Client {
     /// # Errors
     /// [`crate::ErrorKind::TransactionNotFound`], or what the service could not be reached with.
     pub async fn transaction_status(&self, id: impl Into<String>) -> Result<TransactionStatus, Error> {
-        let request = GetTransactionRequest { id: id.into() };
+        let request = GetTransactionRequest { id: Some(id.into()), public_id: None };
         persist(self.until(), |left| self.remote().query(path::TRANSACTION, &request, left)).await
     }
 

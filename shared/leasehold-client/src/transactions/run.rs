@@ -41,8 +41,10 @@ impl Client {
     ) -> Result<T, E> {
         options.check()?;
         let mut tries = Tries::new(options);
+        // The attempt before, whose age the next one keeps.
+        let mut before = None;
         loop {
-            let refusal = match self.attempt(options, &mut body).await {
+            let refusal = match self.attempt(options, &mut before, &mut body).await {
                 Ok(value) => return Ok(value),
                 Err(refusal) => refusal,
             };
@@ -56,9 +58,11 @@ impl Client {
     async fn attempt<T, E: From<Error>, F: Future<Output = Result<T, E>>>(
         &self,
         options: &TransactionOptions,
+        before: &mut Option<String>,
         body: &mut impl FnMut(Arc<Transaction>) -> F,
     ) -> Result<T, Refusal<E>> {
-        let tx = Arc::new(Transaction::begin(self.clone()).await.map_err(Refusal::of)?);
+        let tx = Arc::new(Transaction::begin(self.clone(), before.take()).await.map_err(Refusal::of)?);
+        *before = Some(tx.id().to_owned());
         let kept = async {
             if let Some(period) = options.keep_alive {
                 tx.keep(period).await;
@@ -122,9 +126,14 @@ impl Client {
             requests.into_iter().map(|request| request.into().entry()).collect::<Result<_, _>>()?;
         let mut tries = Tries::new(options);
         let (mut id, mut gave_way) = (fresh_uuid(), false);
+        let mut before: Option<String> = None;
         loop {
-            let request =
-                BeginRequest { transaction_id: Some(id.clone()), requests: Some(entries.clone()), commit: Some(true) };
+            let request = BeginRequest {
+                transaction_id: Some(id.clone()),
+                retry_of: before.clone(),
+                requests: Some(entries.clone()),
+                commit: Some(true),
+            };
             let error = match self.call_transaction::<_, BeginResponse>(&id, path::BEGIN, &request).await {
                 Ok(response) => {
                     return Ok(response.answers.unwrap_or_default().into_iter().map(|answer| answer.item).collect());
@@ -137,7 +146,7 @@ impl Client {
                 ErrorKind::Contended { .. } => gave_way = true,
                 // So this is certain.
                 ErrorKind::RolledBack => {
-                    id = fresh_uuid();
+                    before = Some(std::mem::replace(&mut id, fresh_uuid()));
                     if std::mem::take(&mut gave_way) {
                         continue;
                     }

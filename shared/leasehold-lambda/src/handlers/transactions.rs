@@ -77,7 +77,7 @@ pub async fn answer_transactions(service: &TransactionService, event: Value) -> 
 /// The failure, named in the same way.
 pub async fn answer_sweep(service: &TransactionService, event: Value, time: Duration) -> Result<Value, Diagnostic> {
     if event.get("requestContext").is_some() || event.get("action").is_some() {
-        return answer(service, &[TransactionOperation::Sweep], event).await;
+        return answer(service, TransactionOperation::FOR_OPERATORS, event).await;
     }
     let mut total = SweepResponse { more: true, ..SweepResponse::default() };
     // To be stopped in the middle of a sweep does no harm: the next one goes on.
@@ -91,11 +91,11 @@ pub async fn answer_sweep(service: &TransactionService, event: Value, time: Dura
 
 async fn sweep_all(service: &TransactionService, total: &mut SweepResponse) -> Result<(), Problem> {
     while total.more {
-        let swept = service.sweep(SweepRequest { limit: Some(SLICE) }).await?;
+        let swept = service.sweep(SweepRequest { limit: Some(SLICE), public_id: None }).await?;
         total.examined += swept.examined;
         total.rolled_back += swept.rolled_back;
         total.completed += swept.completed;
-        total.removed += swept.removed;
+        total.stuck += swept.stuck;
         total.failed += swept.failed;
         total.more = swept.more;
     }

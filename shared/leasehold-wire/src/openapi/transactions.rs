@@ -5,7 +5,8 @@ use utoipa::IntoResponses;
 use super::{BodyFailures, Failures};
 use crate::transactions::{
     AddRequest, AddResponse, BeginRequest, BeginResponse, EndRequest, EndResponse, GetItemsRequest, GetItemsResponse,
-    GetTransactionRequest, ListItemsRequest, ListItemsResponse, SweepRequest, SweepResponse, Transaction,
+    GetTransactionRequest, ListItemsRequest, ListItemsResponse, ListTransactionsRequest, ListTransactionsResponse,
+    SweepRequest, SweepResponse, Transaction, UnlockRequest, UnlockResponse,
 };
 use crate::{Problem, path};
 
@@ -35,7 +36,7 @@ enum LookupFailures {
     responses(
         (status = 200, description = "The transaction is open, or committed where that was asked for.",
             body = BeginResponse),
-        (status = 409, description = "`contended`: another transaction, `transactionId`, has an item; try again. \
+        (status = 409, description = "`contended`: another transaction, `publicId`, has an item; try again. \
             `condition-failed`: that of `requests[request]`; the transaction was rolled back. \
             `rolled-back`, `committed`: a transaction that was named is over.",
             body = Problem, content_type = "application/problem+json",
@@ -53,7 +54,7 @@ pub(super) fn begin() {}
     request_body = AddRequest,
     responses(
         (status = 200, description = "The requests are part of the transaction.", body = AddResponse),
-        (status = 409, description = "`contended`: another transaction, `transactionId`, has an item; try again. \
+        (status = 409, description = "`contended`: another transaction, `publicId`, has an item; try again. \
             `condition-failed`: that of `requests[request]`; the transaction was rolled back. \
             `rolled-back`, `committed`: the transaction is over.",
             body = Problem, content_type = "application/problem+json",
@@ -133,14 +134,41 @@ pub(super) fn get_items() {}
 #[allow(dead_code, reason = "a description, never called")]
 pub(super) fn list_items() {}
 
-/// Finishes what is left of transactions that nobody works on, as an operator. The service does it by itself as well.
+/// Lists the transactions that are open, and the decided ones whose items are still locked. For operators.
+#[utoipa::path(
+    get,
+    path = path::TRANSACTIONS,
+    params(ListTransactionsRequest),
+    responses(
+        (status = 200, description = "One page of transactions.", body = ListTransactionsResponse),
+        Failures,
+    )
+)]
+#[allow(dead_code, reason = "a description, never called")]
+pub(super) fn list() {}
+
+/// Unlocks an item whose transaction is unknown, on condition of the lock that was seen. For operators.
+#[utoipa::path(
+    post,
+    path = path::UNLOCK,
+    request_body = UnlockRequest,
+    responses(
+        (status = 200, description = "The item is free.", body = UnlockResponse),
+        TableFailures, BodyFailures, Failures,
+    )
+)]
+#[allow(dead_code, reason = "a description, never called")]
+pub(super) fn unlock() {}
+
+/// Finishes what is left of transactions that nobody works on, or one transaction whatever its age. For operators; the
+/// service finishes idle transactions by itself as well.
 #[utoipa::path(
     post,
     path = path::SWEEP,
     request_body = SweepRequest,
     responses(
         (status = 200, description = "What it did.", body = SweepResponse),
-        BodyFailures, Failures,
+        LookupFailures, BodyFailures, Failures,
     )
 )]
 #[allow(dead_code, reason = "a description, never called")]

@@ -68,6 +68,16 @@ fn actions_of(action: &str, body: &Value) -> BTreeSet<String> {
                 on(action, &write["TableName"])
             })
             .collect(),
+        "BatchExecuteStatement" => body["Statements"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .map(|statement| {
+                let statement = statement["Statement"].as_str().expect("a text");
+                let kind = if statement.starts_with("DELETE") { "PartiQLDelete" } else { "PartiQLUpdate" };
+                format!("{kind} on {}", statement.split('"').nth(1).expect("a table"))
+            })
+            .collect(),
         "BatchGetItem" => body["RequestItems"]
             .as_object()
             .expect("tables")
@@ -245,16 +255,44 @@ async fn called_for_transactions() -> Actions {
         .await;
     let many: Vec<_> = (0..60).map(|number| put(&format!("account-{number}"))).collect();
     call(json!({ "action": "begin", "requests": many })).await;
-    // One image is read otherwise than several.
-    let begun = call(json!({ "action": "begin", "requests": [update("g")] })).await;
-    call(end("commit", &begun)).await;
-    let begun = call(json!({ "action": "begin", "requests": [update("g")] })).await;
-    call(end("rollback", &begun)).await;
+    // A single item is freed otherwise than several.
+    for action in ["commit", "rollback"] {
+        for requests in [json!([put("g")]), json!([entry("Delete", "g"), put("h")])] {
+            let begun = call(json!({ "action": "begin", "requests": requests })).await;
+            call(end(action, &begun)).await;
+        }
+    }
+    // An item alone is deleted otherwise than several, and one with many attributes restored otherwise than others.
+    call(json!({ "action": "begin", "requests": [put("alone")] })).await;
+    let wide = |value: &str| {
+        let mut put = put("wide");
+        for number in 0..120 {
+            put["Put"]["Item"][format!("attribute-{number}")] = json!({ "S": value });
+        }
+        json!([put])
+    };
+    call(json!({ "action": "begin", "commit": true, "requests": wide("old") })).await;
+    call(json!({ "action": "begin", "requests": wide("new") })).await;
+    // More than the index has partitions, so that some partition has several.
+    for _ in 0..9 {
+        call(json!({ "action": "begin" })).await;
+    }
     let sweeper = bench.transactions("Sweep");
     let sweep = async || answer_sweep(&sweeper, json!({}), Duration::from_secs(20)).await.expect("no failure");
-    // It finishes, and then removes; at last of transactions whose table is gone.
+    let operate = async |event: Value| {
+        let answer = answer_sweep(&sweeper, event.clone(), Duration::from_secs(20)).await;
+        answer.unwrap_or_else(|error| panic!("{event}: {error:?}"))
+    };
+    let mut page = operate(json!({ "action": "list-transactions" })).await;
+    while let Some(cursor) = page["nextCursor"].as_str() {
+        page = operate(json!({ "action": "list-transactions", "cursor": cursor })).await;
+    }
+    // It finishes; at last transactions whose table is gone.
     sweep().await;
-    sweep().await;
+    operate(
+        json!({ "action": "unlock", "tableName": ACCOUNTS, "key": key("a"), "lock": "none", "outcome": "committed" }),
+    )
+    .await;
     call(json!({ "action": "begin", "requests": [put("a"), put("b")] })).await;
     bench.client().delete_table().table_name(ACCOUNTS).send().await.expect("it is there");
     sweep().await;

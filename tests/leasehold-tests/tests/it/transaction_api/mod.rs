@@ -53,6 +53,10 @@ impl Api {
         self.send(Method::POST, path, body.to_string().as_bytes()).await
     }
 
+    async fn public_id(&self, id: &str) -> Value {
+        self.get(id).await.body["publicId"].clone()
+    }
+
     async fn get(&self, id: &str) -> Answer {
         self.send(Method::GET, &format!("/v1/transaction?id={id}"), b"").await
     }

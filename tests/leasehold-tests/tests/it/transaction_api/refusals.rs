@@ -44,7 +44,14 @@ async fn contended_names_the_other_transaction() {
     let body = json!({ "transactionId": second, "requests": [add("Larry", 1), add("Moe", 1)] });
     let refused = refused_while_alive(&api, &first, body.clone()).await;
     assert_eq!((refused.kind(), refused.retry_after.as_deref()), ((409, "contended", true), Some("1")));
-    assert_eq!(refused.body["transactionId"], json!(first));
+    assert_eq!(refused.body["publicId"], api.public_id(&first).await);
+    assert!(!refused.body.to_string().contains(&first), "the other's secret stays secret");
+    for call in ["add", "commit", "rollback"] {
+        let body = json!({ "transactionId": refused.body["publicId"] });
+        let powerless = api.refused(&format!("/v1/transactions/{call}"), body).await;
+        assert_eq!(powerless.kind(), (404, "transaction-not-found", false), "{call}");
+    }
+    assert_eq!(api.get(&first).await.body["state"], "pending");
 
     // It may be repeated, and goes on when the other one is over.
     api.ok("/v1/transactions/commit", json!({ "transactionId": first })).await;
@@ -232,7 +239,8 @@ async fn served_over_http() {
         let body: Value = serde_json::from_slice(response.body()).expect("a JSON document");
         (response.status().as_u16(), header("allow"), header("cache-control"), body)
     };
-    let one_shot = json!({ "commit": true, "requests": [add("Moe", 1)] }).to_string().into_bytes();
+    let one_shot = json!({ "transactionId": fresh_uuid(), "commit": true, "requests": [add("Moe", 1)] });
+    let one_shot = one_shot.to_string().into_bytes();
     let (status, _, cache, body) = send(Method::POST, "/v1/transactions/begin", JSON, one_shot.clone()).await;
     assert_eq!((status, cache.as_deref(), &body["state"]), (200, Some("no-store"), &json!("committed")));
     let id = body["transactionId"].as_str().expect("an id");
@@ -246,9 +254,7 @@ async fn served_over_http() {
     assert_eq!((status, allow.as_deref()), (405, Some("GET")));
     let (status, .., body) = send(Method::POST, "/v1/transactions/begin", "text/plain", one_shot).await;
     assert_eq!((status, &body["type"]), (415, &json!("unsupported-media-type")));
-    for path in
-        ["/v1/transactions", "/v1/transactions/", "/v1/transactions/begin/x", "/v1/items", "/v1/transactions%2Fbegin"]
-    {
+    for path in ["/v1/transactions/", "/v1/transactions/begin/x", "/v1/items", "/v1/transactions%2Fbegin"] {
         let (status, .., body) = send(Method::POST, path, JSON, b"{}".to_vec()).await;
         assert_eq!((status, &body["type"]), (404, &json!("unknown-route")), "{path}");
     }

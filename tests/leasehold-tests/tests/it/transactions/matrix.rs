@@ -9,7 +9,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use leasehold_tests::bank::{ACCOUNTS, Bank, account, add, delete, get, put};
 use leasehold_tests::{Fault, Faults};
 use leasehold_transactions::{
-    Action, Answer, Error, Item, ItemKey, Participant, Policy, Request, ReturnValues, State, TransactionId,
+    Action, Answer, Error, Item, ItemKey, Operation, Participant, Policy, Request, ReturnValues, State, TransactionId,
     Transactions,
 };
 
@@ -158,12 +158,14 @@ async fn carry_out(transactions: &Transactions, calls: &[Call]) -> Result<Vec<An
     let mut answers = Vec::new();
     for call in calls {
         match call.clone() {
-            Call::Begin => drop(transactions.begin(Some(id.clone())).await?),
-            Call::BeginWith(requests) => answers.extend(transactions.begin_with(Some(id.clone()), requests).await?.1),
-            Call::Add(requests) => answers.extend(transactions.add(&id, requests).await?),
+            Call::Begin => drop(transactions.begin(Some(id.clone()), None).await?),
+            Call::BeginWith(requests) => {
+                answers.extend(transactions.begin_with(Some(id.clone()), None, requests).await?.1)
+            }
+            Call::Add(requests) => answers.extend(transactions.add(&id, requests, None).await?),
             Call::Commit => transactions.commit(&id).await?,
             Call::Rollback => transactions.rollback(&id).await?,
-            Call::Run(requests) => answers.extend(transactions.run(Some(id.clone()), requests).await?.1),
+            Call::Run(requests) => answers.extend(transactions.run(Some(id.clone()), None, requests).await?.1),
         }
     }
     Ok(answers)
@@ -216,9 +218,9 @@ impl Stage {
         let rivals = || std::iter::once(add("a", 1000)).chain((1..50).map(|number| add(&format!("rival-{number}"), 1)));
         match script.rival {
             Rival::Nobody => {}
-            Rival::Idle => drop(rival.begin_with(None, vec![add("a", 1000)]).await.expect("begun")),
+            Rival::Idle => drop(rival.begin_with(None, None, vec![add("a", 1000)]).await.expect("begun")),
             Rival::Committed => {
-                let (id, _) = rival.begin_with(None, rivals().collect()).await.expect("begun");
+                let (id, _) = rival.begin_with(None, None, rivals().collect()).await.expect("begun");
                 // It is too large for one call: it reads the transaction, decides, and would complete it.
                 rivals_faults.at(2, Fault::DiesAfter);
                 tokio::select! {
@@ -232,7 +234,7 @@ impl Stage {
         if script.rival == Rival::Committed {
             let took_part = rivals().map(|request| Participant {
                 key: ItemKey::new(ACCOUNTS, key_and_operation(&request).0.clone()),
-                operation: "update",
+                operation: Operation::Update,
             });
             let rivals = Script { calls: vec![Call::Run(rivals().collect())], ..script.clone() };
             before = rivals.after(&before, &took_part.collect::<Vec<_>>());
@@ -253,7 +255,7 @@ impl Stage {
     /// What the transaction has come to; nothing, if it is unknown.
     async fn outcome(&self) -> Option<(State, Vec<Participant>)> {
         let (observer, _) = self.bank.coordinator(self.policy, Duration::ZERO);
-        match observer.status(&TransactionId::parse(ID).expect("a UUID")).await {
+        match observer.status(&TransactionId::parse(ID).expect("a UUID").public()).await {
             Ok(status) => Some((status.state, status.requests)),
             Err(Error::NotFound) => None,
             Err(error) => panic!("{error:?}"),
@@ -266,14 +268,12 @@ fn id_of(item: &Item) -> String {
 }
 
 /// The key, or an item that has it; and what the request does.
-fn key_and_operation(request: &Request) -> (&Item, &'static str) {
-    match &request.action {
-        Action::Get { key, .. } => (key, "get"),
-        Action::Check { key } => (key, "check"),
-        Action::Put { item } => (item, "put"),
-        Action::Update { key, .. } => (key, "update"),
-        Action::Delete { key } => (key, "delete"),
-    }
+fn key_and_operation(request: &Request) -> (&Item, Operation) {
+    let key = match &request.action {
+        Action::Put { item } => item,
+        Action::Get { key, .. } | Action::Check { key } | Action::Update { key, .. } | Action::Delete { key } => key,
+    };
+    (key, request.action.operation())
 }
 
 /// Runs a script under one fault. Returns what its caller was told, if it lived, and the number of requests it took.
@@ -304,7 +304,7 @@ async fn run(script: &Script, trial: Trial) -> (Option<Result<Vec<Answer>, Error
                     if matches!(others, Others::SweepAndRemove | Others::CommitAndRemove) {
                         removed = stage.outcome().await;
                         stage.sweep(IDLE).await;
-                        stage.sweep(RETENTION).await;
+                        stage.bank.expire(RETENTION).await;
                     }
                     stage.faults.release();
                     Some(work.await)
@@ -383,30 +383,25 @@ fn balances(result: &Result<Vec<Answer>, Error>) -> Result<Vec<Option<i64>>, Str
     result.as_ref().map(|answers| answers.iter().map(balance).collect()).map_err(ToString::to_string)
 }
 
-/// Sweepers, too, die and sleep at every step, while the transaction is rolled back, and while it is removed.
+/// Sweepers, too, die and sleep at every step.
 #[tokio::test(start_paused = true)]
 async fn sweepers() {
-    for (already, ahead) in [(Duration::ZERO, IDLE), (IDLE, RETENTION)] {
-        let mut step = 1;
-        while sweep_under(step, None, already, ahead).await {
-            for fault in SURVIVED.into_iter().chain(DEADLY).chain([Fault::Held]) {
-                sweep_under(step, Some(fault), already, ahead).await;
-            }
-            step += 1;
+    let mut step = 1;
+    while sweep_under(step, None).await {
+        for fault in SURVIVED.into_iter().chain(DEADLY).chain([Fault::Held]) {
+            sweep_under(step, Some(fault)).await;
         }
-        assert!(step > 10, "a sweep has more steps");
+        step += 1;
     }
+    assert!(step > 10, "a sweep has more steps");
 }
 
 /// Whether a sweep comes to this step.
-async fn sweep_under(step: usize, fault: Option<Fault>, already: Duration, ahead: Duration) -> bool {
+async fn sweep_under(step: usize, fault: Option<Fault>) -> bool {
     let script = Script::new([Call::BeginWith(vec![add("a", 1), put("new", 1), get("missing"), delete("b")])]);
     let stage = Stage::set(&script).await;
     carry_out(&stage.coordinator, &script.calls).await.expect("begun");
-    if !already.is_zero() {
-        stage.sweep(already).await;
-    }
-    let (sweeper, faults) = stage.bank.coordinator(stage.policy, ahead);
+    let (sweeper, faults) = stage.bank.coordinator(stage.policy, IDLE);
     if let Some(fault) = fault {
         faults.at(step, fault);
     }
@@ -416,7 +411,7 @@ async fn sweep_under(step: usize, fault: Option<Fault>, already: Duration, ahead
             biased;
             _ = &mut work => {}
             () = faults.reached() => if fault == Some(Fault::Held) {
-                stage.sweep(ahead).await;
+                stage.sweep(IDLE).await;
                 faults.release();
                 let swept = work.await.expect("swept");
                 assert_eq!(swept.failed, 0, "the other one did it: {swept:?}");
@@ -426,16 +421,12 @@ async fn sweep_under(step: usize, fault: Option<Fault>, already: Duration, ahead
     let calls = faults.take_calls();
     tokio::time::sleep(Duration::from_secs(5)).await;
     // What a sweep failed at, the next one but one idle time later does.
-    stage.sweep(ahead + IDLE).await;
+    stage.sweep(IDLE + IDLE).await;
     faults.deliver_copies().await;
     stage.bank.assert_clean().await;
     assert_eq!(stage.accounts().await, stage.before, "step {step}, {fault:?}");
-    if ahead < RETENTION {
-        let outcome = stage.outcome().await.map(|(state, _)| state);
-        assert_eq!(outcome, Some(State::RolledBack), "it is kept, at step {step}, {fault:?}");
-    } else {
-        assert_eq!(stage.outcome().await, None, "step {step}, {fault:?}");
-    }
+    let outcome = stage.outcome().await.map(|(state, _)| state);
+    assert_eq!(outcome, Some(State::RolledBack), "it is kept, at step {step}, {fault:?}");
     calls >= step
 }
 

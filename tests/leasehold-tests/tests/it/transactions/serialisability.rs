@@ -194,7 +194,7 @@ impl Run {
         amounts: &[(Account, i64)],
     ) -> Result<(), Error> {
         let changes = amounts.iter().map(|&(account, amount)| change(account, amount, tx)).collect();
-        transactions.run(Some(id), changes).await.map(drop)
+        transactions.run(Some(id), None, changes).await.map(drop)
     }
 
     async fn with_answers(
@@ -205,7 +205,7 @@ impl Run {
         amounts: &[(Account, i64)],
     ) -> Result<(), Error> {
         let changes = amounts.iter().map(|&(account, amount)| returning_new(change(account, amount, tx)));
-        let (_, answers) = transactions.run(Some(id), changes.collect()).await?;
+        let (_, answers) = transactions.run(Some(id), None, changes.collect()).await?;
         self.saw_all(tx, amounts, &answers);
         Ok(())
     }
@@ -219,10 +219,10 @@ impl Run {
         amounts: &[(Account, i64)],
         at_once: bool,
     ) -> Result<(), Error> {
-        transactions.begin(Some(id.clone())).await?;
+        transactions.begin(Some(id.clone()), None).await?;
         for part in amounts.chunks(if at_once { amounts.len() } else { 1 }) {
             let changes = part.iter().map(|&(account, amount)| returning_new(change(account, amount, tx)));
-            let answers = transactions.add(&id, changes.collect()).await?;
+            let answers = transactions.add(&id, changes.collect(), None).await?;
             self.saw_all(tx, part, &answers);
         }
         transactions.commit(&id).await
@@ -238,13 +238,13 @@ impl Run {
         gives_up: bool,
     ) -> Result<(), Error> {
         let gets = amounts.iter().map(|(account, _)| get(&name(*account))).collect();
-        let (_, answers) = transactions.begin_with(Some(id.clone()), gets).await?;
+        let (_, answers) = transactions.begin_with(Some(id.clone()), None, gets).await?;
         self.saw_all(tx, amounts, &answers);
         let puts = amounts
             .iter()
             .zip(&answers)
             .map(|(&(_, amount), answer)| replace(answer.item.as_ref().expect("there"), amount, tx));
-        transactions.add(&id, puts.collect()).await?;
+        transactions.add(&id, puts.collect(), None).await?;
         if gives_up {
             transactions.rollback(&id).await?;
             return Err(Error::RolledBack { reason: "it was asked for".into() });
@@ -298,10 +298,10 @@ impl Run {
         let expected = BALANCE * i64::try_from(self.scale.accounts).expect("few");
         let result = async {
             if rng.bool() {
-                let (_, answers) = transactions.run(Some(id), gets).await?;
+                let (_, answers) = transactions.run(Some(id), None, gets).await?;
                 return Ok((answers, None));
             }
-            let (_, answers) = transactions.begin_with(Some(id.clone()), gets).await?;
+            let (_, answers) = transactions.begin_with(Some(id.clone()), None, gets).await?;
             let looks = (0..self.scale.accounts).map(|account| look(&name(account))).collect();
             let committed = transactions.read(looks, Isolation::Committed).await?;
             transactions.commit(&id).await?;
@@ -357,7 +357,7 @@ impl Run {
         assert_eq!(total, BALANCE * i64::try_from(self.scale.accounts).expect("few"), "at the end");
         let mut tally = self.tally.take();
         for (tx, Known { id, deeds, is_committed }) in self.known.take() {
-            let state = match sweeper.status(&id).await {
+            let state = match sweeper.status(&id.public()).await {
                 Ok(status) => Some(status.state),
                 Err(Error::NotFound) => None,
                 Err(error) => panic!("{error:?}"),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use aws_sdk_dynamodb::types::AttributeValue;
 use leasehold_tests::Fault;
 use leasehold_tests::bank::{ACCOUNTS, Bank, TRANSACTIONS, add, begin, get, key, look, put};
-use leasehold_transactions::{Error, Isolation, Request, ReturnValues, State, TransactionId};
+use leasehold_transactions::{Action, Error, Isolation, Policy, Request, ReturnValues, State, TransactionId};
 use tokio::time::advance;
 
 fn when(mut request: Request, condition: &str) -> Request {
@@ -18,9 +18,9 @@ async fn a_condition_cannot_reach_around_the_lock() {
     let bank = Bank::new().await;
     bank.open("a", 1).await;
     let holder = begin(&bank.transactions).await;
-    bank.transactions.add(&holder, vec![add("a", 1)]).await.expect("added");
+    bank.transactions.add(&holder, vec![add("a", 1)], None).await.expect("added");
     let hostile = when(put("a", 100), "attribute_exists(id)) OR (attribute_exists(id)");
-    let refused = bank.transactions.run(None, vec![hostile]).await;
+    let refused = bank.transactions.run(None, None, vec![hostile]).await;
     assert!(
         matches!(&refused, Err(Error::InvalidRequest { field, .. }) if field == "requests[0].conditionExpression"),
         "{refused:?}"
@@ -34,9 +34,9 @@ async fn a_condition_may_stand_in_parentheses_already() {
     let bank = Bank::new().await;
     bank.open("a", 1).await;
     for condition in ["(attribute_exists(id))", "(attribute_exists(id)) AND (attribute_exists(balance))"] {
-        bank.transactions.run(None, vec![when(add("a", 1), condition)]).await.expect("the short way");
+        bank.transactions.run(None, None, vec![when(add("a", 1), condition)]).await.expect("the short way");
         let id = begin(&bank.transactions).await;
-        bank.transactions.add(&id, vec![when(add("a", 1), condition)]).await.expect("the long way");
+        bank.transactions.add(&id, vec![when(add("a", 1), condition)], None).await.expect("the long way");
         bank.transactions.commit(&id).await.expect("committed");
     }
     assert_eq!(bank.balance("a").await, Some(5));
@@ -47,7 +47,7 @@ async fn a_sweeper_that_comes_late_does_not_forget_what_has_just_ended() {
     let bank = Bank::new().await;
     let id = begin(&bank.transactions).await;
     advance(Duration::from_secs(61)).await;
-    bank.transactions.add(&id, vec![add("a", 1)]).await.expect("added");
+    bank.transactions.add(&id, vec![add("a", 1)], None).await.expect("added");
     // The sweeper has found the transaction due, and then is slow; meanwhile it is committed.
     bank.faults
         .script(std::iter::repeat_n(Fault::None, 8).chain(std::iter::once(Fault::Slow(Duration::from_millis(900)))));
@@ -56,7 +56,7 @@ async fn a_sweeper_that_comes_late_does_not_forget_what_has_just_ended() {
         bank.transactions.commit(&id).await
     });
     committed.expect("committed");
-    assert_eq!(swept.expect("swept").removed, 0);
+    assert_eq!(swept.expect("swept").failed, 0);
     bank.transactions.commit(&id).await.expect("a repeat, of what is known");
     assert_eq!(bank.balance("a").await, Some(1));
 }
@@ -75,7 +75,7 @@ async fn a_one_shot_that_was_carried_out_late_is_not_called_rolled_back() {
     let rich = when(add("a", -10), "balance >= :ten");
     let mut rich = rich;
     rich.values.insert(":ten".into(), AttributeValue::N("10".into()));
-    let (outcome, ()) = tokio::join!(bank.transactions.run(None, vec![rich]), async {
+    let (outcome, ()) = tokio::join!(bank.transactions.run(Some(TransactionId::fresh()), None, vec![rich]), async {
         tokio::time::sleep(Duration::from_millis(900)).await;
         bank.open("a", 0).await;
         tokio::time::sleep(Duration::from_millis(350)).await;
@@ -90,7 +90,8 @@ async fn two_coordinators_may_do_the_same_work() {
     let bank = Bank::new().await;
     let requests = || (0..600).map(|number| add(&format!("account-{number}"), 1)).collect::<Vec<_>>();
     let id = begin(&bank.transactions).await;
-    let (first, second) = tokio::join!(bank.transactions.add(&id, requests()), bank.transactions.add(&id, requests()));
+    let (first, second) =
+        tokio::join!(bank.transactions.add(&id, requests(), None), bank.transactions.add(&id, requests(), None));
     assert_eq!((first.expect("added").len(), second.expect("added").len()), (600, 600));
     let (first, second) = tokio::join!(bank.transactions.commit(&id), bank.transactions.commit(&id));
     first.expect("committed");
@@ -117,7 +118,7 @@ async fn what_an_item_was_is_answered_to_both_that_asked() {
         let slow = std::iter::repeat_n(Fault::None, calls).chain([Fault::Slow(Duration::from_millis(500))]);
         bank.faults.script(slow);
         let (first, second) =
-            tokio::join!(bank.transactions.add(&id, with_old()), bank.transactions.add(&id, with_old()));
+            tokio::join!(bank.transactions.add(&id, with_old(), None), bank.transactions.add(&id, with_old(), None));
         let (first, second) = (first.expect("added"), second.expect("added"));
         assert_eq!(first, second);
         bank.transactions.rollback(&id).await.expect("rolled back");
@@ -129,19 +130,19 @@ async fn what_an_item_was_is_answered_to_both_that_asked() {
 async fn a_one_shot_that_fails_leaves_nothing_behind() {
     let bank = Bank::new().await;
     let busy = begin(&bank.transactions).await;
-    bank.transactions.add(&busy, vec![add("z", 1)]).await.expect("added");
+    bank.transactions.add(&busy, vec![add("z", 1)], None).await.expect("added");
     advance(Duration::from_millis(10)).await;
     let transactions = bank.transactions.clone();
     let work = tokio::spawn(async move {
         for number in 0..60 {
             tokio::time::sleep(Duration::from_millis(300)).await;
-            transactions.add(&busy, vec![add(&format!("y-{number}"), 1)]).await.expect("added");
+            transactions.add(&busy, vec![add(&format!("y-{number}"), 1)], None).await.expect("added");
         }
         transactions.commit(&busy).await.expect("committed");
     });
     // 48 that are free are locked first; the one that is not comes last.
     let requests: Vec<_> = (0..48).map(|number| add(&format!("a-{number}"), 1)).chain([add("z", 1)]).collect();
-    let refused = bank.transactions.run(None, requests).await;
+    let refused = bank.transactions.run(None, None, requests).await;
     assert!(matches!(refused, Err(Error::Contended { .. })), "{refused:?}");
     for number in 0..48 {
         assert_eq!(bank.raw(&format!("a-{number}")).await, None, "nobody waits for the one that gave up");
@@ -155,18 +156,18 @@ async fn one_shots_are_the_same_on_both_ways() {
     let bank = Bank::new().await;
     bank.open("a", 1).await;
     let id = TransactionId::fresh();
-    assert_eq!(bank.transactions.run(Some(id.clone()), Vec::new()).await.expect("nothing to do").1, []);
-    assert_eq!(bank.transactions.status(&id).await.expect("known").state, State::Committed);
+    assert_eq!(bank.transactions.run(Some(id.clone()), None, Vec::new()).await.expect("nothing to do").1, []);
+    assert_eq!(bank.transactions.status(&id.public()).await.expect("known").state, State::Committed);
     // An id that is open: the call joins it, and commits it.
     let id = begin(&bank.transactions).await;
-    bank.transactions.add(&id, vec![add("a", 1)]).await.expect("added");
-    let (_, read) = bank.transactions.run(Some(id.clone()), vec![get("a")]).await.expect("read");
+    bank.transactions.add(&id, vec![add("a", 1)], None).await.expect("added");
+    let (_, read) = bank.transactions.run(Some(id.clone()), None, vec![get("a")]).await.expect("read");
     assert_eq!(read[0].item.as_ref().map(|item| item["balance"].clone()), Some(AttributeValue::N("2".into())));
-    assert_eq!(bank.transactions.status(&id).await.expect("known").state, State::Committed);
+    assert_eq!(bank.transactions.status(&id.public()).await.expect("known").state, State::Committed);
     // An id that was used for something else.
     let id = TransactionId::fresh();
-    bank.transactions.run(Some(id.clone()), vec![add("a", 1)]).await.expect("done");
-    let other = bank.transactions.run(Some(id), vec![add("a", 2)]).await;
+    bank.transactions.run(Some(id.clone()), None, vec![add("a", 1)]).await.expect("done");
+    let other = bank.transactions.run(Some(id), None, vec![add("a", 2)]).await;
     assert!(matches!(&other, Err(Error::InvalidRequest { field, .. }) if field == "transactionId"), "{other:?}");
     assert_eq!(bank.balance("a").await, Some(3));
     bank.assert_clean().await;
@@ -186,7 +187,7 @@ async fn a_table_that_is_gone_does_not_keep_the_items_of_others() {
             leasehold_tests::bank::make_tables(&bank.dynamodb, "doomed-2", "other-transactions").await;
             elsewhere.table = "doomed-2".into();
         }
-        bank.transactions.add(&id, vec![add("a", 1), elsewhere.clone()]).await.expect("added");
+        bank.transactions.add(&id, vec![add("a", 1), elsewhere.clone()], None).await.expect("added");
         bank.dynamodb.delete_table().table_name(&elsewhere.table).send().await.expect("deleted");
         match outcome {
             State::Committed => bank.transactions.commit(&id).await.expect("committed"),
@@ -201,17 +202,17 @@ async fn a_table_that_is_gone_does_not_keep_the_items_of_others() {
 async fn an_empty_add_is_a_sign_of_life() {
     let bank = Bank::new().await;
     let busy = begin(&bank.transactions).await;
-    bank.transactions.add(&busy, vec![add("a", 1)]).await.expect("added");
+    bank.transactions.add(&busy, vec![add("a", 1)], None).await.expect("added");
     advance(Duration::from_millis(10)).await;
     let transactions = bank.transactions.clone();
     let thinking = tokio::spawn(async move {
         for _ in 0..8 {
             tokio::time::sleep(Duration::from_millis(500)).await;
-            transactions.add(&busy, Vec::new()).await.expect("still open");
+            transactions.add(&busy, Vec::new(), None).await.expect("still open");
         }
         transactions.commit(&busy).await.expect("committed");
     });
-    bank.transactions.run(None, vec![add("a", 1)]).await.expect("after the other");
+    bank.transactions.run(None, None, vec![add("a", 1)]).await.expect("after the other");
     thinking.await.expect("nobody rolled it back");
     assert_eq!(bank.balance("a").await, Some(2));
     bank.assert_clean().await;
@@ -221,12 +222,12 @@ async fn an_empty_add_is_a_sign_of_life() {
 async fn a_stray_lock_is_told_and_left_alone() {
     let bank = Bank::new().await;
     let mut item = leasehold_tests::bank::account("a", 1);
-    item.insert("leaseholdTxId".into(), AttributeValue::S(TransactionId::fresh().as_str().into()));
+    item.insert("leaseholdTxId".into(), AttributeValue::S(TransactionId::fresh().public().as_str().into()));
     bank.dynamodb.put_item().table_name(ACCOUNTS).set_item(Some(item.clone())).send().await.expect("put");
-    let refused = bank.transactions.run(None, vec![add("a", 1)]).await;
+    let refused = bank.transactions.run(None, None, vec![add("a", 1)]).await;
     assert!(matches!(refused, Err(Error::Corrupt(_))), "{refused:?}");
     assert_eq!(bank.raw("a").await, Some(item));
-    assert_eq!(bank.scan(TRANSACTIONS).await.len(), 0);
+    assert!(bank.scan(TRANSACTIONS).await.iter().all(|row| row.contains_key("finished")));
 }
 
 #[tokio::test(start_paused = true)]
@@ -239,4 +240,262 @@ async fn nobody_reads_the_tables_of_the_service() {
         let refused = bank.transactions.read(vec![request], Isolation::Uncommitted).await;
         assert!(matches!(&refused, Err(Error::InvalidRequest { field, .. }) if field == "requests[0].tableName"));
     }
+}
+
+/// The first attempt of a one-shot is on its way when a repeat meets a lock, and its caller is told the end.
+#[tokio::test(start_paused = true)]
+async fn a_late_write_does_not_undo_a_final_no() {
+    let bank = Bank::new().await;
+    bank.open("a", 1).await;
+    let busy = begin(&bank.transactions).await;
+    bank.transactions.add(&busy, vec![add("a", 10)], None).await.expect("added");
+    advance(Duration::from_millis(10)).await;
+    let policy = Policy { contention_ms: 200, ..Policy::default() };
+    for id in [Some(TransactionId::fresh()), None] {
+        let is_named = id.is_some();
+        let (coordinator, faults) = bank.coordinator(policy, Duration::ZERO);
+        coordinator.read(vec![look("a")], Isolation::Committed).await.expect("the table is known");
+        faults.script([Fault::Late(Duration::from_secs(30))]);
+        let told = coordinator.run(id.clone(), None, vec![add("a", 1)]).await;
+        match told {
+            Err(Error::Contended { .. }) => assert!(is_named),
+            // Without a record nothing can stand in the way of the late write, so nothing final is said.
+            Err(Error::Unavailable(_)) => assert!(!is_named),
+            told => panic!("{told:?}"),
+        }
+        bank.transactions.add(&busy, Vec::new(), None).await.expect("alive");
+        if let Some(id) = id {
+            let status = bank.transactions.status(&id.public()).await.expect("a record stands in the way");
+            assert_eq!(status.state, State::RolledBack);
+            bank.transactions.rollback(&busy).await.expect("rolled back");
+            tokio::time::sleep(Duration::from_secs(40)).await;
+            assert_eq!(bank.scan(ACCOUNTS).await, [leasehold_tests::bank::account("a", 1)]);
+        }
+        if is_named {
+            break;
+        }
+    }
+    bank.assert_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_begins_after_it_was_called_unknown() {
+    let bank = Bank::new().await;
+    bank.open("a", 1).await;
+    for call in ["rollback", "commit", "add"] {
+        let id = TransactionId::fresh();
+        let (coordinator, faults) = bank.coordinator(Policy::default(), Duration::ZERO);
+        coordinator.read(vec![look("a")], Isolation::Committed).await.expect("the table is known");
+        let lost = std::iter::repeat_n(Fault::RequestLost, 30);
+        faults.script(std::iter::once(Fault::Late(Duration::from_secs(60))).chain(lost));
+        let told = coordinator.run(Some(id.clone()), None, vec![add("a", 1)]).await;
+        assert!(matches!(told, Err(Error::Unavailable(_))), "{told:?}");
+        for _ in 0..2 {
+            let told = match call {
+                "rollback" => bank.transactions.rollback(&id).await,
+                "commit" => bank.transactions.commit(&id).await,
+                _ => bank.transactions.add(&id, vec![add("a", 1)], None).await.map(drop),
+            };
+            assert!(matches!(told, Err(Error::NotFound)), "{call}: {told:?}");
+        }
+        tokio::time::sleep(Duration::from_secs(120)).await;
+        assert_eq!(bank.scan(ACCOUNTS).await, [leasehold_tests::bank::account("a", 1)], "{call}");
+        let begun = bank.transactions.begin(Some(id), None).await;
+        assert!(matches!(begun, Err(Error::RolledBack { .. })), "{begun:?}");
+    }
+    bank.assert_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_id_of_another_transaction_is_refused_on_every_path() {
+    let bank = Bank::new().await;
+    bank.open("a", 1).await;
+    let with_answer = |amount| {
+        let mut request = add("a", amount);
+        request.return_values = ReturnValues::AllNew;
+        vec![request]
+    };
+    let long = TransactionId::fresh();
+    bank.transactions.begin_with(Some(long.clone()), None, vec![add("a", 1)]).await.expect("begun");
+    bank.transactions.commit(&long).await.expect("committed");
+    let answered = TransactionId::fresh();
+    bank.transactions.run(Some(answered.clone()), None, with_answer(1)).await.expect("done");
+    let read = TransactionId::fresh();
+    bank.transactions.run(Some(read.clone()), None, vec![get("a")]).await.expect("read");
+    for id in [long, answered, read] {
+        for requests in [vec![add("a", 5)], with_answer(5), vec![get("b")]] {
+            let refused = bank.transactions.run(Some(id.clone()), None, requests).await;
+            assert!(
+                matches!(&refused, Err(Error::InvalidRequest { field, .. }) if field == "transactionId"),
+                "{refused:?}"
+            );
+        }
+    }
+    assert_eq!(bank.balance("a").await, Some(3));
+    bank.assert_clean().await;
+}
+
+/// DynamoDB refuses to free one of three items.
+#[tokio::test(start_paused = true)]
+async fn a_stuck_item_keeps_no_other_one_locked() {
+    let bank = Bank::new().await;
+    for id in ["a", "b", "c"] {
+        bank.open(id, 1).await;
+    }
+    let id = begin(&bank.transactions).await;
+    bank.transactions.add(&id, ["a", "b", "c"].map(|id| add(id, 1)).into(), None).await.expect("added");
+    let (coordinator, faults) = bank.coordinator(Policy::default(), Duration::ZERO);
+    // The transaction, the decision, the items, the first one; then the second one.
+    faults.at(5, Fault::AccessDenied);
+    let told = coordinator.rollback(&id).await;
+    assert!(matches!(told, Err(Error::Corrupt(_))), "{told:?}");
+    let locked = bank.scan(ACCOUNTS).await.into_iter().filter(|item| item.contains_key("leaseholdTxId"));
+    assert_eq!(locked.count(), 1);
+    let status = bank.transactions.status(&id.public()).await.expect("known");
+    assert!(!status.finished && status.stuck.is_some(), "{status:?}");
+    let page = bank.transactions.unfinished(true, 100, Some(&shard_of(&bank).await)).await.expect("listed");
+    assert_eq!(page.transactions.len(), 1);
+    // What keeps the item is over, and the sweeper goes on.
+    advance(Duration::from_mins(2)).await;
+    assert_eq!(bank.transactions.sweep(100).await.expect("swept").completed, 1);
+    assert_eq!(bank.transactions.status(&id.public()).await.expect("known").stuck, None);
+    bank.assert_clean().await;
+}
+
+/// The place in the list where the only transaction is.
+async fn shard_of(bank: &Bank) -> String {
+    let rows = bank.scan(TRANSACTIONS).await;
+    rows[0]["sweepShard"].as_s().expect("a text").trim_start_matches("shard-").to_owned()
+}
+
+/// A role may lack the permission for statements.
+#[tokio::test(start_paused = true)]
+async fn items_are_freed_one_by_one_where_statements_are_forbidden() {
+    let bank = Bank::new().await;
+    let id = begin(&bank.transactions).await;
+    bank.transactions.add(&id, ["a", "b", "c"].map(|id| add(id, 1)).into(), None).await.expect("added");
+    let (coordinator, faults) = bank.coordinator(Policy::default(), Duration::ZERO);
+    faults.at(4, Fault::AccessDenied);
+    coordinator.commit(&id).await.expect("committed");
+    bank.assert_clean().await;
+}
+
+/// TTL removes the rows of a finished transaction in any order.
+#[tokio::test(start_paused = true)]
+async fn any_row_may_expire_first() {
+    for record_first in [true, false] {
+        let bank = Bank::new().await;
+        let id = begin(&bank.transactions).await;
+        bank.transactions
+            .add(&id, (0..60).map(|number| put(&format!("{number}"), 1)).collect(), None)
+            .await
+            .expect("added");
+        bank.transactions.commit(&id).await.expect("committed");
+        assert!(bank.scan(TRANSACTIONS).await.len() > 1);
+        for row in bank.scan(TRANSACTIONS).await {
+            if row["row"].as_s().expect("a text").starts_with("0#") == record_first {
+                let key = row.into_iter().filter(|(name, _)| name == "transactionId" || name == "row").collect();
+                let delete = bank.dynamodb.delete_item().table_name(TRANSACTIONS).set_key(Some(key));
+                delete.send().await.expect("deleted");
+            }
+        }
+        let told = bank.transactions.commit(&id).await;
+        assert_eq!(told.is_ok(), !record_first, "{told:?}");
+        let told = bank.transactions.rollback(&id).await;
+        let is_true =
+            if record_first { matches!(told, Err(Error::NotFound)) } else { matches!(told, Err(Error::Committed)) };
+        assert!(is_true, "{told:?}");
+        assert_eq!(bank.scan(ACCOUNTS).await.len(), 60);
+    }
+}
+
+/// An unfinished transaction whose batches are gone: no sweeper ran for a week. Whoever meets its items frees them.
+#[tokio::test(start_paused = true)]
+async fn items_of_lost_entries_are_freed_by_whoever_meets_them() {
+    let bank = Bank::new().await;
+    bank.open("0", 1).await;
+    let id = begin(&bank.transactions).await;
+    bank.transactions
+        .add(&id, (0..60).map(|number| add(&format!("{number}"), 1)).collect(), None)
+        .await
+        .expect("added");
+    bank.expire(Duration::from_hours(24 * 30)).await;
+    bank.transactions.rollback(&id).await.expect("decided");
+    bank.transactions.run(None, None, vec![add("0", 1), add("7", 1)]).await.expect("done");
+    assert_eq!((bank.balance("0").await, bank.balance("7").await), (Some(2), Some(1)));
+}
+
+/// The sweeper keeps the rows of an unfinished transaction from expiring.
+#[tokio::test(start_paused = true)]
+async fn rows_of_an_open_transaction_do_not_expire() {
+    let bank = Bank::new().await;
+    let id = begin(&bank.transactions).await;
+    bank.transactions
+        .add(&id, (0..60).map(|number| add(&format!("{number}"), 1)).collect(), None)
+        .await
+        .expect("added");
+    for _ in 0..20 {
+        advance(Duration::from_hours(12)).await;
+        bank.transactions.add(&id, Vec::new(), None).await.expect("alive");
+        bank.transactions.sweep(100).await.expect("swept");
+        bank.expire(Duration::ZERO).await;
+    }
+    bank.transactions.commit(&id).await.expect("committed");
+    assert_eq!(bank.scan(ACCOUNTS).await.len(), 60);
+    bank.assert_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_update_of_a_key_attribute_is_refused() {
+    let bank = Bank::new().await;
+    bank.open("a", 1).await;
+    for (expression, name) in [("SET id = :amount", None), ("ADD balance :amount REMOVE #key", Some("id"))] {
+        let mut request = add("a", 1);
+        request.action = Action::Update { key: key("a"), expression: expression.into() };
+        request.names.extend(name.map(|name| ("#key".to_owned(), name.to_owned())));
+        for commit in [true, false] {
+            let refused = if commit {
+                bank.transactions.run(None, None, vec![request.clone()]).await.map(drop)
+            } else {
+                bank.transactions.begin_with(None, None, vec![request.clone()]).await.map(drop)
+            };
+            let is_told =
+                matches!(&refused, Err(Error::InvalidRequest { field, .. }) if field == "requests[0].updateExpression");
+            assert!(is_told, "{refused:?}");
+        }
+    }
+    assert_eq!(bank.scan(ACCOUNTS).await, [leasehold_tests::bank::account("a", 1)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_what_was_touched_is_undone() {
+    let bank = Bank::new().await;
+    let map = |member: &str| AttributeValue::M([("x".to_owned(), AttributeValue::S(member.into()))].into());
+    let mut item = leasehold_tests::bank::account("a", 1);
+    item.insert("map".into(), map("old"));
+    item.insert("gone".into(), AttributeValue::S("there".into()));
+    bank.dynamodb.put_item().table_name(ACCOUNTS).set_item(Some(item.clone())).send().await.expect("put");
+    let mut request = add("a", 1);
+    let expression = "SET #map.x = :new, added = :new REMOVE gone ADD balance :amount".into();
+    request.action = Action::Update { key: key("a"), expression };
+    request.names.insert("#map".into(), "map".into());
+    request.values.insert(":new".into(), AttributeValue::S("new".into()));
+    for (values, expected) in [(ReturnValues::UpdatedNew, "new"), (ReturnValues::UpdatedOld, "old")] {
+        request.return_values = values;
+        let (id, answers) = bank.transactions.begin_with(None, None, vec![request.clone()]).await.expect("begun");
+        let answer = answers[0].item.clone().expect("an item");
+        assert_eq!(
+            (&answer["map"], answer.get("id"), answer.contains_key("added")),
+            (&map(expected), None, expected == "new")
+        );
+        // Another attribute, by somebody who does not respect transactions.
+        let update = bank.dynamodb.update_item().table_name(ACCOUNTS).set_key(Some(key("a")));
+        let update =
+            update.update_expression("SET remark = :other").expression_attribute_values(":other", map(expected));
+        update.send().await.expect("written");
+        bank.transactions.rollback(&id).await.expect("rolled back");
+        item.insert("remark".into(), map(expected));
+        assert_eq!(bank.raw("a").await, Some(item.clone()));
+    }
+    bank.assert_clean().await;
 }

@@ -7,6 +7,7 @@ use leasehold_client::transactions::{Request, ReturnValues, TransactionOptions, 
 use leasehold_client::{Client, Error, ErrorKind};
 use leasehold_tests::bank::{ACCOUNTS, Bank, TRANSACTIONS};
 use leasehold_tests::{COMMON, Fates, Fault};
+use leasehold_transactions::TransactionId;
 use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -351,7 +352,7 @@ async fn tries_and_time_are_bounded_and_the_last_error_names_the_other() {
     let stubborn = Client::new(bank.transport());
     let tx = stubborn.begin_transaction().await.expect("begun");
     add(&tx, "a", 1).await.expect("added");
-    let id = tx.id().to_owned();
+    let id = TransactionId::parse(tx.id()).expect("a UUID").public().to_string();
     // Of two that began in the same millisecond, their ids would say which is the older one, and goes first.
     sleep(Duration::from_millis(10)).await;
     let defence = async {

@@ -1,0 +1,72 @@
+# The commands of this project. `.ci/run` calls the same recipes.
+
+# Lists the recipes.
+default:
+    @just --list --unsorted
+
+# Checks the format of the Rust code.
+fmt:
+    cargo fmt --all --check
+
+# Lints the Rust code, warnings as errors.
+lint:
+    cargo clippy --workspace --all-targets --locked -- -D warnings
+
+# Builds the documentation of the crates, warnings as errors.
+doc:
+    RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked
+
+# Runs the Rust tests; arguments go to `cargo test`.
+test *args:
+    cargo test --workspace {{args}}
+
+# Tests the Python and the TypeScript client.
+clients:
+    clients/python/test.sh
+    clients/typescript/test.sh
+
+# Tests the console, in Chromium.
+console:
+    console/test.sh
+
+# Lets all clients contend for the same locks, while everything around them fails.
+contend seconds="60":
+    scripts/contend.sh {{seconds}}
+
+# Runs the conformance suite and the races on DynamoDB Local.
+dynamodb-local:
+    scripts/dynamodb-local.sh cargo test --workspace -- --ignored dynamodb_local
+
+# Runs the state machines, and the stack, on a local AWS.
+local-aws:
+    scripts/step-functions.sh
+    scripts/ministack.sh
+
+# Runs the stack in containers, from the functions that `local-aws` built. Exit status 77: this machine has no containers.
+containers:
+    scripts/sam-local.sh --no-build
+
+# Measures the service; docs/performance.md says what the figures mean.
+bench:
+    cargo bench --package leasehold-cli --bench service
+    scripts/cold-start.sh
+
+# Runs the Rust tests many times, with `load` busy loops beside them, and stops at the first failure.
+stress runs="20" load="0":
+    #!/usr/bin/env bash
+    set -euo pipefail
+    loops=()
+    trap 'kill "${loops[@]}" 2>/dev/null || true' EXIT
+    cargo test --workspace --no-run
+    for ((i = 0; i < {{load}}; i++)); do
+        while :; do :; done &
+        loops+=($!)
+    done
+    for ((run = 1; run <= {{runs}}; run++)); do
+        echo "== run $run of {{runs}}, {{load}} busy loops"
+        cargo test --workspace
+    done
+
+# Checks licences, bans and sources of the dependencies.
+deny:
+    cargo deny check licenses bans sources

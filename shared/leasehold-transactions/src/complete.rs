@@ -1,0 +1,314 @@
+//! The end of a decided transaction: each of its items is freed by a write of its own.
+//!
+//! A write that frees an item is conditional on the exact lock that was seen. It comes late, twice, or from two coordinators
+//! without effect, and one that DynamoDB refuses keeps no other item locked.
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use futures_util::{FutureExt, StreamExt, stream};
+
+use crate::attributes::{self, BEFORE, Before, ID, Item, Lock, is_reserved, undo_name, undone_name};
+use crate::coordinator::Transactions;
+use crate::effort::Effort;
+use crate::error::{Error, NO_TABLE};
+use crate::key::ItemKey;
+use crate::model::{Operation, State};
+use crate::record::{self, Record};
+use crate::tables::{MAX_STATEMENTS, Outcome, Tables};
+use crate::write::Write;
+
+/// So many writes of one completion are under way at a time.
+const PARALLEL: usize = 16;
+
+/// An expression has at most 4 KB: so many attributes are restored by SET and REMOVE, and more by replacing the item.
+const MAX_RESTORED: usize = 100;
+
+/// One item that is to be freed.
+#[derive(Debug)]
+struct Completion {
+    key: ItemKey,
+    /// The exact lock, which is the condition.
+    seen: AttributeValue,
+    change: Change,
+}
+
+/// What becomes of the content of an item that is freed.
+#[derive(Debug)]
+enum Change {
+    Delete,
+    /// These attributes of the protocol are removed.
+    Free(Vec<String>),
+    /// The attributes on the left become what the second says, or are removed; those of the protocol are removed as well.
+    Restore(Vec<(String, Old)>, Vec<String>),
+    /// The item becomes this one.
+    Replace(Item),
+}
+
+/// Where the old value of an attribute is.
+#[derive(Debug)]
+enum Old {
+    Nothing,
+    /// In an attribute of the item.
+    Undo,
+    /// In the image inside the item.
+    Before,
+    Value(AttributeValue),
+}
+
+impl Completion {
+    /// What frees an item that `lock` holds. `image` is the item before the transaction, where it has a row of its own.
+    fn of(key: &ItemKey, item: &Item, lock: &Lock, outcome: State, image: Option<Item>) -> Self {
+        let reserved = || item.keys().filter(|name| is_reserved(name)).cloned().collect();
+        let change = if outcome == State::Committed {
+            if lock.is_absent() { Change::Delete } else { Change::Free(reserved()) }
+        } else if lock.transient {
+            Change::Delete
+        } else if lock.is_unapplied() {
+            Change::Free(reserved())
+        } else if let Some(image) = image {
+            restore(key, item, reserved(), &image, |_, value| Old::Value(value.clone()))
+        } else if let Some(AttributeValue::M(before)) = item.get(BEFORE) {
+            restore(key, item, reserved(), before, |_, _| Old::Before)
+        } else {
+            let nothing = Lock::nothing(&lock.value.nonce);
+            let undo = item.iter().filter_map(|(name, old)| {
+                let old = if *old == nothing { Old::Nothing } else { Old::Undo };
+                Some((undone_name(name)?.to_owned(), old))
+            });
+            let undo: Vec<_> = undo.collect();
+            if undo.is_empty() { Change::Free(reserved()) } else { Change::Restore(undo, reserved()) }
+        };
+        Self { key: key.clone(), seen: lock.seen.clone(), change }
+    }
+
+    fn into_write(self) -> Write {
+        let Self { key, seen, change } = self;
+        let write = match change {
+            Change::Delete => Write::delete(&key),
+            Change::Replace(item) => Write::put(key.table(), item),
+            Change::Free(reserved) => update(&key, Vec::new(), reserved),
+            Change::Restore(restored, reserved) => update(&key, restored, reserved),
+        };
+        write.when(format!("{ID} = :seen")).value(":seen", seen)
+    }
+
+    /// The same as a PartiQL statement; `None` of what is said better by an expression.
+    fn statement(&self) -> Option<(String, Vec<AttributeValue>)> {
+        let head = match &self.change {
+            Change::Delete => format!("DELETE FROM \"{}\"", self.key.table()),
+            Change::Free(reserved) => {
+                let is_plain = |name: &String| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
+                if !reserved.iter().all(is_plain) {
+                    return None;
+                }
+                let removed: String = reserved.iter().map(|name| format!(" REMOVE \"{name}\"")).collect();
+                format!("UPDATE \"{}\"{removed}", self.key.table())
+            }
+            Change::Restore(..) | Change::Replace(_) => return None,
+        };
+        let mut statement = format!("{head} WHERE \"{ID}\" = ?");
+        let mut parameters = vec![self.seen.clone()];
+        for (name, value) in self.key.attributes() {
+            if name.contains('"') {
+                return None;
+            }
+            statement.push_str(&format!(" AND \"{name}\" = ?"));
+            parameters.push(value.clone());
+        }
+        Some((statement, parameters))
+    }
+}
+
+/// What makes an item what it was before a put replaced it.
+fn restore(
+    key: &ItemKey,
+    item: &Item,
+    reserved: Vec<String>,
+    before: &Item,
+    old: impl Fn(&str, &AttributeValue) -> Old,
+) -> Change {
+    let is_key = |name: &str| key.attributes().contains_key(name);
+    let changed = before.iter().filter(|(name, value)| !is_key(name) && item.get(*name) != Some(value));
+    let added = item.keys().filter(|name| !is_reserved(name) && !before.contains_key(*name));
+    let mut restored: Vec<_> = changed.map(|(name, value)| (name.clone(), old(name, value))).collect();
+    restored.extend(added.map(|name| (name.clone(), Old::Nothing)));
+    if restored.len() > MAX_RESTORED { Change::Replace(before.clone()) } else { Change::Restore(restored, reserved) }
+}
+
+fn update(key: &ItemKey, restored: Vec<(String, Old)>, reserved: Vec<String>) -> Write {
+    let (mut sets, mut removes) = (Vec::new(), Vec::new());
+    let mut write = Write::update(key, "");
+    for (index, (name, old)) in restored.into_iter().enumerate() {
+        let target = format!("#n{index}");
+        match old {
+            Old::Nothing => removes.push(target.clone()),
+            Old::Undo => {
+                let source = format!("#u{index}");
+                sets.push(format!("{target} = {source}"));
+                write = write.name(source, undo_name(&name));
+            }
+            Old::Before => sets.push(format!("{target} = {BEFORE}.{target}")),
+            Old::Value(value) => {
+                let source = format!(":v{index}");
+                sets.push(format!("{target} = {source}"));
+                write = write.value(source, value);
+            }
+        }
+        write = write.name(target, name);
+    }
+    for (index, name) in reserved.into_iter().enumerate() {
+        removes.push(format!("#r{index}"));
+        write = write.name(format!("#r{index}"), name);
+    }
+    let set = if sets.is_empty() { String::new() } else { format!("SET {} ", sets.join(", ")) };
+    write.update = format!("{set}REMOVE {}", removes.join(", "));
+    write
+}
+
+impl Transactions {
+    /// Frees these items of a decided transaction. Answers why DynamoDB refuses to free one, if it does: the others are free.
+    ///
+    /// # Errors
+    /// Failures that a repeat may cure.
+    pub(crate) async fn free(&self, record: &Record, keys: &[ItemKey]) -> Result<Option<String>, Error> {
+        let mut effort = Effort::new(&self.policy);
+        let mut stuck: Vec<(ItemKey, String)> = Vec::new();
+        let mut left = keys.to_vec();
+        loop {
+            let mut completions = self.completions(record, &left, &mut stuck).await?;
+            left.clear();
+            // Those that need an expression come last, so that the others fill their calls.
+            completions.sort_by_key(|completion| completion.statement().is_none());
+            for (key, outcome) in self.carry_out(completions).await {
+                match outcome {
+                    // There is nothing left of a missing table that could be locked.
+                    Outcome::Done | Outcome::NoTable => {}
+                    // After a condition, somebody else freed the item, or changed it while the decision was made.
+                    Outcome::Condition | Outcome::Busy => left.push(key),
+                    Outcome::Refused(message) => stuck.push((key, message)),
+                }
+            }
+            if left.is_empty() {
+                for (key, reason) in &stuck {
+                    tracing::error!(transaction = %record.id, table = key.table(), reason, "an item cannot be freed");
+                }
+                return Ok(stuck.into_iter().next().map(|(_, reason)| reason));
+            }
+            effort.pause().await?;
+        }
+    }
+
+    /// What frees those of the items that the transaction still has.
+    async fn completions(
+        &self,
+        record: &Record,
+        keys: &[ItemKey],
+        stuck: &mut Vec<(ItemKey, String)>,
+    ) -> Result<Vec<Completion>, Error> {
+        let items = match self.tables.read(keys).await {
+            Err(error) if !error.is_passing() && keys.len() > 1 => {
+                // One table is missing or forbidden, which does not concern the items of the others.
+                let mut completions = Vec::new();
+                for key in keys {
+                    completions.extend(Box::pin(self.completions(record, std::slice::from_ref(key), stuck)).await?);
+                }
+                return Ok(completions);
+            }
+            Err(Error::InvalidRequest { field, .. }) if field == NO_TABLE => return Ok(Vec::new()),
+            Err(error) if !error.is_passing() => {
+                stuck.extend(keys.iter().map(|key| (key.clone(), error.to_string())));
+                return Ok(Vec::new());
+            }
+            items => items?,
+        };
+        let mut completions = Vec::new();
+        for (key, item) in keys.iter().zip(items) {
+            let Some(item) = item else { continue };
+            let lock = Lock::of(&item).filter(|lock| record.holds(&lock.value));
+            let Some(lock) = lock else { continue };
+            let image = match attributes::before(&item, &lock) {
+                Before::InRow(row) if record.state == State::RolledBack && !lock.is_unapplied() => {
+                    match self.tables.image(&record.id, &row).await? {
+                        Some(image) => Some(image),
+                        None => {
+                            stuck.push((key.clone(), "the row that keeps what it was is missing.".to_owned()));
+                            continue;
+                        }
+                    }
+                }
+                _ => None,
+            };
+            completions.push(Completion::of(key, &item, &lock, record.state, image));
+        }
+        Ok(completions)
+    }
+
+    async fn carry_out(&self, completions: Vec<Completion>) -> Vec<(ItemKey, Outcome)> {
+        let mut groups: Vec<Vec<Completion>> = Vec::new();
+        for completion in completions {
+            let joins = completion.statement().is_some();
+            match groups.last_mut().filter(|group| joins && group.len() < MAX_STATEMENTS) {
+                Some(group) => group.push(completion),
+                None => groups.push(vec![completion]),
+            }
+        }
+        let work: Vec<_> = groups.into_iter().map(|group| free_group(&self.tables, group).boxed()).collect();
+        let outcomes: Vec<_> = stream::iter(work).buffer_unordered(PARALLEL).collect().await;
+        outcomes.into_iter().flatten().collect()
+    }
+}
+
+/// Frees some items, by one call where they are several.
+async fn free_group(tables: &Tables, group: Vec<Completion>) -> Vec<(ItemKey, Outcome)> {
+    let statements: Option<Vec<_>> = group.iter().map(Completion::statement).collect();
+    if let Some(statements) = statements.filter(|_| group.len() > 1) {
+        match tables.execute(statements).await {
+            Ok(outcomes) => return group.into_iter().map(|completion| completion.key).zip(outcomes).collect(),
+            Err(error) if error.is_passing() => {
+                tracing::debug!(error = error.for_log(), "items are freed later");
+                return group.into_iter().map(|completion| (completion.key, Outcome::Busy)).collect();
+            }
+            // The role may lack the permission for statements; each write says for itself what is wrong.
+            Err(_) => {}
+        }
+    }
+    let mut outcomes = Vec::with_capacity(group.len());
+    for completion in group {
+        outcomes.push(free_one(tables, completion).await);
+    }
+    outcomes
+}
+
+async fn free_one(tables: &Tables, completion: Completion) -> (ItemKey, Outcome) {
+    let key = completion.key.clone();
+    let outcome = match tables.write(completion.into_write()).await {
+        Ok(true) => Outcome::Done,
+        Ok(false) => Outcome::Condition,
+        Err(error) if error.is_passing() => Outcome::Busy,
+        Err(Error::InvalidRequest { field, .. }) if field == NO_TABLE => Outcome::NoTable,
+        Err(error) => Outcome::Refused(error.to_string()),
+    };
+    (key, outcome)
+}
+
+/// Whether a commit has to wait for a put on this item.
+pub(crate) fn is_unapplied(record: &Record, item: Option<&Item>) -> bool {
+    let lock = item.and_then(Lock::of).filter(|lock| record.holds(&lock.value));
+    lock.is_some_and(|lock| lock.operation == Operation::Put && !lock.value.applied)
+}
+
+/// The update that takes a finished transaction out of the index.
+pub(crate) fn finish(own: &ItemKey, record: &Record, expire_at: u64) -> Write {
+    let update = format!(
+        "SET finished = :true, {} = :expireAt REMOVE {}, {}, stuck",
+        record::EXPIRE_AT,
+        record::SWEEP_SHARD,
+        record::SWEEP_AT
+    );
+    Write::update(own, update)
+        .when("nonce = :nonce AND #state = :state")
+        .name("#state", "state")
+        .text(":nonce", &record.nonce)
+        .text(":state", record.state.as_str())
+        .value(":true", AttributeValue::Bool(true))
+        .number(":expireAt", expire_at)
+}

@@ -1,0 +1,602 @@
+//! Adding: the transaction takes in requests, locks their items and changes them, in one write for up to 98 items.
+
+use std::collections::BTreeSet;
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
+
+use crate::attributes::{
+    self, BEFORE, Before, ID, IMAGE, Item, LOCKED_AT, Lock, LockValue, OPERATION, TRANSIENT, size, strip, undo_name,
+};
+use crate::complete::is_unapplied;
+use crate::coordinator::{MAX_BYTES, MAX_WRITES, Step, Transactions};
+use crate::effort::Effort;
+use crate::error::Error;
+use crate::expression::{and_set, both, top_level};
+use crate::key::ItemKey;
+use crate::model::{Action, Operation, PublicId, State};
+use crate::prepare::Prepared;
+use crate::record::{self, Entry, Record, Transaction, encode_entries, image_name};
+use crate::settle::puts_of;
+use crate::tables::{Reason, Written};
+use crate::write::Write;
+
+/// Writes in an add besides those of the items: the TX record and a batch.
+const OWN_WRITES: usize = 2;
+
+/// An item of up to 400 KB has room for its content and an image of this size.
+const MAX_IMAGE_IN_ITEM: usize = 180_000;
+
+/// So many puts are applied at a time.
+const PARALLEL: usize = 16;
+
+impl Transactions {
+    /// Makes the transaction take in all requests that it has not, and applies them. `new` is a transaction whose record is
+    /// yet to be written, which happens together with the first lock.
+    pub(crate) async fn enlist(
+        &self,
+        id: &PublicId,
+        prepared: &[Prepared],
+        new: Option<Record>,
+        effort: &mut Effort,
+    ) -> Result<Transaction, Error> {
+        let digest = new.as_ref().and_then(|record| record.digest.clone());
+        let mut known = new.map(Transaction::new);
+        let mut is_new = known.is_some();
+        loop {
+            let mut transaction = if let Some(transaction) = known.take() {
+                transaction
+            } else {
+                is_new = false;
+                let transaction = self.open(id).await?;
+                refuse_other(&transaction.record, digest.as_deref())?;
+                transaction
+            };
+            let missing = missing(&transaction, prepared)?;
+            let step = match self.apply_puts(&mut transaction, prepared).await {
+                Ok(Step::Done) if missing.is_empty() => return Ok(transaction),
+                Ok(Step::Done) => self.lock(&mut transaction, &missing, is_new, effort).await,
+                step => step,
+            };
+            match step {
+                Ok(Step::Done) => {
+                    is_new = false;
+                    known = Some(transaction);
+                }
+                Ok(Step::Again) => {
+                    effort.pause().await?;
+                    known = Some(transaction);
+                }
+                // Meanwhile this transaction may have had to make way itself, and then must not move others; or a new one is a
+                // repeat, and is over.
+                Ok(Step::Waited) => known = self.unless_begun(transaction, is_new).await?,
+                Ok(Step::Stale) => {
+                    if let Err(error) = effort.stale(&transaction).await {
+                        self.abort(&transaction.record, is_new, error).await?;
+                    }
+                }
+                Ok(Step::Abort(error)) => self.abort(&transaction.record, is_new, error).await?,
+                // Whether it was written is in the tables.
+                Err(error) if error.is_passing() => {
+                    effort.failed(error).await?;
+                    known = self.unless_begun(transaction, is_new).await?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// A new transaction of which nothing is in the tables, to be begun anew; `None` of one that must be looked at again.
+    async fn unless_begun(&self, transaction: Transaction, is_new: bool) -> Result<Option<Transaction>, Error> {
+        let is_begun = !is_new || self.tables.record(&transaction.record.id).await?.is_some();
+        Ok((!is_begun).then_some(transaction))
+    }
+
+    /// Rolls back a transaction that cannot go on, leaves a record of it even if there was none, and answers why. Only if it
+    /// has a record against expectation, it may go on.
+    async fn abort(&self, record: &Record, is_new: bool, error: Error) -> Result<(), Error> {
+        if is_new {
+            return match self.leave_rolled_back(record, error.to_string()).await? {
+                None => Err(error),
+                Some(_) => Ok(()),
+            };
+        }
+        let settled = self.settle(&record.id, State::RolledBack, Some(error.to_string())).await?;
+        Err(if settled.record.state == State::Committed { Error::Committed } else { error })
+    }
+
+    /// Locks as many of the missing items as go into one write, and changes them.
+    async fn lock(
+        &self,
+        transaction: &mut Transaction,
+        missing: &[&Prepared],
+        is_new: bool,
+        effort: &mut Effort,
+    ) -> Result<Step, Error> {
+        let candidates = &missing[..missing.len().min(effort.batch_limit(MAX_WRITES - OWN_WRITES))];
+        let keys: Vec<_> = candidates.iter().map(|candidate| candidate.key.clone()).collect();
+        let items = match self.tables.read(&keys).await {
+            Ok(items) => items,
+            Err(error) => {
+                // They may be too large to be read together in time.
+                effort.halve_batches(keys.len());
+                return Err(error);
+            }
+        };
+        let chosen = match choose(transaction, candidates, items)? {
+            Ok(chosen) => chosen,
+            Err(Obstacle::Holder(key, lock)) => {
+                return self.resolve_conflict(&transaction.record, &key, &lock, effort).await;
+            }
+            Err(Obstacle::Stale) => return Ok(Step::Stale),
+        };
+        let record = &transaction.record;
+        let version = record.version + 1;
+        let now = self.clock.now_ms();
+        let mut added = Vec::new();
+        let (mut writes, mut owners) = (Vec::new(), Vec::new());
+        let mut has_unapplied = false;
+        for chosen in &chosen {
+            let candidate = chosen.candidate;
+            added.push(Entry {
+                key: candidate.key.clone(),
+                operation: candidate.operation(),
+                version,
+                digest: candidate.digest.clone(),
+            });
+            has_unapplied |= chosen.waits_for_apply();
+            if let Some((row, image)) = chosen.image_row(record, version) {
+                self.keep_image(&record.id, &row, image).await?;
+            }
+            for part in chosen.writes(record, version, now) {
+                owners.push((chosen, part.is_users));
+                writes.push(part.write);
+            }
+        }
+        let (own, record) = self.bump_record(record, is_new, now, &added, has_unapplied);
+        let own_count = own.len();
+        writes.splice(0..0, own);
+        match self.tables.transact(writes).await {
+            Ok(Written::Done) => {
+                transaction.record = record;
+                transaction.entries.extend(added);
+                Ok(Step::Done)
+            }
+            Ok(Written::Cancelled(reasons)) => match reasons.first() {
+                Some(Reason::Condition(_)) => Ok(Step::Stale),
+                // Somebody is at the same transaction, and what is said of its items may be due to that.
+                Some(Reason::Busy) => Ok(Step::Again),
+                _ => match refusal(&transaction.record, reasons.into_iter().skip(own_count), owners) {
+                    Refusal::Holder(key, lock) => self.resolve_conflict(&transaction.record, &key, &lock, effort).await,
+                    Refusal::Final(error) => Ok(Step::Abort(error)),
+                    Refusal::Passing => Ok(Step::Again),
+                },
+            },
+            Err(Error::TooLarge(message)) if chosen.len() == 1 => Ok(Step::Abort(Error::TooLarge(message))),
+            // DynamoDB counts otherwise than we do.
+            Err(Error::TooLarge(_)) => {
+                effort.halve_batches(chosen.len());
+                Ok(Step::Again)
+            }
+            Err(Error::InvalidRequest { message, .. }) => Ok(Step::Abort(Error::invalid("requests", message))),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The transaction's own part of an add: the next version of the TX record, which takes in the entries or comes with a
+    /// batch of them. With the record as it is then.
+    fn bump_record(
+        &self,
+        record: &Record,
+        is_new: bool,
+        now: u64,
+        added: &[Entry],
+        has_unapplied: bool,
+    ) -> (Vec<Write>, Record) {
+        let mut next = Record { version: record.version + 1, last_worked_at: now, ..record.clone() };
+        if has_unapplied {
+            next.unapplied.insert(next.version);
+        }
+        let is_inline = next.has_room_for(added);
+        if is_inline {
+            next.entries.extend_from_slice(added);
+        } else {
+            next.batches += 1;
+        }
+        let mut writes = Vec::new();
+        if is_new {
+            writes.push(self.new_row(&next, None));
+        } else {
+            let mut update = "SET #version = :next, lastWorkedAt = :now".to_owned();
+            let mut write = Write::update(&self.record_item(&record.id), "")
+                .when("#state = :pending AND #version = :version AND nonce = :nonce")
+                .name("#state", "state")
+                .name("#version", "version")
+                .text(":pending", State::Pending.as_str())
+                .number(":version", record.version)
+                .text(":nonce", &record.nonce)
+                .number(":next", next.version)
+                .number(":now", now);
+            if is_inline {
+                update.push_str(", #tables = :tables, requests = :requests");
+                write = write.name("#tables", "tables");
+                for (name, value) in encode_entries(&next.entries) {
+                    write = write.value(format!(":{name}"), value);
+                }
+            } else {
+                update.push_str(", batches = :batches");
+                write = write.number(":batches", next.batches);
+            }
+            if has_unapplied {
+                update.push_str(" ADD unapplied :unapplied");
+                write = write.value(":unapplied", record::versions([&next.version]));
+            }
+            write.update = update;
+            writes.push(write);
+        }
+        if !is_inline {
+            let row = record::batch(record, next.version, added, self.rows_expire_at());
+            writes.push(Write::put(&self.tables.own, row));
+        }
+        (writes, next)
+    }
+
+    /// Applies the puts that wait for it and are among these requests. Those of other calls are left to them.
+    async fn apply_puts(&self, transaction: &mut Transaction, prepared: &[Prepared]) -> Result<Step, Error> {
+        for version in transaction.record.unapplied.clone() {
+            let record = &transaction.record;
+            let keys = puts_of(transaction, version);
+            let items = self.tables.read(&keys).await?;
+            let mut waiting = Vec::new();
+            let mut is_ours = true;
+            for (key, item) in keys.iter().zip(items) {
+                let digest = transaction.entries_of(key).last().map(|entry| &entry.digest);
+                let is_this = |candidate: &&Prepared| candidate.key == *key && Some(&candidate.digest) == digest;
+                match (prepared.iter().find(is_this), item) {
+                    // Somebody rolled the transaction back; or overwrote the item, lock and all.
+                    (Some(_), item) if !is_held(record, item.as_ref()) => return Ok(Step::Stale),
+                    (_, item) if !is_unapplied(record, item.as_ref()) => {}
+                    (Some(candidate), Some(item)) => waiting.push((candidate, item)),
+                    _ => is_ours = false,
+                }
+            }
+            let puts: Vec<_> =
+                waiting.into_iter().map(|(candidate, item)| self.apply(record, candidate, item).boxed()).collect();
+            let steps: Vec<Step> = stream::iter(puts).buffer_unordered(PARALLEL).try_collect().await?;
+            if let Some(step) = steps.into_iter().find(|step| !matches!(step, Step::Done)) {
+                return Ok(step);
+            }
+            if is_ours {
+                self.confirm(transaction, version).await?;
+            }
+        }
+        Ok(Step::Done)
+    }
+
+    /// Replaces the content of an item that a put has locked.
+    async fn apply(&self, record: &Record, candidate: &Prepared, item: Item) -> Result<Step, Error> {
+        let (Some(lock), Action::Put { item: content }) = (Lock::of(&item), &candidate.request.action) else {
+            return Ok(Step::Stale);
+        };
+        let before = strip(item.clone());
+        let mut content = content.clone();
+        if size(&before) > MAX_IMAGE_IN_ITEM {
+            let row = image_name(record, lock.value.version, &candidate.key);
+            self.keep_image(&record.id, &row, before).await?;
+            content.insert(IMAGE.to_owned(), record::text(row));
+        } else {
+            content.insert(BEFORE.to_owned(), AttributeValue::M(before));
+        }
+        let applied = LockValue { applied: true, ..lock.value };
+        content.insert(ID.to_owned(), record::text(applied.to_string()));
+        for name in [OPERATION, LOCKED_AT] {
+            content.extend(item.get(name).map(|value| (name.to_owned(), value.clone())));
+        }
+        let write = Write::put(candidate.key.table(), content);
+        let write = write.when(format!("{ID} = :seen")).value(":seen", lock.seen);
+        match self.tables.write(write).await {
+            Ok(true) => Ok(Step::Done),
+            Ok(false) => Ok(Step::Stale),
+            Err(Error::InvalidRequest { message, .. }) => {
+                Ok(Step::Abort(Error::invalid(format!("requests[{}]", candidate.index), message)))
+            }
+            Err(Error::TooLarge(message)) => Ok(Step::Abort(Error::TooLarge(message))),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Keeps an item as it was in a row of its own.
+    async fn keep_image(&self, id: &PublicId, row: &str, item: Item) -> Result<(), Error> {
+        let image = record::image(id, row, item, self.rows_expire_at());
+        self.tables.write(Write::put(&self.tables.own, image)).await.map(drop)
+    }
+}
+
+fn is_held(record: &Record, item: Option<&Item>) -> bool {
+    item.and_then(Lock::of).is_some_and(|lock| record.holds(&lock.value))
+}
+
+/// Refuses a call of one transaction that has the id of another one.
+pub(crate) fn refuse_other(record: &Record, digest: Option<&[u8]>) -> Result<(), Error> {
+    match (record.digest.as_deref(), digest) {
+        (Some(theirs), Some(ours)) if theirs != ours => Err(other_transaction()),
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn other_transaction() -> Error {
+    Error::invalid("transactionId", "Another transaction has this id.")
+}
+
+/// The requests that the transaction has not taken in, in the order in which all coordinators lock.
+fn missing<'a>(transaction: &Transaction, prepared: &'a [Prepared]) -> Result<Vec<&'a Prepared>, Error> {
+    let mut missing = Vec::new();
+    for candidate in prepared {
+        let mut entries = transaction.entries_of(&candidate.key).rev();
+        let Some(last) = entries.next() else {
+            missing.push(candidate);
+            continue;
+        };
+        // A repeat; or a read of an item that the transaction has already.
+        if last.digest == candidate.digest || candidate.operation() == Operation::Get {
+            continue;
+        }
+        if entries.any(|entry| entry.digest == candidate.digest) {
+            if candidate.is_named || candidate.operation().only_locks() {
+                continue;
+            }
+            let detail = "The transaction has this very request, and a later one of the same item. Name each call \
+                          by a callId, which tells a repeat from a new request.";
+            return Err(Error::invalid(format!("requests[{}]", candidate.index), detail));
+        }
+        missing.push(candidate);
+    }
+    missing.sort_by(|a, b| a.key.cmp(&b.key));
+    Ok(missing)
+}
+
+/// A request that is to be carried out, and its item as it was read.
+struct Chosen<'a> {
+    candidate: &'a Prepared,
+    item: Option<Item>,
+    /// The lock of this transaction, where it has the item already.
+    held: Option<Lock>,
+}
+
+/// Why nothing can be locked at the moment.
+enum Obstacle {
+    /// Another transaction has this item.
+    Holder(ItemKey, Lock),
+    /// The transaction is not what it was taken for.
+    Stale,
+}
+
+/// As many of the candidates as fit into one write.
+fn choose<'a>(
+    transaction: &Transaction,
+    candidates: &[&'a Prepared],
+    items: Vec<Option<Item>>,
+) -> Result<Result<Vec<Chosen<'a>>, Obstacle>, Error> {
+    let mut chosen = Vec::new();
+    let (mut bytes, mut writes) = (0, OWN_WRITES);
+    for (&candidate, item) in candidates.iter().zip(items) {
+        let lock = item.as_ref().and_then(Lock::of);
+        let is_known = transaction.entries_of(&candidate.key).next().is_some();
+        match &lock {
+            Some(lock) if !transaction.record.holds(&lock.value) => {
+                return Ok(Err(Obstacle::Holder(candidate.key.clone(), lock.clone())));
+            }
+            lock if lock.is_some() != is_known || lock.as_ref().is_some_and(Lock::is_unapplied) => {
+                return Ok(Err(Obstacle::Stale));
+            }
+            Some(lock) if lock.operation == Operation::Delete && candidate.operation() == Operation::Update => {
+                let detail = "The transaction deletes this item. After a delete it takes a put of the item, no update.";
+                return Err(Error::invalid(format!("requests[{}]", candidate.index), detail));
+            }
+            _ => {}
+        }
+        let size = candidate.bytes() + 2 * item.as_ref().map_or(0, size);
+        let next = Chosen { candidate, item, held: lock };
+        if !chosen.is_empty() && (bytes + size > MAX_BYTES || writes + next.count() > MAX_WRITES) {
+            break;
+        }
+        bytes += size;
+        writes += next.count();
+        chosen.push(next);
+    }
+    Ok(Ok(chosen))
+}
+
+/// Why an add was not written.
+enum Refusal {
+    /// Another transaction has this item.
+    Holder(ItemKey, Lock),
+    /// A request cannot be carried out.
+    Final(Error),
+    /// Something changed since it was read.
+    Passing,
+}
+
+fn refusal(record: &Record, reasons: impl Iterator<Item = Reason>, owners: Vec<(&Chosen<'_>, bool)>) -> Refusal {
+    for (reason, (chosen, is_users)) in reasons.zip(owners) {
+        let candidate = chosen.candidate;
+        match reason {
+            Reason::None | Reason::Busy => {}
+            Reason::Invalid(message) => {
+                return Refusal::Final(Error::invalid(format!("requests[{}]", candidate.index), message));
+            }
+            Reason::TooLarge(message) => return Refusal::Final(Error::TooLarge(message)),
+            Reason::Condition(now) => {
+                let lock = now.as_ref().and_then(Lock::of);
+                if let Some(lock) = lock.as_ref().filter(|lock| !record.holds(&lock.value)) {
+                    return Refusal::Holder(candidate.key.clone(), lock.clone());
+                }
+                let is_as_read = match (&chosen.held, &lock) {
+                    (None, lock) => lock.is_none() && now.is_some() == chosen.item.is_some(),
+                    (Some(held), Some(lock)) => lock.seen == held.seen,
+                    // The condition was put to an item that is not there.
+                    (Some(held), None) => held.is_absent(),
+                };
+                if is_as_read && is_users {
+                    let item = shown(candidate, now);
+                    return Refusal::Final(Error::ConditionFailed { request: candidate.index, item });
+                }
+            }
+        }
+    }
+    Refusal::Passing
+}
+
+/// A part of an add.
+struct Part {
+    write: Write,
+    /// Whether the user's condition is in it.
+    is_users: bool,
+}
+
+impl Chosen<'_> {
+    /// Whether the put is applied by a write of its own, because the item has a content that nobody has locked yet.
+    fn waits_for_apply(&self) -> bool {
+        self.candidate.operation() == Operation::Put && self.item.is_some() && self.held.is_none()
+    }
+
+    /// The number of writes.
+    fn count(&self) -> usize {
+        let is_apart = self.held.as_ref().is_some_and(Lock::is_absent) && self.candidate.request.condition.is_some();
+        let is_only_apart = is_apart && self.candidate.operation() == Operation::Check;
+        usize::from(!is_only_apart) + usize::from(is_apart)
+    }
+
+    /// The row for a large item that a put replaces in the same write, because it is locked already.
+    fn image_row(&self, record: &Record, version: u64) -> Option<(String, Item)> {
+        let (item, lock) = (self.item.as_ref()?, self.held.as_ref()?);
+        let is_put = self.candidate.operation() == Operation::Put;
+        match attributes::before(item, lock) {
+            Before::Here(before) if is_put && size(&before) > MAX_IMAGE_IN_ITEM => {
+                Some((image_name(record, version, &self.candidate.key), before))
+            }
+            _ => None,
+        }
+    }
+
+    /// The writes that lock the item for the request, and change it.
+    fn writes(&self, record: &Record, version: u64, now: u64) -> Vec<Part> {
+        let (candidate, request) = (self.candidate, &self.candidate.request);
+        let (key, condition) = (&candidate.key, request.condition.as_deref());
+        let is_absent = self.held.as_ref().is_some_and(Lock::is_absent);
+        let mut parts = Vec::new();
+        // For its user the item is not there, though there is a row: the condition is put to an item that is certainly missing.
+        if let Some(condition) = condition.filter(|_| is_absent) {
+            let check = Write::check(&key.nobody()).when(condition).with_users(&request.names, &request.values);
+            parts.push(Part { write: check, is_users: true });
+            if candidate.operation() == Operation::Check {
+                return parts;
+            }
+        }
+        let condition = condition.filter(|_| !is_absent);
+        let ours = match (&self.held, &self.item) {
+            (Some(_), _) => format!("{ID} = :leaseholdTxSeen"),
+            (None, Some(_)) => format!("attribute_exists(#leaseholdTxKey) AND attribute_not_exists({ID})"),
+            (None, None) => "attribute_not_exists(#leaseholdTxKey)".to_owned(),
+        };
+        let lock = LockValue { holder: record.id.clone(), nonce: record.nonce.clone(), version, applied: false };
+        let mut write = self.change(record, lock, now).when(both(&ours, condition));
+        write = write.with_users(&request.names, &request.values);
+        write = match &self.held {
+            Some(held) => write.value(":leaseholdTxSeen", held.seen.clone()),
+            None => write.name("#leaseholdTxKey", key.any_name()),
+        };
+        parts.insert(0, Part { write, is_users: condition.is_some() });
+        parts
+    }
+
+    /// The write of the item without its condition.
+    fn change(&self, record: &Record, lock: LockValue, now: u64) -> Write {
+        let candidate = self.candidate;
+        let key = &candidate.key;
+        let is_transient = self.held.as_ref().map_or(self.item.is_none(), |held| held.transient);
+        let version = lock.version;
+        match &candidate.request.action {
+            Action::Check { .. } if self.held.is_some() => return Write::check(key),
+            Action::Put { item } if !self.waits_for_apply() => {
+                let lock = LockValue { applied: true, ..lock };
+                let mut content = item.clone();
+                content.extend(lock_attributes(&lock, Operation::Put, now));
+                if is_transient {
+                    content.insert(TRANSIENT.to_owned(), AttributeValue::Bool(true));
+                } else if let (Some(item), Some(held)) = (&self.item, &self.held) {
+                    let before = match (self.image_row(record, version), attributes::before(item, held)) {
+                        (Some((row, _)), _) | (None, Before::InRow(row)) => Some((IMAGE, record::text(row))),
+                        (None, Before::Here(before)) => Some((BEFORE, AttributeValue::M(before))),
+                        (None, Before::Missing) => None,
+                    };
+                    content.extend(before.map(|(name, value)| (name.to_owned(), value)));
+                }
+                return Write::put(key.table(), content);
+            }
+            _ => {}
+        }
+        let mut sets = Vec::new();
+        let mut write = Write::update(key, "");
+        let mut attributes = lock_attributes(&lock, candidate.operation(), now);
+        if is_transient {
+            attributes.insert(TRANSIENT.to_owned(), AttributeValue::Bool(true));
+        }
+        for (name, value) in attributes {
+            sets.push(format!("{name} = :{name}"));
+            write = write.value(format!(":{name}"), value);
+        }
+        let Action::Update { expression, .. } = &candidate.request.action else {
+            write.update = format!("SET {}", sets.join(", "));
+            return write;
+        };
+        let has_undo = |name: &str| self.item.as_ref().is_some_and(|item| item.contains_key(name));
+        let keeps_all = is_transient || has_undo(BEFORE) || has_undo(IMAGE);
+        let changed = candidate.changed_names();
+        for (index, name) in changed.into_iter().filter(|name| !keeps_all && !has_undo(&undo_name(name))).enumerate() {
+            let (undo, source) = (format!("#leaseholdTxUndo{index}"), format!("#leaseholdTxName{index}"));
+            sets.push(format!("{undo} = if_not_exists({source}, :leaseholdTxNothing)"));
+            write = write.name(undo, undo_name(name)).name(source, name);
+            write = write.value(":leaseholdTxNothing", Lock::nothing(&record.nonce));
+        }
+        write.update = and_set(expression, &sets.join(", "));
+        write
+    }
+}
+
+/// What a lock puts on an item.
+fn lock_attributes(lock: &LockValue, operation: Operation, now: u64) -> Item {
+    Item::from([
+        (ID.to_owned(), record::text(lock.to_string())),
+        (OPERATION.to_owned(), record::text(operation.as_str())),
+        (LOCKED_AT.to_owned(), record::number(now)),
+    ])
+}
+
+/// The item of a failed condition, if the caller wants to see it.
+pub(crate) fn shown(candidate: &Prepared, item: Option<Item>) -> Option<Item> {
+    let is_absent = item.as_ref().and_then(Lock::of).is_some_and(|lock| lock.is_absent());
+    item.filter(|_| candidate.request.return_item_on_failure && !is_absent).map(strip)
+}
+
+impl Prepared {
+    pub(crate) const fn operation(&self) -> Operation {
+        self.request.action.operation()
+    }
+
+    /// The attributes that an update changes.
+    pub(crate) fn changed_names(&self) -> BTreeSet<&str> {
+        self.changed.iter().map(|path| top_level(path, &self.request.names)).collect()
+    }
+
+    /// About as many bytes as a write of it has.
+    pub(crate) fn bytes(&self) -> usize {
+        let content = match &self.request.action {
+            Action::Put { item } => size(item),
+            Action::Get { .. } | Action::Check { .. } | Action::Update { .. } | Action::Delete { .. } => {
+                size(self.key.attributes())
+            }
+        };
+        content + size(&self.request.values) + 300
+    }
+}

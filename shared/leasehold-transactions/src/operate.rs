@@ -1,0 +1,112 @@
+//! What operators do: see the transactions that are not finished, and unlock an item whose transaction is unknown.
+
+use aws_sdk_dynamodb::types::AttributeValue;
+
+use crate::attributes::{Item, Lock};
+use crate::coordinator::Transactions;
+use crate::error::Error;
+use crate::model::{PublicId, State, Status, TransactionPage};
+use crate::prepare::{check_table, key_in};
+use crate::record::{
+    Record, SWEEP_AT, SWEEP_SHARD, SWEEP_SHARDS, TRANSACTION_ID, participants, record_key, shard_name,
+};
+
+impl Transactions {
+    /// Lists up to about `limit` transactions that are not finished: open ones, and decided ones whose items are locked.
+    /// With `only_stuck`, only those of which DynamoDB refuses to free an item. A page may be empty, and not the last.
+    ///
+    /// # Errors
+    /// `InvalidRequest` for a start that is none; `Throttled`, `Unavailable`.
+    pub async fn unfinished(
+        &self,
+        only_stuck: bool,
+        limit: usize,
+        start: Option<&str>,
+    ) -> Result<TransactionPage, Error> {
+        let (shard, start) = start.map_or(Ok((0, None)), read_cursor)?;
+        let (ids, next) = self.tables.unfinished(&shard_name(shard), u64::MAX >> 10, limit, start).await?;
+        let keys: Vec<_> = ids.iter().map(|id| self.record_item(id)).collect();
+        let mut page = TransactionPage::default();
+        for row in self.tables.read(&keys).await?.into_iter().flatten() {
+            let Some(record) = Record::decode(&row) else {
+                tracing::warn!("a TX record is unreadable");
+                continue;
+            };
+            if !record.finished && (!only_stuck || record.stuck.is_some()) {
+                page.transactions.push(status(record));
+            }
+        }
+        page.next = match next {
+            Some(key) => write_cursor(shard, &key),
+            None if shard + 1 < SWEEP_SHARDS => Some((shard + 1).to_string()),
+            None => None,
+        };
+        Ok(page)
+    }
+
+    /// Unlocks an item whose transaction is unknown, as one that came with a backup, on condition that its lock is `seen`. The
+    /// operator says what the transaction came to: the item becomes what it was before if that is a rollback, and what the
+    /// transaction made of it if that is a commit.
+    ///
+    /// # Errors
+    /// `InvalidRequest`, where the item has another lock, or its transaction can end it; `Corrupt`, where its image is
+    /// missing; `Forbidden`, `Throttled`, `Unavailable`.
+    pub async fn unlock(&self, table: &str, key: &Item, seen: &str, outcome: State) -> Result<(), Error> {
+        check_table(table, &self.protected, "tableName".to_owned())?;
+        let key = key_in(&self.tables, table, key, true, "key".to_owned()).await?;
+        let item = self.tables.read(std::slice::from_ref(&key)).await?.pop().flatten();
+        let Some(lock) = item.as_ref().and_then(Lock::of) else {
+            // A repeat, or somebody else's.
+            return Ok(());
+        };
+        if lock.seen != AttributeValue::S(seen.to_owned()) {
+            let now = lock.seen.as_s().map_or("unreadable", String::as_str);
+            return Err(Error::invalid("lock", format!("The item has another lock by now: {now}.")));
+        }
+        let record = self.tables.record(&lock.value.holder).await?;
+        if record.is_some_and(|record| record.holds(&lock.value) && !record.finished) {
+            let detail = format!("The transaction {} is known. End it instead: it frees the item.", lock.value.holder);
+            return Err(Error::invalid("lock", detail));
+        }
+        let nobody = Record { state: outcome, ..Record::new(lock.value.holder, lock.value.nonce, 0, 0) };
+        match self.free(&nobody, &[key]).await? {
+            None => Ok(()),
+            Some(reason) => Err(Error::corrupt(format!("The item cannot be unlocked: {reason}"))),
+        }
+    }
+}
+
+/// What the TX record tells of a transaction.
+pub(crate) fn status(record: Record) -> Status {
+    Status {
+        requests: participants(&record.entries),
+        id: record.id,
+        state: record.state,
+        reason: record.reason,
+        finished: record.finished,
+        stuck: record.stuck,
+        created_at: record.created_at,
+        last_worked_at: record.last_worked_at,
+    }
+}
+
+/// A place in the index: `shard`, or `shard.sweepAt.transactionId`.
+fn write_cursor(shard: u8, key: &Item) -> Option<String> {
+    let at = key.get(SWEEP_AT)?.as_n().ok()?;
+    let id = key.get(TRANSACTION_ID)?.as_s().ok()?;
+    Some(format!("{shard}.{at}.{id}"))
+}
+
+fn read_cursor(text: &str) -> Result<(u8, Option<Item>), Error> {
+    let read = || {
+        let mut parts = text.split('.');
+        let shard = parts.next()?.parse().ok().filter(|shard| *shard < SWEEP_SHARDS)?;
+        let Some(at) = parts.next() else { return Some((shard, None)) };
+        let at: u64 = at.parse().ok()?;
+        let mut key = record_key(&PublicId::parse(parts.next()?).ok()?);
+        key.insert(SWEEP_SHARD.to_owned(), AttributeValue::S(shard_name(shard)));
+        key.insert(SWEEP_AT.to_owned(), AttributeValue::N(at.to_string()));
+        (parts.next().is_none()).then_some((shard, Some(key)))
+    };
+    read().ok_or_else(|| Error::invalid("cursor", "cursor must be the nextCursor of another answer."))
+}
