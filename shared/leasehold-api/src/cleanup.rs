@@ -131,14 +131,18 @@ impl Holder<'_> {
             Err(problem) if problem.problem_type == ProblemType::NotFound => return Ok(CleanUpOutcome::Absent),
             Err(problem) => return Err(problem),
         };
+        let mut outcome = CleanUpOutcome::NotHeld;
         if let Some(acquisition) = acquisition_of(&lock) {
-            let outcome = release(service, name, self.lease_id(acquisition)).await?;
-            if outcome != CleanUpOutcome::NotHeld {
+            outcome = release(service, name, self.lease_id(acquisition)).await?;
+            if outcome == CleanUpOutcome::Released {
                 return Ok(outcome);
             }
         }
-        // An execution without acquisitions has one lease id. An earlier holder's acquisition may remain in its row.
-        release(service, name, self.lease_id_without_acquisition()).await
+        // An execution without acquisitions has one lease id. An earlier acquisition may remain in the row of the next holder.
+        match release(service, name, self.lease_id_without_acquisition()).await? {
+            CleanUpOutcome::NotHeld => Ok(outcome),
+            found => Ok(found),
+        }
     }
 
     fn lease_id(&self, acquisition: &str) -> String {
