@@ -22,6 +22,7 @@ test *args:
 
 # Tests the Python and the TypeScript client.
 clients:
+    cargo build --workspace
     clients/python/test.sh
     clients/typescript/test.sh
 
@@ -45,6 +46,10 @@ local-aws:
 # Runs the stack in containers, from the functions that `local-aws` built. Exit status 77: this machine has no containers.
 containers:
     scripts/sam-local.sh --no-build
+
+# Explores the model of the lock protocol within its larger bounds.
+model:
+    cargo run --release --package leasehold-model
 
 # Measures the service; docs/performance.md says what the figures mean.
 bench:

@@ -18,6 +18,7 @@ use crate::commands::release::{self, ReleaseArgs};
 use crate::commands::run::{self, RunArgs};
 use crate::commands::serve::{self, ServeArgs};
 use crate::commands::token::{self, TokenArgs};
+use crate::commands::transactions::{self, TransactionsArgs};
 use crate::commands::watch::{self, WatchArgs};
 use crate::connection::CommonArgs;
 use crate::failure::EXIT_STATUSES;
@@ -48,6 +49,7 @@ enum Command {
     Get(GetArgs),
     Ls(LsArgs),
     Watch(WatchArgs),
+    Transactions(TransactionsArgs),
     /// Run the lock service on this machine.
     Serve(ServeArgs),
     Console(ConsoleArgs),
@@ -106,6 +108,7 @@ impl Command {
             Self::Get(args) => in_runtime(get::main(args))?,
             Self::Ls(args) => in_runtime(ls::main(args))?,
             Self::Watch(args) => in_runtime(watch::main(args))?,
+            Self::Transactions(args) => in_runtime(transactions::main(args))?,
             Self::Serve(args) => in_runtime(serve::main(args))?.map_err(|error| Failure::failed(error.to_string())),
             Self::Console(args) => in_runtime(console::main(args))?,
             Self::Token(args) => token::main(&args),
@@ -129,6 +132,7 @@ impl Command {
             | Self::Ls(LsArgs { common, .. })
             | Self::Console(ConsoleArgs { common, .. })
             | Self::Watch(WatchArgs { common, .. }) => Some(common),
+            Self::Transactions(args) => Some(args.common()),
             _ => None,
         }
     }

@@ -1,4 +1,4 @@
-//! Why a command did not do what it was asked for, and with which status it ends.
+//! The failure of a command, and its exit status.
 
 use std::error::Error;
 use std::fmt;
@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::output;
 use crate::signals::Received;
 
-/// What every command's exit status means. `run` has a text of its own, for it hands on the command's.
+/// The exit statuses of all commands. `run` has a text of its own, for it hands on the command's.
 pub(crate) const EXIT_STATUSES: &str = "\
 Exit status:
    0  done
@@ -46,7 +46,7 @@ pub(crate) mod status {
     pub(crate) const SIGNALLED: u8 = 128;
 }
 
-/// Why a command did not do what it was asked for.
+/// The failure of a command.
 #[derive(Debug)]
 pub(crate) struct Failure {
     /// With which status the process ends.
@@ -55,7 +55,7 @@ pub(crate) struct Failure {
     kind: &'static str,
     /// A sentence that says what to do. `None`: there is nobody to tell.
     message: Option<String>,
-    /// Who has the lock, where that is known.
+    /// The lock and its holder, where that is known.
     lock: Option<Box<Lock>>,
     /// Whether a Ctrl-C is the reason.
     pub(crate) is_interrupt: bool,

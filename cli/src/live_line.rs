@@ -17,7 +17,7 @@ pub(crate) struct LiveLine(ProgressBar);
 impl LiveLine {
     /// Shows what `text` writes.
     pub(crate) fn start(text: impl Fn(&mut String) -> fmt::Result + Clone + Send + Sync + 'static) -> Self {
-        // What cannot be written is drawn again at the next tick.
+        // A line that cannot be written is drawn again at the next tick.
         let text = move |_: &ProgressState, line: &mut dyn fmt::Write| {
             let mut whole = String::new();
             let _ = text(&mut whole);

@@ -1,4 +1,4 @@
-//! What is printed: results on standard output, everything else on standard error.
+//! Printing: results on standard output, everything else on standard error.
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};

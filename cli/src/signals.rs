@@ -13,9 +13,9 @@ use tokio::time::Instant;
 
 use crate::Failure;
 
-/// What asks a process to end.
+/// Signals that ask a process to end.
 const ENDING: [i32; 4] = [consts::SIGINT, consts::SIGTERM, consts::SIGHUP, consts::SIGQUIT];
-/// What only the command under `run` can know the meaning of.
+/// Signals whose meaning only the command under `run` knows.
 const OTHERS: [i32; 2] = [consts::SIGUSR1, consts::SIGUSR2];
 
 /// How far apart two processes may hear of one signal.
@@ -65,7 +65,7 @@ impl Signals {
     }
 
     fn listen(wanted: &[i32]) -> Result<Self, Failure> {
-        // What is ignored from the start is meant to be: `nohup` does that, and a shell for what it runs in the background.
+        // A signal that is ignored from the start is meant to be: `nohup` does that, and a shell for what it runs in the background.
         let ignored = ignored();
         let wanted = wanted.iter().filter(|number| ignored & (1 << (*number - 1)) == 0);
         let mut signals = SignalsInfo::<WithOrigin>::new(wanted)

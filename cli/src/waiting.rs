@@ -1,4 +1,4 @@
-//! What people see while a command waits for a lock: a spinner on a terminal, one line elsewhere.
+//! The display while a command waits for a lock: a spinner on a terminal, one line elsewhere.
 
 use std::fmt::{self, Write};
 use std::pin::pin;
@@ -13,7 +13,7 @@ use crate::duration::show_seconds;
 use crate::live_line::LiveLine;
 use crate::output::{can_draw, note, plain};
 
-/// What is over sooner needs no spinner.
+/// A wait that is over sooner needs no spinner.
 const UNNOTICED: Duration = Duration::from_millis(300);
 /// How much of a name there is room for.
 const NAME_WIDTH: usize = 30;
@@ -38,7 +38,7 @@ impl<'a> Indicator<'a> {
         Self { key: shorten(&key.to_string()), common, seen: Arc::default() }
     }
 
-    /// What to call whenever the lock was seen held.
+    /// The callback for each answer that shows the lock held.
     pub(crate) fn on_wait(&self) -> impl Fn(&Waiting<'_>) + Send + Sync + use<> {
         let (key, seen) = (self.key.clone(), Arc::clone(&self.seen));
         let announce = !self.common.output.quiet && !can_draw();

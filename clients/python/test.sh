@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks, tests and packages the Python client. Needs Python 3.10 or later, and the binaries `leasehold` and
-# `leasehold-invoke`, side by side: `cargo build` before, or LEASEHOLD_BIN for the first.
+# Checks, tests and packages the Python client. Needs Python 3.10 or later, and `cargo build` before (or LEASEHOLD_BIN and
+# LEASEHOLD_INVOKE_BIN).
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -8,7 +8,10 @@ target=${CARGO_TARGET_DIR:-$here/../../target}
 mkdir -p "$target/python-client"
 work=$(cd "$target/python-client" && pwd)
 LEASEHOLD_BIN=$(realpath -m "${LEASEHOLD_BIN:-$work/../debug/leasehold}")
-export LEASEHOLD_BIN
+LEASEHOLD_INVOKE_BIN=$(realpath -m "${LEASEHOLD_INVOKE_BIN:-$(dirname "$LEASEHOLD_BIN")/leasehold-invoke}")
+export LEASEHOLD_BIN LEASEHOLD_INVOKE_BIN
+# `cargo test --workspace` makes no binary of a function.
+[ -x "$LEASEHOLD_INVOKE_BIN" ] || (cd "$here/../.." && cargo build --quiet --workspace --bin leasehold-invoke)
 export RUFF_CACHE_DIR=$work/ruff MYPY_CACHE_DIR=$work/mypy PYTHONDONTWRITEBYTECODE=1
 cd "$here"
 

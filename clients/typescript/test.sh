@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
-# Everything that this package has to pass. Needs Node 20.19 or later, and a built `leasehold` (LEASEHOLD_BIN names another one).
+# Everything that this package has to pass. Needs Node 20.19 or later, and the built workspace: `leasehold` and the functions
+# beside it (LEASEHOLD_BIN names another one).
 set -euo pipefail
 cd "$(dirname "$0")"
 
 export LEASEHOLD_BIN="${LEASEHOLD_BIN:-$PWD/../../target/debug/leasehold}"
-[[ -x $LEASEHOLD_BIN ]] || { echo "there is no $LEASEHOLD_BIN: cargo build --bin leasehold" >&2; exit 1; }
+for binary in leasehold leasehold-invoke leasehold-transact; do
+    [[ -x $(dirname "$LEASEHOLD_BIN")/$binary ]] || { echo "there is no $binary beside $LEASEHOLD_BIN: cargo build --workspace" >&2; exit 1; }
+done
 
 step() {
     printf '\n== %s\n' "$*"

@@ -176,14 +176,22 @@ async function readTransactions(): Promise<number> {
   return requests + 1;
 }
 
+/**
+ * Reads a transaction by either of its ids: lists and refusals name the public one, its owner has the secret one. Public ids are
+ * UUIDs of version 8, and secret ones seldom are.
+ */
 async function readTransaction(id: string): Promise<number> {
-  try {
-    transaction.value = await get<Transaction>("/v1/transaction", { id });
-  } catch (error) {
-    if (!(error instanceof ApiError) || ![400, 404].includes(error.status)) throw error;
-    transaction.value = null;
+  const kinds = id.charAt(14) === "8" ? [{ publicId: id }, { id }] : [{ id }, { publicId: id }];
+  for (const [index, parameters] of kinds.entries()) {
+    try {
+      transaction.value = await get<Transaction>("/v1/transaction", parameters);
+      return index + 1;
+    } catch (error) {
+      if (!(error instanceof ApiError) || ![400, 404].includes(error.status)) throw error;
+    }
   }
-  return 1;
+  transaction.value = null;
+  return 2;
 }
 
 // The loop.

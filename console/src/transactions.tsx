@@ -9,7 +9,7 @@ import type { Transaction } from "./wire.js";
 /** State for people: an unfinished transaction that nobody works on is stuck until a sweep. */
 function stateOf(one: Transaction): string {
   if (one.finished) return one.state;
-  return idleMs(one) > STUCK_MS ? "stuck" : one.state;
+  return one.stuck != null || idleMs(one) > STUCK_MS ? "stuck" : one.state;
 }
 
 /** By the service's clock and this machine's, so good for seconds only. */
@@ -72,13 +72,13 @@ function Table({ all }: { all: Transaction[] }) {
         </thead>
         <tbody>
           {rows.slice(0, 500).map((one) => (
-            <tr key={one.transactionId}>
+            <tr key={one.publicId}>
               <td>
                 <Chip state={stateOf(one)} />
               </td>
               <td class="mono">
-                <a href={`#/transactions?${new URLSearchParams({ id: one.transactionId })}`}>
-                  <Text of={one.transactionId} />
+                <a href={`#/transactions?${new URLSearchParams({ id: one.publicId })}`}>
+                  <Text of={one.publicId} />
                 </a>
               </td>
               <td>{one.requests.length}</td>
@@ -110,7 +110,7 @@ function One({ id }: { id: string }) {
       <header class="status">
         <Chip state={stateOf(one)} />
         <h2 class="mono">
-          <Text of={one.transactionId} />
+          <Text of={one.publicId} />
         </h2>
         <a class="close" href="#/transactions" aria-label="Close">
           <span aria-hidden="true">✕</span>

@@ -93,6 +93,11 @@ class Service:
         self.start()
 
     def start(self):
+        # A DynamoDB that has just started may be slow to answer.
+        if not any(self.try_to_start() for _ in range(5)):
+            sys.exit("contend: the service did not start: " + (self.folder / "service.err").read_text())
+
+    def try_to_start(self):
         banner = open(self.folder / "banner", "w+")
         self.process = subprocess.Popen(
             [*self.command, "--listen", self.address],
@@ -105,9 +110,12 @@ class Service:
             banner.seek(0)
             if match := re.search(r"http://([\d.]+:\d+)", banner.read()):
                 self.address = match.group(1)
-                return
+                return True
+            if self.process.poll() is not None:
+                break
             time.sleep(0.05)
-        sys.exit("contend: the service did not start: " + (self.folder / "service.err").read_text())
+        self.kill()
+        return False
 
     @property
     def target(self):

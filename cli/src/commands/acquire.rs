@@ -42,7 +42,7 @@ pub(crate) async fn main(args: AcquireArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What the service answered, as it answered it.
+/// The answer of the service, as it came.
 fn grant(guard: &Guard, args: &RequestArgs) -> AcquireResponse {
     let key = args.lock.lock_key();
     let (data, data_base64) = match guard.data().map(|data| std::str::from_utf8(data).map_err(|_| data)) {
@@ -77,7 +77,7 @@ fn describe(grant: &AcquireResponse, guard: &Guard) -> String {
         .finish()
 }
 
-/// How a lock was come by, in words.
+/// The outcome of an acquisition, in words.
 pub(crate) fn how(guard: &Guard) -> String {
     let before = guard.previous_owner_name().map(plain);
     match (guard.outcome(), before) {

@@ -70,7 +70,7 @@ pub(crate) async fn main(args: ConsoleArgs) -> Result<(), Failure> {
 
 /// What the page asks for, and nothing else.
 fn proxy(transport: Arc<dyn Transport>) -> Router {
-    let reads = [path::LOCK, path::LOCKS, path::TRANSACTION, "/v1/transactions"];
+    let reads = [path::LOCK, path::LOCKS, path::TRANSACTION, path::TRANSACTIONS];
     reads
         .into_iter()
         .fold(Router::new(), |router, path| router.route(path, get(forward)))

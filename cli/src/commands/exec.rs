@@ -1,4 +1,4 @@
-//! What `run` starts in place of the command itself: it ties the command to the life of its parent, and becomes it.
+//! The process that `run` starts in place of the command itself: it ties the command to the life of its parent, and becomes it.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;

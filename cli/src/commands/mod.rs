@@ -14,4 +14,5 @@ pub(crate) mod release;
 pub(crate) mod run;
 pub(crate) mod serve;
 pub(crate) mod token;
+pub(crate) mod transactions;
 pub(crate) mod watch;

@@ -202,7 +202,7 @@ impl Child {
 
     fn pass_on(&self, received: Received) {
         match (received.is_ending(), received.sent_here) {
-            // What the command started is asked too: it must not go on after the lock is released.
+            // The command's own processes are asked too: it must not go on after the lock is released.
             (true, true) => signal_descendants(Pid::this(), received.signal),
             // The terminal has sent it to the command already: a second one might be taken for impatience.
             (true, false) => {}
@@ -225,7 +225,7 @@ impl Child {
             received = signals.next_ending() => format!("{} while the command is being stopped", received.signal),
         };
         args.common.output.warn(&format!("{why}: SIGKILL"));
-        // What was started in the meantime is killed after that.
+        // Processes that were started in the meantime are killed after that.
         loop {
             signal_descendants(everything, Signal::SIGKILL);
             if wait_for_descendants(everything, Instant::now() + KILLED).await {

@@ -18,6 +18,7 @@ use tokio::sync::watch;
 
 /// Run the lock service on this machine: an HTTP API over an embedded DynamoDB engine, or over any DynamoDB endpoint.
 #[derive(Debug, Args)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct ServeArgs {
     /// Address and port of the HTTP API. Port 0 takes any free one.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080", env = "LEASEHOLD_LISTEN")]
@@ -95,6 +96,11 @@ pub(crate) struct ServeArgs {
         env = "LEASEHOLD_CLOCK_SKEW_MS"
     )]
     clock_skew_ms: u64,
+
+    /// Also require the service's clock to be past a lock's lease, by more than --clock-skew-ms, before a caller may take the
+    /// lock over. Without this, the service believes whoever says that the lock's version was seen for the whole lease.
+    #[arg(long, env = "LEASEHOLD_TAKEOVER_CLOCK_CHECK")]
+    takeover_clock_check: bool,
 
     /// The name of the table of the transactions. It is created where it is missing.
     #[arg(
@@ -233,6 +239,7 @@ impl ServeArgs {
                 sort_key: self.sort_key.clone(),
             },
             policy: Policy { retention_seconds: self.retention_seconds, clock_skew_ms: self.clock_skew_ms },
+            takeover_clock_check: self.takeover_clock_check,
             transaction_table: self.transaction_table.clone(),
             transaction_policy: transactions::Policy {
                 patience_ms: self.transaction_patience_ms,
@@ -259,7 +266,7 @@ impl ServeArgs {
                tables    {} and {}, {store}\n\
              {exposed}  \
                console   {url}{}\n  \
-               try       curl{token} --json '{{\"key\":\"Moe\",\"ownerName\":\"me\"{sort_key}}}' {url}/v1/acquire\n  \
+               try       curl{token} --json '{{\"key\":\"hello\",\"ownerName\":\"me\"{sort_key}}}' {url}/v1/acquire\n  \
                stop      Ctrl-C",
             self.table,
             self.transaction_table,

@@ -36,7 +36,7 @@ pub(crate) struct WatchArgs {
     pub(crate) common: CommonArgs,
 }
 
-/// What was seen last, and since when.
+/// The last state that was seen, and since when.
 #[derive(Debug, Clone)]
 struct Seen {
     lock: Lock,
@@ -89,7 +89,7 @@ impl<'a> Watch<'a> {
                 Ok(lock) => Some(lock),
                 Err(error) if *error.kind() == ErrorKind::NotFound => None,
                 Err(error) if error.is_retryable() => {
-                    // What was seen last may still be so: go on, and say so once.
+                    // The last state may still be right: go on, and say so once.
                     if !std::mem::replace(&mut out_of_reach, true) {
                         self.live
                             .suspend(|| self.args.common.output.warn(&format!("{}; trying again", sentence(&error))));
@@ -132,7 +132,7 @@ impl Seen {
     }
 }
 
-/// What changed since `seen`, which is brought up to date. `now` is after the answer arrived.
+/// The change since `seen`, which is brought up to date. `now` is after the answer arrived.
 fn changes(seen: &mut Option<Seen>, found: Option<Lock>, now: Instant, first: bool) -> Vec<Change> {
     let Some(lock) = found else {
         return if seen.take().is_some() || first { vec![Change::Absent] } else { Vec::new() };

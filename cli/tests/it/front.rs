@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::process::Command as Process;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use leasehold_dynamodb::fresh_uuid;
 use reqwest::{Certificate, Client, StatusCode};
@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::support::{PATIENCE, Serve, command, exposed_url, folder, text_of, within};
 
@@ -91,6 +92,28 @@ async fn long_expression_is_refused_at_once() {
     let (status, document) = problem(request).await;
     assert_eq!((status, &document["field"]), (400, &json!("projectionExpression")), "{document}");
     assert!(started.elapsed() < Duration::from_secs(5));
+}
+
+#[tokio::test]
+async fn echoed_version_takes_no_live_lock_when_clocks_check() {
+    let serve = Serve::start(&["--memory", "--takeover-clock-check", "--clock-skew-ms", "1"]).await;
+    let url = format!("{}/v1/acquire", serve.base_url);
+    let acquire = |lease_id: &str, observed: Option<&Value>| {
+        let mut body = json!({ "key": "Moe", "ownerName": "o", "leaseId": lease_id, "leaseDurationMs": 2000 });
+        if let Some(observed) = observed {
+            body["observedRecordVersionNumber"] = observed.clone();
+        }
+        problem(serve.http.post(&url).json(&body))
+    };
+    let (_, grant) = acquire("holder", None).await;
+    let version = &grant["recordVersionNumber"];
+    assert_eq!(acquire("liar", Some(version)).await.0, 423);
+    let dead = async { while acquire("heir", Some(version)).await.0 == 423 {} };
+    within(dead).await;
+    let plain = Serve::start(&["--memory"]).await;
+    let version = plain.acquire("Moe", "holder").await["recordVersionNumber"].clone();
+    let body = json!({ "key": "Moe", "ownerName": "o", "observedRecordVersionNumber": version });
+    assert_eq!(problem(plain.http.post(format!("{}/v1/acquire", plain.base_url)).json(&body)).await.0, 200);
 }
 
 /// Makes a token with the command, as an operator does.

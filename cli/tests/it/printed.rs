@@ -8,7 +8,7 @@ use snapbox::{Data, assert_data_eq, str};
 
 use crate::support::{Serve, end, exposed_url, folder, leasehold, text_of, within};
 
-const COMMANDS: [&str; 14] = [
+const COMMANDS: [&str; 15] = [
     "run",
     "acquire",
     "heartbeat",
@@ -16,6 +16,7 @@ const COMMANDS: [&str; 14] = [
     "break",
     "get",
     "ls",
+    "transactions",
     "watch",
     "serve",
     "console",
@@ -377,4 +378,25 @@ async fn there_is_a_manual() {
     assert_eq!(names, expected);
     let run = std::fs::read_to_string(pages.join("leasehold-run.1")).unwrap();
     assert!(run.contains("LEASEHOLD_FENCING_TOKEN") && run.contains("lost\\-status"), "{run}");
+}
+
+#[tokio::test]
+async fn transactions_are_listed_shown_and_ended() {
+    let serve = Serve::start(&["--memory"]).await;
+    assert_eq!(serve.run(&["transactions", "ls", "--json"]).await.ok(), "");
+    let id = "5d8e4c1e-9f0a-4f44-8c0e-3b6f6f1f2a10";
+    let begin = serve.http.post(format!("{}/v1/transactions/begin", serve.base_url));
+    let answer = begin.json(&serde_json::json!({ "transactionId": id })).send().await.expect("an answer");
+    assert!(answer.status().is_success());
+    let listed = serve.run(&["transactions", "ls", "--json"]).await;
+    let public_id = listed.json()["publicId"].as_str().expect("an id").to_owned();
+    assert_ne!(public_id, id);
+    assert!(!listed.stdout.contains(id));
+    assert_eq!(serve.run(&["transactions", "get", &public_id]).await.ok(), format!("{public_id}  pending\n"));
+    let swept = serve.run(&["transactions", "sweep"]).await.ok();
+    assert_eq!(swept, "0 examined, 0 rolled back, 0 completed, 0 stuck, 0 failed\n");
+    let ended = serve.run(&["transactions", "rollback", &public_id]).await.ok();
+    assert_eq!(ended, "1 examined, 1 rolled back, 0 completed, 0 stuck, 0 failed\n");
+    assert_eq!(serve.run(&["transactions", "get", &public_id]).await.ok(), format!("{public_id}  rolled-back\n"));
+    assert_eq!(serve.run(&["transactions", "ls", "--json"]).await.ok(), "");
 }

@@ -42,7 +42,7 @@ async fn the_banner_says_where_and_how() {
         format!("Leasehold listens on {url}"),
         "  tables    leasehold and leasehold-transactions, in memory, gone when this stops".into(),
         format!("  console   {url}/console"),
-        format!(r#"  try       curl --json '{{"key":"Moe","ownerName":"me"}}' {url}/v1/acquire"#),
+        format!(r#"  try       curl --json '{{"key":"hello","ownerName":"me"}}' {url}/v1/acquire"#),
         "  stop      Ctrl-C".into(),
     ];
     assert_eq!(serve.banner, expected);
@@ -65,7 +65,7 @@ async fn the_banner_says_what_was_chosen() {
         format!("  tables    others and leasehold-transactions, in the file {}", db.display()),
         format!("  dynamodb  {dynamodb} (any credentials)"),
         format!("  console   {url}/console"),
-        format!(r#"  try       curl --json '{{"key":"Moe","ownerName":"me","sortKey":"1"}}' {url}/v1/acquire"#),
+        format!(r#"  try       curl --json '{{"key":"hello","ownerName":"me","sortKey":"1"}}' {url}/v1/acquire"#),
         "  stop      Ctrl-C".into(),
     ];
     assert_eq!(serve.banner, expected);

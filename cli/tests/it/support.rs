@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Output, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -115,9 +116,13 @@ pub(crate) fn signal(process: &Child, name: &str) {
     assert!(status.success(), "{script}");
 }
 
-/// The grant; `None` where there is no answer, or no complete one.
+/// Returns the grant, or `None` where there is no complete answer. Every request has a higher number than the one before, so that
+/// an attempt that the service abandoned changes nothing when it is carried out late.
 pub(crate) async fn acquire(http: &reqwest::Client, base_url: &str, body: &Value) -> Option<Value> {
-    let response = http.post(format!("{base_url}/v1/acquire")).json(body).send().await.ok()?;
+    static SEQUENCE: AtomicU64 = AtomicU64::new(1);
+    let mut body = body.clone();
+    body["sequence"] = json!(SEQUENCE.fetch_add(1, Ordering::Relaxed));
+    let response = http.post(format!("{base_url}/v1/acquire")).json(&body).send().await.ok()?;
     let status = response.status();
     let document: Value = response.json().await.ok()?;
     assert_eq!(status, 200, "{document}");

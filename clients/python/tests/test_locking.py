@@ -141,8 +141,8 @@ def test_observations_are_carried_to_another_client(make_client: MakeClient, key
 
 
 def test_staleness_by_the_clock_needs_no_observation(make_client: MakeClient, key: str) -> None:
-    make_client().acquire(key, lease=0.2, manual_heartbeats=True).granted()
-    time.sleep(1.5)  # the lease, and the service's skew of a second
+    make_client().acquire(key, lease=2, manual_heartbeats=True).granted()
+    time.sleep(3.3)  # the lease, and the service's skew of a second
     other = make_client()
     assert isinstance(other.try_acquire(key), Held)
     assert other.try_acquire(key, staleness="clock").granted().outcome == "takenOver"

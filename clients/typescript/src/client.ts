@@ -2,22 +2,24 @@
 import { acquire, type AcquireOptions, type TryAcquireOptions } from "./acquire.js";
 import { type Context, track } from "./context.js";
 import { answerFromWire, itemFromWire, itemToWire } from "./dynamodb.js";
-import { InvalidRequestError, LockLostError, LockNotFoundError, UnavailableError } from "./errors.js";
+import { InvalidRequestError, LockLostError, LockNotFoundError, TooLateError } from "./errors.js";
 import { checkGuardOptions, Guard, type GuardOptions, type ReleaseOutcome } from "./guard.js";
 import type { Held } from "./held.js";
 import { type Fetch, HttpTransport, type Token } from "./http.js";
 import { Lease } from "./lease.js";
 import { type Lock, lockFromWire } from "./lock.js";
+import { Numbers } from "./numbers.js";
 import { Observations, type SavedObservation } from "./observations.js";
 import { type CallOptions, checkDuration, checkLease, type HeartbeatOptions, type ReleaseOptions } from "./options.js";
-import { OPERATION_BOUND_MS } from "./pacing.js";
 import { toWire } from "./payload.js";
+import { Recent } from "./recent.js";
 import { defaultOwnerName, type Runtime, systemRuntime } from "./runtime.js";
-import { retrying, type SendOptions, Service } from "./service.js";
+import { type Answers, type Requests, retrying, type SendOptions, Service } from "./service.js";
+import { silent, type Telemetry } from "./telemetry.js";
 import { keepAlive } from "./timers.js";
 import { Transaction, type TransactionRequest } from "./transaction.js";
 import { runTransaction, transact, type TransactionOptions, type TransactOptions } from "./transactions.js";
-import { messageOf } from "./transport.js";
+import { messageOf, type Transport } from "./transport.js";
 import type { Item } from "./values.js";
 import type { components } from "./wire.js";
 
@@ -25,8 +27,10 @@ type Schemas = components["schemas"];
 
 /** Options of a client. All durations in milliseconds. */
 export interface ClientOptions {
-  /** Where the service is, with the stage if there is one: `https://abc.execute-api.eu-central-1.amazonaws.com/prod`. */
-  url: string | URL;
+  /** The address of the service, with the stage if there is one: `https://abc.execute-api.eu-central-1.amazonaws.com/prod`. */
+  url?: string | URL | undefined;
+  /** Carries the requests in place of HTTP: `lambda(…)` of `leasehold/lambda`. Excludes `url`, `token` and `fetch`. */
+  transport?: Transport | undefined;
   /** Who holds the locks, for people to read: 1 to 1024 bytes. Default: `hostname:pid`. */
   ownerName?: string | undefined;
   /** Sent as `Authorization: Bearer`. A function is called for each request. */
@@ -35,7 +39,7 @@ export interface ClientOptions {
   fetch?: Fetch | undefined;
   /** Default lease: 100 to 86400000. Default: 20000. */
   lease?: number | undefined;
-  /** Between two polls of a held lock, if the service does not ask for more. Default: 1000. */
+  /** Between two polls of a held lock, at least 50. Default: 1000, or the pause that the service asks for if that is longer. */
   pollInterval?: number | undefined;
   /** How long a wait goes on after the lease of the holder that was found. Default: 2000. */
   waitMargin?: number | undefined;
@@ -44,8 +48,20 @@ export interface ClientOptions {
    * of `await using`. Such a lock is free one lease after its last heartbeat. Default: `console.warn`.
    */
   onReleaseError?: ((error: unknown, guard: Guard) => void) | undefined;
+  /** Receives spans and measurements: `openTelemetry()` of `leasehold/opentelemetry`. */
+  telemetry?: Telemetry | undefined;
   /** Clock, timers and chance, for tests. */
   runtime?: Runtime | undefined;
+}
+
+function transportOf({ transport, url, token, fetch }: ClientOptions): Transport {
+  if (transport === undefined) {
+    if (url === undefined) throw new InvalidRequestError("Either url or transport is needed.", "url");
+    return new HttpTransport(url, token, fetch);
+  }
+  const [excluded] = Object.entries({ url, token, fetch }).filter(([, value]) => value !== undefined);
+  if (excluded) throw new InvalidRequestError(`A transport excludes ${excluded[0]}.`, excluded[0]);
+  return transport;
 }
 
 /** Reports a failed release to whoever reads the process's output. */
@@ -77,6 +93,16 @@ export interface Renewal {
   /** Counted from before the heartbeat was sent, in milliseconds. */
   readonly leaseDurationMs: number;
   readonly fencingToken: number;
+  /** The number of this heartbeat: hand it to the next one. */
+  readonly sequence: number;
+}
+
+/** Options of `resume`. All durations in milliseconds. */
+export interface ResumeOptions extends CallOptions, GuardOptions {
+  /** A new lease: 100 to 86400000. Default: the record's. */
+  lease?: number | undefined;
+  /** The number that `detach` handed out. Default: the client learns it from the service, with one request more. */
+  sequence?: number | undefined;
 }
 
 /** What a reader from outside of transactions sees: the items as the last committed transaction left them, or as they are. */
@@ -134,14 +160,16 @@ export class Client implements AsyncDisposable {
     const runtime = options.runtime ?? systemRuntime;
     const onReleaseError = options.onReleaseError ?? warnOfRelease;
     this.#context = {
-      service: new Service(new HttpTransport(options.url, options.token, options.fetch), runtime),
+      service: new Service(transportOf(options), runtime, options.telemetry),
+      telemetry: options.telemetry ?? silent,
       runtime,
       observations: new Observations(runtime),
       ownerName: options.ownerName ?? defaultOwnerName(),
       lease: checkLease(options.lease ?? 20_000),
-      pollInterval: checkDuration("pollInterval", options.pollInterval ?? 1000),
+      pollInterval: options.pollInterval === undefined ? undefined : checkDuration("pollInterval", options.pollInterval),
       waitMargin: checkDuration("waitMargin", options.waitMargin ?? 2000),
       guards: new Set(),
+      releases: new Recent(),
       underWay: new Set(),
       closed: this.#closing.signal,
       releaseFailed(error, guard) {
@@ -209,33 +237,24 @@ export class Client implements AsyncDisposable {
   }
 
   /**
-   * Makes a guard for a lock that was acquired elsewhere, by renewing it. One process at a time should do this.
+   * Makes a guard for a lock that was acquired elsewhere, by renewing it. One process at a time should do this. A lease that is not named
+   * stays the record's.
    *
    * @throws {LockLostError} nobody holds it under this lease id any more.
    */
-  async resume(key: string, leaseId: string, options: CallOptions & GuardOptions & { lease?: number | undefined } = {}): Promise<Guard> {
-    const { runtime, service } = this.#context;
+  async resume(key: string, leaseId: string, options: ResumeOptions = {}): Promise<Guard> {
     this.#closing.signal.throwIfAborted();
-    const leaseDuration = checkLease(options.lease ?? this.#context.lease);
-    checkGuardOptions(options, leaseDuration);
-    const lease = new Lease();
-    const request = { key, sortKey: options.sortKey, leaseId, leaseDurationMs: leaseDuration };
-    const renew = async (sendOptions: SendOptions): Promise<Guard> => {
-      lease.begin(leaseDuration, runtime.now());
-      try {
-        const answer = await service.ask("heartbeat", request, sendOptions);
-        lease.renewed(answer.leaseDurationMs);
-        if (lease.validUntil <= runtime.now()) throw new UnavailableError("The answer arrived after its lease had run out.");
-        return new Guard(this.#context, { ...answer, key, sortKey: options.sortKey, leaseId, outcome: "resumed" }, lease, options);
-      } catch (error) {
-        lease.gaveUp();
-        throw error;
-      }
-    };
-    const until = runtime.now() + Math.min(leaseDuration, OPERATION_BOUND_MS);
-    const resumed = retrying(runtime, renew, { signal: options.signal, lease: leaseDuration, until });
+    const leaseDuration = options.lease === undefined ? undefined : checkLease(options.lease);
+    const resumed = this.#resume(key, leaseId, leaseDuration, options);
     track(this.#context, resumed);
     return resumed;
+  }
+
+  async #resume(key: string, leaseId: string, leaseDurationMs: number | undefined, options: ResumeOptions): Promise<Guard> {
+    const { sortKey } = options;
+    const { answer, lease, sequence } = await this.#renew({ key, sortKey, leaseId, leaseDurationMs }, options);
+    checkGuardOptions(options, answer.leaseDurationMs);
+    return new Guard(this.#context, { ...answer, key, sortKey, leaseId, sequence, outcome: "resumed" }, lease, options);
   }
 
   /**
@@ -243,15 +262,33 @@ export class Client implements AsyncDisposable {
    *
    * @throws {LockLostError} nobody holds it under this lease id any more.
    */
-  async heartbeat(key: string, leaseId: string, options: HeartbeatOptions = {}): Promise<Renewal> {
-    const { runtime, service } = this.#context;
+  async heartbeat(key: string, leaseId: string, options: HeartbeatOptions & { sequence?: number | undefined } = {}): Promise<Renewal> {
     const { data, sortKey } = options;
-    const lease = options.lease === undefined ? undefined : checkLease(options.lease);
+    const leaseDurationMs = options.lease === undefined ? undefined : checkLease(options.lease);
     const payload = data === null ? { deleteData: true } : toWire(data);
-    const request = { key, sortKey, leaseId, leaseDurationMs: lease, ...payload };
-    const answer = await retrying(runtime, (sendOptions) => service.ask("heartbeat", request, sendOptions), { signal: options.signal, lease });
-    const { recordVersionNumber, leaseDurationMs, fencingToken } = answer;
-    return { recordVersionNumber, leaseDurationMs, fencingToken };
+    const { answer, sequence } = await this.#renew({ key, sortKey, leaseId, leaseDurationMs, ...payload }, options);
+    const { recordVersionNumber, fencingToken } = answer;
+    return { recordVersionNumber, leaseDurationMs: answer.leaseDurationMs, fencingToken, sequence };
+  }
+
+  /** Sends one heartbeat under a lease id that has no guard here, with its retries. */
+  async #renew(
+    body: Omit<Requests["heartbeat"], "sequence" | "requestId">,
+    { sequence, signal }: { sequence?: number | undefined; signal?: AbortSignal | undefined },
+  ): Promise<{ answer: Answers["heartbeat"]; lease: Lease; sequence: number }> {
+    const { runtime, service } = this.#context;
+    const numbers = new Numbers<typeof body>(runtime, sequence);
+    const lease = new Lease();
+    const renew = async (sendOptions: SendOptions): Promise<Answers["heartbeat"]> => {
+      const { request } = numbers.take(body);
+      lease.send(request.sequence, body.leaseDurationMs ?? Infinity, runtime.now());
+      const answer = await numbers.send(request, (numbered) => service.ask("heartbeat", numbered, sendOptions));
+      lease.renewed(answer.leaseDurationMs);
+      if (lease.validUntil <= runtime.now()) throw new TooLateError();
+      return answer;
+    };
+    const answer = await retrying(runtime, renew, { signal, lease: body.leaseDurationMs ?? undefined });
+    return { answer, lease, sequence: numbers.last };
   }
 
   /**
@@ -262,7 +299,9 @@ export class Client implements AsyncDisposable {
   async release(key: string, leaseId: string, options: ReleaseOptions = {}): Promise<ReleaseOutcome> {
     const request = { key, sortKey: options.sortKey, leaseId, delete: options.delete, ...toWire(options.data) };
     const { runtime, service } = this.#context;
-    return (await retrying(runtime, (sendOptions) => service.ask("release", request, sendOptions), { signal: options.signal })).outcome;
+    const { outcome } = await retrying(runtime, (sendOptions) => service.ask("release", request, sendOptions), { signal: options.signal });
+    this.#context.releases.set(key, options.sortKey, runtime.now());
+    return outcome;
   }
 
   /** The lock as it is; undefined if there is none. */
@@ -353,7 +392,7 @@ export class Client implements AsyncDisposable {
     const answer = await retrying(runtime, (sendOptions) => service.ask("get-transaction", { id }, sendOptions), { signal });
     const { transactionId, state, finished, reason, createdAtMs, lastWorkedAtMs } = answer;
     const requests = answer.requests.map(({ tableName, key, operation }) => ({ tableName, key: itemFromWire(key), operation }));
-    return { transactionId, state, finished, ...(reason != null && { reason }), createdAtMs, lastWorkedAtMs, requests };
+    return { transactionId: transactionId ?? id, state, finished, ...(reason != null && { reason }), createdAtMs, lastWorkedAtMs, requests };
   }
 
   /** Reads one item from outside of transactions. */

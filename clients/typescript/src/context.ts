@@ -7,7 +7,8 @@ export interface Context extends GuardHost {
   readonly ownerName: string;
   /** In milliseconds, as are the next two. */
   readonly lease: number;
-  readonly pollInterval: number;
+  /** Undefined where the caller chose none. */
+  readonly pollInterval: number | undefined;
   readonly waitMargin: number;
   /** Acquisitions that go on, and clean-ups after abandoned ones. They never reject. */
   readonly underWay: Set<Promise<unknown>>;

@@ -1,4 +1,4 @@
-/** What can go wrong, by what the caller has to do about it. */
+/** Errors, by what the caller has to do about them. */
 import type { Lock } from "./lock.js";
 import type { Item } from "./values.js";
 
@@ -13,19 +13,21 @@ export type ErrorKind =
   | "throttled"
   | "unavailable"
   | "corrupt-record"
+  | "misconfigured"
+  | "superseded"
   | "contended"
   | "rolled-back"
   | "committed"
   | "condition-failed"
   | "transaction-not-found";
 
-/** How a lock was lost. `expired` is the holder's own finding: the lease ran out by its clock and nobody could be asked. */
+/** Reason of a loss. `expired` is the holder's own finding: the lease ran out by its clock before a heartbeat was answered. */
 export type LostReason = "absent" | "released" | "taken-over" | "version-mismatch" | "expired";
 
 /** The base of all errors of this package. No message and no property ever shows a lease id. */
 export abstract class LeaseholdError extends Error {
   abstract readonly kind: ErrorKind;
-  /** Which transaction it is about, where it is about one. */
+  /** The id of the transaction, where the error is about one. */
   declare transactionId?: string;
 }
 
@@ -98,14 +100,36 @@ export class ForbiddenError extends LeaseholdError {
   readonly kind = "forbidden";
 }
 
+/** The service cannot work with its table: whoever runs the service must act. Trying again does not help. */
+export class MisconfiguredError extends LeaseholdError {
+  readonly kind = "misconfigured";
+}
+
+/** A later request under the same lease id was carried out, and this one changed nothing. The lock is not lost. */
+export class SupersededError extends LeaseholdError {
+  readonly kind = "superseded";
+
+  constructor(
+    message: string,
+    /** The number of the last request that was carried out. The next request needs a higher one. */
+    readonly sequence: number,
+    /** The token of the acquisition, where the service told. */
+    readonly fencingToken?: number,
+  ) {
+    super(message);
+  }
+}
+
 /** Too many requests; nobody knows about this one. Try again. */
 export class ThrottledError extends LeaseholdError {
   readonly kind = "throttled";
 
   constructor(
     message: string,
-    /** Not to be asked again before this many milliseconds. */
+    /** The shortest pause before the next request, in milliseconds. */
     readonly retryAfter = 0,
+    /** Whether the request reached the service, which may have carried it out all the same. */
+    readonly reachedService = true,
   ) {
     super(message);
   }
@@ -117,11 +141,18 @@ export class UnavailableError extends LeaseholdError {
 
   constructor(
     message: string,
-    /** Not to be asked again before this many milliseconds. */
+    /** The shortest pause before the next request, in milliseconds. */
     readonly retryAfter = 0,
     options?: ErrorOptions,
   ) {
     super(message, options);
+  }
+}
+
+/** The answer arrived after the lease that it grants had run out. The next number is sent at once. Callers see an `UnavailableError`. */
+export class TooLateError extends UnavailableError {
+  constructor() {
+    super("The answer arrived after its lease had run out.");
   }
 }
 
@@ -183,7 +214,7 @@ export class TransactionNotFoundError extends LeaseholdError {
   readonly kind = "transaction-not-found";
 }
 
-// By name, so that a bundler that shortens the names of classes does not shorten those in logs.
+// By name: a bundler that shortens the names of classes must not shorten those in logs.
 const classes = {
   LockHeldError,
   LockLostError,
@@ -194,6 +225,8 @@ const classes = {
   ThrottledError,
   UnavailableError,
   CorruptRecordError,
+  MisconfiguredError,
+  SupersededError,
   TransactionContendedError,
   TransactionRolledBackError,
   TransactionCommittedError,
@@ -201,6 +234,22 @@ const classes = {
   TransactionNotFoundError,
 };
 for (const [name, { prototype }] of Object.entries(classes)) Object.defineProperty(prototype, "name", { value: name });
+
+/** Whether the request may have been carried out all the same. An error that is not Leasehold's comes from a caller's signal. */
+export function isUnanswered(error: unknown): boolean {
+  if (error instanceof ThrottledError) return error.reachedService;
+  return error instanceof UnavailableError || !(error instanceof LeaseholdError);
+}
+
+/** Whether another request, under a higher number, is due at once. */
+export function isAboutItsNumber(error: unknown): error is TooLateError | SupersededError {
+  return error instanceof TooLateError || error instanceof SupersededError;
+}
+
+/** Whether another request is worth sending. */
+export function isRetryable(error: unknown): boolean {
+  return isTransient(error) || isAboutItsNumber(error);
+}
 
 /** Whether the error says nothing about the lock, so that the same request is worth repeating. */
 export function isTransient(error: unknown): error is ThrottledError | UnavailableError {

@@ -1,12 +1,15 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 /** A lock that is held: its heartbeats, its loss, its release (rules C2, C7 and C8). */
-import { InvalidRequestError, isTransient, LeaseholdError, LockLostError, type LostReason } from "./errors.js";
+import { InvalidRequestError, isRetryable, LeaseholdError, LockLostError, type LostReason, SupersededError, TooLateError } from "./errors.js";
 import type { Lease } from "./lease.js";
+import { Numbers } from "./numbers.js";
 import { checkLease, type HeartbeatOptions, type ReleaseOptions } from "./options.js";
-import { heartbeatPatience, heartbeatPause, OPERATION_BOUND_MS } from "./pacing.js";
+import { heartbeatInterval as defaultInterval, heartbeatPause, heartbeatRetryPause, longestHeartbeatInterval, OPERATION_BOUND_MS } from "./pacing.js";
 import { fromWire, toWire, type WirePayload } from "./payload.js";
+import type { Recent } from "./recent.js";
 import type { Runtime } from "./runtime.js";
-import { retrying, type Service } from "./service.js";
+import { type Requests, retrying, type SendOptions, type Service } from "./service.js";
+import type { Telemetry } from "./telemetry.js";
 import { abortable, at, keepAlive, LinkedController } from "./timers.js";
 import type { components } from "./wire.js";
 
@@ -32,11 +35,13 @@ export interface GuardOptions {
 
 /** Refuses what could not keep a lock of this lease. */
 export function checkGuardOptions({ heartbeatInterval, atRiskBelow }: GuardOptions, lease: number): void {
-  if (typeof heartbeatInterval === "number" && !(heartbeatInterval > 0 && heartbeatInterval <= lease / 2)) {
+  if (typeof heartbeatInterval === "number" && !(heartbeatInterval > 0 && heartbeatInterval <= longestHeartbeatInterval(lease))) {
     throw new InvalidRequestError("The heartbeat interval must be above 0 and at most half the lease.", "heartbeatInterval");
   }
-  if (atRiskBelow !== undefined && !(atRiskBelow > 0)) {
-    throw new InvalidRequestError("atRiskBelow must be above 0 milliseconds.", "atRiskBelow");
+  if (atRiskBelow === undefined) return;
+  if (!(atRiskBelow > 0)) throw new InvalidRequestError("atRiskBelow must be above 0 milliseconds.", "atRiskBelow");
+  if (heartbeatInterval !== false && atRiskBelow >= lease - (heartbeatInterval ?? defaultInterval(lease))) {
+    throw new InvalidRequestError("atRiskBelow must be below what is left of the lease when the next heartbeat is due.", "atRiskBelow");
   }
 }
 
@@ -44,17 +49,34 @@ export function checkGuardOptions({ heartbeatInterval, atRiskBelow }: GuardOptio
 export interface GuardHost {
   readonly service: Service;
   readonly runtime: Runtime;
+  readonly telemetry: Telemetry;
   /** Guards that are held, or being released. */
   readonly guards: Set<Guard>;
+  /** When this client last released a lock, on the monotonic clock. */
+  readonly releases: Recent<number>;
   /** Reports a failed release where nothing may be thrown. Never throws. */
   releaseFailed(error: unknown, guard: Guard): void;
 }
+
+/** Everything that another process needs to go on with a lock. */
+export interface Handover {
+  readonly key: string;
+  readonly sortKey?: string;
+  /** A secret: whoever knows it can renew and release the lock. */
+  readonly leaseId: string;
+  /** The last number under the lease id: requests with a lower one change nothing any more. */
+  readonly sequence: number;
+}
+
+type HeartbeatBody = Omit<Requests["heartbeat"], "sequence" | "requestId">;
 
 /** The answer that a guard is made of. */
 export interface Grant extends WirePayload {
   key: string;
   sortKey?: string | undefined;
   leaseId: string;
+  /** The last number that was taken under the lease id. */
+  sequence: number;
   outcome: Outcome;
   recordVersionNumber: string;
   leaseDurationMs: number;
@@ -86,7 +108,9 @@ export class Guard implements AsyncDisposable {
   readonly #context: GuardHost;
   readonly #options: GuardOptions;
   readonly #leaseId: string;
+  readonly #grantedAt: number;
   readonly #lease: Lease;
+  readonly #numbers: Numbers<HeartbeatBody>;
   #leaseDuration: number;
   #recordVersionNumber: string;
   /** Counts the renewals: tells whether one happened meanwhile. */
@@ -118,7 +142,9 @@ export class Guard implements AsyncDisposable {
     this.data = payload.data;
     this.text = payload.text;
     this.#leaseId = grant.leaseId;
+    this.#grantedAt = context.runtime.now();
     this.#lease = lease;
+    this.#numbers = new Numbers(context.runtime, grant.sequence);
     this.#leaseDuration = grant.leaseDurationMs;
     this.#recordVersionNumber = grant.recordVersionNumber;
     context.guards.add(this);
@@ -190,7 +216,7 @@ export class Guard implements AsyncDisposable {
     try {
       const turn = this.#exclusively(async () => {
         try {
-          await this.#renew(lease, options.data, { signal: linked.signal, background: false, retryable: isTransient });
+          await this.#renew(lease, options.data, { signal: linked.signal, background: false, retryable: isRetryable });
         } catch (error) {
           // What was given up may have shortened the lease that counts, and the next heartbeat is due earlier.
           this.#scheduleBeat(this.#lease.startedAt);
@@ -213,6 +239,22 @@ export class Guard implements AsyncDisposable {
   release(options: Omit<ReleaseOptions, "sortKey"> = {}): Promise<ReleaseOutcome> {
     this.#released ??= this.#release(options);
     return this.#released;
+  }
+
+  /**
+   * Stops keeping the lock without releasing it, for another process to go on with it: `client.resume`. Later releases send nothing.
+   *
+   * @throws {LockLostError} the lock is lost, or its release has begun.
+   */
+  detach(): Handover {
+    const loss = this.#lossByNow();
+    if (loss) throw this.#lose(loss);
+    this.#ended.signal.throwIfAborted();
+    this.#end(new LockLostError(this.key, "released", "It was handed on."));
+    this.#context.guards.delete(this);
+    this.#released = Promise.resolve("absent");
+    const { key, sortKey } = this;
+    return { key, ...(sortKey !== undefined && { sortKey }), leaseId: this.#leaseId, sequence: this.#numbers.last };
   }
 
   /** Releases, and never throws: an error of a release must not hide that of the work. `onReleaseError` is told. */
@@ -252,6 +294,7 @@ export class Guard implements AsyncDisposable {
           ),
         { lease: this.#leaseDuration, signal: options.signal },
       );
+      this.#context.releases.set(this.key, this.sortKey, runtime.now());
       return outcome;
     } catch (error) {
       if (error instanceof LockLostError) throw this.#lose(error);
@@ -270,45 +313,67 @@ export class Guard implements AsyncDisposable {
     return turn;
   }
 
-  /** One heartbeat, tried again while `retryable`. */
+  /** Sends one heartbeat, and others while `retryable`. */
   async #renew(
     lease: number,
     data: string | Uint8Array | null | undefined,
     options: { signal: AbortSignal; background: boolean; retryable: (error: unknown) => boolean },
   ): Promise<void> {
-    const { runtime, service } = this.#context;
+    const { runtime } = this.#context;
     const payload = data === null ? { deleteData: true } : toWire(data);
-    const request = { key: this.key, sortKey: this.sortKey, leaseId: this.#leaseId, leaseDurationMs: lease, ...payload };
+    const wanted: HeartbeatBody = { key: this.key, sortKey: this.sortKey, leaseId: this.#leaseId, leaseDurationMs: lease, ...payload };
     const knownLoss = this.#lossByNow();
     if (knownLoss) throw this.#lose(knownLoss);
     const until = this.#options.holdOnUnavailable === true ? runtime.now() + OPERATION_BOUND_MS : this.#lease.validUntil;
     await retrying(
       runtime,
       async (sendOptions) => {
-        this.#lease.begin(lease, runtime.now());
-        this.#watch();
-        try {
-          const answer = await service.ask("heartbeat", request, sendOptions);
-          // Held again by the service's word, but not without a gap.
-          const loss = this.#lossByNow();
-          if (loss) throw loss;
-          this.#lease.renewed(answer.leaseDurationMs);
-          this.#leaseDuration = answer.leaseDurationMs;
-          this.#recordVersionNumber = answer.recordVersionNumber;
-          this.#generation += 1;
-          this.#trouble = undefined;
-          this.#watch();
-          this.#scheduleBeat(this.#lease.startedAt);
-        } catch (error) {
-          if (error instanceof LeaseholdError && !isTransient(error)) this.#lease.refused();
-          else this.#lease.gaveUp();
-          if (error instanceof LockLostError) throw this.#lose(error);
-          this.#trouble = error;
-          throw error;
-        }
+        // An abandoned heartbeat may be carried out yet: it is repeated before the next number is taken.
+        while ((await this.#send(wanted, sendOptions)) !== wanted);
       },
-      { ...options, until, patience: () => heartbeatPatience(this.remaining()), lease: Math.min(lease, this.#lease.counted) },
+      { ...options, until, pace: (pause) => heartbeatRetryPause(pause, this.remaining()), lease: Math.min(lease, this.#lease.believed) },
     );
+  }
+
+  /** Sends one request: the open one again, or `wanted`. Returns the body that was sent. */
+  async #send(wanted: HeartbeatBody, sendOptions: SendOptions): Promise<HeartbeatBody> {
+    const { runtime, service } = this.#context;
+    const { request, body } = this.#numbers.take(wanted);
+    const sentAt = runtime.now();
+    this.#lease.send(request.sequence, request.leaseDurationMs ?? this.#leaseDuration, sentAt);
+    this.#watch();
+    const measured = (result: string): void => {
+      this.#context.telemetry.record({ name: "heartbeat", duration: runtime.now() - sentAt, result });
+    };
+    try {
+      const answer = await this.#numbers.send(request, (numbered) => service.ask("heartbeat", numbered, sendOptions));
+      // The lease ran out before the answer: somebody may have been told of the loss.
+      const loss = this.#lossByNow();
+      if (loss) throw loss;
+      if (answer.fencingToken !== this.fencingToken) throw this.#ghost();
+      this.#lease.renewed(answer.leaseDurationMs);
+      if (this.#lease.validUntil <= runtime.now()) throw new TooLateError();
+      this.#leaseDuration = answer.leaseDurationMs;
+      this.#recordVersionNumber = answer.recordVersionNumber;
+      this.#generation += 1;
+      this.#trouble = undefined;
+      this.#watch();
+      this.#scheduleBeat(this.#lease.startedAt);
+      measured("renewed");
+      return body;
+    } catch (error) {
+      measured(error instanceof LeaseholdError ? error.kind : "aborted");
+      if (error instanceof LockLostError) throw this.#lose(error);
+      const isGhost = error instanceof SupersededError && error.fencingToken !== undefined && error.fencingToken !== this.fencingToken;
+      if (isGhost) throw this.#lose(this.#ghost());
+      this.#trouble = error;
+      throw error;
+    }
+  }
+
+  /** The row has another token than the one that was granted. */
+  #ghost(): LockLostError {
+    return new LockLostError(this.key, "taken-over", "A late request acquired it again, and another holder may have been in between.");
   }
 
   /** The heartbeat that nobody asked for. Only the service's word `lost` is believed; all else says nothing about a thief. */
@@ -333,8 +398,9 @@ export class Guard implements AsyncDisposable {
     if (heartbeatInterval === false || this.#ended.signal.aborted) return;
     const { runtime } = this.#context;
     const generation = this.#generation;
-    const { counted } = this.#lease;
-    const pause = heartbeatPause(Math.min(heartbeatInterval ?? counted / 4, counted / 2), runtime.random());
+    const { believed } = this.#lease;
+    const interval = Math.min(heartbeatInterval ?? defaultInterval(believed), longestHeartbeatInterval(believed));
+    const pause = heartbeatPause(interval, runtime.random());
     this.#cancelBeat = at(runtime, since + pause, () => void this.#beat(generation), true);
   }
 
@@ -377,6 +443,7 @@ export class Guard implements AsyncDisposable {
     if (!this.#lost) {
       this.#lost = error;
       this.#context.guards.delete(this);
+      this.#context.telemetry.record({ name: "loss", reason: error.reason });
       this.#end(error);
       this.#lostController.abort(error);
     }
@@ -385,6 +452,9 @@ export class Guard implements AsyncDisposable {
 
   /** Ends heartbeats and timers. */
   #end(reason: LockLostError): void {
+    if (this.#ended.signal.aborted) return;
+    const { runtime, telemetry } = this.#context;
+    telemetry.record({ name: "hold", duration: runtime.now() - this.#grantedAt });
     this.#cancelBeat();
     this.#cancelWatch();
     this.#ended.abort(reason);

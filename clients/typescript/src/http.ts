@@ -1,5 +1,6 @@
 /** Requests over HTTP. */
 import { InvalidRequestError, UnavailableError } from "./errors.js";
+import { retryAfterMs } from "./pacing.js";
 import { loopbackDispatcher } from "./runtime.js";
 import { type Answer, type Call, type ExchangeOptions, messageOf, parseDocument, type Transport } from "./transport.js";
 
@@ -49,9 +50,9 @@ export class HttpTransport implements Transport {
     this.#send = fetch ?? (isLoopback(base.hostname) ? directFetch : (target, init) => globalThis.fetch(target, init));
   }
 
-  async exchange(call: Call, request: Readonly<Record<string, unknown>>, { signal }: ExchangeOptions): Promise<Answer> {
+  async exchange(call: Call, request: Readonly<Record<string, unknown>>, { signal, headers: given }: ExchangeOptions): Promise<Answer> {
     const [method, path] = ROUTES[call];
-    const headers: Record<string, string> = { accept: "application/json, application/problem+json" };
+    const headers: Record<string, string> = { ...given, accept: "application/json, application/problem+json" };
     if (method === "POST") headers["content-type"] = "application/json";
     if (this.token !== undefined) headers["authorization"] = `Bearer ${await bearer(this.token)}`;
     const url = this.#base + path + (method === "GET" ? queryString(request) : "");
@@ -117,8 +118,3 @@ const directFetch: Fetch = (url, init) => {
   const dispatcher = loopbackDispatcher();
   return globalThis.fetch(url, { ...init, ...(dispatcher !== undefined && { dispatcher }) } as RequestInit);
 };
-
-/** Seconds, in milliseconds. A date is ignored: comparing it would compare the clocks of two machines. */
-function retryAfterMs(header: string | null): number {
-  return header !== null && /^\d+$/.test(header.trim()) ? Number(header) * 1000 : 0;
-}

@@ -14,6 +14,7 @@ export {
   type Page,
   type ReadOptions,
   type Renewal,
+  type ResumeOptions,
   type TransactionStatus,
 } from "./client.js";
 export {
@@ -27,6 +28,8 @@ export {
   LockLostError,
   LockNotFoundError,
   type LostReason,
+  MisconfiguredError,
+  SupersededError,
   ThrottledError,
   TransactionCommittedError,
   TransactionContendedError,
@@ -35,7 +38,7 @@ export {
   UnavailableError,
   VersionMismatchError,
 } from "./errors.js";
-export { Guard, type GuardOptions, type Outcome, type ReleaseOutcome } from "./guard.js";
+export { Guard, type GuardOptions, type Handover, type Outcome, type ReleaseOutcome } from "./guard.js";
 export { Held } from "./held.js";
 export type { Fetch, Token } from "./http.js";
 export type { Lock } from "./lock.js";
@@ -46,5 +49,6 @@ export type { Payload } from "./payload.js";
 export type { Runtime } from "./runtime.js";
 export { type ReturnValues, Transaction, type TransactionRequest, type WriteOptions } from "./transaction.js";
 export type { TransactionOptions, TransactOptions } from "./transactions.js";
+export type { Measurement, Telemetry } from "./telemetry.js";
 export type { Answer, Call, ExchangeOptions, Transport } from "./transport.js";
 export { ExactNumber, type Item } from "./values.js";

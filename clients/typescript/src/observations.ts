@@ -1,5 +1,7 @@
-/** What was seen of other holders' locks, and since when (rules C3 and C9). */
+/** Observations of other holders' locks (rules C3 and C9). */
 import { InvalidRequestError } from "./errors.js";
+import { staleAfter } from "./pacing.js";
+import { Recent } from "./recent.js";
 import type { Runtime } from "./runtime.js";
 
 /** An observation as it is kept between two processes: plain JSON. */
@@ -19,34 +21,33 @@ interface Observation {
   staleFrom: number;
 }
 
-/** More than any process waits for at once. The oldest are forgotten, which costs their waiters a lease and nothing else. */
-const MOST_OBSERVATIONS = 10_000;
-
+/** The locks that a client found held, and since when. */
 export class Observations {
-  readonly #observations = new Map<string, Observation>();
+  readonly #observations = new Recent<Observation>();
 
   constructor(private readonly runtime: Runtime) {}
 
   /** The lock was found held. To be called after the answer arrived. Returns when it is stale, on the monotonic clock. */
   found(key: string, sortKey: string | undefined, recordVersionNumber: string, leaseDurationMs: number): number {
-    const firstSeenEpochMs = Math.round(this.runtime.epoch());
+    // Rounded up: an observation may seem younger than it is, and never older.
+    const firstSeenEpochMs = Math.ceil(this.runtime.epoch());
     const saved = { key, ...(sortKey !== undefined && { sortKey }), recordVersionNumber, leaseDurationMs, firstSeenEpochMs };
-    const known = this.#observations.get(id(saved));
+    const known = this.#observations.get(key, sortKey);
     if (known && sameVersion(known.saved, saved)) return known.staleFrom;
-    const staleFrom = this.runtime.now() + leaseDurationMs;
-    this.#put({ saved, staleFrom });
+    const staleFrom = this.runtime.now() + staleAfter(leaseDurationMs);
+    this.#observations.set(key, sortKey, { saved, staleFrom });
     return staleFrom;
   }
 
-  /** The version that was seen for its whole lease, if there is one. */
+  /** Returns the version that was seen for its whole lease, if there is one. */
   stale(key: string, sortKey: string | undefined): string | undefined {
-    const known = this.#observations.get(id({ key, sortKey }));
+    const known = this.#observations.get(key, sortKey);
     return known && this.runtime.now() >= known.staleFrom ? known.saved.recordVersionNumber : undefined;
   }
 
   /** Nobody else holds the lock any more. */
   forget(key: string, sortKey: string | undefined): void {
-    this.#observations.delete(id({ key, sortKey }));
+    this.#observations.delete(key, sortKey);
   }
 
   save(): SavedObservation[] {
@@ -56,42 +57,30 @@ export class Observations {
   load(list: readonly SavedObservation[], margin: number): void {
     const now = this.runtime.now();
     const epoch = this.runtime.epoch();
-    // All or nothing: half a list would be hard to explain.
+    // All or nothing: a list that was loaded in part would be hard to explain.
     const loaded = list.map((entry): Observation => {
       const saved = checked(entry);
-      // One from the future starts again.
-      saved.firstSeenEpochMs = Math.min(saved.firstSeenEpochMs, Math.round(epoch));
-      return { saved, staleFrom: now + (saved.firstSeenEpochMs + saved.leaseDurationMs + margin - epoch) };
+      // An observation from the future starts again.
+      saved.firstSeenEpochMs = Math.min(saved.firstSeenEpochMs, Math.ceil(epoch));
+      return { saved, staleFrom: now + (saved.firstSeenEpochMs + staleAfter(saved.leaseDurationMs) + margin - epoch) };
     });
     for (const observation of loaded) {
-      const known = this.#observations.get(id(observation.saved));
+      const { key, sortKey } = observation.saved;
+      const known = this.#observations.get(key, sortKey);
       if (known && sameVersion(known.saved, observation.saved)) {
         known.saved.firstSeenEpochMs = Math.min(known.saved.firstSeenEpochMs, observation.saved.firstSeenEpochMs);
         known.staleFrom = Math.min(known.staleFrom, observation.staleFrom);
       } else if (!known || known.saved.firstSeenEpochMs < observation.saved.firstSeenEpochMs) {
-        this.#put(observation);
+        this.#observations.set(key, sortKey, observation);
       }
-    }
-  }
-
-  #put(observation: Observation): void {
-    const name = id(observation.saved);
-    // Deleted first, so that the map's order is that of the last change.
-    this.#observations.delete(name);
-    this.#observations.set(name, observation);
-    for (const oldest of this.#observations.keys()) {
-      if (this.#observations.size <= MOST_OBSERVATIONS) break;
-      this.#observations.delete(oldest);
     }
   }
 }
 
-const id = ({ key, sortKey }: { key: string; sortKey?: string | undefined }): string => JSON.stringify([key, sortKey]);
-
 const sameVersion = (one: SavedObservation, other: SavedObservation): boolean =>
   one.recordVersionNumber === other.recordVersionNumber && one.leaseDurationMs === other.leaseDurationMs;
 
-/** A copy of what is an observation. Refuses all else: a lease that is not a number would make a live lock stale. */
+/** Returns a copy of a well-formed observation. Anything else is refused: a lease that is not a number would make a live lock stale. */
 function checked(entry: unknown): SavedObservation {
   const { key, sortKey, recordVersionNumber, leaseDurationMs, firstSeenEpochMs } = (entry ?? {}) as Partial<Record<string, unknown>>;
   const wrong = (field: string): never => {

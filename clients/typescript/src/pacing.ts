@@ -1,39 +1,77 @@
-/** How long to wait for what: the pauses, bounds and time-outs of rules C4, C5 and C7. All in milliseconds. */
+/** Pauses, bounds and time-outs of rules C3, C4, C5 and C7, as pure functions. All in milliseconds; `random` is from 0 to 1. */
 
-/** For a request, before it counts as unanswered. */
+/** The interval between two polls that nobody chose. */
+const POLL_MS = 1000;
+/** The shortest poll interval that a caller can choose: about the time of one answer. */
+const SHORTEST_POLL_MS = 50;
+/** The longest time-out of a request. */
 const LONGEST_REQUEST_MS = 5000;
-/** Below this, a slow network would never let a short lease be renewed. */
-export const SHORTEST_REQUEST_MS = 200;
-/** For one call of a transaction, before it counts as unanswered: the service may wait for other transactions for ten seconds. */
+/** The shortest time-out: below it, a slow network would never let a short lease be renewed. */
+const SHORTEST_REQUEST_MS = 200;
+/** The shortest time-out in a wait: the last look must not be wasted. */
+export const LAST_LOOK_MS = 1000;
+/** The longest `Retry-After`: a proxy must not put a waiter to sleep for a day. */
+const LONGEST_RETRY_AFTER_MS = 60_000;
+/** The shortest pause between two tries of a heartbeat. */
+const SHORTEST_RETRY_MS = 10;
+/** The time-out of one call of a transaction: the service may wait for other transactions for ten seconds. */
 export const TRANSACTION_CALL_MS = 15_000;
-/** For a release, a look or a break, with all that is tried again. */
+/** The bound of a release, a look or a break, with all retries; and of a wait until a holder was seen. */
 export const OPERATION_BOUND_MS = 10_000;
 
-/** Time-out of one request for, or under, a lease; of any other where there is none. */
-export function requestTimeout(lease = Infinity): number {
-  return Math.max(SHORTEST_REQUEST_MS, Math.min(LONGEST_REQUEST_MS, lease / 4));
+/** Returns the pause that a `Retry-After` header asks for. Only whole seconds count: a date would compare two clocks. */
+export function retryAfterMs(header: string | null | undefined): number {
+  const digits = header?.trim() ?? "";
+  return /^[0-9]+$/.test(digits) ? Math.min(Number(digits) * 1000, LONGEST_RETRY_AFTER_MS) : 0;
 }
 
-/** Before request number `failures` + 1, after so many without a useful answer (from 1). `random` is from 0 to below 1. */
+/** Returns the time-out of a request for, or under, a lease, with so much of its operation left. */
+export function requestTimeout(lease = Infinity, left = Infinity, shortest = SHORTEST_REQUEST_MS): number {
+  const longest = Math.min(LONGEST_REQUEST_MS, Math.max(SHORTEST_REQUEST_MS, lease / 4));
+  return Math.min(longest, Math.max(left, shortest));
+}
+
+/** Returns the pause after so many requests in a row without a useful answer, from 1. */
 export function retryPause(failures: number, retryAfter: number, random: number): number {
   const ceiling = Math.min(100 * 2 ** (failures - 1), 2000);
   return Math.max(retryAfter, random * ceiling);
 }
 
-/** The longest pause before the next try of a heartbeat, with so much of the lease left: patience must not cost the lock. */
-export function heartbeatPatience(remaining: number): number {
-  // Nothing is left to lose for a holder that holds on all the same.
-  return remaining > 0 ? remaining / 3 : Infinity;
+/** Returns the pause before the next try of a heartbeat, with so much of the lease left: patience must not cost the lock. */
+export function heartbeatRetryPause(pause: number, left: number): number {
+  // Once nothing is left, a holder that holds on has nothing to lose.
+  return Math.max(SHORTEST_RETRY_MS, left > 0 ? Math.min(pause, left / 3) : pause);
 }
 
-/** Between two polls of a held lock: longer by up to a quarter, so that waiters do not move in step. */
-export function pollPause(pollInterval: number, retryAfter: number, random: number): number {
-  return Math.max(pollInterval, retryAfter) * (1 + random / 4);
+/** Returns the pause between two polls of a held lock: longer by up to a quarter, so that waiters do not move in step. */
+export function pollPause(chosen: number | undefined, retryAfter: number, random: number): number {
+  const interval = chosen === undefined ? Math.max(POLL_MS, retryAfter) : Math.max(chosen, SHORTEST_POLL_MS);
+  return interval * (1 + random / 4);
 }
 
-/** Between two heartbeats: shorter by up to a tenth, so that holders do not move in step. */
+/** Returns the pause before a client asks for a key again that it released `releasedAgo`: one poll, for others to come first. */
+export function returnPause(releasedAgo: number | undefined, chosen: number | undefined, random: number): number {
+  return releasedAgo === undefined ? 0 : Math.max(0, pollPause(chosen, 0, random) - releasedAgo);
+}
+
+/** Returns the interval of heartbeats that nobody chose. */
+export function heartbeatInterval(lease: number): number {
+  return lease / 4;
+}
+
+/** Returns the longest interval of heartbeats that can keep a lease. */
+export function longestHeartbeatInterval(lease: number): number {
+  return lease / 2;
+}
+
+/** Returns the time from one heartbeat to the next: shorter by up to a tenth, so that holders do not move in step. */
 export function heartbeatPause(interval: number, random: number): number {
   return interval * (1 - random / 10);
+}
+
+/** Returns how long an observer must see one version of a lock: a thousandth more, for clocks that differ in speed. */
+export function staleAfter(lease: number): number {
+  return lease + Math.ceil(lease / 1000);
 }
 
 /**
@@ -54,11 +92,9 @@ export class WaitBudget {
   constructor(
     private readonly wait: Wait,
     private readonly margin: number,
-    ownLease: number,
     now: number,
   ) {
-    // Until the holder's lease is known, one's own is the best guess.
-    this.deadline = now + (typeof wait === "number" ? wait : ownLease + margin);
+    this.deadline = now + (typeof wait === "number" ? wait : OPERATION_BOUND_MS);
   }
 
   /** The lock was found held, under this version and lease. */
@@ -66,6 +102,6 @@ export class WaitBudget {
     const first = this.#seen === undefined;
     const moved = this.#seen !== recordVersionNumber;
     this.#seen = recordVersionNumber;
-    if ((this.wait === "lease" && first) || (this.wait === "extend" && moved)) this.deadline = now + lease + this.margin;
+    if ((this.wait === "lease" && first) || (this.wait === "extend" && moved)) this.deadline = now + staleAfter(lease) + this.margin;
   }
 }

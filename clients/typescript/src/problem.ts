@@ -9,6 +9,8 @@ import {
   LockHeldError,
   LockLostError,
   LockNotFoundError,
+  MisconfiguredError,
+  SupersededError,
   ThrottledError,
   TransactionCommittedError,
   TransactionContendedError,
@@ -21,18 +23,24 @@ import { lockFromWire } from "./lock.js";
 import type { Answer } from "./transport.js";
 import type { components } from "./wire.js";
 
-type Problem = components["schemas"]["Problem"];
+/** A later version of the service sends `misconfigured`. */
+type Problem = Omit<components["schemas"]["Problem"], "type"> & { type: components["schemas"]["Problem"]["type"] | "misconfigured" };
 
 /** Returns the error for an answer that is not a 200. Where there is no problem document of Leasehold's, the status decides. */
 export function refusal({ status, document, retryAfter }: Answer, key: string): LeaseholdError {
-  const problem: Partial<Problem> = document ?? {};
+  const found: Partial<Problem> = document ?? {};
+  // A document with another status is a proxy's.
+  const problem: Partial<Problem> = found.status === status ? found : {};
   const detail = typeof problem.detail === "string" ? problem.detail : `The answer is HTTP ${status}.`;
   const lock = problem.lock ? lockFromWire(problem.lock) : undefined;
   switch (problem.type) {
     case "held":
       return lock ? new LockHeldError(detail, lock, retryAfter) : new UnavailableError("The answer is incomplete.");
     case "lost":
-      return new LockLostError(key, problem.reason ?? "absent", detail, { lock });
+      return new LockLostError(key, problem.reason ?? "taken-over", detail, { lock });
+    case "superseded":
+      if (typeof problem.sequence !== "number") return new UnavailableError("The answer is incomplete.");
+      return new SupersededError(detail, problem.sequence, problem.fencingToken ?? undefined);
     case "not-found":
       return new LockNotFoundError(detail);
     case "version-mismatch":
@@ -41,9 +49,10 @@ export function refusal({ status, document, retryAfter }: Answer, key: string): 
       return new ForbiddenError(detail);
     case "throttled":
       return new ThrottledError(detail, retryAfter);
-    case "superseded":
     case "unavailable":
       return new UnavailableError(detail, retryAfter);
+    case "misconfigured":
+      return new MisconfiguredError(detail);
     case "corrupt-record":
       return new CorruptRecordError(detail);
     case "invalid-request":
@@ -69,7 +78,7 @@ export function refusal({ status, document, retryAfter }: Answer, key: string): 
       problem.type satisfies never;
   }
   if (status === 401 || status === 403) return new ForbiddenError(detail);
-  if (status === 429) return new ThrottledError(detail, retryAfter);
+  if (status === 429) return new ThrottledError(detail, retryAfter, false);
   // 408: the server stopped waiting for the request. Below 300: a proxy answered in place of the service.
   if (status >= 500 || status === 408 || status < 300) return new UnavailableError(detail, retryAfter);
   return new InvalidRequestError(detail);

@@ -1,8 +1,10 @@
 /** The calls of the service (docs/openapi.json), typed by its document, and their retries (rule C5). */
-import { isTransient, UnavailableError } from "./errors.js";
-import { OPERATION_BOUND_MS, requestTimeout, retryPause, SHORTEST_REQUEST_MS } from "./pacing.js";
+import { isAboutItsNumber, isRetryable, isTransient, UnavailableError } from "./errors.js";
+import type { Numbered } from "./numbers.js";
+import { OPERATION_BOUND_MS, requestTimeout, retryPause } from "./pacing.js";
 import { refusal } from "./problem.js";
 import type { Runtime } from "./runtime.js";
+import { silent, type Telemetry } from "./telemetry.js";
 import { abortable, at, LinkedController, sleepUntil } from "./timers.js";
 import type { Call, Transport } from "./transport.js";
 import type { components } from "./wire.js";
@@ -22,9 +24,9 @@ export interface SendOptions {
 }
 
 /** The request of each call. */
-interface Requests {
-  acquire: Request<"AcquireRequest">;
-  heartbeat: Request<"HeartbeatRequest">;
+export interface Requests {
+  acquire: Numbered<Request<"AcquireRequest">>;
+  heartbeat: Numbered<Request<"HeartbeatRequest">>;
   release: Request<"ReleaseRequest">;
   break: Request<"BreakRequest">;
   get: { key: string; sortKey: string | undefined };
@@ -39,7 +41,7 @@ interface Requests {
 }
 
 /** The answer of each call. */
-interface Answers {
+export interface Answers {
   acquire: Schemas["AcquireResponse"];
   heartbeat: Schemas["HeartbeatResponse"];
   release: Schemas["ReleaseResponse"];
@@ -78,17 +80,29 @@ export class Service {
   constructor(
     private readonly transport: Transport,
     private readonly runtime: Runtime,
+    private readonly telemetry: Telemetry = silent,
   ) {}
 
   /** Sends one request. Rejects with a {@link LeaseholdError}, or with the signal's reason. */
-  async ask<C extends Call>(call: C, request: Requests[C], { timeout, signal }: SendOptions): Promise<Answers[C]> {
+  async ask<C extends Call>(call: C, request: Requests[C], options: SendOptions): Promise<Answers[C]> {
+    const key = "key" in request ? (request.key as string) : undefined;
+    return this.telemetry.trace(call, key, (headers) => this.#exchange(call, request, headers, options));
+  }
+
+  async #exchange<C extends Call>(
+    call: C,
+    request: Requests[C],
+    headers: Readonly<Record<string, string>>,
+    { timeout, signal }: SendOptions,
+  ): Promise<Answers[C]> {
     const controller = new LinkedController(signal);
     const cancel = at(this.runtime, this.runtime.now() + timeout, () => {
       controller.abort(new UnavailableError(`The service has not answered within ${Math.round(timeout)} ms.`));
     });
     try {
       // A transport of the caller's need not heed the signal.
-      const answer = await abortable(this.transport.exchange(call, { ...request }, { signal: controller.signal }), controller.signal);
+      const exchange = this.transport.exchange(call, { ...request }, { signal: controller.signal, headers });
+      const answer = await abortable(exchange, controller.signal);
       if (answer.status !== 200) throw refusal(answer, "key" in request ? (request.key as string) : "");
       return complete(call, answer.document);
     } finally {
@@ -109,31 +123,31 @@ function complete<C extends Call>(call: C, document: object | undefined): Answer
 export interface RetryOptions {
   /** On the monotonic clock: no request is begun after it. Default: {@link OPERATION_BOUND_MS} from now. */
   until?: number | undefined;
-  /** Milliseconds that limit the time-out of each request, as a quarter of it does. */
+  /** A lease, in milliseconds, that bounds the time-out of each request. */
   lease?: number | undefined;
-  /** Ends it at once, with the signal's reason. */
+  /** Ends the retries at once, with the signal's reason. */
   signal?: AbortSignal | undefined;
-  /** The pauses do not keep the process alive. */
+  /** If true, the pauses do not keep the process alive. */
   background?: boolean | undefined;
-  /** The longest pause at this moment, in milliseconds, whatever the service asks for. Default: as long as it asks for. */
-  patience?: (() => number) | undefined;
-  /** Which errors are worth another try. */
+  /** Adjusts a pause, in milliseconds. */
+  pace?: ((pause: number) => number) | undefined;
+  /** Tells the errors that are worth another request. Default: {@link isRetryable}. */
   retryable?: ((error: unknown) => boolean) | undefined;
 }
 
-/** Sends the same request again while there is no useful answer, within the bound. */
+/** Sends requests until one has a useful answer, within the bound. */
 export async function retrying<T>(runtime: Runtime, request: (options: SendOptions) => Promise<T>, options: RetryOptions = {}): Promise<T> {
   const { until = runtime.now() + OPERATION_BOUND_MS, lease, signal } = options;
-  const { background = false, patience = () => Infinity, retryable = isTransient } = options;
+  const { background = false, pace = (pause: number): number => pause, retryable = isRetryable } = options;
   for (let failures = 1; ; failures += 1) {
     signal?.throwIfAborted();
-    const timeout = Math.min(requestTimeout(lease), Math.max(until - runtime.now(), SHORTEST_REQUEST_MS));
+    const timeout = requestTimeout(lease, until - runtime.now());
     try {
       return await request({ timeout, signal });
     } catch (error) {
       if (signal?.aborted || !retryable(error)) throw error;
-      const pause = retryPause(failures, isTransient(error) ? error.retryAfter : 0, runtime.random());
-      const next = runtime.now() + Math.min(pause, patience());
+      const pause = isAboutItsNumber(error) ? 0 : retryPause(failures, isTransient(error) ? error.retryAfter : 0, runtime.random());
+      const next = runtime.now() + pace(pause);
       if (next >= until) throw error;
       await sleepUntil(runtime, next, signal, background);
       if (runtime.now() >= until) throw error;

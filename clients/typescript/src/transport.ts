@@ -30,6 +30,8 @@ export interface Answer {
 export interface ExchangeOptions {
   /** Ends the request. */
   readonly signal: AbortSignal;
+  /** Headers for the request, such as the trace context. */
+  readonly headers: Readonly<Record<string, string>>;
 }
 
 /**

@@ -182,7 +182,7 @@ export interface paths {
             cookie?: never;
         };
         /** Lists the transactions that are open, and the decided ones whose items are still locked. For operators. */
-        get: operations["list"];
+        get: operations["list_transactions"];
         put?: never;
         post?: never;
         delete?: never;
@@ -836,7 +836,7 @@ export interface components {
             data?: string | null;
             /** @description What to leave to the next holder, as base64. Not with `delete`. */
             dataBase64?: string | null;
-            /** @description If true, the row is deleted. Default: false; the row stays, and with it its data. */
+            /** @description If true, the lock reads as not there afterwards, and its data goes. Default: false. */
             delete?: boolean | null;
             /** @description Which lock. */
             key: string;
@@ -2053,7 +2053,7 @@ export interface operations {
             };
         };
     };
-    list: {
+    list_transactions: {
         parameters: {
             query?: {
                 /** @description If true, only the transactions of which DynamoDB refuses to free an item. Default: false. */

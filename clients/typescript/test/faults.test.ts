@@ -44,9 +44,13 @@ describe("outages and lost answers", { concurrency: 8 }, () => {
       proxy.fault = firstTimes(2, "acquire", fault);
       const key = freshKey();
       const guard = guardOf(await client.acquire(key, { wait: 8000 }));
-      assert.equal(guard.outcome, fault === "lose answer" ? "renewed" : "created");
+      assert.equal(guard.outcome, "created", "as the first request was answered");
       assert.equal(proxy.calls("acquire").length, 3);
-      assert.equal(new Set(proxy.calls("acquire").map(({ body }) => body["leaseId"])).size, 1);
+      const bodies = new Set(proxy.calls("acquire").map(({ body }) => JSON.stringify(body)));
+      // A gateway's 429 never reached the service: nothing is open, and each request is a new one.
+      const isRefusedByGateway = typeof fault === "object" && "status" in fault && fault.status === 429;
+      assert.equal(bodies.size, isRefusedByGateway ? 3 : 1, "byte for byte");
+      assert.equal(proxy.calls("acquire")[0]?.body["sequence"], 1);
       await guard.release();
       assert.ok(await isReleased(key));
     });
@@ -159,7 +163,7 @@ describe("outages and lost answers", { concurrency: 8 }, () => {
     test(`an outage longer than the lease is expired, and no theft: ${JSON.stringify(fault)}`, async () => {
       await using parts = await throughProxy();
       const { proxy, client } = parts;
-      const lease = 1000;
+      const lease = 3000;
       const guard = guardOf(await client.acquire(freshKey(), { lease }));
       proxy.fault = ({ call }) => (call === "heartbeat" ? fault : "pass");
       const start = performance.now();
@@ -167,7 +171,7 @@ describe("outages and lost answers", { concurrency: 8 }, () => {
       assert.ok(guard.signal.reason instanceof LockLostError);
       assert.equal(guard.signal.reason.reason, "expired");
       assert.ok(guard.signal.reason.cause instanceof LeaseholdError, "with the cause");
-      assert.ok(performance.now() - start >= lease - 500);
+      assert.ok(performance.now() - start >= lease / 3);
       assert.ok(proxy.calls("heartbeat").length >= 2, "tried again");
       assert.equal(proxy.calls("release").length, 0, "a lock that was lost is not released");
       const sent = proxy.calls("heartbeat").length;
@@ -199,21 +203,136 @@ describe("outages and lost answers", { concurrency: 8 }, () => {
     await guard.release();
   });
 
-  test("a heartbeat with a shorter lease that was lost shortens the lease at once, and for good", async () => {
+  test("an unanswered shorter lease caps the belief until a later answer", async () => {
     await using parts = await throughProxy();
     const { proxy, client } = parts;
     const guard = guardOf(await client.tryAcquire(freshKey(), { lease: 60_000, heartbeatInterval: false }));
-    proxy.fault = ({ call, body }) => (call === "heartbeat" && body["leaseDurationMs"] === 4000 ? "lose answer" : "pass");
+    proxy.fault = firstTimes(1, "heartbeat", "lose answer");
     const controller = new AbortController();
-    const shortened = assert.rejects(guard.heartbeat({ lease: 4000, signal: controller.signal }), /enough/);
+    const shortened = assert.rejects(guard.heartbeat({ lease: 8000, signal: controller.signal }), /enough/);
     await eventually(() => proxy.calls("heartbeat").length > 0, "sent");
     controller.abort(new Error("enough"));
     await shortened;
-    assert.ok(guard.remaining() > 0 && guard.remaining() <= 4000, `${guard.remaining()}`);
-    await guard.heartbeat();
+    assert.ok(guard.remaining() > 0 && guard.remaining() <= 8000, `${guard.remaining()}`);
+    await guard.heartbeat({ lease: 60_000 });
     assert.equal(guard.leaseDuration, 60_000);
-    assert.ok(guard.remaining() <= 4000, "the lost one may come yet");
+    assert.ok(guard.remaining() > 8000, "no request with a lower number can be carried out any more");
+    const sent = proxy.calls("heartbeat").map(({ body }) => [body["sequence"], body["leaseDurationMs"]]);
+    assert.deepEqual(sent, [[2, 8000], [2, 8000], [3, 60_000]], "the abandoned request is repeated first");
     await guard.release();
+  });
+
+  test("a heartbeat that arrives late changes nothing", async () => {
+    await using parts = await throughProxy();
+    const { proxy, client } = parts;
+    const key = freshKey();
+    const guard = guardOf(await client.tryAcquire(key, { lease: 60_000, heartbeatInterval: false }));
+    await guard.heartbeat({ lease: 8000, data: "up to 17" });
+    await guard.heartbeat({ lease: 60_000, data: "up to 18" });
+    const [late] = proxy.calls("heartbeat");
+    const answer = await fetch(`${service.url}/v1/heartbeat`, {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify(late?.body),
+    });
+    assert.equal(answer.status, 409);
+    assert.equal(((await answer.json()) as { type: string }).type, "superseded");
+    const lock = await client.get(key);
+    assert.equal(lock?.text, "up to 18");
+    assert.equal(lock.leaseDurationMs, 60_000);
+    await guard.release();
+  });
+
+  test("superseded by another process is no loss: the next number goes through", async () => {
+    await using parts = await throughProxy();
+    const { proxy, client } = parts;
+    const key = freshKey();
+    const guard = guardOf(await client.tryAcquire(key, { heartbeatInterval: false }));
+    for (let renewals = 0; renewals < 3; renewals += 1) await service.client().heartbeat(key, guard.leaseId);
+    await guard.heartbeat();
+    assert.ok(guard.isHeld);
+    const numbers = proxy.calls("heartbeat").map(({ body }) => Number(body["sequence"]));
+    assert.equal(numbers.length, 2, "one that is superseded, and one above it");
+    assert.ok((numbers[1] ?? 0) > (numbers[0] ?? 0) + 1, numbers.join());
+    await guard.release();
+  });
+
+  test("a takeover whose answer was lost still tells the predecessor", async () => {
+    await using parts = await throughProxy();
+    const { proxy, client } = parts;
+    const key = freshKey();
+    guardOf(await service.client({ ownerName: "dead" }).acquire(key, { lease: 700, heartbeatInterval: false }));
+    let lost = 0;
+    proxy.fault = ({ body }) => (body["observedRecordVersionNumber"] !== undefined && ++lost === 1 ? "lose answer" : "pass");
+    const guard = guardOf(await client.acquire(key, { lease: 8000 }));
+    assert.equal(guard.outcome, "takenOver");
+    assert.equal(guard.previousOwnerName, "dead");
+    await guard.release();
+  });
+
+  test("an answer with another token is a loss", async () => {
+    await using parts = await throughProxy();
+    const { proxy, client } = parts;
+    const guard = guardOf(await client.tryAcquire(freshKey(), { heartbeatInterval: false }));
+    const body = JSON.stringify({ recordVersionNumber: "v", leaseDurationMs: 20_000, fencingToken: guard.fencingToken + 1 });
+    proxy.fault = firstTimes(1, "heartbeat", { status: 200, body });
+    await assert.rejects(guard.heartbeat(), (error) => error instanceof LockLostError && error.reason === "taken-over");
+    assert.equal(guard.isHeld, false);
+  });
+
+  test("detach hands the number on, and resume goes on above it", async () => {
+    await using parts = await throughProxy();
+    const { proxy, client } = parts;
+    const key = freshKey();
+    const guard = guardOf(await client.tryAcquire(key, { lease: 30_000 }));
+    await guard.heartbeat();
+    const { leaseId, sequence } = guard.detach();
+    assert.equal(guard.isHeld, false);
+    assert.equal(guard.lost, undefined, "handing on is no loss");
+    await guard.release();
+    assert.equal(proxy.calls("release").length, 0);
+    const resumed = await client.resume(key, leaseId, { sequence });
+    assert.equal(resumed.leaseDuration, 30_000, "the record's lease stays");
+    assert.equal(resumed.fencingToken, guard.fencingToken);
+    assert.deepEqual(proxy.calls("heartbeat").map(({ body }) => body["sequence"]), [2, 3]);
+    assert.equal(await resumed.release(), "released");
+  });
+
+  test("whoever released a key pauses one poll before it waits for it again", async () => {
+    const key = freshKey();
+    const client = service.client({ pollInterval: 2000 });
+    const guard = guardOf(await client.tryAcquire(key));
+    await guard.release();
+    const start = performance.now();
+    const again = guardOf(await client.acquire(key));
+    assert.ok(performance.now() - start >= 1900);
+    await again.release();
+    const asked = performance.now();
+    await guardOf(await client.tryAcquire(key)).release();
+    assert.ok(performance.now() - asked < 1900, "tryAcquire does not pause");
+  });
+
+  test("a chosen poll interval overrides Retry-After", async () => {
+    await using parts = await throughProxy();
+    const { proxy, client } = parts;
+    const key = freshKey();
+    const holder = guardOf(await service.client().tryAcquire(key));
+    heldOf(await client.acquire(key, { wait: 3000 }));
+    assert.ok(proxy.calls("acquire").length > 5, `${proxy.calls("acquire").length} polls in 3 s`);
+    await holder.release();
+  });
+
+  test("only the last look fails: held, by the look before it", async () => {
+    await using parts = await throughProxy();
+    const { proxy } = parts;
+    const key = freshKey();
+    const holder = guardOf(await service.client({ ownerName: "holder" }).tryAcquire(key));
+    let polls = 0;
+    proxy.fault = ({ call }) => (call === "acquire" && ++polls > 1 ? unavailable : "pass");
+    const patient = service.client({ url: proxy.url, pollInterval: 60_000 });
+    assert.equal(heldOf(await patient.acquire(key, { wait: 1500 })).lock.ownerName, "holder");
+    assert.equal(polls, 2);
+    await holder.release();
   });
 
   test("a heartbeat with a shorter lease that was lost makes the next ones come sooner", async () => {
@@ -228,7 +347,7 @@ describe("outages and lost answers", { concurrency: 8 }, () => {
     await shortened;
     await sleep(2500);
     assert.ok(guard.isHeld, guard.lost);
-    assert.ok(guard.remaining() <= 2000);
+    assert.ok(proxy.calls("heartbeat").length >= 3, "the abandoned one again, and one above it");
     await guard.release();
   });
 
@@ -363,6 +482,7 @@ describe("what an answer means", { concurrency: 8 }, () => {
   });
   for (const [name, fault, kind] of [
     ["a corrupt record", problem("corrupt-record", 500), "corrupt-record"],
+    ["a service that is set up wrong", problem("misconfigured", 500), "misconfigured"],
     ["throttled", problem("throttled", 429), "throttled"],
     ["forbidden", problem("forbidden", 403), "forbidden"],
     ["too large", problem("too-large", 413), "invalid-request"],

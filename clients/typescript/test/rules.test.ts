@@ -2,128 +2,15 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { InvalidRequestError, UnavailableError } from "../dist/errors.js";
-import { Lease } from "../dist/lease.js";
 import { Observations } from "../dist/observations.js";
-import { heartbeatPatience, heartbeatPause, pollPause, requestTimeout, retryPause, WaitBudget } from "../dist/pacing.js";
+import { heartbeatRetryPause } from "../dist/pacing.js";
 import { fromWire, toWire } from "../dist/payload.js";
-import { defaultOwnerName, type Runtime } from "../dist/runtime.js";
+import { defaultOwnerName } from "../dist/runtime.js";
 import { retrying } from "../dist/service.js";
 import { abortable, at, LinkedController, sleepUntil } from "../dist/timers.js";
+import { VirtualRuntime } from "./virtual.js";
 
-/** A clock that stands still until it is told to go on. */
-class VirtualRuntime implements Runtime {
-  time = 1000;
-  wall = 1_000_000;
-  chance = 0;
-  /** What was asked of `after`. */
-  delays: number[] = [];
-  #timers: { time: number; callback: () => void }[] = [];
-
-  now = (): number => this.time;
-  epoch = (): number => this.wall;
-  random = (): number => this.chance;
-  uuid = (): string => "uuid";
-  after = (delay: number, callback: () => void): (() => void) => {
-    this.delays.push(delay);
-    const timer = { time: this.time + delay, callback };
-    this.#timers.push(timer);
-    return () => {
-      this.#timers = this.#timers.filter((other) => other !== timer);
-    };
-  };
-
-  get pending(): number {
-    return this.#timers.length;
-  }
-
-  /** Lets `duration` pass, with all that is due in it. */
-  async advance(duration: number): Promise<void> {
-    const end = this.time + duration;
-    for (;;) {
-      await new Promise(setImmediate);
-      const next = this.#timers.sort((one, other) => one.time - other.time)[0];
-      if (!next || next.time > end) break;
-      this.#timers.shift();
-      this.wall += next.time - this.time;
-      this.time = next.time;
-      next.callback();
-    }
-    this.wall += end - this.time;
-    this.time = end;
-  }
-}
-
-describe("C2: a holder counts from before it sent", () => {
-  test("the lease that the answer names, from the sending", () => {
-    const lease = new Lease();
-    assert.equal(lease.validUntil, -Infinity);
-    lease.begin(20_000, 100);
-    lease.renewed(10_000);
-    assert.equal(lease.validUntil, 10_100);
-    lease.begin(20_000, 5000);
-    assert.equal(lease.validUntil, 10_100, "a request under way extends nothing");
-    lease.renewed(20_000);
-    assert.equal(lease.validUntil, 25_000);
-  });
-
-  test("a renewal with a shorter lease that may have been carried out counts from its own sending", () => {
-    const lease = new Lease();
-    lease.begin(20_000, 0);
-    lease.renewed(20_000);
-    lease.begin(1000, 5000);
-    assert.equal(lease.validUntil, 6000);
-    lease.refused();
-    assert.equal(lease.validUntil, 20_000, "it was not carried out");
-    lease.begin(1000, 5000);
-    lease.gaveUp();
-    assert.equal(lease.validUntil, 6000);
-  });
-
-  test("a request that was given up may be carried out late: its shorter lease counts for good", () => {
-    const lease = new Lease();
-    lease.begin(1000, 0);
-    lease.gaveUp();
-    assert.equal(lease.unanswered, true);
-    lease.begin(1000, 100);
-    lease.renewed(1000);
-    lease.begin(20_000, 200);
-    lease.renewed(20_000);
-    assert.equal(lease.validUntil, 1200);
-    assert.equal(lease.counted, 1000);
-    lease.begin(20_000, 900);
-    lease.renewed(20_000);
-    assert.equal(lease.validUntil, 1900);
-  });
-
-  test("a longer lease that may have been carried out counts for nothing", () => {
-    const lease = new Lease();
-    lease.begin(1000, 0);
-    lease.renewed(1000);
-    lease.begin(20_000, 500);
-    lease.gaveUp();
-    assert.equal(lease.validUntil, 1000);
-  });
-});
-
-describe("C3: an observer counts from after the answer", () => {
-  test("stale after the record's lease, and not before; a new version starts again", () => {
-    const runtime = new VirtualRuntime();
-    const observations = new Observations(runtime);
-    assert.equal(observations.found("Moe", undefined, "v1", 500), 1500);
-    runtime.time = 1499;
-    assert.equal(observations.found("Moe", undefined, "v1", 500), 1500);
-    assert.equal(observations.stale("Moe", undefined), undefined);
-    runtime.time = 1500;
-    assert.equal(observations.stale("Moe", undefined), "v1");
-    assert.equal(observations.stale("Moe", "sort"), undefined, "another lock");
-    observations.found("Moe", undefined, "v2", 500);
-    assert.equal(observations.stale("Moe", undefined), undefined);
-    runtime.time = 2000;
-    assert.equal(observations.stale("Moe", undefined), "v2");
-    observations.forget("Moe", undefined);
-    assert.equal(observations.stale("Moe", undefined), undefined);
-  });
-
+describe("C3: observations", () => {
   test("no more than ten thousand are kept", () => {
     const observations = new Observations(new VirtualRuntime());
     for (let index = 0; index <= 10_000; index += 1) observations.found(`key-${index}`, undefined, "v", 500);
@@ -147,31 +34,6 @@ describe("C9: observations that outlive a process", () => {
       { key: "Moe", recordVersionNumber: "v1", leaseDurationMs: 20_000, firstSeenEpochMs: 1_000_000 },
       { key: "Curly", sortKey: "s", recordVersionNumber: "w1", leaseDurationMs: 5000, firstSeenEpochMs: 1_000_000 },
     ]);
-  });
-
-  for (const [age, stale] of [
-    [20_999, false],
-    [21_000, true],
-  ] as const) {
-    test(`measured by the wall clock, with the margin: ${age} ms`, () => {
-      const runtime = new VirtualRuntime();
-      runtime.wall = saved.firstSeenEpochMs + age;
-      const observations = new Observations(runtime);
-      observations.load([saved], 1000);
-      assert.equal(observations.stale("Moe", undefined), stale ? "v1" : undefined);
-      assert.deepEqual(observations.save(), [saved], "loading and saving changes nothing");
-    });
-  }
-
-  test("one from the future starts again", () => {
-    const runtime = new VirtualRuntime();
-    const observations = new Observations(runtime);
-    observations.load([{ ...saved, firstSeenEpochMs: runtime.wall + 60_000 }], 1000);
-    assert.equal(observations.save()[0]?.firstSeenEpochMs, runtime.wall);
-    runtime.time += 20_999;
-    assert.equal(observations.stale("Moe", undefined), undefined);
-    runtime.time += 1;
-    assert.equal(observations.stale("Moe", undefined), "v1");
   });
 
   test("the same version, known and loaded: the earlier sight counts; another version: the later one", () => {
@@ -209,53 +71,7 @@ describe("C9: observations that outlive a process", () => {
   });
 });
 
-describe("C4, C5, C7: pauses and bounds", () => {
-  test("request time-outs", () => {
-    assert.equal(requestTimeout(), 5000);
-    assert.equal(requestTimeout(60_000), 5000);
-    assert.equal(requestTimeout(8000), 2000);
-    assert.equal(requestTimeout(100), 200);
-  });
-
-  test("pauses between polls, heartbeats and tries", () => {
-    assert.equal(pollPause(1000, 0, 0), 1000);
-    assert.equal(pollPause(1000, 3000, 0), 3000);
-    assert.equal(pollPause(1000, 0, 1), 1250);
-    assert.equal(heartbeatPause(5000, 0), 5000);
-    assert.equal(heartbeatPause(5000, 1), 4500);
-    assert.deepEqual(
-      [1, 2, 3, 4, 5, 6, 50].map((failures) => retryPause(failures, 0, 1)),
-      [100, 200, 400, 800, 1600, 2000, 2000],
-    );
-    assert.equal(retryPause(1, 0, 0), 0);
-    assert.equal(retryPause(1, 7000, 0.5), 7000);
-  });
-
-  test("wait: a lease and a margin, once", () => {
-    const budget = new WaitBudget("lease", 2000, 30_000, 0);
-    assert.equal(budget.deadline, 32_000, "one's own lease, until the holder's is known");
-    budget.found("v1", 10_000, 1000);
-    assert.equal(budget.deadline, 13_000);
-    budget.found("v2", 10_000, 5000);
-    assert.equal(budget.deadline, 13_000);
-  });
-
-  test("wait: extended by every sign of life", () => {
-    const budget = new WaitBudget("extend", 2000, 30_000, 0);
-    budget.found("v1", 10_000, 1000);
-    budget.found("v1", 10_000, 2000);
-    assert.equal(budget.deadline, 13_000);
-    budget.found("v2", 10_000, 5000);
-    assert.equal(budget.deadline, 17_000);
-  });
-
-  test("wait: a fixed time, or without end", () => {
-    const budget = new WaitBudget(500, 2000, 30_000, 100);
-    budget.found("v1", 10_000, 200);
-    assert.equal(budget.deadline, 600);
-    assert.equal(new WaitBudget(Infinity, 2000, 30_000, 100).deadline, Infinity);
-  });
-
+describe("C5: retries", () => {
   test("tried again within ten seconds, each try within its time-out", async () => {
     const runtime = new VirtualRuntime();
     runtime.chance = 0.999;
@@ -290,8 +106,6 @@ describe("C4, C5, C7: pauses and bounds", () => {
   });
 
   test("a heartbeat is tried again before a third of the rest has passed, whatever Retry-After says", async () => {
-    assert.equal(heartbeatPatience(9000), 3000);
-    assert.equal(heartbeatPatience(0), Infinity);
     const runtime = new VirtualRuntime();
     const end = runtime.time + 9000;
     const tries: number[] = [];
@@ -299,7 +113,7 @@ describe("C4, C5, C7: pauses and bounds", () => {
       tries.push(end - runtime.time);
       return Promise.reject(new UnavailableError("no", 60_000));
     };
-    const result = assert.rejects(retrying(runtime, refuse, { until: end, patience: () => heartbeatPatience(end - runtime.time) }), UnavailableError);
+    const result = assert.rejects(retrying(runtime, refuse, { until: end, pace: (pause) => heartbeatRetryPause(pause, end - runtime.time) }), UnavailableError);
     await runtime.advance(10_000);
     await result;
     assert.deepEqual(tries.slice(0, 3), [9000, 6000, 4000]);

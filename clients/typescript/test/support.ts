@@ -48,6 +48,11 @@ export class Child implements AsyncDisposable {
   }
 }
 
+/** The `leasehold` to test against. The functions are beside it. */
+export function serviceBinary(): string {
+  return process.env["LEASEHOLD_BIN"] ?? fileURLToPath(new URL("../../../target/debug/leasehold", import.meta.url));
+}
+
 /** A `leasehold serve` of its own, in memory. */
 export class LocalService implements AsyncDisposable {
   private constructor(
@@ -56,7 +61,7 @@ export class LocalService implements AsyncDisposable {
   ) {}
 
   static async start(...flags: string[]): Promise<LocalService> {
-    const binary = process.env["LEASEHOLD_BIN"] ?? fileURLToPath(new URL("../../../target/debug/leasehold", import.meta.url));
+    const binary = serviceBinary();
     const child = new Child(
       spawn(binary, ["serve", "--memory", "--listen", "127.0.0.1:0", ...flags], { stdio: ["ignore", "pipe", "ignore"] }),
     );

@@ -139,10 +139,13 @@ for (const [name, options, place] of [
 
 test("transaction is found by its id with its items", async () => {
   const { transactionId } = await service.post("/v1/transactions/begin", {});
-  const page = await open(browser, `${service.console}#/transactions?id=${transactionId}`);
-  await page.locator(".transactions .card .chip-pending").waitFor();
-  assert.deepEqual(page.faults, []);
-  await page.context().close();
+  const { publicId } = await (await fetch(`${service.url}/v1/transaction?id=${transactionId}`)).json();
+  for (const id of [transactionId, publicId]) {
+    const page = await open(browser, `${service.console}#/transactions?id=${id}`);
+    await page.locator(".transactions .card .chip-pending").waitFor();
+    assert.deepEqual(page.faults, []);
+    await page.context().close();
+  }
 });
 
 test("leasehold console shows another service by its token only", async () => {

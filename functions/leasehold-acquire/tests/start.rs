@@ -27,7 +27,9 @@ async fn start(variables: &[(&str, &str)]) -> Sandbox {
 async fn acquire(sandbox: &mut Sandbox) -> (u64, Value) {
     let body = json!({ "key": "Moe", "ownerName": "host-1" }).to_string();
     let http = json!({ "method": "POST" });
-    let event = json!({ "rawPath": "/v1/acquire", "requestContext": { "http": http }, "headers": {}, "body": body });
+    let headers = json!({ "content-type": "application/json" });
+    let event =
+        json!({ "rawPath": "/v1/acquire", "requestContext": { "http": http }, "headers": headers, "body": body });
     match sandbox.invoke(event).await.0 {
         Answer::Response(answer) => {
             let body = answer["body"].as_str().and_then(|body| serde_json::from_str(body).ok());

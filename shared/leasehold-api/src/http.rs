@@ -68,8 +68,8 @@ pub fn body_too_large<R: Route>() -> Problem {
 /// A path that is none of [`Route::path`].
 pub fn unknown_route() -> Problem {
     let detail = "This API has /v1/acquire, heartbeat, release, break, lock, locks and health; and where it has \
-                  transactions, /v1/transactions/begin, add, commit, rollback and sweep, /v1/transaction, and \
-                  /v1/items/get and list.";
+                  transactions, /v1/transactions/begin, add, commit, rollback, unlock and sweep, \
+                  /v1/transaction, /v1/transactions, and /v1/items/get and list.";
     Problem::new(ProblemType::UnknownRoute, detail)
 }
 

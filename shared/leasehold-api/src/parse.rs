@@ -36,6 +36,10 @@ pub(crate) fn query<T: DeserializeOwned>(query: &str) -> Result<T, Problem> {
                 .parse::<u64>()
                 .map(Value::from)
                 .map_err(|_| Problem::invalid("limit", "limit must be a whole number."))?,
+            "stuck" => value
+                .parse::<bool>()
+                .map(Value::from)
+                .map_err(|_| Problem::invalid("stuck", "stuck must be true or false."))?,
             _ => Value::String(value),
         };
         if members.contains_key(&name) {

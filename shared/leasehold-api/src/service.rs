@@ -23,12 +23,20 @@ const MAX_LISTING_BYTES: usize = 4 * 1024 * 1024;
 #[derive(Debug, Clone)]
 pub struct Service {
     table: LockTable,
+    checks_takeovers: bool,
 }
 
 impl Service {
     /// The service over one table.
     pub fn new(table: LockTable) -> Self {
-        Self { table }
+        Self { table, checks_takeovers: false }
+    }
+
+    /// Makes a takeover by an observed version also need the server's clock to be past the lease, by more than the allowed skew.
+    /// Then no caller can take a live lock by claiming an observation that it never made.
+    #[must_use]
+    pub fn check_takeovers_by_clock(self, checks_takeovers: bool) -> Self {
+        Self { checks_takeovers, ..self }
     }
 
     /// `POST /v1/acquire`
@@ -38,7 +46,10 @@ impl Service {
     /// `invalid-request`, `too-large`, `forbidden`, `corrupt-record`, `throttled`, `unavailable`.
     pub async fn acquire(&self, caller: &Caller, request: AcquireRequest) -> Result<AcquireResponse, Problem> {
         observe(operation("acquire", &request.key, caller), async {
-            let request = convert::acquire(request, caller.bound())?;
+            let mut request = convert::acquire(request, caller.bound())?;
+            if self.checks_takeovers {
+                request.staleness = request.staleness.checked_by_clock();
+            }
             caller.check_key(request.key.partition())?;
             record_owner(request.owner_name.as_str());
             let answer = self.table.acquire(&request).await.map_err(|error| reported(&error))?;

@@ -1,5 +1,7 @@
 //! A contender for `scripts/contend.sh`: takes locks by the Rust client, and writes down what it believed.
 
+#![allow(clippy::disallowed_methods, reason = "the pauses of a contender are its behaviour")]
+
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::time::Duration;

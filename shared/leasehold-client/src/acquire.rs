@@ -16,11 +16,11 @@ use crate::sequence::{Counter, Turns};
 use crate::timing::{poll_pause, return_pause};
 use crate::{Client, Error, ErrorKind, Guard, LockRequest, Observation, Release, Released};
 
-/// The lock, or who has it.
+/// The lock, or its present holder.
 #[derive(Debug)]
 #[must_use = "a guard that is dropped releases its lock"]
 pub enum Acquisition {
-    /// It is the caller's.
+    /// The lock is the caller's.
     Granted(Guard),
     /// Someone else has it.
     Held(Held),
@@ -29,7 +29,7 @@ pub enum Acquisition {
 /// Someone else has the lock.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Held {
-    /// What anyone may know of it.
+    /// The public view of the lock.
     pub lock: Box<Lock>,
     /// Since when this client has seen it so.
     pub observation: Observation,
@@ -72,7 +72,7 @@ impl Client {
         }
     }
 
-    /// Asks for a lock until it is granted, or the request's [`Wait`] is over. May be cancelled at any time: what is
+    /// Asks for a lock until it is granted, or the request's [`Wait`](crate::Wait) is over. May be cancelled at any time: what is
     /// granted afterwards is given back.
     ///
     /// # Errors

@@ -90,7 +90,7 @@ mod tests {
             let mut ends = vec![end(&budget)];
             let mut observations = Observations::new(Duration::ZERO);
             for seen in case["given"]["seen"].as_array().expect("answers") {
-                advance(ms(&seen[0]) - began.elapsed()).await;
+                advance(ms(&seen[0]).checked_sub(began.elapsed()).unwrap()).await;
                 let lock = json!({
                     "key": "Moe", "state": "held", "ownerName": "A",
                     "recordVersionNumber": seen[1], "leaseDurationMs": seen[2],

@@ -33,7 +33,7 @@ use crate::{
 const DEFAULT_LEASE: Duration = Duration::from_secs(20);
 /// The service answers within four seconds, even if all its attempts at the table time out.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long an operation that belongs to no lease is tried again.
+/// How long an operation that belongs to no lease is retried.
 const RETRY_BUDGET: Duration = Duration::from_secs(10);
 /// How much longer than its own bounds the background task is waited for.
 pub(crate) const SLACK: Duration = Duration::from_secs(1);
@@ -92,7 +92,7 @@ pub struct ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// Who asks, for people to read. Default: the host's name and the process id.
+    /// The owner's name, for people to read. Default: the host's name and the process id.
     #[must_use]
     pub fn owner_name(mut self, name: impl Into<String>) -> Self {
         self.owner_name = Some(name.into());
@@ -113,7 +113,7 @@ impl ClientBuilder {
         self
     }
 
-    /// How long an operation that belongs to no lease is tried again. Default: 10 s.
+    /// How long an operation that belongs to no lease is retried. Default: 10 s.
     #[must_use]
     pub fn retry_budget(mut self, limit: Duration) -> Self {
         self.retry_budget = limit;
@@ -143,7 +143,7 @@ impl ClientBuilder {
     }
 }
 
-/// Which locks to list.
+/// A filter for a listing.
 #[derive(Debug, Clone, Default)]
 pub struct ListOptions {
     /// Only locks in this state.
@@ -168,16 +168,16 @@ pub enum Listed {
 /// A lock that [`Client::close`] could not give back.
 #[derive(Debug)]
 pub struct Unreleased {
-    /// Which.
+    /// The lock.
     pub key: LockKey,
-    /// Why.
+    /// The failure of its release.
     pub error: Error,
 }
 
 /// Some locks could not be given back. Each is free one lease after its last heartbeat.
 #[derive(Debug)]
 pub struct CloseError {
-    /// Which, and why.
+    /// The locks, and the failures.
     pub unreleased: Vec<Unreleased>,
 }
 
@@ -238,7 +238,7 @@ impl Client {
     /// lease, where it names one, and its heartbeats apply; otherwise the record's lease stays.
     ///
     /// # Errors
-    /// [`crate::ErrorKind::Lost`], or what the service could not be reached with.
+    /// [`crate::ErrorKind::Lost`], or the last failure to reach the service.
     pub async fn resume(&self, request: impl Into<LockRequest>, from: impl Into<Handover>) -> Result<Guard, Error> {
         self.check_open()?;
         let (request, from) = (request.into(), from.into());
@@ -259,7 +259,7 @@ impl Client {
     /// lives elsewhere, do not name a lease: the guard would not know of it.
     ///
     /// # Errors
-    /// [`crate::ErrorKind::Lost`], or what the service could not be reached with.
+    /// [`crate::ErrorKind::Lost`], or the last failure to reach the service.
     pub async fn heartbeat(
         &self,
         key: impl Into<LockKey>,
@@ -305,7 +305,7 @@ impl Client {
     /// Releases a lock by its lease id alone, whoever acquired it.
     ///
     /// # Errors
-    /// [`crate::ErrorKind::Lost`], or what the service could not be reached with.
+    /// [`crate::ErrorKind::Lost`], or the last failure to reach the service.
     pub async fn release_by_id(
         &self,
         key: impl Into<LockKey>,
@@ -316,10 +316,10 @@ impl Client {
         persist(self.until(), |left| self.remote().release(&key, lease_id, &release, left)).await
     }
 
-    /// What anyone may know of a lock.
+    /// The public view of a lock.
     ///
     /// # Errors
-    /// [`crate::ErrorKind::NotFound`], or what the service could not be reached with.
+    /// [`crate::ErrorKind::NotFound`], or the last failure to reach the service.
     pub async fn get(&self, key: impl Into<LockKey>) -> Result<Lock, Error> {
         let LockKey { key, sort_key } = key.into();
         let request = GetRequest { key, sort_key };
@@ -353,7 +353,7 @@ impl Client {
     /// Releases a lock by force, if it still has the version that the operator saw.
     ///
     /// # Errors
-    /// [`crate::ErrorKind::VersionMismatch`], or what the service could not be reached with.
+    /// [`crate::ErrorKind::VersionMismatch`], or the last failure to reach the service.
     pub async fn break_lock(
         &self,
         key: impl Into<LockKey>,
@@ -367,12 +367,12 @@ impl Client {
     /// Whether the service and its table answer.
     ///
     /// # Errors
-    /// What the service could not be reached with. Nothing is tried again.
+    /// The failure of the one request: there is no retry.
     pub async fn health(&self) -> Result<HealthResponse, Error> {
         self.remote().health().await
     }
 
-    /// What this client has seen of locks that others hold, for a later process to go on from.
+    /// This client's observations of locks that others hold, for a later process to go on from.
     pub fn save_observations(&self) -> Vec<SavedObservation> {
         self.observations().save()
     }
@@ -387,7 +387,7 @@ impl Client {
     /// Guards that are still there learn that their lock was released, and nothing can be acquired any more.
     ///
     /// # Errors
-    /// Which locks could not be given back. A lock that was lost is not among them.
+    /// Lists the locks that could not be released. A lock that was lost is not among them.
     pub async fn close(&self) -> Result<(), CloseError> {
         // All are under way before the first is waited for.
         let releases: Vec<_> = {
@@ -486,7 +486,7 @@ impl Client {
     /// One guard less. Of the last one, `end` ends the lease, before anybody else can share it. Whether it was the last.
     ///
     /// # Errors
-    /// What `end` says.
+    /// The error of `end`.
     pub(crate) fn end_share(
         &self,
         lease: &Arc<Lease>,

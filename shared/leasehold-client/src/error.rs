@@ -1,4 +1,4 @@
-//! What can go wrong, sorted by what the caller does about it.
+//! Errors, sorted by the reaction of the caller.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub enum ErrorKind {
     VersionMismatch,
     /// The request breaks a rule: repair it.
     InvalidRequest {
-        /// Which field is at fault, where one is.
+        /// The field at fault, where there is one.
         field: Option<String>,
     },
     /// The credentials are missing, or do not allow this; or the lock is bound to another principal.
@@ -57,7 +57,7 @@ pub enum ErrorKind {
     Committed,
     /// The condition of a request does not hold. The transaction was rolled back: decide anew.
     ConditionFailed {
-        /// Which of the requests of that call, counted from 0.
+        /// The position of the request in that call, counted from 0.
         request: Option<usize>,
         /// The item as it is, where the request asked for it and there is one.
         item: Option<Item>,
@@ -66,7 +66,7 @@ pub enum ErrorKind {
     TransactionNotFound,
 }
 
-/// Why an operation did not succeed.
+/// The failure of an operation.
 #[derive(Debug, Clone)]
 pub struct Error {
     kind: ErrorKind,
@@ -194,19 +194,19 @@ impl Error {
             200..=299 | 408 | 500..=599 => (ErrorKind::Unavailable, true),
             _ => (ErrorKind::InvalidRequest { field: None }, false),
         };
-        // What was meant as a success may name the lease id; nobody else's page does.
+        // A document that was meant as a success may name the lease id; nobody else's page does.
         let shown = if status.is_success() { &[] } else { &body[..body.len().min(SHOWN)] };
         let message =
             format!("the answer, {status}, is not Leasehold's: {}", String::from_utf8_lossy(shown).escape_debug());
         Self { retry_after, unanswered, ..Self::new(kind, message) }
     }
 
-    /// What to do about it.
+    /// The kind, which tells how to react.
     pub fn kind(&self) -> &ErrorKind {
         &self.kind
     }
 
-    /// Which transaction it is about, where it is about one. After [`ErrorKind::Unavailable`] nobody knows what became of it;
+    /// The transaction that the error is about, if any. After [`ErrorKind::Unavailable`] nobody knows its state;
     /// [`crate::Client::transaction_status`] will.
     pub fn transaction_id(&self) -> Option<&str> {
         self.transaction_id.as_deref()

@@ -14,7 +14,7 @@ use crate::lease::Lease;
 use crate::request::check_lease;
 use crate::{Client, Error, LockKey, Loss};
 
-/// What the service accepts.
+/// The limit of the service.
 const MAX_DATA_BYTES: usize = 256 * 1024;
 
 /// A lock while it is held. Dropping it releases the lock in the background, as well as that goes: nothing is sent when
@@ -81,7 +81,7 @@ impl Heartbeat {
     }
 }
 
-/// What a release leaves behind.
+/// The traces that a release leaves.
 #[derive(Debug, Clone, Default)]
 pub struct Release {
     pub(crate) data: Option<Vec<u8>>,
@@ -94,7 +94,7 @@ impl Release {
         Self::default()
     }
 
-    /// What the next holder finds.
+    /// Data for the next holder.
     #[must_use]
     pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
         self.data = Some(data.into());
@@ -149,12 +149,12 @@ impl Guard {
         Self { client, lease, counted: AtomicBool::new(true) }
     }
 
-    /// Which lock.
+    /// The lock's key.
     pub fn key(&self) -> &LockKey {
         &self.lease.key
     }
 
-    /// Who holds it, as others read it; `None` if it was resumed.
+    /// The owner's name, as others read it; `None` after a resume.
     pub fn owner_name(&self) -> Option<&str> {
         self.lease.origin.as_ref().map(|origin| origin.owner_name.as_str())
     }
@@ -174,12 +174,12 @@ impl Guard {
         self.lease.term().rvn().to_owned()
     }
 
-    /// How the lock was come by; `None` if it was resumed.
+    /// The outcome of the acquisition; `None` after a resume.
     pub fn outcome(&self) -> Option<AcquireOutcome> {
         self.lease.origin.as_ref().map(|origin| origin.outcome)
     }
 
-    /// Who had the lock before.
+    /// The owner of the lock before.
     pub fn previous_owner_name(&self) -> Option<&str> {
         self.lease.origin.as_ref()?.previous_owner_name.as_deref()
     }
@@ -189,7 +189,7 @@ impl Guard {
         self.lease.origin.as_ref()?.data.as_deref()
     }
 
-    /// What is left of the lease, counted from before the last successful request was sent. Zero if the lock is not held.
+    /// The rest of the lease, counted from before the last successful request was sent. Zero if the lock is not held.
     pub fn remaining(&self) -> Duration {
         if !self.is_held() {
             return Duration::ZERO;

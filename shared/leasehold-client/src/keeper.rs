@@ -1,4 +1,4 @@
-//! What goes on in the background: one task for all locks of a client. Rules C6 and C7.
+//! The background task: one for all locks of a client. Rules C6 and C7.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;

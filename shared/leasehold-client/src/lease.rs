@@ -1,4 +1,4 @@
-//! One acquisition while it lasts: what its holder may believe, by its own clock. Rule C2.
+//! One acquisition while it lasts, and the belief of its holder, by its own clock. Rule C2.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -148,7 +148,7 @@ impl Lease {
         matches!(self.term.borrow().status, Status::Held)
     }
 
-    /// How it was lost, if it was.
+    /// The loss, if there was one.
     pub(crate) fn loss(&self) -> Option<Loss> {
         self.expire();
         match &self.term.borrow().status {
@@ -362,7 +362,9 @@ mod tests {
                             .take_if(|(number, _)| *number == sequence)
                             .get_or_insert((sequence, zero + ms("atMs")));
                         open = Some((sequence, sent));
-                        held.iter_mut().for_each(|term| term.sending(sent, ms("leaseMs")));
+                        if let Some(term) = &mut held {
+                            term.sending(sent, ms("leaseMs"));
+                        }
                     }
                     "answer" => {
                         let (_, sent) = open.take().expect("a request under way");

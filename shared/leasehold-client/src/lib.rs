@@ -81,7 +81,7 @@ mod vectors;
 pub use acquire::{Acquisition, Held};
 pub use client::{Client, ClientBuilder, CloseError, ListOptions, Listed, Unreleased};
 pub use error::{Error, ErrorKind};
-/// What a [`Transport`] returns.
+/// The future that a [`Transport`] returns.
 pub use futures_util::future::BoxFuture;
 pub use guard::{Guard, Handover, Heartbeat, Release, Released};
 pub use http_transport::HttpTransport;

@@ -10,7 +10,7 @@ use crate::{Error, LockKey};
 /// The loss of a lock.
 #[derive(Debug, Clone)]
 pub struct Loss {
-    /// Which lock.
+    /// The lock's key.
     pub key: LockKey,
     /// In a word.
     pub reason: LossReason,

@@ -65,12 +65,12 @@ impl Observation {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SavedObservation {
-    /// Which lock.
+    /// The lock's key.
     pub key: String,
     /// On a table with a sort key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sort_key: Option<String>,
-    /// What was seen.
+    /// The version that was seen.
     pub record_version_number: String,
     /// The record's own lease, in milliseconds.
     pub lease_duration_ms: u64,
@@ -173,7 +173,7 @@ mod tests {
         for case in cases("observations.json", "observe") {
             let (mut observations, start) = (Observations::new(MARGIN), Instant::now());
             for step in case["steps"].as_array().expect("steps") {
-                advance(ms(&step["atMs"]) - start.elapsed()).await;
+                advance(ms(&step["atMs"]).checked_sub(start.elapsed()).unwrap()).await;
                 match step["do"].as_str().expect("a step") {
                     "seen" => {
                         let lock = lock(&step["version"], &step["leaseMs"]);

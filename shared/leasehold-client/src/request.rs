@@ -1,4 +1,4 @@
-//! Which lock a caller wants, and how.
+//! A caller's request for a lock.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ const MAX_LEASE: Duration = Duration::from_hours(24);
 /// Two polls: the one that is under way when the lease ends, and the one after it.
 const WAIT_MARGIN: Duration = Duration::from_secs(2);
 
-/// Which lock: a key, and on a table with a sort key that as well.
+/// The name of a lock: a key, and on a table with a sort key that as well.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct LockKey {
     /// 1 to 2048 bytes.
@@ -69,7 +69,7 @@ pub enum Wait {
         /// Whether to begin again whenever the holder is seen to be alive. Default: no.
         extend: bool,
     },
-    /// So long, whatever is seen.
+    /// For this long, whatever is seen.
     AtMost(Duration),
     /// Until the lock is granted.
     Forever,
@@ -81,7 +81,7 @@ impl Default for Wait {
     }
 }
 
-/// Who renews the lease.
+/// The renewal of the lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Heartbeats {
     /// The client, every quarter of the lease.
@@ -104,7 +104,7 @@ impl Heartbeats {
     }
 }
 
-/// What a waiting caller knows, for progress to be shown.
+/// The knowledge of a waiting caller, for progress to be shown.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Waiting<'a> {
@@ -119,7 +119,7 @@ pub struct Waiting<'a> {
 pub(crate) type OnWait = Arc<dyn Fn(&Waiting<'_>) + Send + Sync>;
 pub(crate) type OnRisk = Arc<dyn Fn(Duration) + Send + Sync>;
 
-/// Which lock, and how. `"Moe".into()` is the lock Moe, with the client's defaults.
+/// A request for a lock. `"Moe".into()` is the lock Moe, with the client's defaults.
 #[derive(Clone)]
 #[allow(clippy::struct_excessive_bools, reason = "independent options, each set by a method of its own")]
 pub struct LockRequest {
@@ -169,7 +169,7 @@ impl LockRequest {
         }
     }
 
-    /// Who asks, for people to read. Default: the client's.
+    /// The owner's name, for people to read. Default: the client's.
     #[must_use]
     pub fn owner_name(mut self, name: impl Into<String>) -> Self {
         self.owner_name = Some(name.into());
@@ -198,7 +198,7 @@ impl LockRequest {
         self
     }
 
-    /// Who renews the lease, and how often. Default: the client, every quarter of the lease.
+    /// The renewal of the lease. Default: the client, every quarter of the lease.
     #[must_use]
     pub fn heartbeats(mut self, heartbeats: Heartbeats) -> Self {
         self.heartbeats = heartbeats;

@@ -13,7 +13,7 @@ use tokio::sync::Mutex as Turn;
 
 use crate::TransportError;
 
-/// Which service of AWS answers behind an API Gateway.
+/// The service of AWS that answers behind an API Gateway.
 const SERVICE: &str = "execute-api";
 
 /// How long before their end credentials are replaced, unless their whole life is short.
@@ -137,6 +137,7 @@ impl SigV4 {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "a provider that is slow, under a paused clock")]
 mod tests {
     use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 

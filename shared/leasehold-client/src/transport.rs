@@ -37,7 +37,7 @@ impl TransportError {
         Self { delivered: false, ..Self::unanswered(message) }
     }
 
-    /// What lies beneath.
+    /// Adds the cause.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         self.source = Some(source.into());

@@ -66,7 +66,10 @@ async fn create(client: &Client, table: &TableDefinition<'_>) -> Result<(), Fail
     match request.send().await {
         Ok(_) => {}
         // Another process was faster.
-        Err(error) if error.as_service_error().is_some_and(|error| error.is_resource_in_use_exception()) => {}
+        Err(error)
+            if error.as_service_error().is_some_and(
+                aws_sdk_dynamodb::operation::create_table::CreateTableError::is_resource_in_use_exception,
+            ) => {}
         Err(error) => return Err(failed(error.into())),
     }
     wait_until_active(client, table.name).await?;

@@ -18,6 +18,9 @@ pub struct Config {
     /// `LEASEHOLD_KEY_SCOPES` (JSON; default: every caller may touch every key), `LEASEHOLD_OWNER_BINDING` (`true` or `false`, the
     /// default).
     pub access: Access,
+    /// `LEASEHOLD_TAKEOVER_CLOCK_CHECK` (`false`, the default, or `true`): whether a takeover by an observed version also needs
+    /// the server's clock to be past the lease.
+    pub takeover_clock_check: bool,
     /// `LEASEHOLD_JWT_CLAIM` (default `sub`): what a token says who its bearer is.
     pub jwt_claim: String,
     /// `LEASEHOLD_EXECUTION_SECRET` (default: none): the secret in the lease ids of Step Functions executions.
@@ -66,6 +69,7 @@ impl Config {
         let mut flag = |name: &str, default: bool| flag(text(name).as_deref(), name, default, &mut problems);
         let metrics = flag("LEASEHOLD_METRICS", true);
         let owner_binding = flag("LEASEHOLD_OWNER_BINDING", false);
+        let takeover_clock_check = flag("LEASEHOLD_TAKEOVER_CLOCK_CHECK", false);
         let scopes = text("LEASEHOLD_KEY_SCOPES").and_then(|json| {
             let scopes = Scopes::parse(&json);
             scopes.map_err(|mistake| problems.push(format!("LEASEHOLD_KEY_SCOPES{}", after_name(&mistake)))).ok()
@@ -83,8 +87,8 @@ impl Config {
         let access = Access { scopes, owner_binding };
         let jwt_claim = text("LEASEHOLD_JWT_CLAIM").unwrap_or_else(|| "sub".to_owned());
         let execution_secret = ExecutionSecret::new(text("LEASEHOLD_EXECUTION_SECRET").unwrap_or_default());
-        let config =
-            Self { schema, policy, access, jwt_claim, execution_secret, metrics, stack: text("LEASEHOLD_STACK") };
+        let stack = text("LEASEHOLD_STACK");
+        let config = Self { schema, policy, access, takeover_clock_check, jwt_claim, execution_secret, metrics, stack };
         if problems.is_empty() { Ok(config) } else { Err(ConfigError(problems)) }
     }
 }
@@ -204,6 +208,7 @@ mod tests {
             schema: TableSchema::new("locks"),
             policy: Policy::default(),
             access: Access::default(),
+            takeover_clock_check: false,
             jwt_claim: "sub".into(),
             execution_secret: ExecutionSecret::default(),
             metrics: true,

@@ -131,8 +131,9 @@ async fn function() -> Result<(Function, Option<Emf>), Error> {
     let config = Config::from_env()?;
     let metrics = config.metrics.then(|| Emf::start(config.stack.clone())).transpose()?;
     let client = init::dynamodb_client(&config.schema.table_name).await?;
-    let service = Service::new(LockTable::new(client, config.schema.clone(), config.policy, Clock::system()));
-    let Config { access, jwt_claim, execution_secret, .. } = config;
+    let Config { schema, policy, access, takeover_clock_check, jwt_claim, execution_secret, .. } = config;
+    let service = Service::new(LockTable::new(client, schema, policy, Clock::system()));
+    let service = service.check_takeovers_by_clock(takeover_clock_check);
     Ok((Function { service, access, jwt_claim, execution_secret }, metrics))
 }
 

@@ -129,6 +129,15 @@ pub(crate) fn acquire(schema: &TableSchema, request: &Acquire, stamp: &Stamp, po
             write.text(":observed", rvn.as_str());
             Some("recordVersionNumber = :observed".to_owned())
         }
+        Staleness::ObservedAndClock(rvn) => {
+            write.text(":observed", rvn.as_str());
+            write.number(":staleBefore", policy.stale_before(stamp));
+            write.text(":number", "N");
+            Some(format!(
+                "recordVersionNumber = :observed \
+                 AND (NOT attribute_type(staleAt, :number) OR staleAt < :staleBefore OR NOT {IS_OURS})"
+            ))
+        }
         Staleness::Clock => {
             write.number(":staleBefore", policy.stale_before(stamp));
             Some(format!("staleAt < :staleBefore AND {IS_OURS}"))

@@ -319,6 +319,10 @@ impl Row {
         match staleness {
             Staleness::Never => false,
             Staleness::Observed(rvn) => self.has_rvn(rvn.as_str()) && self.is_readable(),
+            Staleness::ObservedAndClock(rvn) => {
+                let is_past = self.stale_at.is_none_or(|at| at < policy.stale_before(stamp)) || !self.is_ours();
+                self.has_rvn(rvn.as_str()) && self.is_readable() && is_past
+            }
             Staleness::Clock => {
                 self.stale_at.is_some_and(|at| at < policy.stale_before(stamp)) && self.is_ours() && self.is_readable()
             }

@@ -278,8 +278,22 @@ pub enum Staleness {
     Never,
     /// The caller saw this record version number unchanged for the record's own lease.
     Observed(Rvn),
+    /// The caller saw it, and the server's clock is past `staleAt` by more than the configured skew. A row that another client
+    /// wrote has no such time: there the caller's observation is enough.
+    ObservedAndClock(Rvn),
     /// The server's clock is past `staleAt` by more than the configured skew.
     Clock,
+}
+
+impl Staleness {
+    /// The same, where an observation alone is not enough.
+    #[must_use]
+    pub fn checked_by_clock(self) -> Self {
+        match self {
+            Self::Observed(rvn) => Self::ObservedAndClock(rvn),
+            other => other,
+        }
+    }
 }
 
 /// A request for a lock.

@@ -27,7 +27,7 @@ pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest time in which a client takes nothing of its answer.
 const STALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest time for a whole answer. The largest has four megabytes: a client slower than 70 KB/s is cut.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
 /// Longest time for requests under way to finish after a stop was asked for. The slowest takes four seconds.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause when the machine has no file descriptor left for a connection.

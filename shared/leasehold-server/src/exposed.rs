@@ -55,7 +55,7 @@ async fn answer(State(state): State<Arc<(Engine, Guard)>>, request: Request) -> 
         return refusal(StatusCode::BAD_REQUEST, "ThrottlingException", "Too many large requests are under way.");
     };
     let collected = timeout(REQUEST_TIMEOUT, Limited::new(body, MAX_BODY_BYTES).collect()).await;
-    let Ok(Ok(body)) = collected.map(|body| body.map(|body| body.to_bytes())) else {
+    let Ok(Ok(body)) = collected.map(|body| body.map(http_body_util::Collected::to_bytes)) else {
         return refusal(StatusCode::BAD_REQUEST, "SerializationException", "The body is too large or did not arrive.");
     };
     let target = parts.headers.get("x-amz-target").and_then(|target| target.to_str().ok()).unwrap_or_default();

@@ -29,9 +29,8 @@ impl Guard {
     /// `forbidden`.
     pub fn check(&self, request: &Parts) -> Result<(), Problem> {
         let mut hosts = request.headers.get_all(HOST).iter();
-        let host = match (hosts.next().map(|host| host.to_str()), hosts.next()) {
-            (Some(Ok(host)), None) => host,
-            _ => return Err(refused("A request needs one Host header.")),
+        let (Some(Ok(host)), None) = (hosts.next().map(|host| host.to_str()), hosts.next()) else {
+            return Err(refused("A request needs one Host header."));
         };
         let authority = request.uri.authority().map_or(host, hyper::http::uri::Authority::as_str);
         for name in [host, authority] {

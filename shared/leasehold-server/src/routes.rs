@@ -115,7 +115,7 @@ pub(crate) fn refusal(problem: &Problem) -> Response {
 
 /// A label for metrics. Paths of strangers' choice are one.
 fn known(path: &str) -> &'static str {
-    const PATHS: [&str; 19] = [
+    const PATHS: [&str; 20] = [
         path::ACQUIRE,
         path::HEARTBEAT,
         path::RELEASE,
@@ -132,7 +132,8 @@ fn known(path: &str) -> &'static str {
         path::TRANSACTION,
         path::ITEMS_GET,
         path::ITEMS_LIST,
-        "/v1/transactions",
+        path::TRANSACTIONS,
+        path::UNLOCK,
         "/metrics",
         console::PATH,
     ];

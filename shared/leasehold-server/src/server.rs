@@ -53,6 +53,8 @@ pub struct Settings {
     pub schema: TableSchema,
     /// How locks are kept.
     pub policy: Policy,
+    /// Whether a takeover by an observed version also needs the server's clock to be past the lease.
+    pub takeover_clock_check: bool,
     /// The name of the table of the transactions.
     pub transaction_table: String,
     /// How transactions are run.
@@ -85,6 +87,9 @@ pub enum ServerError {
     /// A table is missing and cannot be made, or has other keys.
     #[error("{}", .0.for_log())]
     Table(Failure),
+    /// The machine's clock is before 1970: no HTTP answer can be dated, and no fencing token can be seeded.
+    #[error("this machine's clock is before 1970; set it, then start again")]
+    Clock,
     /// Writes do not reach the database.
     #[error("cannot write to the database: {0}")]
     ReadOnly(String),
@@ -106,11 +111,13 @@ impl Server {
     /// # Errors
     /// What is wrong with the settings or the store, in a sentence.
     pub async fn open(settings: Settings) -> Result<Self, ServerError> {
-        let Settings { store, schema, policy, transaction_table, transaction_policy } = settings;
+        let Settings { store, schema, policy, takeover_clock_check, transaction_table, transaction_policy } = settings;
         schema.check().map_err(ServerError::Schema)?;
         if schema.table_name == transaction_table {
             return Err(ServerError::OneTable);
         }
+        let clock = Clock::system();
+        check_clock(&clock)?;
         let (engine, client) = open_store(store).await?;
         ensure_table(&client, &schema).await.map_err(ServerError::Table)?;
         transactions::ensure_table(&client, &transaction_table).await.map_err(ServerError::Table)?;
@@ -120,13 +127,13 @@ impl Server {
         // An abandoned transaction waits no longer for a sweep than it was idle.
         let sweep_interval = Duration::from_millis(transaction_policy.idle_ms.max(100)).min(SWEEP_INTERVAL);
         let table = schema.table_name.clone();
-        let clock = Clock::system();
         let protected = vec![schema.table_name.clone()];
         let transactions =
             Transactions::new(client.clone(), transaction_table, transaction_policy, clock.clone(), protected);
         let locks = LockTable::new(client, schema, policy, clock);
+        let locks = Service::new(locks).check_takeovers_by_clock(takeover_clock_check);
         let transactions = TransactionService::new(transactions);
-        Ok(Self { engine, table, locks: Service::new(locks), transactions, sweep_interval })
+        Ok(Self { engine, table, locks, transactions, sweep_interval })
     }
 
     /// The embedded engine, unless the tables are at an endpoint.
@@ -179,6 +186,11 @@ async fn reload_repeatedly(tokens: Option<Arc<Tokens>>, tls: Option<Tls>) {
     }
 }
 
+/// A system clock before 1970 reads as 0.
+fn check_clock(clock: &Clock) -> Result<(), ServerError> {
+    if clock.now_ms() == 0 { Err(ServerError::Clock) } else { Ok(()) }
+}
+
 async fn open_store(store: Store) -> Result<(Option<Engine>, Client), EngineError> {
     let engine = match store {
         Store::File(path) => Engine::open(&path)?,
@@ -197,5 +209,17 @@ async fn sweep_repeatedly(transactions: TransactionService, pause: Duration) {
         ticks.tick().await;
         // The service logs a failure. The next sweep may succeed.
         while transactions.sweep(SweepRequest::default()).await.is_ok_and(|swept| swept.more) {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clock_before_1970_is_refused_in_a_sentence() {
+        let refused = check_clock(&Clock::from_fn(|| 0)).expect_err("too early");
+        assert!(refused.to_string().contains("before 1970"));
+        assert!(check_clock(&Clock::system()).is_ok());
     }
 }

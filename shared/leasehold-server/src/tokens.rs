@@ -215,8 +215,8 @@ mod tests {
         assert!(tokens.bearer_of("").is_none());
         assert_ne!(new_token().0, token);
 
-        let taken = Tokens::add(&path, entry("ci", &hash("x"))).expect_err("twice");
-        assert!(taken.to_string().contains("already"), "{taken}");
+        let refused = Tokens::add(&path, entry("ci", &hash("x"))).expect_err("twice");
+        assert!(refused.to_string().contains("already"), "{refused}");
     }
 
     #[test]

@@ -100,8 +100,9 @@ impl Completion {
                 if !reserved.iter().all(is_plain) {
                     return None;
                 }
-                let removed: String = reserved.iter().map(|name| format!(" REMOVE \"{name}\"")).collect();
-                format!("UPDATE \"{}\"{removed}", self.key.table())
+                reserved.iter().fold(format!("UPDATE \"{}\"", self.key.table()), |update, name| {
+                    update + " REMOVE \"" + name + "\""
+                })
             }
             Change::Restore(..) | Change::Replace(_) => return None,
         };
@@ -111,7 +112,7 @@ impl Completion {
             if name.contains('"') {
                 return None;
             }
-            statement.push_str(&format!(" AND \"{name}\" = ?"));
+            statement.extend([" AND \"", name, "\" = ?"]);
             parameters.push(value.clone());
         }
         Some((statement, parameters))
@@ -227,12 +228,11 @@ impl Transactions {
             let Some(lock) = lock else { continue };
             let image = match attributes::before(&item, &lock) {
                 Before::InRow(row) if record.state == State::RolledBack && !lock.is_unapplied() => {
-                    match self.tables.image(&record.id, &row).await? {
-                        Some(image) => Some(image),
-                        None => {
-                            stuck.push((key.clone(), "the row that keeps what it was is missing.".to_owned()));
-                            continue;
-                        }
+                    if let Some(image) = self.tables.image(&record.id, &row).await? {
+                        Some(image)
+                    } else {
+                        stuck.push((key.clone(), "the row that keeps what it was is missing.".to_owned()));
+                        continue;
                     }
                 }
                 _ => None,

@@ -24,8 +24,8 @@ const MAX_STALE: u32 = 6;
 /// transaction gets its record within the time of one write, and frees its items before it is finished.
 const MAX_GHOSTS: u32 = 15;
 
-/// An older transaction waits this share of its patience. It is about one thought of a caller, so that who is nearly through
-/// gets through.
+/// An older transaction waits this share of its patience: about one thought of a caller, so that a transaction that is nearly
+/// through gets through.
 const ELDERS_SHARE: u32 = 20;
 
 /// Between two looks at an item that another transaction has.
@@ -120,8 +120,8 @@ impl Effort {
         since.elapsed() > Duration::from_millis(self.policy.contention_ms)
     }
 
-    /// Whether another transaction is to be left in peace a little longer.
-    fn is_patient_with(&mut self, other: &Record, me: &Record) -> bool {
+    /// How long to wait before the next look at an item of another transaction. None: it had its time.
+    fn patience_with(&mut self, other: &Record, me: &Record) -> Option<Duration> {
         let now = Instant::now();
         let life = (other.version, other.last_worked_at);
         let sighting = self.rivals.entry(other.id.clone()).or_insert_with(|| Sighting {
@@ -138,7 +138,9 @@ impl Effort {
         // The older one goes first, alive or not, so that of two that wait for each other one goes on, and none waits for
         // ever. A retry is as old as its first attempt.
         let is_older = (me.born_at, &me.id) < (other.born_at, &other.id);
-        if is_older { now - sighting.first < patience / ELDERS_SHARE } else { now - sighting.since < patience }
+        let (waited, allowed) =
+            if is_older { (now - sighting.first, patience / ELDERS_SHARE) } else { (now - sighting.since, patience) };
+        (waited < allowed).then(|| LOOK / 2 + jitter(LOOK / 2))
     }
 }
 
@@ -162,7 +164,7 @@ impl Transactions {
             if *ghosts > MAX_GHOSTS {
                 return Err(Error::stray(lock));
             }
-            look_again_later().await;
+            look_again_after(LOOK).await;
             return Ok(Step::Waited);
         };
         if theirs.state != State::Pending {
@@ -176,18 +178,18 @@ impl Transactions {
         if effort.is_out_of_time() {
             return Err(Error::Contended { other: other.clone() });
         }
-        if !effort.is_patient_with(&theirs, me) {
+        let Some(pause) = effort.patience_with(&theirs, me) else {
             tracing::info!(transaction = %me.id, %other, "rolls back another transaction");
             let reason = format!("the transaction {} needed one of its items.", me.id);
             self.settle(other, State::RolledBack, Some(reason)).await?;
             return Ok(Step::Waited);
-        }
-        look_again_later().await;
+        };
+        look_again_after(pause).await;
         Ok(Step::Waited)
     }
 }
 
 #[allow(clippy::disallowed_methods, reason = "the pause between two looks")]
-async fn look_again_later() {
-    tokio::time::sleep(LOOK / 2 + jitter(LOOK / 2)).await;
+async fn look_again_after(pause: Duration) {
+    tokio::time::sleep(pause).await;
 }

@@ -366,7 +366,7 @@ struct Chosen<'a> {
 /// Why nothing can be locked at the moment.
 enum Obstacle {
     /// Another transaction has this item.
-    Holder(ItemKey, Lock),
+    Holder(ItemKey, Box<Lock>),
     /// The transaction is not what it was taken for.
     Stale,
 }
@@ -384,7 +384,7 @@ fn choose<'a>(
         let is_known = transaction.entries_of(&candidate.key).next().is_some();
         match &lock {
             Some(lock) if !transaction.record.holds(&lock.value) => {
-                return Ok(Err(Obstacle::Holder(candidate.key.clone(), lock.clone())));
+                return Ok(Err(Obstacle::Holder(candidate.key.clone(), Box::new(lock.clone()))));
             }
             lock if lock.is_some() != is_known || lock.as_ref().is_some_and(Lock::is_unapplied) => {
                 return Ok(Err(Obstacle::Stale));

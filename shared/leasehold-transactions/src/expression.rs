@@ -40,14 +40,9 @@ pub(crate) fn names_reserved(text: &str) -> bool {
 
 /// An update expression with one more assignment in its `SET` clause.
 pub(crate) fn and_set(update: &str, assignment: &str) -> String {
-    let tokens = tokens(update);
-    let set = tokens.iter().enumerate().find(|&(index, &(_, token))| {
-        // Where an operand is due, the word is a name, and DynamoDB says what it thinks of such a name.
-        let begins_clause = index.checked_sub(1).is_none_or(|before| !is_open(tokens[before].1));
-        token.eq_ignore_ascii_case("SET") && begins_clause
-    });
+    let set = clauses(update).into_iter().find(|((_, token), begins)| *begins && token.eq_ignore_ascii_case("SET"));
     match set {
-        Some((_, &(start, token))) => {
+        Some(((start, token), _)) => {
             let (before, after) = update.split_at(start + token.len());
             format!("{before} {assignment}, {after}")
         }
@@ -57,14 +52,11 @@ pub(crate) fn and_set(update: &str, assignment: &str) -> String {
 
 /// The paths that an update expression changes, as they are written in it.
 pub(crate) fn changed_paths(update: &str) -> Vec<String> {
-    let tokens: Vec<_> = tokens(update).into_iter().map(|(_, token)| token).collect();
     let mut paths: Vec<String> = Vec::new();
     let mut depth = 0;
     // Whether the tokens belong to a path, rather than to an operand.
     let mut in_path = false;
-    for (index, &token) in tokens.iter().enumerate() {
-        let begins_clause = CLAUSES.iter().any(|clause| token.eq_ignore_ascii_case(clause))
-            && index.checked_sub(1).is_none_or(|before| !is_open(tokens[before]));
+    for ((_, token), begins_clause) in clauses(update) {
         if begins_clause || (token == "," && depth == 0) {
             paths.push(String::new());
             in_path = true;
@@ -91,10 +83,18 @@ pub(crate) fn top_level<'a>(path: &'a str, names: &'a HashMap<String, String>) -
     names.get(first).map_or(first, String::as_str)
 }
 
-/// Whether something must follow this token in the same clause.
-fn is_open(token: &str) -> bool {
-    matches!(token, "," | "=" | "+" | "-" | "(" | "." | "[")
-        || CLAUSES.iter().any(|clause| token.eq_ignore_ascii_case(clause))
+/// The tokens of an update expression, each with whether it begins a clause. A keyword where a name or an operand is due is a
+/// name: DynamoDB says whether it takes such a name.
+fn clauses(update: &str) -> Vec<(Token<'_>, bool)> {
+    let mut is_name_due = false;
+    tokens(update)
+        .into_iter()
+        .map(|(start, token)| {
+            let begins = !is_name_due && CLAUSES.iter().any(|clause| token.eq_ignore_ascii_case(clause));
+            is_name_due = begins || matches!(token, "," | "=" | "+" | "-" | "(" | "." | "[");
+            ((start, token), begins)
+        })
+        .collect()
 }
 
 /// Both conditions, where there are two. Theirs must be balanced: see [`is_balanced`].

@@ -78,8 +78,7 @@ impl Transactions {
                         lost = kept;
                         effort.pause().await?;
                     }
-                    (_, Some(error)) => return Err(error),
-                    (Verdict::Refused(error), None) => return Err(error),
+                    (_, Some(error)) | (Verdict::Refused(error), None) => return Err(error),
                     (Verdict::Locked, None) => return Ok(Short::Closed),
                 },
                 Err(error @ Error::Unavailable(_)) => {

@@ -252,7 +252,7 @@ pub(crate) fn image_prefix(nonce: &str) -> String {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }
 
 pub(crate) fn row_key(id: &PublicId, row: &str) -> Item {

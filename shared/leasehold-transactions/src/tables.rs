@@ -223,7 +223,7 @@ impl Tables {
                     .set_exclusive_start_key(start.clone())
                     .send()
                     .await
-                    .map_err(|error| own_failure(error))
+                    .map_err(own_failure)
             })
             .await?;
             rows.extend(page.items.unwrap_or_default());
@@ -257,7 +257,7 @@ impl Tables {
                 .set_exclusive_start_key(start.clone())
                 .send()
                 .await
-                .map_err(|error| own_failure(error))
+                .map_err(own_failure)
         })
         .await?;
         let id = |row: Item| Some(PublicId::stored(row.get(TRANSACTION_ID)?.as_s().ok()?));

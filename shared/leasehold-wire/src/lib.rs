@@ -253,7 +253,7 @@ pub struct ReleaseRequest {
     /// Release only if the row still has this record version number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub record_version_number: Option<String>,
-    /// If true, the row is deleted. Default: false; the row stays, and with it its data.
+    /// If true, the lock reads as not there afterwards, and its data goes. Default: false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delete: Option<bool>,
     /// What to leave to the next holder, as text. Not with `delete`.

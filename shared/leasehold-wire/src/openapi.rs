@@ -38,7 +38,7 @@ use crate::{
         transactions::get_items,
         transactions::list_items,
         transactions::sweep,
-        transactions::list,
+        transactions::list_transactions,
         transactions::unlock,
     )
 )]

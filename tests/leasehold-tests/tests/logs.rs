@@ -12,6 +12,7 @@ use leasehold_api::logging::{LevelFilter, json_subscriber};
 use leasehold_api::{Route, Service, TransactionOperation, TransactionService};
 use leasehold_tests::bank::Bank;
 use leasehold_tests::{Fault, World};
+use leasehold_transactions::TransactionId;
 use leasehold_wire::{AcquireRequest, HeartbeatRequest, ReleaseRequest, Secret};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -84,7 +85,9 @@ async fn the_log_tells_what_happened_and_keeps_secrets() {
 
     let log = log_of_transactions().await;
     assert_each_call_is_one_line(&log);
-    assert!(!log.contains(PAYLOAD), "{PAYLOAD} in {log}");
+    for secret in [PAYLOAD, TRANSACTION] {
+        assert!(!log.contains(secret), "{secret} in {log}");
+    }
 }
 
 /// The same of transactions whose items are private.
@@ -122,6 +125,7 @@ async fn log_of_transactions() -> String {
 }
 
 fn assert_each_call_is_one_line(log: &str) {
+    let id = TransactionId::parse(TRANSACTION).expect("a UUID").public();
     let told: Vec<_> = log
         .lines()
         .map(|line| serde_json::from_str::<Value>(line).expect("JSON"))
@@ -129,7 +133,7 @@ fn assert_each_call_is_one_line(log: &str) {
         .map(|line| {
             assert!(line["duration_ms"].as_f64().is_some_and(|ms| ms >= 0.0), "{line}");
             let span = line["spans"].as_array().expect("spans").last().expect("the operation's").clone();
-            let is_named = span["transaction"] == TRANSACTION;
+            let is_named = span["transaction"] == id.as_str();
             let text = |name: &str| span[name].as_str().unwrap_or("-").to_owned();
             (text("operation"), text("outcome"), is_named, span["requests"].as_u64().expect("a number"))
         })

@@ -33,7 +33,7 @@ const WRITE: Duration = Duration::from_secs(1);
 /// How long people need to read what was said.
 const PAUSE: Duration = Duration::from_millis(1200);
 
-/// What a host's job does: it writes, again and again.
+/// The job of a host: it writes, again and again.
 pub(super) struct Job {
     /// To which record of the store.
     pub(super) record: &'static str,
@@ -42,7 +42,7 @@ pub(super) struct Job {
     pub(super) times: Option<u64>,
 }
 
-/// What is heard.
+/// An event on the stage.
 pub(super) enum Event {
     /// A host printed a line.
     Line { who: String, text: String },

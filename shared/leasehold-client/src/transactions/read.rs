@@ -6,7 +6,7 @@ use futures_util::stream::{self, Stream, StreamExt, TryStreamExt};
 use leasehold_wire::path;
 use leasehold_wire::transactions::{
     GetItemsRequest, GetItemsResponse, GetTransactionRequest, Isolation, Item, ItemRequest, ListItemsRequest,
-    ListItemsResponse,
+    ListItemsResponse, ListTransactionsRequest, ListTransactionsResponse, SweepRequest, SweepResponse,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -41,6 +41,41 @@ impl Client {
     pub async fn transaction_status(&self, id: impl Into<String>) -> Result<TransactionStatus, Error> {
         let request = GetTransactionRequest { id: Some(id.into()), public_id: None };
         persist(self.until(), |left| self.remote().query(path::TRANSACTION, &request, left)).await
+    }
+
+    /// The same, of a transaction whose public id is known, as it stands in items, logs and refusals.
+    ///
+    /// # Errors
+    /// Those of [`Client::transaction_status`].
+    pub async fn transaction_status_by_public_id(
+        &self,
+        public_id: impl Into<String>,
+    ) -> Result<TransactionStatus, Error> {
+        let request = GetTransactionRequest { id: None, public_id: Some(public_id.into()) };
+        persist(self.until(), |left| self.remote().query(path::TRANSACTION, &request, left)).await
+    }
+
+    /// Lists a page of the transactions that are open, and of the decided ones whose items are still locked. For operators.
+    ///
+    /// # Errors
+    /// The failures of reaching the service.
+    pub async fn list_transactions(
+        &self,
+        request: &ListTransactionsRequest,
+    ) -> Result<ListTransactionsResponse, Error> {
+        persist(self.until(), |left| self.remote().query(path::TRANSACTIONS, request, left)).await
+    }
+
+    /// Finishes what is left of transactions that nobody works on; with a public id, ends that transaction whatever its age.
+    /// For operators.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::TransactionNotFound`] for an unknown id, or the failures of reaching the service.
+    pub async fn sweep_transactions(&self, public_id: Option<String>) -> Result<SweepResponse, Error> {
+        let request = SweepRequest { limit: None, public_id };
+        let limit = self.remote().request_timeout().saturating_add(CONTENTION);
+        let until = deadline(self.retry_budget().saturating_add(limit));
+        persist(until, |_| self.remote().post(path::SWEEP, &request, limit)).await
     }
 
     /// Reads one item from outside of transactions.

@@ -145,7 +145,7 @@ pub(super) fn list_items() {}
     )
 )]
 #[allow(dead_code, reason = "a description, never called")]
-pub(super) fn list() {}
+pub(super) fn list_transactions() {}
 
 /// Unlocks an item whose transaction is unknown, on condition of the lock that was seen. For operators.
 #[utoipa::path(

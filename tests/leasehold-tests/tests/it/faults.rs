@@ -5,8 +5,8 @@ use std::time::Duration;
 use aws_sdk_dynamodb::types::AttributeValue;
 use leasehold_protocol::{
     Acquire, AcquireAnswer, Attributes, Break, BreakAnswer, Data, DataChange, Disposal, ErrorKind, Grant, GrantOutcome,
-    Heartbeat, HeartbeatAnswer, LeaseDuration, LostReason, ReleaseAnswer, ReleaseOutcome, Row, Rvn, Sequence,
-    Staleness,
+    Heartbeat, HeartbeatAnswer, LeaseDuration, ListQuery, LostReason, ReleaseAnswer, ReleaseOutcome, Row, Rvn,
+    Sequence, Staleness,
 };
 use leasehold_tests::{Fault, World, acquire, heartbeat, key, release};
 
@@ -306,16 +306,62 @@ async fn an_attempt_applied_late_never_brings_back_an_old_version() {
     assert!(!seen.contains(&rvn(&now)), "a late attempt wrote a version that an observer may have seen");
 }
 
+/// The same of an acquire without a sequence, whose late attempt is a renewal.
+#[tokio::test(start_paused = true)]
+async fn a_late_attempt_to_acquire_writes_a_new_version() {
+    let world = World::new().await;
+    world.faults.script([Fault::Late(LATE)]);
+    granted(&world, "holder").await;
+    let mut seen = vec![rvn(&row(&world).await)];
+    world.table.heartbeat(&heartbeat("holder")).await.expect("renewed");
+    seen.push(rvn(&row(&world).await));
+    let_late_requests_arrive().await;
+    assert!(!seen.contains(&rvn(&row(&world).await)), "a late attempt wrote a version that an observer may have seen");
+}
+
+/// Another client marks the row, and leaves the version that the heartbeat wrote.
+#[tokio::test(start_paused = true)]
+async fn a_heartbeat_is_lost_when_its_own_version_was_released() {
+    let world = held().await;
+    let request =
+        Heartbeat { expected: Some(Rvn::new("", rvn(&row(&world).await)).expect("valid")), ..heartbeat("holder") };
+    world.faults.script([Fault::ResponseLost]);
+    let mark = async {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let update = world.dynamodb.update_item().table_name("locks").key("key", AttributeValue::S("Moe".into()));
+        let update = update.update_expression("SET isReleased = :one");
+        update.expression_attribute_values(":one", AttributeValue::S("1".into())).send().await.expect("marked");
+    };
+    let (answer, ()) = tokio::join!(world.table.heartbeat(&request), mark);
+    let HeartbeatAnswer::Lost(lost) = answer.expect("answered") else { panic!("nobody holds it") };
+    assert_eq!(lost.reason, LostReason::Released);
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_read_is_strongly_consistent() {
+    let world = held().await;
+    world.faults.record();
+    world.table.read(&key()).await.expect("a row");
+    for partition in [None, Some("Moe".to_owned())] {
+        let query = ListQuery { limit: 10, partition, ..ListQuery::default() };
+        world.table.list(&query).await.expect("a page");
+    }
+    let sent = world.faults.record();
+    let operations: Vec<_> = sent.iter().map(|sent| sent.operation.as_str()).collect();
+    assert_eq!(operations, ["GetItem", "Scan", "Query"]);
+    assert!(sent.iter().all(|sent| sent.body["ConsistentRead"] == true), "{sent:?}");
+}
+
 /// Attempts and copies that arrive late, after answers and other requests: each once broke a promise of the protocol.
 mod late {
     use super::*;
 
-    fn sequence(number: u64) -> Option<Sequence> {
-        Some(Sequence::new(number, None).expect("valid"))
+    fn sequence(number: u64) -> Sequence {
+        Sequence::new(number, None).expect("valid")
     }
 
     async fn acquired(world: &World, owner: &str, number: u64, staleness: Staleness) -> Grant {
-        let request = Acquire { sequence: sequence(number), ..acquire(owner, LEASE_MS, staleness) };
+        let request = Acquire { sequence: Some(sequence(number)), ..acquire(owner, LEASE_MS, staleness) };
         match world.table.acquire(&request).await.expect("answered") {
             AcquireAnswer::Granted(grant) => grant,
             answer => panic!("not granted: {answer:?}"),
@@ -324,7 +370,7 @@ mod late {
 
     async fn renewed(world: &World, owner: &str, number: u64, lease_ms: u64, data: &str) -> Row {
         let request = Heartbeat {
-            sequence: sequence(number),
+            sequence: Some(sequence(number)),
             lease_duration: Some(LeaseDuration::from_millis(lease_ms).expect("valid")),
             data: DataChange::Set(Data::new(data.into()).expect("small")),
             ..heartbeat(owner)
@@ -447,7 +493,7 @@ mod late {
             let world = World::new().await;
             acquired(&world, "ann", 1, Staleness::Never).await;
             let observed = Staleness::Observed(seen(&world).await);
-            let request = Acquire { sequence: sequence(4), ..acquire("bob", LEASE_MS, observed) };
+            let request = Acquire { sequence: Some(sequence(4)), ..acquire("bob", LEASE_MS, observed) };
             world.faults.script(vec![Fault::ResponseLost; lost]);
             let mut answer = world.table.acquire(&request).await;
             if lost == 3 {

@@ -75,6 +75,7 @@ enum StalenessChoice {
     Never,
     Clock,
     Observed(RvnChoice),
+    ObservedAndClock(RvnChoice),
 }
 
 #[derive(Debug, Clone)]
@@ -126,6 +127,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => Just(StalenessChoice::Never),
         1 => Just(StalenessChoice::Clock),
         2 => rvn_choice().prop_map(StalenessChoice::Observed),
+        2 => rvn_choice().prop_map(StalenessChoice::ObservedAndClock),
     ];
     let data = prop_oneof![
         2 => Just(DataChoice::Keep), 1 => any::<u8>().prop_map(DataChoice::Set), 1 => Just(DataChoice::Delete)
@@ -203,6 +205,7 @@ impl Bench {
     }
 
     /// Carries one step out and compares it with what the pure life cycle makes of the same row.
+    #[allow(clippy::too_many_lines, reason = "one comparison for each operation")]
     async fn check(&mut self, step: &Step) {
         let before = self.row().await;
         let current = before.as_ref().and_then(|row| row.rvn.value().cloned()).unwrap_or_else(|| "none".into());
@@ -230,6 +233,7 @@ impl Bench {
                     StalenessChoice::Never => Staleness::Never,
                     StalenessChoice::Clock => Staleness::Clock,
                     StalenessChoice::Observed(choice) => Staleness::Observed(rvn(choice)),
+                    StalenessChoice::ObservedAndClock(choice) => Staleness::ObservedAndClock(rvn(choice)),
                 };
                 let request = Acquire {
                     sequence: sequence(number),
@@ -286,9 +290,8 @@ impl Bench {
                 let expected = lifecycle::release(before.as_ref(), &request, &self.stamp(after.as_ref()), &self.policy);
                 assert_eq!(actual, expected.answer);
                 // The second write takes the additional attributes from a tombstone, of an earlier release as well.
-                let cleared = |row: Row| match row.is_deleted() && *delete {
-                    true => Row { attributes: Attributes::new(), ..row },
-                    false => row,
+                let cleared = |row: Row| {
+                    if row.is_deleted() && *delete { Row { attributes: Attributes::new(), ..row } } else { row }
                 };
                 assert_eq!(after, expected.row.map(cleared));
             }

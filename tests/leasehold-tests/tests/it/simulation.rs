@@ -83,9 +83,9 @@ impl Numbered {
         LeaseId::new(self.id.clone()).expect("valid")
     }
 
-    fn take(&mut self) -> Option<Sequence> {
+    fn take(&mut self) -> Sequence {
         self.next += 1;
-        Some(Sequence::new(self.next - 1, None).expect("valid"))
+        Sequence::new(self.next - 1, None).expect("valid")
     }
 }
 
@@ -115,7 +115,7 @@ async fn wait_for_lock(
                 _ => Staleness::Never,
             };
             let fresh = acquire(host, some_lease(rng), staleness);
-            (Acquire { lease_id: lease_id.id(), sequence: lease_id.take(), ..fresh }, Instant::now())
+            (Acquire { lease_id: lease_id.id(), sequence: Some(lease_id.take()), ..fresh }, Instant::now())
         });
         match world.table.acquire(&request).await {
             Ok(AcquireAnswer::Granted(grant)) => {
@@ -160,8 +160,12 @@ async fn hold(
         }
         let (request, sent) = unanswered.take().unwrap_or_else(|| {
             let lease_duration = Some(LeaseDuration::from_millis(some_lease(rng)).expect("valid"));
-            let request =
-                Heartbeat { lease_id: lease_id.id(), sequence: lease_id.take(), lease_duration, ..heartbeat(host) };
+            let request = Heartbeat {
+                lease_id: lease_id.id(),
+                sequence: Some(lease_id.take()),
+                lease_duration,
+                ..heartbeat(host)
+            };
             (request, Instant::now())
         });
         let renewed_until = sent + Duration::from_millis(request.lease_duration.expect("chosen").as_millis());

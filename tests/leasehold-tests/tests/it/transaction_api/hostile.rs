@@ -178,6 +178,8 @@ async fn bodies_are_read_strictly() {
         assert_eq!(refused.kind(), (400, "invalid-request", false), "{path} {body}");
         assert_eq!(refused.body["field"], field, "{path} {body}: {refused:?}");
     }
+    let refused = api.send(Method::GET, "/v1/transactions?stuck=1", b"").await;
+    assert_eq!((refused.kind().1, &refused.body["field"]), ("invalid-request", &json!("stuck")));
     for query in ["", "?id=", "?id=Moe", "?ID=1", "?id=%ff"] {
         let answer = api.send(Method::GET, &format!("/v1/transaction{query}"), b"").await;
         assert_eq!(answer.kind(), (400, "invalid-request", false), "{query}");

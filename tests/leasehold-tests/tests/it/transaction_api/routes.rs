@@ -173,7 +173,8 @@ async fn an_operator_sweeps() {
 
     // An operator ends one that is not idle, by the name that is no secret.
     let public_id = api.public_id(&kept).await;
-    let listed = api.send(http::Method::GET, "/v1/transactions?limit=1000", b"").await;
+    let listed = api.send(http::Method::GET, "/v1/transactions?limit=1000&stuck=false", b"").await;
+    assert_eq!(listed.status, 200, "{listed:?}");
     let mut pages = vec![listed];
     while let Some(cursor) = pages.last().and_then(|page| page.body["nextCursor"].as_str()) {
         pages.push(api.send(http::Method::GET, &format!("/v1/transactions?cursor={cursor}"), b"").await);

@@ -160,7 +160,7 @@ async fn carry_out(transactions: &Transactions, calls: &[Call]) -> Result<Vec<An
         match call.clone() {
             Call::Begin => drop(transactions.begin(Some(id.clone()), None).await?),
             Call::BeginWith(requests) => {
-                answers.extend(transactions.begin_with(Some(id.clone()), None, requests).await?.1)
+                answers.extend(transactions.begin_with(Some(id.clone()), None, requests).await?.1);
             }
             Call::Add(requests) => answers.extend(transactions.add(&id, requests, None).await?),
             Call::Commit => transactions.commit(&id).await?,

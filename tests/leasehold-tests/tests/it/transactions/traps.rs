@@ -287,7 +287,7 @@ async fn nothing_begins_after_it_was_called_unknown() {
         let (coordinator, faults) = bank.coordinator(Policy::default(), Duration::ZERO);
         coordinator.read(vec![look("a")], Isolation::Committed).await.expect("the table is known");
         let lost = std::iter::repeat_n(Fault::RequestLost, 30);
-        faults.script(std::iter::once(Fault::Late(Duration::from_secs(60))).chain(lost));
+        faults.script(std::iter::once(Fault::Late(Duration::from_mins(1))).chain(lost));
         let told = coordinator.run(Some(id.clone()), None, vec![add("a", 1)]).await;
         assert!(matches!(told, Err(Error::Unavailable(_))), "{told:?}");
         for _ in 0..2 {
@@ -298,7 +298,7 @@ async fn nothing_begins_after_it_was_called_unknown() {
             };
             assert!(matches!(told, Err(Error::NotFound)), "{call}: {told:?}");
         }
-        tokio::time::sleep(Duration::from_secs(120)).await;
+        tokio::time::sleep(Duration::from_mins(2)).await;
         assert_eq!(bank.scan(ACCOUNTS).await, [leasehold_tests::bank::account("a", 1)], "{call}");
         let begun = bank.transactions.begin(Some(id), None).await;
         assert!(matches!(begun, Err(Error::RolledBack { .. })), "{begun:?}");

@@ -1,0 +1,56 @@
+/**
+ * Requests by direct invocation, without a gateway: `new Client({ transport: lambda("leasehold-invoke") })`.
+ *
+ * Needs `@aws-sdk/client-lambda`, and the permission `lambda:InvokeFunction`.
+ */
+import { InvokeCommand, LambdaClient } from "@aws-sdk/client-lambda";
+import { InvalidRequestError, UnavailableError } from "./errors.js";
+import { type Answer, type Call, type ExchangeOptions, messageOf, parseDocument, type Transport } from "./transport.js";
+
+/** Options of {@link lambda}. */
+export interface LambdaOptions {
+  /** Name or ARN of the function for transactions and items. Without it they are refused. */
+  transactFunction?: string | undefined;
+  /** The client to invoke with. Its `maxAttempts` must be 1: Leasehold repeats requests itself. Default: a client for this environment. */
+  client?: LambdaClient | undefined;
+}
+
+/** Calls of the function for locks. The function for transactions has the others. */
+const LOCK_CALLS: ReadonlySet<Call> = new Set(["acquire", "heartbeat", "release", "break", "get"]);
+
+/** Returns a transport that invokes the function of this name or ARN. A listing of locks needs the HTTP API. */
+export function lambda(lockFunction: string, { transactFunction, client }: LambdaOptions = {}): Transport {
+  const invoker = client ?? new LambdaClient({ maxAttempts: 1 });
+  const functionFor = (call: Call): string => {
+    if (LOCK_CALLS.has(call)) return lockFunction;
+    if (call === "list") throw new InvalidRequestError("A direct invocation cannot list locks: use the url of the HTTP API.", "transport");
+    if (transactFunction === undefined) throw new InvalidRequestError("Transactions need the option transactFunction.", "transactFunction");
+    return transactFunction;
+  };
+  return {
+    async exchange(call, request, { signal, headers }: ExchangeOptions): Promise<Answer> {
+      const command = new InvokeCommand({
+        FunctionName: functionFor(call),
+        Payload: new TextEncoder().encode(JSON.stringify({ action: call, ...request })),
+        ...(Object.keys(headers).length > 0 && { ClientContext: btoa(JSON.stringify({ custom: headers })) }),
+      });
+      try {
+        const { FunctionError, Payload } = await invoker.send(command, { abortSignal: signal });
+        const document = parseDocument(new TextDecoder().decode(Payload));
+        return FunctionError === undefined ? { status: 200, document, retryAfter: 0 } : refusalOf(document);
+      } catch (error) {
+        const status = (error as { $metadata?: { httpStatusCode?: number } }).$metadata?.httpStatusCode;
+        if (status !== undefined && status >= 400) return { status, document: { status, detail: messageOf(error) }, retryAfter: 0 };
+        throw new UnavailableError(`The function ${lockFunction} cannot be invoked: ${messageOf(error)}`, 0, { cause: error });
+      }
+    },
+  };
+}
+
+/** The error of a function: the message of a refusal is its problem document; that of a crash or a time-out is not. */
+function refusalOf(failure: { errorType?: unknown; errorMessage?: unknown } | undefined): Answer {
+  const message = String(failure?.errorMessage);
+  const document = parseDocument(message) as { status?: unknown } | undefined;
+  if (typeof document?.status === "number") return { status: document.status, document, retryAfter: 0 };
+  return { status: 502, document: { status: 502, detail: `The function failed: ${message}` }, retryAfter: 0 };
+}

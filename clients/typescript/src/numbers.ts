@@ -1,0 +1,53 @@
+/** The numbers of the requests under one lease id (rule C10). */
+import { isUnanswered, SupersededError } from "./errors.js";
+import type { Runtime } from "./runtime.js";
+
+/** A request with its number. A repeat has the same number and the same id. */
+export type Numbered<Body> = Body & { readonly sequence: number; readonly requestId: string };
+
+/** Numbers the requests of one kind. One request is under way at a time. */
+export class Numbers<Body extends object> {
+  #last: number;
+  /** A request that may have been carried out. It is repeated before the next number is taken. */
+  #open: { readonly body: Body; readonly numbered: Numbered<Body> } | undefined;
+
+  constructor(
+    private readonly runtime: Runtime,
+    /** The last number that was taken under the lease id. */
+    last = 0,
+  ) {
+    this.#last = last;
+  }
+
+  /** The last number that was taken. */
+  get last(): number {
+    return this.#last;
+  }
+
+  /** Whether a request may have been carried out without an answer. */
+  get isOpen(): boolean {
+    return this.#open !== undefined;
+  }
+
+  /** Returns the request to send now, and the body that it was made of: the open request again, or `body` under the next number. */
+  take(body: Body): { request: Numbered<Body>; body: Body } {
+    if (this.#open === undefined) {
+      this.#last += 1;
+      this.#open = { body, numbered: { ...body, sequence: this.#last, requestId: this.runtime.uuid() } };
+    }
+    return { request: this.#open.numbered, body: this.#open.body };
+  }
+
+  /** Sends a request and takes note of how it ended. Only a request that may have been carried out stays open. */
+  async send<Answer>(request: Numbered<Body>, exchange: (request: Numbered<Body>) => Promise<Answer>): Promise<Answer> {
+    try {
+      const answer = await exchange(request);
+      this.#open = undefined;
+      return answer;
+    } catch (error) {
+      if (!isUnanswered(error)) this.#open = undefined;
+      if (error instanceof SupersededError) this.#last = Math.max(this.#last, error.sequence);
+      throw error;
+    }
+  }
+}

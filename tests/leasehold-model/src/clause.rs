@@ -1,0 +1,178 @@
+//! The clauses of the protocol that can be dropped, to see that each is needed.
+
+use leasehold_protocol::{
+    Acquire, AcquireAnswer, Break, BreakAnswer, Heartbeat, HeartbeatAnswer, Policy, Release, ReleaseAnswer, Row,
+    Staleness, Stamp, lifecycle,
+};
+
+use crate::bounds::Bounds;
+
+/// A clause of the protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Clause {
+    /// Rule 9: a heartbeat is carried out only where its number is higher.
+    HeartbeatSequence,
+    /// Rule 9: an acquire by the row's own lease id is carried out only where its number is higher.
+    AcquireSequence,
+    /// Rule 9: a repeat has its first answer.
+    FirstAnswer,
+    /// Rule 11: an acquisition copies the owner and the release that it finds.
+    PreviousOwner,
+    /// Rule 11: an acquisition copies the lease id's hash that it finds.
+    PreviousHash,
+    /// Rule 10: a deletion leaves a tombstone.
+    Tombstone,
+    /// Rule 4: a release and a break change the version.
+    EndsChangeVersion,
+    /// A client that overwrites the row in place disowns the lease id.
+    Disowning,
+    /// Rule 2: a lease id is good for one acquisition.
+    LeaseIdsEnd,
+    /// Rule 2: a takeover names the version that is in the row.
+    ObservedVersion,
+    /// Rule 2: the clock's judgement allows for the skew.
+    Skew,
+    /// Rule 9, the caller's half: a shorter lease counts from when it is sent.
+    Cap,
+    /// Rule 9, the caller's half: a lease counts from before its request was first sent.
+    CountFromFirst,
+    /// Rule 9, the caller's half: an unanswered acquire is repeated before a new one.
+    RepeatBeforeNext,
+}
+
+impl Clause {
+    /// All of them.
+    pub const ALL: [Self; 14] = [
+        Self::HeartbeatSequence,
+        Self::AcquireSequence,
+        Self::FirstAnswer,
+        Self::PreviousOwner,
+        Self::PreviousHash,
+        Self::Tombstone,
+        Self::EndsChangeVersion,
+        Self::Disowning,
+        Self::LeaseIdsEnd,
+        Self::ObservedVersion,
+        Self::Skew,
+        Self::Cap,
+        Self::CountFromFirst,
+        Self::RepeatBeforeNext,
+    ];
+
+    /// Bounds within which the missing clause shows.
+    pub const fn bounds(self) -> Bounds {
+        let bounds = Bounds::trace();
+        let once = Bounds { attempts: 1, in_flight: 1, requests: 2, ..bounds };
+        match self {
+            Self::AcquireSequence => Bounds { copies: 1, ..bounds },
+            Self::Tombstone => Bounds { deletes: true, lease_ids: 2, requests: 1, ticks: 2, leases: &[1], ..bounds },
+            Self::EndsChangeVersion => Bounds { java: 1, breaks: 1, requests: 1, ticks: 2, leases: &[2], ..once },
+            Self::Disowning => Bounds { java: 1, leases: &[2], ticks: 3, ..once },
+            Self::LeaseIdsEnd => Bounds { copies: 1, requests: 1, ..bounds },
+            Self::ObservedVersion => Bounds { leases: &[2], ticks: 2, ..once },
+            Self::Skew => Bounds { clock: true, requests: 1, leases: &[2], ticks: 2, ..once },
+            Self::Cap => Bounds { ticks: 1, ..once },
+            Self::CountFromFirst => Bounds { attempts: 2, leases: &[2], ticks: 2, ..once },
+            _ => bounds,
+        }
+    }
+}
+
+/// The life cycle, with one clause dropped or none. What becomes of the row, and the answer.
+pub(crate) struct LifeCycle<'a> {
+    pub(crate) without: Option<Clause>,
+    pub(crate) policy: &'a Policy,
+}
+
+impl LifeCycle<'_> {
+    fn lacks(&self, clause: Clause) -> bool {
+        self.without == Some(clause)
+    }
+
+    /// The row, as the life cycle is to see it.
+    fn seen(&self, row: Option<&Row>) -> Option<Row> {
+        let mut row = row?.clone();
+        if self.lacks(Clause::Disowning) {
+            row.lease_version = None;
+        }
+        Some(row)
+    }
+
+    pub(crate) fn acquire(&self, row: Option<&Row>, request: &Acquire, stamp: &Stamp) -> (Option<Row>, AcquireAnswer) {
+        let mut request = request.clone();
+        let mut policy = *self.policy;
+        let mut found = self.seen(row);
+        if self.lacks(Clause::AcquireSequence) {
+            request.sequence = None;
+        }
+        if self.lacks(Clause::Skew) {
+            policy.clock_skew_ms = 0;
+        }
+        if let (Staleness::Observed(rvn), Some(row), true) =
+            (&mut request.staleness, &found, self.lacks(Clause::ObservedVersion))
+        {
+            *rvn = leasehold_protocol::Rvn::new("", row.rvn.value().expect("written here").clone()).expect("valid");
+        }
+        if let (Some(row), true) = (&mut found, self.lacks(Clause::LeaseIdsEnd))
+            && row.released
+        {
+            row.lease_id_hash = None;
+        }
+        let step = lifecycle::acquire(found.as_ref(), &request, stamp, &policy).expect("no row here is damaged");
+        let mut answer = step.answer;
+        let Some(mut next) = step.row else { return (None, answer) };
+        let is_new = next.rvn.value() == Some(&stamp.rvn);
+        if let (AcquireAnswer::Granted(_), false, true) = (&answer, is_new, self.lacks(Clause::FirstAnswer)) {
+            answer = AcquireAnswer::Held(next.lock().expect("readable"));
+        }
+        if is_new && self.lacks(Clause::PreviousOwner) {
+            next.previous.owner_name = leasehold_protocol::Field::Absent;
+            next.previous.released = false;
+        }
+        if is_new && self.lacks(Clause::PreviousHash) {
+            next.previous.lease_id_hash = None;
+        }
+        (if is_new { Some(next) } else { row.cloned() }, answer)
+    }
+
+    pub(crate) fn heartbeat(
+        &self,
+        row: Option<&Row>,
+        request: &Heartbeat,
+        stamp: &Stamp,
+    ) -> (Option<Row>, HeartbeatAnswer) {
+        let mut request = request.clone();
+        if self.lacks(Clause::HeartbeatSequence) {
+            request.sequence = None;
+        }
+        let step = lifecycle::heartbeat(self.seen(row).as_ref(), &request, stamp, self.policy);
+        let is_new = matches!(&step.answer, HeartbeatAnswer::Renewed(row) if row.rvn.value() == Some(&stamp.rvn));
+        (if is_new { step.row } else { row.cloned() }, step.answer)
+    }
+
+    pub(crate) fn release(&self, row: Option<&Row>, request: &Release, stamp: &Stamp) -> (Option<Row>, ReleaseAnswer) {
+        let step = lifecycle::release(self.seen(row).as_ref(), request, stamp, self.policy);
+        (self.ended(row, step.row, stamp), step.answer)
+    }
+
+    pub(crate) fn break_lock(&self, row: Option<&Row>, request: &Break, stamp: &Stamp) -> (Option<Row>, BreakAnswer) {
+        let step = lifecycle::break_lock(self.seen(row).as_ref(), request, stamp, self.policy);
+        (self.ended(row, step.row, stamp), step.answer)
+    }
+
+    fn ended(&self, old: Option<&Row>, new: Option<Row>, stamp: &Stamp) -> Option<Row> {
+        let mut new = new?;
+        if new.rvn.value() != Some(&stamp.rvn) {
+            return old.cloned();
+        }
+        if self.lacks(Clause::Tombstone) && new.is_deleted() {
+            return None;
+        }
+        if self.lacks(Clause::EndsChangeVersion) {
+            let old = old.expect("it was ended");
+            new.rvn = old.rvn.clone();
+            new.lease_version.clone_from(&old.lease_version);
+        }
+        Some(new)
+    }
+}

@@ -1,0 +1,130 @@
+//! # A model of the lock protocol, explored exhaustively
+//!
+//! One row, several callers, a network that loses, delays and duplicates every attempt at a request, an operator who breaks
+//! the lock, and a Java client that takes the row over in place. Every write goes through the **pure life cycle** of
+//! `leasehold-protocol` itself ([`leasehold_protocol::lifecycle`]); nothing of it is repeated here. The callers follow the
+//! rules for clients: they number their requests, repeat an unanswered one, count a lease from before its first sending, and
+//! believe in no more than the shortest lease under way.
+//!
+//! ```text
+//! lib      the properties, and the checker's view of the model
+//! world    the state, and its transitions
+//! caller   the rules that a caller follows
+//! clause   the clauses of the protocol, each of which a test takes away
+//! bounds   how far the exploration goes
+//! ```
+//!
+//! A [`Clause`] that is dropped is dropped around the life cycle, never in it. Without any one of them the checker finds a
+//! trace that breaks a [`Promise`].
+
+#![allow(clippy::expect_used, clippy::unreachable, reason = "what the model itself wrote is as it wrote it")]
+
+mod bounds;
+mod caller;
+mod clause;
+mod world;
+
+use stateright::{Model, Property};
+
+pub use crate::bounds::Bounds;
+pub use crate::clause::Clause;
+pub use crate::world::{Action, Promise, World};
+
+/// The protocol within bounds, with one clause dropped or none.
+#[derive(Debug, Clone)]
+pub struct Protocol {
+    /// How far the exploration goes.
+    pub bounds: Bounds,
+    /// The clause that is missing.
+    pub without: Option<Clause>,
+}
+
+impl Model for Protocol {
+    type State = World;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<World> {
+        vec![World::new(&self.bounds)]
+    }
+
+    fn actions(&self, world: &World, actions: &mut Vec<Action>) {
+        world.actions(self, actions);
+    }
+
+    fn next_state(&self, world: &World, action: Action) -> Option<World> {
+        world.after(self, &action)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always("at most one believes", |_, world: &World| world.keeps(Promise::OneBelieves)),
+            Property::always("tokens rise", |_, world: &World| world.keeps(Promise::TokensRise)),
+            Property::always("versions never return", |_, world: &World| world.keeps(Promise::VersionsAreNew)),
+            Property::always("acknowledged payloads stay", |_, world: &World| world.keeps(Promise::PayloadsStay)),
+            Property::always("lost answers resolve", |_, world: &World| world.keeps(Promise::AnswersResolve)),
+            Property::always("who heartbeats keeps the lock", |_, world: &World| world.keeps(Promise::HoldersKeep)),
+            Property::always("everyone can go on", |_, world: &World| world.keeps(Promise::NobodyIsStuck)),
+            Property::sometimes("a lock is taken over", |_, world: &World| world.was_taken_over()),
+            Property::sometimes("a request is repeated", |_, world: &World| world.was_repeated()),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stateright::{Checker, HasDiscoveries};
+
+    use super::*;
+
+    #[test]
+    fn small_bounds_break_no_promise() {
+        for bounds in Bounds::small() {
+            let checker = Protocol { bounds, without: None }.checker().threads(2).spawn_bfs().join();
+            assert!(checker.is_done());
+            for (promise, path) in checker.discoveries() {
+                assert!(promise.starts_with("a "), "{promise} is broken within {bounds:?}:\n{path}");
+            }
+            println!("{}: {} states", bounds.name, checker.unique_state_count());
+            assert!(checker.unique_state_count() > 1000, "{bounds:?} explores next to nothing");
+        }
+    }
+
+    /// The checker finds a trace that breaks this promise where the clause is missing.
+    fn check_broken(clause: Clause, promise: &'static str) {
+        let protocol = Protocol { bounds: clause.bounds(), without: Some(clause) };
+        let found = HasDiscoveries::AnyOf([promise].into());
+        let checker = protocol.checker().threads(2).finish_when(found).spawn_bfs().join();
+        let trace = checker.discovery(promise);
+        assert!(trace.is_some(), "{promise}, without {clause:?} as well: {} states", checker.unique_state_count());
+    }
+
+    macro_rules! clauses {
+        ($($test:ident: $clause:ident breaks $promise:literal),+ $(,)?) => {
+            $(#[test]
+            fn $test() {
+                check_broken(Clause::$clause, $promise);
+            })+
+            #[test]
+            fn every_clause_has_a_test() {
+                assert_eq!([$(Clause::$clause),+], Clause::ALL);
+            }
+        };
+    }
+
+    clauses! {
+        heartbeats_need_a_sequence: HeartbeatSequence breaks "acknowledged payloads stay",
+        acquires_need_a_sequence: AcquireSequence breaks "versions never return",
+        repeats_need_their_first_answer: FirstAnswer breaks "lost answers resolve",
+        first_outcomes_need_a_copy: PreviousOwner breaks "lost answers resolve",
+        ends_need_a_memory: PreviousHash breaks "lost answers resolve",
+        deletions_need_a_tombstone: Tombstone breaks "tokens rise",
+        ends_need_a_new_version: EndsChangeVersion breaks "at most one believes",
+        lease_ids_need_disowning: Disowning breaks "at most one believes",
+        lease_ids_need_to_end: LeaseIdsEnd breaks "versions never return",
+        takeovers_need_the_observed_version: ObservedVersion breaks "at most one believes",
+        clocks_need_a_skew: Skew breaks "at most one believes",
+        shorter_leases_need_a_cap: Cap breaks "at most one believes",
+        leases_need_to_count_from_the_first_sending: CountFromFirst breaks "at most one believes",
+        unanswered_acquires_need_a_repeat: RepeatBeforeNext breaks "lost answers resolve",
+    }
+}

@@ -1,0 +1,696 @@
+//! The state of the model, and its transitions.
+
+use std::hash::{Hash, Hasher};
+
+use leasehold_protocol::{
+    Acquire, AcquireAnswer, Attributes, Break, BreakAnswer, Data, DataChange, Disposal, Field, GrantOutcome, Heartbeat,
+    HeartbeatAnswer, LeaseDuration, LeaseId, LockKey, OwnerName, Policy, Release, ReleaseAnswer, Row, Rvn, Sequence,
+    Staleness, Stamp, lifecycle,
+};
+
+use crate::Protocol;
+use crate::bounds::Bounds;
+use crate::caller::{Caller, Pending, Request};
+use crate::clause::{Clause, LifeCycle};
+
+/// A tick is the shortest lease.
+const TICK_MS: u64 = 100;
+
+/// How far the servers' clocks differ where callers judge by them, in ticks.
+const SKEW: u8 = 2;
+
+/// What the protocol promises.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Promise {
+    /// No two callers believe at once that they hold the lock, but for a break.
+    OneBelieves,
+    /// Each acquisition has a higher token than all before.
+    TokensRise,
+    /// A version that is gone never comes back.
+    VersionsAreNew,
+    /// A payload that was acknowledged is not replaced by an older one.
+    PayloadsStay,
+    /// A request that was carried out and repeated has the answer that was lost, as far as the row remembers.
+    AnswersResolve,
+    /// A holder whose lease lasts is not told that the lock is lost, but for a break.
+    HoldersKeep,
+    /// A new caller gets the lock, now or when it has observed the row for its lease.
+    NobodyIsStuck,
+}
+
+/// The row, which can be hashed here: nobody sets additional attributes.
+#[derive(Debug, Clone, PartialEq)]
+struct Stored(Row);
+
+impl Eq for Stored {}
+
+impl Hash for Stored {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let row = &self.0;
+        (&row.owner_name, &row.lease_ms, &row.rvn, row.released, &row.data, &row.lease_id_hash).hash(state);
+        (&row.lease_version, &row.sequence, &row.previous, &row.ended_version, &row.deleted_version).hash(state);
+        (&row.fencing_token, row.stale_at).hash(state);
+    }
+}
+
+/// An attempt at a request, on its way.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Attempt {
+    sender: Sender,
+    /// The version that it writes.
+    version: String,
+    /// The server's clock when it was sent, in ticks.
+    stamp: u8,
+    was_applied: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Sender {
+    Caller { caller: usize, lease_id: u8, number: u8, attempt: u8, request: Request },
+    Operator { seen: String },
+}
+
+/// The Java client with `updateExistingLockRecord`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+struct Java {
+    writes: u8,
+    seen: Option<(String, u8, u8)>,
+    until: Option<u8>,
+}
+
+/// The lease that the Java client names, in ticks.
+const JAVA_LEASE: u8 = 2;
+
+/// One step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Time passes.
+    Tick,
+    /// A caller sends a new request.
+    Send {
+        /// Its index.
+        caller: usize,
+        /// The request.
+        request: Request,
+        /// Whether the first attempt is lost.
+        is_lost: bool,
+        /// How far the server's clock is ahead, in ticks.
+        skew: u8,
+    },
+    /// The service, or the caller, sends another attempt at the request.
+    Repeat {
+        /// The caller's index.
+        caller: usize,
+        /// How far the server's clock is ahead, in ticks.
+        skew: u8,
+    },
+    /// An attempt arrives.
+    Deliver {
+        /// Its index.
+        attempt: usize,
+        /// Whether its answer arrives.
+        is_answered: bool,
+        /// Whether a copy stays under way.
+        stays: bool,
+    },
+    /// A caller dies, and starts again under a fresh lease id.
+    Die {
+        /// Its index.
+        caller: usize,
+    },
+    /// An operator sends a break of the version that is in the row.
+    Break,
+    /// The Java client looks at the row.
+    JavaLooks,
+    /// The Java client takes the row in place: released, or stale.
+    JavaTakes,
+    /// The Java client renews its lease.
+    JavaRenews,
+}
+
+/// The state.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct World {
+    now: u8,
+    row: Option<Stored>,
+    callers: Vec<Caller>,
+    network: Vec<Attempt>,
+    copies: u8,
+    breaks: u8,
+    java: Java,
+    highest_token: u64,
+    /// Of the payloads that were acknowledged, the last: the token and the number of its request.
+    acknowledged: Option<[u64; 2]>,
+    taken_over: bool,
+    repeated: bool,
+    broken: Option<Promise>,
+}
+
+fn text<T>(value: Result<T, leasehold_protocol::Error>) -> T {
+    value.expect("the model names valid values")
+}
+
+fn key() -> LockKey {
+    text(LockKey::new("Moe", None))
+}
+
+fn name(caller: usize) -> String {
+    ["ann", "bob", "cyd", "new"][caller].to_owned()
+}
+
+fn lease_id(caller: usize, count: u8) -> LeaseId {
+    text(LeaseId::new(format!("{}-{count}", name(caller))))
+}
+
+fn lease(ticks: u8) -> LeaseDuration {
+    text(LeaseDuration::from_millis(u64::from(ticks) * TICK_MS))
+}
+
+fn ticks(row: &Row) -> u8 {
+    let millis = row.lease_ms.value().expect("written here");
+    u8::try_from(millis / TICK_MS).expect("short")
+}
+
+fn version(row: &Row) -> &str {
+    row.rvn.value().expect("written here")
+}
+
+fn payload(row: &Row) -> Option<[u64; 2]> {
+    let bytes = row.data.as_ref()?;
+    let number = |bytes: &[u8]| u64::from_be_bytes(bytes.try_into().expect("eight bytes"));
+    Some([number(&bytes[..8]), number(&bytes[8..])])
+}
+
+impl World {
+    pub(crate) fn new(bounds: &Bounds) -> Self {
+        Self {
+            now: 0,
+            row: None,
+            callers: vec![Caller::default(); usize::from(bounds.callers)],
+            network: Vec::new(),
+            copies: 0,
+            breaks: 0,
+            java: Java::default(),
+            highest_token: 0,
+            acknowledged: None,
+            taken_over: false,
+            repeated: false,
+            broken: None,
+        }
+    }
+
+    pub(crate) fn keeps(&self, promise: Promise) -> bool {
+        self.broken != Some(promise)
+    }
+
+    pub(crate) fn was_taken_over(&self) -> bool {
+        self.taken_over
+    }
+
+    pub(crate) fn was_repeated(&self) -> bool {
+        self.repeated
+    }
+
+    fn row(&self) -> Option<&Row> {
+        self.row.as_ref().map(|stored| &stored.0)
+    }
+
+    fn breaks_promise(&mut self, promise: Promise) {
+        self.broken.get_or_insert(promise);
+    }
+
+    pub(crate) fn actions(&self, protocol: &Protocol, actions: &mut Vec<Action>) {
+        let bounds = &protocol.bounds;
+        // A broken promise is the end of a trace.
+        if self.broken.is_some() {
+            return;
+        }
+        if self.now < bounds.ticks {
+            actions.push(Action::Tick);
+        }
+        for caller in 0..self.callers.len() {
+            self.caller_actions(protocol, caller, actions);
+        }
+        for attempt in 0..self.network.len() {
+            for is_answered in [true, false] {
+                actions.push(Action::Deliver { attempt, is_answered, stays: false });
+                if self.copies < bounds.copies {
+                    actions.push(Action::Deliver { attempt, is_answered, stays: true });
+                }
+            }
+        }
+        if self.breaks < bounds.breaks && self.network.len() < bounds.in_flight && self.is_held() {
+            actions.push(Action::Break);
+        }
+        if self.java.writes < bounds.java {
+            actions.extend([Action::JavaLooks, Action::JavaTakes, Action::JavaRenews]);
+        }
+    }
+
+    fn is_held(&self) -> bool {
+        self.row().is_some_and(|row| !row.released)
+    }
+
+    fn caller_actions(&self, protocol: &Protocol, index: usize, actions: &mut Vec<Action>) {
+        let bounds = &protocol.bounds;
+        let caller = &self.callers[index];
+        if caller.lease_id >= bounds.lease_ids {
+            return;
+        }
+        let skews: &[u8] = if bounds.clock { &[0, SKEW] } else { &[0] };
+        let has_room = self.network.len() < bounds.in_flight;
+        actions.extend(bounds.deaths.then_some(Action::Die { caller: index }));
+        if let Some(pending) = &caller.pending {
+            if pending.attempts < bounds.attempts && has_room {
+                actions.extend(skews.iter().map(|&skew| Action::Repeat { caller: index, skew }));
+            }
+            let is_acquire = matches!(pending.request, Request::Acquire { .. });
+            if protocol.without != Some(Clause::RepeatBeforeNext) || !is_acquire {
+                return;
+            }
+        }
+        let mut requests = Vec::new();
+        if caller.until.is_some() {
+            if caller.believes(self.now) || caller.is_broken {
+                let beat = |&lease: &u8| Request::Heartbeat { lease, token: caller.token };
+                requests.extend(bounds.leases.iter().map(beat).filter(|_| caller.number < bounds.requests));
+                requests.push(Request::Release { delete: false });
+                requests.extend(bounds.deletes.then_some(Request::Release { delete: true }));
+            }
+        } else if caller.number < bounds.requests {
+            let observed = caller.stale(self.now);
+            let poll = |&lease: &u8| Request::Acquire { lease, observed: observed.clone() };
+            requests.extend(bounds.leases.iter().map(poll));
+        }
+        for request in requests {
+            for &skew in skews.iter().filter(|_| has_room) {
+                actions.push(Action::Send { caller: index, request: request.clone(), is_lost: false, skew });
+            }
+            if bounds.losses {
+                actions.push(Action::Send { caller: index, request, is_lost: true, skew: 0 });
+            }
+        }
+    }
+
+    pub(crate) fn after(&self, protocol: &Protocol, action: &Action) -> Option<Self> {
+        let mut next = self.clone();
+        match action {
+            Action::Tick => next.now += 1,
+            Action::Send { caller, request, is_lost, skew } => next.send(protocol, *caller, request, *is_lost, *skew),
+            Action::Repeat { caller, skew } => next.repeat(*caller, *skew),
+            Action::Deliver { attempt, is_answered, stays } => {
+                next.deliver(protocol, *attempt, *is_answered, *stays)?;
+            }
+            Action::Die { caller } => next.callers[*caller].start_over(),
+            Action::Break => {
+                next.breaks += 1;
+                let seen = version(next.row()?).to_owned();
+                let (version, stamp) = (format!("break-{}", next.breaks), next.now);
+                next.network.push(Attempt { sender: Sender::Operator { seen }, version, stamp, was_applied: false });
+            }
+            Action::JavaLooks => next.java_looks()?,
+            Action::JavaTakes => next.java_takes()?,
+            Action::JavaRenews => next.java_renews()?,
+        }
+        next.network.sort();
+        next.check_beliefs();
+        next.check_way_out();
+        Some(next)
+    }
+
+    fn send(&mut self, protocol: &Protocol, index: usize, request: &Request, is_lost: bool, skew: u8) {
+        let now = self.now;
+        let caller = &mut self.callers[index];
+        if !matches!(request, Request::Release { .. }) {
+            caller.number += 1;
+        }
+        match request {
+            Request::Heartbeat { lease, .. } if protocol.without != Some(Clause::Cap) => {
+                caller.until = caller.until.map(|until| until.min(now + lease));
+            }
+            // Whoever gives the lock back does not believe any more.
+            Request::Release { .. } => caller.until = None,
+            _ => {}
+        }
+        let request = request.clone();
+        caller.pending = Some(Pending { request, first_sent: now, last_sent: now, attempts: 0, carried_out: None });
+        if is_lost {
+            caller.pending.iter_mut().for_each(|pending| pending.attempts += 1);
+        } else {
+            self.attempt(index, skew);
+        }
+    }
+
+    fn repeat(&mut self, index: usize, skew: u8) {
+        self.repeated = true;
+        self.attempt(index, skew);
+    }
+
+    fn attempt(&mut self, index: usize, skew: u8) {
+        let now = self.now;
+        let caller = &mut self.callers[index];
+        let (lease_id, number) = (caller.lease_id, caller.number);
+        let Some(pending) = &mut caller.pending else { return };
+        pending.attempts += 1;
+        pending.last_sent = now;
+        let kind = if matches!(pending.request, Request::Release { .. }) { "-end" } else { "" };
+        let version = format!("{}-{lease_id}.{number}{kind}.{}", name(index), pending.attempts);
+        let sender = Sender::Caller {
+            caller: index,
+            lease_id,
+            number,
+            attempt: pending.attempts,
+            request: pending.request.clone(),
+        };
+        self.network.push(Attempt { sender, version, stamp: now + skew, was_applied: false });
+    }
+
+    fn deliver(&mut self, protocol: &Protocol, index: usize, is_answered: bool, stays: bool) -> Option<()> {
+        let mut attempt = self.network.remove(index);
+        let now_us = (u64::from(attempt.stamp) + 1) * TICK_MS * 1000;
+        let stamp = Stamp { rvn: attempt.version.clone(), now_us };
+        let policy = Policy { retention_seconds: 0, clock_skew_ms: u64::from(SKEW) * TICK_MS };
+        let life_cycle = LifeCycle { without: protocol.without, policy: &policy };
+        let is_applied = match &attempt.sender {
+            Sender::Operator { seen } => {
+                // Nobody waits for this answer.
+                if is_answered {
+                    return None;
+                }
+                self.deliver_break(&life_cycle, seen, &stamp)
+            }
+            Sender::Caller { caller, lease_id, number, attempt, request } => {
+                let is_awaited = {
+                    let caller = &self.callers[*caller];
+                    let awaits = |pending: &Pending| pending.request == *request && pending.attempts == *attempt;
+                    caller.lease_id == *lease_id
+                        && caller.number == *number
+                        && caller.pending.as_ref().is_some_and(awaits)
+                };
+                if is_answered && !is_awaited {
+                    return None;
+                }
+                let asked = Asked { caller: *caller, lease_id: *lease_id, number: *number, request, is_answered };
+                self.deliver_request(protocol, &life_cycle, &asked, &stamp)
+            }
+        };
+        if is_applied && attempt.was_applied {
+            self.breaks_promise(Promise::VersionsAreNew);
+        }
+        attempt.was_applied |= is_applied;
+        if stays {
+            self.copies += 1;
+            self.network.push(attempt);
+        }
+        Some(())
+    }
+
+    fn deliver_break(&mut self, life_cycle: &LifeCycle<'_>, seen: &str, stamp: &Stamp) -> bool {
+        let request = Break { key: key(), seen: text(Rvn::new("", seen)) };
+        let (row, answer) = life_cycle.break_lock(self.row(), &request, stamp);
+        let holder = self.row().and_then(|row| row.lease_id_hash.clone());
+        self.row = row.map(Stored);
+        let is_applied = matches!(&answer, BreakAnswer::Done(done)
+            if done.outcome == leasehold_protocol::ReleaseOutcome::Released);
+        if is_applied {
+            for (index, caller) in self.callers.iter_mut().enumerate() {
+                caller.is_broken |= holder == Some(lease_id(index, caller.lease_id).hash());
+            }
+            self.java.until = None;
+        }
+        is_applied
+    }
+
+    fn deliver_request(
+        &mut self,
+        protocol: &Protocol,
+        life_cycle: &LifeCycle<'_>,
+        asked: &Asked<'_>,
+        stamp: &Stamp,
+    ) -> bool {
+        let id = lease_id(asked.caller, asked.lease_id);
+        let sequence = Some(text(Sequence::new(asked.number.max(1).into(), None)));
+        let old = self.row().cloned();
+        let (row, answer) = match asked.request {
+            Request::Acquire { lease: ticks, observed } => {
+                let staleness = match observed {
+                    _ if protocol.bounds.clock => Staleness::Clock,
+                    Some(version) => Staleness::Observed(text(Rvn::new("", version.clone()))),
+                    None => Staleness::Never,
+                };
+                let request = Acquire {
+                    key: key(),
+                    owner_name: text(OwnerName::new(name(asked.caller))),
+                    lease_id: id.clone(),
+                    sequence,
+                    lease_duration: lease(*ticks),
+                    staleness,
+                    data: None,
+                    replace_data: true,
+                    only_if_exists: false,
+                    attributes: Attributes::new(),
+                    principal: None,
+                };
+                let (row, answer) = life_cycle.acquire(self.row(), &request, stamp);
+                (row, Answer::of_acquire(&answer))
+            }
+            Request::Heartbeat { lease: ticks, token } => {
+                let data = [token.to_be_bytes(), u64::from(asked.number).to_be_bytes()].concat();
+                let request = Heartbeat {
+                    key: key(),
+                    lease_id: id.clone(),
+                    sequence,
+                    lease_duration: Some(lease(*ticks)),
+                    data: DataChange::Set(text(Data::new(data))),
+                    expected: None,
+                    principal: None,
+                };
+                let (row, answer) = life_cycle.heartbeat(self.row(), &request, stamp);
+                (row, Answer::of_heartbeat(&answer))
+            }
+            Request::Release { delete } => {
+                let disposal = if *delete { Disposal::Delete } else { Disposal::Keep(None) };
+                let request = Release { key: key(), lease_id: id.clone(), disposal, expected: None, principal: None };
+                let (row, answer) = life_cycle.release(self.row(), &request, stamp);
+                (row, Answer::of_release(&answer))
+            }
+        };
+        let is_applied = row != old;
+        if is_applied && let (Some(row), Request::Acquire { .. }) = (&row, asked.request) {
+            let token = *row.fencing_token.value().unwrap_or(&0);
+            if token <= self.highest_token {
+                self.breaks_promise(Promise::TokensRise);
+            }
+            self.highest_token = self.highest_token.max(token);
+        }
+        self.row = row.map(Stored);
+        if let (true, Request::Release { delete: true }) = (is_applied, asked.request) {
+            self.acknowledged = None;
+        }
+        self.taken_over |= matches!(answer, Answer::Granted { outcome: GrantOutcome::TakenOver, .. });
+        self.check_repeat(asked, &id, old.as_ref(), is_applied, &answer);
+        if asked.is_answered {
+            self.answered(protocol, asked, &answer);
+        }
+        if let (Some(acknowledged), Some(row)) = (self.acknowledged, self.row())
+            && !row.is_deleted()
+            && payload(row).is_none_or(|payload| payload < acknowledged)
+        {
+            self.breaks_promise(Promise::PayloadsStay);
+        }
+        is_applied
+    }
+
+    /// A request that was carried out and has not been answered: its repeat has the same answer, unless the row has
+    /// forgotten this lease id since, or another client's.
+    fn check_repeat(&mut self, asked: &Asked<'_>, id: &LeaseId, old: Option<&Row>, is_applied: bool, answer: &Answer) {
+        let hash = Some(id.hash());
+        let is_remembered = old.is_some_and(|row| row.lease_id_hash == hash || row.previous.lease_id_hash == hash);
+        let may_differ = !is_remembered || self.java.writes > 0;
+        let caller = &mut self.callers[asked.caller];
+        if caller.lease_id != asked.lease_id || caller.number != asked.number {
+            return;
+        }
+        let Some(pending) = caller.pending.as_mut().filter(|pending| pending.request == *asked.request) else { return };
+        let told = format!("{answer:?}");
+        let is_same = match (&pending.carried_out, answer) {
+            (None, Answer::Superseded) => false,
+            (None, _) => true,
+            // What the caller had was taken or broken meanwhile, which it is told.
+            (Some(_), Answer::Lost) => !matches!(asked.request, Request::Release { .. }),
+            (Some(_), Answer::Ended) => matches!(asked.request, Request::Release { .. }),
+            (Some(first), _) => *first == told,
+        };
+        if is_applied && pending.carried_out.is_none() {
+            pending.carried_out = Some(told);
+        }
+        if !is_same && !may_differ {
+            self.breaks_promise(Promise::AnswersResolve);
+        }
+    }
+
+    /// The caller hears the answer.
+    fn answered(&mut self, protocol: &Protocol, asked: &Asked<'_>, answer: &Answer) {
+        let now = self.now;
+        let java_wrote = self.java.writes > 0;
+        let caller = &mut self.callers[asked.caller];
+        let Some(pending) = caller.pending.take() else { return };
+        let from_first = protocol.without != Some(Clause::CountFromFirst);
+        let sent = if from_first { pending.first_sent } else { pending.last_sent };
+        let until = Some(sent + pending.request.lease()).filter(|until| now < *until);
+        let mut broken = None;
+        match answer {
+            Answer::Granted { outcome, token } => {
+                if *outcome == GrantOutcome::Renewed && !caller.was_granted && !java_wrote {
+                    broken = Some(Promise::AnswersResolve);
+                }
+                // A grant that is older than its lease is followed by the next request.
+                caller.was_granted = true;
+                caller.until = until;
+                caller.token = *token;
+                caller.seen = None;
+            }
+            Answer::Renewed { token } => {
+                if *token != caller.token {
+                    broken = Some(Promise::AnswersResolve);
+                }
+                let payload = [*token, u64::from(asked.number)];
+                self.acknowledged = self.acknowledged.max(Some(payload));
+                caller.until = until.or(Some(now));
+            }
+            Answer::Held { version, lease } => caller.see(version, *lease, now),
+            Answer::Lost => {
+                if caller.believes(now) {
+                    broken = Some(Promise::HoldersKeep);
+                }
+                caller.start_over();
+            }
+            Answer::Superseded => broken = Some(Promise::AnswersResolve),
+            Answer::Ended => caller.start_over(),
+        }
+        if let Some(promise) = broken {
+            self.breaks_promise(promise);
+        }
+    }
+
+    fn check_beliefs(&mut self) {
+        let callers = self.callers.iter().filter(|caller| caller.believes(self.now)).count();
+        let java = usize::from(self.java.until.is_some_and(|until| self.now < until));
+        if callers + java > 1 {
+            self.breaks_promise(Promise::OneBelieves);
+        }
+    }
+
+    /// A new caller that has observed the row for its lease is granted the lock.
+    fn check_way_out(&mut self) {
+        let observed = self.row().map(|row| Staleness::Observed(text(Rvn::new("", version(row)))));
+        let request = Acquire {
+            key: key(),
+            owner_name: text(OwnerName::new("new")),
+            lease_id: lease_id(3, 0),
+            sequence: None,
+            lease_duration: lease(1),
+            staleness: observed.unwrap_or(Staleness::Never),
+            data: None,
+            replace_data: true,
+            only_if_exists: false,
+            attributes: Attributes::new(),
+            principal: None,
+        };
+        let stamp = Stamp { rvn: "new".into(), now_us: (u64::from(self.now) + 1) * TICK_MS * 1000 };
+        let step = lifecycle::acquire(self.row(), &request, &stamp, &Policy::default());
+        if !matches!(step.map(|step| step.answer), Ok(AcquireAnswer::Granted(_))) {
+            self.breaks_promise(Promise::NobodyIsStuck);
+        }
+    }
+
+    fn java_looks(&mut self) -> Option<()> {
+        let row = self.row()?;
+        let seen = (version(row).to_owned(), ticks(row), self.now);
+        if row.released || self.java.seen.as_ref().is_some_and(|(version, ..)| *version == seen.0) {
+            return None;
+        }
+        self.java.seen = Some(seen);
+        Some(())
+    }
+
+    /// A released row is taken as one; a stale row without a look at `isReleased`, which then stays.
+    fn java_takes(&mut self) -> Option<()> {
+        let (now, row) = (self.now, self.row()?);
+        let seen = self.java.seen.as_ref();
+        let is_stale = seen.is_some_and(|(seen, lease, since)| seen == version(row) && now - since >= *lease);
+        if self.java.until.is_some() || !(row.released || is_stale) {
+            return None;
+        }
+        let stays_released = row.released && is_stale;
+        self.java_writes(stays_released)
+    }
+
+    fn java_renews(&mut self) -> Option<()> {
+        let holds = self.java.until.is_some_and(|until| self.now < until);
+        let is_its_own = self.row().is_some_and(|row| version(row) == format!("java-{}", self.java.writes));
+        if holds && is_its_own { self.java_writes(false) } else { None }
+    }
+
+    fn java_writes(&mut self, stays_released: bool) -> Option<()> {
+        self.java.writes += 1;
+        let rvn = format!("java-{}", self.java.writes);
+        let Stored(row) = self.row.as_mut()?;
+        row.owner_name = Field::Value("java".into());
+        row.lease_ms = Field::Value(u64::from(JAVA_LEASE) * TICK_MS);
+        row.rvn = Field::Value(rvn);
+        row.released = stays_released;
+        self.java.seen = None;
+        self.java.until = Some(self.now + JAVA_LEASE);
+        Some(())
+    }
+}
+
+/// A request that arrives.
+struct Asked<'a> {
+    caller: usize,
+    lease_id: u8,
+    number: u8,
+    request: &'a Request,
+    is_answered: bool,
+}
+
+/// An answer, as far as the caller's rules go.
+#[derive(Debug, Clone)]
+enum Answer {
+    Granted { outcome: GrantOutcome, token: u64 },
+    Renewed { token: u64 },
+    Held { version: String, lease: u8 },
+    Lost,
+    Superseded,
+    Ended,
+}
+
+impl Answer {
+    fn of_acquire(answer: &AcquireAnswer) -> Self {
+        match answer {
+            AcquireAnswer::Granted(grant) => Self::Granted { outcome: grant.outcome, token: grant.fencing_token },
+            AcquireAnswer::Held(lock) | AcquireAnswer::HeldBeyondClocks(lock) => {
+                Self::Held { version: lock.rvn.clone(), lease: u8::try_from(lock.lease_ms / TICK_MS).expect("short") }
+            }
+            AcquireAnswer::Lost(_) => Self::Lost,
+            AcquireAnswer::Superseded(_) => Self::Superseded,
+            AcquireAnswer::NotFound => unreachable!("nobody asks for existing rows only"),
+        }
+    }
+
+    fn of_heartbeat(answer: &HeartbeatAnswer) -> Self {
+        match answer {
+            HeartbeatAnswer::Renewed(row) => Self::Renewed { token: *row.fencing_token.value().expect("ours") },
+            HeartbeatAnswer::Superseded(_) => Self::Superseded,
+            HeartbeatAnswer::Lost(_) | HeartbeatAnswer::Forbidden => Self::Lost,
+        }
+    }
+
+    fn of_release(answer: &ReleaseAnswer) -> Self {
+        match answer {
+            ReleaseAnswer::Done(_) => Self::Ended,
+            ReleaseAnswer::Lost(_) | ReleaseAnswer::Forbidden => Self::Lost,
+        }
+    }
+}
