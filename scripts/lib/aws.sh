@@ -89,12 +89,9 @@ sam_build() {
 
 # SAM builds one function after the other, each mostly on one core. This keeps all cores busy, and SAM finds them built.
 build_functions() {
-    local options=(--release --locked) function
+    local options=(--release --locked --package leasehold-functions)
     # As SAM says it, lest it builds them again.
     [[ $(machine) == x86_64 ]] || options+=(--arm64)
-    for function in functions/*; do
-        options+=(--package "${function#functions/}")
-    done
     cargo lambda build "${options[@]}"
 }
 

@@ -2,8 +2,6 @@
 //!
 //! All functions start alike; this one stands for them.
 
-#![allow(clippy::expect_used, clippy::panic, reason = "a test fails by a panic")]
-
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,7 +1,5 @@
 //! The sweeper as Lambda runs it: the real binary, in a sandbox of its own. The function of the transactions starts alike.
 
-#![allow(clippy::expect_used, clippy::panic, reason = "a test fails by a panic")]
-
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::Duration;
