@@ -3,12 +3,12 @@
 use base64::{Engine, prelude::BASE64_STANDARD};
 use leasehold_protocol::{
     Acquire, AcquireAnswer, Break, Data, DataChange, Disposal, Error, ErrorKind, Grant, GrantOutcome, Heartbeat,
-    LeaseDuration, LeaseId, LockKey, Lost, OwnerName, Principal, Release, ReleaseOutcome, Rvn, Sequence, State,
-    lifecycle,
+    LeaseDuration, LeaseId, LockKey, LockState, LockView, Lost, OwnerName, Principal, Release, ReleaseOutcome, Rvn,
+    Sequence, lifecycle,
 };
 use leasehold_wire::{
-    AcquireOutcome, AcquireRequest, AcquireResponse, BreakRequest, HeartbeatRequest, Lock, LockState, LostReason,
-    Problem, ProblemType, ReleaseRequest, Secret, Staleness,
+    self as wire, AcquireOutcome, AcquireRequest, AcquireResponse, BreakRequest, HeartbeatRequest, LostReason, Problem,
+    ProblemType, ReleaseRequest, Secret, Staleness,
 };
 
 use crate::attributes;
@@ -117,7 +117,8 @@ pub(crate) fn break_lock(request: BreakRequest) -> Result<Break, Problem> {
     })
 }
 
-pub(crate) fn granted(grant: Grant, lease_id: &LeaseId) -> AcquireResponse {
+/// Builds the response to a granted acquire.
+pub(crate) fn acquire_response(grant: Grant, lease_id: &LeaseId) -> AcquireResponse {
     let row = grant.row;
     let (data, data_base64) = show_data(row.data);
     AcquireResponse {
@@ -140,8 +141,8 @@ pub(crate) fn granted(grant: Grant, lease_id: &LeaseId) -> AcquireResponse {
     }
 }
 
-/// The problem that a refused acquire is answered with.
-pub(crate) fn refused(answer: AcquireAnswer) -> Result<Grant, Problem> {
+/// Returns the grant, or the problem that a refused acquire is answered with.
+pub(crate) fn grant_or_refusal(answer: AcquireAnswer) -> Result<Grant, Problem> {
     match answer {
         AcquireAnswer::Granted(grant) => Ok(grant),
         AcquireAnswer::Held(lock) => Err(Problem {
@@ -211,7 +212,7 @@ pub(crate) fn bound_to_another() -> Problem {
     Problem::new(ProblemType::Forbidden, detail)
 }
 
-pub(crate) fn version_mismatch(lock: Option<lifecycle::Lock>) -> Problem {
+pub(crate) fn version_mismatch(lock: Option<LockView>) -> Problem {
     let detail = match lock {
         Some(_) => "The lock changed since you looked. Look again before you break it.",
         None => "No lock of this key has this recordVersionNumber.",
@@ -223,22 +224,22 @@ pub(crate) fn not_found() -> Problem {
     Problem::new(ProblemType::NotFound, "No lock has this key.")
 }
 
-pub(crate) fn release_outcome(outcome: ReleaseOutcome) -> leasehold_wire::ReleaseOutcome {
+pub(crate) fn release_outcome(outcome: ReleaseOutcome) -> wire::ReleaseOutcome {
     match outcome {
-        ReleaseOutcome::Released => leasehold_wire::ReleaseOutcome::Released,
-        ReleaseOutcome::Replayed => leasehold_wire::ReleaseOutcome::Replayed,
-        ReleaseOutcome::Absent => leasehold_wire::ReleaseOutcome::Absent,
+        ReleaseOutcome::Released => wire::ReleaseOutcome::Released,
+        ReleaseOutcome::Replayed => wire::ReleaseOutcome::Replayed,
+        ReleaseOutcome::Absent => wire::ReleaseOutcome::Absent,
     }
 }
 
-pub(crate) fn show_lock(lock: lifecycle::Lock) -> Lock {
+pub(crate) fn show_lock(lock: LockView) -> wire::Lock {
     let (data, data_base64) = show_data(lock.data);
-    Lock {
+    wire::Lock {
         key: lock.key.partition().to_owned(),
         sort_key: lock.key.sort().map(str::to_owned),
         state: match lock.state {
-            State::Held => LockState::Held,
-            State::Released => LockState::Released,
+            LockState::Held => wire::LockState::Held,
+            LockState::Released => wire::LockState::Released,
         },
         owner_name: lock.owner_name,
         record_version_number: lock.rvn,
@@ -250,10 +251,10 @@ pub(crate) fn show_lock(lock: lifecycle::Lock) -> Lock {
     }
 }
 
-pub(crate) fn state(state: LockState) -> State {
+pub(crate) fn state(state: wire::LockState) -> LockState {
     match state {
-        LockState::Held => State::Held,
-        LockState::Released => State::Released,
+        wire::LockState::Held => LockState::Held,
+        wire::LockState::Released => LockState::Released,
     }
 }
 

@@ -114,6 +114,6 @@ async fn answer<R: Route>(service: &R::Service, request: &Request<Vec<u8>>) -> O
     let content_type = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let query = request.uri().query().unwrap_or_default();
     let (caller, method) = (&Caller::unrestricted(), request.method());
-    let parts = api::Request { caller, method, content_type, query, body: request.body() };
+    let parts = api::HttpRequest { caller, method, content_type, query, body: request.body() };
     Some(api::handle(service, operation, parts).await)
 }

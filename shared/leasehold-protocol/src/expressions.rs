@@ -9,7 +9,7 @@ use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 
 use crate::item::{DATA, TableSchema};
-use crate::lifecycle::{LAST_COUNTABLE_TOKEN, MAX_LEASE_DIGITS, Policy, Stamp, State};
+use crate::lifecycle::{LAST_COUNTABLE_TOKEN, LockState, MAX_LEASE_DIGITS, Policy, Stamp};
 use crate::model::{
     Acquire, Break, Data, DataChange, Disposal, Heartbeat, LeaseDuration, LeaseIdHash, MAX_LEASE_MS, MAX_SEQUENCE,
     Principal, Release, Sequence, Staleness,
@@ -333,10 +333,10 @@ pub(crate) struct Filter {
     pub(crate) values: HashMap<String, AttributeValue>,
 }
 
-pub(crate) fn filter(state: Option<State>, owner_name: Option<&str>) -> Filter {
+pub(crate) fn filter(state: Option<LockState>, owner_name: Option<&str>) -> Filter {
     let by_state = state.map(|state| match state {
-        State::Held => "attribute_not_exists(isReleased)",
-        State::Released => "attribute_exists(isReleased)",
+        LockState::Held => "attribute_not_exists(isReleased)",
+        LockState::Released => "attribute_exists(isReleased)",
     });
     let by_owner = owner_name.map(|_| "ownerName = :ownerName");
     let clauses: Vec<_> = by_state.into_iter().chain(by_owner).collect();

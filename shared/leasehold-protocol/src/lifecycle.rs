@@ -1,9 +1,11 @@
 //! The life of a lock, as pure functions of (row, request, stamp). No I/O, no clock, no randomness.
 //!
-//! [`acquire`], [`heartbeat`], [`release`] and [`break_lock`] are the rules: what becomes of a row, and what the
-//! caller is told. DynamoDB carries the same rules out as conditional writes (`expressions`); what it
-//! cannot say by itself, the answer, is told from the old row that every write returns, applied or refused, by
-//! the same functions that the rules are made of. A property test holds the two together.
+//! [`acquire`], [`heartbeat`], [`release`] and [`break_lock`] state the rules: the row that a request leaves, and the answer.
+//! The service does not call them. It sends the same rules to DynamoDB as conditional writes (`expressions`), since only
+//! the table can decide. They are the specification: a property test compares rows and answers with theirs, and the model explores them.
+//!
+//! The functions that these four are made of do serve requests: [`grant`], [`renewed`], [`release_result`] and the
+//! `refuse_…` functions tell the answer from the old row, which every write returns.
 
 use crate::model::{
     Acquire, Attributes, Break, DataChange, Disposal, Heartbeat, LeaseDuration, LeaseIdHash, LockKey, MAX_LEASE_MS,
@@ -191,11 +193,11 @@ enum Order {
 
 /// What anyone may know of a lock.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Lock {
+pub struct LockView {
     /// Which lock.
     pub key: LockKey,
     /// Held or released.
-    pub state: State,
+    pub state: LockState,
     /// Who holds it, or held it last.
     pub owner_name: String,
     /// Changes with every acquire and heartbeat.
@@ -212,7 +214,7 @@ pub struct Lock {
 
 /// Whether a lock has a holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
+pub enum LockState {
     /// It has, as far as the table knows. The holder may be dead.
     Held,
     /// It has none.
@@ -230,14 +232,14 @@ pub struct CorruptRecord {
 impl Row {
     /// # Errors
     /// `CorruptRecord` where a part that observers need is missing or unreadable.
-    pub fn lock(&self) -> Result<Lock, CorruptRecord> {
+    pub fn lock(&self) -> Result<LockView, CorruptRecord> {
         let fencing_token = match self.fencing_token {
             Field::Absent => None,
             ref token => Some(*token.require("fencingToken")?),
         };
-        Ok(Lock {
+        Ok(LockView {
             key: self.key.clone(),
-            state: if self.released { State::Released } else { State::Held },
+            state: if self.released { LockState::Released } else { LockState::Held },
             owner_name: self.owner_name.require("ownerName")?.clone(),
             rvn: self.rvn.require("recordVersionNumber")?.clone(),
             lease_ms: *self.lease_ms.require("leaseDuration")?,
@@ -352,9 +354,9 @@ pub enum AcquireAnswer {
     /// The caller holds the lock.
     Granted(Grant),
     /// Someone else holds it.
-    Held(Lock),
+    Held(LockView),
     /// Someone else holds it, and the clock cannot judge the row: only a caller that observed the row can take it over.
-    HeldBeyondClocks(Lock),
+    HeldBeyondClocks(LockView),
     /// The acquisition of this lease id has ended; a lease id is good for one.
     Lost(Lost),
     /// The caller holds the lock, and has sent a later request.
@@ -413,7 +415,7 @@ pub struct Superseded {
     /// The fencing token of the row.
     pub fencing_token: Option<u64>,
     /// The public view of the row, if it is readable.
-    pub lock: Option<Lock>,
+    pub lock: Option<LockView>,
 }
 
 /// The lock is not the caller's.
@@ -422,7 +424,7 @@ pub struct Lost {
     /// Why.
     pub reason: LostReason,
     /// What anyone may know of the row, if it is there and readable.
-    pub lock: Option<Lock>,
+    pub lock: Option<LockView>,
 }
 
 /// Why a lock is not the caller's.
@@ -475,12 +477,12 @@ pub enum BreakAnswer {
     /// The lock has no holder: by this request (`Released`) or by an earlier one (`Replayed`).
     Done(Released),
     /// The row changed since the operator looked, or is gone.
-    VersionMismatch(Option<Lock>),
+    VersionMismatch(Option<LockView>),
 }
 
-/// What becomes of a row, and what the caller is told.
+/// The effect of a request on a row.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Step<A> {
+pub struct Transition<A> {
     /// The row afterwards.
     pub row: Option<Row>,
     /// The answer.
@@ -497,7 +499,7 @@ pub fn acquire(
     request: &Acquire,
     stamp: &Stamp,
     policy: &Policy,
-) -> Result<Step<AcquireAnswer>, CorruptRecord> {
+) -> Result<Transition<AcquireAnswer>, CorruptRecord> {
     let hash = request.lease_id.hash();
     let permitted = match row {
         None => !request.only_if_exists,
@@ -509,10 +511,10 @@ pub fn acquire(
         Some(row) => row.is_stale(&request.staleness, stamp, policy),
     };
     if !permitted {
-        return Ok(Step { row: row.cloned(), answer: refuse_acquire(row, request)? });
+        return Ok(Transition { row: row.cloned(), answer: refuse_acquire(row, request)? });
     }
     let grant = grant(row, request, stamp, policy)?;
-    Ok(Step { row: Some(grant.row.clone()), answer: AcquireAnswer::Granted(grant) })
+    Ok(Transition { row: Some(grant.row.clone()), answer: AcquireAnswer::Granted(grant) })
 }
 
 /// The grant that an applied acquire made of `old`.
@@ -615,13 +617,18 @@ fn superseded(row: &Row) -> Superseded {
 }
 
 /// The public view of the row, if it is readable and no tombstone.
-fn shown(row: &Row) -> Option<Lock> {
+fn shown(row: &Row) -> Option<LockView> {
     if row.is_deleted() { None } else { row.lock().ok() }
 }
 
 /// Rules 3 and 9: the row carries this lease id, is bound to nobody else, is not released, has carried out no later request,
 /// and (if given) has this record version number.
-pub fn heartbeat(row: Option<&Row>, request: &Heartbeat, stamp: &Stamp, policy: &Policy) -> Step<HeartbeatAnswer> {
+pub fn heartbeat(
+    row: Option<&Row>,
+    request: &Heartbeat,
+    stamp: &Stamp,
+    policy: &Policy,
+) -> Transition<HeartbeatAnswer> {
     let hash = request.lease_id.hash();
     match row {
         Some(row)
@@ -632,9 +639,9 @@ pub fn heartbeat(row: Option<&Row>, request: &Heartbeat, stamp: &Stamp, policy: 
                 && row.is_at(request.expected.as_ref()) =>
         {
             let row = renewed(row, request, stamp, policy);
-            Step { row: Some(row.clone()), answer: HeartbeatAnswer::Renewed(row) }
+            Transition { row: Some(row.clone()), answer: HeartbeatAnswer::Renewed(row) }
         }
-        _ => Step { row: row.cloned(), answer: refuse_heartbeat(row, request) },
+        _ => Transition { row: row.cloned(), answer: refuse_heartbeat(row, request) },
     }
 }
 
@@ -676,7 +683,7 @@ pub fn renewed(old: &Row, request: &Heartbeat, stamp: &Stamp, policy: &Policy) -
 }
 
 /// Rules 4 and 10: the row carries this lease id, is bound to nobody else, and (if given) has this record version number.
-pub fn release(row: Option<&Row>, request: &Release, stamp: &Stamp, policy: &Policy) -> Step<ReleaseAnswer> {
+pub fn release(row: Option<&Row>, request: &Release, stamp: &Stamp, policy: &Policy) -> Transition<ReleaseAnswer> {
     let hash = request.lease_id.hash();
     let is_holders = |row: &&Row| row.carries(&hash) && row.admits(request.principal.as_ref());
     let permitted = row.filter(is_holders).filter(|row| row.is_at(request.expected.as_ref())).filter(|row| {
@@ -687,7 +694,7 @@ pub fn release(row: Option<&Row>, request: &Release, stamp: &Stamp, policy: &Pol
         }
     });
     let Some(row) = permitted else {
-        return Step { row: row.cloned(), answer: refuse_release(row, request) };
+        return Transition { row: row.cloned(), answer: refuse_release(row, request) };
     };
     let next = released_row(row, stamp, policy);
     let next = match &request.disposal {
@@ -695,11 +702,11 @@ pub fn release(row: Option<&Row>, request: &Release, stamp: &Stamp, policy: &Pol
         Disposal::Keep(Some(data)) => Row { data: Some(data.as_bytes().to_vec()), ..next },
         Disposal::Delete => Row { data: None, deleted_version: Some(stamp.rvn.clone()), ..next },
     };
-    Step { row: Some(next), answer: ReleaseAnswer::Done(released(row)) }
+    Transition { row: Some(next), answer: ReleaseAnswer::Done(release_result(row)) }
 }
 
 /// The answer to a release or a break that was applied to `old`, or finds it released already.
-pub fn released(old: &Row) -> Released {
+pub fn release_result(old: &Row) -> Released {
     Released {
         outcome: if old.released { ReleaseOutcome::Replayed } else { ReleaseOutcome::Released },
         owner_name: old.owner_name.value().cloned(),
@@ -714,7 +721,7 @@ pub fn refuse_release(old: Option<&Row>, request: &Release) -> ReleaseAnswer {
         None => done(ReleaseOutcome::Absent, None),
         Some(row) if row.is_deleted() => done(ReleaseOutcome::Absent, None),
         _ if is_anothers(old, &hash, request.principal.as_ref()) => ReleaseAnswer::Forbidden,
-        Some(row) if row.carries(&hash) && row.released => ReleaseAnswer::Done(released(row)),
+        Some(row) if row.carries(&hash) && row.released => ReleaseAnswer::Done(release_result(row)),
         Some(row) if row.follows(&hash) && row.previous.released => {
             done(ReleaseOutcome::Replayed, row.previous.owner())
         }
@@ -724,12 +731,12 @@ pub fn refuse_release(old: Option<&Row>, request: &Release) -> ReleaseAnswer {
 
 /// The operator's release: conditional on the record version number that the operator saw, and on nothing else,
 /// so that it works on a row whose lease nobody can read.
-pub fn break_lock(row: Option<&Row>, request: &Break, stamp: &Stamp, policy: &Policy) -> Step<BreakAnswer> {
+pub fn break_lock(row: Option<&Row>, request: &Break, stamp: &Stamp, policy: &Policy) -> Transition<BreakAnswer> {
     match row {
         Some(row) if row.has_rvn(request.seen.as_str()) && !row.released => {
-            Step { row: Some(released_row(row, stamp, policy)), answer: BreakAnswer::Done(released(row)) }
+            Transition { row: Some(released_row(row, stamp, policy)), answer: BreakAnswer::Done(release_result(row)) }
         }
-        _ => Step { row: row.cloned(), answer: refuse_break(row, request) },
+        _ => Transition { row: row.cloned(), answer: refuse_break(row, request) },
     }
 }
 
@@ -738,7 +745,7 @@ pub fn refuse_break(old: Option<&Row>, request: &Break) -> BreakAnswer {
     let seen = request.seen.as_str();
     match old {
         Some(row) if row.is_deleted() => BreakAnswer::VersionMismatch(None),
-        Some(row) if row.released && row.is_at(Some(&request.seen)) => BreakAnswer::Done(released(row)),
+        Some(row) if row.released && row.is_at(Some(&request.seen)) => BreakAnswer::Done(release_result(row)),
         Some(row) if row.ended_version.as_deref() == Some(seen) => {
             BreakAnswer::Done(Released { outcome: ReleaseOutcome::Replayed, owner_name: None })
         }

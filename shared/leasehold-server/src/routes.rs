@@ -198,7 +198,7 @@ async fn answer<R: Route>(
         };
         match admitted.await {
             Ok(((body, _memory), _slot)) => {
-                let request = leasehold_api::http::Request {
+                let request = leasehold_api::http::HttpRequest {
                     caller: parts.extensions.get().unwrap_or(&unrestricted),
                     method: &parts.method,
                     content_type: text(&parts.headers, CONTENT_TYPE.as_str()),
