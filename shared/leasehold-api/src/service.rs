@@ -42,7 +42,7 @@ impl Service {
     /// `POST /v1/acquire`
     ///
     /// # Errors
-    /// `held`, `lost` for an ended lease id, `superseded`, `not-found` under `onlyIfExists`, and those that any operation may meet:
+    /// `held`, `lost` for an ended lease id, `superseded`, `already-done`, `not-found` under `onlyIfExists`, and those that any operation may meet:
     /// `invalid-request`, `too-large`, `forbidden`, `corrupt-record`, `throttled`, `unavailable`.
     pub async fn acquire(&self, caller: &Caller, request: AcquireRequest) -> Result<AcquireResponse, Problem> {
         traced(operation_span("acquire", &request.key, caller), async {
@@ -98,6 +98,7 @@ impl Service {
             match self.table.release(&request).await.map_err(|error| logged_problem(&error))? {
                 ReleaseAnswer::Done(released) => Ok(release_response(&released)),
                 ReleaseAnswer::Lost(lost) => Err(convert::lost(lost)),
+                ReleaseAnswer::OtherOccurrence => Err(convert::other_occurrence()),
                 ReleaseAnswer::Forbidden => Err(convert::bound_to_another()),
             }
         })

@@ -9,7 +9,7 @@
 
 use crate::model::{
     Acquire, Attributes, Break, DataChange, Disposal, Heartbeat, LeaseDuration, LeaseIdHash, LockKey, MAX_LEASE_MS,
-    Principal, Release, Rvn, Sequence, Staleness,
+    Occurrence, Principal, Release, Rvn, Sequence, Staleness,
 };
 
 /// No number in a row may reach 2^53 - 1: every JSON parser must hold it exactly, and the next one too.
@@ -142,6 +142,10 @@ pub struct Row {
     pub ended_version: Option<String>,
     /// `deletedVersion`: the record version number of the last tombstone, until a release or a break keeps the row.
     pub deleted_version: Option<String>,
+    /// `runningOccurrence`: the occurrence that the last acquisition was for.
+    pub occurrence: Option<String>,
+    /// `lastOccurrence`: the last occurrence that is done.
+    pub last_occurrence: Field<String>,
     /// `fencingToken`.
     pub fencing_token: Field<u64>,
     /// `staleAt`, in epoch milliseconds.
@@ -206,6 +210,10 @@ pub struct LockView {
     pub lease_ms: u64,
     /// Absent where another client wrote the row.
     pub fencing_token: Option<u64>,
+    /// The occurrence that the holder runs.
+    pub occurrence: Option<String>,
+    /// The last occurrence that is done.
+    pub last_occurrence: Option<String>,
     /// The payload.
     pub data: Option<Vec<u8>>,
     /// Further attributes.
@@ -244,6 +252,8 @@ impl Row {
             rvn: self.rvn.require("recordVersionNumber")?.clone(),
             lease_ms: *self.lease_ms.require("leaseDuration")?,
             fencing_token,
+            occurrence: self.occurrence.clone().filter(|_| !self.released),
+            last_occurrence: self.last_occurrence.value().cloned(),
             data: self.data.clone(),
             attributes: self.attributes.clone(),
         })
@@ -336,6 +346,30 @@ impl Row {
         self.owner_name.value().is_some() && self.lease_ms.value().is_some()
     }
 
+    /// This occurrence, or a later one, is done.
+    fn has_done(&self, occurrence: &Occurrence) -> bool {
+        self.last_occurrence.value().is_some_and(|last| last.as_str() >= occurrence.as_str())
+    }
+
+    /// The row's acquisition is for this occurrence.
+    fn runs(&self, occurrence: &Occurrence) -> bool {
+        self.occurrence.as_deref() == Some(occurrence.as_str())
+    }
+
+    /// No occurrence is asked for, or one that is later than all that are done.
+    fn is_due(&self, request: &Acquire) -> bool {
+        request.once.as_ref().is_none_or(|once| match &self.last_occurrence {
+            Field::Absent => true,
+            Field::Unreadable => false,
+            Field::Value(_) => !self.has_done(&once.occurrence),
+        })
+    }
+
+    /// The occurrence that is asked for is the one that the row's acquisition is for.
+    fn is_for(&self, request: &Acquire) -> bool {
+        request.once.as_ref().is_some_and(|once| self.runs(&once.occurrence))
+    }
+
     /// The fencing token that the next grant counts on; `None` where there is none yet.
     fn countable_token(&self) -> Result<Option<u64>, CorruptRecord> {
         match self.fencing_token {
@@ -361,6 +395,8 @@ pub enum AcquireAnswer {
     Lost(Lost),
     /// The caller holds the lock, and has sent a later request.
     Superseded(Superseded),
+    /// The occurrence, or a later one, is done. The public view of the row, if it is readable and no tombstone.
+    AlreadyDone(Option<LockView>),
     /// There is no such row, and the caller would not create it.
     NotFound,
 }
@@ -447,6 +483,8 @@ pub enum ReleaseAnswer {
     Done(Released),
     /// The caller did not have the lock.
     Lost(Lost),
+    /// The caller has the lock, and did not acquire it for the occurrence that the release completes. Nothing is lost.
+    OtherOccurrence,
     /// The lease id is right, but the lock is bound to another principal.
     Forbidden,
 }
@@ -490,7 +528,8 @@ pub struct Transition<A> {
 }
 
 /// Rules 2, 9 and 11: a lock is granted where there is no row, where it is released, and where it is stale, each time by a
-/// lease id that the row does not remember; and, by a request that is new, where it is held by this same lease id.
+/// lease id that the row does not remember; and, by a request that is new, where it is held by this same lease id. An
+/// acquisition for an occurrence needs besides that the row remembers neither it nor a later one as done.
 ///
 /// # Errors
 /// `CorruptRecord` where the row is held and unreadable.
@@ -506,9 +545,11 @@ pub fn acquire(
         Some(row) if row.countable_token().is_err() => false,
         Some(row) if row.follows(&hash) => false,
         Some(row) if row.is_deleted() && request.only_if_exists => false,
-        Some(row) if row.released => !row.has_hash(&hash),
-        Some(row) if is_renewal(row, request) => row.order(request.sequence.as_ref()) == Order::New,
-        Some(row) => row.is_stale(&request.staleness, stamp, policy),
+        Some(row) if row.released => !row.has_hash(&hash) && row.is_due(request),
+        Some(row) if is_renewal(row, request) => {
+            row.order(request.sequence.as_ref()) == Order::New && (row.is_for(request) || row.is_due(request))
+        }
+        Some(row) => row.is_stale(&request.staleness, stamp, policy) && row.is_due(request),
     };
     if !permitted {
         return Ok(Transition { row: row.cloned(), answer: refuse_acquire(row, request)? });
@@ -536,6 +577,12 @@ pub fn grant(old: Option<&Row>, request: &Acquire, stamp: &Stamp, policy: &Polic
     let mut attributes = old.map(|row| row.attributes.clone()).unwrap_or_default();
     attributes.extend(request.attributes.clone());
     let lease_ms = request.lease_duration.as_millis();
+    let once = request.once.as_ref();
+    let occurrence = once.map(|once| once.occurrence.as_str().to_owned());
+    let last_occurrence = match once {
+        Some(once) if once.at_most_once => Field::Value(once.occurrence.as_str().to_owned()),
+        _ => old.map_or(Field::Absent, |row| row.last_occurrence.clone()),
+    };
     Ok(Grant {
         row: Row {
             key: request.key.clone(),
@@ -557,7 +604,9 @@ pub fn grant(old: Option<&Row>, request: &Acquire, stamp: &Stamp, policy: &Polic
             deleted_version: old.and_then(|row| row.deleted_version.clone()),
             fencing_token: Field::Value(fencing_token),
             stale_at: Some(stamp.now_ms() + lease_ms),
-            expire_at: Some(policy.expire_at(stamp, Some(lease_ms))),
+            expire_at: expiry(&last_occurrence, policy.expire_at(stamp, Some(lease_ms))),
+            occurrence,
+            last_occurrence,
             attributes,
         },
         outcome,
@@ -587,14 +636,21 @@ pub fn refuse_acquire(old: Option<&Row>, request: &Acquire) -> Result<AcquireAns
     if row.is_deleted() && request.only_if_exists {
         return Ok(AcquireAnswer::NotFound);
     }
-    let lock = row.lock()?;
-    if !row.released && is_renewal(row, request) {
+    let lock = row.lock();
+    let is_own = !row.released && is_renewal(row, request);
+    if is_own {
+        lock.clone()?;
         match row.order(request.sequence.as_ref()) {
             Order::New => {}
             Order::Repeat => return Ok(AcquireAnswer::Granted(granted_before(row)?)),
             Order::Late => return Ok(AcquireAnswer::Superseded(superseded(row))),
         }
     }
+    if !row.is_due(request) && !(is_own && row.is_for(request)) {
+        row.last_occurrence.require("lastOccurrence")?;
+        return Ok(AcquireAnswer::AlreadyDone(shown(row)));
+    }
+    let lock = lock?;
     row.countable_token()?;
     let is_beyond_clocks = request.staleness == Staleness::Clock && (row.stale_at.is_none() || !row.is_ours());
     Ok(if is_beyond_clocks { AcquireAnswer::HeldBeyondClocks(lock) } else { AcquireAnswer::Held(lock) })
@@ -678,11 +734,12 @@ pub fn renewed(old: &Row, request: &Heartbeat, stamp: &Stamp, policy: &Policy) -
         row.sequence.clone_from(&request.sequence);
     }
     row.stale_at = Some(stamp.now_ms() + row.lease_number.unwrap_or(MAX_LEASE_MS));
-    row.expire_at = Some(policy.expire_at(stamp, new_lease_ms));
+    row.expire_at = expiry(&row.last_occurrence, policy.expire_at(stamp, new_lease_ms));
     row
 }
 
-/// Rules 4 and 10: the row carries this lease id, is bound to nobody else, and (if given) has this record version number.
+/// Rules 4 and 10: the row carries this lease id, is bound to nobody else, and (if given) has this record version number. What
+/// completes an occurrence names the one that the acquisition is for.
 pub fn release(row: Option<&Row>, request: &Release, stamp: &Stamp, policy: &Policy) -> Transition<ReleaseAnswer> {
     let hash = request.lease_id.hash();
     let is_holders = |row: &&Row| row.carries(&hash) && row.admits(request.principal.as_ref());
@@ -690,6 +747,7 @@ pub fn release(row: Option<&Row>, request: &Release, stamp: &Stamp, policy: &Pol
         match request.disposal {
             // A row that is already released has nothing to release, but may still be deleted.
             Disposal::Keep(_) => !row.released,
+            Disposal::Complete(ref occurrence, _) => !row.released && row.runs(occurrence),
             Disposal::Delete => !row.is_deleted(),
         }
     });
@@ -698,9 +756,17 @@ pub fn release(row: Option<&Row>, request: &Release, stamp: &Stamp, policy: &Pol
     };
     let next = released_row(row, stamp, policy);
     let next = match &request.disposal {
-        Disposal::Keep(None) => next,
-        Disposal::Keep(Some(data)) => Row { data: Some(data.as_bytes().to_vec()), ..next },
+        Disposal::Keep(None) | Disposal::Complete(_, None) => next,
+        Disposal::Keep(Some(data)) | Disposal::Complete(_, Some(data)) => {
+            Row { data: Some(data.as_bytes().to_vec()), ..next }
+        }
         Disposal::Delete => Row { data: None, deleted_version: Some(stamp.rvn.clone()), ..next },
+    };
+    let next = match &request.disposal {
+        Disposal::Complete(occurrence, _) => {
+            Row { last_occurrence: Field::Value(occurrence.as_str().to_owned()), expire_at: None, ..next }
+        }
+        Disposal::Keep(_) | Disposal::Delete => next,
     };
     Transition { row: Some(next), answer: ReleaseAnswer::Done(release_result(row)) }
 }
@@ -717,6 +783,19 @@ pub fn release_result(old: &Row) -> Released {
 pub fn refuse_release(old: Option<&Row>, request: &Release) -> ReleaseAnswer {
     let hash = request.lease_id.hash();
     let done = |outcome, owner_name| ReleaseAnswer::Done(Released { outcome, owner_name });
+    if let Disposal::Complete(occurrence, _) = &request.disposal {
+        let is_held = |row: &&Row| row.carries(&hash) && !row.released && row.is_at(request.expected.as_ref());
+        if is_anothers(old, &hash, request.principal.as_ref()) {
+            return ReleaseAnswer::Forbidden;
+        }
+        if old.filter(is_held).is_some_and(|row| !row.runs(occurrence)) {
+            return ReleaseAnswer::OtherOccurrence;
+        }
+        // The lock may be free, but nothing remembers that the occurrence is done.
+        if !old.is_some_and(|row| row.has_done(occurrence)) {
+            return ReleaseAnswer::Lost(lost(old, &hash));
+        }
+    }
     match old {
         None => done(ReleaseOutcome::Absent, None),
         Some(row) if row.is_deleted() => done(ReleaseOutcome::Absent, None),
@@ -787,7 +866,12 @@ fn released_row(row: &Row, stamp: &Stamp, policy: &Policy) -> Row {
         lease_version: Some(stamp.rvn.clone()),
         ended_version,
         deleted_version: None,
-        expire_at: Some(policy.expire_at(stamp, None)),
+        expire_at: expiry(&row.last_occurrence, policy.expire_at(stamp, None)),
         ..row.clone()
     }
+}
+
+/// When TTL may delete the row: never where it remembers an occurrence.
+fn expiry(last_occurrence: &Field<String>, at: u64) -> Option<u64> {
+    (*last_occurrence == Field::Absent).then_some(at)
 }

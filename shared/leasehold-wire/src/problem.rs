@@ -27,7 +27,7 @@ pub struct Problem {
     /// `lost`: why.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<LostReason>,
-    /// `held`, `lost`, `superseded`, `version-mismatch`: the lock as it is, where there is a row.
+    /// `held`, `lost`, `superseded`, `version-mismatch`, `already-done`: the lock as it is, where there is a row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lock: Option<Box<Lock>>,
     /// `superseded`: the number of the last request that was carried out. The next one needs a higher number.
@@ -118,6 +118,8 @@ pub enum ProblemType {
     /// A later request under this lease id was carried out, and this one changed nothing. The caller still has the lock:
     /// go on with a number above `sequence`.
     Superseded,
+    /// The occurrence, or a later one, was completed: do not run it. The lock's data is what its run left.
+    AlreadyDone,
     /// There is no such lock.
     NotFound,
     /// The lock changed since the operator looked: look again.
@@ -162,6 +164,7 @@ impl ProblemType {
             Self::Held => (423, "The lock is held", "LockHeld"),
             Self::Lost => (409, "The lock is lost", "LockLost"),
             Self::Superseded => (409, "A later request was carried out", "Superseded"),
+            Self::AlreadyDone => (409, "The occurrence is done", "AlreadyDone"),
             Self::NotFound => (404, "There is no such lock", "LockNotFound"),
             Self::VersionMismatch => (409, "The lock has changed", "LockLost"),
             Self::Contended => (409, "Another transaction has an item", "TransactionContended"),
