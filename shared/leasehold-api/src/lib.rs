@@ -24,6 +24,7 @@ mod convert;
 pub mod counts;
 mod cursor;
 pub mod direct;
+mod execution;
 pub mod http;
 #[cfg(feature = "logging")]
 pub mod logging;
@@ -33,6 +34,7 @@ mod service;
 mod transactions;
 mod watches;
 
+pub use execution::ExecutionSecret;
 pub use route::{Input, Route};
 pub use service::Service;
 pub use transactions::{TransactionOperation, TransactionService};
