@@ -190,18 +190,26 @@ pub(crate) fn grant_or_refusal(answer: AcquireAnswer) -> Result<Grant, Problem> 
     }
 }
 
+pub(crate) fn lost_reason(reason: lifecycle::LostReason) -> LostReason {
+    match reason {
+        lifecycle::LostReason::Absent => LostReason::Absent,
+        lifecycle::LostReason::Released => LostReason::Released,
+        lifecycle::LostReason::TakenOver => LostReason::TakenOver,
+        lifecycle::LostReason::VersionMismatch => LostReason::VersionMismatch,
+    }
+}
+
 pub(crate) fn lost(lost: Lost) -> Problem {
-    let (reason, detail) = match lost.reason {
-        lifecycle::LostReason::Absent => (LostReason::Absent, "There is no such lock any more."),
-        lifecycle::LostReason::Released => (LostReason::Released, "The lock was released, or broken by an operator."),
-        lifecycle::LostReason::TakenOver => (LostReason::TakenOver, "Another acquisition has taken the lock."),
-        lifecycle::LostReason::VersionMismatch => (
-            LostReason::VersionMismatch,
-            "The lock is held under this lease id, but under another recordVersionNumber than the one given.",
-        ),
+    let detail = match lost.reason {
+        lifecycle::LostReason::Absent => "There is no such lock any more.",
+        lifecycle::LostReason::Released => "The lock was released, or broken by an operator.",
+        lifecycle::LostReason::TakenOver => "Another acquisition has taken the lock.",
+        lifecycle::LostReason::VersionMismatch => {
+            "The lock is held under this lease id, but under another recordVersionNumber than the one given."
+        }
     };
     Problem {
-        reason: Some(reason),
+        reason: Some(lost_reason(lost.reason)),
         lock: lost.lock.map(|lock| Box::new(show_lock(lock))),
         ..Problem::new(ProblemType::Lost, detail)
     }
@@ -305,11 +313,11 @@ fn data(text: Option<String>, base64: Option<String>) -> Result<Option<Data>, Pr
     checked(Data::new(bytes)).map(Some)
 }
 
-fn lease_id(secret: Secret) -> Result<LeaseId, Problem> {
+pub(crate) fn lease_id(secret: Secret) -> Result<LeaseId, Problem> {
     checked(LeaseId::new(secret.0))
 }
 
-fn sequence(number: Option<u64>, request_id: Option<String>) -> Result<Option<Sequence>, Problem> {
+pub(crate) fn sequence(number: Option<u64>, request_id: Option<String>) -> Result<Option<Sequence>, Problem> {
     match (number, request_id) {
         (Some(number), request_id) => checked(Sequence::new(number, request_id)).map(Some),
         (None, Some(_)) => {
@@ -332,7 +340,7 @@ fn once(occurrence: Option<String>, at_most_once: bool) -> Result<Option<Once>, 
     }
 }
 
-fn lease_duration(millis: Option<u64>) -> Result<Option<LeaseDuration>, Problem> {
+pub(crate) fn lease_duration(millis: Option<u64>) -> Result<Option<LeaseDuration>, Problem> {
     millis.map(|millis| checked(LeaseDuration::from_millis(millis))).transpose()
 }
 
@@ -340,6 +348,6 @@ fn expected(rvn: Option<String>) -> Result<Option<Rvn>, Problem> {
     rvn.map(|rvn| checked(Rvn::new("recordVersionNumber", rvn))).transpose()
 }
 
-fn checked<T>(value: Result<T, Error>) -> Result<T, Problem> {
+pub(crate) fn checked<T>(value: Result<T, Error>) -> Result<T, Problem> {
     value.map_err(|error| problem(&error))
 }

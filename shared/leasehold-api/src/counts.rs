@@ -34,7 +34,8 @@ pub(crate) fn count(operation: &'static str, outcome: &str, latency: Duration) {
         // Asked again and again by whoever watches the service.
         ("health", _) => return,
         ("acquire", "created" | "reacquired" | "renewed" | "takenOver") => Some("Granted"),
-        ("acquire", "held") => Some("Held"),
+        ("acquire-all", "granted") => Some("Granted"),
+        ("acquire" | "acquire-all", "held") => Some("Held"),
         ("break", "released") => Some("Broken"),
         (_, "lost") => Some("Lost"),
         (_, "forbidden") => Some("Forbidden"),

@@ -31,6 +31,7 @@ pub mod logging;
 mod parse;
 mod route;
 mod service;
+mod together;
 mod transactions;
 mod watches;
 

@@ -31,9 +31,9 @@ const MAX_LISTING_BYTES: usize = 4 * 1024 * 1024;
 /// The lock service. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Service {
-    table: LockTable,
-    checks_takeovers: bool,
-    watches: Arc<Watches>,
+    pub(crate) table: LockTable,
+    pub(crate) checks_takeovers: bool,
+    pub(crate) watches: Arc<Watches>,
 }
 
 impl Service {
@@ -52,8 +52,8 @@ impl Service {
     /// `POST /v1/acquire`
     ///
     /// # Errors
-    /// `held`, `lost` for an ended lease id, `superseded`, `already-done`, `not-found` under `onlyIfExists`, and those that any operation may meet:
-    /// `invalid-request`, `too-large`, `forbidden`, `corrupt-record`, `throttled`, `unavailable`.
+    /// `held`, `lost` for an ended lease id, `superseded`, `already-done`, `not-found` under `onlyIfExists`, and those that any
+    /// operation may meet: `invalid-request`, `too-large`, `forbidden`, `corrupt-record`, `throttled`, `unavailable`.
     pub async fn acquire(&self, caller: &Caller, request: AcquireRequest) -> Result<AcquireResponse, Problem> {
         traced(operation_span("acquire", &request.key, caller), async {
             let mut request = convert::acquire(request, caller.bound())?;
@@ -263,7 +263,7 @@ pub(crate) struct OperationSpan {
 }
 
 /// Makes the span of an operation. Overlong keys are truncated in the log.
-fn operation_span(name: &'static str, key: &str, caller: &Caller) -> OperationSpan {
+pub(crate) fn operation_span(name: &'static str, key: &str, caller: &Caller) -> OperationSpan {
     let span = tracing::info_span!(
         "operation",
         operation = name,
@@ -302,7 +302,7 @@ pub(crate) fn wire_name(value: impl serde::Serialize) -> String {
     }
 }
 
-fn record_owner(name: &str) {
+pub(crate) fn record_owner(name: &str) {
     Span::current().record("owner", name);
 }
 
@@ -315,7 +315,7 @@ fn release_response(released: &leasehold_protocol::Released) -> (String, Release
 }
 
 /// Logs the cause of an error, and returns the problem that the caller reads instead.
-fn logged_problem(error: &Error) -> Problem {
+pub(crate) fn logged_problem(error: &Error) -> Problem {
     match error.kind() {
         ErrorKind::InvalidRequest { .. } | ErrorKind::TooLarge => {}
         // Nothing but a repair of the setup helps: the command, too, shows this reason to whoever uses a table directly.

@@ -115,8 +115,9 @@ pub(crate) fn refusal(problem: &Problem) -> Response {
 
 /// A label for metrics. Paths of strangers' choice are one.
 fn known(path: &str) -> &'static str {
-    const PATHS: [&str; 21] = [
+    const PATHS: [&str; 22] = [
         path::ACQUIRE,
+        path::ACQUIRE_ALL,
         path::HEARTBEAT,
         path::RELEASE,
         path::BREAK,
