@@ -35,6 +35,9 @@ const IS_NEW: &str = "NOT (leaseSequence BETWEEN :sequence AND :lastSequence)";
 /// The row is no tombstone.
 const IS_THERE: &str = "NOT (attribute_exists(isReleased) AND deletedVersion = recordVersionNumber)";
 
+/// The row is a lock.
+const IS_LOCK: &str = "attribute_not_exists(leaseholdKind)";
+
 /// A conditional update of the row.
 #[derive(Debug, Default)]
 pub(crate) struct Write {
@@ -45,19 +48,19 @@ pub(crate) struct Write {
 }
 
 impl Write {
-    fn name(&mut self, placeholder: &str, name: &str) {
+    pub(crate) fn name(&mut self, placeholder: &str, name: &str) {
         self.names.insert(placeholder.to_owned(), name.to_owned());
     }
 
-    fn text(&mut self, placeholder: &str, value: impl Into<String>) {
+    pub(crate) fn text(&mut self, placeholder: &str, value: impl Into<String>) {
         self.values.insert(placeholder.to_owned(), AttributeValue::S(value.into()));
     }
 
-    fn number(&mut self, placeholder: &str, value: u64) {
+    pub(crate) fn number(&mut self, placeholder: &str, value: u64) {
         self.values.insert(placeholder.to_owned(), AttributeValue::N(value.to_string()));
     }
 
-    fn hash(&mut self, hash: &LeaseIdHash) {
+    pub(crate) fn hash(&mut self, hash: &LeaseIdHash) {
         self.values.insert(":leaseIdHash".into(), AttributeValue::B(Blob::new(hash.0)));
     }
 
@@ -109,7 +112,7 @@ impl Write {
 const SET_DATA: &str = ", #data = :data";
 
 /// Removals, behind the assignments of an update.
-fn remove(update: &mut String, names: &[&str]) {
+pub(crate) fn remove(update: &mut String, names: &[&str]) {
     if !names.is_empty() {
         update.extend([" REMOVE ", &names.join(", ")]);
     }
@@ -152,7 +155,7 @@ pub(crate) fn acquire(schema: &TableSchema, request: &Acquire, stamp: &Stamp, po
     };
     let free = format!("(attribute_exists(isReleased) AND {is_unknown})");
     let held = format!("(attribute_not_exists(isReleased) AND {renewable_or_dead})");
-    write.condition = format!("({free} OR {held}) AND {IS_COUNTABLE}");
+    write.condition = format!("({free} OR {held}) AND {IS_COUNTABLE} AND {IS_LOCK}");
     if request.only_if_exists {
         write.condition.extend([" AND ", IS_THERE]);
     } else {
@@ -216,7 +219,7 @@ pub(crate) fn heartbeat(request: &Heartbeat, stamp: &Stamp, policy: &Policy) -> 
     let mut write = Write::default();
     let own = write.possession(&request.lease_id.hash(), request.principal.as_ref());
     write.condition = write.new_only(own, request.sequence.as_ref());
-    write.condition.push_str(" AND attribute_not_exists(isReleased)");
+    write.condition.extend([" AND attribute_not_exists(isReleased) AND ", IS_LOCK]);
     if let Some(rvn) = &request.expected {
         write.condition.push_str(" AND recordVersionNumber = :expected");
         write.text(":expected", rvn.as_str());
@@ -259,6 +262,7 @@ pub(crate) fn heartbeat(request: &Heartbeat, stamp: &Stamp, policy: &Policy) -> 
 pub(crate) fn release(request: &Release, stamp: &Stamp, policy: &Policy) -> Write {
     let mut write = Write::default();
     write.condition = write.possession(&request.lease_id.hash(), request.principal.as_ref());
+    write.condition.extend([" AND ", IS_LOCK]);
     if let Some(rvn) = &request.expected {
         write.text(":expected", rvn.as_str());
     }
@@ -306,7 +310,7 @@ pub(crate) fn clear<'a>(version: &str, attributes: impl IntoIterator<Item = &'a 
 /// The operator's release.
 pub(crate) fn break_lock(request: &Break, stamp: &Stamp, policy: &Policy) -> Write {
     let mut write = Write {
-        condition: "recordVersionNumber = :seen AND attribute_not_exists(isReleased)".into(),
+        condition: format!("recordVersionNumber = :seen AND attribute_not_exists(isReleased) AND {IS_LOCK}"),
         ..Write::default()
     };
     write.text(":seen", request.seen.as_str());
