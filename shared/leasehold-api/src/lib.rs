@@ -27,9 +27,11 @@ pub mod http;
 pub mod logging;
 mod parse;
 mod route;
+mod semaphore;
 mod service;
 mod transactions;
 
 pub use route::{Input, Route};
+pub use semaphore::SemaphoreOperation;
 pub use service::Service;
 pub use transactions::{TransactionOperation, TransactionService};

@@ -340,7 +340,8 @@ pub(crate) struct Filter {
 pub(crate) fn filter(state: Option<State>, owner_name: Option<&str>) -> Filter {
     let by_state = state.map(|state| match state {
         State::Held => "attribute_not_exists(isReleased)",
-        State::Released => "attribute_exists(isReleased)",
+        // Which semaphores have no holder is told when they are read.
+        State::Released => "(attribute_exists(isReleased) OR attribute_exists(leaseholdKind))",
     });
     let by_owner = owner_name.map(|_| "ownerName = :ownerName");
     let clauses: Vec<_> = by_state.into_iter().chain(by_owner).collect();

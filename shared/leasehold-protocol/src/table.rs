@@ -46,6 +46,14 @@ impl ListQuery {
         let begins = |prefix: &String| key.partition().as_bytes().starts_with(prefix.as_bytes());
         self.prefixes.as_ref().is_none_or(|prefixes| prefixes.iter().any(begins))
     }
+
+    /// DynamoDB filters by state as far as an expression can: which semaphore has a holder, it cannot say.
+    fn shows(&self, record: &Record) -> bool {
+        match (self.state, record) {
+            (Some(state), Record::Semaphore(_, Ok(semaphore))) => semaphore.state() == state,
+            _ => !record.is_deleted(),
+        }
+    }
 }
 
 /// A row of the table, by its kind.
@@ -64,6 +72,14 @@ impl Record {
         match self {
             Self::Lock(row) => &row.key,
             Self::Semaphore(key, _) => key,
+        }
+    }
+
+    /// The lock's row, if it is one.
+    pub fn into_lock(self) -> Option<Row> {
+        match self {
+            Self::Lock(row) => Some(row),
+            Self::Semaphore(..) => None,
         }
     }
 
@@ -211,7 +227,7 @@ impl LockTable {
         for pages in 1.. {
             let (items, next) = self.list_once(query, query.limit - rows.len(), start).await?;
             let page = items.into_iter().filter_map(|item| self.schema.decode_record(item));
-            rows.extend(page.filter(|record| query.is_within(record.key()) && !record.is_deleted()));
+            rows.extend(page.filter(|record| query.is_within(record.key()) && query.shows(record)));
             start = next;
             if rows.len() > query.limit {
                 rows.truncate(query.limit);

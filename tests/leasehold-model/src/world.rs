@@ -676,6 +676,7 @@ impl Answer {
             AcquireAnswer::Lost(_) => Self::Lost,
             AcquireAnswer::Superseded(_) => Self::Superseded,
             AcquireAnswer::NotFound => unreachable!("nobody asks for existing rows only"),
+            AcquireAnswer::WrongKind => unreachable!("the row is a lock"),
         }
     }
 
@@ -683,14 +684,14 @@ impl Answer {
         match answer {
             HeartbeatAnswer::Renewed(row) => Self::Renewed { token: *row.fencing_token.value().expect("ours") },
             HeartbeatAnswer::Superseded(_) => Self::Superseded,
-            HeartbeatAnswer::Lost(_) | HeartbeatAnswer::Forbidden => Self::Lost,
+            HeartbeatAnswer::Lost(_) | HeartbeatAnswer::Forbidden | HeartbeatAnswer::WrongKind => Self::Lost,
         }
     }
 
     fn of_release(answer: &ReleaseAnswer) -> Self {
         match answer {
             ReleaseAnswer::Done(_) => Self::Ended,
-            ReleaseAnswer::Lost(_) | ReleaseAnswer::Forbidden => Self::Lost,
+            ReleaseAnswer::Lost(_) | ReleaseAnswer::Forbidden | ReleaseAnswer::WrongKind => Self::Lost,
         }
     }
 }

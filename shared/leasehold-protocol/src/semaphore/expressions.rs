@@ -9,9 +9,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 
 use super::item::{self, KIND, LEASE, OWNER};
 use super::lifecycle::{Ended, Semaphore, Tombstone, changed, signed};
-use super::model::{
-    Acquire, AllDead, Break, Enqueue, Heartbeat, MAX_ENTRIES, Member, PublicId, Release, SetCapacity,
-};
+use super::model::{Acquire, AllDead, Break, Enqueue, Heartbeat, MAX_ENTRIES, Member, PublicId, Release, SetCapacity};
 use crate::expressions::{Write, remove};
 use crate::item::{DATA, TableSchema};
 use crate::lifecycle::{GrantOutcome, LAST_COUNTABLE_TOKEN, Policy, Stamp};
@@ -189,14 +187,15 @@ pub(crate) fn create(schema: &TableSchema, row: &Semaphore, tombstone: Option<&T
     write.values.extend(maps.map(|(name, map)| (name.to_owned(), AttributeValue::M(map))));
     write.values.insert(":ended".into(), item::empty_slots());
     write.name("#data", DATA);
-    write.update = "SET leaseholdKind = :kind, ownerName = :owner, leaseDuration = :lease, recordVersionNumber = :rvn, \
+    write.update =
+        "SET leaseholdKind = :kind, ownerName = :owner, leaseDuration = :lease, recordVersionNumber = :rvn, \
                     #capacity = :capacity, #available = :available, #holders = :holders, #tokens = :tokens, \
                     #queue = :queue, #tickets = :tickets, nextTicket = :nextTicket, fencingToken = :token, \
                     #ended = :ended, #changed = :changed, expireAt = :expireAt \
                     REMOVE isReleased, deletedVersion, endedVersion, leaseIdHash, leaseVersion, leaseMs, staleAt, \
                     ownerPrincipal, leaseSequence, leaseRequestId, previousLeaseIdHash, previousOwnerName, \
                     previousReleased, #data"
-        .into();
+            .into();
     bind_words(&mut write);
     write
 }

@@ -7,10 +7,12 @@ use aws_sdk_dynamodb::types::AttributeValue;
 
 use super::lifecycle::{Ended, Entry, Found, Holder, Semaphore, Ticket, Tombstone, signed};
 use super::model::SLOTS;
-use crate::item::{self, AVAILABLE, CAPACITY, CHANGED, ENDED, EXPIRE_AT, FENCING_TOKEN, HOLDERS, IS_RELEASED, Item};
-use crate::item::{LEASEHOLD_KIND, NEXT_TICKET, OWNER_NAME, QUEUE, RECORD_VERSION_NUMBER, TICKETS, TOKENS, TableSchema};
-use crate::lifecycle::{CorruptRecord, Field, GrantOutcome};
 use crate::Record;
+use crate::item::{self, AVAILABLE, CAPACITY, CHANGED, ENDED, EXPIRE_AT, FENCING_TOKEN, HOLDERS, IS_RELEASED, Item};
+use crate::item::{
+    LEASEHOLD_KIND, NEXT_TICKET, OWNER_NAME, QUEUE, RECORD_VERSION_NUMBER, TICKETS, TOKENS, TableSchema,
+};
+use crate::lifecycle::{CorruptRecord, Field, GrantOutcome};
 use crate::model::LockKey;
 
 /// The value of `leaseholdKind`.
@@ -41,8 +43,11 @@ const RELEASED: &str = "released";
 type Map = HashMap<String, AttributeValue>;
 
 impl TableSchema {
-    /// What stands under this key.
-    pub(crate) fn decode_found(&self, key: &LockKey, item: Option<Item>) -> Result<Found, CorruptRecord> {
+    /// Reads an item that DynamoDB returned, or that is not there, for an operation on a semaphore.
+    ///
+    /// # Errors
+    /// `CorruptRecord` where the item is a semaphore's and unreadable, or a tombstone without a fencing token to count on.
+    pub fn decode_found(&self, key: &LockKey, item: Option<Item>) -> Result<Found, CorruptRecord> {
         let Some(item) = item else { return Ok(Found::Free(None)) };
         if item.contains_key(LEASEHOLD_KIND) {
             return match item.get(LEASEHOLD_KIND).is_some_and(|kind| is_text(kind, KIND)) {
@@ -227,11 +232,7 @@ pub(crate) fn empty_slots() -> AttributeValue {
 
 pub(crate) fn encode_ended(ended: &Ended) -> AttributeValue {
     let text = |name: &str, value: &str| (name.to_owned(), AttributeValue::S(value.to_owned()));
-    AttributeValue::M(Map::from([
-        text(ID, &ended.id),
-        text(VERSION, &ended.version),
-        text(HOW, how(ended.taken_over)),
-    ]))
+    AttributeValue::M(Map::from([text(ID, &ended.id), text(VERSION, &ended.version), text(HOW, how(ended.taken_over))]))
 }
 
 pub(crate) fn how(taken_over: bool) -> &'static str {

@@ -10,7 +10,7 @@ use super::model::{
     Acquire, AllDead, Break, Dead, Enqueue, Heartbeat, MAX_ENTRIES, Member, PublicId, Release, SetCapacity,
 };
 use crate::lifecycle::{
-    CorruptRecord, GrantOutcome, LAST_COUNTABLE_TOKEN, LostReason, Order, Policy, ReleaseOutcome, Stamp, order,
+    CorruptRecord, GrantOutcome, LAST_COUNTABLE_TOKEN, LostReason, Order, Policy, ReleaseOutcome, Stamp, State, order,
 };
 use crate::model::{LeaseIdHash, LockKey, Principal, Rvn, Sequence};
 
@@ -218,7 +218,16 @@ impl Semaphore {
         format!("{}.{}", self.changed, self.next_ticket)
     }
 
-    /// A lease id is in use here, by whoever may use it.
+    /// Whether it has a holder, as far as the table knows.
+    pub fn state(&self) -> State {
+        if self.holders.is_empty() { State::Released } else { State::Held }
+    }
+
+    /// The permits that are out.
+    pub fn in_use(&self) -> u64 {
+        self.holders.values().map(|holder| holder.entry.permits).sum()
+    }
+
     fn holder(&self, me: &Member) -> Option<&Holder> {
         self.holders.get(&me.holder_id())
     }
@@ -412,12 +421,7 @@ fn superseded(entry: &Entry, fencing_token: Option<u64>) -> Refusal {
 ///
 /// # Errors
 /// `CorruptRecord` where no fencing token is left.
-pub fn acquire(
-    found: &Found,
-    request: &Acquire,
-    stamp: &Stamp,
-    policy: &Policy,
-) -> Result<Step<Grant>, CorruptRecord> {
+pub fn acquire(found: &Found, request: &Acquire, stamp: &Stamp, policy: &Policy) -> Result<Step<Grant>, CorruptRecord> {
     let row = match found {
         Found::OtherKind => return Ok(refused(found, Refusal::OtherKind)),
         Found::Free(tombstone) => return Ok(acquire_first(found, tombstone.as_ref(), request, stamp, policy)),
@@ -553,13 +557,7 @@ fn renew(row: &mut Semaphore, me: &Member, request: &Heartbeat, stamp: &Stamp) -
 
 /// Renews a holder's lease, and takes permits back where it offers some. `issued` are the versions that earlier attempts at
 /// this very request may have written.
-pub fn heartbeat(
-    found: &Found,
-    request: &Heartbeat,
-    stamp: &Stamp,
-    issued: &[String],
-    policy: &Policy,
-) -> Step<Grant> {
+pub fn heartbeat(found: &Found, request: &Heartbeat, stamp: &Stamp, issued: &[String], policy: &Policy) -> Step<Grant> {
     let me = Member::new(&request.key, &request.lease_id);
     let row = match found {
         Found::OtherKind => return refused(found, Refusal::OtherKind),
@@ -704,8 +702,8 @@ pub fn enqueue(found: &Found, request: &Enqueue, stamp: &Stamp, policy: &Policy)
 }
 
 /// The operator's change of the capacity. Permits that are out stay out: where they are more than the new capacity, no permit
-/// is granted until enough came back.
-pub fn set_capacity(found: &Found, request: &SetCapacity, stamp: &Stamp, policy: &Policy) -> Step<()> {
+/// is granted until enough came back. The answer is how many are free, below zero in that case.
+pub fn set_capacity(found: &Found, request: &SetCapacity, stamp: &Stamp, policy: &Policy) -> Step<i64> {
     let row = match found {
         Found::OtherKind => return refused(found, Refusal::OtherKind),
         Found::Free(_) => return refused(found, Refusal::NotFound),
@@ -714,7 +712,7 @@ pub fn set_capacity(found: &Found, request: &SetCapacity, stamp: &Stamp, policy:
     let capacity = request.capacity.get();
     if row.capacity != request.expected.get() {
         return match row.capacity == capacity {
-            true => unchanged(found, Ok(())),
+            true => unchanged(found, Ok(row.available)),
             false => refused(found, Refusal::VersionMismatch),
         };
     }
@@ -722,5 +720,6 @@ pub fn set_capacity(found: &Found, request: &SetCapacity, stamp: &Stamp, policy:
     next.available += signed(capacity) - signed(row.capacity);
     next.capacity = capacity;
     next.changed = changed(stamp);
-    done(next, Change::Main, ())
+    let available = next.available;
+    done(next, Change::Main, available)
 }

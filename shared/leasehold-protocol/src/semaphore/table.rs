@@ -94,7 +94,7 @@ impl LockTable {
     ///
     /// # Errors
     /// `InvalidRequest`, `CorruptRecord`, `Throttled`, `Unavailable`. After the last two, repeat.
-    pub async fn set_capacity(&self, request: &SetCapacity) -> Result<Step<()>, Error> {
+    pub async fn set_capacity(&self, request: &SetCapacity) -> Result<Step<i64>, Error> {
         let policy = &self.policy;
         self.carry_out(
             &request.key,

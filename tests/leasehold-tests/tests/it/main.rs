@@ -12,6 +12,7 @@ mod faults;
 mod openapi;
 mod permissions;
 mod property;
+mod semaphore_property;
 mod simulation;
 mod transaction_api;
 mod transactions;

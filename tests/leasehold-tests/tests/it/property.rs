@@ -11,7 +11,7 @@ use leasehold_dynamodb::{Clock, fresh_uuid};
 use leasehold_engine::Engine;
 use leasehold_protocol::{
     Acquire, Attributes, Break, Data, DataChange, Disposal, Heartbeat, LeaseDuration, ListQuery, LockTable, Policy,
-    Principal, Release, Row, Rvn, Sequence, Staleness, Stamp, TableSchema, ensure_table, lifecycle,
+    Principal, Record, Release, Row, Rvn, Sequence, Staleness, Stamp, TableSchema, ensure_table, lifecycle,
 };
 use leasehold_tests::{acquire, heartbeat, key, lease_id, release};
 use proptest::prelude::*;
@@ -104,7 +104,7 @@ enum DataChoice {
 const START_MS: u64 = 4_102_444_800_000;
 
 /// How many ways there are to damage a row.
-const DAMAGES: usize = 17;
+const DAMAGES: usize = 18;
 
 /// Lease ids, which anyone may come to know.
 const CALLERS: [&str; 3] = ["ann", "bob", "cyd"];
@@ -199,6 +199,7 @@ impl Bench {
     /// What everyone else is told of the row: a tombstone is not there.
     async fn check_view(&self, stored: Option<Row>) {
         let visible = stored.filter(|row| !row.is_deleted());
+        let visible = visible.map(Record::Lock);
         assert_eq!(self.table.read(&key()).await.expect("the engine answers"), visible);
         let query = ListQuery { limit: 10, ..ListQuery::default() };
         assert_eq!(self.table.list(&query).await.expect("the engine answers").rows, Vec::from_iter(visible));
@@ -364,6 +365,7 @@ impl Bench {
                     ("endedVersion", AttributeValue::N("7".into())),
                     ("deletedVersion", text("another")),
                     ("leaseVersion", text("another")),
+                    ("leaseholdKind", text("another")),
                 ];
                 let (name, value) = damages[*attribute].clone();
                 let update = update.update_expression("SET #a = :v").expression_attribute_names("#a", name);
