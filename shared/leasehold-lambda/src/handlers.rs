@@ -13,13 +13,14 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use http::{HeaderMap, Method, Response};
 use lambda_runtime::{Diagnostic, Error, LambdaEvent, service_fn};
 use leasehold_api::access::{self, Access, Caller};
-use leasehold_api::http::{Operation, Request, Route, handle, problem_response, unknown_route};
+use leasehold_api::http::{HttpRequest, Operation, Route, handle, problem_response, unknown_route};
 use leasehold_api::{Service, cleanup, direct};
 use leasehold_dynamodb::Clock;
 use leasehold_protocol::{LockTable, Principal};
 use leasehold_wire::{Problem, ProblemType};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::{Config, Emf, init};
 use leasehold_api::logging::{LevelFilter, LogFormat, init_logging};
@@ -77,6 +78,16 @@ pub struct HttpAnswer {
     pub is_base64_encoded: bool,
     /// None. `cargo lambda watch` insists on the list.
     pub cookies: [String; 0],
+}
+
+/// The answer of a function that is reached over HTTP and directly.
+#[derive(Debug, Clone, Serialize)]
+#[serde(untagged)]
+pub enum Answer {
+    /// To a gateway.
+    Http(HttpAnswer),
+    /// To a direct invocation: a JSON document.
+    Direct(Box<RawValue>),
 }
 
 /// Serves one operation over HTTP until Lambda ends the process.
@@ -170,7 +181,7 @@ impl Function {
     ///
     /// # Errors
     /// The refusal, under the name that `Retry` and `Catch` match on; its message is the problem document.
-    pub async fn answer_direct(&self, input: Value) -> Result<Value, Diagnostic> {
+    pub async fn answer_direct(&self, input: Value) -> Result<Box<RawValue>, Diagnostic> {
         let caller = self.access.caller(access::direct());
         direct::invoke(&self.service, Operation::ALL, &caller, input).await.map_err(named)
     }
@@ -191,7 +202,7 @@ async fn answer_http<R: Route>(service: &R::Service, operation: R, caller: &Call
     let response = match decode_body(event) {
         Ok(body) => {
             let method = event.request_context.http.method.parse().unwrap_or(Method::TRACE);
-            let request = Request {
+            let request = HttpRequest {
                 caller,
                 method: &method,
                 content_type: header(event, "content-type"),

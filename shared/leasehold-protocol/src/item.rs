@@ -43,6 +43,10 @@ pub(crate) const ENDED_VERSION: &str = "endedVersion";
 /// Equal to the record version number on a tombstone. A Java client that takes the row over in place changes the one and
 /// not the other, and thereby makes it a lock again.
 pub(crate) const DELETED_VERSION: &str = "deletedVersion";
+/// The occurrence that the last acquisition was for.
+pub(crate) const RUNNING_OCCURRENCE: &str = "runningOccurrence";
+/// The last occurrence that is done. A row that has it never expires.
+pub(crate) const LAST_OCCURRENCE: &str = "lastOccurrence";
 
 /// What the row is, where it is not a lock.
 pub(crate) const LEASEHOLD_KIND: &str = "leaseholdKind";
@@ -66,7 +70,7 @@ pub(crate) const ENDED: &str = "ended";
 pub(crate) const CHANGED: &str = "changed";
 
 /// The names that belong to the protocol: no caller's attribute may have one.
-pub const RESERVED_ATTRIBUTES: [&str; 29] = [
+pub const RESERVED_ATTRIBUTES: [&str; 31] = [
     OWNER_NAME,
     LEASE_DURATION,
     RECORD_VERSION_NUMBER,
@@ -86,6 +90,8 @@ pub const RESERVED_ATTRIBUTES: [&str; 29] = [
     PREVIOUS_RELEASED,
     ENDED_VERSION,
     DELETED_VERSION,
+    RUNNING_OCCURRENCE,
+    LAST_OCCURRENCE,
     LEASEHOLD_KIND,
     CAPACITY,
     AVAILABLE,
@@ -176,6 +182,8 @@ impl TableSchema {
             },
             ended_version: string(item.remove(ENDED_VERSION)).into_value(),
             deleted_version: string(item.remove(DELETED_VERSION)).into_value(),
+            occurrence: string(item.remove(RUNNING_OCCURRENCE)).into_value(),
+            last_occurrence: string(item.remove(LAST_OCCURRENCE)),
             fencing_token: number(item.remove(FENCING_TOKEN)),
             stale_at: number(item.remove(STALE_AT)).value().copied(),
             expire_at: number(item.remove(EXPIRE_AT)).value().copied(),

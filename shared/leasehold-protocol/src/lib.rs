@@ -41,8 +41,8 @@ pub use aws_sdk_dynamodb::types::AttributeValue;
 pub use error::{Error, ErrorKind};
 pub use item::{EXPIRE_AT, Item, RESERVED_ATTRIBUTES, TableSchema};
 pub use lifecycle::{
-    AcquireAnswer, BreakAnswer, CorruptRecord, Field, Grant, GrantOutcome, HeartbeatAnswer, Lock, Lost, LostReason,
-    Policy, Previous, ReleaseAnswer, ReleaseOutcome, Released, Row, Stamp, State, Superseded,
+    AcquireAnswer, BreakAnswer, CorruptRecord, Field, Grant, GrantOutcome, HeartbeatAnswer, LockState, LockView, Lost,
+    LostReason, Policy, Previous, ReleaseAnswer, ReleaseOutcome, Released, Row, Stamp, Superseded,
 };
 pub use model::*;
 pub use schema::ensure_table;

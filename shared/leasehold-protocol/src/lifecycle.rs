@@ -1,13 +1,15 @@
 //! The life of a lock, as pure functions of (row, request, stamp). No I/O, no clock, no randomness.
 //!
-//! [`acquire`], [`heartbeat`], [`release`] and [`break_lock`] are the rules: what becomes of a row, and what the
-//! caller is told. DynamoDB carries the same rules out as conditional writes (`expressions`); what it
-//! cannot say by itself, the answer, is told from the old row that every write returns, applied or refused, by
-//! the same functions that the rules are made of. A property test holds the two together.
+//! [`acquire`], [`heartbeat`], [`release`] and [`break_lock`] state the rules: the row that a request leaves, and the answer.
+//! The service does not call them. It sends the same rules to DynamoDB as conditional writes (`expressions`), since only
+//! the table can decide. They are the specification: a property test compares rows and answers with theirs, and the model explores them.
+//!
+//! The functions that these four are made of do serve requests: [`grant`], [`renewed`], [`release_result`] and the
+//! `refuse_…` functions tell the answer from the old row, which every write returns.
 
 use crate::model::{
     Acquire, Attributes, Break, DataChange, Disposal, Heartbeat, LeaseDuration, LeaseIdHash, LockKey, MAX_LEASE_MS,
-    Principal, Release, Rvn, Sequence, Staleness,
+    Occurrence, Principal, Release, Rvn, Sequence, Staleness,
 };
 
 /// No number in a row may reach 2^53 - 1: every JSON parser must hold it exactly, and the next one too.
@@ -142,6 +144,10 @@ pub struct Row {
     pub ended_version: Option<String>,
     /// `deletedVersion`: the record version number of the last tombstone, until a release or a break keeps the row.
     pub deleted_version: Option<String>,
+    /// `runningOccurrence`: the occurrence that the last acquisition was for.
+    pub occurrence: Option<String>,
+    /// `lastOccurrence`: the last occurrence that is done.
+    pub last_occurrence: Field<String>,
     /// `fencingToken`.
     pub fencing_token: Field<u64>,
     /// `staleAt`, in epoch milliseconds.
@@ -202,11 +208,11 @@ pub(crate) fn order(new: Option<&Sequence>, last: Option<&Sequence>) -> Order {
 
 /// What anyone may know of a lock.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Lock {
+pub struct LockView {
     /// Which lock.
     pub key: LockKey,
     /// Held or released.
-    pub state: State,
+    pub state: LockState,
     /// Who holds it, or held it last.
     pub owner_name: String,
     /// Changes with every acquire and heartbeat.
@@ -215,6 +221,10 @@ pub struct Lock {
     pub lease_ms: u64,
     /// Absent where another client wrote the row.
     pub fencing_token: Option<u64>,
+    /// The occurrence that the holder runs.
+    pub occurrence: Option<String>,
+    /// The last occurrence that is done.
+    pub last_occurrence: Option<String>,
     /// The payload.
     pub data: Option<Vec<u8>>,
     /// Further attributes.
@@ -223,7 +233,7 @@ pub struct Lock {
 
 /// Whether a lock has a holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
+pub enum LockState {
     /// It has, as far as the table knows. The holder may be dead.
     Held,
     /// It has none.
@@ -247,18 +257,20 @@ impl CorruptRecord {
 impl Row {
     /// # Errors
     /// `CorruptRecord` where a part that observers need is missing or unreadable.
-    pub fn lock(&self) -> Result<Lock, CorruptRecord> {
+    pub fn lock(&self) -> Result<LockView, CorruptRecord> {
         let fencing_token = match self.fencing_token {
             Field::Absent => None,
             ref token => Some(*token.require("fencingToken")?),
         };
-        Ok(Lock {
+        Ok(LockView {
             key: self.key.clone(),
-            state: if self.released { State::Released } else { State::Held },
+            state: if self.released { LockState::Released } else { LockState::Held },
             owner_name: self.owner_name.require("ownerName")?.clone(),
             rvn: self.rvn.require("recordVersionNumber")?.clone(),
             lease_ms: *self.lease_ms.require("leaseDuration")?,
             fencing_token,
+            occurrence: self.occurrence.clone().filter(|_| !self.released),
+            last_occurrence: self.last_occurrence.value().cloned(),
             data: self.data.clone(),
             attributes: self.attributes.clone(),
         })
@@ -347,6 +359,30 @@ impl Row {
         self.owner_name.value().is_some() && self.lease_ms.value().is_some()
     }
 
+    /// This occurrence, or a later one, is done.
+    fn has_done(&self, occurrence: &Occurrence) -> bool {
+        self.last_occurrence.value().is_some_and(|last| last.as_str() >= occurrence.as_str())
+    }
+
+    /// The row's acquisition is for this occurrence.
+    fn runs(&self, occurrence: &Occurrence) -> bool {
+        self.occurrence.as_deref() == Some(occurrence.as_str())
+    }
+
+    /// No occurrence is asked for, or one that is later than all that are done.
+    fn is_due(&self, request: &Acquire) -> bool {
+        request.once.as_ref().is_none_or(|once| match &self.last_occurrence {
+            Field::Absent => true,
+            Field::Unreadable => false,
+            Field::Value(_) => !self.has_done(&once.occurrence),
+        })
+    }
+
+    /// The occurrence that is asked for is the one that the row's acquisition is for.
+    fn is_for(&self, request: &Acquire) -> bool {
+        request.once.as_ref().is_some_and(|once| self.runs(&once.occurrence))
+    }
+
     /// The fencing token that the next grant counts on; `None` where there is none yet.
     pub(crate) fn countable_token(&self) -> Result<Option<u64>, CorruptRecord> {
         match self.fencing_token {
@@ -365,13 +401,15 @@ pub enum AcquireAnswer {
     /// The caller holds the lock.
     Granted(Grant),
     /// Someone else holds it.
-    Held(Lock),
+    Held(LockView),
     /// Someone else holds it, and the clock cannot judge the row: only a caller that observed the row can take it over.
-    HeldBeyondClocks(Lock),
+    HeldBeyondClocks(LockView),
     /// The acquisition of this lease id has ended; a lease id is good for one.
     Lost(Lost),
     /// The caller holds the lock, and has sent a later request.
     Superseded(Superseded),
+    /// The occurrence, or a later one, is done. The public view of the row, if it is readable and no tombstone.
+    AlreadyDone(Option<LockView>),
     /// There is no such row, and the caller would not create it.
     NotFound,
     /// The row is no lock.
@@ -430,7 +468,7 @@ pub struct Superseded {
     /// The fencing token of the row.
     pub fencing_token: Option<u64>,
     /// The public view of the row, if it is readable.
-    pub lock: Option<Lock>,
+    pub lock: Option<LockView>,
 }
 
 /// The lock is not the caller's.
@@ -439,7 +477,7 @@ pub struct Lost {
     /// Why.
     pub reason: LostReason,
     /// What anyone may know of the row, if it is there and readable.
-    pub lock: Option<Lock>,
+    pub lock: Option<LockView>,
 }
 
 /// Why a lock is not the caller's.
@@ -464,6 +502,8 @@ pub enum ReleaseAnswer {
     Done(Released),
     /// The caller did not have the lock.
     Lost(Lost),
+    /// The caller has the lock, and did not acquire it for the occurrence that the release completes. Nothing is lost.
+    OtherOccurrence,
     /// The lease id is right, but the lock is bound to another principal.
     Forbidden,
     /// The row is no lock.
@@ -496,14 +536,14 @@ pub enum BreakAnswer {
     /// The lock has no holder: by this request (`Released`) or by an earlier one (`Replayed`).
     Done(Released),
     /// The row changed since the operator looked, or is gone.
-    VersionMismatch(Option<Lock>),
+    VersionMismatch(Option<LockView>),
     /// The row is no lock.
     WrongKind,
 }
 
-/// What becomes of a row, and what the caller is told.
+/// The effect of a request on a row.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Step<A> {
+pub struct Transition<A> {
     /// The row afterwards.
     pub row: Option<Row>,
     /// The answer.
@@ -511,7 +551,8 @@ pub struct Step<A> {
 }
 
 /// Rules 2, 9 and 11: a lock is granted where there is no row, where it is released, and where it is stale, each time by a
-/// lease id that the row does not remember; and, by a request that is new, where it is held by this same lease id.
+/// lease id that the row does not remember; and, by a request that is new, where it is held by this same lease id. An
+/// acquisition for an occurrence needs besides that the row remembers neither it nor a later one as done.
 ///
 /// # Errors
 /// `CorruptRecord` where the row is held and unreadable.
@@ -520,22 +561,24 @@ pub fn acquire(
     request: &Acquire,
     stamp: &Stamp,
     policy: &Policy,
-) -> Result<Step<AcquireAnswer>, CorruptRecord> {
+) -> Result<Transition<AcquireAnswer>, CorruptRecord> {
     let hash = request.lease_id.hash();
     let permitted = match row {
         None => !request.only_if_exists,
         Some(row) if row.other_kind || row.countable_token().is_err() => false,
         Some(row) if row.follows(&hash) => false,
         Some(row) if row.is_deleted() && request.only_if_exists => false,
-        Some(row) if row.released => !row.has_hash(&hash),
-        Some(row) if is_renewal(row, request) => row.order(request.sequence.as_ref()) == Order::New,
-        Some(row) => row.is_stale(&request.staleness, stamp, policy),
+        Some(row) if row.released => !row.has_hash(&hash) && row.is_due(request),
+        Some(row) if is_renewal(row, request) => {
+            row.order(request.sequence.as_ref()) == Order::New && (row.is_for(request) || row.is_due(request))
+        }
+        Some(row) => row.is_stale(&request.staleness, stamp, policy) && row.is_due(request),
     };
     if !permitted {
-        return Ok(Step { row: row.cloned(), answer: refuse_acquire(row, request)? });
+        return Ok(Transition { row: row.cloned(), answer: refuse_acquire(row, request)? });
     }
     let grant = grant(row, request, stamp, policy)?;
-    Ok(Step { row: Some(grant.row.clone()), answer: AcquireAnswer::Granted(grant) })
+    Ok(Transition { row: Some(grant.row.clone()), answer: AcquireAnswer::Granted(grant) })
 }
 
 /// The grant that an applied acquire made of `old`.
@@ -557,6 +600,12 @@ pub fn grant(old: Option<&Row>, request: &Acquire, stamp: &Stamp, policy: &Polic
     let mut attributes = old.map(|row| row.attributes.clone()).unwrap_or_default();
     attributes.extend(request.attributes.clone());
     let lease_ms = request.lease_duration.as_millis();
+    let once = request.once.as_ref();
+    let occurrence = once.map(|once| once.occurrence.as_str().to_owned());
+    let last_occurrence = match once {
+        Some(once) if once.at_most_once => Field::Value(once.occurrence.as_str().to_owned()),
+        _ => old.map_or(Field::Absent, |row| row.last_occurrence.clone()),
+    };
     Ok(Grant {
         row: Row {
             key: request.key.clone(),
@@ -579,7 +628,9 @@ pub fn grant(old: Option<&Row>, request: &Acquire, stamp: &Stamp, policy: &Polic
             deleted_version: old.and_then(|row| row.deleted_version.clone()),
             fencing_token: Field::Value(fencing_token),
             stale_at: Some(stamp.now_ms() + lease_ms),
-            expire_at: Some(policy.expire_at(stamp, Some(lease_ms))),
+            expire_at: expiry(&last_occurrence, policy.expire_at(stamp, Some(lease_ms))),
+            occurrence,
+            last_occurrence,
             attributes,
         },
         outcome,
@@ -612,14 +663,21 @@ pub fn refuse_acquire(old: Option<&Row>, request: &Acquire) -> Result<AcquireAns
     if row.is_deleted() && request.only_if_exists {
         return Ok(AcquireAnswer::NotFound);
     }
-    let lock = row.lock()?;
-    if !row.released && is_renewal(row, request) {
+    let lock = row.lock();
+    let is_own = !row.released && is_renewal(row, request);
+    if is_own {
+        lock.clone()?;
         match row.order(request.sequence.as_ref()) {
             Order::New => {}
             Order::Repeat => return Ok(AcquireAnswer::Granted(granted_before(row)?)),
             Order::Late => return Ok(AcquireAnswer::Superseded(superseded(row))),
         }
     }
+    if !row.is_due(request) && !(is_own && row.is_for(request)) {
+        row.last_occurrence.require("lastOccurrence")?;
+        return Ok(AcquireAnswer::AlreadyDone(shown(row)));
+    }
+    let lock = lock?;
     row.countable_token()?;
     let is_beyond_clocks = request.staleness == Staleness::Clock && (row.stale_at.is_none() || !row.is_ours());
     Ok(if is_beyond_clocks { AcquireAnswer::HeldBeyondClocks(lock) } else { AcquireAnswer::Held(lock) })
@@ -642,13 +700,18 @@ fn superseded(row: &Row) -> Superseded {
 }
 
 /// The public view of the row, if it is readable and no tombstone.
-fn shown(row: &Row) -> Option<Lock> {
+fn shown(row: &Row) -> Option<LockView> {
     if row.is_deleted() { None } else { row.lock().ok() }
 }
 
 /// Rules 3 and 9: the row carries this lease id, is bound to nobody else, is not released, has carried out no later request,
 /// and (if given) has this record version number.
-pub fn heartbeat(row: Option<&Row>, request: &Heartbeat, stamp: &Stamp, policy: &Policy) -> Step<HeartbeatAnswer> {
+pub fn heartbeat(
+    row: Option<&Row>,
+    request: &Heartbeat,
+    stamp: &Stamp,
+    policy: &Policy,
+) -> Transition<HeartbeatAnswer> {
     let hash = request.lease_id.hash();
     match row {
         Some(row)
@@ -660,9 +723,9 @@ pub fn heartbeat(row: Option<&Row>, request: &Heartbeat, stamp: &Stamp, policy: 
                 && row.is_at(request.expected.as_ref()) =>
         {
             let row = renewed(row, request, stamp, policy);
-            Step { row: Some(row.clone()), answer: HeartbeatAnswer::Renewed(row) }
+            Transition { row: Some(row.clone()), answer: HeartbeatAnswer::Renewed(row) }
         }
-        _ => Step { row: row.cloned(), answer: refuse_heartbeat(row, request) },
+        _ => Transition { row: row.cloned(), answer: refuse_heartbeat(row, request) },
     }
 }
 
@@ -702,35 +765,45 @@ pub fn renewed(old: &Row, request: &Heartbeat, stamp: &Stamp, policy: &Policy) -
         row.sequence.clone_from(&request.sequence);
     }
     row.stale_at = Some(stamp.now_ms() + row.lease_number.unwrap_or(MAX_LEASE_MS));
-    row.expire_at = Some(policy.expire_at(stamp, new_lease_ms));
+    row.expire_at = expiry(&row.last_occurrence, policy.expire_at(stamp, new_lease_ms));
     row
 }
 
-/// Rules 4 and 10: the row carries this lease id, is bound to nobody else, and (if given) has this record version number.
-pub fn release(row: Option<&Row>, request: &Release, stamp: &Stamp, policy: &Policy) -> Step<ReleaseAnswer> {
+/// Rules 4 and 10: the row carries this lease id, is bound to nobody else, and (if given) has this record version number. What
+/// completes an occurrence names the one that the acquisition is for.
+pub fn release(row: Option<&Row>, request: &Release, stamp: &Stamp, policy: &Policy) -> Transition<ReleaseAnswer> {
     let hash = request.lease_id.hash();
     let is_holders = |row: &&Row| !row.other_kind && row.carries(&hash) && row.admits(request.principal.as_ref());
     let permitted = row.filter(is_holders).filter(|row| row.is_at(request.expected.as_ref())).filter(|row| {
         match request.disposal {
             // A row that is already released has nothing to release, but may still be deleted.
             Disposal::Keep(_) => !row.released,
+            Disposal::Complete(ref occurrence, _) => !row.released && row.runs(occurrence),
             Disposal::Delete => !row.is_deleted(),
         }
     });
     let Some(row) = permitted else {
-        return Step { row: row.cloned(), answer: refuse_release(row, request) };
+        return Transition { row: row.cloned(), answer: refuse_release(row, request) };
     };
     let next = released_row(row, stamp, policy);
     let next = match &request.disposal {
-        Disposal::Keep(None) => next,
-        Disposal::Keep(Some(data)) => Row { data: Some(data.as_bytes().to_vec()), ..next },
+        Disposal::Keep(None) | Disposal::Complete(_, None) => next,
+        Disposal::Keep(Some(data)) | Disposal::Complete(_, Some(data)) => {
+            Row { data: Some(data.as_bytes().to_vec()), ..next }
+        }
         Disposal::Delete => Row { data: None, deleted_version: Some(stamp.rvn.clone()), ..next },
     };
-    Step { row: Some(next), answer: ReleaseAnswer::Done(released(row)) }
+    let next = match &request.disposal {
+        Disposal::Complete(occurrence, _) => {
+            Row { last_occurrence: Field::Value(occurrence.as_str().to_owned()), expire_at: None, ..next }
+        }
+        Disposal::Keep(_) | Disposal::Delete => next,
+    };
+    Transition { row: Some(next), answer: ReleaseAnswer::Done(release_result(row)) }
 }
 
 /// The answer to a release or a break that was applied to `old`, or finds it released already.
-pub fn released(old: &Row) -> Released {
+pub fn release_result(old: &Row) -> Released {
     Released {
         outcome: if old.released { ReleaseOutcome::Replayed } else { ReleaseOutcome::Released },
         owner_name: old.owner_name.value().cloned(),
@@ -741,12 +814,27 @@ pub fn released(old: &Row) -> Released {
 pub fn refuse_release(old: Option<&Row>, request: &Release) -> ReleaseAnswer {
     let hash = request.lease_id.hash();
     let done = |outcome, owner_name| ReleaseAnswer::Done(Released { outcome, owner_name });
+    if is_other_kind(old) {
+        return ReleaseAnswer::WrongKind;
+    }
+    if let Disposal::Complete(occurrence, _) = &request.disposal {
+        let is_held = |row: &&Row| row.carries(&hash) && !row.released && row.is_at(request.expected.as_ref());
+        if is_anothers(old, &hash, request.principal.as_ref()) {
+            return ReleaseAnswer::Forbidden;
+        }
+        if old.filter(is_held).is_some_and(|row| !row.runs(occurrence)) {
+            return ReleaseAnswer::OtherOccurrence;
+        }
+        // The lock may be free, but nothing remembers that the occurrence is done.
+        if !old.is_some_and(|row| row.has_done(occurrence)) {
+            return ReleaseAnswer::Lost(lost(old, &hash));
+        }
+    }
     match old {
-        _ if is_other_kind(old) => ReleaseAnswer::WrongKind,
         None => done(ReleaseOutcome::Absent, None),
         Some(row) if row.is_deleted() => done(ReleaseOutcome::Absent, None),
         _ if is_anothers(old, &hash, request.principal.as_ref()) => ReleaseAnswer::Forbidden,
-        Some(row) if row.carries(&hash) && row.released => ReleaseAnswer::Done(released(row)),
+        Some(row) if row.carries(&hash) && row.released => ReleaseAnswer::Done(release_result(row)),
         Some(row) if row.follows(&hash) && row.previous.released => {
             done(ReleaseOutcome::Replayed, row.previous.owner())
         }
@@ -756,12 +844,12 @@ pub fn refuse_release(old: Option<&Row>, request: &Release) -> ReleaseAnswer {
 
 /// The operator's release: conditional on the record version number that the operator saw, and on nothing else,
 /// so that it works on a row whose lease nobody can read.
-pub fn break_lock(row: Option<&Row>, request: &Break, stamp: &Stamp, policy: &Policy) -> Step<BreakAnswer> {
+pub fn break_lock(row: Option<&Row>, request: &Break, stamp: &Stamp, policy: &Policy) -> Transition<BreakAnswer> {
     match row {
         Some(row) if !row.other_kind && row.has_rvn(request.seen.as_str()) && !row.released => {
-            Step { row: Some(released_row(row, stamp, policy)), answer: BreakAnswer::Done(released(row)) }
+            Transition { row: Some(released_row(row, stamp, policy)), answer: BreakAnswer::Done(release_result(row)) }
         }
-        _ => Step { row: row.cloned(), answer: refuse_break(row, request) },
+        _ => Transition { row: row.cloned(), answer: refuse_break(row, request) },
     }
 }
 
@@ -771,7 +859,7 @@ pub fn refuse_break(old: Option<&Row>, request: &Break) -> BreakAnswer {
     match old {
         _ if is_other_kind(old) => BreakAnswer::WrongKind,
         Some(row) if row.is_deleted() => BreakAnswer::VersionMismatch(None),
-        Some(row) if row.released && row.is_at(Some(&request.seen)) => BreakAnswer::Done(released(row)),
+        Some(row) if row.released && row.is_at(Some(&request.seen)) => BreakAnswer::Done(release_result(row)),
         Some(row) if row.ended_version.as_deref() == Some(seen) => {
             BreakAnswer::Done(Released { outcome: ReleaseOutcome::Replayed, owner_name: None })
         }
@@ -817,7 +905,12 @@ fn released_row(row: &Row, stamp: &Stamp, policy: &Policy) -> Row {
         lease_version: Some(stamp.rvn.clone()),
         ended_version,
         deleted_version: None,
-        expire_at: Some(policy.expire_at(stamp, None)),
+        expire_at: expiry(&row.last_occurrence, policy.expire_at(stamp, None)),
         ..row.clone()
     }
+}
+
+/// When TTL may delete the row: never where it remembers an occurrence.
+fn expiry(last_occurrence: &Field<String>, at: u64) -> Option<u64> {
+    (*last_occurrence == Field::Absent).then_some(at)
 }

@@ -9,7 +9,8 @@ use crate::error::{Error, ErrorKind};
 use crate::expressions::{self, Write};
 use crate::item::{Item, RESERVED_ATTRIBUTES, TableSchema};
 use crate::lifecycle::{
-    self, AcquireAnswer, BreakAnswer, CorruptRecord, Field, HeartbeatAnswer, Policy, ReleaseAnswer, Row, Stamp, State,
+    self, AcquireAnswer, BreakAnswer, CorruptRecord, Field, HeartbeatAnswer, LockState, Policy, ReleaseAnswer, Row,
+    Stamp,
 };
 use crate::model::{Acquire, Break, Disposal, Heartbeat, LockKey, Release};
 use crate::semaphore::Semaphore;
@@ -36,7 +37,7 @@ pub struct ListQuery {
     /// the next page starts.
     pub prefixes: Option<Vec<String>>,
     /// Only locks in this state.
-    pub state: Option<State>,
+    pub state: Option<LockState>,
     /// Only locks whose current or last owner has this name.
     pub owner_name: Option<String>,
 }
@@ -172,7 +173,7 @@ impl LockTable {
             Box::pin(self.clear_tombstone(&request.key, &written)).await?;
         }
         Ok(match written.old {
-            Some(old) if written.applied => ReleaseAnswer::Done(lifecycle::released(&old)),
+            Some(old) if written.applied => ReleaseAnswer::Done(lifecycle::release_result(&old)),
             old => lifecycle::refuse_release(old.as_ref(), request),
         })
     }
@@ -198,7 +199,7 @@ impl LockTable {
     pub async fn break_lock(&self, request: &Break) -> Result<BreakAnswer, Error> {
         let written = self.write(&request.key, |stamp| expressions::break_lock(request, stamp, &self.policy)).await?;
         Ok(match written.old {
-            Some(old) if written.applied => BreakAnswer::Done(lifecycle::released(&old)),
+            Some(old) if written.applied => BreakAnswer::Done(lifecycle::release_result(&old)),
             old => lifecycle::refuse_break(old.as_ref(), request),
         })
     }

@@ -133,6 +133,14 @@ pub struct AcquireRequest {
     /// If true, the row must be there already. Default: false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub only_if_exists: Option<bool>,
+    /// The occurrence of a recurring job that this acquisition is to run, such as `2026-11-21T02`: 1 to 1024 bytes, compared
+    /// byte for byte. Refused as `already-done` where it, or a later one, was completed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub occurrence: Option<String>,
+    /// If true, the occurrence counts as completed from the acquisition on: a run that fails is not tried again. Only with
+    /// `occurrence`. Default: false.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at_most_once: Option<bool>,
     /// Further attributes of the row, as plain JSON: at most 50. The lock's own names are refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<Object>))]
@@ -277,6 +285,9 @@ pub struct ReleaseRequest {
     /// What to leave to the next holder, as base64. Not with `delete`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_base64: Option<String>,
+    /// The occurrence that the lock was acquired for, which is done: no later acquire is granted for it. Not with `delete`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub completed: Option<String>,
 }
 
 /// Nobody holds the lock under this lease id any more.
@@ -402,6 +413,12 @@ pub struct Lock {
     /// Absent where another client wrote the row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fencing_token: Option<u64>,
+    /// The occurrence that the holder runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub occurrence: Option<String>,
+    /// The last occurrence that was completed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_occurrence: Option<String>,
     /// The payload as text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,

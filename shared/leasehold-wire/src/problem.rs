@@ -27,8 +27,8 @@ pub struct Problem {
     /// `lost`: why.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<LostReason>,
-    /// `held`, `lost`, `superseded`, `version-mismatch`: the lock as it is, where there is a row. Of a semaphore also with
-    /// `queue-full`, `permits-mismatch` and `exceeds-capacity`.
+    /// `held`, `lost`, `superseded`, `version-mismatch`, `already-done`: the lock as it is, where there is a row. Of a
+    /// semaphore also with `queue-full`, `permits-mismatch` and `exceeds-capacity`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lock: Option<Box<Lock>>,
     /// `superseded`: the number of the last request that was carried out. The next one needs a higher number.
@@ -121,6 +121,8 @@ pub enum ProblemType {
     /// A later request under this lease id was carried out, and this one changed nothing. The caller still has the lock:
     /// go on with a number above `sequence`.
     Superseded,
+    /// The occurrence, or a later one, was completed: do not run it. The lock's data is what its run left.
+    AlreadyDone,
     /// There is no such lock.
     NotFound,
     /// The lock changed since the operator looked: look again.
@@ -173,6 +175,7 @@ impl ProblemType {
             Self::Held => (423, "The lock is held", "LockHeld"),
             Self::Lost => (409, "The lock is lost", "LockLost"),
             Self::Superseded => (409, "A later request was carried out", "Superseded"),
+            Self::AlreadyDone => (409, "The occurrence is done", "AlreadyDone"),
             Self::NotFound => (404, "There is no such lock", "LockNotFound"),
             Self::VersionMismatch => (409, "The lock has changed", "LockLost"),
             Self::WrongKind => (409, "The key is of another kind", "WrongKind"),

@@ -82,6 +82,7 @@ pub fn acquire(owner: &str, lease_ms: u64, staleness: Staleness) -> Acquire {
         data: None,
         replace_data: true,
         only_if_exists: false,
+        once: None,
         attributes: Attributes::new(),
         principal: None,
     }

@@ -6,7 +6,7 @@ use leasehold_api::Service;
 use leasehold_api::access::{Access, Scopes};
 use leasehold_lambda::Emf;
 use leasehold_lambda::Function;
-use leasehold_tests::{Fault, World};
+use leasehold_tests::{Fault, World, json_of};
 use serde_json::{Value, json};
 
 /// The lines that were printed since the last call.
@@ -71,10 +71,10 @@ async fn each_operation_is_one_line_with_what_came_of_it() {
         assert_eq!(lines.len(), 1, "{input}: {lines:?}");
         assert_line(&lines[0], operation, counts);
     }
-    let lock = function.answer_direct(json!({ "action": "get", "key": "k" })).await.expect("a lock");
+    let lock = function.answer_direct(json!({ "action": "get", "key": "k" })).await.map(json_of).expect("a lock");
     assert_line(&printed(emf)[0], "get", &[]);
     takeover["observedRecordVersionNumber"] = lock["recordVersionNumber"].clone();
-    let taken = function.answer_direct(takeover).await.expect("taken over");
+    let taken = function.answer_direct(takeover).await.map(json_of).expect("taken over");
     assert_line(&printed(emf)[0], "acquire", &["Granted", "TakenOver"]);
     breaking["recordVersionNumber"] = taken["recordVersionNumber"].clone();
 

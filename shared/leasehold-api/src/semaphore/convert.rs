@@ -1,6 +1,6 @@
 //! Between the wire and the protocol.
 
-use leasehold_protocol::lifecycle::{NUMBER_LIMIT, State};
+use leasehold_protocol::lifecycle::{LockState as State, NUMBER_LIMIT};
 use leasehold_protocol::semaphore::{
     Acquire, Ahead, AllDead, Break, DEFAULT_HOLDER_LEASE_MS, DEFAULT_TICKET_LEASE_MS, Dead, Enqueue, Entry, Grant,
     Heartbeat, Member, Permits, PublicId, Refusal, Release, Semaphore, SetCapacity, Shrink, entry_data, entry_name,
@@ -200,6 +200,8 @@ pub(crate) fn show(row: Semaphore) -> Lock {
         record_version_number: row.rvn,
         lease_duration_ms: NUMBER_LIMIT,
         fencing_token: Some(row.fencing_token),
+        occurrence: None,
+        last_occurrence: None,
         data: None,
         data_base64: None,
         attributes: Map::new(),

@@ -11,9 +11,11 @@ use leasehold_wire::semaphore::{
 };
 use leasehold_wire::{GetRequest, Lock, Problem, ReleaseResponse, path};
 
+use serde_json::value::RawValue;
+
 use crate::access::Caller;
 use crate::route::{Input, Route, document};
-use crate::service::{Service, observe, operation, outcome, record_owner, reported};
+use crate::service::{Service, logged_problem, operation_span, record_owner, traced, wire_name};
 use crate::{convert as locks, counts};
 
 pub(crate) use convert::show;
@@ -77,7 +79,7 @@ impl Route for SemaphoreOperation {
         })
     }
 
-    async fn carry_out(self, service: &Service, caller: &Caller, input: Input<'_>) -> Result<Vec<u8>, Problem> {
+    async fn carry_out(self, service: &Service, caller: &Caller, input: Input<'_>) -> Result<Box<RawValue>, Problem> {
         Ok(match self {
             Self::Acquire => document(&service.acquire_permits(caller, input.read()?).await?),
             Self::Heartbeat => document(&service.heartbeat_permits(caller, input.read()?).await?),
@@ -100,13 +102,13 @@ impl Service {
         caller: &Caller,
         request: AcquirePermitsRequest,
     ) -> Result<AcquirePermitsResponse, Problem> {
-        observe(operation("semaphore-acquire", &request.key, caller), async {
+        traced(operation_span("semaphore-acquire", &request.key, caller), async {
             let request = convert::acquire(request, caller.bound(), self.checks_takeovers)?;
             caller.check_key(request.key.partition())?;
             record_owner(request.owner_name.as_str());
             let grant = answer(self.table.acquire_permits(&request).await)?;
             let response = convert::granted(grant, &request);
-            Ok((outcome(response.outcome), response))
+            Ok((wire_name(response.outcome), response))
         })
         .await
     }
@@ -120,7 +122,7 @@ impl Service {
         caller: &Caller,
         request: HeartbeatPermitsRequest,
     ) -> Result<HeartbeatPermitsResponse, Problem> {
-        observe(operation("semaphore-heartbeat", &request.key, caller), async {
+        traced(operation_span("semaphore-heartbeat", &request.key, caller), async {
             let request = convert::heartbeat(request, caller.bound())?;
             caller.check_key(request.key.partition())?;
             let grant = answer(self.table.heartbeat_permits(&request).await)?;
@@ -139,7 +141,7 @@ impl Service {
         caller: &Caller,
         request: ReleasePermitsRequest,
     ) -> Result<ReleaseResponse, Problem> {
-        observe(operation("semaphore-release", &request.key, caller), async {
+        traced(operation_span("semaphore-release", &request.key, caller), async {
             let request = convert::release(request, caller.bound())?;
             caller.check_key(request.key.partition())?;
             answer(self.table.release_permits(&request).await).map(done)
@@ -152,7 +154,7 @@ impl Service {
     /// # Errors
     /// `version-mismatch`, `wrong-kind`, and those that any operation may meet.
     pub async fn break_entry(&self, caller: &Caller, request: BreakEntryRequest) -> Result<ReleaseResponse, Problem> {
-        observe(operation("semaphore-break", &request.key, caller), async {
+        traced(operation_span("semaphore-break", &request.key, caller), async {
             let request = convert::break_entry(request)?;
             caller.check_key(request.key.partition())?;
             answer(self.table.break_entry(&request).await).map(done)
@@ -166,7 +168,7 @@ impl Service {
     /// `queue-full`, `held`, `lost`, `superseded`, `permits-mismatch`, `exceeds-capacity`, `wrong-kind`, and those that any
     /// operation may meet.
     pub async fn enqueue(&self, caller: &Caller, request: EnqueueRequest) -> Result<EnqueueResponse, Problem> {
-        observe(operation("semaphore-enqueue", &request.key, caller), async {
+        traced(operation_span("semaphore-enqueue", &request.key, caller), async {
             let request = convert::enqueue(request, caller.bound())?;
             caller.check_key(request.key.partition())?;
             record_owner(request.owner_name.as_str());
@@ -181,7 +183,7 @@ impl Service {
     /// # Errors
     /// `version-mismatch`, `not-found`, `wrong-kind`, and those that any operation may meet.
     pub async fn set_capacity(&self, caller: &Caller, request: CapacityRequest) -> Result<CapacityResponse, Problem> {
-        observe(operation("semaphore-capacity", &request.key, caller), async {
+        traced(operation_span("semaphore-capacity", &request.key, caller), async {
             let request = convert::set_capacity(request)?;
             caller.check_key(request.key.partition())?;
             let available = answer(self.table.set_capacity(&request).await)?;
@@ -196,16 +198,16 @@ impl Service {
     /// # Errors
     /// `not-found`, `wrong-kind`, and those that any operation may meet.
     pub async fn get_semaphore(&self, caller: &Caller, request: GetRequest) -> Result<Lock, Problem> {
-        observe(operation("semaphore-get", &request.key, caller), async {
+        traced(operation_span("semaphore-get", &request.key, caller), async {
             let key = locks::key(request.key, request.sort_key)?;
             caller.check_key(key.partition())?;
-            let row = match self.table.read(&key).await.map_err(|error| reported(&error))? {
-                Some(Record::Semaphore(_, row)) => row.map_err(|corrupt| reported(&corrupt.into()))?,
+            let row = match self.table.read(&key).await.map_err(|error| logged_problem(&error))? {
+                Some(Record::Semaphore(_, row)) => row.map_err(|corrupt| logged_problem(&corrupt.into()))?,
                 Some(Record::Lock(_)) => return Err(convert::no_semaphore()),
                 None => return Err(convert::not_found()),
             };
             let lock = show(*row);
-            Ok((outcome(lock.state), lock))
+            Ok((wire_name(lock.state), lock))
         })
         .await
     }
@@ -213,7 +215,7 @@ impl Service {
 
 /// The answer of the table, or the problem that it amounts to; and counts the state that the row was left in.
 fn answer<T>(step: Result<Step<T>, Error>) -> Result<T, Problem> {
-    let Step { row, answer, .. } = step.map_err(|error| reported(&error))?;
+    let Step { row, answer, .. } = step.map_err(|error| logged_problem(&error))?;
     if let Some(Semaphore { capacity, queue, .. }) = &row {
         let in_use = row.as_ref().map_or(0, Semaphore::in_use);
         counts::count_permits(in_use, *capacity, queue.len());
@@ -223,5 +225,5 @@ fn answer<T>(step: Result<Step<T>, Error>) -> Result<T, Problem> {
 
 fn done(released: ReleaseOutcome) -> (String, ReleaseResponse) {
     let response = ReleaseResponse { outcome: locks::release_outcome(released) };
-    (outcome(response.outcome), response)
+    (wire_name(response.outcome), response)
 }

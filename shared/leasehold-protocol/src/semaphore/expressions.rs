@@ -163,7 +163,7 @@ pub(crate) fn create(schema: &TableSchema, row: &Semaphore, tombstone: Option<&T
             write.text(":seen", &tombstone.rvn);
             write.condition =
                 "recordVersionNumber = :seen AND deletedVersion = :seen AND attribute_exists(isReleased) \
-                 AND attribute_not_exists(leaseholdKind)"
+                 AND attribute_not_exists(leaseholdKind) AND attribute_not_exists(lastOccurrence)"
                     .into();
         }
     }
@@ -194,7 +194,7 @@ pub(crate) fn create(schema: &TableSchema, row: &Semaphore, tombstone: Option<&T
                     #ended = :ended, #changed = :changed, expireAt = :expireAt \
                     REMOVE isReleased, deletedVersion, endedVersion, leaseIdHash, leaseVersion, leaseMs, staleAt, \
                     ownerPrincipal, leaseSequence, leaseRequestId, previousLeaseIdHash, previousOwnerName, \
-                    previousReleased, #data"
+                    previousReleased, runningOccurrence, #data"
             .into();
     bind_words(&mut write);
     write

@@ -55,7 +55,9 @@ impl TableSchema {
                 false => Ok(Found::OtherKind),
             };
         }
-        let Some(row) = self.decode_row(item).filter(crate::Row::is_deleted) else { return Ok(Found::OtherKind) };
+        // A tombstone that remembers an occurrence stays: no semaphore could remember it.
+        let is_free = |row: &crate::Row| row.is_deleted() && row.last_occurrence == Field::Absent;
+        let Some(row) = self.decode_row(item).filter(is_free) else { return Ok(Found::OtherKind) };
         let fencing_token = row.countable_token()?;
         Ok(Found::Free(row.rvn.into_value().map(|rvn| Tombstone { rvn, fencing_token })))
     }

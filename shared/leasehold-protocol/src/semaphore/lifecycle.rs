@@ -10,7 +10,8 @@ use super::model::{
     Acquire, AllDead, Break, Dead, Enqueue, Heartbeat, MAX_ENTRIES, Member, PublicId, Release, SetCapacity,
 };
 use crate::lifecycle::{
-    CorruptRecord, GrantOutcome, LAST_COUNTABLE_TOKEN, LostReason, Order, Policy, ReleaseOutcome, Stamp, State, order,
+    CorruptRecord, GrantOutcome, LAST_COUNTABLE_TOKEN, LockState, LostReason, Order, Policy, ReleaseOutcome, Stamp,
+    order,
 };
 use crate::model::{LeaseIdHash, LockKey, Principal, Rvn, Sequence};
 
@@ -219,8 +220,8 @@ impl Semaphore {
     }
 
     /// Whether it has a holder, as far as the table knows.
-    pub fn state(&self) -> State {
-        if self.holders.is_empty() { State::Released } else { State::Held }
+    pub fn state(&self) -> LockState {
+        if self.holders.is_empty() { LockState::Released } else { LockState::Held }
     }
 
     /// The permits that are out.

@@ -2,7 +2,7 @@
 
 use leasehold_api::Service;
 use leasehold_lambda::Function;
-use leasehold_tests::{Fault, World};
+use leasehold_tests::{Fault, World, json_of};
 use serde_json::{Value, json};
 
 const ARN: &str = "arn:aws:states:eu-west-1:123456789012:execution:nightly:4f1a";
@@ -25,12 +25,11 @@ fn function(world: &World) -> Function {
 
 async fn acquire(function: &Function, key: &str, lease_id: &str) -> Result<Value, String> {
     let request = json!({ "action": "acquire", "key": key, "ownerName": "nightly", "leaseId": lease_id });
-    function.answer_direct(request).await.map_err(|error| error.error_type)
+    function.answer_direct(request).await.map(json_of).map_err(|error| error.error_type)
 }
 
 async fn clean_up(function: &Function, event: Value) -> Result<Value, String> {
-    let done = function.answer_cleanup(event).await.map_err(|error| error.error_type)?;
-    Ok(serde_json::to_value(done).expect("JSON"))
+    function.answer_cleanup(event).await.map(json_of).map_err(|error| error.error_type)
 }
 
 /// What is said of the one lock of the event.

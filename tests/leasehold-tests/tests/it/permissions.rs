@@ -22,6 +22,7 @@ use leasehold_engine::Engine;
 use leasehold_lambda::{Function, answer_sweep, answer_transactions};
 use leasehold_protocol::{LockTable, Policy, TableSchema, ensure_table};
 use leasehold_tests::bank::{self, ACCOUNTS, TRANSACTIONS};
+use leasehold_tests::json_of;
 use leasehold_transactions::{self as transactions, Transactions};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -169,7 +170,7 @@ async fn called_over_http() -> Actions {
 async fn called_directly() -> Actions {
     let bench = Bench::new(TableSchema::new("locks")).await;
     let function = Function::unrestricted(bench.service("Invoke"));
-    let call = async |input| function.answer_direct(input).await.expect("no refusal");
+    let call = async |input| function.answer_direct(input).await.map(json_of).expect("no refusal");
     call(json!({ "action": "acquire", "key": "k", "ownerName": "o", "leaseId": "l" })).await;
     call(json!({ "action": "heartbeat", "key": "k", "leaseId": "l" })).await;
     call(json!({ "action": "release", "key": "k", "leaseId": "l" })).await;
@@ -198,7 +199,8 @@ async fn called_for_transactions() -> Actions {
     let bench = Bench::new(TableSchema::new("locks")).await;
     bank::make_tables(&bench.client(), ACCOUNTS, TRANSACTIONS).await;
     let service = bench.transactions("Transact");
-    let call = async |input: Value| answer_transactions(&service, input.clone()).await.expect("no refusal");
+    let call =
+        async |input: Value| answer_transactions(&service, input.clone()).await.map(json_of).expect("no refusal");
     let key = |id: &str| json!({ "id": { "S": id } });
     let put = |id: &str| json!({ "Put": { "TableName": ACCOUNTS, "Item": key(id) } });
     let entry = |kind: &str, id: &str| json!({ kind: { "TableName": ACCOUNTS, "Key": key(id) } });
@@ -281,7 +283,7 @@ async fn called_for_transactions() -> Actions {
     let sweep = async || answer_sweep(&sweeper, json!({}), Duration::from_secs(20)).await.expect("no failure");
     let operate = async |event: Value| {
         let answer = answer_sweep(&sweeper, event.clone(), Duration::from_secs(20)).await;
-        answer.unwrap_or_else(|error| panic!("{event}: {error:?}"))
+        answer.map(json_of).unwrap_or_else(|error| panic!("{event}: {error:?}"))
     };
     let mut page = operate(json!({ "action": "list-transactions" })).await;
     while let Some(cursor) = page["nextCursor"].as_str() {

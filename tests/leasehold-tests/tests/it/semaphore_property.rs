@@ -14,8 +14,8 @@ use leasehold_protocol::semaphore::{
     SetCapacity, Shrink, Step, entry_name, lifecycle,
 };
 use leasehold_protocol::{
-    AcquireAnswer, BreakAnswer, CorruptRecord, Data, Disposal, Error, ErrorKind, HeartbeatAnswer, Item, LeaseDuration, LockTable,
-    Policy, Principal, ReleaseAnswer, Rvn, Sequence, Staleness, Stamp, TableSchema, ensure_table,
+    AcquireAnswer, BreakAnswer, CorruptRecord, Data, Disposal, Error, ErrorKind, HeartbeatAnswer, Item, LeaseDuration,
+    LockTable, Policy, Principal, ReleaseAnswer, Rvn, Sequence, Staleness, Stamp, TableSchema, ensure_table,
 };
 use leasehold_tests::{acquire as lock, heartbeat as beat, key, lease_id, release as unlock};
 use proptest::prelude::*;
@@ -237,7 +237,10 @@ impl Bench {
             // DynamoDB itself refuses to count with what is no number.
             Err(corrupt) => {
                 let error = actual.expect_err("corrupt");
-                assert!(error.kind() == ErrorKind::Misconfigured || error.to_string() == corrupt.to_string(), "{error}");
+                assert!(
+                    error.kind() == ErrorKind::Misconfigured || error.to_string() == corrupt.to_string(),
+                    "{error}"
+                );
             }
         }
     }
