@@ -22,6 +22,7 @@ mod convert;
 pub mod counts;
 mod cursor;
 pub mod direct;
+mod execution;
 pub mod http;
 #[cfg(feature = "logging")]
 pub mod logging;
@@ -31,6 +32,7 @@ mod semaphore;
 mod service;
 mod transactions;
 
+pub use execution::ExecutionSecret;
 pub use route::{Input, Route};
 pub use semaphore::SemaphoreOperation;
 pub use service::Service;
