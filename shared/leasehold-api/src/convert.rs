@@ -138,15 +138,19 @@ pub(crate) fn acquire_response(grant: Grant, lease_id: &LeaseId) -> AcquireRespo
         record_version_number: row.rvn.into_value().unwrap_or_default(),
         lease_duration_ms: row.lease_ms.into_value().unwrap_or_default(),
         fencing_token: grant.fencing_token,
-        outcome: match grant.outcome {
-            GrantOutcome::Created => AcquireOutcome::Created,
-            GrantOutcome::Reacquired => AcquireOutcome::Reacquired,
-            GrantOutcome::TakenOver => AcquireOutcome::TakenOver,
-            GrantOutcome::Renewed => AcquireOutcome::Renewed,
-        },
+        outcome: grant_outcome(grant.outcome),
         data,
         data_base64,
         previous_owner_name: grant.previous_owner_name,
+    }
+}
+
+pub(crate) fn grant_outcome(outcome: GrantOutcome) -> AcquireOutcome {
+    match outcome {
+        GrantOutcome::Created => AcquireOutcome::Created,
+        GrantOutcome::Reacquired => AcquireOutcome::Reacquired,
+        GrantOutcome::TakenOver => AcquireOutcome::TakenOver,
+        GrantOutcome::Renewed => AcquireOutcome::Renewed,
     }
 }
 
@@ -187,6 +191,7 @@ pub(crate) fn grant_or_refusal(answer: AcquireAnswer) -> Result<Grant, Problem> 
             )
         }),
         AcquireAnswer::NotFound => Err(not_found()),
+        AcquireAnswer::WrongKind => Err(no_lock()),
     }
 }
 
@@ -196,6 +201,7 @@ pub(crate) fn lost_reason(reason: lifecycle::LostReason) -> LostReason {
         lifecycle::LostReason::Released => LostReason::Released,
         lifecycle::LostReason::TakenOver => LostReason::TakenOver,
         lifecycle::LostReason::VersionMismatch => LostReason::VersionMismatch,
+        lifecycle::LostReason::Queued => LostReason::Queued,
     }
 }
 
@@ -207,6 +213,7 @@ pub(crate) fn lost(lost: Lost) -> Problem {
         lifecycle::LostReason::VersionMismatch => {
             "The lock is held under this lease id, but under another recordVersionNumber than the one given."
         }
+        lifecycle::LostReason::Queued => "This lease id waits in the queue, and has no permits.",
     };
     Problem {
         reason: Some(lost_reason(lost.reason)),
@@ -252,6 +259,12 @@ pub(crate) fn version_mismatch(lock: Option<LockView>) -> Problem {
     Problem { lock: lock.map(|lock| Box::new(show_lock(lock))), ..Problem::new(ProblemType::VersionMismatch, detail) }
 }
 
+/// The answer to a lock's operation on the key of a semaphore.
+pub(crate) fn no_lock() -> Problem {
+    let detail = "This key is no lock's. Where GET /v1/locks shows it as a semaphore, use the routes of /v1/semaphore.";
+    Problem::new(ProblemType::WrongKind, detail)
+}
+
 pub(crate) fn not_found() -> Problem {
     Problem::new(ProblemType::NotFound, "No lock has this key.")
 }
@@ -282,6 +295,7 @@ pub(crate) fn show_lock(lock: LockView) -> wire::Lock {
         data,
         data_base64,
         attributes: attributes::to_json(lock.attributes),
+        semaphore: None,
     }
 }
 
@@ -293,7 +307,7 @@ pub(crate) fn state(state: wire::LockState) -> LockState {
 }
 
 /// Text where it is text, base64 where it is not.
-fn show_data(data: Option<Vec<u8>>) -> (Option<String>, Option<String>) {
+pub(crate) fn show_data(data: Option<Vec<u8>>) -> (Option<String>, Option<String>) {
     match data.map(String::from_utf8) {
         None => (None, None),
         Some(Ok(text)) => (Some(text), None),
@@ -301,7 +315,7 @@ fn show_data(data: Option<Vec<u8>>) -> (Option<String>, Option<String>) {
     }
 }
 
-fn data(text: Option<String>, base64: Option<String>) -> Result<Option<Data>, Problem> {
+pub(crate) fn data(text: Option<String>, base64: Option<String>) -> Result<Option<Data>, Problem> {
     let bytes = match (text, base64) {
         (Some(_), Some(_)) => return Err(Problem::invalid("dataBase64", "Give data or dataBase64, not both.")),
         (None, None) => return Ok(None),

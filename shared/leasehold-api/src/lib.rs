@@ -30,6 +30,7 @@ pub mod http;
 pub mod logging;
 mod parse;
 mod route;
+mod semaphore;
 mod service;
 mod together;
 mod transactions;
@@ -37,5 +38,6 @@ mod watches;
 
 pub use execution::ExecutionSecret;
 pub use route::{Input, Route};
+pub use semaphore::SemaphoreOperation;
 pub use service::Service;
 pub use transactions::{TransactionOperation, TransactionService};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold_protocol::{
     AcquireAnswer, BreakAnswer, Error, ErrorKind, HeartbeatAnswer, ListQuery, LockKey, LockTable, MAX_KEY_BYTES,
-    ReleaseAnswer, Row,
+    Record, ReleaseAnswer,
 };
 use leasehold_wire::{
     AcquireRequest, AcquireResponse, BreakRequest, GetRequest, HealthResponse, HealthStatus, HeartbeatRequest,
@@ -17,7 +17,7 @@ use tracing::{Instrument, Span, field};
 
 use crate::access::Caller;
 use crate::watches::Watches;
-use crate::{convert, counts, cursor};
+use crate::{convert, counts, cursor, semaphore};
 
 const DEFAULT_LIMIT: u64 = 100;
 const MAX_LIMIT: u64 = 1000;
@@ -90,6 +90,7 @@ impl Service {
                 HeartbeatAnswer::Lost(lost) => return Err(convert::lost(lost)),
                 HeartbeatAnswer::Superseded(superseded) => return Err(convert::superseded(superseded)),
                 HeartbeatAnswer::Forbidden => return Err(convert::bound_to_another()),
+                HeartbeatAnswer::WrongKind => return Err(convert::no_lock()),
             };
             let lock = row.lock().map_err(|corrupt| logged_problem(&corrupt.into()))?;
             record_owner(&lock.owner_name);
@@ -118,6 +119,7 @@ impl Service {
                 ReleaseAnswer::Lost(lost) => Err(convert::lost(lost)),
                 ReleaseAnswer::OtherOccurrence => Err(convert::other_occurrence()),
                 ReleaseAnswer::Forbidden => Err(convert::bound_to_another()),
+                ReleaseAnswer::WrongKind => Err(convert::no_lock()),
             }
         })
         .await
@@ -136,6 +138,7 @@ impl Service {
             match answer.map_err(|error| logged_problem(&error))? {
                 BreakAnswer::Done(released) => Ok(release_response(&released)),
                 BreakAnswer::VersionMismatch(lock) => Err(convert::version_mismatch(lock)),
+                BreakAnswer::WrongKind => Err(convert::no_lock()),
             }
         })
         .await
@@ -149,7 +152,11 @@ impl Service {
         traced(operation_span("get", &request.key, caller), async {
             let key = convert::key(request.key, request.sort_key)?;
             caller.check_key(key.partition())?;
-            shown(self.table.read(&key).await.map_err(|error| logged_problem(&error))?)
+            let record = self.table.read(&key).await.map_err(|error| logged_problem(&error))?;
+            match &record {
+                Some(Record::Semaphore(..)) => Err(convert::no_lock()),
+                _ => shown(record),
+            }
         })
         .await
     }
@@ -157,7 +164,7 @@ impl Service {
     /// `GET /v1/watch`
     ///
     /// # Errors
-    /// As `GET /v1/lock`.
+    /// As `GET` of that kind.
     pub async fn watch(&self, caller: &Caller, request: WatchRequest) -> Result<Lock, Problem> {
         traced(operation_span("watch", &request.key, caller), async {
             let key = convert::key(request.key, request.sort_key)?;
@@ -172,10 +179,10 @@ impl Service {
             caller.check_key(key.partition())?;
             // Followed before the first look, so that no write falls between the two.
             let mut found = self.watches.follow(&self.table, &key, logged_problem);
-            let mut row = self.table.read(&key).await.map_err(|error| logged_problem(&error))?;
+            let mut record = self.table.read(&key).await.map_err(|error| logged_problem(&error))?;
             let change = async {
-                while !has_changed(row.as_ref(), version.as_deref()) && found.changed().await.is_ok() {
-                    row = found.borrow_and_update().clone()?;
+                while !has_changed(record.as_ref(), version.as_deref()) && found.changed().await.is_ok() {
+                    record = found.borrow_and_update().clone()?;
                 }
                 Ok(())
             };
@@ -183,7 +190,7 @@ impl Service {
                 changed = timeout(Duration::from_millis(wait_ms), change) => changed.unwrap_or(Ok(()))?,
                 () = self.watches.closed() => {}
             }
-            shown(row)
+            shown(record)
         })
         .await
     }
@@ -208,10 +215,13 @@ impl Service {
             };
             let mut bytes = 0;
             for row in page.rows {
-                let key = row.key.clone();
-                match row.lock() {
+                let key = row.key().clone();
+                let shown = match row {
+                    Record::Lock(row) => row.lock().map(convert::show_lock),
+                    Record::Semaphore(_, semaphore) => semaphore.map(|row| semaphore::show(*row)),
+                };
+                match shown {
                     Ok(lock) => {
-                        let lock = convert::show_lock(lock);
                         bytes += serde_json::to_vec(&lock).map_or(0, |json| json.len());
                         response.locks.push(lock);
                     }
@@ -240,19 +250,29 @@ impl Service {
     }
 }
 
-/// What a watch waits for: another version than the caller knows, none, or an end.
-fn has_changed(row: Option<&Row>, known: Option<&str>) -> bool {
-    match (row, known) {
-        (Some(row), Some(known)) => row.released || row.rvn.value().is_none_or(|version| version != known),
-        (row, known) => row.is_some() || known.is_some(),
+/// Whether a watch is over: the lock has another version than the caller knows, or none, or no holder. Of a semaphore `changed`
+/// counts, which heartbeats leave alone.
+fn has_changed(record: Option<&Record>, known: Option<&str>) -> bool {
+    let Some(known) = known else { return record.is_some() };
+    match record {
+        Some(Record::Lock(row)) => row.released || row.rvn.value().is_none_or(|version| version != known),
+        Some(Record::Semaphore(_, Ok(semaphore))) => semaphore.changed != known,
+        Some(Record::Semaphore(_, Err(_))) | None => true,
     }
 }
 
-/// The public view of a row that was read, and its state as the outcome.
-fn shown(row: Option<Row>) -> Result<(String, Lock), Problem> {
-    let row = row.ok_or_else(convert::not_found)?;
-    let lock = convert::show_lock(row.lock().map_err(|corrupt| logged_problem(&corrupt.into()))?);
-    record_owner(&lock.owner_name);
+/// The public view of what was read, and its state as the outcome.
+fn shown(record: Option<Record>) -> Result<(String, Lock), Problem> {
+    let lock = match record {
+        Some(Record::Lock(row)) if row.other_kind => return Err(convert::no_lock()),
+        Some(Record::Lock(row)) => {
+            let lock = convert::show_lock(row.lock().map_err(|corrupt| logged_problem(&corrupt.into()))?);
+            record_owner(&lock.owner_name);
+            lock
+        }
+        Some(Record::Semaphore(_, row)) => semaphore::show(*row.map_err(|corrupt| logged_problem(&corrupt.into()))?),
+        None => return Err(convert::not_found()),
+    };
     Ok((wire_name(lock.state), lock))
 }
 

@@ -116,6 +116,9 @@ fn response_or_refusal(answer: AcquireAllAnswer, requests: &[Acquire]) -> Result
         }),
         AcquireAllAnswer::Lost(lost) => Err(all_lost(lost)),
         AcquireAllAnswer::Superseded(superseded) => Err(convert::superseded(superseded)),
+        AcquireAllAnswer::WrongKind(keys) => {
+            Err(Problem { locks: Some(keys.iter().map(|key| refused(key, None)).collect()), ..convert::no_lock() })
+        }
     }
 }
 

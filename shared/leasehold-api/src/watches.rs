@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use leasehold_protocol::{Error, LockKey, LockTable, Row};
+use leasehold_protocol::{Error, LockKey, LockTable, Record};
 use leasehold_wire::Problem;
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
@@ -18,7 +18,7 @@ use tokio::time::timeout;
 const READ_INTERVAL: Duration = Duration::from_millis(500);
 
 /// What a reader found.
-type Found = Result<Option<Row>, Problem>;
+type Found = Result<Option<Record>, Problem>;
 
 /// The keys that are watched.
 pub(crate) struct Watches {

@@ -36,6 +36,8 @@ const IS_NEW: &str = "NOT (leaseSequence BETWEEN :sequence AND :lastSequence)";
 /// The row is no tombstone.
 const IS_THERE: &str = "NOT (attribute_exists(isReleased) AND deletedVersion = recordVersionNumber)";
 
+/// The row is a lock.
+const IS_LOCK: &str = "attribute_not_exists(leaseholdKind)";
 /// The row remembers neither the occurrence nor a later one as done. An unreadable memory is no leave.
 const IS_DUE: &str = "(attribute_not_exists(lastOccurrence) OR lastOccurrence < :occurrence)";
 
@@ -56,19 +58,19 @@ pub(crate) struct Write {
 }
 
 impl Write {
-    fn name(&mut self, placeholder: &str, name: &str) {
+    pub(crate) fn name(&mut self, placeholder: &str, name: &str) {
         self.names.insert(placeholder.to_owned(), name.to_owned());
     }
 
-    fn text(&mut self, placeholder: &str, value: impl Into<String>) {
+    pub(crate) fn text(&mut self, placeholder: &str, value: impl Into<String>) {
         self.values.insert(placeholder.to_owned(), AttributeValue::S(value.into()));
     }
 
-    fn number(&mut self, placeholder: &str, value: u64) {
+    pub(crate) fn number(&mut self, placeholder: &str, value: u64) {
         self.values.insert(placeholder.to_owned(), AttributeValue::N(value.to_string()));
     }
 
-    fn hash(&mut self, hash: &LeaseIdHash) {
+    pub(crate) fn hash(&mut self, hash: &LeaseIdHash) {
         self.values.insert(":leaseIdHash".into(), AttributeValue::B(Blob::new(hash.0)));
     }
 
@@ -126,7 +128,7 @@ impl Write {
 const SET_DATA: &str = ", #data = :data";
 
 /// Removals, behind the assignments of an update.
-fn remove(update: &mut String, names: &[&str]) {
+pub(crate) fn remove(update: &mut String, names: &[&str]) {
     if !names.is_empty() {
         update.extend([" REMOVE ", &names.join(", ")]);
     }
@@ -191,7 +193,7 @@ pub(crate) fn acquire(
             "attribute_not_exists(isReleased) AND {stale} AND {IS_READABLE} AND {is_unfollowed} AND NOT ({own}){is_due}"
         ));
     }
-    write.condition = format!("(({})) AND {IS_COUNTABLE}", grounds.join(") OR ("));
+    write.condition = format!("(({})) AND {IS_COUNTABLE} AND {IS_LOCK}", grounds.join(") OR ("));
     if request.only_if_exists {
         write.condition.extend([" AND ", IS_THERE]);
     } else if is_acquisition {
@@ -276,7 +278,7 @@ pub(crate) fn heartbeat(request: &Heartbeat, stamp: &Stamp, policy: &Policy) -> 
     let mut write = Write::default();
     let own = write.possession(&request.lease_id.hash(), request.principal.as_ref());
     write.condition = write.new_only(own, request.sequence.as_ref());
-    write.condition.push_str(" AND attribute_not_exists(isReleased)");
+    write.condition.extend([" AND attribute_not_exists(isReleased) AND ", IS_LOCK]);
     if let Some(rvn) = &request.expected {
         write.condition.push_str(" AND recordVersionNumber = :expected");
         write.text(":expected", rvn.as_str());
@@ -319,6 +321,7 @@ pub(crate) fn heartbeat(request: &Heartbeat, stamp: &Stamp, policy: &Policy) -> 
 pub(crate) fn release(request: &Release, stamp: &Stamp, policy: &Policy) -> Write {
     let mut write = Write::default();
     write.condition = write.possession(&request.lease_id.hash(), request.principal.as_ref());
+    write.condition.extend([" AND ", IS_LOCK]);
     if let Some(rvn) = &request.expected {
         write.text(":expected", rvn.as_str());
     }
@@ -376,7 +379,7 @@ pub(crate) fn clear<'a>(version: &str, attributes: impl IntoIterator<Item = &'a 
 /// The operator's release.
 pub(crate) fn break_lock(request: &Break, stamp: &Stamp, policy: &Policy) -> Write {
     let mut write = Write {
-        condition: "recordVersionNumber = :seen AND attribute_not_exists(isReleased)".into(),
+        condition: format!("recordVersionNumber = :seen AND attribute_not_exists(isReleased) AND {IS_LOCK}"),
         ..Write::default()
     };
     write.text(":seen", request.seen.as_str());
@@ -406,7 +409,8 @@ pub(crate) struct Filter {
 pub(crate) fn filter(state: Option<LockState>, owner_name: Option<&str>) -> Filter {
     let by_state = state.map(|state| match state {
         LockState::Held => "attribute_not_exists(isReleased)",
-        LockState::Released => "attribute_exists(isReleased)",
+        // Which semaphores have no holder is told when they are read.
+        LockState::Released => "(attribute_exists(isReleased) OR attribute_exists(leaseholdKind))",
     });
     let by_owner = owner_name.map(|_| "ownerName = :ownerName");
     let clauses: Vec<_> = by_state.into_iter().chain(by_owner).collect();

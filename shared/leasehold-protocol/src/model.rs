@@ -29,7 +29,7 @@ pub const MAX_LEASE_MS: u64 = 86_400_000;
 /// The lease of a caller who names none: the Java client's default.
 pub const DEFAULT_LEASE_MS: u64 = 20_000;
 
-fn check_length(field: &'static str, value: &str, max: usize) -> Result<(), Error> {
+pub(crate) fn check_length(field: &'static str, value: &str, max: usize) -> Result<(), Error> {
     match value.len() {
         0 => Err(Error::invalid(field, format!("{field} must not be empty."))),
         n if n > max => Err(Error::invalid(field, format!("{field} is {n} bytes long; at most {max} are allowed."))),

@@ -9,6 +9,7 @@
 #[cfg(feature = "openapi")]
 pub mod openapi;
 mod problem;
+pub mod semaphore;
 pub mod transactions;
 
 use std::fmt;
@@ -39,6 +40,20 @@ pub mod path {
     pub const LOCKS: &str = "/v1/locks";
     /// `GET`
     pub const HEALTH: &str = "/v1/health";
+    /// `GET`
+    pub const SEMAPHORE: &str = "/v1/semaphore";
+    /// `POST`
+    pub const SEMAPHORE_ACQUIRE: &str = "/v1/semaphore/acquire";
+    /// `POST`
+    pub const SEMAPHORE_HEARTBEAT: &str = "/v1/semaphore/heartbeat";
+    /// `POST`
+    pub const SEMAPHORE_RELEASE: &str = "/v1/semaphore/release";
+    /// `POST`
+    pub const SEMAPHORE_BREAK: &str = "/v1/semaphore/break";
+    /// `POST`
+    pub const SEMAPHORE_ENQUEUE: &str = "/v1/semaphore/enqueue";
+    /// `POST`
+    pub const SEMAPHORE_CAPACITY: &str = "/v1/semaphore/capacity";
     /// `POST`
     pub const BEGIN: &str = "/v1/transactions/begin";
     /// `POST`
@@ -517,6 +532,10 @@ pub struct Lock {
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     #[cfg_attr(feature = "openapi", schema(value_type = Object))]
     pub attributes: Map<String, Value>,
+    /// Only of a semaphore. Its record version number changes with every write of any holder; it is never stale as a
+    /// whole, so that its lease here is the longest that a number can say: each holder has a lease of its own.
+    #[serde(flatten)]
+    pub semaphore: Option<Box<semaphore::SemaphoreState>>,
 }
 
 /// Whether a lock has a holder.

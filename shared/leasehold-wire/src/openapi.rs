@@ -1,5 +1,6 @@
 //! The OpenAPI document, made from the types: `docs/openapi.json` is this, and a test holds the two together.
 
+mod semaphore;
 mod transactions;
 
 use utoipa::{IntoResponses, OpenApi};
@@ -33,6 +34,13 @@ use crate::{
         watch,
         list,
         health,
+        semaphore::acquire,
+        semaphore::heartbeat,
+        semaphore::release,
+        semaphore::break_entry,
+        semaphore::enqueue,
+        semaphore::set_capacity,
+        semaphore::get,
         transactions::begin,
         transactions::add,
         transactions::commit,

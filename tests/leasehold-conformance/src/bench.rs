@@ -17,6 +17,7 @@ use crate::reply::{Grant, Reply};
 use crate::secrets::Secrets;
 
 pub(crate) const ACQUIRE: &str = "/v1/acquire";
+pub(crate) const ACQUIRE_ALL: &str = "/v1/acquire-all";
 pub(crate) const HEARTBEAT: &str = "/v1/heartbeat";
 pub(crate) const RELEASE: &str = "/v1/release";
 pub(crate) const BREAK: &str = "/v1/break";

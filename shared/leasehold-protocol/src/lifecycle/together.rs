@@ -50,6 +50,8 @@ pub enum AcquireAllAnswer {
     Lost(Vec<(LockKey, Lost)>),
     /// The caller holds all locks, and has sent a later request.
     Superseded(Superseded),
+    /// These keys are no locks.
+    WrongKind(Vec<LockKey>),
 }
 
 /// Several locks that were granted together.
@@ -158,14 +160,22 @@ fn decide_foreign(
     stamps: &[Stamp],
     policy: &Policy,
 ) -> Result<Verdict, CorruptRecord> {
-    let (mut held, mut lost) = (Vec::new(), Vec::new());
+    let (mut held, mut lost, mut others) = (Vec::new(), Vec::new(), Vec::new());
     for ((vote, request), stamp) in votes.iter().zip(requests).zip(stamps) {
         let Some(row) = vote.row().filter(|row| !permits(Some(row), request, stamp, policy)) else { continue };
         match refuse_acquire(Some(row), request)? {
+            AcquireAnswer::WrongKind => others.push(request.key.clone()),
             AcquireAnswer::Lost(ended) => lost.push((request.key.clone(), ended)),
             AcquireAnswer::Held(lock) | AcquireAnswer::HeldBeyondClocks(lock) => held.push(lock),
-            _ => {}
+            // Not of a row that the lease id does not hold, for no occurrence, and made where it is missing.
+            AcquireAnswer::Granted(_)
+            | AcquireAnswer::Superseded(_)
+            | AcquireAnswer::AlreadyDone(_)
+            | AcquireAnswer::NotFound => {}
         }
+    }
+    if !others.is_empty() {
+        return Ok(Verdict::Answer(AcquireAllAnswer::WrongKind(others)));
     }
     if !lost.is_empty() {
         return Ok(Verdict::Answer(AcquireAllAnswer::Lost(lost)));
