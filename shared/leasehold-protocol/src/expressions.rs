@@ -193,7 +193,12 @@ pub(crate) fn acquire(
             "attribute_not_exists(isReleased) AND {stale} AND {IS_READABLE} AND {is_unfollowed} AND NOT ({own}){is_due}"
         ));
     }
-    write.condition = format!("(({})) AND {IS_COUNTABLE} AND {IS_LOCK}", grounds.join(") OR ("));
+    // DynamoDB refuses redundant parentheses.
+    let grounds = match grounds.as_slice() {
+        [ground] => ground.clone(),
+        several => format!("({})", several.join(") OR (")),
+    };
+    write.condition = format!("({grounds}) AND {IS_COUNTABLE} AND {IS_LOCK}");
     if request.only_if_exists {
         write.condition.extend([" AND ", IS_THERE]);
     } else if is_acquisition {
