@@ -24,9 +24,12 @@ const MAX_STALE: u32 = 6;
 /// transaction gets its record within the time of one write, and frees its items before it is finished.
 const MAX_GHOSTS: u32 = 15;
 
-/// An older transaction waits this share of its patience: about one thought of a caller, so that a transaction that is nearly
-/// through gets through.
+/// An older transaction waits for a younger one for this share of its patience, so that one that is nearly through gets
+/// through.
 const ELDERS_SHARE: u32 = 20;
+
+/// A transaction whose age is above this share of its patience, earlier attempts included, does not wait for younger ones.
+const OLD_SHARE: u64 = 4;
 
 /// Between two looks at an item that another transaction has.
 const LOOK: Duration = Duration::from_millis(40);
@@ -121,7 +124,7 @@ impl Effort {
     }
 
     /// How long to wait before the next look at an item of another transaction. None: it had its time.
-    fn patience_with(&mut self, other: &Record, me: &Record) -> Option<Duration> {
+    fn patience_with(&mut self, other: &Record, me: &Record, now_ms: u64) -> Option<Duration> {
         let now = Instant::now();
         let life = (other.version, other.last_worked_at);
         let sighting = self.rivals.entry(other.id.clone()).or_insert_with(|| Sighting {
@@ -138,6 +141,9 @@ impl Effort {
         // The older one goes first, alive or not, so that of two that wait for each other one goes on, and none waits for
         // ever. A retry is as old as its first attempt.
         let is_older = (me.born_at, &me.id) < (other.born_at, &other.id);
+        if is_older && now_ms.saturating_sub(me.born_at) > self.policy.patience_ms / OLD_SHARE {
+            return None;
+        }
         let (waited, allowed) =
             if is_older { (now - sighting.first, patience / ELDERS_SHARE) } else { (now - sighting.since, patience) };
         (waited < allowed).then(|| LOOK / 2 + jitter(LOOK / 2))
@@ -178,7 +184,7 @@ impl Transactions {
         if effort.is_out_of_time() {
             return Err(Error::Contended { other: other.clone() });
         }
-        let Some(pause) = effort.patience_with(&theirs, me) else {
+        let Some(pause) = effort.patience_with(&theirs, me, self.clock.now_ms()) else {
             tracing::info!(transaction = %me.id, %other, "rolls back another transaction");
             let reason = format!("the transaction {} needed one of its items.", me.id);
             self.settle(other, State::RolledBack, Some(reason)).await?;

@@ -1,0 +1,171 @@
+//! Which of two transactions that want the same item goes first, and how many get through where many do.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use leasehold_tests::bank::{Bank, add, begin};
+use leasehold_transactions::{Error, Policy, TransactionId, Transactions};
+use tokio::task::LocalSet;
+use tokio::time::{Instant, sleep};
+
+/// Longer than an old transaction waits for a younger one.
+const AGE: Duration = Duration::from_millis(300);
+
+#[tokio::test(start_paused = true)]
+async fn an_old_transaction_goes_first_at_once() {
+    let bank = Bank::new().await;
+    let old = begin(&bank.transactions).await;
+    sleep(AGE).await;
+    let young = begin(&bank.transactions).await;
+    bank.transactions.add(&young, vec![add("a", 1)], None).await.expect("added");
+    let start = Instant::now();
+    bank.transactions.add(&old, vec![add("a", 10)], None).await.expect("added");
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    let refused = bank.transactions.commit(&young).await;
+    assert!(matches!(refused, Err(Error::RolledBack { .. })), "{refused:?}");
+    bank.transactions.commit(&old).await.expect("committed");
+    assert_eq!(bank.balance("a").await, Some(10));
+    bank.assert_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_goes_first_by_the_age_of_its_first_attempt() {
+    let bank = Bank::new().await;
+    let first = begin(&bank.transactions).await;
+    bank.transactions.rollback(&first).await.expect("rolled back");
+    sleep(AGE).await;
+    let other = begin(&bank.transactions).await;
+    bank.transactions.add(&other, vec![add("a", 1)], None).await.expect("added");
+    let retry = bank.transactions.begin(None, Some(&first)).await.expect("begun");
+    let start = Instant::now();
+    bank.transactions.add(&retry, vec![add("a", 10)], None).await.expect("added");
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    bank.transactions.commit(&retry).await.expect("committed");
+    assert_eq!(bank.balance("a").await, Some(10));
+    bank.assert_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_older_transaction_lets_one_end_that_is_nearly_through() {
+    let bank = Bank::new().await;
+    let older = begin(&bank.transactions).await;
+    sleep(Duration::from_millis(10)).await;
+    let younger = begin(&bank.transactions).await;
+    bank.transactions.add(&younger, vec![add("a", 1)], None).await.expect("added");
+    let (waits, ends) = tokio::join!(bank.transactions.add(&older, vec![add("a", 10)], None), async {
+        sleep(Duration::from_millis(20)).await;
+        bank.transactions.commit(&younger).await
+    });
+    ends.expect("committed");
+    waits.expect("added");
+    bank.transactions.commit(&older).await.expect("committed");
+    assert_eq!(bank.balance("a").await, Some(11));
+    bank.assert_clean().await;
+}
+
+const CLIENTS: usize = 12;
+const HOT_ITEMS: [&str; 3] = ["a", "b", "c"];
+const THOUGHT: Duration = Duration::from_millis(50);
+
+/// One attempt: each item, and a thought after it.
+async fn attempt(
+    transactions: &Transactions,
+    retry_of: Option<&TransactionId>,
+    items: &[&str],
+) -> (TransactionId, Result<(), Error>) {
+    let id = TransactionId::fresh();
+    let work = async {
+        transactions.begin(Some(id.clone()), retry_of).await?;
+        for item in items {
+            transactions.add(&id, vec![add(item, 1)], None).await?;
+            sleep(THOUGHT).await;
+        }
+        transactions.commit(&id).await
+    };
+    let result = work.await;
+    if matches!(result, Err(Error::Contended { .. })) {
+        let _ = transactions.rollback(&id).await;
+    }
+    (id, result)
+}
+
+/// What a client got done.
+#[derive(Debug, Default)]
+struct Progress {
+    commits: Cell<usize>,
+    rolled_back: Cell<usize>,
+    /// The longest time without a commit.
+    longest: Cell<Duration>,
+}
+
+async fn client(bank: Rc<Bank>, mut rng: fastrand::Rng, until: Instant, progress: Rc<Progress>) {
+    let (transactions, _) = bank.coordinator(Policy::default(), Duration::ZERO);
+    let mut last = Instant::now();
+    let mut before = None;
+    while Instant::now() < until {
+        let mut items = HOT_ITEMS;
+        rng.shuffle(&mut items);
+        let (id, result) = attempt(&transactions, before.as_ref(), &items).await;
+        match result {
+            Ok(()) => {
+                progress.commits.set(progress.commits.get() + 1);
+                progress.longest.set(progress.longest.get().max(last.elapsed()));
+                last = Instant::now();
+                before = None;
+            }
+            Err(Error::RolledBack { .. } | Error::Contended { .. }) => {
+                progress.rolled_back.set(progress.rolled_back.get() + 1);
+                before = Some(id);
+                sleep(Duration::from_millis(rng.u64(0..50))).await;
+            }
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+    progress.longest.set(progress.longest.get().max(last.elapsed()));
+}
+
+/// Lets all clients work for this time. Answers what each got done.
+async fn contend(time: Duration) -> Vec<Rc<Progress>> {
+    fastrand::seed(7);
+    let mut rng = fastrand::Rng::with_seed(7);
+    let bank = Rc::new(Bank::new().await);
+    let until = Instant::now() + time;
+    let tasks = LocalSet::new();
+    let mut all = Vec::new();
+    for _ in 0..CLIENTS {
+        let progress = Rc::new(Progress::default());
+        all.push(Rc::clone(&progress));
+        tasks.spawn_local(client(Rc::clone(&bank), rng.fork(), until, progress));
+    }
+    tasks.await;
+    let commits: usize = all.iter().map(|progress| progress.commits.get()).sum();
+    for item in HOT_ITEMS {
+        assert_eq!(bank.balance(item).await, Some(i64::try_from(commits).expect("few")), "{item}");
+    }
+    bank.assert_clean().await;
+    all
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_client_gets_through_under_contention() {
+    for progress in contend(Duration::from_secs(5)).await {
+        assert!(progress.commits.get() > 0, "{progress:?}");
+    }
+}
+
+/// Prints the figures of docs/performance.md. The time is virtual, so what DynamoDB takes is not in it.
+#[tokio::test(start_paused = true)]
+#[ignore = "a measurement"]
+async fn measure_commits_under_contention() {
+    let time = Duration::from_secs(60);
+    let all = contend(time).await;
+    for progress in &all {
+        println!("{progress:?}");
+    }
+    let commits: usize = all.iter().map(|progress| progress.commits.get()).sum();
+    let rolled_back: usize = all.iter().map(|progress| progress.rolled_back.get()).sum();
+    let longest = all.iter().map(|progress| progress.longest.get()).max().expect("clients");
+    let rate = commits as f64 / time.as_secs_f64();
+    println!("{rate:.1} commits/s, {rolled_back} rolled back, longest time without a commit {longest:?}");
+}
