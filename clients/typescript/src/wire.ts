@@ -676,6 +676,8 @@ export interface components {
             expressionAttributeValues?: components["schemas"]["Item"];
             /** @description Only the items of which this holds. */
             filterExpression?: string | null;
+            /** @description An index of the table, which must project all attributes. Default: the table itself. */
+            indexName?: string | null;
             isolation?: components["schemas"]["Isolation"] | null;
             /** @description Only the items under this key: a Query. */
             keyConditionExpression?: string | null;
@@ -710,7 +712,7 @@ export interface components {
         ListTransactionsResponse: {
             /** @description For the next page; absent on the last. */
             nextCursor?: string | null;
-            /** @description The transactions. A page may have none, and still not be the last. */
+            /** @description The transactions. Only where very many were looked at, a page has none and is not the last. */
             transactions: components["schemas"]["Transaction"][];
         };
         /** @description What anyone may know of a lock. */

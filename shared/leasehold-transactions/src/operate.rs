@@ -11,9 +11,13 @@ use crate::record::{
     Record, SWEEP_AT, SWEEP_SHARD, SWEEP_SHARDS, TRANSACTION_ID, participants, record_key, shard_name,
 };
 
+/// Maximum number of parts of the index that one page is looked for in.
+const MAX_LOOKS: u32 = 40;
+
 impl Transactions {
     /// Lists up to about `limit` transactions that are not finished: open ones, and decided ones whose items are locked.
-    /// With `only_stuck`, only those of which DynamoDB refuses to free an item. A page may be empty, and not the last.
+    /// With `only_stuck`, only those of which DynamoDB refuses to free an item. A page is short only if it is the last, or
+    /// after [`MAX_LOOKS`] parts of the index.
     ///
     /// # Errors
     /// `InvalidRequest` for a start that is none; `Throttled`, `Unavailable`.
@@ -23,25 +27,34 @@ impl Transactions {
         limit: usize,
         start: Option<&str>,
     ) -> Result<TransactionPage, Error> {
-        let (shard, start) = start.map_or(Ok((0, None)), read_cursor)?;
-        let (ids, next) = self.tables.unfinished(&shard_name(shard), u64::MAX >> 10, limit, start).await?;
-        let keys: Vec<_> = ids.iter().map(|id| self.record_item(id)).collect();
-        let mut page = TransactionPage::default();
-        for row in self.tables.read(&keys).await?.into_iter().flatten() {
-            let Some(record) = Record::decode(&row) else {
-                tracing::warn!("a TX record is unreadable");
-                continue;
-            };
-            if !record.finished && (!only_stuck || record.stuck.is_some()) {
-                page.transactions.push(status(record));
+        let (mut shard, mut start) = start.map_or(Ok((0, None)), read_cursor)?;
+        let mut transactions = Vec::new();
+        for _ in 0..MAX_LOOKS {
+            let wanted = limit - transactions.len();
+            let (ids, next) = self.tables.unfinished(&shard_name(shard), u64::MAX >> 10, wanted, start).await?;
+            let keys: Vec<_> = ids.iter().map(|id| self.record_item(id)).collect();
+            for row in self.tables.read(&keys).await?.into_iter().flatten() {
+                let Some(record) = Record::decode(&row) else {
+                    tracing::warn!("a TX record is unreadable");
+                    continue;
+                };
+                if !record.finished && (!only_stuck || record.stuck.is_some()) {
+                    transactions.push(status(record));
+                }
+            }
+            if next.is_none() {
+                shard += 1;
+            }
+            start = next;
+            if shard == SWEEP_SHARDS {
+                return Ok(TransactionPage { transactions, next: None });
+            }
+            if transactions.len() >= limit {
+                break;
             }
         }
-        page.next = match next {
-            Some(key) => write_cursor(shard, &key),
-            None if shard + 1 < SWEEP_SHARDS => Some((shard + 1).to_string()),
-            None => None,
-        };
-        Ok(page)
+        let next = start.map_or_else(|| Some(shard.to_string()), |key| write_cursor(shard, &key));
+        Ok(TransactionPage { transactions, next })
     }
 
     /// Unlocks an item whose transaction is unknown, as one that came with a backup, on condition that its lock is `seen`. The

@@ -20,7 +20,7 @@ use crate::key::ItemKey;
 use crate::model::{Isolation, State};
 use crate::prepare::{check_table, key_in};
 use crate::projection::Projection;
-use crate::tables::{KeyAttribute, repeat};
+use crate::tables::{IndexKind, KeyAttribute, repeat};
 
 /// An item may change hands between two reads; so many times in a row it does not.
 const MAX_LOOKS: u32 = 10;
@@ -46,6 +46,8 @@ pub struct ReadRequest {
 pub struct ListRequest {
     /// The table's name.
     pub table: String,
+    /// An index of the table that projects all attributes.
+    pub index: Option<String>,
     /// `KeyConditionExpression`.
     pub key_condition: Option<String>,
     /// `FilterExpression`. DynamoDB applies it to items as they are.
@@ -106,7 +108,7 @@ impl Transactions {
             .collect())
     }
 
-    /// Reads a page of a table. What a filter or a limit is applied to is the items as they are: an item whose change is not
+    /// Reads a page of a table, or of one of its indexes. What a filter or a limit is applied to is the items as they are: an item whose change is not
     /// committed is found by what it is changed to, and answered as it was; and one that such a change took out of the
     /// filter's reach is missing.
     ///
@@ -124,18 +126,28 @@ impl Transactions {
             return Err(Error::invalid("expressionAttributeNames", detail));
         }
         let key_attributes = self.tables.key_attributes(&request.table).await?;
-        let (items, next) = self.page(request).await?;
+        let reads_consistently = match &request.index {
+            Some(index) => self.tables.full_index(&request.table, index).await? == IndexKind::Local,
+            None => true,
+        };
+        let (items, next) = self.page(request, reads_consistently).await?;
         let mut page = ItemPage { items: Vec::new(), next };
         for item in items {
             let part = |part: &KeyAttribute| Some((part.name.clone(), item.get(&part.name)?.clone()));
             let key = ItemKey::new(request.table.clone(), key_attributes.iter().filter_map(part).collect());
-            let item = self.resolve(Some(item), &key, isolation).await?;
+            // A global index is behind: it may show what a transaction made of an item on the way to what it committed.
+            let item = if request.index.is_some() && isolation == Isolation::Committed && Lock::of(&item).is_some() {
+                self.tables.read(std::slice::from_ref(&key)).await?.pop().flatten()
+            } else {
+                Some(item)
+            };
+            let item = self.resolve(item, &key, isolation).await?;
             page.items.extend(item.map(|item| project(item, projection.as_ref())));
         }
         Ok(page)
     }
 
-    async fn page(&self, request: &ListRequest) -> Result<(Vec<Item>, Option<Item>), Error> {
+    async fn page(&self, request: &ListRequest, reads_consistently: bool) -> Result<(Vec<Item>, Option<Item>), Error> {
         let client = &self.tables.client;
         let used: Vec<_> = [&request.key_condition, &request.filter]
             .into_iter()
@@ -156,7 +168,8 @@ impl Transactions {
         };
         repeat(|| async {
             if let Some(condition) = &request.key_condition {
-                let query = client.query().table_name(&request.table).consistent_read(true);
+                let query = client.query().table_name(&request.table).set_index_name(request.index.clone());
+                let query = query.consistent_read(reads_consistently);
                 let query = query.key_condition_expression(condition).set_filter_expression(request.filter.clone());
                 let query = query.set_expression_attribute_names(names.clone());
                 let query = query.set_expression_attribute_values(values.clone()).set_limit(request.limit);
@@ -165,7 +178,8 @@ impl Transactions {
                 let output = query.send().await.map_err(|error| failed(failure(error, &request.table)))?;
                 Ok((output.items.unwrap_or_default(), output.last_evaluated_key))
             } else {
-                let scan = client.scan().table_name(&request.table).consistent_read(true);
+                let scan = client.scan().table_name(&request.table).set_index_name(request.index.clone());
+                let scan = scan.consistent_read(reads_consistently);
                 let scan = scan.set_filter_expression(request.filter.clone());
                 let scan = scan.set_expression_attribute_names(names.clone());
                 let scan = scan.set_expression_attribute_values(values.clone()).set_limit(request.limit);

@@ -8,7 +8,8 @@ use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::types::{
     AttributeValue, BatchStatementError, BatchStatementErrorCodeEnum, BatchStatementRequest, CancellationReason, Get,
-    KeySchemaElement, KeysAndAttributes, ScalarAttributeType, TableDescription, TransactGetItem,
+    KeySchemaElement, KeysAndAttributes, Projection, ProjectionType, ScalarAttributeType, TableDescription,
+    TransactGetItem,
 };
 use leasehold_dynamodb::{Failure, is_about_size, pause};
 
@@ -39,8 +40,26 @@ pub(crate) struct Tables {
     pub(crate) client: Client,
     /// The transactions table.
     pub(crate) own: String,
-    /// Key attributes, by table. They never change while a table lives.
-    keys: Arc<Mutex<HashMap<String, Vec<KeyAttribute>>>>,
+    /// Schemas by table, as they were when they were last needed.
+    schemas: Arc<Mutex<HashMap<String, Schema>>>,
+}
+
+/// What must be known of a user's table.
+#[derive(Debug, Clone, Default)]
+struct Schema {
+    /// The key never changes while a table lives.
+    key: Vec<KeyAttribute>,
+    /// The indexes that project all attributes.
+    full_indexes: HashMap<String, IndexKind>,
+}
+
+/// The kind of an index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum IndexKind {
+    /// Is behind the table.
+    Global,
+    /// Can be read strongly consistent.
+    Local,
 }
 
 /// A part of a table's key.
@@ -103,7 +122,7 @@ pub(crate) enum Outcome {
 
 impl Tables {
     pub(crate) fn new(client: Client, own: String) -> Self {
-        Self { client, own, keys: Arc::default() }
+        Self { client, own, schemas: Arc::default() }
     }
 
     /// Makes all of these writes or none. They are at most [`MAX_KEYS`].
@@ -360,30 +379,71 @@ impl Tables {
 
     /// The attributes that make up a table's key, as last known.
     pub(crate) async fn key_attributes(&self, table: &str) -> Result<Vec<KeyAttribute>, Error> {
-        if let Some(attributes) = self.keys.lock().unwrap_or_else(PoisonError::into_inner).get(table) {
-            return Ok(attributes.clone());
+        if let Some(schema) = self.known(table) {
+            return Ok(schema.key);
         }
         self.describe_key(table).await
     }
 
     /// The same, as DynamoDB knows it: tables are made anew, in tests.
     pub(crate) async fn describe_key(&self, table: &str) -> Result<Vec<KeyAttribute>, Error> {
+        self.describe(table).await.map(|schema| schema.key)
+    }
+
+    /// The kind of an index that projects all attributes, and so the locks.
+    ///
+    /// # Errors
+    /// `InvalidRequest` for an index that does not, or is not there.
+    pub(crate) async fn full_index(&self, table: &str, index: &str) -> Result<IndexKind, Error> {
+        if let Some(kind) = self.known(table).and_then(|schema| schema.full_indexes.get(index).copied()) {
+            return Ok(kind);
+        }
+        // It may be newer than what is known of the table.
+        self.describe(table).await?.full_indexes.get(index).copied().ok_or_else(|| {
+            let detail = format!(
+                "The table {table} has no index {index} that projects all attributes. The entries of another index do not \
+                 tell which transaction has an item."
+            );
+            Error::invalid("indexName", detail)
+        })
+    }
+
+    fn known(&self, table: &str) -> Option<Schema> {
+        self.schemas.lock().unwrap_or_else(PoisonError::into_inner).get(table).cloned()
+    }
+
+    async fn describe(&self, table: &str) -> Result<Schema, Error> {
         let output = repeat(|| async {
             let request = self.client.describe_table().table_name(table);
             request.send().await.map_err(|error| failure(error, table))
         })
         .await?;
-        let description = output.table.as_ref();
-        let definitions = description.map(TableDescription::attribute_definitions).unwrap_or_default();
-        let schema = description.map(TableDescription::key_schema).unwrap_or_default();
-        let of = |element: &KeySchemaElement| {
+        let schema = output.table.as_ref().map(Schema::of).unwrap_or_default();
+        self.schemas.lock().unwrap_or_else(PoisonError::into_inner).insert(table.to_owned(), schema.clone());
+        Ok(schema)
+    }
+}
+
+impl Schema {
+    fn of(table: &TableDescription) -> Self {
+        let key_attribute = |element: &KeySchemaElement| {
             let name = element.attribute_name();
-            let kind = definitions.iter().find(|definition| definition.attribute_name() == name)?.attribute_type();
-            Some(KeyAttribute { name: name.to_owned(), kind: kind.clone() })
+            let definition =
+                table.attribute_definitions().iter().find(|definition| definition.attribute_name() == name);
+            Some(KeyAttribute { name: name.to_owned(), kind: definition?.attribute_type().clone() })
         };
-        let attributes: Vec<_> = schema.iter().filter_map(of).collect();
-        self.keys.lock().unwrap_or_else(PoisonError::into_inner).insert(table.to_owned(), attributes.clone());
-        Ok(attributes)
+        let full = |name: Option<&str>, projection: Option<&Projection>, kind| {
+            let is_full = projection?.projection_type() == Some(&ProjectionType::All);
+            is_full.then_some((name?.to_owned(), kind))
+        };
+        let global = table.global_secondary_indexes().iter();
+        let global = global.filter_map(|index| full(index.index_name(), index.projection(), IndexKind::Global));
+        let local = table.local_secondary_indexes().iter();
+        let local = local.filter_map(|index| full(index.index_name(), index.projection(), IndexKind::Local));
+        Self {
+            key: table.key_schema().iter().filter_map(key_attribute).collect(),
+            full_indexes: global.chain(local).collect(),
+        }
     }
 }
 

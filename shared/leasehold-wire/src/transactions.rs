@@ -489,6 +489,9 @@ pub struct GetItemsResponse {
 pub struct ListItemsRequest {
     /// The table's name; no ARN.
     pub table_name: String,
+    /// An index of the table, which must project all attributes. Default: the table itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub index_name: Option<String>,
     /// Only the items under this key: a Query.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_condition_expression: Option<String>,
@@ -588,7 +591,7 @@ pub struct ListTransactionsRequest {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ListTransactionsResponse {
-    /// The transactions. A page may have none, and still not be the last.
+    /// The transactions. Only where very many were looked at, a page has none and is not the last.
     pub transactions: Vec<Transaction>,
     /// For the next page; absent on the last.
     #[serde(skip_serializing_if = "Option::is_none")]

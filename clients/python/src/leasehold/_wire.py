@@ -493,6 +493,7 @@ class ListItemsRequest(TypedDict):
     expressionAttributeNames: NotRequired[dict[str, str]]
     expressionAttributeValues: NotRequired[Item]
     filterExpression: NotRequired[str | None]
+    indexName: NotRequired[str | None]
     isolation: NotRequired[Isolation | None]
     keyConditionExpression: NotRequired[str | None]
     limit: NotRequired[int | None]

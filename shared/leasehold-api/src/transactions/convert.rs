@@ -155,6 +155,7 @@ pub(super) fn list(request: wire::ListItemsRequest, limit: Option<u32>) -> Resul
     }
     Ok(ListRequest {
         table: request.table_name,
+        index: request.index_name,
         key_condition: request.key_condition_expression,
         filter: request.filter_expression,
         projection: request.projection_expression,

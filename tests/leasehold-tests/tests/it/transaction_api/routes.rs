@@ -154,6 +154,13 @@ async fn a_table_is_listed_page_by_page() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_list_of_an_index_without_the_locks_is_refused() {
+    let api = Api::with(&[("Moe", 100)]).await;
+    let refused = api.refused("/v1/items/list", json!({ "tableName": "accounts", "indexName": "none" })).await;
+    assert_eq!((refused.kind().0, &refused.body["field"]), (400, &json!("indexName")), "{refused:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_operator_sweeps() {
     let api = Api::with(&[("Moe", 100), ("Larry", 0)]).await;
     let forgotten = api.begin(json!([add("Moe", 1)])).await;
