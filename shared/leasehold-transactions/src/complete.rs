@@ -305,10 +305,8 @@ pub(crate) fn finish(own: &ItemKey, record: &Record, expire_at: u64) -> Write {
         record::SWEEP_AT
     );
     Write::update(own, update)
-        .when("nonce = :nonce AND #state = :state")
-        .name("#state", "state")
+        .when("nonce = :nonce")
         .text(":nonce", &record.nonce)
-        .text(":state", record.state.as_str())
         .value(":true", AttributeValue::Bool(true))
         .number(":expireAt", expire_at)
 }

@@ -12,7 +12,7 @@
 //! | apply | for each put on an item that was there: one plain write, with the image of what it replaces | the exact lock that was seen |
 //! | decide | one plain write of the TX record | `pending`, this version, this nonce; to commit, no put unapplied |
 //! | free | for each item one plain write; 25 in a call | the exact lock that was seen |
-//! | finish | one plain write takes the TX record out of the sweep index, and gives it an end | decided, this nonce |
+//! | finish | one plain write takes the TX record out of the sweep index, and gives it an end | this nonce |
 //!
 //! The undo stands in the item: `SET leaseholdTxUndo_balance = if_not_exists(balance, :nothing), balance = :new` keeps the old
 //! value in the write that changes it, because the operands of an update expression are taken from the item as it was. A put

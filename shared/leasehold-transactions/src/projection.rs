@@ -33,19 +33,19 @@ fn parse_path(path: &str, names: &HashMap<String, String>) -> Result<Vec<Step>, 
     for member in path.split('.') {
         let (name, indexes) = member.split_at(member.find('[').unwrap_or(member.len()));
         let name = match name.trim() {
-            "" => return Err(format!("The path {path:?} has an empty name.")),
+            "" => return Err(format!("The path `{path}` has an empty name.")),
             placeholder if placeholder.starts_with('#') => names
                 .get(placeholder)
                 .cloned()
                 .ok_or_else(|| format!("expressionAttributeNames has no {placeholder}."))?,
             name if name.chars().all(|c| c.is_alphanumeric() || c == '_') => name.to_owned(),
-            name => return Err(format!("{name:?} is no attribute name: use a placeholder.")),
+            name => return Err(format!("`{name}` is no attribute name: use a placeholder.")),
         };
         steps.push(Step::Member(name));
         for index in indexes.split_inclusive(']') {
             let digits = index.trim().strip_prefix('[').and_then(|index| index.strip_suffix(']'));
             let index = digits.and_then(|digits| digits.trim().parse().ok());
-            steps.push(Step::Element(index.ok_or_else(|| format!("The path {path:?} has a wrong index."))?));
+            steps.push(Step::Element(index.ok_or_else(|| format!("The path `{path}` has a wrong index."))?));
         }
     }
     Ok(steps)
@@ -125,6 +125,14 @@ mod tests {
     fn wrong_paths_are_refused() {
         for path in ["", "a..b", "#none", "a[", "a[x]", "a-b", "a,,b"] {
             assert!(Projection::parse(path, &HashMap::new()).is_err(), "{path}");
+        }
+    }
+
+    #[test]
+    fn wrong_paths_are_named_as_they_were_written() {
+        for path in ["a..\"b\"", "a[\"b\"]", "a\"b\""] {
+            let message = Projection::parse(path, &HashMap::new()).expect_err("wrong");
+            assert!(message.contains(&format!("`{path}`")), "{message}");
         }
     }
 }

@@ -151,12 +151,9 @@ impl Transactions {
     pub(crate) async fn confirm(&self, transaction: &mut Transaction, version: u64) -> Result<(), Error> {
         let record = &transaction.record;
         let write = Write::update(&self.record_item(&record.id), "DELETE unapplied :version")
-            .when("#state = :pending AND nonce = :nonce")
-            .name("#state", "state")
-            .text(":pending", State::Pending.as_str())
+            .when("nonce = :nonce")
             .text(":nonce", &record.nonce)
             .value(":version", record::versions([&version]));
-        // If it is decided by now, the next look says so.
         self.tables.write(write).await?;
         transaction.record.unapplied.remove(&version);
         Ok(())

@@ -126,10 +126,8 @@ impl Transactions {
             self.prolong(record, transaction.entries.iter().map(|entry| entry.version)).await?;
         }
         let next = self.clock.now_ms() + self.policy.idle_ms;
-        let write = Write::update(&self.record_item(id), "SET sweepAt = :next")
-            .when("nonce = :nonce AND sweepAt < :next")
-            .text(":nonce", &record.nonce)
-            .number(":next", next);
+        let write =
+            Write::update(&self.record_item(id), "SET sweepAt = :next").when("sweepAt < :next").number(":next", next);
         self.tables.write(write).await.map(drop)
     }
 

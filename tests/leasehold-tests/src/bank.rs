@@ -14,7 +14,7 @@ use leasehold_engine::Engine;
 use leasehold_in_process::InProcess;
 use leasehold_protocol::{LockTable, TableSchema};
 use leasehold_transactions::{
-    Action, Item, Policy, ReadRequest, Request, ReturnValues, TransactionId, Transactions, ensure_table,
+    Action, Error, Item, Policy, ReadRequest, Request, ReturnValues, TransactionId, Transactions, ensure_table,
 };
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::time::Instant;
@@ -138,6 +138,20 @@ impl Bank {
                 delete.send().await.expect("no faults here");
             }
         }
+    }
+
+    /// A transaction that is rolled back and cannot free its only item, because the image of the item is missing.
+    pub async fn stick(&self, transactions: &Transactions, id: &str) -> TransactionId {
+        self.open(id, 1).await;
+        let transaction = begin(transactions).await;
+        transactions.add(&transaction, vec![add(id, 1)], None).await.expect("added");
+        let damage = self.dynamodb.update_item().table_name(ACCOUNTS).set_key(Some(key(id)));
+        let damage = damage.update_expression("SET leaseholdTxImage = :row");
+        let damage = damage.expression_attribute_values(":row", AttributeValue::S("2#none".into()));
+        damage.send().await.expect("no faults here");
+        let told = transactions.rollback(&transaction).await;
+        assert!(matches!(told, Err(Error::Corrupt(_))), "{told:?}");
+        transaction
     }
 
     /// Panics unless no account carries anything of a transaction, and every transaction is finished, out of the sweeper's

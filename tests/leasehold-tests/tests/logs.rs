@@ -4,6 +4,7 @@
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use leasehold_api::access::Caller;
@@ -85,6 +86,7 @@ async fn the_log_tells_what_happened_and_keeps_secrets() {
 
     let log = log_of_transactions().await;
     assert_each_call_is_one_line(&log);
+    assert_what_is_stuck_is_an_error(&log);
     for secret in [PAYLOAD, TRANSACTION] {
         assert!(!log.contains(secret), "{secret} in {log}");
     }
@@ -120,6 +122,9 @@ async fn log_of_transactions() -> String {
     call(json!({ "action": "add", "transactionId": TRANSACTION, "requests": [get] })).await.expect_err("unavailable");
     bank.faults.script([]);
     call(json!({ "action": "sweep" })).await.expect("swept");
+    bank.stick(&bank.transactions, "stuck").await;
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    call(json!({ "action": "sweep" })).await.expect("swept");
     drop(guard);
     sink.text()
 }
@@ -140,6 +145,7 @@ fn assert_each_call_is_one_line(log: &str) {
         .collect();
     let told: Vec<_> = told.iter().map(|(op, outcome, named, n)| (op.as_str(), outcome.as_str(), *named, *n)).collect();
     let swept = "swept: 0 examined, 0 rolled back, 0 completed, 0 stuck, 0 failed";
+    let swept_stuck = "swept: 1 examined, 0 rolled back, 0 completed, 1 stuck, 0 failed";
     assert_eq!(
         told,
         [
@@ -150,8 +156,21 @@ fn assert_each_call_is_one_line(log: &str) {
             ("begin", "condition-failed", false, 1),
             ("add", "unavailable", true, 1),
             ("sweep", swept, false, 0),
+            ("sweep", swept_stuck, false, 0),
         ]
     );
+}
+
+/// An operator is told by an error in the log, which names the transaction and why.
+fn assert_what_is_stuck_is_an_error(log: &str) {
+    let lines = log.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let errors: Vec<_> = lines.filter(|line| line["level"] == "ERROR").collect();
+    assert!(!errors.is_empty());
+    for error in errors {
+        assert_eq!(error["message"], "an item cannot be freed", "{error}");
+        assert_eq!(error["reason"], "the row that keeps what it was is missing.", "{error}");
+        assert!(error["transaction"].is_string() && error["table"] == "accounts", "{error}");
+    }
 }
 
 fn assert_each_operation_is_one_line(log: &str) {

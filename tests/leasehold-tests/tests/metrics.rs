@@ -2,10 +2,12 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test fails by a panic")]
 
-use leasehold_api::Service;
+use std::time::Duration;
+
 use leasehold_api::access::{Access, Scopes};
-use leasehold_lambda::Emf;
-use leasehold_lambda::Function;
+use leasehold_api::{Service, TransactionService};
+use leasehold_lambda::{Emf, Function, answer_sweep};
+use leasehold_tests::bank::Bank;
 use leasehold_tests::{Fault, World, json_of};
 use serde_json::{Value, json};
 
@@ -103,4 +105,13 @@ async fn each_operation_is_one_line_with_what_came_of_it() {
         assert_line(&printed(emf)[0], "heartbeat", &["Unavailable"]);
     }
     assert_eq!(printed(emf), [] as [Value; 0], "nothing twice");
+
+    let bank = Bank::new().await;
+    let service = TransactionService::new(bank.transactions.clone());
+    bank.stick(&bank.transactions, "a").await;
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    answer_sweep(&service, json!({}), Duration::from_mins(1)).await.expect("swept");
+    let lines = printed(emf);
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert_line(&lines[0], "sweep", &["StuckTransactions"]);
 }

@@ -109,7 +109,7 @@ async fn only_the_sweeper_sweeps() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_scheduled_sweep_goes_on_until_nothing_is_due_or_its_time_is_up() {
+async fn a_scheduled_sweep_ends_with_the_work_or_its_time() {
     let (bank, service) = bank().await;
     for number in 0..80 {
         let begin = json!({ "action": "begin", "requests": [super::put(&format!("account-{number}"), 1)] });

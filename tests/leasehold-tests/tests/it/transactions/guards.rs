@@ -3,9 +3,11 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use leasehold_tests::bank::{ACCOUNTS, Bank, TRANSACTIONS, account, add, balance_of, begin, delete, look, put};
+use leasehold_tests::bank::{
+    ACCOUNTS, Bank, TRANSACTIONS, account, add, balance_of, begin, delete, get, key, look, put,
+};
 use leasehold_tests::{Fault, Faults};
-use leasehold_transactions::{Error, Isolation, Policy, TransactionId};
+use leasehold_transactions::{Error, Isolation, Policy, Request, State, TransactionId};
 
 /// Works on until the fault that holds it, or that it dies by.
 async fn until_reached<F: Future<Output: Debug> + Unpin>(work: F, faults: &Faults) {
@@ -14,6 +16,27 @@ async fn until_reached<F: Future<Output: Debug> + Unpin>(work: F, faults: &Fault
         result = work => panic!("it should have stopped: {result:?}"),
         () = faults.reached() => {}
     }
+}
+
+/// Deletes an account, past all transactions.
+async fn remove(bank: &Bank, id: &str) {
+    bank.dynamodb.delete_item().table_name(ACCOUNTS).set_key(Some(key(id))).send().await.expect("deleted");
+}
+
+/// More than any record is kept for.
+const A_YEAR: Duration = Duration::from_hours(24 * 365);
+
+/// A first life of an id: these requests are rolled back, and all rows removed. Answers the copies of the writes.
+async fn first_life(bank: &Bank, id: &TransactionId, requests: Vec<Request>) -> Faults {
+    let (coordinator, faults) = bank.coordinator(Policy::default(), Duration::ZERO);
+    coordinator.begin(Some(id.clone()), None).await.expect("begun");
+    faults.script([Fault::Copied; 40]);
+    coordinator.add(id, requests, None).await.expect("added");
+    coordinator.rollback(id).await.expect("rolled back");
+    faults.script([]);
+    bank.expire(A_YEAR).await;
+    assert_eq!(bank.scan(TRANSACTIONS).await, []);
+    faults
 }
 
 /// Clause 1: pending.
@@ -139,8 +162,7 @@ async fn what_another_writer_put_over_a_locked_item_is_left_alone() {
         // Past all transactions, and without a look at the locks.
         bank.open("replaced", 50).await;
         bank.open("new", 60).await;
-        let key = leasehold_tests::bank::key("taken");
-        bank.dynamodb.delete_item().table_name(ACCOUNTS).set_key(Some(key)).send().await.expect("deleted");
+        remove(&bank, "taken").await;
         if commits {
             bank.transactions.commit(&id).await.expect("committed");
         } else {
@@ -257,5 +279,252 @@ async fn what_is_decided_is_seen_before_it_is_completed() {
     assert_eq!(seen(Isolation::Uncommitted).await, [Some(1), Some(2), Some(1)], "it is there until the completion");
     bank.transactions.commit(&id).await.expect("completed");
     assert_eq!(seen(Isolation::Uncommitted).await, [None, Some(2), Some(1)]);
+    bank.assert_clean().await;
+}
+
+/// Clause 1: pending. Two decide otherwise, and both have read the same version.
+#[tokio::test(start_paused = true)]
+async fn a_decision_is_not_taken_back() {
+    for commits_first in [true, false] {
+        let bank = Bank::new().await;
+        bank.open("a", 1).await;
+        let id = begin(&bank.transactions).await;
+        bank.transactions.add(&id, vec![add("a", 1)], None).await.expect("added");
+        let (slow, slows_faults) = bank.coordinator(Policy::default(), Duration::ZERO);
+        // The transaction; then the decision.
+        slows_faults.at(2, Fault::Held);
+        let mut late =
+            std::pin::pin!(async { if commits_first { slow.rollback(&id).await } else { slow.commit(&id).await } });
+        until_reached(&mut late, &slows_faults).await;
+        let (dying, faults) = bank.coordinator(Policy::default(), Duration::ZERO);
+        faults.at(2, Fault::DiesAfter);
+        let mut first =
+            std::pin::pin!(async { if commits_first { dying.commit(&id).await } else { dying.rollback(&id).await } });
+        until_reached(&mut first, &faults).await;
+        slows_faults.release();
+        let refused = late.await;
+        if commits_first {
+            assert!(matches!(refused, Err(Error::Committed)), "{refused:?}");
+        } else {
+            assert!(matches!(refused, Err(Error::RolledBack { .. })), "{refused:?}");
+        }
+        assert_eq!(bank.balance("a").await, Some(if commits_first { 2 } else { 1 }));
+        bank.assert_clean().await;
+    }
+}
+
+/// Clause 4: seen. Another writer puts an item over one that the transaction is about to change again.
+#[tokio::test(start_paused = true)]
+async fn a_second_write_finds_its_item_overwritten() {
+    let bank = Bank::new().await;
+    bank.open("a", 1).await;
+    let id = begin(&bank.transactions).await;
+    bank.transactions.add(&id, vec![add("a", 1)], None).await.expect("added");
+    let (slow, faults) = bank.coordinator(Policy::default(), Duration::ZERO);
+    // The table's key, the transaction, the item; then it would change.
+    faults.at(4, Fault::Held);
+    let mut work = std::pin::pin!(slow.add(&id, vec![add("a", 5)], None));
+    until_reached(&mut work, &faults).await;
+    bank.open("a", 50).await;
+    faults.release();
+    let refused = work.await;
+    assert!(matches!(refused, Err(Error::Corrupt(_))), "{refused:?}");
+    assert_eq!(bank.scan(ACCOUNTS).await, [account("a", 50)]);
+    bank.assert_clean().await;
+}
+
+/// What was read before the lock is what a rollback restores, so it must still be true.
+#[tokio::test(start_paused = true)]
+async fn an_item_that_comes_or_goes_is_read_again() {
+    for comes in [true, false] {
+        let bank = Bank::new().await;
+        if !comes {
+            bank.open("a", 1).await;
+        }
+        let id = begin(&bank.transactions).await;
+        let (slow, faults) = bank.coordinator(Policy::default(), Duration::ZERO);
+        // The table's key, the transaction, the item; then it would lock and change.
+        faults.at(4, Fault::Held);
+        let mut work = std::pin::pin!(slow.add(&id, vec![add("a", 1)], None));
+        until_reached(&mut work, &faults).await;
+        if comes {
+            bank.open("a", 5).await;
+        } else {
+            remove(&bank, "a").await;
+        }
+        faults.release();
+        work.await.expect("added");
+        bank.transactions.rollback(&id).await.expect("rolled back");
+        let expected = if comes { vec![account("a", 5)] } else { Vec::new() };
+        assert_eq!(bank.scan(ACCOUNTS).await, expected);
+        bank.assert_clean().await;
+    }
+}
+
+/// Clause 5: the nonce of an add.
+#[tokio::test(start_paused = true)]
+async fn a_late_add_of_an_earlier_life_locks_nothing() {
+    let bank = Bank::new().await;
+    bank.open("a", 1).await;
+    let id = TransactionId::fresh();
+    let faults = first_life(&bank, &id, vec![add("a", 1)]).await;
+    bank.transactions.begin(Some(id.clone()), None).await.expect("begun");
+    assert!(faults.deliver_copies().await > 3);
+    assert_eq!(bank.scan(ACCOUNTS).await, [account("a", 1)]);
+    let status = bank.transactions.status(&id.public()).await.expect("known");
+    assert_eq!((status.state, status.requests.len()), (State::Pending, 0), "it took nothing in");
+    bank.transactions.commit(&id).await.expect("committed");
+    assert_eq!(bank.balance("a").await, Some(1));
+    bank.assert_clean().await;
+}
+
+/// Clause 5: the nonce of the note that puts are applied.
+#[tokio::test(start_paused = true)]
+async fn a_late_note_of_applied_puts_is_void() {
+    let bank = Bank::new().await;
+    bank.open("a", 1).await;
+    let id = TransactionId::fresh();
+    let faults = first_life(&bank, &id, vec![put("a", 5)]).await;
+    bank.transactions.begin(Some(id.clone()), None).await.expect("begun");
+    let (sleeper, sleepers_faults) = bank.coordinator(Policy::default(), Duration::ZERO);
+    // The table's key, the transaction, the item, the lock, the item again; then it would apply.
+    sleepers_faults.at(6, Fault::Held);
+    let mut work = std::pin::pin!(sleeper.add(&id, vec![put("a", 7)], None));
+    until_reached(&mut work, &sleepers_faults).await;
+    assert!(faults.deliver_copies().await > 4);
+    let refused = bank.transactions.commit(&id).await;
+    assert!(matches!(refused, Err(Error::RolledBack { .. })), "{refused:?}");
+    sleepers_faults.release();
+    let _ = work.await;
+    assert_eq!(bank.balance("a").await, Some(1));
+    bank.assert_clean().await;
+}
+
+/// Clause 5: the nonce of the end.
+#[tokio::test(start_paused = true)]
+async fn a_late_end_of_an_earlier_life_keeps_no_lock() {
+    let bank = Bank::new().await;
+    bank.open("a", 1).await;
+    let id = TransactionId::fresh();
+    let faults = first_life(&bank, &id, vec![add("a", 1)]).await;
+    bank.transactions.begin(Some(id.clone()), None).await.expect("begun");
+    bank.transactions.add(&id, vec![add("a", 1)], None).await.expect("added");
+    let (dying, dyings_faults) = bank.coordinator(Policy::default(), Duration::ZERO);
+    // The transaction, the decision.
+    dyings_faults.at(2, Fault::DiesAfter);
+    until_reached(std::pin::pin!(dying.rollback(&id)), &dyings_faults).await;
+    assert!(faults.deliver_copies().await > 3);
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    assert_eq!(bank.transactions.sweep(100).await.expect("swept").completed, 1);
+    bank.assert_clean().await;
+}
+
+/// Clause 5: the nonce that a coordinator works by.
+#[tokio::test(start_paused = true)]
+async fn a_rollback_of_an_earlier_life_ends_no_later_one() {
+    let bank = Bank::new().await;
+    let id = begin(&bank.transactions).await;
+    let (slow, faults) = bank.coordinator(Policy::default(), Duration::ZERO);
+    // The transaction; then the decision.
+    faults.at(2, Fault::Held);
+    let mut late = std::pin::pin!(slow.rollback(&id));
+    until_reached(&mut late, &faults).await;
+    bank.transactions.rollback(&id).await.expect("rolled back");
+    bank.expire(A_YEAR).await;
+    bank.transactions.begin(Some(id.clone()), None).await.expect("begun");
+    bank.transactions.add(&id, vec![add("a", 1)], None).await.expect("added");
+    faults.release();
+    let refused = late.await;
+    assert!(matches!(refused, Err(Error::Unavailable(_))), "{refused:?}");
+    bank.transactions.commit(&id).await.expect("committed");
+    assert_eq!(bank.balance("a").await, Some(1));
+    bank.assert_clean().await;
+}
+
+/// Clause 5: the nonce of a lock. The item of an earlier life comes back from a backup.
+#[tokio::test(start_paused = true)]
+async fn a_lock_of_an_earlier_life_is_a_stray() {
+    let bank = Bank::new().await;
+    bank.open("a", 1).await;
+    let id = begin(&bank.transactions).await;
+    bank.transactions.add(&id, vec![add("a", 1)], None).await.expect("added");
+    let copy = bank.raw("a").await;
+    bank.transactions.rollback(&id).await.expect("rolled back");
+    bank.expire(A_YEAR).await;
+    bank.dynamodb.put_item().table_name(ACCOUNTS).set_item(copy).send().await.expect("restored");
+    bank.transactions.begin(Some(id.clone()), None).await.expect("begun");
+    let read = bank.transactions.read(vec![look("a")], Isolation::Committed).await;
+    assert!(matches!(read, Err(Error::Corrupt(_))), "{read:?}");
+}
+
+/// Clause 5: the nonce of batches. TTL removed the record before them.
+#[tokio::test(start_paused = true)]
+async fn batches_of_an_earlier_life_mean_nothing() {
+    let bank = Bank::new().await;
+    let id = begin(&bank.transactions).await;
+    let requests = (0..60).map(|number| add(&format!("{number}"), 1));
+    bank.transactions.add(&id, requests.collect(), None).await.expect("added");
+    bank.transactions.rollback(&id).await.expect("rolled back");
+    for row in bank.scan(TRANSACTIONS).await {
+        if row["row"].as_s().expect("a text").starts_with("0#") {
+            let key = row.into_iter().filter(|(name, _)| name == "transactionId" || name == "row").collect();
+            bank.dynamodb.delete_item().table_name(TRANSACTIONS).set_key(Some(key)).send().await.expect("deleted");
+        }
+    }
+    assert!(!bank.scan(TRANSACTIONS).await.is_empty(), "the batches are there");
+    bank.transactions.begin(Some(id.clone()), None).await.expect("begun");
+    bank.transactions.add(&id, vec![add("new", 1)], None).await.expect("added");
+    bank.transactions.commit(&id).await.expect("committed");
+    let status = bank.transactions.status(&id.public()).await.expect("known");
+    assert_eq!((status.state, status.finished, status.requests.len()), (State::Committed, true, 1));
+}
+
+/// A sweeper's note that a transaction is to be looked at later comes when the transaction is over.
+#[tokio::test(start_paused = true)]
+async fn a_late_put_off_indexes_nothing_that_is_over() {
+    let bank = Bank::new().await;
+    let id = begin(&bank.transactions).await;
+    bank.transactions.add(&id, vec![add("a", 1)], None).await.expect("added");
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    bank.transactions.add(&id, Vec::new(), None).await.expect("alive");
+    let (sweeper, faults) = bank.coordinator(Policy::default(), Duration::ZERO);
+    faults.script([Fault::Copied; 40]);
+    assert_eq!(sweeper.sweep(100).await.expect("swept").examined, 1);
+    bank.transactions.commit(&id).await.expect("committed");
+    assert!(faults.deliver_copies().await > 9);
+    bank.assert_clean().await;
+}
+
+/// A note that an item is stuck comes when the transaction is over, and again in a later life of its id.
+#[tokio::test(start_paused = true)]
+async fn a_late_note_of_a_stuck_item_is_void() {
+    for is_later_life in [true, false] {
+        let bank = Bank::new().await;
+        let (coordinator, faults) = bank.coordinator(Policy::default(), Duration::ZERO);
+        faults.script([Fault::Copied; 60]);
+        let id = bank.stick(&coordinator, "a").await;
+        faults.script([]);
+        // Somebody takes the item away.
+        remove(&bank, "a").await;
+        bank.transactions.rollback(&id).await.expect("finished");
+        if is_later_life {
+            bank.expire(A_YEAR).await;
+            bank.transactions.begin(Some(id.clone()), None).await.expect("begun");
+        }
+        assert!(faults.deliver_copies().await > 5);
+        let status = bank.transactions.status(&id.public()).await.expect("known");
+        assert_eq!((status.finished, status.stuck), (!is_later_life, None));
+    }
+}
+
+/// A one-shot that only reads takes the long way where a transaction has an item.
+#[tokio::test(start_paused = true)]
+async fn a_one_shot_that_reads_sees_no_open_change() {
+    let bank = Bank::new().await;
+    bank.open("a", 1).await;
+    let id = begin(&bank.transactions).await;
+    bank.transactions.add(&id, vec![add("a", 1)], None).await.expect("added");
+    let (_, answers) = bank.transactions.run(None, None, vec![get("a")]).await.expect("read");
+    assert_eq!(answers[0].item.as_ref().map(balance_of), Some(1));
     bank.assert_clean().await;
 }

@@ -41,11 +41,12 @@ stories! {
     anywhere: [
         a_transfer_is_seen_when_it_is_committed,
         a_rollback_leaves_no_trace,
-        a_delete_happens_at_the_commit_and_one_of_nothing_leaves_nothing,
+        a_delete_happens_at_the_commit,
         what_was_read_can_be_written,
         an_upgrade_of_what_is_missing_is_checked_as_missing,
         answers_are_the_states_that_were_asked_for,
         one_item_is_written_several_times,
+        a_check_may_be_repeated_after_its_item_was_changed,
         a_condition_that_does_not_hold_rolls_back_and_shows_the_item,
         an_update_that_makes_no_sense_rolls_everything_back,
         reserved_names_and_tables_are_refused,
@@ -113,7 +114,7 @@ async fn a_rollback_leaves_no_trace(bank: Bank) {
     bank.transactions.rollback(&id).await.expect("a repeat");
 }
 
-async fn a_delete_happens_at_the_commit_and_one_of_nothing_leaves_nothing(bank: Bank) {
+async fn a_delete_happens_at_the_commit(bank: Bank) {
     bank.open("a", 100).await;
     let id = begin(&bank.transactions).await;
     bank.transactions.add(&id, vec![delete("a"), delete("missing")], None).await.expect("added");
@@ -230,6 +231,20 @@ async fn one_item_is_written_several_times(bank: Bank) {
         assert_eq!([bank.balance("a").await, bank.balance("b").await], expected);
         bank.assert_clean().await;
     }
+}
+
+async fn a_check_may_be_repeated_after_its_item_was_changed(bank: Bank) {
+    bank.open("a", 1).await;
+    let id = begin(&bank.transactions).await;
+    let mut check = request(Action::Check { key: key("a") });
+    check.condition = Some("balance = :one".into());
+    check.values.insert(":one".into(), AttributeValue::N("1".into()));
+    bank.transactions.add(&id, vec![check.clone()], None).await.expect("checked");
+    bank.transactions.add(&id, vec![add("a", 1)], None).await.expect("added");
+    bank.transactions.add(&id, vec![check], None).await.expect("a repeat, which is not checked again");
+    bank.transactions.commit(&id).await.expect("committed");
+    assert_eq!(bank.balance("a").await, Some(2));
+    bank.assert_clean().await;
 }
 
 async fn a_condition_that_does_not_hold_rolls_back_and_shows_the_item(bank: Bank) {

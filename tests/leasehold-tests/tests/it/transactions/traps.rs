@@ -43,7 +43,7 @@ async fn a_condition_may_stand_in_parentheses_already() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sweeper_that_comes_late_does_not_forget_what_has_just_ended() {
+async fn a_late_sweeper_does_not_forget_what_has_just_ended() {
     let bank = Bank::new().await;
     let id = begin(&bank.transactions).await;
     advance(Duration::from_secs(61)).await;
@@ -62,7 +62,7 @@ async fn a_sweeper_that_comes_late_does_not_forget_what_has_just_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_one_shot_that_was_carried_out_late_is_not_called_rolled_back() {
+async fn a_late_one_shot_is_not_called_rolled_back() {
     let bank = Bank::new().await;
     bank.open("a", 10).await;
     bank.transactions.read(vec![look("a")], Isolation::Committed).await.expect("the table is known");
@@ -251,30 +251,63 @@ async fn a_late_write_does_not_undo_a_final_no() {
     bank.transactions.add(&busy, vec![add("a", 10)], None).await.expect("added");
     advance(Duration::from_millis(10)).await;
     let policy = Policy { contention_ms: 200, ..Policy::default() };
-    for id in [Some(TransactionId::fresh()), None] {
-        let is_named = id.is_some();
-        let (coordinator, faults) = bank.coordinator(policy, Duration::ZERO);
+    let (coordinator, faults) = bank.coordinator(policy, Duration::ZERO);
+    coordinator.read(vec![look("a")], Isolation::Committed).await.expect("the table is known");
+    faults.script([Fault::Late(Duration::from_secs(30))]);
+    let id = TransactionId::fresh();
+    let told = coordinator.run(Some(id.clone()), None, vec![add("a", 1)]).await;
+    assert!(matches!(told, Err(Error::Contended { .. })), "{told:?}");
+    let status = bank.transactions.status(&id.public()).await.expect("a record stands in the way");
+    assert_eq!(status.state, State::RolledBack);
+    bank.transactions.rollback(&busy).await.expect("rolled back");
+    tokio::time::sleep(Duration::from_secs(40)).await;
+    assert_eq!(bank.scan(ACCOUNTS).await, [leasehold_tests::bank::account("a", 1)]);
+    bank.assert_clean().await;
+}
+
+/// Without a record nothing can stand in the way of the late write, so nothing final is said.
+#[tokio::test(start_paused = true)]
+async fn a_nameless_one_shot_is_told_nothing_after_a_loss() {
+    for is_locked in [true, false] {
+        let bank = Bank::new().await;
+        bank.open("a", 1).await;
+        let (coordinator, faults) = bank.coordinator(Policy::default(), Duration::ZERO);
         coordinator.read(vec![look("a")], Isolation::Committed).await.expect("the table is known");
         faults.script([Fault::Late(Duration::from_secs(30))]);
-        let told = coordinator.run(id.clone(), None, vec![add("a", 1)]).await;
-        match told {
-            Err(Error::Contended { .. }) => assert!(is_named),
-            // Without a record nothing can stand in the way of the late write, so nothing final is said.
-            Err(Error::Unavailable(_)) => assert!(!is_named),
-            told => panic!("{told:?}"),
-        }
-        bank.transactions.add(&busy, Vec::new(), None).await.expect("alive");
-        if let Some(id) = id {
-            let status = bank.transactions.status(&id.public()).await.expect("a record stands in the way");
-            assert_eq!(status.state, State::RolledBack);
-            bank.transactions.rollback(&busy).await.expect("rolled back");
-            tokio::time::sleep(Duration::from_secs(40)).await;
-            assert_eq!(bank.scan(ACCOUNTS).await, [leasehold_tests::bank::account("a", 1)]);
-        }
-        if is_named {
-            break;
-        }
+        let mut poor = when(add("a", 1), "balance = :one");
+        poor.values.insert(":one".into(), AttributeValue::N("1".into()));
+        let (told, ()) = tokio::join!(coordinator.run(None, None, vec![poor]), async {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            if is_locked {
+                let busy = begin(&bank.transactions).await;
+                bank.transactions.add(&busy, vec![add("a", 10)], None).await.expect("added");
+            } else {
+                bank.open("a", 2).await;
+            }
+        });
+        assert!(matches!(told, Err(Error::Unavailable(_))), "{told:?}");
     }
+}
+
+/// The first attempt is on its way when DynamoDB refuses the repeat for the type of an attribute.
+#[tokio::test(start_paused = true)]
+async fn a_late_write_does_not_follow_an_invalid_request() {
+    let bank = Bank::new().await;
+    bank.open("a", 1).await;
+    let (coordinator, faults) = bank.coordinator(Policy::default(), Duration::ZERO);
+    coordinator.read(vec![look("a")], Isolation::Committed).await.expect("the table is known");
+    faults.script([Fault::Late(Duration::from_secs(30))]);
+    let id = TransactionId::fresh();
+    let (told, ()) = tokio::join!(coordinator.run(Some(id), None, vec![add("a", 1)]), async {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let mut text = leasehold_tests::bank::account("a", 1);
+        text.insert("balance".into(), AttributeValue::S("a text".into()));
+        bank.dynamodb.put_item().table_name(ACCOUNTS).set_item(Some(text)).send().await.expect("put");
+    });
+    assert!(matches!(told, Err(Error::InvalidRequest { .. })), "{told:?}");
+    bank.open("a", 1).await;
+    tokio::time::sleep(Duration::from_secs(40)).await;
+    assert_eq!(bank.balance("a").await, Some(1));
     bank.assert_clean().await;
 }
 
@@ -353,8 +386,8 @@ async fn a_stuck_item_keeps_no_other_one_locked() {
     assert_eq!(locked.count(), 1);
     let status = bank.transactions.status(&id.public()).await.expect("known");
     assert!(!status.finished && status.stuck.is_some(), "{status:?}");
-    let page = bank.transactions.unfinished(true, 100, Some(&shard_of(&bank).await)).await.expect("listed");
-    assert_eq!(page.transactions.len(), 1);
+    let page = bank.transactions.unfinished(true, 100, None).await.expect("listed");
+    assert_eq!((page.transactions.len(), page.next), (1, None));
     // What keeps the item is over, and the sweeper goes on.
     advance(Duration::from_mins(2)).await;
     assert_eq!(bank.transactions.sweep(100).await.expect("swept").completed, 1);
@@ -362,10 +395,32 @@ async fn a_stuck_item_keeps_no_other_one_locked() {
     bank.assert_clean().await;
 }
 
-/// The place in the list where the only transaction is.
-async fn shard_of(bank: &Bank) -> String {
-    let rows = bank.scan(TRANSACTIONS).await;
-    rows[0]["sweepShard"].as_s().expect("a text").trim_start_matches("shard-").to_owned()
+/// A page is short only at the end of the list, and an empty one is the end.
+#[tokio::test(start_paused = true)]
+async fn a_page_of_open_transactions_is_full_or_the_last() {
+    let bank = Bank::new().await;
+    let page = bank.transactions.unfinished(false, 3, None).await.expect("listed");
+    assert_eq!((page.transactions.len(), page.next), (0, None));
+    for _ in 0..10 {
+        begin(&bank.transactions).await;
+    }
+    bank.stick(&bank.transactions, "a").await;
+    let mut sizes = Vec::new();
+    let mut cursor = None;
+    let mut seen = std::collections::BTreeSet::new();
+    loop {
+        let page = bank.transactions.unfinished(false, 3, cursor.as_deref()).await.expect("listed");
+        sizes.push(page.transactions.len());
+        seen.extend(page.transactions.into_iter().map(|transaction| transaction.id));
+        cursor = page.next;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    assert_eq!(seen.len(), 11);
+    assert!(sizes[..sizes.len() - 1].iter().all(|size| *size == 3), "{sizes:?}");
+    let page = bank.transactions.unfinished(true, 3, None).await.expect("listed");
+    assert_eq!((page.transactions.len(), page.next), (1, None));
 }
 
 /// A role may lack the permission for statements.

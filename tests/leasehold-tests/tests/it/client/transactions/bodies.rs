@@ -192,7 +192,7 @@ async fn an_error_of_the_body_rolls_back_and_comes_out_as_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rollback_that_cannot_be_delivered_does_not_hide_the_error_of_the_body() {
+async fn a_failed_rollback_does_not_hide_the_error_of_the_body() {
     let (_, network, client) = bank(&[("a", 10)]).await;
     network.set(|path| if path == ROLLBACK { Fate::NotSent } else { Fate::Delivered });
     let result: Result<(), Failure> = client
@@ -347,7 +347,7 @@ async fn who_finds_another_way_is_not_run_again_for_what_it_says_then() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tries_and_time_are_bounded_and_the_last_error_names_the_other() {
+async fn tries_are_bounded_and_the_last_error_names_the_other() {
     let (bank, _, client) = bank(&[("a", 100), ("b", 0)]).await;
     let stubborn = Client::new(bank.transport());
     let tx = stubborn.begin_transaction().await.expect("begun");
@@ -482,7 +482,7 @@ async fn one_call_does_it_where_all_is_known() {
 
 /// The same trap as with a commit: what is said of a repeat need not be true of the first.
 #[tokio::test(start_paused = true)]
-async fn one_call_is_not_made_again_before_it_is_certain_that_it_was_of_no_effect() {
+async fn one_call_is_repeated_only_after_a_certain_no() {
     for first in [Fate::AnswerLost, Fate::NotSent] {
         let (bank, network, client) = bank(&[("a", 100)]).await;
         let mut fates = vec![Fate::Gateway(409, Some(1), CONTENDED), first];
