@@ -123,7 +123,7 @@ async fn log_of_transactions() -> String {
     bank.faults.script([]);
     call(json!({ "action": "sweep" })).await.expect("swept");
     bank.stick(&bank.transactions, "stuck").await;
-    tokio::time::sleep(Duration::from_mins(2)).await;
+    tokio::time::advance(Duration::from_mins(2)).await;
     call(json!({ "action": "sweep" })).await.expect("swept");
     drop(guard);
     sink.text()

@@ -109,7 +109,7 @@ async fn each_operation_is_one_line_with_what_came_of_it() {
     let bank = Bank::new().await;
     let service = TransactionService::new(bank.transactions.clone());
     bank.stick(&bank.transactions, "a").await;
-    tokio::time::sleep(Duration::from_mins(2)).await;
+    tokio::time::advance(Duration::from_mins(2)).await;
     answer_sweep(&service, json!({}), Duration::from_mins(1)).await.expect("swept");
     let lines = printed(emf);
     assert_eq!(lines.len(), 1, "{lines:?}");

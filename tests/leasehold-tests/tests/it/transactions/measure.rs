@@ -8,7 +8,7 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::{AttributeValue, BatchStatementRequest};
 use futures_util::{StreamExt, stream};
 use leasehold_tests::bank::{ACCOUNTS, Bank, TRANSACTIONS, account, add, begin, key};
-use leasehold_transactions::{Item, Policy, TransactionId, Transactions};
+use leasehold_transactions::{Error, Item, Policy, TransactionId, Transactions};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
 const LOAD: Duration = Duration::from_secs(20);
@@ -58,7 +58,9 @@ async fn measure_the_age_of_abandoned_transactions() {
         let leaver: Transactions = leaver.clone();
         async move {
             let id = begin(&leaver).await;
-            leaver.add(&id, vec![add(&format!("left-{number}"), 1)], None).await.expect("added");
+            let added = leaver.add(&id, vec![add(&format!("left-{number}"), 1)], None).await;
+            // On a machine with too much load, it may be idle before it is added to.
+            assert!(matches!(added, Ok(_) | Err(Error::RolledBack { .. })), "{added:?}");
         }
     };
     // As `leasehold serve` does it.
