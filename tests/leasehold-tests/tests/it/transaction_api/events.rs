@@ -9,7 +9,7 @@ use leasehold_tests::json_of;
 use serde_json::{Value, json};
 
 use super::{account, is_free};
-use crate::events::event;
+use crate::events::{Answer, event};
 
 const TIME: Duration = Duration::from_secs(50);
 
@@ -24,9 +24,8 @@ async fn bank() -> (Bank, TransactionService) {
 
 /// The status and the document of an answer over HTTP.
 fn read(answer: &Value) -> (u64, Value) {
-    assert_eq!(answer["isBase64Encoded"], false);
-    let body = serde_json::from_str(answer["body"].as_str().expect("text")).expect("a JSON document");
-    (answer["statusCode"].as_u64().expect("a status"), body)
+    let answer = Answer::read(answer);
+    (answer.status, answer.body)
 }
 
 async fn http(service: &TransactionService, event: Value) -> (u64, Value) {
