@@ -13,8 +13,9 @@ use leasehold_server::{
 };
 use leasehold_transactions as transactions;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+
+use crate::signals::Signals;
 
 /// Run the lock service on this machine: an HTTP API over an embedded DynamoDB engine, or over any DynamoDB endpoint.
 #[derive(Debug, Args)]
@@ -294,15 +295,11 @@ fn local_address(listener: &TcpListener, port: u16) -> SocketAddr {
 
 /// Becomes true on the first Ctrl-C or SIGTERM; the second ends the process at once.
 fn stop_signal() -> Result<watch::Receiver<bool>, ServeError> {
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Signals)?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Signals)?;
+    let mut signals = Signals::stopping().map_err(ServeError::Signals)?;
     let (sender, receiver) = watch::channel(false);
     tokio::spawn(async move {
         loop {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-            }
+            signals.next_ending().await;
             if sender.send_replace(true) {
                 std::process::exit(130);
             }
