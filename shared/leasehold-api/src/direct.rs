@@ -47,13 +47,16 @@ fn actions<R: Route>(operations: &[R]) -> String {
 }
 
 /// Shortens a problem to a length that Step Functions does not truncate, since a truncated one is no JSON document. The
-/// lock's payload and attributes are left to `get`. An item is left out where it is too long.
+/// lock's payload and attributes are left to `get`, unless they are the result of an occurrence that is done and short. An
+/// item is left out where it is too long.
 fn without_payload(mut problem: Problem) -> Problem {
-    if let Some(lock) = &mut problem.lock {
+    let is_short = |problem: &Problem| document(problem).get().len() <= MAX_PROBLEM_BYTES;
+    let is_result = problem.problem_type == ProblemType::AlreadyDone && is_short(&problem);
+    if let Some(lock) = problem.lock.as_mut().filter(|_| !is_result) {
         (lock.data, lock.data_base64) = (None, None);
         lock.attributes.clear();
     }
-    if document(&problem).get().len() > MAX_PROBLEM_BYTES {
+    if !is_short(&problem) {
         problem.item = None;
     }
     problem

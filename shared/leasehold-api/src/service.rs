@@ -1,7 +1,7 @@
 //! One operation, from a request to its response, and the log line about it.
 
 use leasehold_protocol::{
-    BreakAnswer, Error, ErrorKind, HeartbeatAnswer, ListQuery, LockKey, LockTable, MAX_KEY_BYTES, ReleaseAnswer,
+    BreakAnswer, Error, ErrorKind, HeartbeatAnswer, ListQuery, LockKey, LockTable, MAX_KEY_BYTES, Record, ReleaseAnswer,
 };
 use leasehold_wire::{
     AcquireRequest, AcquireResponse, BreakRequest, GetRequest, HealthResponse, HealthStatus, HeartbeatRequest,
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use tracing::{Instrument, Span, field};
 
 use crate::access::Caller;
-use crate::{convert, counts, cursor};
+use crate::{convert, counts, cursor, semaphore};
 
 const DEFAULT_LIMIT: u64 = 100;
 const MAX_LIMIT: u64 = 1000;
@@ -22,8 +22,8 @@ const MAX_LISTING_BYTES: usize = 4 * 1024 * 1024;
 /// The lock service. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Service {
-    table: LockTable,
-    checks_takeovers: bool,
+    pub(crate) table: LockTable,
+    pub(crate) checks_takeovers: bool,
 }
 
 impl Service {
@@ -42,7 +42,7 @@ impl Service {
     /// `POST /v1/acquire`
     ///
     /// # Errors
-    /// `held`, `lost` for an ended lease id, `superseded`, `not-found` under `onlyIfExists`, and those that any operation may meet:
+    /// `held`, `lost` for an ended lease id, `superseded`, `already-done`, `not-found` under `onlyIfExists`, and those that any operation may meet:
     /// `invalid-request`, `too-large`, `forbidden`, `corrupt-record`, `throttled`, `unavailable`.
     pub async fn acquire(&self, caller: &Caller, request: AcquireRequest) -> Result<AcquireResponse, Problem> {
         traced(operation_span("acquire", &request.key, caller), async {
@@ -74,6 +74,7 @@ impl Service {
                 HeartbeatAnswer::Lost(lost) => return Err(convert::lost(lost)),
                 HeartbeatAnswer::Superseded(superseded) => return Err(convert::superseded(superseded)),
                 HeartbeatAnswer::Forbidden => return Err(convert::bound_to_another()),
+                HeartbeatAnswer::WrongKind => return Err(convert::no_lock()),
             };
             let lock = row.lock().map_err(|corrupt| logged_problem(&corrupt.into()))?;
             record_owner(&lock.owner_name);
@@ -98,7 +99,9 @@ impl Service {
             match self.table.release(&request).await.map_err(|error| logged_problem(&error))? {
                 ReleaseAnswer::Done(released) => Ok(release_response(&released)),
                 ReleaseAnswer::Lost(lost) => Err(convert::lost(lost)),
+                ReleaseAnswer::OtherOccurrence => Err(convert::other_occurrence()),
                 ReleaseAnswer::Forbidden => Err(convert::bound_to_another()),
+                ReleaseAnswer::WrongKind => Err(convert::no_lock()),
             }
         })
         .await
@@ -115,6 +118,7 @@ impl Service {
             match self.table.break_lock(&request).await.map_err(|error| logged_problem(&error))? {
                 BreakAnswer::Done(released) => Ok(release_response(&released)),
                 BreakAnswer::VersionMismatch(lock) => Err(convert::version_mismatch(lock)),
+                BreakAnswer::WrongKind => Err(convert::no_lock()),
             }
         })
         .await
@@ -128,8 +132,11 @@ impl Service {
         traced(operation_span("get", &request.key, caller), async {
             let key = convert::key(request.key, request.sort_key)?;
             caller.check_key(key.partition())?;
-            let row = self.table.read(&key).await.map_err(|error| logged_problem(&error))?;
-            let row = row.ok_or_else(convert::not_found)?;
+            let row = match self.table.read(&key).await.map_err(|error| logged_problem(&error))? {
+                Some(Record::Lock(row)) if !row.other_kind => row,
+                Some(_) => return Err(convert::no_lock()),
+                None => return Err(convert::not_found()),
+            };
             let lock = convert::show_lock(row.lock().map_err(|corrupt| logged_problem(&corrupt.into()))?);
             record_owner(&lock.owner_name);
             Ok((wire_name(lock.state), lock))
@@ -152,10 +159,13 @@ impl Service {
             };
             let mut bytes = 0;
             for row in page.rows {
-                let key = row.key.clone();
-                match row.lock() {
+                let key = row.key().clone();
+                let shown = match row {
+                    Record::Lock(row) => row.lock().map(convert::show_lock),
+                    Record::Semaphore(_, semaphore) => semaphore.map(|row| semaphore::show(*row)),
+                };
+                match shown {
                     Ok(lock) => {
-                        let lock = convert::show_lock(lock);
                         bytes += serde_json::to_vec(&lock).map_or(0, |json| json.len());
                         response.locks.push(lock);
                     }
@@ -191,7 +201,7 @@ pub(crate) struct OperationSpan {
 }
 
 /// Makes the span of an operation. Overlong keys are truncated in the log.
-fn operation_span(name: &'static str, key: &str, caller: &Caller) -> OperationSpan {
+pub(crate) fn operation_span(name: &'static str, key: &str, caller: &Caller) -> OperationSpan {
     let span = tracing::info_span!(
         "operation",
         operation = name,
@@ -230,7 +240,7 @@ pub(crate) fn wire_name(value: impl serde::Serialize) -> String {
     }
 }
 
-fn record_owner(name: &str) {
+pub(crate) fn record_owner(name: &str) {
     Span::current().record("owner", name);
 }
 
@@ -243,7 +253,7 @@ fn release_response(released: &leasehold_protocol::Released) -> (String, Release
 }
 
 /// Logs the cause of an error, and returns the problem that the caller reads instead.
-fn logged_problem(error: &Error) -> Problem {
+pub(crate) fn logged_problem(error: &Error) -> Problem {
     match error.kind() {
         ErrorKind::InvalidRequest { .. } | ErrorKind::TooLarge => {}
         // Nothing but a repair of the setup helps: the command, too, shows this reason to whoever uses a table directly.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use leasehold_api::ExecutionSecret;
 use leasehold_api::access::{Access, Scopes};
 use leasehold_protocol::{Policy, TableSchema};
 use leasehold_transactions as transactions;
@@ -22,8 +23,12 @@ pub struct Config {
     pub takeover_clock_check: bool,
     /// `LEASEHOLD_JWT_CLAIM` (default `sub`): what a token says who its bearer is.
     pub jwt_claim: String,
+    /// `LEASEHOLD_EXECUTION_SECRET` (default: none): the secret in the lease ids of Step Functions executions.
+    pub execution_secret: ExecutionSecret,
     /// `LEASEHOLD_METRICS` (`true`, the default, or `false`): whether the functions print metrics of the operations.
     pub metrics: bool,
+    /// `LEASEHOLD_STACK` (default: none): a dimension of the metrics, so that those of two stacks stay apart.
+    pub stack: Option<String>,
 }
 
 /// All that is wrong with the configuration, a sentence each.
@@ -69,13 +74,17 @@ impl Config {
         schema.sort_key = variables.text("LEASEHOLD_SORT_KEY");
         variables.checked(schema.check());
         let jwt_claim = variables.text("LEASEHOLD_JWT_CLAIM").unwrap_or_else(|| "sub".to_owned());
+        let execution_secret = variables.text("LEASEHOLD_EXECUTION_SECRET").unwrap_or_default();
+        let stack = variables.text("LEASEHOLD_STACK");
         variables.complete(Self {
             schema,
             policy: Policy { retention_seconds, clock_skew_ms },
             access: Access { scopes, owner_binding },
             takeover_clock_check,
             jwt_claim,
+            execution_secret: ExecutionSecret::new(execution_secret),
             metrics,
+            stack,
         })
     }
 }
@@ -97,6 +106,8 @@ pub struct TransactionConfig {
     pub lock_table_name: Option<String>,
     /// `LEASEHOLD_METRICS` (`true`, the default, or `false`): whether the functions print metrics of the operations.
     pub metrics: bool,
+    /// `LEASEHOLD_STACK` (default: none): a dimension of the metrics, so that those of two stacks stay apart.
+    pub stack: Option<String>,
 }
 
 impl TransactionConfig {
@@ -134,7 +145,8 @@ impl TransactionConfig {
             variables.refuse(format!("The locks and the transactions need a table each, not both {table_name:?}."));
         }
         let metrics = variables.flag("LEASEHOLD_METRICS", true);
-        variables.complete(Self { table_name, policy, lock_table_name, metrics })
+        let stack = variables.text("LEASEHOLD_STACK");
+        variables.complete(Self { table_name, policy, lock_table_name, metrics, stack })
     }
 }
 
@@ -211,7 +223,9 @@ mod tests {
             access: Access::default(),
             takeover_clock_check: false,
             jwt_claim: "sub".into(),
+            execution_secret: ExecutionSecret::default(),
             metrics: true,
+            stack: None,
         };
         assert_eq!(config, expected);
     }
@@ -227,7 +241,9 @@ mod tests {
             ("LEASEHOLD_KEY_SCOPES", SCOPES),
             ("LEASEHOLD_OWNER_BINDING", "true"),
             ("LEASEHOLD_JWT_CLAIM", "client_id"),
+            ("LEASEHOLD_EXECUTION_SECRET", "s3"),
             ("LEASEHOLD_METRICS", "false"),
+            ("LEASEHOLD_STACK", "orders-locks"),
         ])
         .expect("valid");
         assert_eq!((config.schema.partition_key.as_str(), config.schema.sort_key.as_deref()), ("pk", Some("sk")));
@@ -235,6 +251,10 @@ mod tests {
         let scopes = Some(Scopes::parse(SCOPES).expect("valid"));
         assert_eq!(config.access, Access { scopes, owner_binding: true });
         assert_eq!((config.jwt_claim.as_str(), config.metrics), ("client_id", false));
+        assert_eq!(
+            (config.execution_secret, config.stack.as_deref()),
+            (ExecutionSecret::new("s3"), Some("orders-locks"))
+        );
     }
 
     #[test]
@@ -287,7 +307,13 @@ mod tests {
         let policy = transactions::Policy::default();
         assert_eq!(
             config,
-            Ok(TransactionConfig { table_name: "tx".into(), policy, lock_table_name: None, metrics: true })
+            Ok(TransactionConfig {
+                table_name: "tx".into(),
+                policy,
+                lock_table_name: None,
+                metrics: true,
+                stack: None
+            })
         );
         let config = read_transactions(&[
             ("LEASEHOLD_TRANSACTION_TABLE_NAME", "tx"),

@@ -34,6 +34,17 @@ pub struct Bounds {
     pub java: u8,
     /// Whether callers judge by the clock, and servers' clocks differ.
     pub clock: bool,
+    /// What callers want of the lock: to run one occurrence, the same one, or none.
+    pub once: Option<Runs>,
+}
+
+/// How often an occurrence may run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Runs {
+    /// Until one run is completed.
+    UntilDone,
+    /// Once, completed or not.
+    AtMostOnce,
 }
 
 const SMALL: Bounds = Bounds {
@@ -52,11 +63,12 @@ const SMALL: Bounds = Bounds {
     losses: false,
     java: 0,
     clock: false,
+    once: None,
 };
 
 impl Bounds {
     /// Explorations that take seconds, for the tests.
-    pub fn small() -> [Self; 5] {
+    pub fn small() -> [Self; 7] {
         let once = Self { in_flight: 1, leases: &[2], ..SMALL };
         [
             Self { in_flight: 1, ..SMALL },
@@ -64,11 +76,14 @@ impl Bounds {
             Self { name: "small, breaks", breaks: 1, deaths: true, ..once },
             Self { name: "small, Java", java: 2, breaks: 1, requests: 1, ticks: 3, ..once },
             Self { name: "small, clocks", clock: true, attempts: 1, ticks: 5, ..once },
+            Self { name: "small, an occurrence", lease_ids: 2, requests: 1, attempts: 1, ..once }
+                .running(Runs::UntilDone),
+            Self { name: "small, at most once", deletes: true, requests: 1, ..once }.running(Runs::AtMostOnce),
         ]
     }
 
     /// The explorations of the command.
-    pub fn full() -> [Self; 5] {
+    pub fn full() -> [Self; 7] {
         let full = Self { deaths: true, losses: true, ..SMALL };
         [
             Self { name: "changed leases", requests: 3, ticks: 4, leases: &[1, 3], deaths: false, ..full },
@@ -76,7 +91,15 @@ impl Bounds {
             Self { name: "three callers and a break", callers: 3, in_flight: 1, breaks: 1, leases: &[2], ..full },
             Self { name: "a Java client", java: 3, breaks: 1, deletes: true, ticks: 4, leases: &[2], ..full },
             Self { name: "clocks", clock: true, ticks: 6, leases: &[1, 3], in_flight: 1, ..full },
+            Self { name: "an occurrence", deletes: true, lease_ids: 2, leases: &[2], copies: 1, ..full }
+                .running(Runs::UntilDone),
+            Self { name: "at most once", breaks: 1, lease_ids: 2, leases: &[2], ..full }.running(Runs::AtMostOnce),
         ]
+    }
+
+    /// The same, where callers run an occurrence.
+    const fn running(self, runs: Runs) -> Self {
+        Self { once: Some(runs), ..self }
     }
 
     /// Two callers, and what else a clause's trace needs.

@@ -56,7 +56,7 @@ pub async fn run_sweep() -> Result<(), Error> {
 
 async fn service() -> Result<(TransactionService, Option<Emf>), Error> {
     let config = TransactionConfig::from_env()?;
-    let metrics = config.metrics.then(Emf::start).transpose()?;
+    let metrics = config.metrics.then(|| Emf::start(config.stack.clone())).transpose()?;
     let client = init::dynamodb_client(&config.table_name).await?;
     let protected = config.lock_table_name.into_iter().collect();
     let transactions = Transactions::new(client, config.table_name, config.policy, Clock::system(), protected);
