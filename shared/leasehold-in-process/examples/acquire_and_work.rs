@@ -19,7 +19,7 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
 ///
 /// # Errors
 /// The example does not do what it says.
-pub async fn run() -> Result<(), Box<dyn Error + Send + Sync>> {
+pub(crate) async fn run() -> Result<(), Box<dyn Error + Send + Sync>> {
     let service = local::service().await?;
     let client = Client::new(service.clone());
     let request = LockRequest::new("report").owner_name("host-1").lease(Duration::from_secs(20));

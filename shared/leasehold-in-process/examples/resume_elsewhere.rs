@@ -20,7 +20,7 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
 ///
 /// # Errors
 /// The example does not do what it says.
-pub async fn run() -> Result<(), Box<dyn Error + Send + Sync>> {
+pub(crate) async fn run() -> Result<(), Box<dyn Error + Send + Sync>> {
     let service = local::service().await?;
 
     // The first process leaves the lock behind. Its lease goes on: a minute for the second one to come.

@@ -28,7 +28,7 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
 ///
 /// # Errors
 /// The example does not do what it says.
-pub async fn run() -> Result<(), Box<dyn Error + Send + Sync>> {
+pub(crate) async fn run() -> Result<(), Box<dyn Error + Send + Sync>> {
     let client = Client::new(local::service().await?);
     client
         .transaction(async |tx| {

@@ -202,6 +202,8 @@ fn parameters(event: &Event) -> QueryMap {
             single.map(|(name, value)| (name.clone(), texts([value]))).collect()
         }
     };
+    // A list without a value makes `lambda_http` panic.
+    let parameters: HashMap<_, _> = parameters.into_iter().filter(|(_, values)| !values.is_empty()).collect();
     // A byte takes three where it is encoded.
     let bytes = |(name, values): (&String, &Vec<String>)| {
         values.iter().map(|value| 3 * (name.len() + value.len()) + 2).sum::<usize>()

@@ -12,13 +12,13 @@ use leasehold_in_process::InProcess;
 use leasehold_protocol::TableSchema;
 
 /// The table of an example's own items, with the key `id`.
-pub const ACCOUNTS: &str = "accounts";
+pub(crate) const ACCOUNTS: &str = "accounts";
 
 /// Makes the tables, and the service over them.
 ///
 /// # Errors
 /// A table cannot be made.
-pub async fn service() -> Result<InProcess, Box<dyn Error + Send + Sync>> {
+pub(crate) async fn service() -> Result<InProcess, Box<dyn Error + Send + Sync>> {
     let engine = Engine::memory()?;
     let dynamodb = Client::from_conf(leasehold_dynamodb::configure(engine.sdk_config()).build());
     let schema = TableSchema::new("leasehold");
