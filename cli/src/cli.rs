@@ -120,7 +120,7 @@ impl Command {
         done.map(|()| ExitCode::SUCCESS)
     }
 
-    /// What commands have in common that talk to a service.
+    /// The options that commands have in common.
     fn common(&self) -> Option<&CommonArgs> {
         match self {
             Self::Run(RunArgs { common, .. })

@@ -66,7 +66,7 @@ pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     print(&json)
 }
 
-/// Whether standard error is a terminal that can be drawn on.
+/// Returns whether standard error is a terminal that can be drawn on.
 pub(crate) fn can_draw() -> bool {
     io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }

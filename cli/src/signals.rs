@@ -28,18 +28,18 @@ const AT_ONCE: Duration = Duration::from_millis(500);
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Received {
     pub(crate) signal: Signal,
-    /// Whether a process sent it to this one. Otherwise it comes from the terminal, which sends a Ctrl-C to each
+    /// A process sent it to this one. Otherwise it comes from the terminal, which sends a Ctrl-C to each
     /// process of its foreground group.
     pub(crate) sent_here: bool,
 }
 
 impl Received {
-    /// Whether it asks to end.
+    /// Returns whether it asks to end.
     pub(crate) fn is_ending(self) -> bool {
         ENDING.contains(&(self.signal as i32))
     }
 
-    /// Whether it is a Ctrl-C.
+    /// Returns whether it is a Ctrl-C.
     pub(crate) fn is_interrupt(self) -> bool {
         self.signal == Signal::SIGINT && !self.sent_here
     }
@@ -123,7 +123,7 @@ impl Signals {
         }
     }
 
-    /// Whether there was a Ctrl-C.
+    /// Returns whether there was a Ctrl-C.
     pub(crate) fn interrupted(&mut self) -> bool {
         while let Ok(received) = self.receiver.try_recv() {
             self.noted(received);

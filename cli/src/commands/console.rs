@@ -68,7 +68,7 @@ pub(crate) async fn main(args: ConsoleArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What the page asks for, and nothing else.
+/// The requests of the page; no others are passed on.
 fn proxy(transport: Arc<dyn Transport>) -> Router {
     let reads = [path::LOCK, path::LOCKS, path::TRANSACTION, path::TRANSACTIONS];
     reads

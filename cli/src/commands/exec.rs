@@ -18,11 +18,11 @@ pub(crate) const NAME: &str = "exec-tied";
 /// Become a command that ends with its parent.
 #[derive(Debug, Args)]
 pub(crate) struct ExecArgs {
-    /// Who started this; if that is another by now, it is too late.
+    /// The process that started this one. Another parent means that it has died.
     #[arg(long)]
     parent: i32,
 
-    /// What to become.
+    /// The command to become.
     #[arg(last = true, required = true)]
     command: Vec<OsString>,
 }

@@ -155,7 +155,7 @@ pub(crate) enum ServeError {
     /// The certificate cannot be used.
     #[error("{0}")]
     Tls(#[from] TlsError),
-    /// Whoever reaches the port could do everything.
+    /// Everyone who reaches the port could do everything.
     #[error(
         "refusing to listen on {0}, beyond this machine, without a token: name a file with --token-file (`leasehold token` \
          makes one), or say --insecure where the network keeps strangers out"
@@ -179,7 +179,7 @@ pub(crate) enum ServeError {
 /// Runs the service until Ctrl-C or SIGTERM.
 ///
 /// # Errors
-/// What is wrong with the arguments, the database or the ports, in a sentence.
+/// A sentence that says what is wrong with the arguments, the database or the ports.
 pub(crate) async fn main(args: ServeArgs) -> Result<(), ServeError> {
     init_logging(LogFormat::Text, LevelFilter::WARN);
     let stopped = stop_signal()?;

@@ -41,7 +41,7 @@ pub(crate) struct WatchArgs {
 struct Seen {
     lock: Lock,
     since: Instant,
-    /// Whether it was said that it may be taken over.
+    /// The line that it may be taken over was printed.
     told_stale: bool,
 }
 

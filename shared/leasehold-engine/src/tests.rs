@@ -20,7 +20,7 @@ use crate::{Engine, EngineError};
 
 const TABLE: &str = "locks";
 
-/// What `unwrap_err` would show, without asking for `Engine: Debug` in every message.
+/// Returns the error. `unwrap_err` would need `Engine: Debug`.
 fn refused(result: Result<Engine, EngineError>) -> EngineError {
     result.expect_err("the file must be refused")
 }
@@ -317,7 +317,7 @@ fn assert_validation(error: &(impl ProvideErrorMetadata + std::fmt::Debug), word
 }
 
 #[tokio::test]
-async fn an_unknown_table_and_an_unknown_operation_have_their_own_errors() {
+async fn unknown_table_and_unknown_operation_have_errors_of_their_own() {
     let client = client(&Engine::memory().unwrap());
 
     let missing = claim(&client, "k", "me").send().await.unwrap_err();

@@ -7,7 +7,7 @@ use leasehold_api::access::{Access, Scopes};
 use leasehold_protocol::{Policy, TableSchema};
 use leasehold_transactions as transactions;
 
-/// What a function needs to know.
+/// The configuration of a function of the locks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// `LEASEHOLD_TABLE_NAME` (required), `LEASEHOLD_PARTITION_KEY` (default `key`), `LEASEHOLD_SORT_KEY` (default:
@@ -89,12 +89,13 @@ impl Config {
     }
 }
 
-/// What is wrong begins with its place in the JSON, `[0].principal: …`, or is about the whole.
+/// Joins a mistake to the name of its variable. A mistake begins with its place in the JSON, `[0].principal: …`, or is
+/// about the whole.
 fn after_name(mistake: &str) -> String {
     if mistake.starts_with('[') { mistake.to_owned() } else { format!(": {mistake}") }
 }
 
-/// What a function needs to know for transactions.
+/// The configuration of a function of the transactions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TransactionConfig {
     /// `LEASEHOLD_TRANSACTION_TABLE_NAME` (required).

@@ -133,7 +133,7 @@ pub(crate) fn principal(event: &Value, jwt_claim: &str) -> Option<Principal> {
     match (&authorizer["iam"], &authorizer["jwt"]) {
         (Value::Object(caller), Value::Null) => access::from_arn(caller.get("userArn")?.as_str()?),
         (Value::Null, Value::Object(token)) => access::from_claim(token.get("claims")?.get(jwt_claim)?.as_str()?),
-        // Of a kind that is unknown here, or of two kinds at once.
+        // An unknown kind, or two kinds at once.
         _ => None,
     }
 }

@@ -21,7 +21,7 @@ pub use transactions::{answer_sweep, answer_transactions, run_sweep, run_transac
 /// Serves one operation over HTTP until Lambda ends the process.
 ///
 /// # Errors
-/// What is wrong with the configuration, or Lambda's runtime interface failing.
+/// The mistakes in the configuration, or a failure of Lambda's runtime interface.
 pub async fn run_http(operation: Operation) -> Result<(), Error> {
     let (function, metrics) = &start(function()).await?;
     lambda_runtime::run(service_fn(async |event: LambdaEvent<Value>| {
@@ -35,7 +35,7 @@ pub async fn run_http(operation: Operation) -> Result<(), Error> {
 /// Serves direct invocations until Lambda ends the process.
 ///
 /// # Errors
-/// What is wrong with the configuration, or Lambda's runtime interface failing.
+/// The mistakes in the configuration, or a failure of Lambda's runtime interface.
 pub async fn run_direct() -> Result<(), Error> {
     let (function, metrics) = &start(function()).await?;
     lambda_runtime::run(service_fn(async |event: LambdaEvent<Value>| {
@@ -49,7 +49,7 @@ pub async fn run_direct() -> Result<(), Error> {
 /// Serves the ends of Step Functions executions until Lambda ends the process.
 ///
 /// # Errors
-/// What is wrong with the configuration, or Lambda's runtime interface failing.
+/// The mistakes in the configuration, or a failure of Lambda's runtime interface.
 pub async fn run_cleanup() -> Result<(), Error> {
     let (function, metrics) = &start(function()).await?;
     lambda_runtime::run(service_fn(async |event: LambdaEvent<Value>| {
@@ -83,12 +83,12 @@ fn print(metrics: Option<Emf>) {
     }
 }
 
-/// What a Lambda function keeps from its start to its end.
+/// The state that a Lambda function keeps between events.
 #[derive(Debug, Clone)]
 pub struct Function {
     /// The service.
     pub service: Service,
-    /// Who may do what.
+    /// The rules of access.
     pub access: Access,
     /// The claim that says who the bearer of a token is.
     pub jwt_claim: String,

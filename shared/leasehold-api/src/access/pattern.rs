@@ -2,7 +2,7 @@
 
 use leasehold_protocol::Principal;
 
-/// What a principal must look like: `*` stands for any characters but `/` and `:`, and alone for everyone.
+/// A pattern of principals. `*` stands for any characters but `/` and `:`, and alone for everyone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pattern(String);
 

@@ -1,4 +1,4 @@
-//! What callers are called.
+//! The names of callers.
 //!
 //! Each kind of name begins otherwise, so that nothing that a caller may choose, a session's name or a claim, makes one kind
 //! look like another: `arn:…`, `jwt:…`, `direct`, `anonymous`.

@@ -247,7 +247,7 @@ fn traced_boxed<T>(
     traced(span, Box::pin(work))
 }
 
-/// What the log says of one operation. No item has a way into it.
+/// Makes the span of an operation. No item gets into the log.
 fn operation_span(name: &'static str, id: Option<&PublicId>, requests: usize) -> OperationSpan {
     let span = tracing::info_span!(
         "operation",

@@ -19,16 +19,16 @@ use tokio::time::timeout;
 use super::{document, named, print, start};
 use crate::{Emf, TransactionConfig, gateway, init};
 
-/// So many transactions are dealt with between two looks at the clock.
+/// The number of transactions that one call of the sweep handles. The time limit applies between two calls.
 const SLICE: u32 = 25;
 
-/// What is left of a function's time for its answer.
+/// The part of a function's time that is kept for its answer.
 const MARGIN: Duration = Duration::from_secs(1);
 
 /// Serves transactions, over HTTP and directly, until Lambda ends the process.
 ///
 /// # Errors
-/// What is wrong with the configuration, or Lambda's runtime interface failing.
+/// The mistakes in the configuration, or a failure of Lambda's runtime interface.
 pub async fn run_transactions() -> Result<(), Error> {
     let (service, metrics) = &start(service()).await?;
     lambda_runtime::run(service_fn(async |event: LambdaEvent<Value>| {
@@ -42,7 +42,7 @@ pub async fn run_transactions() -> Result<(), Error> {
 /// Sweeps, on schedule, over HTTP and directly, until Lambda ends the process.
 ///
 /// # Errors
-/// What is wrong with the configuration, or Lambda's runtime interface failing.
+/// The mistakes in the configuration, or a failure of Lambda's runtime interface.
 pub async fn run_sweep() -> Result<(), Error> {
     let (service, metrics) = &start(service()).await?;
     lambda_runtime::run(service_fn(async |event: LambdaEvent<Value>| {
@@ -66,7 +66,7 @@ async fn service() -> Result<(TransactionService, Option<Emf>), Error> {
 /// Answers one event of the function that serves transactions.
 ///
 /// # Errors
-/// Of a direct invocation: the refusal, under the name that `Retry` and `Catch` match on.
+/// The refusal of a direct invocation, under the name that `Retry` and `Catch` match on.
 pub async fn answer_transactions(service: &TransactionService, event: Value) -> Result<Box<RawValue>, Diagnostic> {
     answer(service, TransactionOperation::FOR_CALLERS, event).await
 }

@@ -156,7 +156,7 @@ async fn every_operation_on_a_key_is_scoped() {
 
 /// A refusal must not tell whether there is such a lock, or who has it.
 #[tokio::test(start_paused = true)]
-async fn what_is_out_of_scope_looks_the_same_whether_it_is_there_or_not() {
+async fn refusal_out_of_scope_does_not_tell_whether_the_lock_exists() {
     let world = World::new().await;
     get_lock(&function(&world, &Value::Null, false), &Value::Null, "billing/1", "l").await;
     let function = function(&world, &json!([{ "principal": ORDERS_WORKER, "prefixes": ["orders/"] }]), false);
@@ -236,7 +236,7 @@ async fn a_token_that_does_not_say_whose_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_listing_shows_what_is_in_scope_and_its_cursors_tell_no_other_key() {
+async fn listing_and_cursors_show_no_key_out_of_scope() {
     let world = World::new().await;
     let open = function(&world, &Value::Null, false);
     let mut own = Vec::new();

@@ -40,7 +40,7 @@ async fn http(function: &Function, operation: Operation, event: Value) -> Answer
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_life_of_a_lock_over_http() {
+async fn http_api_serves_the_life_of_a_lock() {
     let function = function().await;
     let granted = http(&function, Operation::Acquire, event("http-acquire")).await;
     assert_eq!((granted.status, &granted.headers["content-type"]), (200, &json!("application/json")));
@@ -66,7 +66,7 @@ async fn the_life_of_a_lock_over_http() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_life_of_a_lock_in_a_state_machine() {
+async fn direct_invocations_serve_the_life_of_a_lock() {
     let function = function().await;
     let granted = function.answer_direct(event("direct-acquire")).await.map(json_of).expect("granted");
     assert_eq!(granted["outcome"], "created");
@@ -95,7 +95,7 @@ async fn the_life_of_a_lock_in_a_state_machine() {
 
 /// Step Functions cuts long causes, and would cut this problem in two.
 #[tokio::test(start_paused = true)]
-async fn a_direct_refusal_leaves_out_the_payload() {
+async fn direct_refusal_leaves_out_the_payload() {
     let function = function().await;
     let mut acquire = event("direct-acquire");
     acquire["data"] = json!("x".repeat(100_000));
@@ -109,7 +109,7 @@ async fn a_direct_refusal_leaves_out_the_payload() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_direct_caller_gets_wrong_is_named() {
+async fn direct_refusal_names_the_field_at_fault() {
     let function = function().await;
     for (input, field) in [
         (json!("acquire"), Value::Null),
@@ -342,7 +342,7 @@ async fn hostile_events_of_any_seed_are_answered() {
 
 /// The gateway hands the paths that have no route of their own to one function; a Function URL has no other route.
 #[tokio::test(start_paused = true)]
-async fn the_default_route_knows_its_own_path_only() {
+async fn default_route_knows_its_own_path_only() {
     let function = function().await;
     for (path, status) in [("/v1/health", 200), ("/v1/health/", 404), ("/favicon.ico", 404), ("/", 404), ("", 404)] {
         let mut event = event("http-health");

@@ -108,7 +108,7 @@ async fn only_the_sweeper_sweeps() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_scheduled_sweep_goes_on_until_nothing_is_due_or_its_time_is_up() {
+async fn scheduled_sweep_goes_on_until_done_or_out_of_time() {
     let (bank, service) = bank().await;
     for number in 0..80 {
         let begin = json!({ "action": "begin", "requests": [super::put(&format!("account-{number}"), 1)] });
@@ -125,7 +125,7 @@ async fn a_scheduled_sweep_goes_on_until_nothing_is_due_or_its_time_is_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_sent_by_mistake_is_answered() {
+async fn mistaken_events_are_answered() {
     let (_bank, service) = bank().await;
     for input in
         [json!(null), json!([]), json!("begin"), json!({}), json!({ "action": 1 }), json!({ "action": "steal" })]
