@@ -4,10 +4,9 @@
 default:
     @just --list --unsorted
 
-# Checks the format of the Rust code, and the width of its comments.
+# Checks the format of the Rust code.
 fmt:
     cargo fmt --all --check
-    scripts/wrap_comments.py --check
 
 # Formats the Rust code, and wraps its comments.
 wrap:

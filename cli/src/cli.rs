@@ -64,8 +64,8 @@ enum Command {
 }
 
 impl Cli {
-    /// The command line of this process. Ends the process where there is nothing to execute: after `--help`, and after a
-    /// mistake.
+    /// The command line of this process. Ends the process where there is nothing to execute: after `--help`, and after
+    /// a mistake.
     pub fn from_command_line() -> Self {
         let arguments = command_line::options_last(&Self::command(), std::env::args_os());
         Self::try_parse_from(&arguments).unwrap_or_else(|error| {

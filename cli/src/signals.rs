@@ -52,8 +52,8 @@ impl Received {
 
 /// Signals that this process gets. From the first of these on, they no longer end the process.
 ///
-/// A signal that was ignored when the process started stays ignored. `nohup` asks for that, and a shell does for the jobs
-/// that a script starts in the background.
+/// A signal that was ignored when the process started stays ignored. `nohup` asks for that, and a shell does for the
+/// jobs that a script starts in the background.
 pub(crate) struct Signals {
     receiver: mpsc::UnboundedReceiver<Received>,
     interrupted: bool,
@@ -111,8 +111,8 @@ impl Signals {
         }
     }
 
-    /// The next signal that asks to end, but for those that come at once. One Ctrl-C reaches several processes, and this
-    /// one may hear of it when the command has already ended by it.
+    /// The next signal that asks to end, but for those that come at once. One Ctrl-C reaches several processes, and
+    /// this one may hear of it when the command has already ended by it.
     pub(crate) async fn next_impatient(&mut self) -> Received {
         let start = Instant::now();
         loop {

@@ -1,7 +1,7 @@
 //! `leasehold console`: the page of the locks, for any service.
 //!
-//! The page is that of `leasehold serve`. Its requests go to a port of this machine, and from there, with the caller's own
-//! credentials, to the service. So only those who know the session token in the printed address may use the port.
+//! The page is that of `leasehold serve`. Its requests go to a port of this machine, and from there, with the caller's
+//! own credentials, to the service. So only those who know the session token in the printed address may use the port.
 
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};

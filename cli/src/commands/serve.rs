@@ -62,7 +62,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "URL", group = "store")]
     dynamodb_endpoint: Option<String>,
 
-    /// Let other DynamoDB clients reach the embedded tables, and make their own, on this port of the loopback interface.
+    /// Let other DynamoDB clients reach the embedded tables, and make their own, on this port of the loopback
+    /// interface.
     #[arg(long, value_name = "PORT", conflicts_with = "dynamodb_endpoint")]
     expose_dynamodb: Option<u16>,
 
@@ -98,8 +99,9 @@ pub(crate) struct ServeArgs {
     )]
     clock_skew_ms: u64,
 
-    /// Also require the service's clock to be past a lock's lease, by more than --clock-skew-ms, before a caller may take the
-    /// lock over. Without this, the service believes whoever says that the lock's version was seen for the whole lease.
+    /// Also require the service's clock to be past a lock's lease, by more than --clock-skew-ms, before a caller may
+    /// take the lock over. Without this, the service believes whoever says that the lock's version was seen for the
+    /// whole lease.
     #[arg(long, env = "LEASEHOLD_TAKEOVER_CLOCK_CHECK")]
     takeover_clock_check: bool,
 
@@ -132,7 +134,8 @@ pub(crate) struct ServeArgs {
     )]
     transaction_retention_seconds: u64,
 
-    /// How long a transaction that has an item may show no sign of life before another one that needs the item rolls it back.
+    /// How long a transaction that has an item may show no sign of life before another one that needs the item rolls it
+    /// back.
     #[arg(
         long,
         value_name = "MS",

@@ -28,8 +28,8 @@ pub(crate) async fn within<T>(work: impl Future<Output = T>) -> T {
 /// background job ignores SIGINT and SIGQUIT, and under `nohup` it ignores SIGHUP; its children would inherit that.
 pub(crate) fn default_dispositions() {
     static ONCE: Once = Once::new();
-    // A handled signal gets its default disposition in a new program, an ignored one stays ignored. The handler does what the
-    // signal does by default.
+    // A handled signal gets its default disposition in a new program, an ignored one stays ignored. The handler does
+    // what the signal does by default.
     ONCE.call_once(|| {
         for signal in [SIGINT, SIGQUIT, SIGHUP, SIGTERM] {
             register_conditional_default(signal, Arc::new(AtomicBool::new(true))).expect("a signal with a handler");
@@ -133,8 +133,8 @@ pub(crate) fn signal(process: &Child, name: &str) {
     assert!(status.success(), "{script}");
 }
 
-/// Returns the grant, or `None` where there is no complete answer. Every request has a higher number than the one before, so that
-/// an attempt that the service abandoned changes nothing when it is carried out late.
+/// Returns the grant, or `None` where there is no complete answer. Every request has a higher number than the one
+/// before, so that an attempt that the service abandoned changes nothing when it is carried out late.
 pub(crate) async fn acquire(http: &reqwest::Client, base_url: &str, body: &Value) -> Option<Value> {
     static SEQUENCE: AtomicU64 = AtomicU64::new(1);
     let mut body = body.clone();

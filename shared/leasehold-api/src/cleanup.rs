@@ -138,7 +138,8 @@ impl Holder<'_> {
                 return Ok(outcome);
             }
         }
-        // An execution without acquisitions has one lease id. An earlier acquisition may remain in the row of the next holder.
+        // An execution without acquisitions has one lease id. An earlier acquisition may remain in the row of the next
+        // holder.
         match release(service, name, self.lease_id_without_acquisition()).await? {
             CleanUpOutcome::NotHeld => Ok(outcome),
             found => Ok(found),

@@ -25,7 +25,8 @@ fn refused(result: Result<Engine, EngineError>) -> EngineError {
     result.expect_err("the file must be refused")
 }
 
-/// Opens a file that was in use a moment ago. A worker thread may give the last handle back a little later than its answer.
+/// Opens a file that was in use a moment ago. A worker thread may give the last handle back a little later than its
+/// answer.
 #[allow(clippy::disallowed_methods, reason = "nothing tells when the handle is given back")]
 async fn reopened(path: &Path) -> Engine {
     for _ in 0..200 {

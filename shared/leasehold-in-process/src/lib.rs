@@ -66,7 +66,8 @@ impl InProcess {
         Self::on_tables(&leasehold_dynamodb::connect(None).await, TableSchema::new(table_name), transaction_table)
     }
 
-    /// The service on these tables, with transactions, which may touch all others. `dynamodb` as in [`InProcess::on_table`].
+    /// The service on these tables, with transactions, which may touch all others. `dynamodb` as in
+    /// [`InProcess::on_table`].
     ///
     /// # Errors
     /// A sentence that says what is wrong with the names in `schema`.
@@ -79,8 +80,8 @@ impl InProcess {
         Ok(locks.with_transactions(TransactionService::new(transactions)))
     }
 
-    /// The service on this table. `dynamodb` is taken with its credentials, region and connections; its retries and time-outs
-    /// are set to what the protocol needs.
+    /// The service on this table. `dynamodb` is taken with its credentials, region and connections; its retries and
+    /// time-outs are set to what the protocol needs.
     ///
     /// # Errors
     /// A sentence that says what is wrong with the names in `schema`.

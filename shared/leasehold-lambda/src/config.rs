@@ -15,11 +15,11 @@ pub struct Config {
     pub schema: TableSchema,
     /// `LEASEHOLD_RETENTION_SECONDS` (default 604800, 7 days), `LEASEHOLD_CLOCK_SKEW_MS` (default 1000).
     pub policy: Policy,
-    /// `LEASEHOLD_KEY_SCOPES` (JSON; default: every caller may touch every key), `LEASEHOLD_OWNER_BINDING` (`true` or `false`, the
-    /// default).
+    /// `LEASEHOLD_KEY_SCOPES` (JSON; default: every caller may touch every key), `LEASEHOLD_OWNER_BINDING` (`true` or
+    /// `false`, the default).
     pub access: Access,
-    /// `LEASEHOLD_TAKEOVER_CLOCK_CHECK` (`false`, the default, or `true`): whether a takeover by an observed version also needs
-    /// the server's clock to be past the lease.
+    /// `LEASEHOLD_TAKEOVER_CLOCK_CHECK` (`false`, the default, or `true`): whether a takeover by an observed version
+    /// also needs the server's clock to be past the lease.
     pub takeover_clock_check: bool,
     /// `LEASEHOLD_JWT_CLAIM` (default `sub`): what a token says who its bearer is.
     pub jwt_claim: String,
@@ -100,8 +100,8 @@ fn after_name(mistake: &str) -> String {
 pub struct TransactionConfig {
     /// `LEASEHOLD_TRANSACTION_TABLE_NAME` (required).
     pub table_name: String,
-    /// `LEASEHOLD_TRANSACTION_IDLE_SECONDS` (default 60), `LEASEHOLD_TRANSACTION_RETENTION_SECONDS` (default 604800, 7 days),
-    /// `LEASEHOLD_TRANSACTION_PATIENCE_MS` (default 1000).
+    /// `LEASEHOLD_TRANSACTION_IDLE_SECONDS` (default 60), `LEASEHOLD_TRANSACTION_RETENTION_SECONDS` (default 604800, 7
+    /// days), `LEASEHOLD_TRANSACTION_PATIENCE_MS` (default 1000).
     pub policy: transactions::Policy,
     /// `LEASEHOLD_TABLE_NAME`, if it is set: no transaction may touch the locks.
     pub lock_table_name: Option<String>,

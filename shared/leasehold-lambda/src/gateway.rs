@@ -1,8 +1,8 @@
 //! Events of API Gateway: HTTP APIs and Function URLs (format 2.0), REST APIs (format 1.0).
 //!
-//! `lambda_http` turns an event into an HTTP request, and the response into an answer of the event's format. It panics on
-//! parts that a caller controls: a raw space, quote or control byte in the query, a bad `Host` or `X-Forwarded-Proto`, an
-//! overlong URI, undecodable base64. [`Repaired`] removes these first.
+//! `lambda_http` turns an event into an HTTP request, and the response into an answer of the event's format. It panics
+//! on parts that a caller controls: a raw space, quote or control byte in the query, a bad `Host` or
+//! `X-Forwarded-Proto`, an overlong URI, undecodable base64. [`Repaired`] removes these first.
 //!
 //! The caller and the route are read from the event's context, which the gateway alone writes.
 
@@ -99,7 +99,8 @@ pub(crate) async fn answer<R: Route>(
     Ok(document(&answer))
 }
 
-/// The operation that an event asks for: the only one, where the gateway's route has chosen it; else the one of its path.
+/// The operation that an event asks for: the only one, where the gateway's route has chosen it; else the one of its
+/// path.
 ///
 /// A gateway decodes the path, so nothing is read from it but which of ours it is.
 pub(crate) fn operation<R: Route>(event: &Value, operations: &[R]) -> Option<R> {

@@ -49,8 +49,8 @@ impl Caller {
         Self { principal: None, prefixes: None, is_bound: false }
     }
 
-    /// One whose credentials name it, who may touch the keys that begin with one of `prefixes`; without prefixes, all. With
-    /// `is_bound`, the locks that it acquires are bound to it.
+    /// One whose credentials name it, who may touch the keys that begin with one of `prefixes`; without prefixes, all.
+    /// With `is_bound`, the locks that it acquires are bound to it.
     pub fn named(principal: Principal, prefixes: Option<Vec<String>>, is_bound: bool) -> Self {
         Self { principal: Some(principal), prefixes, is_bound }
     }

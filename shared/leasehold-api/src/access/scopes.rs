@@ -23,8 +23,8 @@ struct ScopeEntry {
 }
 
 impl Scopes {
-    /// Reads `[{"principal": "arn:aws:iam::123456789012:role/orders-*", "prefixes": ["orders/"]}, …]`. In a principal, `*` stands
-    /// for any characters but `/` and `:`, and alone for everyone; an empty prefix is every key.
+    /// Reads `[{"principal": "arn:aws:iam::123456789012:role/orders-*", "prefixes": ["orders/"]}, …]`. In a principal,
+    /// `*` stands for any characters but `/` and `:`, and alone for everyone; an empty prefix is every key.
     ///
     /// # Errors
     /// A sentence that says what is wrong, and where.

@@ -62,8 +62,8 @@ impl Route for TransactionOperation {
         Self::Unlock,
     ];
 
-    /// An event of a Lambda function has at most 6 MB, and holds the body with its quotes escaped. Larger transactions use
-    /// several adds.
+    /// An event of a Lambda function has at most 6 MB, and holds the body with its quotes escaped. Larger transactions
+    /// use several adds.
     const MAX_BODY_BYTES: usize = 4 * 1024 * 1024;
 
     fn path(self) -> &'static str {

@@ -1,7 +1,7 @@
 //! The service that the examples run against: in this process, on an embedded DynamoDB in memory.
 //!
-//! An application that may use DynamoDB itself calls `InProcess::connect("leasehold")` instead. One that calls a deployed
-//! service, or `leasehold serve`, makes its client from an `HttpTransport`.
+//! An application that may use DynamoDB itself calls `InProcess::connect("leasehold")` instead. One that calls a
+//! deployed service, or `leasehold serve`, makes its client from an `HttpTransport`.
 
 use std::error::Error;
 

@@ -457,7 +457,8 @@ async fn a_heartbeat_answered_after_the_lease_revives_nothing() {
     assert!(!guard.is_held() && guard.remaining().is_zero());
 }
 
-/// The table's own late attempt: the service's second try was answered, and the first one comes after the next heartbeat.
+/// The table's own late attempt: the service's second try was answered, and the first one comes after the next
+/// heartbeat.
 #[tokio::test(start_paused = true)]
 async fn a_late_attempt_with_a_shorter_lease_changes_nothing() {
     let world = World::new().await;

@@ -320,7 +320,8 @@ fn epoch_ms() -> u64 {
     u64::try_from(now.as_millis()).expect("not that late")
 }
 
-/// What a first process saw, and a second loads. The wall clock is the real one, so "ago" is written into the observation.
+/// What a first process saw, and a second loads. The wall clock is the real one, so "ago" is written into the
+/// observation.
 async fn carried_over(world: &World, ago_ms: i64) -> Acquisition {
     let first = world.client("cron");
     held(first.try_acquire("Moe").await.expect("reachable"));
