@@ -13,10 +13,9 @@ use crate::{GetRequest, Lock, Problem, ReleaseResponse, path};
 #[derive(IntoResponses)]
 #[allow(dead_code, reason = "a description, never made")]
 enum MemberFailures {
-    /// `lost`: the lease id has no permits; `reason` says why. `superseded`: a later request under it was carried out,
-    /// and `sequence` is the number to exceed. `permits-mismatch`: it has another number of permits.
-    /// `exceeds-capacity`: there are fewer permits in all. `wrong-kind`: the key is a lock's. `lock` shows the
-    /// semaphore.
+    /// `lost`: the lease id has no permits; `reason` says why. `superseded`: a later request under it was carried out, and
+    /// `sequence` is the number to exceed. `permits-mismatch`: it has another number of permits. `exceeds-capacity`: there are
+    /// fewer permits in all. `wrong-kind`: the key is a lock's. `lock` shows the semaphore.
     #[response(status = 409, content_type = "application/problem+json")]
     Refused(Problem),
 }
@@ -25,8 +24,7 @@ enum MemberFailures {
 #[derive(IntoResponses)]
 #[allow(dead_code, reason = "a description, never made")]
 enum OperatorFailures {
-    /// `version-mismatch`: the semaphore changed since the operator looked; `lock` shows it. `wrong-kind`: the key is a
-    /// lock's.
+    /// `version-mismatch`: the semaphore changed since the operator looked; `lock` shows it. `wrong-kind`: the key is a lock's.
     #[response(status = 409, content_type = "application/problem+json")]
     Changed(Problem),
 }
