@@ -179,8 +179,8 @@ export class Leasehold extends Construct {
     });
     const executions = { LEASEHOLD_EXECUTION_SECRET: secret.secretValue.unsafeUnwrap() };
 
-    for (const { name, binary, description, actions, timeoutSeconds } of ROUTE_FUNCTIONS) {
-      this.addFunction(name, binary, description, actions, logGroup, timeoutSeconds);
+    for (const { name, binary, description, actions, timeoutSeconds, namesExecutions } of ROUTE_FUNCTIONS) {
+      this.addFunction(name, binary, description, actions, logGroup, timeoutSeconds, namesExecutions ? executions : undefined);
     }
     this.invokeFunction = this.addFunction('Invoke', 'leasehold-invoke', 'all operations, for direct invocations', INVOKE_ACTIONS, logGroup, undefined, executions);
     const cleanup = this.addFunction('Cleanup', 'leasehold-cleanup', 'releases what an execution held that ended without doing so', CLEANUP_ACTIONS, logGroup, 30, executions);
@@ -400,9 +400,11 @@ export class Leasehold extends Construct {
     const defaultAuthorizer = this.newAuthorizer();
     const api = new apigw.HttpApi(this, 'Api', { description: 'Leasehold', defaultAuthorizer });
     const integrations: { [name: string]: HttpLambdaIntegration } = {};
-    for (const { name, path: route } of ROUTE_FUNCTIONS) {
+    for (const { name, paths } of ROUTE_FUNCTIONS) {
       integrations[name] = new HttpLambdaIntegration(`${name}Integration`, this.functions[name]);
-      api.addRoutes({ path: route, methods: [apigw.HttpMethod.ANY], integration: integrations[name] });
+      for (const path of paths) {
+        api.addRoutes({ path, methods: [apigw.HttpMethod.ANY], integration: integrations[name] });
+      }
     }
     new apigw.HttpRoute(this, 'UnknownRoute', {
       httpApi: api,

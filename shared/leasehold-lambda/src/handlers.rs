@@ -4,6 +4,7 @@
 //! gateway may be: the usual adapter crates build a URI and a header map from it, and fail or panic on a decoded
 //! space in a path or a header value that is not ASCII, both of which a caller can send.
 
+mod semaphore;
 mod transactions;
 
 use std::collections::HashMap;
@@ -25,6 +26,7 @@ use serde_json::value::RawValue;
 use crate::{Config, Emf, init};
 use leasehold_api::logging::{LevelFilter, LogFormat, init_logging};
 
+pub use semaphore::run_semaphore;
 pub use transactions::{answer_sweep, answer_transactions, run_sweep, run_transactions};
 
 /// The part of an API Gateway HTTP API event (payload format 2.0) that matters. Function URLs send the same.
@@ -202,6 +204,32 @@ impl Function {
     pub async fn answer_cleanup(&self, event: Value) -> Result<cleanup::CleanUp, Diagnostic> {
         cleanup::release_all(&self.service, &self.execution_secret, event).await.map_err(named)
     }
+}
+
+/// Answers an event that came over HTTP or directly, if it asks for one of these operations.
+async fn answer_event<R: Route>(
+    service: &R::Service,
+    operations: &[R],
+    caller: &Caller,
+    event: Value,
+) -> Result<Answer, Diagnostic> {
+    if event.get("requestContext").is_none() {
+        return direct::invoke(service, operations, caller, event).await.map(Answer::Direct).map_err(named);
+    }
+    let event: HttpEvent = serde_json::from_value(event).map_err(|error| {
+        named(Problem::new(ProblemType::InvalidRequest, format!("This is no event of an HTTP API: {error}.")))
+    })?;
+    let paths = paths(&event);
+    Ok(Answer::Http(match operations.iter().find(|operation| paths.contains(&operation.path())) {
+        Some(operation) => answer_http(service, *operation, caller, &event).await,
+        None => into_answer(problem_response(&unknown_route())),
+    }))
+}
+
+/// What may say which operation is meant: the path of the route; or, of a route that takes several, the path asked for. A
+/// gateway decodes that one, so nothing is read from it, but that it is a path of ours.
+fn paths(event: &HttpEvent) -> [&str; 2] {
+    [event.route_key.split_once(' ').map_or("", |(_, path)| path), &event.raw_path]
 }
 
 async fn answer_http<R: Route>(service: &R::Service, operation: R, caller: &Caller, event: &HttpEvent) -> HttpAnswer {

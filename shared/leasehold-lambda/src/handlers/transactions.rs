@@ -7,17 +7,16 @@ use std::time::Duration;
 
 use lambda_runtime::{Diagnostic, Error, LambdaEvent, service_fn};
 use leasehold_api::access::Caller;
-use leasehold_api::http::{Route, problem_response, unknown_route};
-use leasehold_api::{TransactionOperation, TransactionService, direct};
+use leasehold_api::{TransactionOperation, TransactionService};
 use leasehold_dynamodb::Clock;
 use leasehold_transactions::Transactions;
+use leasehold_wire::Problem;
 use leasehold_wire::transactions::{SweepRequest, SweepResponse};
-use leasehold_wire::{Problem, ProblemType};
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 use tokio::time::timeout;
 
-use super::{Answer, HttpEvent, answer_http, into_answer, named, print, start};
+use super::{Answer, answer_event, named, print, start};
 use crate::{Emf, TransactionConfig, init};
 
 /// So many transactions are dealt with between two looks at the clock.
@@ -110,22 +109,5 @@ async fn answer(
     operations: &[TransactionOperation],
     event: Value,
 ) -> Result<Answer, Diagnostic> {
-    let caller = Caller::unrestricted();
-    if event.get("requestContext").is_none() {
-        return direct::invoke(service, operations, &caller, event).await.map(Answer::Direct).map_err(named);
-    }
-    let event: HttpEvent = serde_json::from_value(event).map_err(|error| {
-        named(Problem::new(ProblemType::InvalidRequest, format!("This is no event of an HTTP API: {error}.")))
-    })?;
-    let paths = paths(&event);
-    Ok(Answer::Http(match operations.iter().find(|operation| paths.contains(&operation.path())) {
-        Some(operation) => answer_http(service, *operation, &caller, &event).await,
-        None => into_answer(problem_response(&unknown_route())),
-    }))
-}
-
-/// What may say which operation is meant: the path of the route; or, of a route that takes several, the path asked for. A
-/// gateway decodes that one, so nothing is read from it, but that it is a path of ours.
-fn paths(event: &HttpEvent) -> [&str; 2] {
-    [event.route_key.split_once(' ').map_or("", |(_, path)| path), &event.raw_path]
+    answer_event(service, operations, &Caller::unrestricted(), event).await
 }
