@@ -585,3 +585,41 @@ async fn function_serves_http_and_direct_invocations() {
     let lock = json!({ "action": "get", "key": "k" });
     assert_eq!(function.answer_direct(lock).await.expect_err("refused").error_type, "WrongKind");
 }
+
+/// What one write of the row costs, as DynamoDB counts: a unit for each KB of the item.
+async fn units_of_a_write(world: &World) -> f64 {
+    let text = |value: &str| aws_sdk_dynamodb::types::AttributeValue::S(value.to_owned());
+    let update = world.dynamodb.update_item().table_name("locks").key("key", text("Moe"));
+    let update = update.update_expression("SET expireAt = expireAt");
+    let update = update.return_consumed_capacity(aws_sdk_dynamodb::types::ReturnConsumedCapacity::Total);
+    let consumed = update.send().await.expect("answered").consumed_capacity.expect("counted");
+    consumed.capacity_units.expect("a number")
+}
+
+#[tokio::test(start_paused = true)]
+async fn units_of_a_heartbeat_by_the_number_of_entries() {
+    let world = World::new().await;
+    let name = |index: usize| format!("host-{index:03}.example.org:12345");
+    let mut measured = Vec::new();
+    for index in 0..100 {
+        granted(&world, &Acquire { sequence: Some(numbered()), ..acquire(&name(index), 1, 100) }).await;
+        if [0, 9, 99].contains(&index) {
+            measured.push((index + 1, 0, units_of_a_write(&world).await));
+        }
+    }
+    for index in 100..200 {
+        let request = Enqueue { sequence: Some(numbered()), ..enqueue(&name(index), 1, 100) };
+        world.table.enqueue(&request).await.expect("answered").answer.expect("a ticket");
+    }
+    measured.push((100, 100, units_of_a_write(&world).await));
+    for (holders, tickets, units) in &measured {
+        println!("{holders} holders, {tickets} tickets: {units} write units a heartbeat");
+    }
+    let units: Vec<_> = measured.iter().map(|(.., units)| *units).collect();
+    assert!(units.is_sorted() && units[0] <= 2.0 && units[3] <= 50.0, "{measured:?}");
+}
+
+fn numbered() -> Sequence {
+    let id = "1f0c61a2-93f4-4b5e-8a53-0f5d7a1c9d11";
+    Sequence::new(1_000_000, Some(id.to_owned())).expect("valid")
+}
