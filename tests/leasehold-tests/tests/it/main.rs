@@ -16,6 +16,8 @@ mod property;
 mod semaphore;
 mod semaphore_property;
 mod simulation;
+mod together;
 mod transaction_api;
 mod transactions;
 mod virtual_time;
+mod watch;
