@@ -2,10 +2,12 @@
 
 use lambda_runtime::{Diagnostic, Error, LambdaEvent, service_fn};
 use leasehold_api::http::Route;
-use leasehold_api::{SemaphoreOperation, access};
+use leasehold_api::{SemaphoreOperation, access, direct};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
-use super::{Answer, Function, answer_event, function, named, principal, print, start};
+use super::{Function, function, named, print, start};
+use crate::gateway;
 
 /// Serves semaphores, over HTTP and directly, until Lambda ends the process.
 ///
@@ -26,11 +28,15 @@ impl Function {
     ///
     /// # Errors
     /// Of a direct invocation: the refusal, under the name that `Retry` and `Catch` match on.
-    pub async fn answer_semaphore(&self, event: Value) -> Result<Answer, Diagnostic> {
-        let (caller, event) = match event.get("requestContext") {
-            Some(context) => (principal(&context["authorizer"], &self.jwt_claim), event),
-            None => (access::direct(), self.execution_secret.name_lease(event).map_err(named)?),
-        };
-        answer_event(&self.service, SemaphoreOperation::ALL, &self.access.caller(caller), event).await
+    pub async fn answer_semaphore(&self, event: Value) -> Result<Box<RawValue>, Diagnostic> {
+        let operations = SemaphoreOperation::ALL;
+        if event.get("requestContext").is_none() {
+            let caller = self.access.caller(access::direct());
+            let input = self.execution_secret.name_lease(event).map_err(named)?;
+            return direct::invoke(&self.service, operations, &caller, input).await.map_err(named);
+        }
+        let caller = self.access.caller(gateway::principal(&event, &self.jwt_claim));
+        let operation = gateway::operation(&event, operations);
+        gateway::answer(&self.service, operation, &caller, event).await
     }
 }
