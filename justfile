@@ -75,3 +75,8 @@ stress runs="20" load="0":
 # Checks licences, bans and sources of the dependencies.
 deny:
     cargo deny check licenses bans sources
+
+# Runs the commands of the README, in order, again, and shuffled.
+readme:
+    cargo build --workspace
+    python3 scripts/lib/readme_session.py --leasehold target/debug/leasehold
