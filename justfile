@@ -76,6 +76,11 @@ stress runs="20" load="0":
 deny:
     cargo deny check licenses bans sources
 
+# Writes the licences of what the released programs contain, and a CycloneDX bill of materials, into target/third-party.
+third-party:
+    npm --prefix console ci --silent --ignore-scripts
+    scripts/third-party.py
+
 # Runs the commands of the README, in order, again, and shuffled.
 readme:
     cargo build --workspace

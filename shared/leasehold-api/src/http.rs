@@ -72,7 +72,7 @@ pub fn body_too_large<R: Route>() -> Problem {
 
 /// A path that is none of [`Route::path`].
 pub fn unknown_route() -> Problem {
-    let detail = "This API has /v1/acquire, heartbeat, release, break, lock, locks and health; \
+    let detail = "This API has /v1/acquire, acquire-all, heartbeat, release, break, lock, watch, locks and health; \
                   /v1/semaphore, and /v1/semaphore/acquire, heartbeat, release, break, enqueue and capacity; and where it has \
                   transactions, /v1/transactions/begin, add, commit, rollback, unlock and sweep, \
                   /v1/transaction, /v1/transactions, and /v1/items/get and list.";
