@@ -85,3 +85,7 @@ third-party:
 readme:
     cargo build --workspace
     python3 scripts/lib/readme_session.py --leasehold target/debug/leasehold
+
+# Makes the packages of a release into target/dist: crates, Python client, npm package.
+dist:
+    scripts/dist.sh
