@@ -1,6 +1,6 @@
 //! How far an exploration goes.
 
-/// The bounds of one exploration. Time passes in ticks, each the shortest lease that the protocol allows.
+/// The bounds of one exploration. All times are milliseconds.
 #[derive(Debug, Clone, Copy)]
 #[allow(clippy::struct_excessive_bools, reason = "each says whether something happens at all")]
 pub struct Bounds {
@@ -19,9 +19,11 @@ pub struct Bounds {
     /// Deliveries of an attempt beyond the first, over all attempts.
     pub copies: u8,
     /// The last moment.
-    pub ticks: u8,
-    /// The leases that requests name, in ticks.
-    pub leases: &'static [u8],
+    pub end: u16,
+    /// How much time may pass at once.
+    pub steps: &'static [u16],
+    /// The leases that requests name.
+    pub leases: &'static [u16],
     /// Breaks by an operator.
     pub breaks: u8,
     /// Deletions.
@@ -34,6 +36,10 @@ pub struct Bounds {
     pub java: u8,
     /// Whether callers judge by the clock, and servers' clocks differ.
     pub clock: bool,
+    /// Whether answers arrive late. (Each may be lost in any case.)
+    pub delays: bool,
+    /// Whether the clocks of observers run fast, by almost a thousandth.
+    pub drift: bool,
 }
 
 const SMALL: Bounds = Bounds {
@@ -44,26 +50,29 @@ const SMALL: Bounds = Bounds {
     attempts: 2,
     in_flight: 2,
     copies: 0,
-    ticks: 2,
-    leases: &[1, 2],
+    end: 200,
+    steps: &[100],
+    leases: &[100, 200],
     breaks: 0,
     deletes: false,
     deaths: false,
     losses: false,
     java: 0,
     clock: false,
+    delays: false,
+    drift: false,
 };
 
 impl Bounds {
     /// Explorations that take seconds, for the tests.
     pub fn small() -> [Self; 5] {
-        let once = Self { in_flight: 1, leases: &[2], ..SMALL };
+        let once = Self { in_flight: 1, leases: &[200], ..SMALL };
         [
             Self { in_flight: 1, ..SMALL },
             Self { name: "small, copies and deletions", copies: 1, deletes: true, lease_ids: 2, requests: 1, ..once },
             Self { name: "small, breaks", breaks: 1, deaths: true, ..once },
-            Self { name: "small, Java", java: 2, breaks: 1, requests: 1, ticks: 3, ..once },
-            Self { name: "small, clocks", clock: true, attempts: 1, ticks: 5, ..once },
+            Self { name: "small, Java", java: 2, breaks: 1, requests: 1, end: 300, ..once },
+            Self { name: "small, clocks", clock: true, attempts: 1, end: 500, ..once },
         ]
     }
 
@@ -81,6 +90,6 @@ impl Bounds {
 
     /// Two callers, and what else a clause's trace needs.
     pub(crate) const fn trace() -> Self {
-        Self { requests: 3, ticks: 4, leases: &[1, 3], ..SMALL }
+        Self { requests: 3, end: 400, leases: &[100, 300], ..SMALL }
     }
 }
