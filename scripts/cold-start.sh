@@ -13,10 +13,8 @@ source scripts/lib/aws.sh
 if (($# == 0)); then
     install_sam
     say "building the functions for $(machine); the first time takes ten minutes"
-    packages=()
-    for function in functions/*/; do packages+=(--package "$(basename "$function")"); done
     # What `sam build` runs for each function, for all at once.
-    CARGO_TARGET_DIR="$LAMBDA_TARGET" cargo lambda build --release "${packages[@]}"
+    CARGO_TARGET_DIR="$LAMBDA_TARGET" cargo lambda build --release --package leasehold-functions
     set -- "$LAMBDA_TARGET/lambda"
 fi
 # Cargo runs it in another folder.

@@ -307,6 +307,8 @@ allowed RunUnderLockRole lambda:InvokeFunction $invoke
 allowed RunUnderLockRole states:StartExecution $child
 allowed RunUnderLockRole states:DescribeExecution $children:leasehold-1
 allowed RunUnderLockRole states:StopExecution $children:leasehold-1
+allowed RunUnderLockRole states:DescribeStateMachine $child
+allowed RunUnderLockRole states:StartExecution $clean_up
 implicitDeny RunUnderLockRole states:StartExecution ${child/locked/other}
 implicitDeny RunUnderLockRole states:StopExecution $children:1
 allowed CleanupStateMachineRole lambda:InvokeFunction $release
@@ -393,6 +395,8 @@ main() {
     say "the templates are sound"
     cfn-lint template.yaml examples/consumer-stack/template.yaml
     sam validate --lint --region us-east-1 >/dev/null
+    python3 scripts/compare_stacks.py sam
+    python3 scripts/compare_stacks.py terraform
     [[ $build == no ]] || sam_build
     start_ministack
 
@@ -444,8 +448,7 @@ main() {
     table_exists "$table" || die "the table is gone"
 
     say "a table with a sort key; a deletion takes it along, as the parameters say"
-    deploy_leasehold sorted Authorizer=NONE PartitionKeyName=pk SortKeyName=sk TableDeletionPolicy=Delete \
-        TableDeletionProtection=false
+    deploy_leasehold sorted Authorizer=NONE PartitionKeyName=pk SortKeyName=sk TableDeletionPolicy=Delete
     conforms sorted pk sk
     table=$(output sorted TableName)
     delete_stack sorted

@@ -18,6 +18,7 @@ from botocore.config import Config
 ROOT = pathlib.Path(__file__).parent.parent
 TABLE = "leasehold"
 MARKS = "marks"
+SECRET = "known to the functions"
 LATE_REQUEST_SECONDS = 6
 # A wait of an hour, the default, allows a look only each fourth second.
 SOON = {"pollSeconds": 1, "maxWaitSeconds": 100}
@@ -29,7 +30,6 @@ LOCAL_NAMES = {
     "StepFunctions.ExecutionAlreadyExistsException": "ExecutionAlreadyExists",
     "Sfn.ExecutionDoesNotExistException": "Sfn.ExecutionDoesNotExist",
 }
-
 
 
 def client(name):
@@ -45,6 +45,17 @@ def client(name):
 dynamodb, functions, sfn, events = (client(name) for name in ("dynamodb", "lambda", "stepfunctions", "events"))
 arns = {}
 
+# The endings that may leave a lock held, as the stack's rule has them. An execution that fails by one of the
+# definitions' own Fail states has released its lock; the errors named here are those that no state catches.
+CLEAN_UP_ENDINGS = {
+    "$or": [
+        {"status": ["ABORTED", "TIMED_OUT"]},
+        {
+            "status": ["FAILED"],
+            "error": [None, {"exists": False}, {"prefix": "States."}, "ChildNotStopped", "LockNotReleased"],
+        },
+    ]
+}
 
 # The stack
 
@@ -62,10 +73,13 @@ def make_stack():
     # A child that knows nothing of locks: a mark, some work, a mark.
     make_machine("child", child())
     make_machine("failing-child", one_state({"Type": "Fail", "Error": "OutOfPaper", "Cause": "Tray 2"}))
+    make_machine("cleanup-machine", definition("cleanup"))
     make_machine("run-under-lock", definition("run-under-lock"))
     make_machine("mutex", with_work(definition("mutex"), child()))
     make_machine("failing-mutex", with_work(definition("mutex"), one_state({"Type": "Fail", "Error": "OutOfPaper"})))
-    make_machine("cleanup-machine", definition("cleanup"))
+    make_machine("three-turns", in_a_map(with_work(definition("mutex"), child(" & $string($states.input.turn)"))))
+    make_machine("twice", twice(with_work(definition("mutex"), child())))
+    make_machine("express-child", one_state({"Type": "Succeed"}), type="EXPRESS")
     events.put_rule(
         Name="leasehold-cleanup",
         EventPattern=json.dumps(
@@ -73,8 +87,10 @@ def make_stack():
                 "source": ["aws.states"],
                 "detail-type": ["Step Functions Execution Status Change"],
                 "detail": {
-                    "status": ["ABORTED", "FAILED", "TIMED_OUT"],
-                    "stateMachineArn": [arns["run-under-lock"], arns["mutex"], arns["failing-mutex"]],
+                    "stateMachineArn": [
+                        arns[name] for name in ("run-under-lock", "mutex", "failing-mutex", "three-turns", "twice")
+                    ],
+                    **CLEAN_UP_ENDINGS,
                 },
             }
         ),
@@ -96,7 +112,7 @@ def make_function(name):
         Role=ROLE,
         Timeout=10,
         Code={"ZipFile": archive.getvalue()},
-        Environment={"Variables": {"LEASEHOLD_TABLE_NAME": TABLE}},
+        Environment={"Variables": {"LEASEHOLD_TABLE_NAME": TABLE, "LEASEHOLD_EXECUTION_SECRET": SECRET}},
     )
     return made["FunctionArn"]
 
@@ -106,7 +122,9 @@ def definition(name):
     for placeholder, value in {
         "InvokeFunctionArn": arns["invoke"],
         "CleanupFunctionArn": arns["cleanup"],
+        "CleanupStateMachineArn": arns.get("cleanup-machine", ""),
         "LateRequestSeconds": str(LATE_REQUEST_SECONDS),
+        "Partition": "aws",
     }.items():
         text = text.replace("${" + placeholder + "}", value)
     for real, local in LOCAL_NAMES.items():
@@ -115,13 +133,14 @@ def definition(name):
     return json.loads(text)
 
 
-def child():
+def child(place=""):
+    """Marks its beginning and its end, under the execution's ARN and the place in it."""
     mark = {
         "Type": "Task",
         "Resource": "arn:aws:states:::dynamodb:updateItem",
         "Arguments": {
             "TableName": MARKS,
-            "Key": {"key": {"S": "{% $states.context.Execution.Id %}"}},
+            "Key": {"key": {"S": "{% $states.context.Execution.Id" + place + " %}"}},
             "ExpressionAttributeValues": {":now": {"N": "{% $string($millis()) %}"}},
         },
         "Output": "{% $states.input %}",
@@ -163,8 +182,35 @@ def with_work(mutex, work):
     return mutex
 
 
-def make_machine(name, machine):
-    made = sfn.create_state_machine(name=name, definition=json.dumps(machine), roleArn=ROLE)
+def in_a_map(machine):
+    """The steps as the iteration of an inline Map: three times on the execution's one key."""
+    iterations = {
+        "Type": "Map",
+        "Items": "{% $map([1..3], function($turn) { $merge([$states.input, {'turn': $turn}]) }) %}",
+        "ItemProcessor": {"ProcessorConfig": {"Mode": "INLINE"}, **without_language(machine)},
+        "End": True,
+    }
+    return one_state(iterations)
+
+
+def twice(machine):
+    """The steps once, and the same steps again, in a loop of one execution."""
+    states = machine["States"]
+    states["Begin"] = {"Type": "Pass", "Assign": {"turn": 1}, "Next": "LockPrepare"}
+    states["Done"] = {"Type": "Pass", "Assign": {"turn": "{% $turn + 1 %}"}, "Output": "{% $states.input[0].did %}",
+                      "Next": "Again"}
+    states["Again"] = {"Type": "Choice", "Choices": [{"Condition": "{% $turn <= 2 %}", "Next": "LockPrepare"}],
+                       "Default": "Twice"}
+    states["Twice"] = {"Type": "Succeed"}
+    return {**machine, "StartAt": "Begin"}
+
+
+def without_language(machine):
+    return {name: value for name, value in machine.items() if name not in ("QueryLanguage", "Comment")}
+
+
+def make_machine(name, machine, **options):
+    made = sfn.create_state_machine(name=name, definition=json.dumps(machine), roleArn=ROLE, **options)
     arns[name] = made["stateMachineArn"]
 
 
@@ -238,8 +284,17 @@ class Refused(Exception):
 
 
 def invoke(action, key, **fields):
-    payload = json.dumps({"action": action, "key": key, **fields})
-    answer = functions.invoke(FunctionName="leasehold-invoke", Payload=payload)
+    return functions_invoke({"action": action, "key": key, **fields})
+
+
+def acquire_as(execution, key, acquisition, **more):
+    """An acquire as the execution sends it; a delayed copy of it, for instance."""
+    named = {"arn": execution, "acquisition": acquisition, **more}
+    return invoke("acquire", key, ownerName="late", execution=named, leaseDurationMs=600_000)
+
+
+def functions_invoke(payload):
+    answer = functions.invoke(FunctionName="leasehold-invoke", Payload=json.dumps(payload))
     body = json.loads(answer["Payload"].read())
     if "FunctionError" in answer:
         raise Refused(body["errorType"])
@@ -318,6 +373,71 @@ def holder_killed():
         assert str(refusal) == "LockLost", refusal
 
 
+def map_takes_turns():
+    """Three iterations of an inline Map on one key run one after the other, and each releases its own acquisition."""
+    execution = start("three-turns", key="map", seconds=1, **SOON)
+    assert [turn["did"]["turn"] for turn in succeeded(execution)] == [1, 2, 3]
+    spans = sorted((mark["began"], mark["ended"]) for mark in (marks(f"{execution}{turn}") for turn in (1, 2, 3)))
+    for (_, ended), (began, _) in zip(spans, spans[1:]):
+        assert began >= ended, spans
+    assert state("map") == "released"
+
+
+def one_execution_locks_twice():
+    """A loop acquires the same lock a second time, by an acquisition of its own."""
+    execution = start("twice", key="twice", seconds=0, **SOON)
+    succeeded(execution)
+    assert state("twice") == "released"
+    tokens = invoke("get", "twice")["fencingToken"]
+    assert tokens > 1.7e15, tokens
+
+
+def release_unreachable():
+    """A release that cannot be delivered starts the clean-up; result and error of the work stay as they are."""
+    wrapped = run_under_lock("unreachable", seconds=2, leaseDurationMs=600_000)
+    steps = mutex("unreachable too", seconds=2)
+    wait_for("the work", lambda: state("unreachable") == state("unreachable too") == "held")
+    child = child_of(wrapped)
+    wait_for("the marks", lambda: marks(child) and marks(steps))
+    # What a throttled account looks like: no invocation is let through.
+    functions.put_function_concurrency(FunctionName="leasehold-invoke", ReservedConcurrentExecutions=0)
+    try:
+        assert "did" in succeeded(wrapped, 180)
+        ending = end_of(steps, 180)
+        assert ending["status"] == "FAILED" and ending["error"].startswith("Lambda."), ending
+    finally:
+        functions.delete_function_concurrency(FunctionName="leasehold-invoke")
+    for key in ("unreachable", "unreachable too"):
+        wait_until_free(key, 15)
+    for execution in (wrapped, steps):
+        [clean_up] = clean_ups(execution)
+        assert passes(succeeded_arn(clean_up))[0] == "released"
+
+
+def express_child_refused():
+    """An Express state machine is refused before the lock is asked for."""
+    execution = run_under_lock("express", child="express-child")
+    assert "Express" in failed(execution, "InvalidRequest")
+    assert state("express") == "absent"
+
+
+def no_clean_up_without_a_lock():
+    """An execution that held nothing, or has released what it held, starts no clean-up."""
+    acquire("busy elsewhere", "a function", leaseDurationMs=600_000)
+    gave_up = run_under_lock("busy elsewhere", maxWaitSeconds=1)
+    failed(gave_up, "LockHeld")
+    refused = mutex("")
+    failed(refused, "InvalidRequest")
+    work_failed = run_under_lock("work failed", child="failing-child")
+    failed(work_failed, "OutOfPaper")
+    stopped = mutex("stopped", seconds=60)
+    wait_for("the work", lambda: state("stopped") == "held")
+    sfn.stop_execution(executionArn=stopped)
+    wait_for("the clean-up of the aborted one", lambda: clean_ups(stopped))
+    for execution in (gave_up, refused, work_failed):
+        assert clean_ups(execution) == [], execution
+
+
 def gives_up():
     """The wait is bounded, and its end says who has the lock."""
     acquire("taken", "a function", leaseDurationMs=600_000)
@@ -394,6 +514,7 @@ def aborted():
     steps = mutex("aborted too", seconds=60)
     child = child_of(wrapped)
     wait_for("the work", lambda: marks(child) and marks(steps))
+    acquisition = invoke("get", "aborted")["attributes"]["executionAcquisition"]
     for execution in (wrapped, steps):
         sfn.stop_execution(executionArn=execution)
     for key in ("aborted", "aborted too"):
@@ -401,7 +522,7 @@ def aborted():
     assert end_of(child)["status"] == "ABORTED"
     # A copy of its acquire that is delivered only now is refused: its lease id had its one acquisition.
     try:
-        acquire("aborted", wrapped)
+        acquire_as(wrapped, "aborted", acquisition)
         raise AssertionError("a ghost holds the lock")
     except Refused as refusal:
         assert str(refusal) == "LockLost", refusal
@@ -416,11 +537,16 @@ def late_acquire():
     [clean_up] = wait_for("the clean-up", lambda: clean_ups(execution))
     wait_for("its first pass", lambda: passes(clean_up["executionArn"]) == ["notHeld"])
     invoke("release", "late", leaseId="a function")
-    acquire("late", f"{execution}#s3", leaseDurationMs=600_000)
+    acquire_as(execution, "late", "any", secret="s3")
     assert state("late") == "held"
     succeeded(clean_up["executionArn"])
     assert passes(clean_up["executionArn"]) == ["notHeld", "released"]
     assert state("late") == "released"
+
+
+def succeeded_arn(clean_up):
+    succeeded(clean_up["executionArn"])
+    return clean_up["executionArn"]
 
 
 def passes(clean_up):
@@ -464,6 +590,11 @@ def at_work(executions):
 STORIES = [
     uncontended,
     contended,
+    map_takes_turns,
+    one_execution_locks_twice,
+    release_unreachable,
+    express_child_refused,
+    no_clean_up_without_a_lock,
     holder_killed,
     gives_up,
     lost_in_mid_work,

@@ -8,6 +8,7 @@ readonly ZIGLANG_VERSION=0.17.1
 readonly AWSCLI_VERSION=1.46.3
 readonly CFN_LINT_VERSION=1.58.0
 readonly MINISTACK_VERSION=1.5.33
+readonly HCL2_VERSION=8.1.4
 
 readonly SAM_TOOLS="$PWD/target/tools/sam-$SAM_VERSION"
 readonly MINISTACK_TOOLS="$PWD/target/tools/ministack-$MINISTACK_VERSION"
@@ -53,10 +54,10 @@ venv() {
     touch "$folder/.complete"
 }
 
-# sam, aws, cargo-lambda, the cross-compiling linker that it uses, and cfn-lint.
+# sam, aws, cargo-lambda, the cross-compiling linker that it uses, cfn-lint, and a parser of Terraform's language.
 install_sam() {
     venv "$SAM_TOOLS" "aws-sam-cli==$SAM_VERSION" "cargo-lambda==$CARGO_LAMBDA_VERSION" "ziglang==$ZIGLANG_VERSION" \
-        "awscli==$AWSCLI_VERSION" "cfn-lint==$CFN_LINT_VERSION"
+        "awscli==$AWSCLI_VERSION" "cfn-lint==$CFN_LINT_VERSION" "python-hcl2==$HCL2_VERSION"
     export PATH="$SAM_TOOLS/bin:$PATH"
 }
 
@@ -88,12 +89,9 @@ sam_build() {
 
 # SAM builds one function after the other, each mostly on one core. This keeps all cores busy, and SAM finds them built.
 build_functions() {
-    local options=(--release --locked) function
+    local options=(--release --locked --package leasehold-functions)
     # As SAM says it, lest it builds them again.
     [[ $(machine) == x86_64 ]] || options+=(--arm64)
-    for function in functions/*; do
-        options+=(--package "${function#functions/}")
-    done
     cargo lambda build "${options[@]}"
 }
 

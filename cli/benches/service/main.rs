@@ -20,7 +20,7 @@ use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue, ReturnValuesOnConditi
 use hyper::Method;
 use leasehold_api::Service;
 use leasehold_api::access::Caller;
-use leasehold_api::http::{Operation, Request, handle};
+use leasehold_api::http::{HttpRequest, Operation, handle};
 use leasehold_dynamodb::{Clock, fresh_uuid};
 use leasehold_engine::Engine;
 use leasehold_protocol::{LeaseId, LockTable, Policy, TableSchema, ensure_table};
@@ -77,7 +77,7 @@ async fn overhead() {
             bare_update(&client, operation).await;
             let bare_time = started.elapsed();
             let started = Instant::now();
-            let request = Request {
+            let request = HttpRequest {
                 caller: &Caller::unrestricted(),
                 method: &Method::POST,
                 content_type: Some("application/json"),

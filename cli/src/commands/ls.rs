@@ -162,9 +162,12 @@ mod tests {
             record_version_number: "59dc6280-ea9b-40d8-9d32-f1f42f68a392".to_owned(),
             lease_duration_ms: 20_000,
             fencing_token: Some(1_795_256_832_324_117),
+            occurrence: None,
+            last_occurrence: None,
             data: None,
             data_base64: None,
             attributes: Map::from_iter([("team".to_owned(), json!("blue"))]),
+            semaphore: None,
         }
     }
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use leasehold_server::{Entry, Tokens, new_token};
+use leasehold_server::{TokenEntry, Tokens, new_token};
 
 use crate::Failure;
 
@@ -31,7 +31,7 @@ pub(crate) fn main(args: &TokenArgs) -> Result<(), Failure> {
     let (token, sha256) = new_token();
     let prefixes = (!args.prefix.is_empty()).then(|| args.prefix.clone());
     let transactions = args.transactions.then_some(true);
-    let entry = Entry { name: args.name.clone(), sha256, prefixes, transactions };
+    let entry = TokenEntry { name: args.name.clone(), sha256, prefixes, transactions };
     Tokens::add(&args.file, entry).map_err(|error| Failure::usage(error.to_string()))?;
     println!("{token}");
     Ok(())

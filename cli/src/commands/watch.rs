@@ -274,9 +274,12 @@ mod tests {
             record_version_number: version.to_owned(),
             lease_duration_ms: 3000,
             fencing_token: Some(token),
+            occurrence: None,
+            last_occurrence: None,
             data: None,
             data_base64: None,
             attributes: Map::new(),
+            semaphore: None,
         }
     }
 

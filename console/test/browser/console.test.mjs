@@ -148,6 +148,38 @@ test("transaction is found by its id with its items", async () => {
   }
 });
 
+test("open transactions are listed until they end", async () => {
+  const own = await serve("--expose-dynamodb", "0");
+  await own.createTable("accounts");
+  const begin = async (key) => {
+    const Update = {
+      TableName: "accounts",
+      Key: { id: { S: key } },
+      UpdateExpression: "SET balance = :b",
+      ExpressionAttributeValues: { ":b": { N: "1" } },
+    };
+    return (await own.post("/v1/transactions/begin", { requests: [{ Update }] })).transactionId;
+  };
+  const [first, second] = [await begin("<b>Moe</b>"), await begin("Larry")];
+  const page = await open(browser, `${own.console}#/transactions`);
+  const rows = page.locator(".transactions .table-frame tbody tr");
+  await rows.nth(1).waitFor();
+  assert.deepEqual(await rows.locator(".chip").allTextContents(), ["pending", "pending"]);
+  assert.deepEqual(await rows.locator("td:nth-child(3)").allTextContents(), ["1", "1"]);
+  assert.ok(!(await page.content()).includes(second), "the secret id is not shown");
+
+  await own.post("/v1/transactions/commit", { transactionId: second });
+  await rows.nth(1).waitFor({ state: "detached" });
+  await rows.locator("a").click();
+  await page.locator(".transactions .card td", { hasText: '{"id":{"S":"<b>Moe</b>"}}' }).waitFor();
+  await own.post("/v1/transactions/rollback", { transactionId: first });
+  await page.locator(".transactions .card .chip-rolled-back").waitFor();
+  await page.getByText("No open transactions.").waitFor();
+  assert.deepEqual(page.faults, []);
+  await page.context().close();
+  await own.end();
+});
+
 test("leasehold console shows another service by its token only", async () => {
   await acquire("elsewhere");
   const own = await consoleOf(service.url);

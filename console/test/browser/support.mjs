@@ -15,11 +15,15 @@ async function start(args) {
   const folder = await mkdtemp(join(tmpdir(), "leasehold-console-"));
   const env = { PATH: process.env.PATH };
   const child = spawn(BINARY, args, { cwd: folder, env, stdio: ["ignore", "pipe", "inherit"] });
+  // A test that fails ends no service. The process of the tests does so when nothing else is left to do.
+  child.unref();
+  process.once("exit", () => child.kill("SIGKILL"));
   const banner = [];
   for await (const line of createInterface({ input: child.stdout })) {
     banner.push(line);
     if (line.startsWith("  stop ")) break;
   }
+  child.stdout.unref();
   const end = () =>
     new Promise((resolve) => {
       child.once("exit", resolve);
@@ -42,7 +46,20 @@ export async function serve(...args) {
     return answer.json();
   };
   const lock = async (key) => (await fetch(`${url}/v1/lock?${new URLSearchParams({ key })}`)).json();
-  return { ...service, url, console: found(service.banner, "console"), dynamodb: found(service.banner, "dynamodb"), post, lock };
+  const dynamodb = found(service.banner, "dynamodb");
+  /** Makes a table of items, where the service was started with `--expose-dynamodb`. */
+  const createTable = async (name) => {
+    const headers = { "content-type": "application/x-amz-json-1.0", "x-amz-target": "DynamoDB_20120810.CreateTable" };
+    const body = JSON.stringify({
+      TableName: name,
+      BillingMode: "PAY_PER_REQUEST",
+      AttributeDefinitions: [{ AttributeName: "id", AttributeType: "S" }],
+      KeySchema: [{ AttributeName: "id", KeyType: "HASH" }],
+    });
+    const answer = await fetch(dynamodb, { method: "POST", headers, body });
+    if (!answer.ok) throw new Error(await answer.text());
+  };
+  return { ...service, url, console: found(service.banner, "console"), dynamodb, post, lock, createTable };
 }
 
 /** `leasehold console` for a service. */

@@ -1,16 +1,19 @@
-//! Clean-up after a Step Functions execution that was aborted, timed out or failed.
+//! Clean-up after a Step Functions execution that could not release its locks.
 //!
-//! The input is EventBridge's "Step Functions Execution Status Change". It names the execution, whose ARN is the lease
-//! id, and carries the execution's input, which names the locks: `key` (and `sortKey`), or `locks`, a list of these.
-//! With a `leaseSecret` in the input the lease id is the ARN, a `#`, and that secret. Nothing is read or listed: what the
-//! execution did not hold is left alone, because the release proves possession by the lease id.
+//! The input is EventBridge's "Step Functions Execution Status Change", or a document of the same shape. It names the
+//! execution and carries the execution's input, which names the locks: `key` (and `sortKey`), or `locks`, a list of
+//! these. The row of each lock names the acquisition, from which the lease id follows ([`ExecutionSecret`]). With an
+//! `acquisition` beside the execution's ARN, only that acquisition is released: the execution may still run, and hold
+//! the lock by another one. A lock that the execution does not hold is left alone, because the release proves
+//! possession by the lease id.
 
-use leasehold_wire::{Problem, ProblemType, ReleaseOutcome, ReleaseRequest, Secret};
+use leasehold_wire::{GetRequest, Problem, ProblemType, ReleaseOutcome, ReleaseRequest, Secret};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::access::Caller;
-use crate::{Service, parse};
+use crate::execution::acquisition_of;
+use crate::{ExecutionSecret, Service, parse};
 
 #[derive(Deserialize)]
 struct StatusChange {
@@ -21,6 +24,8 @@ struct StatusChange {
 #[serde(rename_all = "camelCase")]
 struct Detail {
     execution_arn: String,
+    /// Of the one acquisition to release, where the execution itself asks for it.
+    acquisition: Option<String>,
     /// A JSON document in a string; null where it is too long for an event.
     input: Option<String>,
 }
@@ -81,7 +86,7 @@ pub enum CleanUpOutcome {
 /// # Errors
 /// `invalid-request` for an event or an input that cannot be read; otherwise the first failure of a release, after all
 /// were tried. Repeating the event does no harm.
-pub async fn release_all(service: &Service, event: Value) -> Result<CleanUp, Problem> {
+pub async fn release_all(service: &Service, stack: &ExecutionSecret, event: Value) -> Result<CleanUp, Problem> {
     let StatusChange { detail } = parse::object(object(event, "The event")?)?;
     let Some(input) = detail.input else {
         let missing = "The event carries no input, as Step Functions leaves out one of more than 248 KiB: \
@@ -90,15 +95,12 @@ pub async fn release_all(service: &Service, event: Value) -> Result<CleanUp, Pro
     };
     let input: Input =
         parse::object(object(serde_json::from_str(&input).unwrap_or_default(), "The execution's input")?)?;
-    let lease_id = match input.lease_secret {
-        Some(secret) => format!("{}#{secret}", detail.execution_arn),
-        None => detail.execution_arn,
-    };
+    let holder = Holder { arn: &detail.execution_arn, secret: input.lease_secret.as_deref(), stack };
     let first = input.key.map(|key| LockName { key, sort_key: input.sort_key });
     let mut locks = Vec::new();
     let mut failure = None;
     for name in first.into_iter().chain(input.locks) {
-        match release(service, &name, &lease_id).await {
+        match holder.release(service, &name, detail.acquisition.as_deref()).await {
             Ok(outcome) => locks.push(CleanedLock { key: name.key, sort_key: name.sort_key, outcome }),
             Err(problem) => failure = failure.or(Some(problem)),
         }
@@ -106,11 +108,57 @@ pub async fn release_all(service: &Service, event: Value) -> Result<CleanUp, Pro
     failure.map_or(Ok(CleanUp { locks }), Err)
 }
 
-async fn release(service: &Service, name: &LockName, lease_id: &str) -> Result<CleanUpOutcome, Problem> {
+/// The execution that may hold the locks.
+struct Holder<'a> {
+    arn: &'a str,
+    secret: Option<&'a str>,
+    stack: &'a ExecutionSecret,
+}
+
+impl Holder<'_> {
+    async fn release(
+        &self,
+        service: &Service,
+        name: &LockName,
+        acquisition: Option<&str>,
+    ) -> Result<CleanUpOutcome, Problem> {
+        if let Some(acquisition) = acquisition {
+            return release(service, name, self.lease_id(acquisition)).await;
+        }
+        let request = GetRequest { key: name.key.clone(), sort_key: name.sort_key.clone() };
+        let lock = match service.get(&Caller::unrestricted(), request).await {
+            Ok(lock) => lock,
+            Err(problem) if problem.problem_type == ProblemType::NotFound => return Ok(CleanUpOutcome::Absent),
+            Err(problem) => return Err(problem),
+        };
+        let mut outcome = CleanUpOutcome::NotHeld;
+        if let Some(acquisition) = acquisition_of(&lock) {
+            outcome = release(service, name, self.lease_id(acquisition)).await?;
+            if outcome == CleanUpOutcome::Released {
+                return Ok(outcome);
+            }
+        }
+        // An execution without acquisitions has one lease id. An earlier acquisition may remain in the row of the next holder.
+        match release(service, name, self.lease_id_without_acquisition()).await? {
+            CleanUpOutcome::NotHeld => Ok(outcome),
+            found => Ok(found),
+        }
+    }
+
+    fn lease_id(&self, acquisition: &str) -> String {
+        self.stack.lease_id(self.arn, acquisition, self.secret)
+    }
+
+    fn lease_id_without_acquisition(&self) -> String {
+        self.secret.map_or_else(|| self.arn.to_owned(), |secret| format!("{}#{secret}", self.arn))
+    }
+}
+
+async fn release(service: &Service, name: &LockName, lease_id: String) -> Result<CleanUpOutcome, Problem> {
     let request = ReleaseRequest {
         key: name.key.clone(),
         sort_key: name.sort_key.clone(),
-        lease_id: Secret(lease_id.to_owned()),
+        lease_id: Secret(lease_id),
         ..ReleaseRequest::default()
     };
     // EventBridge tells the end of the execution, whoever the execution was to the service.

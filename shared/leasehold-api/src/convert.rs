@@ -3,12 +3,12 @@
 use base64::{Engine, prelude::BASE64_STANDARD};
 use leasehold_protocol::{
     Acquire, AcquireAnswer, Break, Data, DataChange, Disposal, Error, ErrorKind, Grant, GrantOutcome, Heartbeat,
-    LeaseDuration, LeaseId, LockKey, Lost, OwnerName, Principal, Release, ReleaseOutcome, Rvn, Sequence, State,
-    lifecycle,
+    LeaseDuration, LeaseId, LockKey, LockState, LockView, Lost, Occurrence, Once, OwnerName, Principal, Release,
+    ReleaseOutcome, Rvn, Sequence, lifecycle,
 };
 use leasehold_wire::{
-    AcquireOutcome, AcquireRequest, AcquireResponse, BreakRequest, HeartbeatRequest, Lock, LockState, LostReason,
-    Problem, ProblemType, ReleaseRequest, Secret, Staleness,
+    self as wire, AcquireOutcome, AcquireRequest, AcquireResponse, BreakRequest, HeartbeatRequest, LostReason, Problem,
+    ProblemType, ReleaseRequest, Secret, Staleness,
 };
 
 use crate::attributes;
@@ -70,6 +70,7 @@ pub(crate) fn acquire(request: AcquireRequest, principal: Option<Principal>) -> 
         data: data(request.data, request.data_base64)?,
         replace_data: request.replace_data.unwrap_or(true),
         only_if_exists: request.only_if_exists.unwrap_or(false),
+        once: once(request.occurrence, request.at_most_once.unwrap_or(false))?,
         attributes: request.attributes.as_ref().map(attributes::from_json).transpose()?.unwrap_or_default(),
         principal,
     })
@@ -94,12 +95,20 @@ pub(crate) fn heartbeat(request: HeartbeatRequest, principal: Option<Principal>)
 }
 
 pub(crate) fn release(request: ReleaseRequest, principal: Option<Principal>) -> Result<Release, Problem> {
-    let disposal = match (data(request.data, request.data_base64)?, request.delete.unwrap_or(false)) {
-        (Some(_), true) => {
+    let completed = request.completed.map(|completed| checked(Occurrence::new("completed", completed))).transpose()?;
+    let disposal = match (data(request.data, request.data_base64)?, request.delete.unwrap_or(false), completed) {
+        (Some(_), true, _) => {
             return Err(Problem::invalid("delete", "A deleted row keeps no data: leave out delete, or the data."));
         }
-        (data, false) => Disposal::Keep(data),
-        (None, true) => Disposal::Delete,
+        (None, true, Some(_)) => {
+            return Err(Problem::invalid(
+                "completed",
+                "A completed occurrence is kept: leave out delete, or completed.",
+            ));
+        }
+        (data, false, None) => Disposal::Keep(data),
+        (data, false, Some(occurrence)) => Disposal::Complete(occurrence, data),
+        (None, true, None) => Disposal::Delete,
     };
     Ok(Release {
         key: key(request.key, request.sort_key)?,
@@ -117,7 +126,8 @@ pub(crate) fn break_lock(request: BreakRequest) -> Result<Break, Problem> {
     })
 }
 
-pub(crate) fn granted(grant: Grant, lease_id: &LeaseId) -> AcquireResponse {
+/// Builds the response to a granted acquire.
+pub(crate) fn acquire_response(grant: Grant, lease_id: &LeaseId) -> AcquireResponse {
     let row = grant.row;
     let (data, data_base64) = show_data(row.data);
     AcquireResponse {
@@ -128,20 +138,24 @@ pub(crate) fn granted(grant: Grant, lease_id: &LeaseId) -> AcquireResponse {
         record_version_number: row.rvn.into_value().unwrap_or_default(),
         lease_duration_ms: row.lease_ms.into_value().unwrap_or_default(),
         fencing_token: grant.fencing_token,
-        outcome: match grant.outcome {
-            GrantOutcome::Created => AcquireOutcome::Created,
-            GrantOutcome::Reacquired => AcquireOutcome::Reacquired,
-            GrantOutcome::TakenOver => AcquireOutcome::TakenOver,
-            GrantOutcome::Renewed => AcquireOutcome::Renewed,
-        },
+        outcome: grant_outcome(grant.outcome),
         data,
         data_base64,
         previous_owner_name: grant.previous_owner_name,
     }
 }
 
-/// The problem that a refused acquire is answered with.
-pub(crate) fn refused(answer: AcquireAnswer) -> Result<Grant, Problem> {
+pub(crate) fn grant_outcome(outcome: GrantOutcome) -> AcquireOutcome {
+    match outcome {
+        GrantOutcome::Created => AcquireOutcome::Created,
+        GrantOutcome::Reacquired => AcquireOutcome::Reacquired,
+        GrantOutcome::TakenOver => AcquireOutcome::TakenOver,
+        GrantOutcome::Renewed => AcquireOutcome::Renewed,
+    }
+}
+
+/// Returns the grant, or the problem that a refused acquire is answered with.
+pub(crate) fn grant_or_refusal(answer: AcquireAnswer) -> Result<Grant, Problem> {
     match answer {
         AcquireAnswer::Granted(grant) => Ok(grant),
         AcquireAnswer::Held(lock) => Err(Problem {
@@ -169,7 +183,15 @@ pub(crate) fn refused(answer: AcquireAnswer) -> Result<Grant, Problem> {
             Err(Problem { detail: detail.into(), ..lost(ended) })
         }
         AcquireAnswer::Superseded(superseded) => Err(self::superseded(superseded)),
+        AcquireAnswer::AlreadyDone(lock) => Err(Problem {
+            lock: lock.map(|lock| Box::new(show_lock(lock))),
+            ..Problem::new(
+                ProblemType::AlreadyDone,
+                "This occurrence, or a later one, was completed. Do not run it: the lock's data is what its run left.",
+            )
+        }),
         AcquireAnswer::NotFound => Err(not_found()),
+        AcquireAnswer::WrongKind => Err(no_lock()),
     }
 }
 
@@ -182,6 +204,7 @@ pub(crate) fn lost(lost: Lost) -> Problem {
             LostReason::VersionMismatch,
             "The lock is held under this lease id, but under another recordVersionNumber than the one given.",
         ),
+        lifecycle::LostReason::Queued => (LostReason::Queued, "This lease id waits in the queue, and has no permits."),
     };
     Problem {
         reason: Some(reason),
@@ -211,7 +234,15 @@ pub(crate) fn bound_to_another() -> Problem {
     Problem::new(ProblemType::Forbidden, detail)
 }
 
-pub(crate) fn version_mismatch(lock: Option<lifecycle::Lock>) -> Problem {
+/// The answer to a release that completes what the lock was not acquired for.
+pub(crate) fn other_occurrence() -> Problem {
+    Problem::invalid(
+        "completed",
+        "The lock was not acquired for this occurrence. Nothing was changed: the lock is still yours.",
+    )
+}
+
+pub(crate) fn version_mismatch(lock: Option<LockView>) -> Problem {
     let detail = match lock {
         Some(_) => "The lock changed since you looked. Look again before you break it.",
         None => "No lock of this key has this recordVersionNumber.",
@@ -219,46 +250,55 @@ pub(crate) fn version_mismatch(lock: Option<lifecycle::Lock>) -> Problem {
     Problem { lock: lock.map(|lock| Box::new(show_lock(lock))), ..Problem::new(ProblemType::VersionMismatch, detail) }
 }
 
+/// The answer to a lock's operation on the key of a semaphore.
+pub(crate) fn no_lock() -> Problem {
+    let detail = "This key is no lock's. Where GET /v1/locks shows it as a semaphore, use the routes of /v1/semaphore.";
+    Problem::new(ProblemType::WrongKind, detail)
+}
+
 pub(crate) fn not_found() -> Problem {
     Problem::new(ProblemType::NotFound, "No lock has this key.")
 }
 
-pub(crate) fn release_outcome(outcome: ReleaseOutcome) -> leasehold_wire::ReleaseOutcome {
+pub(crate) fn release_outcome(outcome: ReleaseOutcome) -> wire::ReleaseOutcome {
     match outcome {
-        ReleaseOutcome::Released => leasehold_wire::ReleaseOutcome::Released,
-        ReleaseOutcome::Replayed => leasehold_wire::ReleaseOutcome::Replayed,
-        ReleaseOutcome::Absent => leasehold_wire::ReleaseOutcome::Absent,
+        ReleaseOutcome::Released => wire::ReleaseOutcome::Released,
+        ReleaseOutcome::Replayed => wire::ReleaseOutcome::Replayed,
+        ReleaseOutcome::Absent => wire::ReleaseOutcome::Absent,
     }
 }
 
-pub(crate) fn show_lock(lock: lifecycle::Lock) -> Lock {
+pub(crate) fn show_lock(lock: LockView) -> wire::Lock {
     let (data, data_base64) = show_data(lock.data);
-    Lock {
+    wire::Lock {
         key: lock.key.partition().to_owned(),
         sort_key: lock.key.sort().map(str::to_owned),
         state: match lock.state {
-            State::Held => LockState::Held,
-            State::Released => LockState::Released,
+            LockState::Held => wire::LockState::Held,
+            LockState::Released => wire::LockState::Released,
         },
         owner_name: lock.owner_name,
         record_version_number: lock.rvn,
         lease_duration_ms: lock.lease_ms,
         fencing_token: lock.fencing_token,
+        occurrence: lock.occurrence,
+        last_occurrence: lock.last_occurrence,
         data,
         data_base64,
         attributes: attributes::to_json(lock.attributes),
+        semaphore: None,
     }
 }
 
-pub(crate) fn state(state: LockState) -> State {
+pub(crate) fn state(state: wire::LockState) -> LockState {
     match state {
-        LockState::Held => State::Held,
-        LockState::Released => State::Released,
+        wire::LockState::Held => LockState::Held,
+        wire::LockState::Released => LockState::Released,
     }
 }
 
 /// Text where it is text, base64 where it is not.
-fn show_data(data: Option<Vec<u8>>) -> (Option<String>, Option<String>) {
+pub(crate) fn show_data(data: Option<Vec<u8>>) -> (Option<String>, Option<String>) {
     match data.map(String::from_utf8) {
         None => (None, None),
         Some(Ok(text)) => (Some(text), None),
@@ -266,7 +306,7 @@ fn show_data(data: Option<Vec<u8>>) -> (Option<String>, Option<String>) {
     }
 }
 
-fn data(text: Option<String>, base64: Option<String>) -> Result<Option<Data>, Problem> {
+pub(crate) fn data(text: Option<String>, base64: Option<String>) -> Result<Option<Data>, Problem> {
     let bytes = match (text, base64) {
         (Some(_), Some(_)) => return Err(Problem::invalid("dataBase64", "Give data or dataBase64, not both.")),
         (None, None) => return Ok(None),
@@ -278,11 +318,11 @@ fn data(text: Option<String>, base64: Option<String>) -> Result<Option<Data>, Pr
     checked(Data::new(bytes)).map(Some)
 }
 
-fn lease_id(secret: Secret) -> Result<LeaseId, Problem> {
+pub(crate) fn lease_id(secret: Secret) -> Result<LeaseId, Problem> {
     checked(LeaseId::new(secret.0))
 }
 
-fn sequence(number: Option<u64>, request_id: Option<String>) -> Result<Option<Sequence>, Problem> {
+pub(crate) fn sequence(number: Option<u64>, request_id: Option<String>) -> Result<Option<Sequence>, Problem> {
     match (number, request_id) {
         (Some(number), request_id) => checked(Sequence::new(number, request_id)).map(Some),
         (None, Some(_)) => {
@@ -292,7 +332,20 @@ fn sequence(number: Option<u64>, request_id: Option<String>) -> Result<Option<Se
     }
 }
 
-fn lease_duration(millis: Option<u64>) -> Result<Option<LeaseDuration>, Problem> {
+fn once(occurrence: Option<String>, at_most_once: bool) -> Result<Option<Once>, Problem> {
+    match occurrence {
+        Some(occurrence) => {
+            let occurrence = checked(Occurrence::new("occurrence", occurrence))?;
+            Ok(Some(Once { occurrence, at_most_once }))
+        }
+        None if at_most_once => {
+            Err(Problem::invalid("atMostOnce", "atMostOnce belongs to an occurrence: give both, or leave it out."))
+        }
+        None => Ok(None),
+    }
+}
+
+pub(crate) fn lease_duration(millis: Option<u64>) -> Result<Option<LeaseDuration>, Problem> {
     millis.map(|millis| checked(LeaseDuration::from_millis(millis))).transpose()
 }
 
@@ -300,6 +353,6 @@ fn expected(rvn: Option<String>) -> Result<Option<Rvn>, Problem> {
     rvn.map(|rvn| checked(Rvn::new("recordVersionNumber", rvn))).transpose()
 }
 
-fn checked<T>(value: Result<T, Error>) -> Result<T, Problem> {
+pub(crate) fn checked<T>(value: Result<T, Error>) -> Result<T, Problem> {
     value.map_err(|error| problem(&error))
 }

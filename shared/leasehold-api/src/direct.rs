@@ -6,6 +6,7 @@
 
 use leasehold_wire::{Problem, ProblemType};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::access::Caller;
 use crate::route::{Input, Route, document};
@@ -22,7 +23,7 @@ pub async fn invoke<R: Route>(
     operations: &[R],
     caller: &Caller,
     input: Value,
-) -> Result<Value, Problem> {
+) -> Result<Box<RawValue>, Problem> {
     let Value::Object(mut members) = input else {
         return Err(Problem::new(ProblemType::InvalidRequest, "The input must be a JSON object."));
     };
@@ -32,9 +33,7 @@ pub async fn invoke<R: Route>(
     let Some(operation) = operations.iter().find(|operation| operation.action() == Some(action.as_str())) else {
         return Err(Problem::invalid("action", format!("There is no such action: use {}.", actions(operations))));
     };
-    let answer = operation.carry_out(service, caller, Input::Members(members)).await.map_err(without_payload)?;
-    // What was just written can be read.
-    Ok(serde_json::from_slice(&answer).unwrap_or_default())
+    operation.carry_out(service, caller, Input::Members(members)).await.map_err(without_payload)
 }
 
 /// `acquire, release or get`
@@ -47,14 +46,17 @@ fn actions<R: Route>(operations: &[R]) -> String {
     }
 }
 
-/// A problem that was cut is no JSON document any more. So a refusal says whose the lock is, under which version and lease,
-/// and leaves the payload to `get`; and an item that was asked for is left out where it is too long.
+/// Shortens a problem to a length that Step Functions does not truncate, since a truncated one is no JSON document. The
+/// lock's payload and attributes are left to `get`, unless they are the result of an occurrence that is done and short. An
+/// item is left out where it is too long.
 fn without_payload(mut problem: Problem) -> Problem {
-    if let Some(lock) = &mut problem.lock {
+    let is_short = |problem: &Problem| document(problem).get().len() <= MAX_PROBLEM_BYTES;
+    let is_result = problem.problem_type == ProblemType::AlreadyDone && is_short(&problem);
+    if let Some(lock) = problem.lock.as_mut().filter(|_| !is_result) {
         (lock.data, lock.data_base64) = (None, None);
         lock.attributes.clear();
     }
-    if document(&problem).len() > MAX_PROBLEM_BYTES {
+    if !is_short(&problem) {
         problem.item = None;
     }
     problem

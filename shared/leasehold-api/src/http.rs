@@ -3,14 +3,15 @@
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Method, Response, StatusCode};
 use leasehold_wire::{Problem, ProblemType};
+use serde_json::value::RawValue;
 
 use crate::access::Caller;
 use crate::route::{Input, document};
 pub use crate::route::{Operation, Route};
 
-/// A request, as far as it matters. It has no path: a gateway decodes paths, so nothing is ever read from one.
+/// The parts of an HTTP request that operations read. It has no path: a gateway decodes paths.
 #[derive(Debug, Clone, Copy)]
-pub struct Request<'a> {
+pub struct HttpRequest<'a> {
     /// Who asks.
     pub caller: &'a Caller,
     /// The method.
@@ -24,7 +25,7 @@ pub struct Request<'a> {
 }
 
 /// Carries out `operation`. Whatever is wrong with the request, the answer is a problem document.
-pub async fn handle<R: Route>(service: &R::Service, operation: R, request: Request<'_>) -> Response<Vec<u8>> {
+pub async fn handle<R: Route>(service: &R::Service, operation: R, request: HttpRequest<'_>) -> Response<Vec<u8>> {
     match dispatch(service, operation, request).await {
         Ok(document) => response(StatusCode::OK, "application/json", document),
         Err(problem) => {
@@ -38,7 +39,11 @@ pub async fn handle<R: Route>(service: &R::Service, operation: R, request: Reque
     }
 }
 
-async fn dispatch<R: Route>(service: &R::Service, operation: R, request: Request<'_>) -> Result<Vec<u8>, Problem> {
+async fn dispatch<R: Route>(
+    service: &R::Service,
+    operation: R,
+    request: HttpRequest<'_>,
+) -> Result<Box<RawValue>, Problem> {
     if *request.method != operation.method() {
         let detail = format!("{} takes {} only.", operation.path(), operation.method());
         return Err(Problem::new(ProblemType::MethodNotAllowed, detail));
@@ -48,7 +53,7 @@ async fn dispatch<R: Route>(service: &R::Service, operation: R, request: Request
     operation.carry_out(service, request.caller, input).await
 }
 
-fn body<R: Route>(request: Request<'_>) -> Result<&[u8], Problem> {
+fn body<R: Route>(request: HttpRequest<'_>) -> Result<&[u8], Problem> {
     // A browser sends a body without a type, or as text, for any web page without asking first.
     if !request.content_type.is_some_and(is_json) {
         let detail = "Send the body with the Content-Type application/json.";
@@ -67,7 +72,8 @@ pub fn body_too_large<R: Route>() -> Problem {
 
 /// A path that is none of [`Route::path`].
 pub fn unknown_route() -> Problem {
-    let detail = "This API has /v1/acquire, heartbeat, release, break, lock, locks and health; and where it has \
+    let detail = "This API has /v1/acquire, heartbeat, release, break, lock, locks and health; \
+                  /v1/semaphore, and /v1/semaphore/acquire, heartbeat, release, break, enqueue and capacity; and where it has \
                   transactions, /v1/transactions/begin, add, commit, rollback, unlock and sweep, \
                   /v1/transaction, /v1/transactions, and /v1/items/get and list.";
     Problem::new(ProblemType::UnknownRoute, detail)
@@ -87,8 +93,8 @@ pub fn problem_response(problem: &Problem) -> Response<Vec<u8>> {
     response
 }
 
-fn response(status: StatusCode, content_type: &'static str, document: Vec<u8>) -> Response<Vec<u8>> {
-    let mut response = Response::new(document);
+fn response(status: StatusCode, content_type: &'static str, document: Box<RawValue>) -> Response<Vec<u8>> {
+    let mut response = Response::new(String::from(Box::<str>::from(document)).into_bytes());
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     // A lease id, or the state of a lock, must not be found in a cache.
@@ -99,7 +105,7 @@ fn response(status: StatusCode, content_type: &'static str, document: Vec<u8>) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::TransactionOperation;
+    use crate::{SemaphoreOperation, TransactionOperation};
 
     /// Each path has its first part, or its last, in the text.
     fn names<R: Route>(detail: &str) {
@@ -115,6 +121,7 @@ mod tests {
     fn whoever_takes_a_wrong_route_is_told_all() {
         let detail = unknown_route().detail;
         names::<Operation>(&detail);
+        names::<SemaphoreOperation>(&detail);
         names::<TransactionOperation>(&detail);
     }
 }

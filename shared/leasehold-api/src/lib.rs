@@ -22,14 +22,18 @@ mod convert;
 pub mod counts;
 mod cursor;
 pub mod direct;
+mod execution;
 pub mod http;
 #[cfg(feature = "logging")]
 pub mod logging;
 mod parse;
 mod route;
+mod semaphore;
 mod service;
 mod transactions;
 
+pub use execution::ExecutionSecret;
 pub use route::{Input, Route};
+pub use semaphore::SemaphoreOperation;
 pub use service::Service;
 pub use transactions::{TransactionOperation, TransactionService};

@@ -6,6 +6,7 @@ use http::Method;
 use leasehold_wire::{Problem, path};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value};
 
 use crate::access::Caller;
@@ -31,13 +32,13 @@ pub trait Route: Copy + fmt::Debug + Send + Sync + 'static {
     /// The `action` of a direct invocation, where there is one.
     fn action(self) -> Option<&'static str>;
 
-    /// Does it. The answer is a JSON document.
+    /// Carries it out. The answer is a JSON document.
     fn carry_out(
         self,
         service: &Self::Service,
         caller: &Caller,
         input: Input<'_>,
-    ) -> impl Future<Output = Result<Vec<u8>, Problem>> + Send;
+    ) -> impl Future<Output = Result<Box<RawValue>, Problem>> + Send;
 }
 
 /// Where the fields of a request stand.
@@ -62,9 +63,9 @@ impl Input<'_> {
 }
 
 /// An answer as a JSON document.
-pub(crate) fn document(answer: &impl Serialize) -> Vec<u8> {
+pub(crate) fn document(answer: &impl Serialize) -> Box<RawValue> {
     // Strings, numbers and maps with string keys always serialise.
-    serde_json::to_vec(answer).unwrap_or_default()
+    to_raw_value(answer).unwrap_or_else(|_| RawValue::NULL.to_owned())
 }
 
 /// What can be asked of the locks.
@@ -125,7 +126,7 @@ impl Route for Operation {
         }
     }
 
-    async fn carry_out(self, service: &Service, caller: &Caller, input: Input<'_>) -> Result<Vec<u8>, Problem> {
+    async fn carry_out(self, service: &Service, caller: &Caller, input: Input<'_>) -> Result<Box<RawValue>, Problem> {
         Ok(match self {
             Self::Acquire => document(&service.acquire(caller, input.read()?).await?),
             Self::Heartbeat => document(&service.heartbeat(caller, input.read()?).await?),

@@ -1,7 +1,7 @@
 //! One operation, from a request to its response, and the log line about it.
 
 use leasehold_protocol::{
-    BreakAnswer, Error, ErrorKind, HeartbeatAnswer, ListQuery, LockKey, LockTable, MAX_KEY_BYTES, ReleaseAnswer,
+    BreakAnswer, Error, ErrorKind, HeartbeatAnswer, ListQuery, LockKey, LockTable, MAX_KEY_BYTES, Record, ReleaseAnswer,
 };
 use leasehold_wire::{
     AcquireRequest, AcquireResponse, BreakRequest, GetRequest, HealthResponse, HealthStatus, HeartbeatRequest,
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use tracing::{Instrument, Span, field};
 
 use crate::access::Caller;
-use crate::{convert, counts, cursor};
+use crate::{convert, counts, cursor, semaphore};
 
 const DEFAULT_LIMIT: u64 = 100;
 const MAX_LIMIT: u64 = 1000;
@@ -22,8 +22,8 @@ const MAX_LISTING_BYTES: usize = 4 * 1024 * 1024;
 /// The lock service. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Service {
-    table: LockTable,
-    checks_takeovers: bool,
+    pub(crate) table: LockTable,
+    pub(crate) checks_takeovers: bool,
 }
 
 impl Service {
@@ -42,20 +42,20 @@ impl Service {
     /// `POST /v1/acquire`
     ///
     /// # Errors
-    /// `held`, `lost` for an ended lease id, `superseded`, `not-found` under `onlyIfExists`, and those that any operation may meet:
+    /// `held`, `lost` for an ended lease id, `superseded`, `already-done`, `not-found` under `onlyIfExists`, and those that any operation may meet:
     /// `invalid-request`, `too-large`, `forbidden`, `corrupt-record`, `throttled`, `unavailable`.
     pub async fn acquire(&self, caller: &Caller, request: AcquireRequest) -> Result<AcquireResponse, Problem> {
-        observe(operation("acquire", &request.key, caller), async {
+        traced(operation_span("acquire", &request.key, caller), async {
             let mut request = convert::acquire(request, caller.bound())?;
             if self.checks_takeovers {
                 request.staleness = request.staleness.checked_by_clock();
             }
             caller.check_key(request.key.partition())?;
             record_owner(request.owner_name.as_str());
-            let answer = self.table.acquire(&request).await.map_err(|error| reported(&error))?;
-            let grant = convert::refused(answer)?;
-            let response = convert::granted(grant, &request.lease_id);
-            Ok((outcome(response.outcome), response))
+            let answer = self.table.acquire(&request).await.map_err(|error| logged_problem(&error))?;
+            let grant = convert::grant_or_refusal(answer)?;
+            let response = convert::acquire_response(grant, &request.lease_id);
+            Ok((wire_name(response.outcome), response))
         })
         .await
     }
@@ -65,17 +65,18 @@ impl Service {
     /// # Errors
     /// `lost`, `superseded`, and those that any operation may meet.
     pub async fn heartbeat(&self, caller: &Caller, request: HeartbeatRequest) -> Result<HeartbeatResponse, Problem> {
-        observe(operation("heartbeat", &request.key, caller), async {
+        traced(operation_span("heartbeat", &request.key, caller), async {
             let request = convert::heartbeat(request, caller.bound())?;
             caller.check_key(request.key.partition())?;
-            let answer = self.table.heartbeat(&request).await.map_err(|error| reported(&error))?;
+            let answer = self.table.heartbeat(&request).await.map_err(|error| logged_problem(&error))?;
             let row = match answer {
                 HeartbeatAnswer::Renewed(row) => row,
                 HeartbeatAnswer::Lost(lost) => return Err(convert::lost(lost)),
                 HeartbeatAnswer::Superseded(superseded) => return Err(convert::superseded(superseded)),
                 HeartbeatAnswer::Forbidden => return Err(convert::bound_to_another()),
+                HeartbeatAnswer::WrongKind => return Err(convert::no_lock()),
             };
-            let lock = row.lock().map_err(|corrupt| reported(&corrupt.into()))?;
+            let lock = row.lock().map_err(|corrupt| logged_problem(&corrupt.into()))?;
             record_owner(&lock.owner_name);
             let response = HeartbeatResponse {
                 record_version_number: lock.rvn,
@@ -92,13 +93,15 @@ impl Service {
     /// # Errors
     /// `lost`, and those that any operation may meet.
     pub async fn release(&self, caller: &Caller, request: ReleaseRequest) -> Result<ReleaseResponse, Problem> {
-        observe(operation("release", &request.key, caller), async {
+        traced(operation_span("release", &request.key, caller), async {
             let request = convert::release(request, caller.bound())?;
             caller.check_key(request.key.partition())?;
-            match self.table.release(&request).await.map_err(|error| reported(&error))? {
-                ReleaseAnswer::Done(released) => Ok(done(&released)),
+            match self.table.release(&request).await.map_err(|error| logged_problem(&error))? {
+                ReleaseAnswer::Done(released) => Ok(release_response(&released)),
                 ReleaseAnswer::Lost(lost) => Err(convert::lost(lost)),
+                ReleaseAnswer::OtherOccurrence => Err(convert::other_occurrence()),
                 ReleaseAnswer::Forbidden => Err(convert::bound_to_another()),
+                ReleaseAnswer::WrongKind => Err(convert::no_lock()),
             }
         })
         .await
@@ -109,12 +112,13 @@ impl Service {
     /// # Errors
     /// `version-mismatch`, and those that any operation may meet.
     pub async fn break_lock(&self, caller: &Caller, request: BreakRequest) -> Result<ReleaseResponse, Problem> {
-        observe(operation("break", &request.key, caller), async {
+        traced(operation_span("break", &request.key, caller), async {
             let request = convert::break_lock(request)?;
             caller.check_key(request.key.partition())?;
-            match self.table.break_lock(&request).await.map_err(|error| reported(&error))? {
-                BreakAnswer::Done(released) => Ok(done(&released)),
+            match self.table.break_lock(&request).await.map_err(|error| logged_problem(&error))? {
+                BreakAnswer::Done(released) => Ok(release_response(&released)),
                 BreakAnswer::VersionMismatch(lock) => Err(convert::version_mismatch(lock)),
+                BreakAnswer::WrongKind => Err(convert::no_lock()),
             }
         })
         .await
@@ -125,14 +129,17 @@ impl Service {
     /// # Errors
     /// `not-found`, and those that any operation may meet.
     pub async fn get(&self, caller: &Caller, request: GetRequest) -> Result<Lock, Problem> {
-        observe(operation("get", &request.key, caller), async {
+        traced(operation_span("get", &request.key, caller), async {
             let key = convert::key(request.key, request.sort_key)?;
             caller.check_key(key.partition())?;
-            let row = self.table.read(&key).await.map_err(|error| reported(&error))?;
-            let row = row.ok_or_else(convert::not_found)?;
-            let lock = convert::show_lock(row.lock().map_err(|corrupt| reported(&corrupt.into()))?);
+            let row = match self.table.read(&key).await.map_err(|error| logged_problem(&error))? {
+                Some(Record::Lock(row)) if !row.other_kind => row,
+                Some(_) => return Err(convert::no_lock()),
+                None => return Err(convert::not_found()),
+            };
+            let lock = convert::show_lock(row.lock().map_err(|corrupt| logged_problem(&corrupt.into()))?);
             record_owner(&lock.owner_name);
-            Ok((outcome(lock.state), lock))
+            Ok((wire_name(lock.state), lock))
         })
         .await
     }
@@ -142,9 +149,9 @@ impl Service {
     /// # Errors
     /// Those that any operation may meet; a cursor of another listing is an `invalid-request`.
     pub async fn list(&self, caller: &Caller, request: ListRequest) -> Result<ListResponse, Problem> {
-        observe(operation("list", request.key.as_deref().unwrap_or_default(), caller), async {
+        traced(operation_span("list", request.key.as_deref().unwrap_or_default(), caller), async {
             let query = list_query(caller, &request)?;
-            let page = self.table.list(&query).await.map_err(|error| reported(&error))?;
+            let page = self.table.list(&query).await.map_err(|error| logged_problem(&error))?;
             let mut response = ListResponse {
                 locks: Vec::new(),
                 unreadable: Vec::new(),
@@ -152,10 +159,13 @@ impl Service {
             };
             let mut bytes = 0;
             for row in page.rows {
-                let key = row.key.clone();
-                match row.lock() {
+                let key = row.key().clone();
+                let shown = match row {
+                    Record::Lock(row) => row.lock().map(convert::show_lock),
+                    Record::Semaphore(_, semaphore) => semaphore.map(|row| semaphore::show(*row)),
+                };
+                match shown {
                     Ok(lock) => {
-                        let lock = convert::show_lock(lock);
                         bytes += serde_json::to_vec(&lock).map_or(0, |json| json.len());
                         response.locks.push(lock);
                     }
@@ -176,22 +186,22 @@ impl Service {
     /// # Errors
     /// `throttled`, `unavailable`.
     pub async fn health(&self) -> Result<HealthResponse, Problem> {
-        observe(operation("health", "", &Caller::unrestricted()), async {
-            self.table.check_health().await.map_err(|error| reported(&error))?;
+        traced(operation_span("health", "", &Caller::unrestricted()), async {
+            self.table.check_health().await.map_err(|error| logged_problem(&error))?;
             Ok(("ok".into(), HealthResponse { status: HealthStatus::Ok }))
         })
         .await
     }
 }
 
-/// One operation, and what the log says of it.
-pub(crate) struct Observed {
+/// The name of one operation, and the span of its log lines.
+pub(crate) struct OperationSpan {
     pub(crate) name: &'static str,
     pub(crate) span: Span,
 }
 
-/// Of a text that is too long to be a key the log shows the beginning.
-fn operation(name: &'static str, key: &str, caller: &Caller) -> Observed {
+/// Makes the span of an operation. Overlong keys are truncated in the log.
+pub(crate) fn operation_span(name: &'static str, key: &str, caller: &Caller) -> OperationSpan {
     let span = tracing::info_span!(
         "operation",
         operation = name,
@@ -201,18 +211,18 @@ fn operation(name: &'static str, key: &str, caller: &Caller) -> Observed {
         outcome = field::Empty,
         dynamodb_attempts = field::Empty,
     );
-    Observed { name, span }
+    OperationSpan { name, span }
 }
 
-/// Runs one operation, writes its log line and counts it. A payload, a lease id or its hash has no way into either.
-pub(crate) async fn observe<T>(
-    Observed { name, span }: Observed,
+/// Runs one operation, writes its log line and counts it. No payload, lease id or hash gets into either.
+pub(crate) async fn traced<T>(
+    OperationSpan { name, span }: OperationSpan,
     work: impl Future<Output = Result<(String, T), Problem>>,
 ) -> Result<T, Problem> {
     let started = Instant::now();
     let (outcome, result) = match work.instrument(span.clone()).await {
         Ok((outcome, response)) => (outcome, Ok(response)),
-        Err(problem) => (self::outcome(problem.problem_type), Err(problem)),
+        Err(problem) => (wire_name(problem.problem_type), Err(problem)),
     };
     let latency = started.elapsed();
     counts::count(name, &outcome, latency);
@@ -223,27 +233,27 @@ pub(crate) async fn observe<T>(
 }
 
 /// The name of an outcome, as it is on the wire.
-pub(crate) fn outcome(value: impl serde::Serialize) -> String {
+pub(crate) fn wire_name(value: impl serde::Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(name)) => name,
         _ => String::new(),
     }
 }
 
-fn record_owner(name: &str) {
+pub(crate) fn record_owner(name: &str) {
     Span::current().record("owner", name);
 }
 
-fn done(released: &leasehold_protocol::Released) -> (String, ReleaseResponse) {
+fn release_response(released: &leasehold_protocol::Released) -> (String, ReleaseResponse) {
     if let Some(owner) = &released.owner_name {
         record_owner(owner);
     }
     let response = ReleaseResponse { outcome: convert::release_outcome(released.outcome) };
-    (outcome(response.outcome), response)
+    (wire_name(response.outcome), response)
 }
 
-/// Logs what the caller is not told, and makes what the caller is told.
-fn reported(error: &Error) -> Problem {
+/// Logs the cause of an error, and returns the problem that the caller reads instead.
+pub(crate) fn logged_problem(error: &Error) -> Problem {
     match error.kind() {
         ErrorKind::InvalidRequest { .. } | ErrorKind::TooLarge => {}
         // Nothing but a repair of the setup helps: the command, too, shows this reason to whoever uses a table directly.

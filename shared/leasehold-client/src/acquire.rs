@@ -267,6 +267,8 @@ impl<'a> Pursuit<'a> {
             data,
             data_base64,
             only_if_exists: request.only_if_exists.then_some(true),
+            occurrence: None,
+            at_most_once: None,
             attributes: (!request.attributes.is_empty()).then(|| request.attributes.clone()),
         }
     }

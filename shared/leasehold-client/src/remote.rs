@@ -98,6 +98,7 @@ impl Remote {
             delete: what.delete.then_some(true),
             data,
             data_base64,
+            completed: None,
         };
         let limit = timing::request_timeout(self.request_timeout, None, left);
         let response: ReleaseResponse =

@@ -24,7 +24,7 @@ use http::header::CONTENT_TYPE;
 use http::{Request, Response};
 use leasehold_api::access::Caller;
 use leasehold_api::http::{self as api, Operation, Route};
-use leasehold_api::{Service, TransactionOperation, TransactionService};
+use leasehold_api::{SemaphoreOperation, Service, TransactionOperation, TransactionService};
 use leasehold_client::{Transport, TransportError};
 use leasehold_dynamodb::Clock;
 use leasehold_protocol::{LockTable, Policy, TableSchema};
@@ -97,6 +97,9 @@ impl Transport for InProcess {
             if let Some(response) = answer::<Operation>(&self.service, &request).await {
                 return Ok(response);
             }
+            if let Some(response) = answer::<SemaphoreOperation>(&self.service, &request).await {
+                return Ok(response);
+            }
             if let Some(service) = &self.transactions
                 && let Some(response) = answer::<TransactionOperation>(service, &request).await
             {
@@ -114,6 +117,6 @@ async fn answer<R: Route>(service: &R::Service, request: &Request<Vec<u8>>) -> O
     let content_type = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let query = request.uri().query().unwrap_or_default();
     let (caller, method) = (&Caller::unrestricted(), request.method());
-    let parts = api::Request { caller, method, content_type, query, body: request.body() };
+    let parts = api::HttpRequest { caller, method, content_type, query, body: request.body() };
     Some(api::handle(service, operation, parts).await)
 }

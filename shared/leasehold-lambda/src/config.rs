@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use leasehold_api::ExecutionSecret;
 use leasehold_api::access::{Access, Scopes};
 use leasehold_protocol::{Policy, TableSchema};
 use leasehold_transactions as transactions;
@@ -22,8 +23,12 @@ pub struct Config {
     pub takeover_clock_check: bool,
     /// `LEASEHOLD_JWT_CLAIM` (default `sub`): what a token says who its bearer is.
     pub jwt_claim: String,
+    /// `LEASEHOLD_EXECUTION_SECRET` (default: none): the secret in the lease ids of Step Functions executions.
+    pub execution_secret: ExecutionSecret,
     /// `LEASEHOLD_METRICS` (`true`, the default, or `false`): whether the functions print metrics of the operations.
     pub metrics: bool,
+    /// `LEASEHOLD_STACK` (default: none): a dimension of the metrics, so that those of two stacks stay apart.
+    pub stack: Option<String>,
 }
 
 /// All that is wrong with the configuration, a sentence each.
@@ -81,7 +86,9 @@ impl Config {
         problems.extend(schema.check().err());
         let access = Access { scopes, owner_binding };
         let jwt_claim = text("LEASEHOLD_JWT_CLAIM").unwrap_or_else(|| "sub".to_owned());
-        let config = Self { schema, policy, access, takeover_clock_check, jwt_claim, metrics };
+        let execution_secret = ExecutionSecret::new(text("LEASEHOLD_EXECUTION_SECRET").unwrap_or_default());
+        let stack = text("LEASEHOLD_STACK");
+        let config = Self { schema, policy, access, takeover_clock_check, jwt_claim, execution_secret, metrics, stack };
         if problems.is_empty() { Ok(config) } else { Err(ConfigError(problems)) }
     }
 }
@@ -103,6 +110,8 @@ pub struct TransactionConfig {
     pub lock_table_name: Option<String>,
     /// `LEASEHOLD_METRICS` (`true`, the default, or `false`): whether the functions print metrics of the operations.
     pub metrics: bool,
+    /// `LEASEHOLD_STACK` (default: none): a dimension of the metrics, so that those of two stacks stay apart.
+    pub stack: Option<String>,
 }
 
 impl TransactionConfig {
@@ -147,7 +156,7 @@ impl TransactionConfig {
             problems.push(format!("The locks and the transactions need a table each, not both {table_name:?}."));
         }
         let metrics = flag(text("LEASEHOLD_METRICS").as_deref(), "LEASEHOLD_METRICS", true, &mut problems);
-        let config = Self { table_name, policy, lock_table_name, metrics };
+        let config = Self { table_name, policy, lock_table_name, metrics, stack: text("LEASEHOLD_STACK") };
         if problems.is_empty() { Ok(config) } else { Err(ConfigError(problems)) }
     }
 }
@@ -201,7 +210,9 @@ mod tests {
             access: Access::default(),
             takeover_clock_check: false,
             jwt_claim: "sub".into(),
+            execution_secret: ExecutionSecret::default(),
             metrics: true,
+            stack: None,
         };
         assert_eq!(config, expected);
     }
@@ -217,7 +228,9 @@ mod tests {
             ("LEASEHOLD_KEY_SCOPES", SCOPES),
             ("LEASEHOLD_OWNER_BINDING", "true"),
             ("LEASEHOLD_JWT_CLAIM", "client_id"),
+            ("LEASEHOLD_EXECUTION_SECRET", "s3"),
             ("LEASEHOLD_METRICS", "false"),
+            ("LEASEHOLD_STACK", "orders-locks"),
         ])
         .expect("valid");
         assert_eq!((config.schema.partition_key.as_str(), config.schema.sort_key.as_deref()), ("pk", Some("sk")));
@@ -225,6 +238,10 @@ mod tests {
         let scopes = Some(Scopes::parse(SCOPES).expect("valid"));
         assert_eq!(config.access, Access { scopes, owner_binding: true });
         assert_eq!((config.jwt_claim.as_str(), config.metrics), ("client_id", false));
+        assert_eq!(
+            (config.execution_secret, config.stack.as_deref()),
+            (ExecutionSecret::new("s3"), Some("orders-locks"))
+        );
     }
 
     #[test]
@@ -277,7 +294,13 @@ mod tests {
         let policy = transactions::Policy::default();
         assert_eq!(
             config,
-            Ok(TransactionConfig { table_name: "tx".into(), policy, lock_table_name: None, metrics: true })
+            Ok(TransactionConfig {
+                table_name: "tx".into(),
+                policy,
+                lock_table_name: None,
+                metrics: true,
+                stack: None
+            })
         );
         let config = read_transactions(&[
             ("LEASEHOLD_TRANSACTION_TABLE_NAME", "tx"),

@@ -13,12 +13,18 @@ use metrics_cloudwatch_embedded::{Builder, Collector};
 pub struct Emf(&'static Collector);
 
 impl Emf {
-    /// Begins to count, once in a process: namespace `Leasehold`, dimension `operation`. What did not happen is left out.
+    /// Begins to count, once in a process: namespace `Leasehold`, dimensions `stack` (if one is given) and `operation`.
+    /// Counters that stay at zero are left out.
     ///
     /// # Errors
     /// Somebody counts already.
-    pub fn start() -> Result<Self, Error> {
-        let collector = Builder::new().cloudwatch_namespace("Leasehold").init()?;
+    pub fn start(stack: Option<String>) -> Result<Self, Error> {
+        let builder = Builder::new().cloudwatch_namespace("Leasehold");
+        let builder = match stack {
+            Some(stack) => builder.with_dimension("stack", stack),
+            None => builder,
+        };
+        let collector = builder.init()?;
         counts::describe();
         Ok(Self(collector))
     }

@@ -13,13 +13,14 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use http::{HeaderMap, Method, Response};
 use lambda_runtime::{Diagnostic, Error, LambdaEvent, service_fn};
 use leasehold_api::access::{self, Access, Caller};
-use leasehold_api::http::{Operation, Request, Route, handle, problem_response, unknown_route};
-use leasehold_api::{Service, cleanup, direct};
+use leasehold_api::http::{HttpRequest, Operation, Route, handle, problem_response, unknown_route};
+use leasehold_api::{ExecutionSecret, Service, cleanup, direct};
 use leasehold_dynamodb::Clock;
 use leasehold_protocol::{LockTable, Principal};
 use leasehold_wire::{Problem, ProblemType};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::{Config, Emf, init};
 use leasehold_api::logging::{LevelFilter, LogFormat, init_logging};
@@ -79,6 +80,16 @@ pub struct HttpAnswer {
     pub cookies: [String; 0],
 }
 
+/// The answer of a function that is reached over HTTP and directly.
+#[derive(Debug, Clone, Serialize)]
+#[serde(untagged)]
+pub enum Answer {
+    /// To a gateway.
+    Http(HttpAnswer),
+    /// To a direct invocation: a JSON document.
+    Direct(Box<RawValue>),
+}
+
 /// Serves one operation over HTTP until Lambda ends the process.
 ///
 /// # Errors
@@ -129,11 +140,12 @@ async fn start<T>(making: impl Future<Output = Result<T, Error>>) -> Result<T, E
 
 async fn function() -> Result<(Function, Option<Emf>), Error> {
     let config = Config::from_env()?;
-    let metrics = config.metrics.then(Emf::start).transpose()?;
+    let metrics = config.metrics.then(|| Emf::start(config.stack.clone())).transpose()?;
     let client = init::dynamodb_client(&config.schema.table_name).await?;
-    let service = Service::new(LockTable::new(client, config.schema, config.policy, Clock::system()));
-    let service = service.check_takeovers_by_clock(config.takeover_clock_check);
-    Ok((Function { service, access: config.access, jwt_claim: config.jwt_claim }, metrics))
+    let Config { schema, policy, access, takeover_clock_check, jwt_claim, execution_secret, .. } = config;
+    let service = Service::new(LockTable::new(client, schema, policy, Clock::system()));
+    let service = service.check_takeovers_by_clock(takeover_clock_check);
+    Ok((Function { service, access, jwt_claim, execution_secret }, metrics))
 }
 
 /// Prints what was counted, before the answer goes out: Lambda may stop the process as soon as it has that.
@@ -152,12 +164,19 @@ pub struct Function {
     pub access: Access,
     /// The claim that says who the bearer of a token is.
     pub jwt_claim: String,
+    /// Makes the lease ids of Step Functions executions.
+    pub execution_secret: ExecutionSecret,
 }
 
 impl Function {
     /// One that lets everyone do everything.
     pub fn unrestricted(service: Service) -> Self {
-        Self { service, access: Access::default(), jwt_claim: String::new() }
+        Self {
+            service,
+            access: Access::default(),
+            jwt_claim: String::new(),
+            execution_secret: ExecutionSecret::default(),
+        }
     }
 
     /// Answers one API Gateway event.
@@ -170,8 +189,9 @@ impl Function {
     ///
     /// # Errors
     /// The refusal, under the name that `Retry` and `Catch` match on; its message is the problem document.
-    pub async fn answer_direct(&self, input: Value) -> Result<Value, Diagnostic> {
+    pub async fn answer_direct(&self, input: Value) -> Result<Box<RawValue>, Diagnostic> {
         let caller = self.access.caller(access::direct());
+        let input = self.execution_secret.name_lease(input).map_err(named)?;
         direct::invoke(&self.service, Operation::ALL, &caller, input).await.map_err(named)
     }
 
@@ -180,7 +200,7 @@ impl Function {
     /// # Errors
     /// The failure, named in the same way.
     pub async fn answer_cleanup(&self, event: Value) -> Result<cleanup::CleanUp, Diagnostic> {
-        cleanup::release_all(&self.service, event).await.map_err(named)
+        cleanup::release_all(&self.service, &self.execution_secret, event).await.map_err(named)
     }
 }
 
@@ -191,7 +211,7 @@ async fn answer_http<R: Route>(service: &R::Service, operation: R, caller: &Call
     let response = match decode_body(event) {
         Ok(body) => {
             let method = event.request_context.http.method.parse().unwrap_or(Method::TRACE);
-            let request = Request {
+            let request = HttpRequest {
                 caller,
                 method: &method,
                 content_type: header(event, "content-type"),

@@ -9,7 +9,7 @@ use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 
 use crate::item::{DATA, TableSchema};
-use crate::lifecycle::{LAST_COUNTABLE_TOKEN, MAX_LEASE_DIGITS, Policy, Stamp, State};
+use crate::lifecycle::{LAST_COUNTABLE_TOKEN, LockState, MAX_LEASE_DIGITS, Policy, Stamp};
 use crate::model::{
     Acquire, Break, Data, DataChange, Disposal, Heartbeat, LeaseDuration, LeaseIdHash, MAX_LEASE_MS, MAX_SEQUENCE,
     Principal, Release, Sequence, Staleness,
@@ -35,6 +35,18 @@ const IS_NEW: &str = "NOT (leaseSequence BETWEEN :sequence AND :lastSequence)";
 /// The row is no tombstone.
 const IS_THERE: &str = "NOT (attribute_exists(isReleased) AND deletedVersion = recordVersionNumber)";
 
+/// The row is a lock.
+const IS_LOCK: &str = "attribute_not_exists(leaseholdKind)";
+/// The row remembers neither the occurrence nor a later one as done. An unreadable memory is no leave.
+const IS_DUE: &str = "(attribute_not_exists(lastOccurrence) OR lastOccurrence < :occurrence)";
+
+/// The occurrence is the one that the row's acquisition is for, or is due.
+const IS_RUNNING_OR_DUE: &str = "(runningOccurrence = :occurrence OR attribute_not_exists(lastOccurrence) \
+     OR lastOccurrence < :occurrence)";
+
+/// A row that remembers an occurrence never expires: TTL passes over a text.
+const SET_EXPIRE_AT: &str = ", expireAt = if_not_exists(lastOccurrence, :expireAt)";
+
 /// A conditional update of the row.
 #[derive(Debug, Default)]
 pub(crate) struct Write {
@@ -45,19 +57,19 @@ pub(crate) struct Write {
 }
 
 impl Write {
-    fn name(&mut self, placeholder: &str, name: &str) {
+    pub(crate) fn name(&mut self, placeholder: &str, name: &str) {
         self.names.insert(placeholder.to_owned(), name.to_owned());
     }
 
-    fn text(&mut self, placeholder: &str, value: impl Into<String>) {
+    pub(crate) fn text(&mut self, placeholder: &str, value: impl Into<String>) {
         self.values.insert(placeholder.to_owned(), AttributeValue::S(value.into()));
     }
 
-    fn number(&mut self, placeholder: &str, value: u64) {
+    pub(crate) fn number(&mut self, placeholder: &str, value: u64) {
         self.values.insert(placeholder.to_owned(), AttributeValue::N(value.to_string()));
     }
 
-    fn hash(&mut self, hash: &LeaseIdHash) {
+    pub(crate) fn hash(&mut self, hash: &LeaseIdHash) {
         self.values.insert(":leaseIdHash".into(), AttributeValue::B(Blob::new(hash.0)));
     }
 
@@ -94,6 +106,12 @@ impl Write {
         assignment
     }
 
+    /// Binds when a released row may expire, and gives the assignment that stores it.
+    fn expire_at(&mut self, stamp: &Stamp, policy: &Policy) -> &'static str {
+        self.number(":expireAt", policy.expire_at(stamp, None));
+        SET_EXPIRE_AT
+    }
+
     /// Says that the row carries this lease id and, if somebody asks, is bound to nobody but this principal.
     fn possession(&mut self, hash: &LeaseIdHash, principal: Option<&Principal>) -> String {
         self.hash(hash);
@@ -109,7 +127,7 @@ impl Write {
 const SET_DATA: &str = ", #data = :data";
 
 /// Removals, behind the assignments of an update.
-fn remove(update: &mut String, names: &[&str]) {
+pub(crate) fn remove(update: &mut String, names: &[&str]) {
     if !names.is_empty() {
         update.extend([" REMOVE ", &names.join(", ")]);
     }
@@ -119,10 +137,16 @@ fn remove(update: &mut String, names: &[&str]) {
 pub(crate) fn acquire(schema: &TableSchema, request: &Acquire, stamp: &Stamp, policy: &Policy) -> Write {
     let mut write = Write::default();
     let own = write.possession(&request.lease_id.hash(), request.principal.as_ref());
-    let renewable = write.new_only(own.clone(), request.sequence.as_ref());
+    let mut renewable = write.new_only(own.clone(), request.sequence.as_ref());
     // A comparison with an attribute that is not there is false, and `<>` true.
     let is_unknown = "leaseIdHash <> :leaseIdHash AND previousLeaseIdHash <> :leaseIdHash";
     let is_unfollowed = "(leaseIdHash = :leaseIdHash OR previousLeaseIdHash <> :leaseIdHash)";
+    let mut is_due = String::new();
+    if let Some(once) = &request.once {
+        write.text(":occurrence", once.occurrence.as_str());
+        is_due.extend([" AND ", IS_DUE]);
+        renewable.extend([" AND ", IS_RUNNING_OR_DUE]);
+    }
     let stale = match &request.staleness {
         Staleness::Never => None,
         Staleness::Observed(rvn) => {
@@ -147,12 +171,12 @@ pub(crate) fn acquire(schema: &TableSchema, request: &Acquire, stamp: &Stamp, po
         None => renewable,
         Some(stale) => {
             write.readable();
-            format!("(({renewable}) OR ({stale} AND {IS_READABLE} AND {is_unfollowed} AND NOT ({own})))")
+            format!("(({renewable}) OR ({stale} AND {IS_READABLE} AND {is_unfollowed} AND NOT ({own}){is_due}))")
         }
     };
-    let free = format!("(attribute_exists(isReleased) AND {is_unknown})");
+    let free = format!("(attribute_exists(isReleased) AND {is_unknown}{is_due})");
     let held = format!("(attribute_not_exists(isReleased) AND {renewable_or_dead})");
-    write.condition = format!("({free} OR {held}) AND {IS_COUNTABLE}");
+    write.condition = format!("({free} OR {held}) AND {IS_COUNTABLE} AND {IS_LOCK}");
     if request.only_if_exists {
         write.condition.extend([" AND ", IS_THERE]);
     } else {
@@ -168,7 +192,7 @@ pub(crate) fn acquire(schema: &TableSchema, request: &Acquire, stamp: &Stamp, po
                    previousLeaseIdHash = if_not_exists(leaseIdHash, :noHash), \
                    previousOwnerName = if_not_exists(ownerName, :none), \
                    previousReleased = if_not_exists(isReleased, :none), \
-                   staleAt = :staleAt, expireAt = :expireAt"
+                   staleAt = :staleAt"
         .to_owned();
     let lease_ms = request.lease_duration.as_millis();
     write.text(":ownerName", request.owner_name.as_str());
@@ -180,7 +204,6 @@ pub(crate) fn acquire(schema: &TableSchema, request: &Acquire, stamp: &Stamp, po
     write.text(":none", "");
     write.values.insert(":noHash".into(), AttributeValue::B(Blob::new([])));
     write.number(":staleAt", stamp.now_ms() + lease_ms);
-    write.number(":expireAt", policy.expire_at(stamp, Some(lease_ms)));
     if let Some(data) = &request.data {
         set.push_str(
             write.data(data, if request.replace_data { SET_DATA } else { ", #data = if_not_exists(#data, :data)" }),
@@ -193,6 +216,17 @@ pub(crate) fn acquire(schema: &TableSchema, request: &Acquire, stamp: &Stamp, po
         write.values.insert(value_of, value.clone());
     }
     let mut gone = vec!["isReleased"];
+    if request.once.as_ref().is_some_and(|once| once.at_most_once) {
+        set.push_str(", lastOccurrence = :occurrence");
+        gone.push("expireAt");
+    } else {
+        set.push_str(SET_EXPIRE_AT);
+        write.number(":expireAt", policy.expire_at(stamp, Some(lease_ms)));
+    }
+    match &request.once {
+        Some(_) => set.push_str(", runningOccurrence = :occurrence"),
+        None => gone.push("runningOccurrence"),
+    }
     match &request.sequence {
         Some(sequence) => set.push_str(write.sequence(sequence)),
         None => gone.push("leaseSequence"),
@@ -216,13 +250,13 @@ pub(crate) fn heartbeat(request: &Heartbeat, stamp: &Stamp, policy: &Policy) -> 
     let mut write = Write::default();
     let own = write.possession(&request.lease_id.hash(), request.principal.as_ref());
     write.condition = write.new_only(own, request.sequence.as_ref());
-    write.condition.push_str(" AND attribute_not_exists(isReleased)");
+    write.condition.extend([" AND attribute_not_exists(isReleased) AND ", IS_LOCK]);
     if let Some(rvn) = &request.expected {
         write.condition.push_str(" AND recordVersionNumber = :expected");
         write.text(":expected", rvn.as_str());
     }
 
-    let mut update = "SET recordVersionNumber = :rvn, leaseVersion = :rvn, expireAt = :expireAt, staleAt = ".to_owned();
+    let mut update = format!("SET recordVersionNumber = :rvn, leaseVersion = :rvn{SET_EXPIRE_AT}, staleAt = ");
     write.text(":rvn", &stamp.rvn);
     write.number(":expireAt", policy.expire_at(stamp, request.lease_duration.map(LeaseDuration::as_millis)));
     if let Some(lease) = request.lease_duration {
@@ -259,12 +293,13 @@ pub(crate) fn heartbeat(request: &Heartbeat, stamp: &Stamp, policy: &Policy) -> 
 pub(crate) fn release(request: &Release, stamp: &Stamp, policy: &Policy) -> Write {
     let mut write = Write::default();
     write.condition = write.possession(&request.lease_id.hash(), request.principal.as_ref());
+    write.condition.extend([" AND ", IS_LOCK]);
     if let Some(rvn) = &request.expected {
         write.text(":expected", rvn.as_str());
     }
-    let mut update = mark_released(&mut write, stamp, policy);
+    let mut update = mark_released(&mut write, stamp);
     match &request.disposal {
-        Disposal::Keep(data) => {
+        Disposal::Keep(data) | Disposal::Complete(_, data) => {
             write.condition.push_str(" AND attribute_not_exists(isReleased)");
             if request.expected.is_some() {
                 write.condition.push_str(" AND recordVersionNumber = :expected");
@@ -272,7 +307,16 @@ pub(crate) fn release(request: &Release, stamp: &Stamp, policy: &Policy) -> Writ
             if let Some(data) = data {
                 update.push_str(write.data(data, SET_DATA));
             }
-            remove(&mut update, &["deletedVersion"]);
+            let mut gone = vec!["deletedVersion"];
+            if let Disposal::Complete(occurrence, _) = &request.disposal {
+                write.condition.push_str(" AND runningOccurrence = :occurrence");
+                write.text(":occurrence", occurrence.as_str());
+                update.push_str(", lastOccurrence = :occurrence");
+                gone.push("expireAt");
+            } else {
+                update.push_str(write.expire_at(stamp, policy));
+            }
+            remove(&mut update, &gone);
         }
         Disposal::Delete => {
             write.condition.extend([" AND ", IS_THERE]);
@@ -282,6 +326,7 @@ pub(crate) fn release(request: &Release, stamp: &Stamp, policy: &Policy) -> Writ
                 );
             }
             update.push_str(", deletedVersion = :rvn");
+            update.push_str(write.expire_at(stamp, policy));
             write.name("#data", DATA);
             remove(&mut update, &["#data"]);
         }
@@ -306,23 +351,23 @@ pub(crate) fn clear<'a>(version: &str, attributes: impl IntoIterator<Item = &'a 
 /// The operator's release.
 pub(crate) fn break_lock(request: &Break, stamp: &Stamp, policy: &Policy) -> Write {
     let mut write = Write {
-        condition: "recordVersionNumber = :seen AND attribute_not_exists(isReleased)".into(),
+        condition: format!("recordVersionNumber = :seen AND attribute_not_exists(isReleased) AND {IS_LOCK}"),
         ..Write::default()
     };
     write.text(":seen", request.seen.as_str());
-    let mut update = mark_released(&mut write, stamp, policy);
+    let mut update = mark_released(&mut write, stamp);
+    update.push_str(write.expire_at(stamp, policy));
     remove(&mut update, &["deletedVersion"]);
     write.update = update;
     write
 }
 
-fn mark_released(write: &mut Write, stamp: &Stamp, policy: &Policy) -> String {
+fn mark_released(write: &mut Write, stamp: &Stamp) -> String {
     write.text(":isReleased", "1");
     write.text(":rvn", &stamp.rvn);
     write.text(":none", "");
-    write.number(":expireAt", policy.expire_at(stamp, None));
     "SET isReleased = :isReleased, recordVersionNumber = :rvn, leaseVersion = :rvn, \
-     endedVersion = if_not_exists(recordVersionNumber, :none), expireAt = :expireAt"
+     endedVersion = if_not_exists(recordVersionNumber, :none)"
         .into()
 }
 
@@ -333,10 +378,11 @@ pub(crate) struct Filter {
     pub(crate) values: HashMap<String, AttributeValue>,
 }
 
-pub(crate) fn filter(state: Option<State>, owner_name: Option<&str>) -> Filter {
+pub(crate) fn filter(state: Option<LockState>, owner_name: Option<&str>) -> Filter {
     let by_state = state.map(|state| match state {
-        State::Held => "attribute_not_exists(isReleased)",
-        State::Released => "attribute_exists(isReleased)",
+        LockState::Held => "attribute_not_exists(isReleased)",
+        // Which semaphores have no holder is told when they are read.
+        LockState::Released => "(attribute_exists(isReleased) OR attribute_exists(leaseholdKind))",
     });
     let by_owner = owner_name.map(|_| "ownerName = :ownerName");
     let clauses: Vec<_> = by_state.into_iter().chain(by_owner).collect();

@@ -1,13 +1,15 @@
 //! The life of a lock, as pure functions of (row, request, stamp). No I/O, no clock, no randomness.
 //!
-//! [`acquire`], [`heartbeat`], [`release`] and [`break_lock`] are the rules: what becomes of a row, and what the
-//! caller is told. DynamoDB carries the same rules out as conditional writes (`expressions`); what it
-//! cannot say by itself, the answer, is told from the old row that every write returns, applied or refused, by
-//! the same functions that the rules are made of. A property test holds the two together.
+//! [`acquire`], [`heartbeat`], [`release`] and [`break_lock`] state the rules: the row that a request leaves, and the answer.
+//! The service does not call them. It sends the same rules to DynamoDB as conditional writes (`expressions`), since only
+//! the table can decide. They are the specification: a property test compares rows and answers with theirs, and the model explores them.
+//!
+//! The functions that these four are made of do serve requests: [`grant`], [`renewed`], [`release_result`] and the
+//! `refuse_…` functions tell the answer from the old row, which every write returns.
 
 use crate::model::{
     Acquire, Attributes, Break, DataChange, Disposal, Heartbeat, LeaseDuration, LeaseIdHash, LockKey, MAX_LEASE_MS,
-    Principal, Release, Rvn, Sequence, Staleness,
+    Occurrence, Principal, Release, Rvn, Sequence, Staleness,
 };
 
 /// No number in a row may reach 2^53 - 1: every JSON parser must hold it exactly, and the next one too.
@@ -98,11 +100,11 @@ impl<T> Field<T> {
         }
     }
 
-    fn require(&self, attribute: &'static str) -> Result<&T, CorruptRecord> {
+    pub(crate) fn require(&self, attribute: &'static str) -> Result<&T, CorruptRecord> {
         match self {
             Self::Value(value) => Ok(value),
-            Self::Absent => Err(CorruptRecord { attribute, problem: "missing" }),
-            Self::Unreadable => Err(CorruptRecord { attribute, problem: "unreadable" }),
+            Self::Absent => Err(CorruptRecord::new(attribute, "missing")),
+            Self::Unreadable => Err(CorruptRecord::new(attribute, "unreadable")),
         }
     }
 }
@@ -112,6 +114,8 @@ impl<T> Field<T> {
 pub struct Row {
     /// Which lock.
     pub key: LockKey,
+    /// Whether `leaseholdKind` is there, and the row no lock.
+    pub other_kind: bool,
     /// `ownerName`.
     pub owner_name: Field<String>,
     /// `leaseDuration`, in milliseconds.
@@ -140,6 +144,10 @@ pub struct Row {
     pub ended_version: Option<String>,
     /// `deletedVersion`: the record version number of the last tombstone, until a release or a break keeps the row.
     pub deleted_version: Option<String>,
+    /// `runningOccurrence`: the occurrence that the last acquisition was for.
+    pub occurrence: Option<String>,
+    /// `lastOccurrence`: the last occurrence that is done.
+    pub last_occurrence: Field<String>,
     /// `fencingToken`.
     pub fencing_token: Field<u64>,
     /// `staleAt`, in epoch milliseconds.
@@ -180,7 +188,7 @@ impl Previous {
 
 /// The place of a request among those under its lease id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Order {
+pub(crate) enum Order {
     /// Above the last one that was carried out, or not numbered.
     New,
     /// The last one that was carried out.
@@ -189,13 +197,22 @@ enum Order {
     Late,
 }
 
+/// Where `new` stands beside the last request that was carried out.
+pub(crate) fn order(new: Option<&Sequence>, last: Option<&Sequence>) -> Order {
+    match (new, last) {
+        (Some(new), Some(last)) if new == last => Order::Repeat,
+        (Some(new), Some(last)) if new.number() <= last.number() => Order::Late,
+        _ => Order::New,
+    }
+}
+
 /// What anyone may know of a lock.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Lock {
+pub struct LockView {
     /// Which lock.
     pub key: LockKey,
     /// Held or released.
-    pub state: State,
+    pub state: LockState,
     /// Who holds it, or held it last.
     pub owner_name: String,
     /// Changes with every acquire and heartbeat.
@@ -204,6 +221,10 @@ pub struct Lock {
     pub lease_ms: u64,
     /// Absent where another client wrote the row.
     pub fencing_token: Option<u64>,
+    /// The occurrence that the holder runs.
+    pub occurrence: Option<String>,
+    /// The last occurrence that is done.
+    pub last_occurrence: Option<String>,
     /// The payload.
     pub data: Option<Vec<u8>>,
     /// Further attributes.
@@ -212,7 +233,7 @@ pub struct Lock {
 
 /// Whether a lock has a holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
+pub enum LockState {
     /// It has, as far as the table knows. The holder may be dead.
     Held,
     /// It has none.
@@ -227,21 +248,29 @@ pub struct CorruptRecord {
     problem: &'static str,
 }
 
+impl CorruptRecord {
+    pub(crate) const fn new(attribute: &'static str, problem: &'static str) -> Self {
+        Self { attribute, problem }
+    }
+}
+
 impl Row {
     /// # Errors
     /// `CorruptRecord` where a part that observers need is missing or unreadable.
-    pub fn lock(&self) -> Result<Lock, CorruptRecord> {
+    pub fn lock(&self) -> Result<LockView, CorruptRecord> {
         let fencing_token = match self.fencing_token {
             Field::Absent => None,
             ref token => Some(*token.require("fencingToken")?),
         };
-        Ok(Lock {
+        Ok(LockView {
             key: self.key.clone(),
-            state: if self.released { State::Released } else { State::Held },
+            state: if self.released { LockState::Released } else { LockState::Held },
             owner_name: self.owner_name.require("ownerName")?.clone(),
             rvn: self.rvn.require("recordVersionNumber")?.clone(),
             lease_ms: *self.lease_ms.require("leaseDuration")?,
             fencing_token,
+            occurrence: self.occurrence.clone().filter(|_| !self.released),
+            last_occurrence: self.last_occurrence.value().cloned(),
             data: self.data.clone(),
             attributes: self.attributes.clone(),
         })
@@ -275,11 +304,7 @@ impl Row {
     }
 
     fn order(&self, sequence: Option<&Sequence>) -> Order {
-        match (sequence, &self.sequence) {
-            (Some(new), Some(last)) if new == last => Order::Repeat,
-            (Some(new), Some(last)) if new.number() <= last.number() => Order::Late,
-            _ => Order::New,
-        }
+        order(sequence, self.sequence.as_ref())
     }
 
     /// How the acquisition that wrote this row came about, and who had the lock before.
@@ -334,13 +359,37 @@ impl Row {
         self.owner_name.value().is_some() && self.lease_ms.value().is_some()
     }
 
+    /// This occurrence, or a later one, is done.
+    fn has_done(&self, occurrence: &Occurrence) -> bool {
+        self.last_occurrence.value().is_some_and(|last| last.as_str() >= occurrence.as_str())
+    }
+
+    /// The row's acquisition is for this occurrence.
+    fn runs(&self, occurrence: &Occurrence) -> bool {
+        self.occurrence.as_deref() == Some(occurrence.as_str())
+    }
+
+    /// No occurrence is asked for, or one that is later than all that are done.
+    fn is_due(&self, request: &Acquire) -> bool {
+        request.once.as_ref().is_none_or(|once| match &self.last_occurrence {
+            Field::Absent => true,
+            Field::Unreadable => false,
+            Field::Value(_) => !self.has_done(&once.occurrence),
+        })
+    }
+
+    /// The occurrence that is asked for is the one that the row's acquisition is for.
+    fn is_for(&self, request: &Acquire) -> bool {
+        request.once.as_ref().is_some_and(|once| self.runs(&once.occurrence))
+    }
+
     /// The fencing token that the next grant counts on; `None` where there is none yet.
-    fn countable_token(&self) -> Result<Option<u64>, CorruptRecord> {
+    pub(crate) fn countable_token(&self) -> Result<Option<u64>, CorruptRecord> {
         match self.fencing_token {
             Field::Absent => Ok(None),
             Field::Value(token) if token <= LAST_COUNTABLE_TOKEN => Ok(Some(token)),
-            Field::Value(_) => Err(CorruptRecord { attribute: "fencingToken", problem: "used up" }),
-            Field::Unreadable => Err(CorruptRecord { attribute: "fencingToken", problem: "unreadable" }),
+            Field::Value(_) => Err(CorruptRecord::new("fencingToken", "used up")),
+            Field::Unreadable => Err(CorruptRecord::new("fencingToken", "unreadable")),
         }
     }
 }
@@ -352,15 +401,19 @@ pub enum AcquireAnswer {
     /// The caller holds the lock.
     Granted(Grant),
     /// Someone else holds it.
-    Held(Lock),
+    Held(LockView),
     /// Someone else holds it, and the clock cannot judge the row: only a caller that observed the row can take it over.
-    HeldBeyondClocks(Lock),
+    HeldBeyondClocks(LockView),
     /// The acquisition of this lease id has ended; a lease id is good for one.
     Lost(Lost),
     /// The caller holds the lock, and has sent a later request.
     Superseded(Superseded),
+    /// The occurrence, or a later one, is done. The public view of the row, if it is readable and no tombstone.
+    AlreadyDone(Option<LockView>),
     /// There is no such row, and the caller would not create it.
     NotFound,
+    /// The row is no lock.
+    WrongKind,
 }
 
 /// A lock that was granted.
@@ -377,7 +430,7 @@ pub struct Grant {
 }
 
 /// How a grant came about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum GrantOutcome {
     /// There was no row.
     Created,
@@ -401,6 +454,8 @@ pub enum HeartbeatAnswer {
     Superseded(Superseded),
     /// The lease id is right, but the lock is bound to another principal. Nothing is lost.
     Forbidden,
+    /// The row is no lock.
+    WrongKind,
 }
 
 /// A later request under the lease id was carried out; this one changed nothing, and nothing is lost.
@@ -413,7 +468,7 @@ pub struct Superseded {
     /// The fencing token of the row.
     pub fencing_token: Option<u64>,
     /// The public view of the row, if it is readable.
-    pub lock: Option<Lock>,
+    pub lock: Option<LockView>,
 }
 
 /// The lock is not the caller's.
@@ -422,7 +477,7 @@ pub struct Lost {
     /// Why.
     pub reason: LostReason,
     /// What anyone may know of the row, if it is there and readable.
-    pub lock: Option<Lock>,
+    pub lock: Option<LockView>,
 }
 
 /// Why a lock is not the caller's.
@@ -436,6 +491,8 @@ pub enum LostReason {
     TakenOver,
     /// The lease id is right, but the record version number is not the expected one.
     VersionMismatch,
+    /// The lease id waits in a semaphore's queue, and has no permits.
+    Queued,
 }
 
 /// The result of a release.
@@ -445,8 +502,12 @@ pub enum ReleaseAnswer {
     Done(Released),
     /// The caller did not have the lock.
     Lost(Lost),
+    /// The caller has the lock, and did not acquire it for the occurrence that the release completes. Nothing is lost.
+    OtherOccurrence,
     /// The lease id is right, but the lock is bound to another principal.
     Forbidden,
+    /// The row is no lock.
+    WrongKind,
 }
 
 /// A lock without a holder.
@@ -475,12 +536,14 @@ pub enum BreakAnswer {
     /// The lock has no holder: by this request (`Released`) or by an earlier one (`Replayed`).
     Done(Released),
     /// The row changed since the operator looked, or is gone.
-    VersionMismatch(Option<Lock>),
+    VersionMismatch(Option<LockView>),
+    /// The row is no lock.
+    WrongKind,
 }
 
-/// What becomes of a row, and what the caller is told.
+/// The effect of a request on a row.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Step<A> {
+pub struct Transition<A> {
     /// The row afterwards.
     pub row: Option<Row>,
     /// The answer.
@@ -488,7 +551,8 @@ pub struct Step<A> {
 }
 
 /// Rules 2, 9 and 11: a lock is granted where there is no row, where it is released, and where it is stale, each time by a
-/// lease id that the row does not remember; and, by a request that is new, where it is held by this same lease id.
+/// lease id that the row does not remember; and, by a request that is new, where it is held by this same lease id. An
+/// acquisition for an occurrence needs besides that the row remembers neither it nor a later one as done.
 ///
 /// # Errors
 /// `CorruptRecord` where the row is held and unreadable.
@@ -497,22 +561,24 @@ pub fn acquire(
     request: &Acquire,
     stamp: &Stamp,
     policy: &Policy,
-) -> Result<Step<AcquireAnswer>, CorruptRecord> {
+) -> Result<Transition<AcquireAnswer>, CorruptRecord> {
     let hash = request.lease_id.hash();
     let permitted = match row {
         None => !request.only_if_exists,
-        Some(row) if row.countable_token().is_err() => false,
+        Some(row) if row.other_kind || row.countable_token().is_err() => false,
         Some(row) if row.follows(&hash) => false,
         Some(row) if row.is_deleted() && request.only_if_exists => false,
-        Some(row) if row.released => !row.has_hash(&hash),
-        Some(row) if is_renewal(row, request) => row.order(request.sequence.as_ref()) == Order::New,
-        Some(row) => row.is_stale(&request.staleness, stamp, policy),
+        Some(row) if row.released => !row.has_hash(&hash) && row.is_due(request),
+        Some(row) if is_renewal(row, request) => {
+            row.order(request.sequence.as_ref()) == Order::New && (row.is_for(request) || row.is_due(request))
+        }
+        Some(row) => row.is_stale(&request.staleness, stamp, policy) && row.is_due(request),
     };
     if !permitted {
-        return Ok(Step { row: row.cloned(), answer: refuse_acquire(row, request)? });
+        return Ok(Transition { row: row.cloned(), answer: refuse_acquire(row, request)? });
     }
     let grant = grant(row, request, stamp, policy)?;
-    Ok(Step { row: Some(grant.row.clone()), answer: AcquireAnswer::Granted(grant) })
+    Ok(Transition { row: Some(grant.row.clone()), answer: AcquireAnswer::Granted(grant) })
 }
 
 /// The grant that an applied acquire made of `old`.
@@ -534,9 +600,16 @@ pub fn grant(old: Option<&Row>, request: &Acquire, stamp: &Stamp, policy: &Polic
     let mut attributes = old.map(|row| row.attributes.clone()).unwrap_or_default();
     attributes.extend(request.attributes.clone());
     let lease_ms = request.lease_duration.as_millis();
+    let once = request.once.as_ref();
+    let occurrence = once.map(|once| once.occurrence.as_str().to_owned());
+    let last_occurrence = match once {
+        Some(once) if once.at_most_once => Field::Value(once.occurrence.as_str().to_owned()),
+        _ => old.map_or(Field::Absent, |row| row.last_occurrence.clone()),
+    };
     Ok(Grant {
         row: Row {
             key: request.key.clone(),
+            other_kind: false,
             owner_name: Field::Value(request.owner_name.as_str().to_owned()),
             lease_ms: Field::Value(lease_ms),
             lease_number: Some(lease_ms),
@@ -555,7 +628,9 @@ pub fn grant(old: Option<&Row>, request: &Acquire, stamp: &Stamp, policy: &Polic
             deleted_version: old.and_then(|row| row.deleted_version.clone()),
             fencing_token: Field::Value(fencing_token),
             stale_at: Some(stamp.now_ms() + lease_ms),
-            expire_at: Some(policy.expire_at(stamp, Some(lease_ms))),
+            expire_at: expiry(&last_occurrence, policy.expire_at(stamp, Some(lease_ms))),
+            occurrence,
+            last_occurrence,
             attributes,
         },
         outcome,
@@ -575,6 +650,9 @@ pub fn grant(old: Option<&Row>, request: &Acquire, stamp: &Stamp, policy: &Polic
 pub fn refuse_acquire(old: Option<&Row>, request: &Acquire) -> Result<AcquireAnswer, CorruptRecord> {
     let hash = request.lease_id.hash();
     let Some(row) = old else { return Ok(AcquireAnswer::NotFound) };
+    if row.other_kind {
+        return Ok(AcquireAnswer::WrongKind);
+    }
     let ended = |reason| Ok(AcquireAnswer::Lost(Lost { reason, lock: shown(row) }));
     if row.released && row.has_hash(&hash) {
         return ended(LostReason::Released);
@@ -585,14 +663,21 @@ pub fn refuse_acquire(old: Option<&Row>, request: &Acquire) -> Result<AcquireAns
     if row.is_deleted() && request.only_if_exists {
         return Ok(AcquireAnswer::NotFound);
     }
-    let lock = row.lock()?;
-    if !row.released && is_renewal(row, request) {
+    let lock = row.lock();
+    let is_own = !row.released && is_renewal(row, request);
+    if is_own {
+        lock.clone()?;
         match row.order(request.sequence.as_ref()) {
             Order::New => {}
             Order::Repeat => return Ok(AcquireAnswer::Granted(granted_before(row)?)),
             Order::Late => return Ok(AcquireAnswer::Superseded(superseded(row))),
         }
     }
+    if !row.is_due(request) && !(is_own && row.is_for(request)) {
+        row.last_occurrence.require("lastOccurrence")?;
+        return Ok(AcquireAnswer::AlreadyDone(shown(row)));
+    }
+    let lock = lock?;
     row.countable_token()?;
     let is_beyond_clocks = request.staleness == Staleness::Clock && (row.stale_at.is_none() || !row.is_ours());
     Ok(if is_beyond_clocks { AcquireAnswer::HeldBeyondClocks(lock) } else { AcquireAnswer::Held(lock) })
@@ -615,32 +700,41 @@ fn superseded(row: &Row) -> Superseded {
 }
 
 /// The public view of the row, if it is readable and no tombstone.
-fn shown(row: &Row) -> Option<Lock> {
+fn shown(row: &Row) -> Option<LockView> {
     if row.is_deleted() { None } else { row.lock().ok() }
 }
 
 /// Rules 3 and 9: the row carries this lease id, is bound to nobody else, is not released, has carried out no later request,
 /// and (if given) has this record version number.
-pub fn heartbeat(row: Option<&Row>, request: &Heartbeat, stamp: &Stamp, policy: &Policy) -> Step<HeartbeatAnswer> {
+pub fn heartbeat(
+    row: Option<&Row>,
+    request: &Heartbeat,
+    stamp: &Stamp,
+    policy: &Policy,
+) -> Transition<HeartbeatAnswer> {
     let hash = request.lease_id.hash();
     match row {
         Some(row)
-            if row.carries(&hash)
+            if !row.other_kind
+                && row.carries(&hash)
                 && row.admits(request.principal.as_ref())
                 && !row.released
                 && row.order(request.sequence.as_ref()) == Order::New
                 && row.is_at(request.expected.as_ref()) =>
         {
             let row = renewed(row, request, stamp, policy);
-            Step { row: Some(row.clone()), answer: HeartbeatAnswer::Renewed(row) }
+            Transition { row: Some(row.clone()), answer: HeartbeatAnswer::Renewed(row) }
         }
-        _ => Step { row: row.cloned(), answer: refuse_heartbeat(row, request) },
+        _ => Transition { row: row.cloned(), answer: refuse_heartbeat(row, request) },
     }
 }
 
 /// The answer to a heartbeat that was refused on `old`: a refusal, or the success that this very request had before.
 pub fn refuse_heartbeat(old: Option<&Row>, request: &Heartbeat) -> HeartbeatAnswer {
     let hash = request.lease_id.hash();
+    if is_other_kind(old) {
+        return HeartbeatAnswer::WrongKind;
+    }
     if is_anothers(old, &hash, request.principal.as_ref()) {
         return HeartbeatAnswer::Forbidden;
     }
@@ -671,35 +765,45 @@ pub fn renewed(old: &Row, request: &Heartbeat, stamp: &Stamp, policy: &Policy) -
         row.sequence.clone_from(&request.sequence);
     }
     row.stale_at = Some(stamp.now_ms() + row.lease_number.unwrap_or(MAX_LEASE_MS));
-    row.expire_at = Some(policy.expire_at(stamp, new_lease_ms));
+    row.expire_at = expiry(&row.last_occurrence, policy.expire_at(stamp, new_lease_ms));
     row
 }
 
-/// Rules 4 and 10: the row carries this lease id, is bound to nobody else, and (if given) has this record version number.
-pub fn release(row: Option<&Row>, request: &Release, stamp: &Stamp, policy: &Policy) -> Step<ReleaseAnswer> {
+/// Rules 4 and 10: the row carries this lease id, is bound to nobody else, and (if given) has this record version number. What
+/// completes an occurrence names the one that the acquisition is for.
+pub fn release(row: Option<&Row>, request: &Release, stamp: &Stamp, policy: &Policy) -> Transition<ReleaseAnswer> {
     let hash = request.lease_id.hash();
-    let is_holders = |row: &&Row| row.carries(&hash) && row.admits(request.principal.as_ref());
+    let is_holders = |row: &&Row| !row.other_kind && row.carries(&hash) && row.admits(request.principal.as_ref());
     let permitted = row.filter(is_holders).filter(|row| row.is_at(request.expected.as_ref())).filter(|row| {
         match request.disposal {
             // A row that is already released has nothing to release, but may still be deleted.
             Disposal::Keep(_) => !row.released,
+            Disposal::Complete(ref occurrence, _) => !row.released && row.runs(occurrence),
             Disposal::Delete => !row.is_deleted(),
         }
     });
     let Some(row) = permitted else {
-        return Step { row: row.cloned(), answer: refuse_release(row, request) };
+        return Transition { row: row.cloned(), answer: refuse_release(row, request) };
     };
     let next = released_row(row, stamp, policy);
     let next = match &request.disposal {
-        Disposal::Keep(None) => next,
-        Disposal::Keep(Some(data)) => Row { data: Some(data.as_bytes().to_vec()), ..next },
+        Disposal::Keep(None) | Disposal::Complete(_, None) => next,
+        Disposal::Keep(Some(data)) | Disposal::Complete(_, Some(data)) => {
+            Row { data: Some(data.as_bytes().to_vec()), ..next }
+        }
         Disposal::Delete => Row { data: None, deleted_version: Some(stamp.rvn.clone()), ..next },
     };
-    Step { row: Some(next), answer: ReleaseAnswer::Done(released(row)) }
+    let next = match &request.disposal {
+        Disposal::Complete(occurrence, _) => {
+            Row { last_occurrence: Field::Value(occurrence.as_str().to_owned()), expire_at: None, ..next }
+        }
+        Disposal::Keep(_) | Disposal::Delete => next,
+    };
+    Transition { row: Some(next), answer: ReleaseAnswer::Done(release_result(row)) }
 }
 
 /// The answer to a release or a break that was applied to `old`, or finds it released already.
-pub fn released(old: &Row) -> Released {
+pub fn release_result(old: &Row) -> Released {
     Released {
         outcome: if old.released { ReleaseOutcome::Replayed } else { ReleaseOutcome::Released },
         owner_name: old.owner_name.value().cloned(),
@@ -710,11 +814,27 @@ pub fn released(old: &Row) -> Released {
 pub fn refuse_release(old: Option<&Row>, request: &Release) -> ReleaseAnswer {
     let hash = request.lease_id.hash();
     let done = |outcome, owner_name| ReleaseAnswer::Done(Released { outcome, owner_name });
+    if is_other_kind(old) {
+        return ReleaseAnswer::WrongKind;
+    }
+    if let Disposal::Complete(occurrence, _) = &request.disposal {
+        let is_held = |row: &&Row| row.carries(&hash) && !row.released && row.is_at(request.expected.as_ref());
+        if is_anothers(old, &hash, request.principal.as_ref()) {
+            return ReleaseAnswer::Forbidden;
+        }
+        if old.filter(is_held).is_some_and(|row| !row.runs(occurrence)) {
+            return ReleaseAnswer::OtherOccurrence;
+        }
+        // The lock may be free, but nothing remembers that the occurrence is done.
+        if !old.is_some_and(|row| row.has_done(occurrence)) {
+            return ReleaseAnswer::Lost(lost(old, &hash));
+        }
+    }
     match old {
         None => done(ReleaseOutcome::Absent, None),
         Some(row) if row.is_deleted() => done(ReleaseOutcome::Absent, None),
         _ if is_anothers(old, &hash, request.principal.as_ref()) => ReleaseAnswer::Forbidden,
-        Some(row) if row.carries(&hash) && row.released => ReleaseAnswer::Done(released(row)),
+        Some(row) if row.carries(&hash) && row.released => ReleaseAnswer::Done(release_result(row)),
         Some(row) if row.follows(&hash) && row.previous.released => {
             done(ReleaseOutcome::Replayed, row.previous.owner())
         }
@@ -724,12 +844,12 @@ pub fn refuse_release(old: Option<&Row>, request: &Release) -> ReleaseAnswer {
 
 /// The operator's release: conditional on the record version number that the operator saw, and on nothing else,
 /// so that it works on a row whose lease nobody can read.
-pub fn break_lock(row: Option<&Row>, request: &Break, stamp: &Stamp, policy: &Policy) -> Step<BreakAnswer> {
+pub fn break_lock(row: Option<&Row>, request: &Break, stamp: &Stamp, policy: &Policy) -> Transition<BreakAnswer> {
     match row {
-        Some(row) if row.has_rvn(request.seen.as_str()) && !row.released => {
-            Step { row: Some(released_row(row, stamp, policy)), answer: BreakAnswer::Done(released(row)) }
+        Some(row) if !row.other_kind && row.has_rvn(request.seen.as_str()) && !row.released => {
+            Transition { row: Some(released_row(row, stamp, policy)), answer: BreakAnswer::Done(release_result(row)) }
         }
-        _ => Step { row: row.cloned(), answer: refuse_break(row, request) },
+        _ => Transition { row: row.cloned(), answer: refuse_break(row, request) },
     }
 }
 
@@ -737,8 +857,9 @@ pub fn break_lock(row: Option<&Row>, request: &Break, stamp: &Stamp, policy: &Po
 pub fn refuse_break(old: Option<&Row>, request: &Break) -> BreakAnswer {
     let seen = request.seen.as_str();
     match old {
+        _ if is_other_kind(old) => BreakAnswer::WrongKind,
         Some(row) if row.is_deleted() => BreakAnswer::VersionMismatch(None),
-        Some(row) if row.released && row.is_at(Some(&request.seen)) => BreakAnswer::Done(released(row)),
+        Some(row) if row.released && row.is_at(Some(&request.seen)) => BreakAnswer::Done(release_result(row)),
         Some(row) if row.ended_version.as_deref() == Some(seen) => {
             BreakAnswer::Done(Released { outcome: ReleaseOutcome::Replayed, owner_name: None })
         }
@@ -763,6 +884,10 @@ fn is_renewal(row: &Row, request: &Acquire) -> bool {
     row.carries(&request.lease_id.hash()) && row.admits(request.principal.as_ref())
 }
 
+fn is_other_kind(row: Option<&Row>) -> bool {
+    row.is_some_and(|row| row.other_kind)
+}
+
 /// The lease id is the row's, and the principal is not.
 fn is_anothers(row: Option<&Row>, hash: &LeaseIdHash, principal: Option<&Principal>) -> bool {
     row.is_some_and(|row| row.carries(hash) && !row.admits(principal))
@@ -780,7 +905,12 @@ fn released_row(row: &Row, stamp: &Stamp, policy: &Policy) -> Row {
         lease_version: Some(stamp.rvn.clone()),
         ended_version,
         deleted_version: None,
-        expire_at: Some(policy.expire_at(stamp, None)),
+        expire_at: expiry(&row.last_occurrence, policy.expire_at(stamp, None)),
         ..row.clone()
     }
+}
+
+/// When TTL may delete the row: never where it remembers an occurrence.
+fn expiry(last_occurrence: &Field<String>, at: u64) -> Option<u64> {
+    (*last_occurrence == Field::Absent).then_some(at)
 }

@@ -29,7 +29,7 @@ pub const MAX_LEASE_MS: u64 = 86_400_000;
 /// The lease of a caller who names none: the Java client's default.
 pub const DEFAULT_LEASE_MS: u64 = 20_000;
 
-fn check_length(field: &'static str, value: &str, max: usize) -> Result<(), Error> {
+pub(crate) fn check_length(field: &'static str, value: &str, max: usize) -> Result<(), Error> {
     match value.len() {
         0 => Err(Error::invalid(field, format!("{field} must not be empty."))),
         n if n > max => Err(Error::invalid(field, format!("{field} is {n} bytes long; at most {max} are allowed."))),
@@ -239,6 +239,34 @@ impl Rvn {
     }
 }
 
+/// One run of a recurring job, by its name, such as `2026-11-21T02`. Occurrences are compared byte for byte.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Occurrence(String);
+
+impl Occurrence {
+    /// # Errors
+    /// `InvalidRequest`, naming `field`, unless it has 1 to 1024 bytes.
+    pub fn new(field: &'static str, occurrence: impl Into<String>) -> Result<Self, Error> {
+        let occurrence = occurrence.into();
+        check_length(field, &occurrence, MAX_NAME_BYTES)?;
+        Ok(Self(occurrence))
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// The occurrence that an acquisition is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Once {
+    /// Refused where the row remembers this occurrence, or a later one, as done.
+    pub occurrence: Occurrence,
+    /// Remember the occurrence as done from the acquisition on, so that a run that fails is not tried again.
+    pub at_most_once: bool,
+}
+
 /// A caller's payload.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Data(Vec<u8>);
@@ -317,6 +345,8 @@ pub struct Acquire {
     pub replace_data: bool,
     /// Refuse to create the row.
     pub only_if_exists: bool,
+    /// The occurrence to run. Absent, the acquisition is for none.
+    pub once: Option<Once>,
     /// Further attributes to set. None of the protocol's own names.
     pub attributes: Attributes,
     /// Whom the lock is bound to: nobody else may renew or release it. Absent, whoever knows the lease id may.
@@ -374,6 +404,8 @@ pub struct Release {
 pub enum Disposal {
     /// It stays, so the fencing token survives; with new data, if given.
     Keep(Option<Data>),
+    /// As `Keep`, and remembers the running occurrence, which this names, as done.
+    Complete(Occurrence, Option<Data>),
     /// It becomes a tombstone, which reads as not there: the payload goes, the fencing token stays.
     Delete,
 }

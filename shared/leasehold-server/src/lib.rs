@@ -38,4 +38,4 @@ pub use load::Load;
 pub use routes::{Checked, protect, routes};
 pub use server::{Front, Server, ServerError, Settings, Store};
 pub use tls::{Tls, TlsError};
-pub use tokens::{Entry, TokenError, Tokens, new_token};
+pub use tokens::{TokenEntry, TokenError, Tokens, new_token};

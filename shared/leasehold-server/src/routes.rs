@@ -115,7 +115,7 @@ pub(crate) fn refusal(problem: &Problem) -> Response {
 
 /// A label for metrics. Paths of strangers' choice are one.
 fn known(path: &str) -> &'static str {
-    const PATHS: [&str; 20] = [
+    const PATHS: [&str; 27] = [
         path::ACQUIRE,
         path::HEARTBEAT,
         path::RELEASE,
@@ -123,6 +123,13 @@ fn known(path: &str) -> &'static str {
         path::LOCK,
         path::LOCKS,
         path::HEALTH,
+        path::SEMAPHORE,
+        path::SEMAPHORE_ACQUIRE,
+        path::SEMAPHORE_HEARTBEAT,
+        path::SEMAPHORE_RELEASE,
+        path::SEMAPHORE_BREAK,
+        path::SEMAPHORE_ENQUEUE,
+        path::SEMAPHORE_CAPACITY,
         READY,
         path::BEGIN,
         path::ADD,
@@ -198,7 +205,7 @@ async fn answer<R: Route>(
         };
         match admitted.await {
             Ok(((body, _memory), _slot)) => {
-                let request = leasehold_api::http::Request {
+                let request = leasehold_api::http::HttpRequest {
                     caller: parts.extensions.get().unwrap_or(&unrestricted),
                     method: &parts.method,
                     content_type: text(&parts.headers, CONTENT_TYPE.as_str()),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use aws_sdk_dynamodb::Client;
 use axum::body::Body;
 use leasehold_api::http::{Operation, problem_response, unknown_route};
-use leasehold_api::{Service, TransactionOperation, TransactionService};
+use leasehold_api::{SemaphoreOperation, Service, TransactionOperation, TransactionService};
 use leasehold_dynamodb::{Clock, Failure};
 use leasehold_engine::{Engine, EngineError};
 use leasehold_protocol::{LockTable, Policy, TableSchema, ensure_table};
@@ -147,7 +147,8 @@ impl Server {
         let Front { guard, tokens, tls, name } = front;
         let stopping = Arc::new(AtomicBool::new(false));
         let health = Health { locks: locks.clone(), engine, table, stopping: Arc::clone(&stopping) };
-        let app = routes_but(locks, Operation::Health)
+        let app = routes_but(locks.clone(), Operation::Health)
+            .merge(routes::<SemaphoreOperation>(locks))
             .merge(routes::<TransactionOperation>(transactions.clone()))
             .merge(health.routes())
             .merge(console::routes(&name))

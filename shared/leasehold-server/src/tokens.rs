@@ -18,7 +18,7 @@ const PREFIX: &str = "leasehold_";
 /// One token in the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Entry {
+pub struct TokenEntry {
     /// The name of its bearer, which becomes the principal `token:NAME`.
     pub name: String,
     /// The SHA-256 of the token, in hexadecimal.
@@ -104,7 +104,7 @@ impl Tokens {
     ///
     /// # Errors
     /// The file is wrong, or has a token of this name.
-    pub fn add(path: &Path, entry: Entry) -> Result<(), TokenError> {
+    pub fn add(path: &Path, entry: TokenEntry) -> Result<(), TokenError> {
         let file = |source| TokenError::File { path: path.to_owned(), source };
         let mut entries = match std::fs::read_to_string(path) {
             Ok(text) => parse(path, &text)?,
@@ -159,12 +159,12 @@ fn load(path: &Path, is_bound: bool) -> Result<Loaded, TokenError> {
     Ok(Loaded { modified, bearers })
 }
 
-fn parse(path: &Path, text: &str) -> Result<Vec<Entry>, TokenError> {
+fn parse(path: &Path, text: &str) -> Result<Vec<TokenEntry>, TokenError> {
     serde_json::from_str(text)
         .map_err(|error| TokenError::Content { path: path.to_owned(), message: format!("{error}.") })
 }
 
-fn bearers(path: &Path, entries: &[Entry], is_bound: bool) -> Result<HashMap<String, Bearer>, TokenError> {
+fn bearers(path: &Path, entries: &[TokenEntry], is_bound: bool) -> Result<HashMap<String, Bearer>, TokenError> {
     let wrong = |message: String| TokenError::Content { path: path.to_owned(), message };
     if entries.is_empty() {
         return Err(wrong("it has no token. Make one with `leasehold token`.".to_owned()));
@@ -196,8 +196,8 @@ fn hash(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn entry(name: &str, sha256: &str) -> Entry {
-        Entry { name: name.into(), sha256: sha256.into(), prefixes: None, transactions: None }
+    fn entry(name: &str, sha256: &str) -> TokenEntry {
+        TokenEntry { name: name.into(), sha256: sha256.into(), prefixes: None, transactions: None }
     }
 
     #[test]
@@ -205,7 +205,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("tokens.json");
         let (token, sha256) = new_token();
-        Tokens::add(&path, Entry { prefixes: Some(vec!["a/".into()]), ..entry("ci", &sha256) }).expect("written");
+        Tokens::add(&path, TokenEntry { prefixes: Some(vec!["a/".into()]), ..entry("ci", &sha256) }).expect("written");
         assert!(!std::fs::read_to_string(&path).expect("text").contains(&token));
 
         let tokens = Tokens::open(&path, false).expect("valid");

@@ -142,20 +142,20 @@ impl Tables {
                 let request = self.client.put_item().table_name(&table).set_item(Some(item));
                 let request = request.set_condition_expression(condition);
                 let request = request.set_expression_attribute_names(names).set_expression_attribute_values(values);
-                self.held(request.send().await, &table)
+                self.is_applied(request.send().await, &table)
             }
             Operation::Delete => {
                 let request = self.client.delete_item().table_name(&table).set_key(Some(item));
                 let request = request.set_condition_expression(condition);
                 let request = request.set_expression_attribute_names(names).set_expression_attribute_values(values);
-                self.held(request.send().await, &table)
+                self.is_applied(request.send().await, &table)
             }
             Operation::Update | Operation::Check | Operation::Get => {
                 let request = self.client.update_item().table_name(&table).set_key(Some(item));
                 let request = request.set_update_expression((!update.is_empty()).then_some(update));
                 let request = request.set_condition_expression(condition);
                 let request = request.set_expression_attribute_names(names).set_expression_attribute_values(values);
-                self.held(request.send().await, &table)
+                self.is_applied(request.send().await, &table)
             }
         }
     }
@@ -338,8 +338,8 @@ impl Tables {
         .await
     }
 
-    /// Whether a conditional write happened.
-    fn held<T, E>(&self, result: Result<T, SdkError<E>>, table: &str) -> Result<bool, Error>
+    /// Whether a conditional write was applied.
+    fn is_applied<T, E>(&self, result: Result<T, SdkError<E>>, table: &str) -> Result<bool, Error>
     where
         E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
     {

@@ -9,6 +9,7 @@
 #[cfg(feature = "openapi")]
 pub mod openapi;
 mod problem;
+pub mod semaphore;
 pub mod transactions;
 
 use std::fmt;
@@ -35,6 +36,20 @@ pub mod path {
     pub const LOCKS: &str = "/v1/locks";
     /// `GET`
     pub const HEALTH: &str = "/v1/health";
+    /// `GET`
+    pub const SEMAPHORE: &str = "/v1/semaphore";
+    /// `POST`
+    pub const SEMAPHORE_ACQUIRE: &str = "/v1/semaphore/acquire";
+    /// `POST`
+    pub const SEMAPHORE_HEARTBEAT: &str = "/v1/semaphore/heartbeat";
+    /// `POST`
+    pub const SEMAPHORE_RELEASE: &str = "/v1/semaphore/release";
+    /// `POST`
+    pub const SEMAPHORE_BREAK: &str = "/v1/semaphore/break";
+    /// `POST`
+    pub const SEMAPHORE_ENQUEUE: &str = "/v1/semaphore/enqueue";
+    /// `POST`
+    pub const SEMAPHORE_CAPACITY: &str = "/v1/semaphore/capacity";
     /// `POST`
     pub const BEGIN: &str = "/v1/transactions/begin";
     /// `POST`
@@ -118,6 +133,14 @@ pub struct AcquireRequest {
     /// If true, the row must be there already. Default: false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub only_if_exists: Option<bool>,
+    /// The occurrence of a recurring job that this acquisition is to run, such as `2026-11-21T02`: 1 to 1024 bytes, compared
+    /// byte for byte. Refused as `already-done` where it, or a later one, was completed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub occurrence: Option<String>,
+    /// If true, the occurrence counts as completed from the acquisition on: a run that fails is not tried again. Only with
+    /// `occurrence`. Default: false.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at_most_once: Option<bool>,
     /// Further attributes of the row, as plain JSON: at most 50. The lock's own names are refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<Object>))]
@@ -262,6 +285,9 @@ pub struct ReleaseRequest {
     /// What to leave to the next holder, as base64. Not with `delete`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_base64: Option<String>,
+    /// The occurrence that the lock was acquired for, which is done: no later acquire is granted for it. Not with `delete`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub completed: Option<String>,
 }
 
 /// Nobody holds the lock under this lease id any more.
@@ -387,6 +413,12 @@ pub struct Lock {
     /// Absent where another client wrote the row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fencing_token: Option<u64>,
+    /// The occurrence that the holder runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub occurrence: Option<String>,
+    /// The last occurrence that was completed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_occurrence: Option<String>,
     /// The payload as text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,
@@ -397,6 +429,10 @@ pub struct Lock {
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     #[cfg_attr(feature = "openapi", schema(value_type = Object))]
     pub attributes: Map<String, Value>,
+    /// Only of a semaphore. Its record version number changes with every write of any holder; it is never stale as a
+    /// whole, so that its lease here is the longest that a number can say: each holder has a lease of its own.
+    #[serde(flatten)]
+    pub semaphore: Option<Box<semaphore::SemaphoreState>>,
 }
 
 /// Whether a lock has a holder.

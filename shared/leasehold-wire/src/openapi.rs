@@ -1,5 +1,6 @@
 //! The OpenAPI document, made from the types: `docs/openapi.json` is this, and a test holds the two together.
 
+mod semaphore;
 mod transactions;
 
 use utoipa::{IntoResponses, OpenApi};
@@ -30,6 +31,13 @@ use crate::{
         get,
         list,
         health,
+        semaphore::acquire,
+        semaphore::heartbeat,
+        semaphore::release,
+        semaphore::break_entry,
+        semaphore::enqueue,
+        semaphore::set_capacity,
+        semaphore::get,
         transactions::begin,
         transactions::add,
         transactions::commit,
@@ -119,9 +127,13 @@ enum SequenceFailures {
         (status = 200, description = "The caller holds the lock.", body = AcquireResponse),
         (status = 404, description = "`not-found`: there is no row, and `onlyIfExists` was given.",
             body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "`lost`: the acquisition of this lease id has ended. `superseded`: a later request under this \
+            lease id was carried out, and this one changed nothing; the caller still has the lock. `already-done`: the \
+            occurrence, or a later one, was completed; the data of `lock` is the result.",
+            body = Problem, content_type = "application/problem+json"),
         (status = 423, description = "`held`: `lock` says by whom, for how long, and which version to observe.",
             body = Problem, content_type = "application/problem+json", headers(("Retry-After" = u32, description = "Seconds"))),
-        SequenceFailures, AccessFailures, BodyFailures, Failures,
+        AccessFailures, BodyFailures, Failures,
     )
 )]
 #[allow(dead_code, reason = "a description, never called")]

@@ -27,7 +27,8 @@ pub struct Problem {
     /// `lost`: why.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<LostReason>,
-    /// `held`, `lost`, `superseded`, `version-mismatch`: the lock as it is, where there is a row.
+    /// `held`, `lost`, `superseded`, `version-mismatch`, `already-done`: the lock as it is, where there is a row. Of a
+    /// semaphore also with `queue-full`, `permits-mismatch` and `exceeds-capacity`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lock: Option<Box<Lock>>,
     /// `superseded`: the number of the last request that was carried out. The next one needs a higher number.
@@ -103,6 +104,8 @@ pub enum LostReason {
     TakenOver,
     /// The lease id is right, but the record version number is not the one given.
     VersionMismatch,
+    /// The lease id waits in the queue of the semaphore, and has no permits.
+    Queued,
 }
 
 /// The kinds of problems. A kind exists only where callers act differently.
@@ -118,10 +121,20 @@ pub enum ProblemType {
     /// A later request under this lease id was carried out, and this one changed nothing. The caller still has the lock:
     /// go on with a number above `sequence`.
     Superseded,
+    /// The occurrence, or a later one, was completed: do not run it. The lock's data is what its run left.
+    AlreadyDone,
     /// There is no such lock.
     NotFound,
     /// The lock changed since the operator looked: look again.
     VersionMismatch,
+    /// The key is a semaphore's where a lock is meant, or the other way round.
+    WrongKind,
+    /// The lease id has another number of permits: there is no upgrade.
+    PermitsMismatch,
+    /// The semaphore has fewer permits than are asked for: ask for fewer.
+    ExceedsCapacity,
+    /// There is no room in the queue: try again later.
+    QueueFull,
     /// The caller may not touch this key, or the lock is bound to another principal; or the service may not use a table that
     /// the request names: ask whoever runs the service.
     Forbidden,
@@ -162,8 +175,13 @@ impl ProblemType {
             Self::Held => (423, "The lock is held", "LockHeld"),
             Self::Lost => (409, "The lock is lost", "LockLost"),
             Self::Superseded => (409, "A later request was carried out", "Superseded"),
+            Self::AlreadyDone => (409, "The occurrence is done", "AlreadyDone"),
             Self::NotFound => (404, "There is no such lock", "LockNotFound"),
             Self::VersionMismatch => (409, "The lock has changed", "LockLost"),
+            Self::WrongKind => (409, "The key is of another kind", "WrongKind"),
+            Self::PermitsMismatch => (409, "The holder has other permits", "PermitsMismatch"),
+            Self::ExceedsCapacity => (409, "There are not so many permits", "ExceedsCapacity"),
+            Self::QueueFull => (423, "The queue is full", "QueueFull"),
             Self::Contended => (409, "Another transaction has an item", "TransactionContended"),
             Self::RolledBack => (409, "The transaction was rolled back", "TransactionRolledBack"),
             Self::Committed => (409, "The transaction is committed", "TransactionCommitted"),
@@ -206,7 +224,7 @@ impl ProblemType {
     /// a look each second, as in the Java client; its own lease is in the problem's `lock`.
     pub const fn retry_after_seconds(self) -> Option<u32> {
         match self {
-            Self::Held | Self::Contended | Self::Throttled | Self::Unavailable => Some(1),
+            Self::Held | Self::QueueFull | Self::Contended | Self::Throttled | Self::Unavailable => Some(1),
             _ => None,
         }
     }

@@ -70,6 +70,19 @@ pub enum Entry {
     ConditionCheck(ConditionCheck),
 }
 
+impl Entry {
+    /// The member that names the operation in the JSON document, such as `ConditionCheck`.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Get(_) => "Get",
+            Self::Put(_) => "Put",
+            Self::Update(_) => "Update",
+            Self::Delete(_) => "Delete",
+            Self::ConditionCheck(_) => "ConditionCheck",
+        }
+    }
+}
+
 /// Locks the item and reads it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

@@ -22,11 +22,12 @@ const fn kind(slug: &'static str, status: u16, required: &'static [&'static str]
     Kind { slug, status, required, optional: &[], retry_after: None }
 }
 
-const KINDS: [Kind; 11] = [
+const KINDS: [Kind; 12] = [
     Kind { retry_after: Some("1"), ..kind("held", 423, &["lock"]) },
     Kind { optional: &["lock"], ..kind("lost", 409, &["reason"]) },
     kind("superseded", 409, &["sequence", "recordVersionNumber", "fencingToken", "lock"]),
     Kind { optional: &["lock"], ..kind("version-mismatch", 409, &[]) },
+    Kind { optional: &["lock"], ..kind("already-done", 409, &[]) },
     Kind { optional: &["field"], ..kind("invalid-request", 400, &[]) },
     kind("not-found", 404, &[]),
     kind("unknown-route", 404, &[]),
@@ -200,6 +201,12 @@ impl Reply {
     #[track_caller]
     pub(crate) fn version_mismatch(&self) -> Value {
         self.problem("version-mismatch")["lock"].take()
+    }
+
+    /// The occurrence is done: the public view of the lock, null if there is none.
+    #[track_caller]
+    pub(crate) fn already_done(&self) -> Value {
+        self.problem("already-done")["lock"].take()
     }
 
     /// The request is invalid, and this field is at fault.

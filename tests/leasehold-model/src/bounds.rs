@@ -40,6 +40,17 @@ pub struct Bounds {
     pub delays: bool,
     /// Whether the clocks of observers run fast, by almost a thousandth.
     pub drift: bool,
+    /// What callers want of the lock: to run one occurrence, the same one, or none.
+    pub once: Option<Runs>,
+}
+
+/// How often an occurrence may run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Runs {
+    /// Until one run is completed.
+    UntilDone,
+    /// Once, completed or not.
+    AtMostOnce,
 }
 
 const SMALL: Bounds = Bounds {
@@ -61,11 +72,12 @@ const SMALL: Bounds = Bounds {
     clock: false,
     delays: false,
     drift: false,
+    once: None,
 };
 
 impl Bounds {
     /// Explorations that take seconds, for the tests.
-    pub fn small() -> [Self; 5] {
+    pub fn small() -> [Self; 8] {
         let once = Self { in_flight: 1, leases: &[200], ..SMALL };
         [
             Self { in_flight: 1, ..SMALL },
@@ -73,19 +85,42 @@ impl Bounds {
             Self { name: "small, breaks", breaks: 1, deaths: true, ..once },
             Self { name: "small, Java", java: 2, breaks: 1, requests: 1, end: 300, ..once },
             Self { name: "small, clocks", clock: true, attempts: 1, end: 500, ..once },
+            Self {
+                name: "small, delays and drift",
+                delays: true,
+                drift: true,
+                leases: &[2000],
+                steps: &[1, 1999],
+                end: 4000,
+                ..once
+            },
+            Self { name: "small, an occurrence", lease_ids: 2, requests: 1, attempts: 1, ..once }
+                .running(Runs::UntilDone),
+            Self { name: "small, at most once", deletes: true, requests: 1, ..once }.running(Runs::AtMostOnce),
         ]
     }
 
     /// The explorations of the command.
-    pub fn full() -> [Self; 5] {
-        let full = Self { deaths: true, losses: true, ..SMALL };
+    pub fn full() -> [Self; 9] {
+        let full = Self { deaths: true, ..SMALL };
+        let once = Self { in_flight: 1, leases: &[200], ..full };
         [
-            Self { name: "changed leases", requests: 3, ticks: 4, leases: &[1, 3], deaths: false, ..full },
-            Self { name: "copies and deletions", copies: 1, deletes: true, lease_ids: 2, leases: &[2], ..full },
-            Self { name: "three callers and a break", callers: 3, in_flight: 1, breaks: 1, leases: &[2], ..full },
-            Self { name: "a Java client", java: 3, breaks: 1, deletes: true, ticks: 4, leases: &[2], ..full },
-            Self { name: "clocks", clock: true, ticks: 6, leases: &[1, 3], in_flight: 1, ..full },
+            Self { name: "changed leases", requests: 3, end: 400, leases: &[100, 300], deaths: false, ..full },
+            Self { name: "copies and deletions", copies: 1, deletes: true, lease_ids: 2, ..once },
+            Self { name: "three callers", callers: 3, breaks: 1, requests: 1, ..once },
+            Self { name: "a Java client", java: 3, breaks: 1, deletes: true, end: 300, requests: 1, ..once },
+            Self { name: "clocks", clock: true, end: 500, ..once },
+            Self { name: "delays", delays: true, ..once },
+            Self { name: "drift", delays: true, drift: true, leases: &[2000], steps: &[1, 1999], end: 6000, ..once },
+            Self { name: "an occurrence", deletes: true, lease_ids: 2, copies: 1, requests: 1, ..once }
+                .running(Runs::UntilDone),
+            Self { name: "at most once", breaks: 1, lease_ids: 2, requests: 1, ..once }.running(Runs::AtMostOnce),
         ]
+    }
+
+    /// The same, where callers run an occurrence.
+    const fn running(self, runs: Runs) -> Self {
+        Self { once: Some(runs), ..self }
     }
 
     /// Two callers, and what else a clause's trace needs.

@@ -25,6 +25,8 @@ pub enum Request {
     Release {
         /// Leave a tombstone.
         delete: bool,
+        /// The occurrence is done.
+        completed: bool,
     },
 }
 

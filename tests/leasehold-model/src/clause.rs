@@ -1,11 +1,11 @@
 //! The clauses of the protocol that can be dropped, to see that each is needed.
 
 use leasehold_protocol::{
-    Acquire, AcquireAnswer, Break, BreakAnswer, Heartbeat, HeartbeatAnswer, Policy, Release, ReleaseAnswer, Row,
-    Staleness, Stamp, lifecycle,
+    Acquire, AcquireAnswer, Break, BreakAnswer, Disposal, Field, Heartbeat, HeartbeatAnswer, Policy, Release,
+    ReleaseAnswer, Row, Staleness, Stamp, lifecycle,
 };
 
-use crate::bounds::Bounds;
+use crate::bounds::{Bounds, Runs};
 
 /// A clause of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,11 +44,23 @@ pub enum Clause {
     Thousandth,
     /// Rule 9, the caller's half: an unanswered acquire is repeated before a new one.
     RepeatBeforeNext,
+    /// An occurrence that is done is refused on a free row.
+    DueWhenFree,
+    /// An occurrence that is done is refused on a dead row.
+    DueWhenDead,
+    /// A release stores the occurrence that it completes.
+    Completion,
+    /// An acquisition that is to run at most once stores its occurrence.
+    AtMostOnce,
+    /// A tombstone keeps the occurrence that is done.
+    TombstoneRemembers,
+    /// A repeat of the caller's own request is told its answer, though the occurrence counts as done.
+    OwnBeforeDone,
 }
 
 impl Clause {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 23] = [
         Self::HeartbeatSequence,
         Self::AcquireSequence,
         Self::FirstAnswer,
@@ -66,6 +78,12 @@ impl Clause {
         Self::ObserveFromAnswer,
         Self::Thousandth,
         Self::RepeatBeforeNext,
+        Self::DueWhenFree,
+        Self::DueWhenDead,
+        Self::Completion,
+        Self::AtMostOnce,
+        Self::TombstoneRemembers,
+        Self::OwnBeforeDone,
     ];
 
     /// Bounds within which the missing clause shows.
@@ -84,6 +102,16 @@ impl Clause {
             Self::CountFromSending => Bounds { delays: true, leases: &[200], end: 300, requests: 1, ..once },
             Self::ObserveFromAnswer => Bounds { leases: &[200], end: 300, ..once },
             Self::Thousandth => Bounds { drift: true, leases: &[2000], steps: &[1, 1999], end: 2000, ..once },
+            Self::DueWhenFree | Self::Completion => {
+                Bounds { requests: 1, end: 0, leases: &[200], once: Some(Runs::UntilDone), ..once }
+            }
+            Self::TombstoneRemembers => {
+                Bounds { deletes: true, requests: 1, end: 0, leases: &[200], once: Some(Runs::AtMostOnce), ..once }
+            }
+            Self::DueWhenDead | Self::AtMostOnce => {
+                Bounds { leases: &[200], end: 200, once: Some(Runs::AtMostOnce), ..once }
+            }
+            Self::OwnBeforeDone => Bounds { requests: 1, once: Some(Runs::AtMostOnce), ..bounds },
             Self::CountFromFirst => Bounds { attempts: 2, leases: &[200], end: 200, ..once },
             _ => bounds,
         }
@@ -130,6 +158,19 @@ impl LifeCycle<'_> {
         {
             row.lease_id_hash = None;
         }
+        if let Some(row) = &mut found {
+            let is_own = row.lease_id_hash == Some(request.lease_id.hash());
+            let clause = if row.released { Clause::DueWhenFree } else { Clause::DueWhenDead };
+            if self.lacks(clause) && !is_own {
+                row.last_occurrence = Field::Absent;
+            }
+            if self.lacks(Clause::OwnBeforeDone) && is_own && !row.released && row.last_occurrence != Field::Absent {
+                return (Some(row.clone()), AcquireAnswer::AlreadyDone(row.lock().ok()));
+            }
+        }
+        if let (Some(once), true) = (&mut request.once, self.lacks(Clause::AtMostOnce)) {
+            once.at_most_once = false;
+        }
         let step = lifecycle::acquire(found.as_ref(), &request, stamp, &policy).expect("no row here is damaged");
         let mut answer = step.answer;
         let Some(mut next) = step.row else { return (None, answer) };
@@ -163,7 +204,18 @@ impl LifeCycle<'_> {
     }
 
     pub(crate) fn release(&self, row: Option<&Row>, request: &Release, stamp: &Stamp) -> (Option<Row>, ReleaseAnswer) {
-        let step = lifecycle::release(self.seen(row).as_ref(), request, stamp, self.policy);
+        let mut step = lifecycle::release(self.seen(row).as_ref(), request, stamp, self.policy);
+        let is_applied = step.row.as_ref().is_some_and(|row| row.rvn.value() == Some(&stamp.rvn));
+        if let (Some(next), true) = (&mut step.row, is_applied) {
+            let forgets = match request.disposal {
+                Disposal::Complete(..) => self.lacks(Clause::Completion),
+                Disposal::Delete => self.lacks(Clause::TombstoneRemembers),
+                Disposal::Keep(_) => false,
+            };
+            if forgets {
+                next.last_occurrence = Field::Absent;
+            }
+        }
         (self.ended(row, step.row, stamp), step.answer)
     }
 

@@ -30,7 +30,7 @@ use std::thread::available_parallelism;
 
 use stateright::{CheckerBuilder, Model, Property};
 
-pub use crate::bounds::Bounds;
+pub use crate::bounds::{Bounds, Runs};
 pub use crate::clause::Clause;
 pub use crate::world::{Action, Promise, World};
 
@@ -75,9 +75,13 @@ impl Model for Protocol {
             Property::always("acknowledged payloads stay", |_, world: &World| world.keeps(Promise::PayloadsStay)),
             Property::always("lost answers resolve", |_, world: &World| world.keeps(Promise::AnswersResolve)),
             Property::always("who heartbeats keeps the lock", |_, world: &World| world.keeps(Promise::HoldersKeep)),
+            Property::always("an occurrence ends", |_, world: &World| world.keeps(Promise::OccurrencesEnd)),
             Property::always("everyone can go on", |_, world: &World| world.keeps(Promise::NobodyIsStuck)),
             Property::sometimes("a lock is taken over", |_, world: &World| world.was_taken_over()),
             Property::sometimes("a request is repeated", |_, world: &World| world.was_repeated()),
+            Property::sometimes("a run is refused or not wanted", |protocol: &Self, world: &World| {
+                protocol.bounds.once.is_none() || world.was_refused_a_run()
+            }),
         ]
     }
 }
@@ -150,5 +154,11 @@ mod tests {
         observers_need_to_count_from_the_answer: ObserveFromAnswer breaks "at most one believes",
         observers_need_a_thousandth_more: Thousandth breaks "at most one believes",
         unanswered_acquires_need_a_repeat: RepeatBeforeNext breaks "lost answers resolve",
+        free_rows_need_to_remember_occurrences: DueWhenFree breaks "an occurrence ends",
+        dead_rows_need_to_remember_occurrences: DueWhenDead breaks "an occurrence ends",
+        completions_need_to_be_stored: Completion breaks "an occurrence ends",
+        runs_need_to_be_stored_at_the_acquire: AtMostOnce breaks "an occurrence ends",
+        tombstones_need_to_remember_occurrences: TombstoneRemembers breaks "an occurrence ends",
+        own_repeats_need_to_come_before_occurrences: OwnBeforeDone breaks "lost answers resolve",
     }
 }

@@ -14,7 +14,7 @@ fn main() -> ExitCode {
         // The reporter knows the time that each exploration took.
         println!("{}: {bounds:?}", bounds.name);
         let checker = checker.join_and_report(&mut WriteReporter::new(&mut std::io::stdout()));
-        let seen = ["a lock is taken over", "a request is repeated"];
+        let seen = ["a lock is taken over", "a request is repeated", "a run is refused or not wanted"];
         for (promise, path) in checker.discoveries().into_iter().filter(|(name, _)| !seen.contains(name)) {
             println!("Broken: {promise}\n{path}");
             is_kept = false;

@@ -25,12 +25,16 @@ pub(crate) fn representative(world: &World) -> World {
         rename_attempt(attempt, &places);
     }
     next.network.sort();
+    if let Some((caller, _)) = &mut next.done_by {
+        *caller = places[*caller];
+    }
     if let Some((version, ..)) = &mut next.java.seen {
         rename(version, &places);
     }
     if let Some(Stored(row)) = &mut next.row {
         let names = [&mut row.owner_name, &mut row.rvn, &mut row.previous.owner_name];
-        for text in names.into_iter().filter_map(|field| if let Field::Value(text) = field { Some(text) } else { None }) {
+        for text in names.into_iter().filter_map(|field| if let Field::Value(text) = field { Some(text) } else { None })
+        {
             rename(text, &places);
         }
         let versions = [&mut row.lease_version, &mut row.ended_version, &mut row.deleted_version];
@@ -46,7 +50,8 @@ pub(crate) fn representative(world: &World) -> World {
 
 /// Whatever of a caller has no name in it. Equal ranks cost a state that counts twice, and nothing else.
 fn rank(world: &World, caller: usize) -> impl Ord + use<> {
-    let Caller { lease_id: count, number, pending, seen, until, token, was_granted, is_broken } = &world.callers[caller];
+    let Caller { lease_id: count, number, pending, seen, until, token, was_granted, is_broken } =
+        &world.callers[caller];
     let pending = pending.as_ref().map(|pending| {
         let kind = match pending.request {
             Request::Acquire { .. } => 0,
@@ -61,7 +66,8 @@ fn rank(world: &World, caller: usize) -> impl Ord + use<> {
     let is_holder = row.is_some_and(|row| row.lease_id_hash.as_ref() == hash);
     let was_holder = row.is_some_and(|row| row.previous.lease_id_hash.as_ref() == hash);
     let seen = seen.as_ref().map(|(_, lease, since)| (*lease, *since));
-    let under_way = world.network.iter().filter(|attempt| attempt.is_by(caller)).map(|attempt| attempt.stamp).sum::<u16>();
+    let under_way =
+        world.network.iter().filter(|attempt| attempt.is_by(caller)).map(|attempt| attempt.stamp).sum::<u16>();
     ((*count, *number, pending), (seen, *until, *token), (*was_granted, *is_broken, is_holder, was_holder, under_way))
 }
 

@@ -5,12 +5,12 @@ use std::sync::LazyLock;
 
 use leasehold_protocol::{
     Acquire, AcquireAnswer, Attributes, Break, BreakAnswer, Data, DataChange, Disposal, Field, GrantOutcome, Heartbeat,
-    HeartbeatAnswer, LeaseDuration, LeaseId, LeaseIdHash, LockKey, OwnerName, Policy, Release, ReleaseAnswer, Row, Rvn, Sequence,
-    Staleness, Stamp, lifecycle,
+    HeartbeatAnswer, LeaseDuration, LeaseId, LeaseIdHash, LockKey, Occurrence, Once, OwnerName, Policy, Release,
+    ReleaseAnswer, Row, Rvn, Sequence, Staleness, Stamp, lifecycle,
 };
 
 use crate::Protocol;
-use crate::bounds::Bounds;
+use crate::bounds::{Bounds, Runs};
 use crate::caller::{Caller, Pending, Request};
 use crate::clause::{Clause, LifeCycle};
 
@@ -32,6 +32,8 @@ pub enum Promise {
     AnswersResolve,
     /// A holder whose lease lasts is not told that the lock is lost, but for a break.
     HoldersKeep,
+    /// Once an occurrence is done, no acquisition for it is granted.
+    OccurrencesEnd,
     /// A new caller gets the lock, now or when it has observed the row for its lease.
     NobodyIsStuck,
 }
@@ -47,7 +49,7 @@ impl Hash for Stored {
         let row = &self.0;
         (&row.owner_name, &row.lease_ms, &row.rvn, row.released, &row.data, &row.lease_id_hash).hash(state);
         (&row.lease_version, &row.sequence, &row.previous, &row.ended_version, &row.deleted_version).hash(state);
-        (&row.fencing_token, row.stale_at).hash(state);
+        (&row.fencing_token, row.stale_at, &row.occurrence, &row.last_occurrence).hash(state);
     }
 }
 
@@ -164,8 +166,11 @@ pub struct World {
     highest_token: u64,
     /// Of the payloads that were acknowledged, the last: the token and the number of its request.
     acknowledged: Option<[u64; 2]>,
+    /// A lease id that completed the occurrence, or, at most once, began it.
+    pub(crate) done_by: Option<(usize, u8)>,
     taken_over: bool,
     repeated: bool,
+    refused_a_run: bool,
     broken: Option<Promise>,
 }
 
@@ -200,6 +205,10 @@ pub(crate) fn known(caller: usize, count: u8) -> &'static KnownLeaseId {
         all.map(id).map(|id| KnownLeaseId { hash: id.hash(), id }).collect()
     });
     &KNOWN[caller * usize::from(LEASE_IDS) + usize::from(count)]
+}
+
+fn occurrence() -> Occurrence {
+    text(Occurrence::new("", "2026-11-21T02"))
 }
 
 fn lease(ms: u16) -> LeaseDuration {
@@ -241,8 +250,10 @@ impl World {
             java: Java::default(),
             highest_token: 0,
             acknowledged: None,
+            done_by: None,
             taken_over: false,
             repeated: false,
+            refused_a_run: false,
             broken: None,
         }
     }
@@ -257,6 +268,10 @@ impl World {
 
     pub(crate) fn was_repeated(&self) -> bool {
         self.repeated
+    }
+
+    pub(crate) fn was_refused_a_run(&self) -> bool {
+        self.refused_a_run
     }
 
     pub(crate) fn row(&self) -> Option<&Row> {
@@ -325,8 +340,9 @@ impl World {
             if caller.believes(self.now) || caller.is_broken {
                 let beat = |&lease: &u16| Request::Heartbeat { lease, token: caller.token };
                 requests.extend(bounds.leases.iter().map(beat).filter(|_| caller.number < bounds.requests));
-                requests.push(Request::Release { delete: false });
-                requests.extend(bounds.deletes.then_some(Request::Release { delete: true }));
+                requests.push(Request::Release { delete: false, completed: false });
+                requests.extend(bounds.once.map(|_| Request::Release { delete: false, completed: true }));
+                requests.extend(bounds.deletes.then_some(Request::Release { delete: true, completed: false }));
             }
         } else if caller.number < bounds.requests {
             let observed = caller.stale(self.now, protocol);
@@ -388,7 +404,8 @@ impl World {
             _ => {}
         }
         let request = request.clone();
-        caller.pending = Some(Pending { request, first_sent: now, last_sent: now, attempts: 0, answer: None, carried_out: None });
+        caller.pending =
+            Some(Pending { request, first_sent: now, last_sent: now, attempts: 0, answer: None, carried_out: None });
         if is_lost {
             caller.pending.iter_mut().for_each(|pending| pending.attempts += 1);
         } else {
@@ -504,6 +521,10 @@ impl World {
                     data: None,
                     replace_data: true,
                     only_if_exists: false,
+                    once: protocol
+                        .bounds
+                        .once
+                        .map(|runs| Once { occurrence: occurrence(), at_most_once: runs == Runs::AtMostOnce }),
                     attributes: Attributes::new(),
                     principal: None,
                 };
@@ -524,8 +545,12 @@ impl World {
                 let (row, answer) = life_cycle.heartbeat(self.row(), &request, stamp);
                 (row, Answer::of_heartbeat(&answer))
             }
-            Request::Release { delete } => {
-                let disposal = if *delete { Disposal::Delete } else { Disposal::Keep(None) };
+            Request::Release { delete, completed } => {
+                let disposal = match (delete, completed) {
+                    (true, _) => Disposal::Delete,
+                    (false, true) => Disposal::Complete(occurrence(), None),
+                    (false, false) => Disposal::Keep(None),
+                };
                 let request = Release { key: key(), lease_id: id.clone(), disposal, expected: None, principal: None };
                 let (row, answer) = life_cycle.release(self.row(), &request, stamp);
                 (row, Answer::of_release(&answer))
@@ -539,8 +564,9 @@ impl World {
             }
             self.highest_token = self.highest_token.max(token);
         }
+        self.check_occurrence(protocol, asked, is_applied, &answer);
         self.row = row.map(Stored);
-        if let (true, Request::Release { delete: true }) = (is_applied, asked.request) {
+        if let (true, Request::Release { delete: true, .. }) = (is_applied, asked.request) {
             self.acknowledged = None;
         }
         self.taken_over |= matches!(answer, Answer::Granted { outcome: GrantOutcome::TakenOver, .. });
@@ -560,6 +586,21 @@ impl World {
             self.breaks_promise(Promise::PayloadsStay);
         }
         is_applied
+    }
+
+    /// No lease id but the one that ended the occurrence is granted it.
+    fn check_occurrence(&mut self, protocol: &Protocol, asked: &Asked<'_>, is_applied: bool, answer: &Answer) {
+        let id = (asked.caller, asked.lease_id);
+        self.refused_a_run |= matches!(answer, Answer::AlreadyDone);
+        let Some(runs) = protocol.bounds.once.filter(|_| is_applied) else { return };
+        match asked.request {
+            Request::Acquire { .. } if self.done_by.is_some_and(|by| by != id) => {
+                self.breaks_promise(Promise::OccurrencesEnd);
+            }
+            Request::Acquire { .. } if runs == Runs::AtMostOnce => self.done_by = Some(id),
+            Request::Release { completed: true, .. } => self.done_by = Some(id),
+            _ => {}
+        }
     }
 
     /// A request that was carried out and has not been answered: its repeat has the same answer, unless the row has
@@ -637,7 +678,7 @@ impl World {
                 caller.start_over();
             }
             Answer::Superseded => broken = Some(Promise::AnswersResolve),
-            Answer::Ended => caller.start_over(),
+            Answer::Ended | Answer::AlreadyDone => caller.start_over(),
         }
         if let Some(promise) = broken {
             self.breaks_promise(promise);
@@ -665,6 +706,7 @@ impl World {
             data: None,
             replace_data: true,
             only_if_exists: false,
+            once: None,
             attributes: Attributes::new(),
             principal: None,
         };
@@ -734,6 +776,7 @@ pub(crate) enum Answer {
     Held { version: String, lease: u16 },
     Lost,
     Superseded,
+    AlreadyDone,
     Ended,
 }
 
@@ -744,7 +787,7 @@ impl Hash for Answer {
             Self::Granted { outcome, token } => (*outcome as u8, token).hash(state),
             Self::Renewed { token } => token.hash(state),
             Self::Held { version, lease } => (version, lease).hash(state),
-            Self::Lost | Self::Superseded | Self::Ended => {}
+            Self::Lost | Self::Superseded | Self::AlreadyDone | Self::Ended => {}
         }
     }
 }
@@ -758,7 +801,9 @@ impl Answer {
             }
             AcquireAnswer::Lost(_) => Self::Lost,
             AcquireAnswer::Superseded(_) => Self::Superseded,
+            AcquireAnswer::AlreadyDone(_) => Self::AlreadyDone,
             AcquireAnswer::NotFound => unreachable!("nobody asks for existing rows only"),
+            AcquireAnswer::WrongKind => unreachable!("the row is a lock"),
         }
     }
 
@@ -766,14 +811,15 @@ impl Answer {
         match answer {
             HeartbeatAnswer::Renewed(row) => Self::Renewed { token: *row.fencing_token.value().expect("ours") },
             HeartbeatAnswer::Superseded(_) => Self::Superseded,
-            HeartbeatAnswer::Lost(_) | HeartbeatAnswer::Forbidden => Self::Lost,
+            HeartbeatAnswer::Lost(_) | HeartbeatAnswer::Forbidden | HeartbeatAnswer::WrongKind => Self::Lost,
         }
     }
 
     fn of_release(answer: &ReleaseAnswer) -> Self {
         match answer {
             ReleaseAnswer::Done(_) => Self::Ended,
-            ReleaseAnswer::Lost(_) | ReleaseAnswer::Forbidden => Self::Lost,
+            ReleaseAnswer::Lost(_) | ReleaseAnswer::Forbidden | ReleaseAnswer::WrongKind => Self::Lost,
+            ReleaseAnswer::OtherOccurrence => unreachable!("there is one occurrence"),
         }
     }
 }

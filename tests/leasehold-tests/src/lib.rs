@@ -12,6 +12,14 @@ mod faults;
 mod seeds;
 mod world;
 
+use serde::Serialize;
+use serde_json::Value;
+
 pub use faults::{COMMON, Fates, Fault, Faults, Kind, Sent};
 pub use seeds::run_seeds;
 pub use world::{World, acquire, heartbeat, key, lease_id, release};
+
+/// An answer of a function, as the JSON document that its caller reads.
+pub fn json_of(answer: impl Serialize) -> Value {
+    serde_json::to_value(answer).expect("an answer is a JSON document")
+}

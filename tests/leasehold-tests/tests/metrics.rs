@@ -6,7 +6,7 @@ use leasehold_api::Service;
 use leasehold_api::access::{Access, Scopes};
 use leasehold_lambda::Emf;
 use leasehold_lambda::Function;
-use leasehold_tests::{Fault, World};
+use leasehold_tests::{Fault, World, json_of};
 use serde_json::{Value, json};
 
 /// The lines that were printed since the last call.
@@ -31,8 +31,9 @@ fn assert_line(line: &Value, operation: &str, counts: &[&str]) {
     let mut expected = json!({
         "_aws": {
             "Timestamp": timestamp,
-            "CloudWatchMetrics": [{ "Namespace": "Leasehold", "Dimensions": [["operation"]], "Metrics": metrics }],
+            "CloudWatchMetrics": [{ "Namespace": "Leasehold", "Dimensions": [["stack", "operation"]], "Metrics": metrics }],
         },
+        "stack": "orders-locks",
         "operation": operation,
         "Latency": latency,
     });
@@ -48,12 +49,12 @@ fn assert_line(line: &Value, operation: &str, counts: &[&str]) {
 /// One test, alone in its binary: what is counted is counted for the whole process.
 #[tokio::test(start_paused = true)]
 async fn each_operation_is_one_line_with_what_came_of_it() {
-    let emf = Emf::start().expect("nobody counts yet");
-    assert!(Emf::start().is_err(), "once in a process");
+    let emf = Emf::start(Some("orders-locks".into())).expect("nobody counts yet");
+    assert!(Emf::start(None).is_err(), "once in a process");
     let world = World::new().await;
     let scopes = Scopes::parse(r#"[{"principal":"direct","prefixes":["k"]}]"#).expect("valid");
     let access = Access { scopes: Some(scopes), owner_binding: false };
-    let function = Function { service: Service::new(world.table.clone()), access, jwt_claim: String::new() };
+    let function = Function { access, ..Function::unrestricted(Service::new(world.table.clone())) };
     let acquire = |lease_id: &str| json!({ "action": "acquire", "key": "k", "ownerName": "o", "leaseId": lease_id });
     let mut takeover = acquire("b");
     let mut breaking = json!({ "action": "break", "key": "k" });
@@ -71,10 +72,10 @@ async fn each_operation_is_one_line_with_what_came_of_it() {
         assert_eq!(lines.len(), 1, "{input}: {lines:?}");
         assert_line(&lines[0], operation, counts);
     }
-    let lock = function.answer_direct(json!({ "action": "get", "key": "k" })).await.expect("a lock");
+    let lock = function.answer_direct(json!({ "action": "get", "key": "k" })).await.map(json_of).expect("a lock");
     assert_line(&printed(emf)[0], "get", &[]);
     takeover["observedRecordVersionNumber"] = lock["recordVersionNumber"].clone();
-    let taken = function.answer_direct(takeover).await.expect("taken over");
+    let taken = function.answer_direct(takeover).await.map(json_of).expect("taken over");
     assert_line(&printed(emf)[0], "acquire", &["Granted", "TakenOver"]);
     breaking["recordVersionNumber"] = taken["recordVersionNumber"].clone();
 

@@ -17,7 +17,7 @@ struct Scope {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Entry {
+struct ScopeEntry {
     principal: String,
     prefixes: Vec<String>,
 }
@@ -30,7 +30,7 @@ impl Scopes {
     /// A sentence that says what is wrong, and where.
     pub fn parse(json: &str) -> Result<Self, String> {
         let mut deserializer = serde_json::Deserializer::from_str(json);
-        let entries: Vec<Entry> = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
+        let entries: Vec<ScopeEntry> = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
             let path = error.path().to_string();
             let place = if path == "." { String::new() } else { format!("{path}: ") };
             format!("{place}{}.", error.inner())
@@ -50,7 +50,7 @@ impl Scopes {
     }
 }
 
-impl Entry {
+impl ScopeEntry {
     fn check(self, index: usize) -> Result<Scope, String> {
         let principal = Pattern::parse(&self.principal).map_err(|mistake| format!("[{index}].principal: {mistake}"))?;
         if self.prefixes.is_empty() {

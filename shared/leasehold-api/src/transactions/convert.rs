@@ -1,7 +1,5 @@
 //! Between the wire and the protocol.
 
-use std::collections::BTreeMap;
-
 use leasehold_transactions::{
     Action, Answer, Error, Isolation, Item, ItemPage, ListRequest, Participant, ReadRequest, Request, ReturnValues,
     State, Status, Swept, TransactionId, TransactionPage,
@@ -11,65 +9,65 @@ use leasehold_wire::{Problem, ProblemType};
 
 use super::{dynamodb_json, limits};
 
-/// Reads the entries of a request.
-pub(super) fn requests(entries: Vec<Entry>) -> Result<Vec<Request>, Problem> {
+/// Reads the entries of a request. Also returns their names, in which [`problem`] tells what is wrong with one of them.
+pub(super) fn requests(entries: Vec<Entry>) -> Result<(Vec<Request>, Vec<&'static str>), Problem> {
     limits::check_entries(&entries)?;
-    entries.into_iter().enumerate().map(|(index, entry)| request(index, entry)).collect()
+    let names = entries.iter().map(Entry::name).collect();
+    let requests = entries.into_iter().enumerate().map(|(index, entry)| request(index, entry));
+    Ok((requests.collect::<Result<_, _>>()?, names))
 }
 
 fn request(index: usize, entry: Entry) -> Result<Request, Problem> {
-    let read =
-        |operation: &str, name: &str, found: wire::Item| item(&format!("requests[{index}].{operation}.{name}"), found);
+    let place = format!("requests[{index}].{}", entry.name());
+    let read = |member: &str, found: wire::Item| item(&format!("{place}.{member}"), found);
+    let read_values = |found: wire::Item| read("ExpressionAttributeValues", found);
     Ok(match entry {
         Entry::Get(get) => Request {
-            action: Action::Get { key: read("Get", "Key", get.key)?, projection: get.projection_expression },
-            ..plain(get.table_name, get.expression_attribute_names)
+            table: get.table_name,
+            action: Action::Get { key: read("Key", get.key)?, projection: get.projection_expression },
+            condition: None,
+            names: get.expression_attribute_names.into_iter().collect(),
+            values: Item::new(),
+            return_values: ReturnValues::None,
+            return_item_on_failure: false,
         },
         Entry::Put(put) => Request {
-            action: Action::Put { item: read("Put", "Item", put.item)? },
+            table: put.table_name,
+            action: Action::Put { item: read("Item", put.item)? },
             condition: put.condition_expression,
-            values: read("Put", "ExpressionAttributeValues", put.expression_attribute_values)?,
+            names: put.expression_attribute_names.into_iter().collect(),
+            values: read_values(put.expression_attribute_values)?,
             return_values: return_values(put.return_values),
             return_item_on_failure: put.return_values_on_condition_check_failure == ReturnOnFailure::AllOld,
-            ..plain(put.table_name, put.expression_attribute_names)
         },
         Entry::Update(update) => Request {
-            action: Action::Update { key: read("Update", "Key", update.key)?, expression: update.update_expression },
+            table: update.table_name,
+            action: Action::Update { key: read("Key", update.key)?, expression: update.update_expression },
             condition: update.condition_expression,
-            values: read("Update", "ExpressionAttributeValues", update.expression_attribute_values)?,
+            names: update.expression_attribute_names.into_iter().collect(),
+            values: read_values(update.expression_attribute_values)?,
             return_values: return_values(update.return_values),
             return_item_on_failure: update.return_values_on_condition_check_failure == ReturnOnFailure::AllOld,
-            ..plain(update.table_name, update.expression_attribute_names)
         },
         Entry::Delete(delete) => Request {
-            action: Action::Delete { key: read("Delete", "Key", delete.key)? },
+            table: delete.table_name,
+            action: Action::Delete { key: read("Key", delete.key)? },
             condition: delete.condition_expression,
-            values: read("Delete", "ExpressionAttributeValues", delete.expression_attribute_values)?,
+            names: delete.expression_attribute_names.into_iter().collect(),
+            values: read_values(delete.expression_attribute_values)?,
             return_values: return_values(delete.return_values),
             return_item_on_failure: delete.return_values_on_condition_check_failure == ReturnOnFailure::AllOld,
-            ..plain(delete.table_name, delete.expression_attribute_names)
         },
         Entry::ConditionCheck(check) => Request {
-            action: Action::Check { key: read("ConditionCheck", "Key", check.key)? },
+            table: check.table_name,
+            action: Action::Check { key: read("Key", check.key)? },
             condition: Some(check.condition_expression),
-            values: read("ConditionCheck", "ExpressionAttributeValues", check.expression_attribute_values)?,
+            names: check.expression_attribute_names.into_iter().collect(),
+            values: read_values(check.expression_attribute_values)?,
+            return_values: ReturnValues::None,
             return_item_on_failure: check.return_values_on_condition_check_failure == ReturnOnFailure::AllOld,
-            ..plain(check.table_name, check.expression_attribute_names)
         },
     })
-}
-
-/// A request with nothing but a table and names.
-fn plain(table: String, names: BTreeMap<String, String>) -> Request {
-    Request {
-        table,
-        action: Action::Check { key: Item::new() },
-        condition: None,
-        names: names.into_iter().collect(),
-        values: Item::new(),
-        return_values: ReturnValues::None,
-        return_item_on_failure: false,
-    }
 }
 
 fn return_values(wanted: wire::ReturnValues) -> ReturnValues {
@@ -238,11 +236,11 @@ pub(super) fn swept(swept: &Swept) -> wire::SweepResponse {
     }
 }
 
-/// What the caller reads of an error. What the log reads is [`Error::for_log`].
-pub(super) fn problem(error: &Error, actions: &[&'static str]) -> Problem {
+/// The problem that the caller reads. The log reads [`Error::for_log`]. `entries` are the names of the request's entries.
+pub(super) fn problem(error: &Error, entries: &[&'static str]) -> Problem {
     let plain = |kind| Problem::new(kind, error.to_string());
     match error {
-        Error::InvalidRequest { field, message } => Problem::invalid(pasted(field, actions), message.as_str()),
+        Error::InvalidRequest { field, message } => Problem::invalid(field_of_entry(field, entries), message.as_str()),
         Error::NotFound => plain(ProblemType::TransactionNotFound),
         Error::RolledBack { .. } => plain(ProblemType::RolledBack),
         Error::Committed => plain(ProblemType::Committed),
@@ -272,18 +270,18 @@ pub(super) fn problem(error: &Error, actions: &[&'static str]) -> Problem {
     }
 }
 
-/// The field at fault as it stands in the caller's request: `requests[2].key` is that of an entry, `requests[2].Get.Key`.
-fn pasted(field: &str, actions: &[&'static str]) -> String {
+/// Translates a field at fault into the names of the caller's request: `requests[2].key` into `requests[2].Get.Key`.
+fn field_of_entry(field: &str, entries: &[&'static str]) -> String {
     let translate = || {
         let (index, member) = field.strip_prefix("requests[")?.split_once(']')?;
-        let action = *actions.get(index.parse::<usize>().ok()?)?;
+        let entry = *entries.get(index.parse::<usize>().ok()?)?;
         let member = match member.strip_prefix('.') {
-            // A put has its key among the rest.
-            Some("key") if action == "Put" => ".Item".to_owned(),
+            // The key of a put is part of its item.
+            Some("key") if entry == "Put" => ".Item".to_owned(),
             Some(member) => format!(".{}{}", member.get(..1)?.to_ascii_uppercase(), member.get(1..)?),
             None => String::new(),
         };
-        Some(format!("requests[{index}].{action}{member}"))
+        Some(format!("requests[{index}].{entry}{member}"))
     };
     translate().unwrap_or_else(|| field.to_owned())
 }

@@ -28,22 +28,22 @@ pub(super) fn check_entries(entries: &[Entry]) -> Result<(), Problem> {
 }
 
 fn check_entry(index: usize, entry: &Entry) -> Result<(), Problem> {
-    let place = |operation: &str| format!("requests[{index}].{operation}.");
+    let place = format!("requests[{index}].{}.", entry.name());
     match entry {
         Entry::Get(get) => check(
-            &place("Get"),
+            &place,
             &get.expression_attribute_names,
             None,
             [("ProjectionExpression", get.projection_expression.as_deref())],
         ),
         Entry::Put(put) => check(
-            &place("Put"),
+            &place,
             &put.expression_attribute_names,
             Some(&put.expression_attribute_values),
             [("ConditionExpression", put.condition_expression.as_deref())],
         ),
         Entry::Update(update) => check(
-            &place("Update"),
+            &place,
             &update.expression_attribute_names,
             Some(&update.expression_attribute_values),
             [
@@ -52,13 +52,13 @@ fn check_entry(index: usize, entry: &Entry) -> Result<(), Problem> {
             ],
         ),
         Entry::Delete(delete) => check(
-            &place("Delete"),
+            &place,
             &delete.expression_attribute_names,
             Some(&delete.expression_attribute_values),
             [("ConditionExpression", delete.condition_expression.as_deref())],
         ),
         Entry::ConditionCheck(checked) => check(
-            &place("ConditionCheck"),
+            &place,
             &checked.expression_attribute_names,
             Some(&checked.expression_attribute_values),
             [("ConditionExpression", Some(checked.condition_expression.as_str()))],

@@ -5,7 +5,7 @@ mod dynamodb_json;
 mod limits;
 mod operation;
 
-use leasehold_transactions::{Action, Error, PublicId, Swept, TransactionId, Transactions};
+use leasehold_transactions::{Error, PublicId, Swept, TransactionId, Transactions};
 use leasehold_wire::transactions::{
     AddRequest, AddResponse, BeginRequest, BeginResponse, EndRequest, EndResponse, GetItemsRequest, GetItemsResponse,
     GetTransactionRequest, ListItemsRequest, ListItemsResponse, ListTransactionsRequest, ListTransactionsResponse,
@@ -15,7 +15,7 @@ use leasehold_wire::{Problem, ProblemType};
 use tracing::{Span, field};
 
 use crate::counts;
-use crate::service::{Observed, observe, outcome};
+use crate::service::{OperationSpan, traced, wire_name};
 
 pub use operation::TransactionOperation;
 
@@ -44,14 +44,14 @@ impl TransactionService {
         let count = request.requests.as_ref().map_or(0, Vec::len);
         let id = request.transaction_id.as_deref().map(TransactionId::parse).transpose();
         let named = id.as_ref().ok().and_then(Option::as_ref).map(TransactionId::public);
-        logged(operation("begin", named.as_ref(), count), async {
-            let id = id.map_err(|error| reported(&error, &[]))?;
+        traced_boxed(operation_span("begin", named.as_ref(), count), async {
+            let id = id.map_err(|error| logged_problem(&error, &[]))?;
             let is_named = id.is_some();
             let response = self.begin_as(id, request).await?;
             if let (false, Ok(id)) = (is_named, TransactionId::parse(&response.transaction_id)) {
                 Span::current().record("transaction", id.public().as_str());
             }
-            Ok((outcome(response.state), response))
+            Ok((wire_name(response.state), response))
         })
         .await
     }
@@ -64,20 +64,20 @@ impl TransactionService {
             if commit {
                 return Err(Problem::invalid("requests", "To commit at once, give the requests, too."));
             }
-            let id = self.transactions.begin(id, retry_of.as_ref()).await.map_err(|error| reported(&error, &[]))?;
+            let id =
+                self.transactions.begin(id, retry_of.as_ref()).await.map_err(|error| logged_problem(&error, &[]))?;
             return Ok(begun(&id, TransactionState::Pending, None));
         };
         if commit && entries.is_empty() {
             return Err(Problem::invalid("requests", "There is nothing to commit."));
         }
-        let requests = convert::requests(entries)?;
-        let actions = actions(&requests);
+        let (requests, names) = convert::requests(entries)?;
         let (state, done) = if commit {
             (TransactionState::Committed, self.transactions.run(id, retry_of.as_ref(), requests).await)
         } else {
             (TransactionState::Pending, self.transactions.begin_with(id, retry_of.as_ref(), requests).await)
         };
-        let (id, answers) = done.map_err(|error| reported(&error, &actions))?;
+        let (id, answers) = done.map_err(|error| logged_problem(&error, &names))?;
         Ok(begun(&id, state, Some(answers)))
     }
 
@@ -88,17 +88,16 @@ impl TransactionService {
     /// meet: `invalid-request`, `too-large`, `forbidden`, `corrupt-record`, `throttled`, `unavailable`.
     pub async fn add(&self, request: AddRequest) -> Result<AddResponse, Problem> {
         let id = TransactionId::parse(&request.transaction_id);
-        logged(operation("add", public(&id).as_ref(), request.requests.len()), async {
-            let id = id.map_err(|error| reported(&error, &[]))?;
+        traced_boxed(operation_span("add", public(&id).as_ref(), request.requests.len()), async {
+            let id = id.map_err(|error| logged_problem(&error, &[]))?;
             let call_id = request.call_id.as_deref();
             if call_id.is_some_and(|call_id| call_id.is_empty() || call_id.len() > MAX_CALL_ID_BYTES) {
                 let detail = format!("callId must have 1 to {MAX_CALL_ID_BYTES} bytes.");
                 return Err(Problem::invalid("callId", detail));
             }
-            let requests = convert::requests(request.requests)?;
-            let actions = actions(&requests);
+            let (requests, names) = convert::requests(request.requests)?;
             let answers =
-                self.transactions.add(&id, requests, call_id).await.map_err(|error| reported(&error, &actions))?;
+                self.transactions.add(&id, requests, call_id).await.map_err(|error| logged_problem(&error, &names))?;
             let answers = answers.into_iter().map(convert::answer).collect();
             Ok(("added".to_owned(), AddResponse { transaction_id: id.reveal().to_owned(), answers }))
         })
@@ -111,9 +110,9 @@ impl TransactionService {
     /// `transaction-not-found`, `rolled-back`, and those that any operation may meet.
     pub async fn commit(&self, request: EndRequest) -> Result<EndResponse, Problem> {
         let id = TransactionId::parse(&request.transaction_id);
-        logged(operation("commit", public(&id).as_ref(), 0), async {
-            let id = id.map_err(|error| reported(&error, &[]))?;
-            self.transactions.commit(&id).await.map_err(|error| reported(&error, &[]))?;
+        traced_boxed(operation_span("commit", public(&id).as_ref(), 0), async {
+            let id = id.map_err(|error| logged_problem(&error, &[]))?;
+            self.transactions.commit(&id).await.map_err(|error| logged_problem(&error, &[]))?;
             Ok(ended(&id, TransactionState::Committed))
         })
         .await
@@ -125,9 +124,9 @@ impl TransactionService {
     /// `transaction-not-found`, `committed`, and those that any operation may meet.
     pub async fn rollback(&self, request: EndRequest) -> Result<EndResponse, Problem> {
         let id = TransactionId::parse(&request.transaction_id);
-        logged(operation("rollback", public(&id).as_ref(), 0), async {
-            let id = id.map_err(|error| reported(&error, &[]))?;
-            self.transactions.rollback(&id).await.map_err(|error| reported(&error, &[]))?;
+        traced_boxed(operation_span("rollback", public(&id).as_ref(), 0), async {
+            let id = id.map_err(|error| logged_problem(&error, &[]))?;
+            self.transactions.rollback(&id).await.map_err(|error| logged_problem(&error, &[]))?;
             Ok(ended(&id, TransactionState::RolledBack))
         })
         .await
@@ -143,13 +142,13 @@ impl TransactionService {
                 let id = TransactionId::parse(id).map_err(|_| Problem::invalid("id", "id must be a UUID."))?;
                 (Some(id.clone()), id.public())
             }
-            (None, Some(id)) => (None, PublicId::parse(id).map_err(|error| reported(&error, &[]))?),
+            (None, Some(id)) => (None, PublicId::parse(id).map_err(|error| logged_problem(&error, &[]))?),
             _ => return Err(Problem::invalid("id", "Give either id or publicId.")),
         };
-        logged(operation("get-transaction", Some(&id), 0), async {
-            let status = self.transactions.status(&id).await.map_err(|error| reported(&error, &[]))?;
+        traced_boxed(operation_span("get-transaction", Some(&id), 0), async {
+            let status = self.transactions.status(&id).await.map_err(|error| logged_problem(&error, &[]))?;
             let transaction = convert::status(status, secret.as_ref());
-            Ok((outcome(transaction.state), transaction))
+            Ok((wire_name(transaction.state), transaction))
         })
         .await
     }
@@ -159,11 +158,11 @@ impl TransactionService {
     /// # Errors
     /// Those that any operation may meet.
     pub async fn list(&self, request: ListTransactionsRequest) -> Result<ListTransactionsResponse, Problem> {
-        logged(operation("list-transactions", None, 0), async {
+        traced_boxed(operation_span("list-transactions", None, 0), async {
             let limit = within_limits(request.limit.unwrap_or(DEFAULT_SWEEP))? as usize;
             let only_stuck = request.stuck.unwrap_or(false);
             let page = self.transactions.unfinished(only_stuck, limit, request.cursor.as_deref()).await;
-            let page = page.map_err(|error| reported(&error, &[]))?;
+            let page = page.map_err(|error| logged_problem(&error, &[]))?;
             Ok(("listed".to_owned(), convert::transactions(page)))
         })
         .await
@@ -174,11 +173,11 @@ impl TransactionService {
     /// # Errors
     /// Those that any operation may meet.
     pub async fn unlock(&self, request: UnlockRequest) -> Result<UnlockResponse, Problem> {
-        logged(operation("unlock", None, 1), async {
+        traced_boxed(operation_span("unlock", None, 1), async {
             let ended = convert::outcome(request.outcome)?;
             let key = convert::item("key", request.key)?;
             let unlocked = self.transactions.unlock(&request.table_name, &key, &request.lock, ended).await;
-            unlocked.map_err(|error| reported(&error, &[]))?;
+            unlocked.map_err(|error| logged_problem(&error, &[]))?;
             Ok(("unlocked".to_owned(), UnlockResponse { outcome: request.outcome }))
         })
         .await
@@ -190,12 +189,12 @@ impl TransactionService {
     /// Those that any operation may meet.
     pub async fn get_items(&self, request: GetItemsRequest) -> Result<GetItemsResponse, Problem> {
         let count = request.requests.as_ref().map_or(1, Vec::len);
-        logged(operation("get-items", None, count), async {
+        traced_boxed(operation_span("get-items", None, count), async {
             let isolation = convert::isolation(request.isolation.unwrap_or_default());
             let (requests, is_single) = convert::reads(request)?;
             let items = self.transactions.read(requests, isolation).await;
             let items = items.map_err(|error| {
-                let problem = reported(&error, &[]);
+                let problem = logged_problem(&error, &[]);
                 if is_single { convert::without_index(problem) } else { problem }
             })?;
             Ok(("read".to_owned(), convert::items(items, is_single)))
@@ -208,11 +207,12 @@ impl TransactionService {
     /// # Errors
     /// Those that any operation may meet.
     pub async fn list_items(&self, request: ListItemsRequest) -> Result<ListItemsResponse, Problem> {
-        logged(operation("list-items", None, 1), async {
+        traced_boxed(operation_span("list-items", None, 1), async {
             let isolation = convert::isolation(request.isolation.unwrap_or_default());
             let limit = request.limit.map(within_limits).transpose()?;
             let request = convert::list(request, limit)?;
-            let page = self.transactions.list(&request, isolation).await.map_err(|error| reported(&error, &[]))?;
+            let page =
+                self.transactions.list(&request, isolation).await.map_err(|error| logged_problem(&error, &[]))?;
             Ok(("listed".to_owned(), convert::page(page)))
         })
         .await
@@ -223,14 +223,14 @@ impl TransactionService {
     /// # Errors
     /// Those that any operation may meet.
     pub async fn sweep(&self, request: SweepRequest) -> Result<SweepResponse, Problem> {
-        logged(operation("sweep", None, 0), async {
+        traced_boxed(operation_span("sweep", None, 0), async {
             let limit = within_limits(request.limit.unwrap_or(DEFAULT_SWEEP))?;
             let swept = match request.public_id.as_deref().map(PublicId::parse).transpose() {
                 Ok(Some(id)) => self.transactions.sweep_named(&id).await,
                 Ok(None) => self.transactions.sweep(limit as usize).await,
                 Err(error) => Err(error),
             };
-            let swept = swept.map_err(|error| reported(&error, &[]))?;
+            let swept = swept.map_err(|error| logged_problem(&error, &[]))?;
             counts::count_stuck(swept.stuck);
             Ok((summary(&swept), convert::swept(&swept)))
         })
@@ -239,16 +239,16 @@ impl TransactionService {
 }
 
 /// Runs one operation, writes its log line and counts it.
-fn logged<T>(
-    observed: Observed,
+fn traced_boxed<T>(
+    span: OperationSpan,
     work: impl Future<Output = Result<(String, T), Problem>> + Send,
 ) -> impl Future<Output = Result<T, Problem>> + Send {
     // The protocol's futures are so deeply nested that the compiler gives up on what holds one as it is.
-    observe(observed, Box::pin(work))
+    traced(span, Box::pin(work))
 }
 
 /// What the log says of one operation. No item has a way into it.
-fn operation(name: &'static str, id: Option<&PublicId>, requests: usize) -> Observed {
+fn operation_span(name: &'static str, id: Option<&PublicId>, requests: usize) -> OperationSpan {
     let span = tracing::info_span!(
         "operation",
         operation = name,
@@ -259,7 +259,7 @@ fn operation(name: &'static str, id: Option<&PublicId>, requests: usize) -> Obse
     if let Some(id) = id {
         span.record("transaction", id.as_str());
     }
-    Observed { name, span }
+    OperationSpan { name, span }
 }
 
 fn begun(
@@ -272,7 +272,7 @@ fn begun(
 }
 
 fn ended(id: &TransactionId, state: TransactionState) -> (String, EndResponse) {
-    (outcome(state), EndResponse { transaction_id: id.reveal().to_owned(), state })
+    (wire_name(state), EndResponse { transaction_id: id.reveal().to_owned(), state })
 }
 
 fn summary(swept: &Swept) -> String {
@@ -294,23 +294,9 @@ fn within_limits(limit: u32) -> Result<u32, Problem> {
     }
 }
 
-/// Which member of an entry each request came from: what is wrong with it is said in the caller's words.
-fn actions(requests: &[leasehold_transactions::Request]) -> Vec<&'static str> {
-    requests
-        .iter()
-        .map(|request| match request.action {
-            Action::Get { .. } => "Get",
-            Action::Put { .. } => "Put",
-            Action::Update { .. } => "Update",
-            Action::Delete { .. } => "Delete",
-            Action::Check { .. } => "ConditionCheck",
-        })
-        .collect()
-}
-
-/// Logs what the caller is not told, and makes what the caller is told.
-fn reported(error: &Error, actions: &[&'static str]) -> Problem {
-    let problem = convert::problem(error, actions);
+/// Logs the cause of an error, and returns the problem that the caller reads instead.
+fn logged_problem(error: &Error, entries: &[&'static str]) -> Problem {
+    let problem = convert::problem(error, entries);
     if matches!(
         problem.problem_type,
         ProblemType::CorruptRecord

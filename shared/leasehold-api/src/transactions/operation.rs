@@ -3,6 +3,7 @@
 use http::Method;
 use leasehold_wire::{Problem, ProblemType, path};
 use serde::Serialize;
+use serde_json::value::RawValue;
 
 use super::TransactionService;
 use crate::access::Caller;
@@ -103,7 +104,7 @@ impl Route for TransactionOperation {
         service: &TransactionService,
         _caller: &Caller,
         input: Input<'_>,
-    ) -> Result<Vec<u8>, Problem> {
+    ) -> Result<Box<RawValue>, Problem> {
         match self {
             Self::Begin => fitting(&service.begin(input.read()?).await?),
             Self::Add => fitting(&service.add(input.read()?).await?),
@@ -119,13 +120,13 @@ impl Route for TransactionOperation {
     }
 }
 
-fn fitting(answer: &impl Serialize) -> Result<Vec<u8>, Problem> {
+fn fitting(answer: &impl Serialize) -> Result<Box<RawValue>, Problem> {
     let document = document(answer);
-    if document.len() > MAX_ANSWER_BYTES {
+    let bytes = document.get().len();
+    if bytes > MAX_ANSWER_BYTES {
         let detail = format!(
-            "What was asked for is done, but the answer would have {} bytes, and may have {MAX_ANSWER_BYTES}. Ask for fewer \
-             items at a time, or for less of each.",
-            document.len()
+            "The request was carried out, but its answer has {bytes} bytes, and at most {MAX_ANSWER_BYTES} are allowed. Ask for \
+             fewer items at a time, or for less of each."
         );
         return Err(Problem::new(ProblemType::TooLarge, detail));
     }

@@ -146,20 +146,10 @@ impl Request {
         if let Ok(entry) = &mut self.0
             && let Err(member) = change(entry)
         {
-            let message = format!("a {} takes no further {member}", operation(entry));
+            let message = format!("a {} takes no further {member}", entry.name());
             self.0 = Err(Error::invalid("requests", message));
         }
         self
-    }
-}
-
-fn operation(entry: &Entry) -> &'static str {
-    match entry {
-        Entry::Get(_) => "get",
-        Entry::Put(_) => "put",
-        Entry::Update(_) => "update",
-        Entry::Delete(_) => "delete",
-        Entry::ConditionCheck(_) => "check",
     }
 }
 

@@ -14,9 +14,10 @@ use leasehold_transactions::Transactions;
 use leasehold_wire::transactions::{SweepRequest, SweepResponse};
 use leasehold_wire::{Problem, ProblemType};
 use serde_json::Value;
+use serde_json::value::{RawValue, to_raw_value};
 use tokio::time::timeout;
 
-use super::{HttpEvent, answer_http, into_answer, named, print, start};
+use super::{Answer, HttpEvent, answer_http, into_answer, named, print, start};
 use crate::{Emf, TransactionConfig, init};
 
 /// So many transactions are dealt with between two looks at the clock.
@@ -56,7 +57,7 @@ pub async fn run_sweep() -> Result<(), Error> {
 
 async fn service() -> Result<(TransactionService, Option<Emf>), Error> {
     let config = TransactionConfig::from_env()?;
-    let metrics = config.metrics.then(Emf::start).transpose()?;
+    let metrics = config.metrics.then(|| Emf::start(config.stack.clone())).transpose()?;
     let client = init::dynamodb_client(&config.table_name).await?;
     let protected = config.lock_table_name.into_iter().collect();
     let transactions = Transactions::new(client, config.table_name, config.policy, Clock::system(), protected);
@@ -67,7 +68,7 @@ async fn service() -> Result<(TransactionService, Option<Emf>), Error> {
 ///
 /// # Errors
 /// Of a direct invocation: the refusal, under the name that `Retry` and `Catch` match on.
-pub async fn answer_transactions(service: &TransactionService, event: Value) -> Result<Value, Diagnostic> {
+pub async fn answer_transactions(service: &TransactionService, event: Value) -> Result<Answer, Diagnostic> {
     answer(service, TransactionOperation::FOR_CALLERS, event).await
 }
 
@@ -75,7 +76,7 @@ pub async fn answer_transactions(service: &TransactionService, event: Value) -> 
 ///
 /// # Errors
 /// The failure, named in the same way.
-pub async fn answer_sweep(service: &TransactionService, event: Value, time: Duration) -> Result<Value, Diagnostic> {
+pub async fn answer_sweep(service: &TransactionService, event: Value, time: Duration) -> Result<Answer, Diagnostic> {
     if event.get("requestContext").is_some() || event.get("action").is_some() {
         return answer(service, TransactionOperation::FOR_OPERATORS, event).await;
     }
@@ -86,7 +87,8 @@ pub async fn answer_sweep(service: &TransactionService, event: Value, time: Dura
         Ok(Ok(())) => {}
         Err(_) => tracing::info!("stopped for lack of time"),
     }
-    Ok(serde_json::to_value(total).unwrap_or_default())
+    // Numbers always serialise.
+    Ok(Answer::Direct(to_raw_value(&total).unwrap_or_else(|_| RawValue::NULL.to_owned())))
 }
 
 async fn sweep_all(service: &TransactionService, total: &mut SweepResponse) -> Result<(), Problem> {
@@ -107,20 +109,19 @@ async fn answer(
     service: &TransactionService,
     operations: &[TransactionOperation],
     event: Value,
-) -> Result<Value, Diagnostic> {
+) -> Result<Answer, Diagnostic> {
     let caller = Caller::unrestricted();
     if event.get("requestContext").is_none() {
-        return direct::invoke(service, operations, &caller, event).await.map_err(named);
+        return direct::invoke(service, operations, &caller, event).await.map(Answer::Direct).map_err(named);
     }
     let event: HttpEvent = serde_json::from_value(event).map_err(|error| {
         named(Problem::new(ProblemType::InvalidRequest, format!("This is no event of an HTTP API: {error}.")))
     })?;
     let paths = paths(&event);
-    let answer = match operations.iter().find(|operation| paths.contains(&operation.path())) {
+    Ok(Answer::Http(match operations.iter().find(|operation| paths.contains(&operation.path())) {
         Some(operation) => answer_http(service, *operation, &caller, &event).await,
         None => into_answer(problem_response(&unknown_route())),
-    };
-    Ok(serde_json::to_value(answer).unwrap_or_default())
+    }))
 }
 
 /// What may say which operation is meant: the path of the route; or, of a route that takes several, the path asked for. A

@@ -11,6 +11,7 @@ mod foreign;
 mod heartbeat;
 mod keys;
 mod listing;
+mod occurrence;
 mod release;
 mod rows;
 mod sequence;
@@ -128,6 +129,21 @@ pub(crate) const ON_ANY_TABLE: &[Case] = cases! {
         a_cursor_belongs_to_its_listing,
         parameters_have_bounds,
         the_service_is_healthy,
+    }
+    occurrence {
+        a_run_that_succeeded_is_not_repeated,
+        a_run_that_failed_is_tried_again,
+        a_run_at_most_once_is_not_tried_again,
+        a_repeat_of_a_completed_run_has_its_answers,
+        a_completion_that_is_not_stored_is_lost,
+        a_completion_names_the_running_occurrence,
+        an_acquire_without_an_occurrence_is_not_asked,
+        a_holder_cannot_go_back,
+        a_row_with_a_done_occurrence_never_expires,
+        a_tombstone_keeps_the_occurrence,
+        occurrences_are_compared_byte_for_byte,
+        an_unreadable_occurrence_is_no_leave,
+        its_fields_have_bounds,
     }
     rows {
         acquire_writes_the_whole_record,

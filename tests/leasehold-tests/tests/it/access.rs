@@ -16,7 +16,7 @@ const ORDERS_WORKER: &str = "arn:aws:iam::123456789012:role/orders-worker";
 fn function(world: &World, scopes: &Value, owner_binding: bool) -> Function {
     let scopes = (!scopes.is_null()).then(|| Scopes::parse(&scopes.to_string()).expect("valid"));
     let access = Access { scopes, owner_binding };
-    Function { service: Service::new(world.table.clone()), access, jwt_claim: "sub".into() }
+    Function { access, jwt_claim: "sub".into(), ..Function::unrestricted(Service::new(world.table.clone())) }
 }
 
 /// A file of events/.

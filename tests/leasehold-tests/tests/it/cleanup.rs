@@ -1,8 +1,8 @@
 //! The clean-up after an execution, fed with what EventBridge sends, and with what it should not.
 
-use leasehold_api::Service;
+use leasehold_api::{ExecutionSecret, Service};
 use leasehold_lambda::Function;
-use leasehold_tests::{Fault, World};
+use leasehold_tests::{Fault, World, json_of};
 use serde_json::{Value, json};
 
 const ARN: &str = "arn:aws:states:eu-west-1:123456789012:execution:nightly:4f1a";
@@ -25,12 +25,11 @@ fn function(world: &World) -> Function {
 
 async fn acquire(function: &Function, key: &str, lease_id: &str) -> Result<Value, String> {
     let request = json!({ "action": "acquire", "key": key, "ownerName": "nightly", "leaseId": lease_id });
-    function.answer_direct(request).await.map_err(|error| error.error_type)
+    function.answer_direct(request).await.map(json_of).map_err(|error| error.error_type)
 }
 
 async fn clean_up(function: &Function, event: Value) -> Result<Value, String> {
-    let done = function.answer_cleanup(event).await.map_err(|error| error.error_type)?;
-    Ok(serde_json::to_value(done).expect("JSON"))
+    function.answer_cleanup(event).await.map(json_of).map_err(|error| error.error_type)
 }
 
 /// What is said of the one lock of the event.
@@ -78,6 +77,42 @@ async fn several_locks_and_a_secret() {
     let locks = clean_up(&function, event(&input)).await.expect("done")["locks"].clone();
     let outcomes: Vec<_> = locks.as_array().expect("a list").iter().map(|lock| &lock["outcome"]).collect();
     assert_eq!(outcomes, ["released", "notHeld", "released"], "the lease id without the secret is another one");
+}
+
+/// An acquire as the state machines send it.
+async fn acquire_as(function: &Function, key: &str, acquisition: &str) -> Result<Value, String> {
+    let execution = json!({ "arn": ARN, "acquisition": acquisition });
+    let request = json!({ "action": "acquire", "key": key, "ownerName": "nightly", "execution": execution });
+    function.answer_direct(request).await.map(json_of).map_err(|error| error.error_type)
+}
+
+#[tokio::test(start_paused = true)]
+async fn cleanup_releases_the_acquisition_that_the_row_names() {
+    let world = World::new().await;
+    let mut function = function(&world);
+    function.execution_secret = ExecutionSecret::new("of the stack");
+    acquire_as(&function, "Moe", "first").await.expect("granted");
+    assert_eq!(acquire_as(&function, "Moe", "second").await, Err("LockHeld".into()), "another acquisition");
+    let stranger = Function::unrestricted(function.service.clone());
+    assert_eq!(clean_up(&stranger, event(&Value::Null)).await, Ok(moe("notHeld")), "another stack's secret");
+    assert_eq!(clean_up(&function, event(&Value::Null)).await, Ok(moe("released")));
+    assert_eq!(acquire_as(&function, "Moe", "first").await, Err("LockLost".into()));
+    acquire_as(&function, "Moe", "second").await.expect("granted");
+    assert_eq!(clean_up(&function, event(&Value::Null)).await, Ok(moe("released")));
+    // The second acquisition is still in the row of the next holder, who names none.
+    acquire(&function, "Moe", ARN).await.expect("granted");
+    assert_eq!(clean_up(&function, event(&Value::Null)).await, Ok(moe("released")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn cleanup_of_one_acquisition_leaves_the_others_alone() {
+    let function = function(&World::new().await);
+    acquire_as(&function, "Moe", "second").await.expect("granted");
+    let mut asked = event(&Value::Null);
+    asked["detail"]["acquisition"] = json!("first");
+    assert_eq!(clean_up(&function, asked.clone()).await, Ok(moe("notHeld")));
+    asked["detail"]["acquisition"] = json!("second");
+    assert_eq!(clean_up(&function, asked).await, Ok(moe("released")));
 }
 
 #[tokio::test(start_paused = true)]

@@ -10,8 +10,9 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use leasehold_dynamodb::{Clock, fresh_uuid};
 use leasehold_engine::Engine;
 use leasehold_protocol::{
-    Acquire, Attributes, Break, Data, DataChange, Disposal, Heartbeat, LeaseDuration, ListQuery, LockTable, Policy,
-    Principal, Release, Row, Rvn, Sequence, Staleness, Stamp, TableSchema, ensure_table, lifecycle,
+    Acquire, Attributes, Break, Data, DataChange, Disposal, Heartbeat, LeaseDuration, ListQuery, LockTable, Occurrence,
+    Once, Policy, Principal, Record, Release, Row, Rvn, Sequence, Staleness, Stamp, TableSchema, ensure_table,
+    lifecycle,
 };
 use leasehold_tests::{acquire, heartbeat, key, lease_id, release};
 use proptest::prelude::*;
@@ -30,6 +31,8 @@ enum Step {
         existing: bool,
         attribute: Option<u8>,
         principal: Option<usize>,
+        /// The occurrence, and whether it is to run at most once.
+        once: Option<(usize, bool)>,
     },
     Heartbeat {
         caller: usize,
@@ -45,6 +48,7 @@ enum Step {
         delete: bool,
         data: Option<u8>,
         expected: Option<RvnChoice>,
+        completed: Option<usize>,
     },
     Break {
         seen: RvnChoice,
@@ -104,7 +108,14 @@ enum DataChoice {
 const START_MS: u64 = 4_102_444_800_000;
 
 /// How many ways there are to damage a row.
-const DAMAGES: usize = 17;
+const DAMAGES: usize = 20;
+
+/// In byte order, which is neither that of numbers nor that of any language.
+const OCCURRENCES: [&str; 4] = ["10", "9", "Zoë", "zoe"];
+
+fn occurrence(index: usize) -> Occurrence {
+    Occurrence::new("", OCCURRENCES[index]).expect("valid")
+}
 
 /// Lease ids, which anyone may come to know.
 const CALLERS: [&str; 3] = ["ann", "bob", "cyd"];
@@ -136,17 +147,23 @@ fn step() -> impl Strategy<Value = Step> {
     let sequence = || prop::option::weighted(0.7, (1..5_u64, prop::option::of(0..2_u8)));
     let lock = (caller.clone(), sequence(), lease.clone(), principal());
     let payload = (any::<Option<u8>>(), any::<bool>(), prop::option::weighted(0.2, any::<u8>()));
+    let once = prop::option::of((0..OCCURRENCES.len(), prop::bool::weighted(0.3)));
+    let completed = prop::option::of(0..OCCURRENCES.len());
     prop_oneof![
-        8 => (lock, staleness, payload, prop::bool::weighted(0.2)).prop_map(
-            |((caller, sequence, lease_ms, principal), staleness, (data, replace, attribute), existing)| Step::Acquire {
-                caller, sequence, lease_ms, staleness, data, replace, existing, attribute, principal
+        8 => (lock, staleness, payload, prop::bool::weighted(0.2), once).prop_map(
+            |((caller, sequence, lease_ms, principal), staleness, (data, replace, attribute), existing, once)| {
+                Step::Acquire {
+                    caller, sequence, lease_ms, staleness, data, replace, existing, attribute, principal, once
+                }
             }),
         4 => (caller.clone(), sequence(), principal(), prop::option::of(lease.clone()), data, prop::option::of(rvn_choice()))
             .prop_map(|(caller, sequence, principal, lease_ms, data, expected)| Step::Heartbeat {
                 caller, sequence, principal, lease_ms, data, expected
             }),
-        4 => (caller, principal(), prop::bool::weighted(0.3), any::<Option<u8>>(), prop::option::of(rvn_choice())).prop_map(
-            |(caller, principal, delete, data, expected)| Step::Release { caller, principal, delete, data, expected }),
+        4 => (caller, principal(), prop::bool::weighted(0.3), any::<Option<u8>>(), prop::option::of(rvn_choice()), completed)
+            .prop_map(|(caller, principal, delete, data, expected, completed)| Step::Release {
+                caller, principal, delete, data, expected, completed
+            }),
         2 => rvn_choice().prop_map(|seen| Step::Break { seen }),
         1 => lease.clone().prop_map(|lease_ms| Step::ForeignPut { lease_ms }),
         2 => lease.prop_map(|lease_ms| Step::ForeignUpdate { lease_ms }),
@@ -199,6 +216,7 @@ impl Bench {
     /// What everyone else is told of the row: a tombstone is not there.
     async fn check_view(&self, stored: Option<Row>) {
         let visible = stored.filter(|row| !row.is_deleted());
+        let visible = visible.map(Record::Lock);
         assert_eq!(self.table.read(&key()).await.expect("the engine answers"), visible);
         let query = ListQuery { limit: 10, ..ListQuery::default() };
         assert_eq!(self.table.list(&query).await.expect("the engine answers").rows, Vec::from_iter(visible));
@@ -228,6 +246,7 @@ impl Bench {
                 existing,
                 attribute,
                 principal: choice,
+                once,
             } => {
                 let staleness = match staleness {
                     StalenessChoice::Never => Staleness::Never,
@@ -244,6 +263,7 @@ impl Bench {
                     data: payload.map(data),
                     replace_data: *replace,
                     only_if_exists: *existing,
+                    once: once.map(|(index, at_most_once)| Once { occurrence: occurrence(index), at_most_once }),
                     principal: principal(*choice),
                     ..acquire(CALLERS[*caller], *lease_ms, staleness)
                 };
@@ -280,8 +300,18 @@ impl Bench {
                 assert_eq!(actual, expected.answer);
                 assert_eq!(after, expected.row);
             }
-            Step::Release { caller, principal: choice, delete, data: payload, expected } => {
-                let disposal = if *delete { Disposal::Delete } else { Disposal::Keep(payload.map(data)) };
+            Step::Release { caller, principal: choice, delete, data: payload, expected, completed } => {
+                // The running occurrence is completed now and then.
+                let running = before.as_ref().and_then(|row| row.occurrence.as_ref());
+                let disposal = match (completed, running) {
+                    (Some(0), Some(running)) => {
+                        Disposal::Complete(Occurrence::new("", running).expect("valid"), payload.map(data))
+                    }
+                    (Some(index), _) => Disposal::Complete(occurrence(*index), payload.map(data)),
+                    (None, _) if *delete => Disposal::Delete,
+                    (None, _) => Disposal::Keep(payload.map(data)),
+                };
+                let is_deletion = matches!(disposal, Disposal::Delete);
                 let expected_rvn = expected.as_ref().map(rvn);
                 let principal = principal(*choice);
                 let request = Release { disposal, expected: expected_rvn, principal, ..release(CALLERS[*caller]) };
@@ -291,7 +321,7 @@ impl Bench {
                 assert_eq!(actual, expected.answer);
                 // The second write takes the additional attributes from a tombstone, of an earlier release as well.
                 let cleared = |row: Row| {
-                    if row.is_deleted() && *delete { Row { attributes: Attributes::new(), ..row } } else { row }
+                    if row.is_deleted() && is_deletion { Row { attributes: Attributes::new(), ..row } } else { row }
                 };
                 assert_eq!(after, expected.row.map(cleared));
             }
@@ -364,6 +394,9 @@ impl Bench {
                     ("endedVersion", AttributeValue::N("7".into())),
                     ("deletedVersion", text("another")),
                     ("leaseVersion", text("another")),
+                    ("leaseholdKind", text("another")),
+                    ("runningOccurrence", AttributeValue::N("9".into())),
+                    ("lastOccurrence", AttributeValue::Bool(true)),
                 ];
                 let (name, value) = damages[*attribute].clone();
                 let update = update.update_expression("SET #a = :v").expression_attribute_names("#a", name);

@@ -5,6 +5,7 @@ use std::time::Duration;
 use leasehold_api::TransactionService;
 use leasehold_lambda::{answer_sweep, answer_transactions};
 use leasehold_tests::bank::Bank;
+use leasehold_tests::json_of;
 use serde_json::{Value, json};
 
 use super::{account, is_free};
@@ -29,7 +30,7 @@ fn read(answer: &Value) -> (u64, Value) {
 }
 
 async fn http(service: &TransactionService, event: Value) -> (u64, Value) {
-    read(&answer_transactions(service, event).await.expect("an answer over HTTP is never an error"))
+    read(&answer_transactions(service, event).await.map(json_of).expect("an answer over HTTP is never an error"))
 }
 
 #[tokio::test(start_paused = true)]
@@ -56,7 +57,7 @@ async fn the_life_of_a_transaction_over_http() {
 #[tokio::test(start_paused = true)]
 async fn the_life_of_a_transaction_in_a_state_machine() {
     let (bank, service) = bank().await;
-    let call = async |name: &str| answer_transactions(&service, event(name)).await;
+    let call = async |name: &str| answer_transactions(&service, event(name)).await.map(json_of);
     assert_eq!(call("direct-begin").await.expect("begun")["state"], "pending");
     assert_eq!(call("direct-add").await.expect("added")["answers"], json!([{}]));
     let items = call("direct-get-items").await.expect("read");
@@ -90,7 +91,7 @@ async fn only_the_sweeper_sweeps() {
     let refused = answer_transactions(&service, event("direct-sweep")).await.expect_err("not here");
     assert_eq!(refused.error_type, "InvalidRequest");
     assert!(!refused.error_message.contains("sweep"), "{}", refused.error_message);
-    assert_eq!(read(&answer_sweep(&service, event("http-begin"), TIME).await.expect("an answer")).0, 404);
+    assert_eq!(read(&answer_sweep(&service, event("http-begin"), TIME).await.map(json_of).expect("an answer")).0, 404);
     answer_sweep(&service, event("direct-begin"), TIME).await.expect_err("not here");
 
     for name in ["http-sweep", "direct-sweep", "sweep-scheduled"] {
@@ -100,7 +101,7 @@ async fn only_the_sweeper_sweeps() {
         assert_eq!(http(&service, begin).await.0, 200);
         tokio::time::sleep(Duration::from_secs(70)).await;
         assert!(!is_free(&bank, "Moe").await);
-        let answer = answer_sweep(&service, event(name), TIME).await.expect("an answer");
+        let answer = answer_sweep(&service, event(name), TIME).await.map(json_of).expect("an answer");
         let swept = if name == "http-sweep" { read(&answer).1 } else { answer };
         assert_eq!((&swept["rolledBack"], &swept["more"]), (&json!(1), &json!(false)), "{name}");
         bank.assert_clean().await;
@@ -115,9 +116,9 @@ async fn a_scheduled_sweep_goes_on_until_nothing_is_due_or_its_time_is_up() {
         answer_transactions(&service, begin).await.expect("begun");
     }
     tokio::time::sleep(Duration::from_secs(70)).await;
-    let none = answer_sweep(&service, event("sweep-scheduled"), Duration::ZERO).await.expect("stopped");
+    let none = answer_sweep(&service, event("sweep-scheduled"), Duration::ZERO).await.map(json_of).expect("stopped");
     assert_eq!(none["more"], true);
-    let swept = answer_sweep(&service, event("sweep-scheduled"), TIME).await.expect("swept");
+    let swept = answer_sweep(&service, event("sweep-scheduled"), TIME).await.map(json_of).expect("swept");
     let first = none["rolledBack"].as_u64().expect("a number");
     assert_eq!(swept["rolledBack"].as_u64().map(|rest| rest + first), Some(80), "{none} {swept}");
     assert_eq!((&swept["failed"], &swept["more"]), (&json!(0), &json!(false)));

@@ -1,0 +1,490 @@
+import * as path from 'path';
+import { ArnFormat, Aws, Duration, Lazy, RemovalPolicy, Stack } from 'aws-cdk-lib';
+import * as apigw from 'aws-cdk-lib/aws-apigatewayv2';
+import { HttpIamAuthorizer, HttpJwtAuthorizer } from 'aws-cdk-lib/aws-apigatewayv2-authorizers';
+import { HttpLambdaIntegration } from 'aws-cdk-lib/aws-apigatewayv2-integrations';
+import * as cloudwatch from 'aws-cdk-lib/aws-cloudwatch';
+import * as dynamodb from 'aws-cdk-lib/aws-dynamodb';
+import * as events from 'aws-cdk-lib/aws-events';
+import * as targets from 'aws-cdk-lib/aws-events-targets';
+import * as iam from 'aws-cdk-lib/aws-iam';
+import * as lambda from 'aws-cdk-lib/aws-lambda';
+import * as logs from 'aws-cdk-lib/aws-logs';
+import * as secretsmanager from 'aws-cdk-lib/aws-secretsmanager';
+import * as sqs from 'aws-cdk-lib/aws-sqs';
+import * as sfn from 'aws-cdk-lib/aws-stepfunctions';
+import { Construct } from 'constructs';
+import { CLEANUP_ACTIONS, INVOKE_ACTIONS, ROUTE_FUNCTIONS } from './functions';
+
+/** How callers of the API prove who they are. */
+export enum LeaseholdAuthorizer {
+  /** By a signature and `execute-api:Invoke`. */
+  IAM = 'AWS_IAM',
+  /** By a token. */
+  JWT = 'JWT',
+  /** Not at all: everyone who can reach the API may call it. */
+  NONE = 'NONE',
+}
+
+/** Properties of a lock service. */
+export interface LeaseholdProps {
+  /**
+   * The folder that `cargo lambda build --release` filled, with a folder for each function.
+   */
+  readonly codeDirectory: string;
+  /**
+   * The processor that the functions were built for.
+   * @default arm64
+   */
+  readonly architecture?: lambda.Architecture;
+  /**
+   * How callers prove who they are.
+   * @default LeaseholdAuthorizer.IAM
+   */
+  readonly authorizer?: LeaseholdAuthorizer;
+  /**
+   * With JWT, the issuer of the tokens.
+   * @default none
+   */
+  readonly jwtIssuer?: string;
+  /**
+   * With JWT, the audiences or client ids that are accepted.
+   * @default none
+   */
+  readonly jwtAudience?: string[];
+  /**
+   * With JWT, the claim that names the bearer of a token.
+   * @default sub
+   */
+  readonly jwtClaim?: string;
+  /**
+   * A table to use in place of a new one.
+   * @default a new table
+   */
+  readonly table?: dynamodb.ITable;
+  /**
+   * The name of the table's partition key, a string.
+   * @default key
+   */
+  readonly partitionKeyName?: string;
+  /**
+   * The name of the table's sort key, a string.
+   * @default the table has none
+   */
+  readonly sortKeyName?: string;
+  /**
+   * The fate of the table when the stack is deleted.
+   * @default RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE
+   */
+  readonly removalPolicy?: RemovalPolicy;
+  /**
+   * Whether DynamoDB refuses to delete the table. A failed first deployment then leaves the table behind.
+   * @default false
+   */
+  readonly deletionProtection?: boolean;
+  /**
+   * Whether only the principal that acquired a lock may renew or release it.
+   * @default false
+   */
+  readonly ownerBinding?: boolean;
+  /**
+   * Patterns of the keys that direct invocations, and so all state machines, may touch. Applies as soon as one grant
+   * names keys.
+   * @default every key
+   */
+  readonly directKeys?: string[];
+  /**
+   * How long DynamoDB keeps a lock that nobody touches, beyond its lease.
+   * @default seven days
+   */
+  readonly retention?: Duration;
+  /**
+   * How far apart clocks may be, for callers that ask for staleness `clock`.
+   * @default one second
+   */
+  readonly clockSkew?: Duration;
+  /**
+   * Memory of each function.
+   * @default 256
+   */
+  readonly memorySize?: number;
+  /**
+   * Level of the functions' log.
+   * @default info
+   */
+  readonly logLevel?: string;
+  /**
+   * How long logs are kept.
+   * @default one month
+   */
+  readonly logRetention?: logs.RetentionDays;
+  /**
+   * Names of the state machines that run-under-lock may start, with `*` for any characters.
+   * @default locked-*
+   */
+  readonly runnableStateMachines?: string;
+  /**
+   * How long after the end of an execution the clean-up releases its locks once more.
+   * @default one minute
+   */
+  readonly lateRequests?: Duration;
+}
+
+/** Options of a grant. */
+export interface LeaseholdGrantOptions {
+  /**
+   * Patterns of the keys that the grantee may touch, each ending in `*`. As soon as one grant names keys, whoever has
+   * no grant with keys may touch none.
+   * @default every key
+   */
+  readonly keys?: string[];
+}
+
+/** A lock service: an HTTP API, a function for each operation, a table, and state machines. */
+export class Leasehold extends Construct {
+  /** The table of the locks. */
+  public readonly table: dynamodb.ITable;
+  /** The API. */
+  public readonly api: apigw.HttpApi;
+  /** The API's address, without a slash at the end. */
+  public readonly url: string;
+  /** The function for direct invocations. */
+  public readonly invokeFunction: lambda.Function;
+  /** The state machine that runs another one while it holds a lock. */
+  public readonly runUnderLock: sfn.StateMachine;
+  /** The target of rules about the ends of executions that use the mutex steps. */
+  public readonly cleanUp: sfn.StateMachine;
+
+  private readonly functions: { [name: string]: lambda.Function } = {};
+  private readonly scopes: { principal: string; prefixes: string[] }[] = [];
+  private readonly deadLetters: sqs.Queue;
+
+  constructor(scope: Construct, id: string, private readonly props: LeaseholdProps) {
+    super(scope, id);
+    if (props.authorizer === LeaseholdAuthorizer.JWT && !(props.jwtIssuer && props.jwtAudience?.length)) {
+      throw new Error('LeaseholdAuthorizer.JWT needs jwtIssuer and jwtAudience.');
+    }
+    if (props.ownerBinding && props.authorizer === LeaseholdAuthorizer.NONE) {
+      throw new Error('ownerBinding tells callers apart, which LeaseholdAuthorizer.NONE does not.');
+    }
+    this.table = props.table ?? this.newTable();
+    const logGroup = new logs.LogGroup(this, 'FunctionLog', {
+      retention: props.logRetention ?? logs.RetentionDays.ONE_MONTH,
+      removalPolicy: RemovalPolicy.DESTROY,
+    });
+    const secret = new secretsmanager.Secret(this, 'ExecutionSecret', {
+      description: 'Makes the lease ids of Step Functions executions',
+      generateSecretString: { passwordLength: 48, excludePunctuation: true },
+      removalPolicy: RemovalPolicy.DESTROY,
+    });
+    const executions = { LEASEHOLD_EXECUTION_SECRET: secret.secretValue.unsafeUnwrap() };
+
+    for (const { name, binary, description, actions, timeoutSeconds } of ROUTE_FUNCTIONS) {
+      this.addFunction(name, binary, description, actions, logGroup, timeoutSeconds);
+    }
+    this.invokeFunction = this.addFunction('Invoke', 'leasehold-invoke', 'all operations, for direct invocations', INVOKE_ACTIONS, logGroup, undefined, executions);
+    const cleanup = this.addFunction('Cleanup', 'leasehold-cleanup', 'releases what an execution held that ended without doing so', CLEANUP_ACTIONS, logGroup, 30, executions);
+
+    this.api = this.newApi();
+    this.url = this.api.apiEndpoint;
+    this.cleanUp = this.newCleanUp(cleanup);
+    this.runUnderLock = this.newRunUnderLock();
+    this.deadLetters = new sqs.Queue(this, 'CleanupDeadLetters', {
+      retentionPeriod: Duration.days(14),
+      encryption: sqs.QueueEncryption.SQS_MANAGED,
+    });
+    this.cleanUpAfter('CleanupRule', this.runUnderLock);
+  }
+
+  /** Lets the grantee acquire, renew and release locks through the API. */
+  public grantUse(grantee: iam.IGrantable, options: LeaseholdGrantOptions = {}): iam.Grant {
+    return this.grantRoutes(grantee, ['POST/v1/acquire', 'POST/v1/heartbeat', 'POST/v1/release'], options);
+  }
+
+  /** Lets the grantee look at locks through the API. */
+  public grantRead(grantee: iam.IGrantable, options: LeaseholdGrantOptions = {}): iam.Grant {
+    return this.grantRoutes(grantee, ['GET/v1/lock', 'GET/v1/locks'], options);
+  }
+
+  /** Lets the grantee look at locks and break them: for operators. */
+  public grantBreak(grantee: iam.IGrantable, options: LeaseholdGrantOptions = {}): iam.Grant {
+    return this.grantRoutes(grantee, ['GET/v1/lock', 'POST/v1/break'], options);
+  }
+
+  /** Lets a state machine with the mutex steps do its work, its own clean-up included. */
+  public grantMutex(grantee: iam.IGrantable): void {
+    this.invokeFunction.grantInvoke(grantee);
+    this.cleanUp.grantStartExecution(grantee);
+  }
+
+  /** Starts the clean-up after executions of this state machine that may have ended with a lock held. */
+  public cleanUpAfter(id: string, machine: sfn.IStateMachine): events.Rule {
+    return new events.Rule(this, id, {
+      description: 'Executions that ended without releasing their lock',
+      eventPattern: {
+        source: ['aws.states'],
+        detailType: ['Step Functions Execution Status Change'],
+        detail: {
+          stateMachineArn: [machine.stateMachineArn],
+          $or: [
+            { status: ['ABORTED', 'TIMED_OUT'] },
+            { status: ['FAILED'], error: [null, { exists: false }, { prefix: 'States.' }, 'ChildNotStopped', 'LockNotReleased'] },
+          ],
+        },
+      },
+      targets: [
+        new targets.SfnStateMachine(this.cleanUp, {
+          deadLetterQueue: this.deadLetters,
+          maxEventAge: Duration.hours(1),
+          retryAttempts: 60,
+        }),
+      ],
+    });
+  }
+
+  /** A metric of the service in the namespace Leasehold, such as `Lost` of `heartbeat`. */
+  public metric(name: string, operation: string, options: cloudwatch.MetricOptions = {}): cloudwatch.Metric {
+    return new cloudwatch.Metric({
+      namespace: 'Leasehold',
+      metricName: name,
+      dimensionsMap: { stack: Aws.STACK_NAME, operation },
+      statistic: 'Sum',
+      period: Duration.minutes(5),
+      ...options,
+    });
+  }
+
+  /** Locks that were granted. */
+  public metricGranted(options?: cloudwatch.MetricOptions): cloudwatch.Metric {
+    return this.metric('Granted', 'acquire', options);
+  }
+
+  /** Holders that found at a heartbeat that their lock was gone. */
+  public metricLost(options?: cloudwatch.MetricOptions): cloudwatch.Metric {
+    return this.metric('Lost', 'heartbeat', options);
+  }
+
+  /** Heartbeats without an answer from DynamoDB. */
+  public metricUnavailable(options?: cloudwatch.MetricOptions): cloudwatch.Metric {
+    return this.metric('Unavailable', 'heartbeat', options);
+  }
+
+  /** An alarm for more lost locks than this in five minutes. */
+  public alarmLostLocks(id: string, count: number = 5): cloudwatch.Alarm {
+    return this.alarm(id, this.metricLost(), count, 'Holders found at a heartbeat that they had lost their lock');
+  }
+
+  /** An alarm for heartbeats without an answer from DynamoDB. */
+  public alarmUnavailable(id: string): cloudwatch.Alarm {
+    return this.alarm(id, this.metricUnavailable(), 0, 'Heartbeats ended without an answer from DynamoDB');
+  }
+
+  /** An alarm for answers of the API with 5xx; the failures of all its functions are among them. */
+  public alarmServerErrors(id: string): cloudwatch.Alarm {
+    const metric = this.api.metricServerError({ statistic: 'Sum', period: Duration.minutes(5) });
+    return this.alarm(id, metric, 0, 'The API answered with 5xx');
+  }
+
+  /** An alarm for clean-ups that failed for good. */
+  public alarmCleanUpFailed(id: string): cloudwatch.Alarm {
+    const metric = this.cleanUp.metricFailed({ statistic: 'Sum', period: Duration.minutes(5) });
+    return this.alarm(id, metric, 0, 'A clean-up after an execution failed; its lock is free one lease after the last heartbeat');
+  }
+
+  /** An alarm for executions for which no clean-up could be started. */
+  public alarmCleanUpNotStarted(id: string): cloudwatch.Alarm {
+    const metric = this.deadLetters.metricApproximateNumberOfMessagesVisible({ statistic: 'Maximum', period: Duration.minutes(5) });
+    return this.alarm(id, metric, 0, 'No clean-up could be started for an execution that ended');
+  }
+
+  private alarm(id: string, metric: cloudwatch.Metric, threshold: number, alarmDescription: string): cloudwatch.Alarm {
+    return metric.createAlarm(this, id, {
+      alarmDescription,
+      threshold,
+      evaluationPeriods: 1,
+      comparisonOperator: cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD,
+      treatMissingData: cloudwatch.TreatMissingData.NOT_BREACHING,
+    });
+  }
+
+  private grantRoutes(grantee: iam.IGrantable, routes: string[], options: LeaseholdGrantOptions): iam.Grant {
+    if (options.keys) {
+      this.scopes.push({ principal: principalOf(grantee), prefixes: options.keys.map(prefixOf) });
+    }
+    return iam.Grant.addToPrincipal({
+      grantee,
+      actions: ['execute-api:Invoke'],
+      resourceArns: routes.map((route) => this.executeApiArn(route)),
+    });
+  }
+
+  private executeApiArn(route: string): string {
+    const arnFormat = ArnFormat.SLASH_RESOURCE_NAME;
+    return Stack.of(this).formatArn({ service: 'execute-api', resource: this.api.apiId, resourceName: `$default/${route}`, arnFormat });
+  }
+
+  /** The scopes that the grants make; none, as long as no grant names keys. */
+  private keyScopes(): string {
+    if (this.scopes.length === 0) {
+      return '';
+    }
+    const direct = { principal: 'direct', prefixes: (this.props.directKeys ?? ['*']).map(prefixOf) };
+    return Stack.of(this).toJsonString([...this.scopes, direct]);
+  }
+
+  private newTable(): dynamodb.Table {
+    const { partitionKeyName = 'key', sortKeyName, removalPolicy = RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE } = this.props;
+    return new dynamodb.Table(this, 'LockTable', {
+      partitionKey: { name: partitionKeyName, type: dynamodb.AttributeType.STRING },
+      sortKey: sortKeyName ? { name: sortKeyName, type: dynamodb.AttributeType.STRING } : undefined,
+      billingMode: dynamodb.BillingMode.PAY_PER_REQUEST,
+      timeToLiveAttribute: 'expireAt',
+      pointInTimeRecoverySpecification: { pointInTimeRecoveryEnabled: true },
+      encryption: dynamodb.TableEncryption.AWS_MANAGED,
+      deletionProtection: this.props.deletionProtection ?? false,
+      removalPolicy,
+    });
+  }
+
+  private addFunction(
+    name: string,
+    binary: string,
+    description: string,
+    actions: string[],
+    logGroup: logs.ILogGroup,
+    timeoutSeconds: number = 6,
+    environment: { [name: string]: string } = {},
+  ): lambda.Function {
+    const { props } = this;
+    const role = new iam.Role(this, `${name}FunctionRole`, {
+      assumedBy: new iam.ServicePrincipal('lambda.amazonaws.com'),
+      managedPolicies: [iam.ManagedPolicy.fromAwsManagedPolicyName('service-role/AWSLambdaBasicExecutionRole')],
+      inlinePolicies: {
+        table: new iam.PolicyDocument({
+          statements: [new iam.PolicyStatement({ actions, resources: [this.table.tableArn] })],
+        }),
+      },
+    });
+    const made = new lambda.Function(this, `${name}Function`, {
+      role,
+      description: `Leasehold: ${description}`,
+      code: lambda.Code.fromAsset(path.join(props.codeDirectory, binary)),
+      handler: 'bootstrap',
+      runtime: lambda.Runtime.PROVIDED_AL2023,
+      architecture: props.architecture ?? lambda.Architecture.ARM_64,
+      memorySize: props.memorySize ?? 256,
+      timeout: Duration.seconds(timeoutSeconds),
+      logGroup,
+      loggingFormat: lambda.LoggingFormat.JSON,
+      systemLogLevelV2: lambda.SystemLogLevel.WARN,
+      environment: {
+        LEASEHOLD_TABLE_NAME: this.table.tableName,
+        LEASEHOLD_PARTITION_KEY: props.partitionKeyName ?? 'key',
+        LEASEHOLD_SORT_KEY: props.sortKeyName ?? '',
+        LEASEHOLD_RETENTION_SECONDS: String((props.retention ?? Duration.days(7)).toSeconds()),
+        LEASEHOLD_CLOCK_SKEW_MS: String((props.clockSkew ?? Duration.seconds(1)).toMilliseconds()),
+        LEASEHOLD_LOG: props.logLevel ?? 'info',
+        LEASEHOLD_KEY_SCOPES: Lazy.string({ produce: () => this.keyScopes() }),
+        LEASEHOLD_OWNER_BINDING: String(props.ownerBinding ?? false),
+        LEASEHOLD_JWT_CLAIM: props.jwtClaim ?? 'sub',
+        LEASEHOLD_METRICS: 'true',
+        LEASEHOLD_STACK: Aws.STACK_NAME,
+        ...environment,
+      },
+    });
+    this.functions[name] = made;
+    return made;
+  }
+
+  private newApi(): apigw.HttpApi {
+    const defaultAuthorizer = this.newAuthorizer();
+    const api = new apigw.HttpApi(this, 'Api', { description: 'Leasehold', defaultAuthorizer });
+    const integrations: { [name: string]: HttpLambdaIntegration } = {};
+    for (const { name, path: route } of ROUTE_FUNCTIONS) {
+      integrations[name] = new HttpLambdaIntegration(`${name}Integration`, this.functions[name]);
+      api.addRoutes({ path: route, methods: [apigw.HttpMethod.ANY], integration: integrations[name] });
+    }
+    new apigw.HttpRoute(this, 'UnknownRoute', {
+      httpApi: api,
+      routeKey: apigw.HttpRouteKey.DEFAULT,
+      integration: integrations.Health,
+      authorizer: defaultAuthorizer,
+    });
+    return api;
+  }
+
+  private newAuthorizer(): apigw.IHttpRouteAuthorizer | undefined {
+    const { authorizer = LeaseholdAuthorizer.IAM, jwtIssuer = '', jwtAudience = [] } = this.props;
+    switch (authorizer) {
+      case LeaseholdAuthorizer.IAM:
+        return new HttpIamAuthorizer();
+      case LeaseholdAuthorizer.JWT:
+        return new HttpJwtAuthorizer('JwtAuthorizer', jwtIssuer, { jwtAudience });
+      case LeaseholdAuthorizer.NONE:
+        return undefined;
+    }
+  }
+
+  private newCleanUp(cleanup: lambda.Function): sfn.StateMachine {
+    const machine = this.newMachine('CleanupStateMachine', 'cleanup', {
+      CleanupFunctionArn: cleanup.functionArn,
+      LateRequestSeconds: String((this.props.lateRequests ?? Duration.minutes(1)).toSeconds()),
+    });
+    allow(machine, ['lambda:InvokeFunction'], cleanup.functionArn);
+    allow(machine, ['states:StopExecution'], this.childArn());
+    return machine;
+  }
+
+  private newRunUnderLock(): sfn.StateMachine {
+    const machine = this.newMachine('RunUnderLock', 'run-under-lock', {
+      InvokeFunctionArn: this.invokeFunction.functionArn,
+      CleanupStateMachineArn: this.cleanUp.stateMachineArn,
+    });
+    allow(machine, ['lambda:InvokeFunction'], this.invokeFunction.functionArn);
+    allow(machine, ['states:StartExecution', 'states:DescribeStateMachine'], this.statesArn('stateMachine', this.runnable()));
+    allow(machine, ['states:StartExecution'], this.cleanUp.stateMachineArn);
+    allow(machine, ['states:DescribeExecution', 'states:StopExecution'], this.childArn());
+    return machine;
+  }
+
+  private newMachine(id: string, definition: string, substitutions: { [name: string]: string }): sfn.StateMachine {
+    return new sfn.StateMachine(this, id, {
+      definitionBody: sfn.DefinitionBody.fromFile(path.join(__dirname, '..', 'statemachines', `${definition}.asl.json`)),
+      definitionSubstitutions: { ...substitutions, Partition: Aws.PARTITION },
+    });
+  }
+
+  private runnable(): string {
+    return this.props.runnableStateMachines ?? 'locked-*';
+  }
+
+  private childArn(): string {
+    return this.statesArn('execution', `${this.runnable()}:leasehold-*`);
+  }
+
+  private statesArn(resource: string, resourceName: string): string {
+    return Stack.of(this).formatArn({ service: 'states', resource, resourceName, arnFormat: ArnFormat.COLON_RESOURCE_NAME });
+  }
+}
+
+function allow(machine: sfn.StateMachine, actions: string[], resource: string): void {
+  machine.addToRolePolicy(new iam.PolicyStatement({ actions, resources: [resource] }));
+}
+
+/** The prefix that a pattern of keys stands for. */
+function prefixOf(pattern: string): string {
+  if (!pattern.endsWith('*') || pattern.slice(0, -1).includes('*')) {
+    throw new Error(`The pattern of keys ${JSON.stringify(pattern)} must have one *, at its end.`);
+  }
+  return pattern.slice(0, -1);
+}
+
+/** The principal by which the service knows the grantee: its role, without a path. */
+function principalOf(grantee: iam.IGrantable): string {
+  const principal = grantee.grantPrincipal;
+  const role = principal as Partial<iam.IRole>;
+  if (!role.roleName) {
+    throw new Error('A grant with keys needs a grantee that has a role.');
+  }
+  return `arn:${Aws.PARTITION}:iam::${principal.principalAccount ?? Aws.ACCOUNT_ID}:role/${role.roleName}`;
+}

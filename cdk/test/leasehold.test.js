@@ -1,0 +1,94 @@
+// Synthesises the construct and looks at what comes of it. scripts/cdk.sh compares it with the SAM template and deploys it
+// to a local AWS.
+const assert = require('node:assert');
+const fs = require('node:fs');
+const os = require('node:os');
+const path = require('node:path');
+const { test } = require('node:test');
+const { App, Stack } = require('aws-cdk-lib');
+const { Template, Match } = require('aws-cdk-lib/assertions');
+const iam = require('aws-cdk-lib/aws-iam');
+const { Leasehold, LeaseholdAuthorizer } = require('../lib');
+
+const codeDirectory = fs.mkdtempSync(path.join(os.tmpdir(), 'leasehold-cdk-'));
+for (const name of ['acquire', 'heartbeat', 'release', 'break', 'get', 'list', 'health', 'invoke', 'cleanup']) {
+  fs.mkdirSync(path.join(codeDirectory, `leasehold-${name}`));
+  fs.writeFileSync(path.join(codeDirectory, `leasehold-${name}`, 'bootstrap'), '');
+}
+
+function synthesise(props, use = () => {}) {
+  const stack = new Stack(new App(), 'Test', { env: { account: '123456789012', region: 'eu-west-1' } });
+  use(new Leasehold(stack, 'Leasehold', { codeDirectory, ...props }), stack);
+  return Template.fromStack(stack);
+}
+
+function worker(stack) {
+  return new iam.Role(stack, 'Worker', { roleName: 'worker', assumedBy: new iam.ServicePrincipal('lambda.amazonaws.com') });
+}
+
+function keyScopes(template) {
+  const [fn] = Object.values(template.findResources('AWS::Lambda::Function', { Properties: { Timeout: 29 } }));
+  return JSON.stringify(fn.Properties.Environment.Variables.LEASEHOLD_KEY_SCOPES);
+}
+
+test('grantUse allows the routes of a holder and no others', () => {
+  const template = synthesise({}, (lock, stack) => lock.grantUse(worker(stack)));
+  const [policy] = Object.entries(template.findResources('AWS::IAM::Policy')).filter(([id]) => id.startsWith('Worker'));
+  const text = JSON.stringify(policy[1].Properties.PolicyDocument);
+  for (const route of ['POST/v1/acquire', 'POST/v1/heartbeat', 'POST/v1/release']) {
+    assert.ok(text.includes(`/$default/${route}`), route);
+  }
+  assert.ok(!text.includes('break') && !text.includes('*'), text);
+  assert.strictEqual(keyScopes(template), '""');
+});
+
+test('grantUse with keys scopes the grantee and direct calls', () => {
+  const template = synthesise({ directKeys: ['jobs/*'] }, (lock, stack) => lock.grantUse(worker(stack), { keys: ['billing/*'] }));
+  const scopes = keyScopes(template);
+  assert.ok(scopes.includes('billing/') && !scopes.includes('billing/*'), scopes);
+  assert.match(scopes, /:role\/"?.*"Ref":"Worker/, 'the role by its name');
+  assert.ok(scopes.includes('direct') && scopes.includes('jobs/'), scopes);
+});
+
+test('pattern of keys without a star at its end is refused', () => {
+  for (const keys of [['billing'], ['*/billing'], ['a*b*']]) {
+    assert.throws(() => synthesise({}, (lock, stack) => lock.grantUse(worker(stack), { keys })), /one \*, at its end/);
+  }
+});
+
+test('unsafe combinations are refused', () => {
+  assert.throws(() => synthesise({ authorizer: LeaseholdAuthorizer.JWT, jwtIssuer: 'https://issuer' }), /jwtAudience/);
+  assert.throws(() => synthesise({ authorizer: LeaseholdAuthorizer.NONE, ownerBinding: true }), /ownerBinding/);
+});
+
+test('authorizer of every route follows the property', () => {
+  for (const [authorizer, type] of [[undefined, 'AWS_IAM'], [LeaseholdAuthorizer.NONE, 'NONE']]) {
+    const routes = Object.values(synthesise({ authorizer }).findResources('AWS::ApiGatewayV2::Route'));
+    assert.strictEqual(routes.length, 8);
+    for (const route of routes) assert.strictEqual(route.Properties.AuthorizationType, type);
+  }
+  const jwt = { authorizer: LeaseholdAuthorizer.JWT, jwtIssuer: 'https://issuer', jwtAudience: ['a'] };
+  const routes = Object.values(synthesise(jwt).findResources('AWS::ApiGatewayV2::Route'));
+  for (const route of routes) assert.ok(route.Properties.AuthorizationType === 'JWT' && route.Properties.AuthorizerId);
+});
+
+test('alarms watch the metrics of this stack', () => {
+  const template = synthesise({}, (lock) => {
+    lock.alarmLostLocks('Lost', 3);
+    lock.alarmUnavailable('Unavailable');
+    lock.alarmServerErrors('ServerErrors');
+    lock.alarmCleanUpFailed('CleanUpFailed');
+    lock.alarmCleanUpNotStarted('CleanUpNotStarted');
+  });
+  template.resourceCountIs('AWS::CloudWatch::Alarm', 5);
+  template.hasResourceProperties('AWS::CloudWatch::Alarm', {
+    Namespace: 'Leasehold',
+    MetricName: 'Lost',
+    Threshold: 3,
+    Dimensions: Match.arrayWith([{ Name: 'stack', Value: { Ref: 'AWS::StackName' } }]),
+  });
+});
+
+test('table is kept, and its policy follows the property', () => {
+  synthesise({}).hasResource('AWS::DynamoDB::Table', { DeletionPolicy: 'RetainExceptOnCreate' });
+});

@@ -1,0 +1,6 @@
+//! The functions as Lambda runs them: the real binaries, each in a sandbox of its own.
+
+#![allow(clippy::expect_used, clippy::panic, reason = "a test fails by a panic")]
+
+mod start;
+mod sweep;

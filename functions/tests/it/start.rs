@@ -1,0 +1,156 @@
+//! How a function starts, in a sandbox of its own: the real binary against a DynamoDB that is well, slow or out.
+//!
+//! All functions start alike; this one stands for them.
+
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use axum::serve::ListenerExt;
+use http::{Method, StatusCode};
+use leasehold_sandbox::{Answer, InitError, Sandbox};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+const TABLE: (&str, &str) = ("LEASEHOLD_TABLE_NAME", "locks");
+
+async fn start(variables: &[(&str, &str)]) -> Sandbox {
+    Sandbox::start(Path::new(env!("CARGO_BIN_EXE_leasehold-acquire")), variables).await.expect("it is built")
+}
+
+async fn acquire(sandbox: &mut Sandbox) -> (u64, Value) {
+    let body = json!({ "key": "Moe", "ownerName": "host-1" }).to_string();
+    let http = json!({ "method": "POST" });
+    let headers = json!({ "content-type": "application/json" });
+    let event =
+        json!({ "rawPath": "/v1/acquire", "requestContext": { "http": http }, "headers": headers, "body": body });
+    match sandbox.invoke(event).await.0 {
+        Answer::Response(answer) => {
+            let body = answer["body"].as_str().and_then(|body| serde_json::from_str(body).ok());
+            (answer["statusCode"].as_u64().expect("a status"), body.expect("a JSON document"))
+        }
+        Answer::Error(error) => panic!("failed: {error}"),
+    }
+}
+
+/// Answers every `GET` with `greeting`, applies every write, and notes who came.
+#[derive(Clone)]
+struct DynamoDb {
+    greeting: (StatusCode, &'static str),
+    requests: Arc<Mutex<Vec<String>>>,
+    connections: Arc<AtomicUsize>,
+}
+
+impl DynamoDb {
+    async fn start(greeting: (StatusCode, &'static str)) -> (Self, String) {
+        let dynamodb = Self { greeting, requests: Arc::default(), connections: Arc::default() };
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
+        let url = format!("http://{}", listener.local_addr().expect("bound"));
+        let connections = Arc::clone(&dynamodb.connections);
+        let listener = listener.tap_io(move |_| {
+            connections.fetch_add(1, Ordering::Relaxed);
+        });
+        let app = Router::new().fallback(answer).with_state(dynamodb.clone());
+        tokio::spawn(async move { axum::serve(listener, app).await });
+        (dynamodb, url)
+    }
+
+    fn seen(&self) -> (usize, Vec<String>) {
+        (self.connections.load(Ordering::Relaxed), self.requests.lock().expect("no panics while it is held").clone())
+    }
+}
+
+async fn answer(State(dynamodb): State<DynamoDb>, request: Request) -> Response {
+    let target = request.headers().get("x-amz-target").and_then(|target| target.to_str().ok()).unwrap_or_default();
+    let asked = format!("{} {} {target}", request.method(), request.uri().path());
+    dynamodb.requests.lock().expect("no panics while it is held").push(asked);
+    match *request.method() {
+        Method::GET => dynamodb.greeting.into_response(),
+        _ => ([("content-type", "application/x-amz-json-1.0")], "{}").into_response(),
+    }
+}
+
+/// Whatever DynamoDB says to the first request, it costs no permission, and the second one finds the connection open.
+#[tokio::test]
+async fn the_first_request_uses_the_connection_of_the_start() {
+    for greeting in [
+        (StatusCode::OK, "healthy: dynamodb.eu-west-1.amazonaws.com "),
+        (StatusCode::BAD_REQUEST, r#"{"__type":"com.amazon.coral.service#UnknownOperationException"}"#),
+        (StatusCode::FORBIDDEN, "<html>"),
+        (StatusCode::NOT_FOUND, ""),
+        (StatusCode::SERVICE_UNAVAILABLE, ""),
+    ] {
+        let (dynamodb, url) = DynamoDb::start(greeting).await;
+        let mut sandbox = start(&[TABLE, ("AWS_ENDPOINT_URL_DYNAMODB", &url)]).await;
+        sandbox.ready().await.expect("it starts");
+        assert_eq!(dynamodb.seen(), (1, vec!["GET / ".to_owned()]), "{greeting:?}");
+        let (status, granted) = acquire(&mut sandbox).await;
+        assert_eq!((status, &granted["outcome"]), (200, &json!("created")), "{greeting:?}");
+        let requests = vec!["GET / ".to_owned(), "POST / DynamoDB_20120810.UpdateItem".to_owned()];
+        assert_eq!(dynamodb.seen(), (1, requests), "{greeting:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_endpoint_is_taken_from_the_variables_of_the_sdk() {
+    let (_, url) = DynamoDb::start((StatusCode::OK, "healthy")).await;
+    let elsewhere = "http://127.0.0.1:1";
+    for variables in [
+        vec![TABLE, ("AWS_ENDPOINT_URL", &url)],
+        vec![TABLE, ("AWS_ENDPOINT_URL", elsewhere), ("AWS_ENDPOINT_URL_DYNAMODB", &url)],
+    ] {
+        let mut sandbox = start(&variables).await;
+        sandbox.ready().await.expect("it starts");
+        assert_eq!(acquire(&mut sandbox).await.0, 200, "{variables:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_start_needs_no_dynamodb() {
+    let closed = {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
+        listener.local_addr().expect("bound")
+    };
+    // The system completes connections to it, and nobody ever reads from them.
+    let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
+    let silent = (silent.local_addr().expect("bound"), silent);
+    for url in [
+        format!("http://{closed}"),
+        format!("https://{closed}"),
+        format!("http://{}", silent.0),
+        "not a URL".to_owned(),
+    ] {
+        let mut sandbox = start(&[TABLE, ("AWS_ENDPOINT_URL_DYNAMODB", &url)]).await;
+        sandbox.ready().await.unwrap_or_else(|error| panic!("{url}: {error:?}"));
+        let (status, problem) = acquire(&mut sandbox).await;
+        assert_eq!((status, &problem["type"]), (503, &json!("unavailable")), "{url}");
+    }
+}
+
+/// Lambda passes the sentence on to whoever invokes the function.
+#[tokio::test]
+async fn what_is_wrong_with_the_configuration_is_reported() {
+    for (variables, sentence) in [
+        (vec![], "LEASEHOLD_TABLE_NAME is not set: it must name the DynamoDB table of the locks."),
+        (
+            vec![TABLE, ("AWS_REGION", "")],
+            "AWS_REGION is not set. In Lambda it always is; elsewhere, set it for the function.",
+        ),
+        (
+            vec![TABLE, ("AWS_ACCESS_KEY_ID", "")],
+            "AWS_ACCESS_KEY_ID is not set. In Lambda it always is; elsewhere, set it for the function.",
+        ),
+    ] {
+        let error = start(&variables).await.ready().await.expect_err(sentence);
+        let InitError::Reported(error) = error else { panic!("{sentence}: {error:?}") };
+        let expected = json!({
+            "errorType": "Runtime.ConfigInvalid", "errorMessage": sentence, "stackTrace": [],
+            "header": "Runtime.ConfigInvalid",
+        });
+        assert_eq!(error, expected);
+    }
+}

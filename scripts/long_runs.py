@@ -1,0 +1,151 @@
+"""How run-under-lock renews a lease for as long as a child may run, and through outages: counted in virtual time.
+
+Called by step-functions.sh. For each length of run and each lease the service stops answering, once for as long as the
+holder can bear, and once for longer.
+"""
+
+import json
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent / "lib"))
+from virtual_time import MAX_EVENTS, Execution, TaskError  # noqa: E402
+
+ROOT = pathlib.Path(__file__).parent.parent
+HOUR, DAY = 3600, 86_400
+MACHINE = "arn:aws:states:eu-west-1:123456789012:stateMachine:locked-export"
+# The looks of a waiter that waits as long as it may: the most that waiting takes of the history.
+ALL_LOOKS = 1000
+
+
+class Service:
+    """Answers the tasks of run-under-lock: a lock that is granted after some looks, a child, and an outage."""
+
+    def __init__(self, child_seconds, looks=0, outage=None, timeouts=True):
+        self.child_seconds, self.looks, self.outage, self.timeouts = child_seconds, looks, outage, timeouts
+        self.child_started = self.child_stopped = None
+        # When the lease ends for an observer that saw the last renewal as soon as it was carried out.
+        self.lease_end = None
+        self.leases = []
+
+    def __call__(self, name, arguments, now):
+        return getattr(self, name)(arguments, now)
+
+    def is_out(self, now):
+        return self.outage and self.child_started and self.outage[0] <= now - self.child_started < self.outage[1]
+
+    def DescribeMachine(self, _, now):
+        return 0.1, {"Type": "STANDARD"}
+
+    def Acquire(self, arguments, now):
+        if self.looks > 0:
+            self.looks -= 1
+            lock = {"recordVersionNumber": str(self.looks), "ownerName": "another", "leaseDurationMs": 20_000}
+            raise TaskError("LockHeld", json.dumps({"errorMessage": json.dumps({"lock": lock})}), seconds=0)
+        return self.renew(arguments["Payload"], now)
+
+    def StartChild(self, arguments, now):
+        self.child_started = now
+        self.child = f"arn:aws:states:eu-west-1:123456789012:execution:locked-export:{arguments['Name']}"
+        return 0.1, {"ExecutionArn": self.child}
+
+    def LookAtChild(self, arguments, now):
+        assert arguments["ExecutionArn"] == self.child, arguments
+        if self.is_out(now):
+            raise TaskError("Sfn.SdkClientException", seconds=9 if self.timeouts else 0.1)
+        return 0.1, {"Status": "RUNNING" if now < self.child_started + self.child_seconds else "SUCCEEDED"}
+
+    def Heartbeat(self, arguments, now):
+        if self.is_out(now):
+            raise TaskError("Lambda.ServiceException", seconds=9 if self.timeouts else 0.1)
+        return self.renew(arguments["Payload"], now)
+
+    def StopChild(self, _, now):
+        # It takes as long as the state allows.
+        self.child_stopped = now + 5
+        return 5, {}
+
+    def FetchResult(self, _, now):
+        return 0.1, {"Status": "SUCCEEDED", "Output": "{}"}
+
+    def Release(self, _, now):
+        return 0.1, {"Payload": {"outcome": "released"}}
+
+    def renew(self, payload, now):
+        lease = payload["leaseDurationMs"]
+        self.leases.append(lease)
+        self.lease_end = now + lease / 1000
+        return 0.1, {"Payload": {"leaseDurationMs": lease, "fencingToken": 1}}
+
+
+def run(child_seconds, lease_ms, **options):
+    service = Service(child_seconds, **options)
+    definition = json.loads((ROOT / "statemachines/run-under-lock.asl.json").read_text())
+    wait = {"maxWaitSeconds": 4 * ALL_LOOKS, "pollSeconds": 4}
+    execution = Execution(definition, {"key": "k", "stateMachineArn": MACHINE, "leaseDurationMs": lease_ms, **wait},
+                          service)
+    outcome = execution.run()
+    assert service.leases == sorted(service.leases), "a shorter lease was sent"
+    return service, execution, outcome
+
+
+def lasts(lease_ms, began):
+    """For how long the service may stay away from a child of this age: what is left of the lease at the worst moment."""
+    # A heartbeat is sent at least each quarter of the lease, and half of the lease remains for certain.
+    lease = max(lease_ms / 1000, 4 * min(began / 60, 21_600))
+    return lease / 2 - 20
+
+
+def long_runs():
+    print("  events of the history, of 25000, after the longest wait for the lock (1000 looks):")
+    print("    child     lease    undisturbed   with one outage that is outlasted, of")
+    for child_seconds in (600, HOUR, 12 * HOUR, 29 * DAY):
+        for lease_ms in (6000, 60_000, 600_000):
+            _, quiet, outcome = run(child_seconds, lease_ms, looks=ALL_LOOKS)
+            assert outcome == ("SUCCEEDED", {}), outcome
+            began = child_seconds / 2
+            outage = max(0, lasts(lease_ms, began))
+            _, disturbed, outcome = run(child_seconds, lease_ms, looks=ALL_LOOKS, outage=(began, began + outage),
+                                        timeouts=False)
+            assert outcome == ("SUCCEEDED", {}), (child_seconds, lease_ms, outage, outcome)
+            print(f"    {child_seconds:>7} s {lease_ms / 1000:>6.0f} s {quiet.events:>9}     {disturbed.events:>9}"
+                  f"      {outage:.0f} s", flush=True)
+
+
+def many_outages():
+    """A service that fails half of the time, in turns of a sixth of the lease, fills no history."""
+    for child_seconds in (12 * HOUR, 29 * DAY):
+
+        class Flapping(Service):
+            def is_out(self, now):
+                if not self.child_started:
+                    return False
+                age = now - self.child_started
+                return age > 600 and int(age / max(10, age / 90)) % 2 == 1
+
+        service = Flapping(child_seconds, timeouts=False)
+        definition = json.loads((ROOT / "statemachines/run-under-lock.asl.json").read_text())
+        execution = Execution(definition, {"key": "k", "stateMachineArn": MACHINE}, service)
+        outcome = execution.run()
+        assert outcome == ("SUCCEEDED", {}), outcome
+        print(f"    {child_seconds:>7} s, failing half of the time: {execution.events} events")
+
+
+def stops_in_time():
+    """A service that stays away: the child has stopped before an observer may take over."""
+    for lease_ms in (60_000, 600_000):
+        for child_seconds in (HOUR, 12 * HOUR, 29 * DAY):
+            for began in (45, child_seconds / 3, child_seconds / 2 + 7, child_seconds * 0.9):
+                service, _, outcome = run(child_seconds, lease_ms, outage=(began, 2 * child_seconds + 90_000))
+                assert outcome == ("FAILED", "LockLost"), outcome
+                left = service.lease_end - service.child_stopped
+                # It does not give up early either: the reserve, a second, and one round.
+                assert 0 <= left <= 20 + 11 + max(lease_ms / 4000, 0), (lease_ms, child_seconds, began, left)
+
+
+if __name__ == "__main__":
+    assert MAX_EVENTS == 25_000
+    long_runs()
+    many_outages()
+    stops_in_time()
+    print("  the child is stopped before the lease is over, whenever the service stops answering")

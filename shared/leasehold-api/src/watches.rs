@@ -1,0 +1,128 @@
+//! Watches: requests that wait until a lock changes.
+//!
+//! A watch is a hint. Each begins with a read of its own, so that what it answers is never older than the request. Then all
+//! watches of a key share one reader, which reads when this service has written the key, and from time to time for the
+//! writes of others.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use leasehold_protocol::{Error, LockKey, LockTable, Row};
+use leasehold_wire::Problem;
+use tokio::sync::{Notify, watch};
+use tokio::time::timeout;
+
+/// The pause between two reads of a key that this service does not write. It bounds what a watched key costs.
+const READ_INTERVAL: Duration = Duration::from_millis(500);
+
+/// What a reader found.
+type Found = Result<Option<Row>, Problem>;
+
+/// The keys that are watched.
+pub(crate) struct Watches {
+    topics: Mutex<HashMap<LockKey, Topic>>,
+    closed: watch::Sender<bool>,
+}
+
+struct Topic {
+    written: Arc<Notify>,
+    found: watch::Sender<Found>,
+}
+
+impl Default for Watches {
+    fn default() -> Self {
+        Self { topics: Mutex::default(), closed: watch::Sender::new(false) }
+    }
+}
+
+impl fmt::Debug for Watches {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Watches")
+    }
+}
+
+impl Watches {
+    /// Wakes the reader of this key.
+    pub(crate) fn written(&self, key: &LockKey) {
+        if let Some(topic) = self.lock().get(key) {
+            topic.written.notify_one();
+        }
+    }
+
+    /// Ends all watches, and those that are still to come.
+    pub(crate) fn close(&self) {
+        self.closed.send_replace(true);
+    }
+
+    /// Returns when the watches have ended.
+    pub(crate) async fn closed(&self) {
+        // The sender lives as long as `self`.
+        let _ = self.closed.subscribe().wait_for(|closed| *closed).await;
+    }
+
+    /// What is found at this key from now on. `report` turns a failure into what its callers are told.
+    pub(crate) fn follow(
+        self: &Arc<Self>,
+        table: &LockTable,
+        key: &LockKey,
+        report: fn(&Error) -> Problem,
+    ) -> watch::Receiver<Found> {
+        let mut topics = self.lock();
+        if let Some(topic) = topics.get(key) {
+            return topic.found.subscribe();
+        }
+        let (found, receiver) = watch::channel(Ok(None));
+        let written = Arc::<Notify>::default();
+        topics.insert(key.clone(), Topic { written: Arc::clone(&written), found: found.clone() });
+        let reader = Reader { watches: Arc::clone(self), table: table.clone(), key: key.clone(), written, found, report };
+        tokio::spawn(reader.run());
+        receiver
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<LockKey, Topic>> {
+        self.topics.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        self.lock().len()
+    }
+}
+
+/// Reads one key for all of its watches, and ends with the last of them.
+struct Reader {
+    watches: Arc<Watches>,
+    table: LockTable,
+    key: LockKey,
+    written: Arc<Notify>,
+    found: watch::Sender<Found>,
+    report: fn(&Error) -> Problem,
+}
+
+impl Reader {
+    async fn run(self) {
+        loop {
+            tokio::select! {
+                () = self.found.closed() => {}
+                _ = timeout(READ_INTERVAL, self.written.notified()) => {}
+            }
+            if self.ends() {
+                return;
+            }
+            let found = self.table.read(&self.key).await.map_err(|error| (self.report)(&error));
+            self.found.send_replace(found);
+        }
+    }
+
+    /// Whether nobody watches any more. Under the lock, so that no watch begins meanwhile.
+    fn ends(&self) -> bool {
+        let mut topics = self.watches.lock();
+        let is_unwatched = self.found.receiver_count() == 0;
+        if is_unwatched {
+            topics.remove(&self.key);
+        }
+        is_unwatched
+    }
+}

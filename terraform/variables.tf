@@ -1,0 +1,184 @@
+variable "name" {
+  description = "Prefix of all names; also the dimension `stack` of the metrics"
+  type        = string
+  default     = "leasehold"
+
+  validation {
+    condition     = can(regex("^[a-zA-Z0-9][a-zA-Z0-9-]{0,50}$", var.name))
+    error_message = "The name must have at most 51 letters, digits and hyphens."
+  }
+}
+
+variable "code_directory" {
+  description = "The folder that `cargo lambda build --release` filled, with a folder for each function"
+  type        = string
+}
+
+variable "architecture" {
+  description = "The processor that the functions were built for: arm64 or x86_64"
+  type        = string
+  default     = "arm64"
+
+  validation {
+    condition     = contains(["arm64", "x86_64"], var.architecture)
+    error_message = "The architecture must be arm64 or x86_64."
+  }
+}
+
+variable "authorizer" {
+  description = "How callers prove who they are: AWS_IAM, JWT or NONE"
+  type        = string
+  default     = "AWS_IAM"
+
+  validation {
+    condition     = contains(["AWS_IAM", "JWT", "NONE"], var.authorizer)
+    error_message = "The authorizer must be AWS_IAM, JWT or NONE."
+  }
+  validation {
+    condition     = var.authorizer != "JWT" || (var.jwt_issuer != "" && length(var.jwt_audience) > 0)
+    error_message = "The authorizer JWT needs jwt_issuer and jwt_audience."
+  }
+}
+
+variable "jwt_issuer" {
+  description = "With JWT, the issuer of the tokens"
+  type        = string
+  default     = ""
+}
+
+variable "jwt_audience" {
+  description = "With JWT, the audiences or client ids that are accepted"
+  type        = list(string)
+  default     = []
+}
+
+variable "jwt_claim" {
+  description = "With JWT, the claim that names the bearer of a token"
+  type        = string
+  default     = "sub"
+}
+
+variable "key_scopes" {
+  description = "Which callers may touch which keys, as JSON. Empty, whoever may call may touch every key"
+  type        = string
+  default     = ""
+}
+
+variable "owner_binding" {
+  description = "Whether only the principal that acquired a lock may renew or release it"
+  type        = bool
+  default     = false
+
+  validation {
+    condition     = !var.owner_binding || var.authorizer != "NONE"
+    error_message = "owner_binding tells callers apart, which the authorizer NONE does not."
+  }
+}
+
+variable "existing_table_name" {
+  description = "A table of the same account and region to use in place of a new one"
+  type        = string
+  default     = ""
+}
+
+variable "partition_key_name" {
+  description = "Name of the table's partition key, a string"
+  type        = string
+  default     = "key"
+}
+
+variable "sort_key_name" {
+  description = "Name of the table's sort key, a string. Empty, the table has none"
+  type        = string
+  default     = ""
+}
+
+variable "table_deletion_protection" {
+  description = "Whether DynamoDB refuses to delete the table. Terraform deletes the table with the module otherwise"
+  type        = bool
+  default     = true
+}
+
+variable "table_kms_key_arn" {
+  description = "Your own KMS key for the table. Empty, the account's aws/dynamodb key"
+  type        = string
+  default     = ""
+}
+
+variable "retention_seconds" {
+  description = "How long DynamoDB keeps a lock that nobody touches, beyond its lease"
+  type        = number
+  default     = 604800
+}
+
+variable "clock_skew_ms" {
+  description = "How far apart clocks may be, for callers that ask for staleness clock"
+  type        = number
+  default     = 1000
+}
+
+variable "memory_mb" {
+  description = "Memory of each function"
+  type        = number
+  default     = 256
+}
+
+variable "reserved_concurrency" {
+  description = "Concurrent executions that each function has for itself, and may not exceed. -1, all share those of the account"
+  type        = number
+  default     = -1
+}
+
+variable "log_level" {
+  description = "Level of the functions' log: off, error, warn or info"
+  type        = string
+  default     = "info"
+}
+
+variable "log_retention_days" {
+  description = "How long logs are kept"
+  type        = number
+  default     = 30
+}
+
+variable "operation_metrics" {
+  description = "Whether the functions print metrics of the operations"
+  type        = bool
+  default     = true
+}
+
+variable "runnable_state_machines" {
+  description = "Names of the state machines that run-under-lock may start, with * for any characters"
+  type        = string
+  default     = "locked-*"
+}
+
+variable "late_request_seconds" {
+  description = "How long after the end of an execution the clean-up releases its locks once more"
+  type        = number
+  default     = 60
+}
+
+variable "throttling_rate_limit" {
+  description = "Requests a second that the API takes on average"
+  type        = number
+  default     = 1000
+}
+
+variable "throttling_burst_limit" {
+  description = "Requests that the API takes at once"
+  type        = number
+  default     = 500
+}
+
+variable "alarm_topic_arn" {
+  description = "SNS topic that hears of alarms. Empty, they only show in CloudWatch"
+  type        = string
+  default     = ""
+}
+
+variable "lost_locks_alarm_count" {
+  description = "So many holders may lose their lock in five minutes before there is an alarm"
+  type        = number
+  default     = 5
+}

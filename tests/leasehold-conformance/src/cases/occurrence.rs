@@ -1,0 +1,211 @@
+//! Once an occurrence: a recurring job's run that succeeded is not repeated.
+
+use serde_json::{Value, json};
+
+use crate::bench::{Bench, Lock, fresh, merged, number};
+use crate::reply::{Grant, Reply};
+
+const TWO: &str = "2026-11-21T02";
+const THREE: &str = "2026-11-21T03";
+
+fn run(occurrence: &str) -> Value {
+    json!({ "occurrence": occurrence })
+}
+
+fn at_most_once(occurrence: &str) -> Value {
+    json!({ "occurrence": occurrence, "atMostOnce": true })
+}
+
+async fn complete(lock: &Lock, grant: &Grant, occurrence: &str, fields: Value) -> Reply {
+    lock.release(&grant.lease_id, merged(json!({ "completed": occurrence }), fields)).await
+}
+
+/// A lock whose run of `TWO` left "two" behind.
+async fn done(bench: &Bench) -> (Lock, Grant) {
+    let lock = bench.lock();
+    let grant = lock.acquire("alice", run(TWO)).await.granted("created");
+    complete(&lock, &grant, TWO, json!({ "data": "two" })).await.released("released");
+    (lock, grant)
+}
+
+pub(super) async fn a_run_that_succeeded_is_not_repeated(bench: Bench) {
+    let (lock, grant) = done(&bench).await;
+    let row = lock.row().await;
+    let view = lock.released_view(&grant, json!({ "data": "two", "lastOccurrence": TWO })).await;
+    for fields in [run(TWO), run("2026-11-21T01"), at_most_once(TWO)] {
+        assert_eq!(lock.acquire("bob", fields).await.already_done(), view);
+    }
+    assert_eq!(lock.row().await, row, "a refusal writes nothing");
+    assert_eq!(lock.get().await.ok(), view);
+    let next = lock.acquire("bob", run(THREE)).await.granted("reacquired");
+    assert_eq!(next.body["data"], "two");
+    assert_eq!(lock.get().await.ok()["occurrence"], THREE);
+    complete(&lock, &next, THREE, json!({})).await.released("released");
+    assert_eq!(lock.acquire("carol", run(THREE)).await.already_done()["lastOccurrence"], THREE);
+}
+
+pub(super) async fn a_run_that_failed_is_tried_again(bench: Bench) {
+    let lock = bench.lock();
+    let failed = lock.acquire("alice", run(TWO)).await.granted("created");
+    lock.acquire("bob", run(TWO)).await.held();
+    lock.release(&failed.lease_id, json!({})).await.released("released");
+    let died = lock.acquire("bob", run(TWO)).await.granted("reacquired");
+    let observed = merged(run(TWO), json!({ "observedRecordVersionNumber": died.rvn }));
+    let third = lock.acquire("carol", observed).await.granted("takenOver");
+    complete(&lock, &third, TWO, json!({})).await.released("released");
+    lock.acquire("dave", run(TWO)).await.already_done();
+}
+
+pub(super) async fn a_run_at_most_once_is_not_tried_again(bench: Bench) {
+    let lock = bench.lock();
+    let grant = lock.acquire("alice", at_most_once(TWO)).await.granted("created");
+    // The holder's own repeats come first.
+    let repeat = merged(at_most_once(TWO), json!({ "leaseId": grant.lease_id }));
+    let grant = lock.acquire("alice", repeat).await.granted("renewed");
+    assert_eq!(lock.acquire("bob", run(TWO)).await.already_done()["state"], "held");
+    let observed = json!({ "observedRecordVersionNumber": grant.rvn });
+    lock.acquire("bob", merged(run(TWO), observed.clone())).await.already_done();
+    let next = lock.acquire("bob", merged(at_most_once(THREE), observed)).await.granted("takenOver");
+    lock.release(&next.lease_id, json!({})).await.released("released");
+    lock.acquire("carol", run(THREE)).await.already_done();
+}
+
+pub(super) async fn a_repeat_of_a_completed_run_has_its_answers(bench: Bench) {
+    let lock = bench.lock();
+    let fields = merged(at_most_once(TWO), json!({ "leaseId": fresh("lease"), "sequence": 1 }));
+    let grant = lock.acquire("alice", fields.clone()).await.granted("created");
+    assert_eq!(lock.acquire("alice", fields).await.granted("created").body, grant.body);
+    for outcome in ["released", "replayed"] {
+        complete(&lock, &grant, TWO, json!({})).await.released(outcome);
+    }
+    lock.acquire("bob", run(THREE)).await.granted("reacquired");
+    complete(&lock, &grant, TWO, json!({})).await.released("replayed");
+}
+
+pub(super) async fn a_completion_that_is_not_stored_is_lost(bench: Bench) {
+    let complete_two = json!({ "completed": TWO });
+    let absent = bench.lock();
+    absent.release(&fresh("lease"), complete_two.clone()).await.lost("absent");
+    let lock = bench.lock();
+    let broken = lock.acquire("alice", run(TWO)).await.granted("created");
+    lock.break_it(&broken.rvn).await.released("released");
+    complete(&lock, &broken, TWO, json!({})).await.lost("released");
+    let next = lock.acquire("bob", run(TWO)).await.granted("reacquired");
+    complete(&lock, &broken, TWO, json!({})).await.lost("taken-over");
+    lock.release(&next.lease_id, json!({ "delete": true })).await.released("released");
+    complete(&lock, &next, TWO, json!({})).await.lost("absent");
+}
+
+pub(super) async fn a_completion_names_the_running_occurrence(bench: Bench) {
+    for fields in [json!({}), run(THREE)] {
+        let lock = bench.lock();
+        let grant = lock.acquire("alice", fields).await.granted("created");
+        let row = lock.row().await;
+        complete(&lock, &grant, TWO, json!({})).await.invalid("completed");
+        assert_eq!(lock.row().await, row, "nothing is lost");
+    }
+    // An acquire without an occurrence ends the one that ran.
+    let lock = bench.lock();
+    let grant = lock.acquire("alice", run(TWO)).await.granted("created");
+    lock.acquire("alice", json!({ "leaseId": grant.lease_id })).await.granted("renewed");
+    assert_eq!(lock.get().await.ok().get("occurrence"), None);
+    complete(&lock, &grant, TWO, json!({})).await.invalid("completed");
+    lock.heartbeat(&grant.lease_id, json!({})).await.renewed();
+}
+
+pub(super) async fn an_acquire_without_an_occurrence_is_not_asked(bench: Bench) {
+    let (lock, _) = done(&bench).await;
+    let grant = lock.acquire("bob", json!({})).await.granted("reacquired");
+    lock.release(&grant.lease_id, json!({})).await.released("released");
+    lock.acquire("carol", run(TWO)).await.already_done();
+}
+
+pub(super) async fn a_holder_cannot_go_back(bench: Bench) {
+    let lock = bench.lock();
+    let grant = lock.acquire("alice", at_most_once(THREE)).await.granted("created");
+    let back = merged(run(TWO), json!({ "leaseId": grant.lease_id }));
+    lock.acquire("alice", back).await.already_done();
+    complete(&lock, &grant, THREE, json!({})).await.released("released");
+    assert_eq!(lock.get().await.ok()["lastOccurrence"], THREE);
+}
+
+pub(super) async fn a_row_with_a_done_occurrence_never_expires(bench: Bench) {
+    let lock = bench.lock();
+    let grant = lock.acquire("alice", run(TWO)).await.granted("created");
+    assert!(lock.row().await.expect("a row")["expireAt"].is_n());
+    complete(&lock, &grant, TWO, json!({})).await.released("released");
+    assert_eq!(lock.row().await.expect("a row").get("expireAt"), None);
+    // TTL passes over what is not a number.
+    let expires = async || lock.row().await.expect("a row").get("expireAt").is_some_and(|value| value.is_n());
+    let grant = lock.acquire("bob", run(THREE)).await.granted("reacquired");
+    assert!(!expires().await, "acquired");
+    lock.heartbeat(&grant.lease_id, json!({})).await.renewed();
+    assert!(!expires().await, "renewed");
+    lock.break_it(&lock.version().await).await.released("released");
+    assert!(!expires().await, "broken");
+    let grant = lock.acquire("carol", json!({})).await.granted("reacquired");
+    lock.release(&grant.lease_id, json!({})).await.released("released");
+    assert!(!expires().await, "released");
+
+    let lock = bench.lock();
+    lock.acquire("alice", at_most_once(TWO)).await.granted("created");
+    assert_eq!(lock.row().await.expect("a row").get("expireAt"), None);
+}
+
+pub(super) async fn a_tombstone_keeps_the_occurrence(bench: Bench) {
+    let (lock, grant) = done(&bench).await;
+    lock.release(&grant.lease_id, json!({ "delete": true })).await.released("replayed");
+    let tombstone = lock.deleted().await;
+    assert!(!tombstone.get("expireAt").is_some_and(|value| value.is_n()));
+    assert_eq!(lock.acquire("bob", run(TWO)).await.already_done(), Value::Null);
+    complete(&lock, &grant, TWO, json!({})).await.released("absent");
+    lock.acquire("bob", run(THREE)).await.granted("created");
+}
+
+pub(super) async fn occurrences_are_compared_byte_for_byte(bench: Bench) {
+    let lock = bench.lock();
+    // In the order of their bytes, which is that of no number and no language.
+    for occurrence in ["10", "9", "Z", "a", "e\u{301}", "\u{e9}", "\u{1f600}"] {
+        let grant = lock.acquire("alice", run(occurrence)).await;
+        assert_eq!(grant.status(), 200, "{grant}");
+        let lease_id = grant.granted_lease_id().expect("granted");
+        lock.release(&lease_id, json!({ "completed": occurrence })).await.released("released");
+        lock.acquire("alice", run(occurrence)).await.already_done();
+    }
+    lock.acquire("alice", run("11")).await.already_done();
+}
+
+pub(super) async fn an_unreadable_occurrence_is_no_leave(bench: Bench) {
+    let (lock, _) = done(&bench).await;
+    lock.overwrite([("lastOccurrence", Some(number(7)))]).await;
+    let row = lock.row().await;
+    lock.acquire("bob", run(THREE)).await.problem("corrupt-record");
+    assert_eq!(lock.row().await, row);
+    lock.acquire("bob", json!({})).await.granted("reacquired");
+}
+
+pub(super) async fn its_fields_have_bounds(bench: Bench) {
+    let lock = bench.lock();
+    for (fields, field) in [
+        (json!({ "occurrence": "" }), "occurrence"),
+        (json!({ "occurrence": "o".repeat(1025) }), "occurrence"),
+        (json!({ "occurrence": 7 }), "occurrence"),
+        (json!({ "atMostOnce": true }), "atMostOnce"),
+        (json!({ "occurrence": TWO, "atMostOnce": "yes" }), "atMostOnce"),
+        (json!({ "attributes": { "lastOccurrence": "mine" } }), "attributes"),
+        (json!({ "attributes": { "runningOccurrence": "mine" } }), "attributes"),
+    ] {
+        lock.acquire("alice", fields).await.invalid(field);
+    }
+    for (fields, field) in [
+        (json!({ "completed": "" }), "completed"),
+        (json!({ "completed": "o".repeat(1025) }), "completed"),
+        (json!({ "completed": TWO, "delete": true }), "completed"),
+    ] {
+        lock.release(&fresh("lease"), fields).await.invalid(field);
+    }
+    assert_eq!(lock.row().await, None);
+    let longest = "o".repeat(1024);
+    let grant = lock.acquire("alice", run(&longest)).await.granted("created");
+    complete(&lock, &grant, &longest, json!({})).await.released("released");
+}
