@@ -81,6 +81,23 @@ async fn the_lease_counts_from_before_the_request_was_sent() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_heartbeat_counts_from_before_it_was_sent() {
+    let world = World::new().await;
+    let (network, _client, guard) = guarded(&world, LockRequest::new("Moe").heartbeats(Heartbeats::Manual)).await;
+    sleep(SECOND * 10).await;
+    network.set(|_| Fate::AnswerLate(SECOND * 3));
+    guard.heartbeat().await.expect("held");
+    assert!(guard.remaining() <= LEASE - SECOND * 3, "{:?}", guard.remaining());
+
+    // A repeat counts from before the first sending.
+    let mut first = true;
+    network.set(move |_| if std::mem::take(&mut first) { Fate::AnswerLost } else { Fate::AnswerLate(SECOND * 2) });
+    let sent = Instant::now();
+    guard.heartbeat().await.expect("held");
+    assert!(guard.remaining() <= LEASE - sent.elapsed(), "{:?}", guard.remaining());
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_outage_shorter_than_the_lease_is_survived() {
     let world = World::new().await;
     let (network, _client, guard) = guarded(&world, "Moe").await;
