@@ -20,7 +20,7 @@ pub struct Bounds {
     pub copies: u8,
     /// The last moment.
     pub end: u16,
-    /// How much time may pass at once.
+    /// The steps in which time passes, again and again.
     pub steps: &'static [u16],
     /// The leases that requests name.
     pub leases: &'static [u16],
@@ -89,8 +89,9 @@ impl Bounds {
                 name: "small, delays and drift",
                 delays: true,
                 drift: true,
+                attempts: 1,
                 leases: &[2000],
-                steps: &[1, 1999],
+                steps: &[1999, 1],
                 end: 4000,
                 ..once
             },
@@ -111,11 +112,22 @@ impl Bounds {
             Self { name: "a Java client", java: 3, breaks: 1, deletes: true, end: 300, requests: 1, ..once },
             Self { name: "clocks", clock: true, end: 500, ..once },
             Self { name: "delays", delays: true, ..once },
-            Self { name: "drift", delays: true, drift: true, leases: &[2000], steps: &[1, 1999], end: 6000, ..once },
+            Self { name: "drift", delays: true, drift: true, leases: &[2000], steps: &[1999, 1], end: 6000, ..once },
             Self { name: "an occurrence", deletes: true, lease_ids: 2, copies: 1, requests: 1, ..once }
                 .running(Runs::UntilDone),
             Self { name: "at most once", breaks: 1, lease_ids: 2, requests: 1, ..once }.running(Runs::AtMostOnce),
         ]
+    }
+
+    /// The next moment, if there is one.
+    pub(crate) fn moment_after(&self, now: u16) -> Option<u16> {
+        let cycle: u16 = self.steps.iter().sum();
+        let start = now - now % cycle;
+        let mut moments = self.steps.iter().scan(start, |moment, step| {
+            *moment += step;
+            Some(*moment)
+        });
+        moments.find(|&moment| moment > now).filter(|&moment| moment <= self.end)
     }
 
     /// The same, where callers run an occurrence.

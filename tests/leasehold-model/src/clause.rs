@@ -101,7 +101,7 @@ impl Clause {
             Self::Cap => Bounds { end: 100, ..once },
             Self::CountFromSending => Bounds { delays: true, leases: &[200], end: 200, ..once },
             Self::ObserveFromAnswer => Bounds { in_flight: 2, leases: &[200], end: 200, ..once },
-            Self::Thousandth => Bounds { drift: true, leases: &[2000], steps: &[1, 1999], end: 2000, ..once },
+            Self::Thousandth => Bounds { drift: true, leases: &[2000], steps: &[1999, 1], end: 2000, ..once },
             Self::DueWhenFree | Self::Completion => {
                 Bounds { requests: 1, end: 0, leases: &[200], once: Some(Runs::UntilDone), ..once }
             }

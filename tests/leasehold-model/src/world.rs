@@ -103,8 +103,8 @@ pub enum Reply {
 pub enum Action {
     /// Time passes.
     Tick {
-        /// How much.
-        ms: u16,
+        /// Until this moment.
+        until: u16,
     },
     /// A caller sends a new request.
     Send {
@@ -288,8 +288,7 @@ impl World {
         if self.broken.is_some() {
             return;
         }
-        let steps = bounds.steps.iter().filter(|&&ms| self.now + ms <= bounds.end);
-        actions.extend(steps.map(|&ms| Action::Tick { ms }));
+        actions.extend(bounds.moment_after(self.now).map(|until| Action::Tick { until }));
         for caller in 0..self.callers.len() {
             self.caller_actions(protocol, caller, actions);
         }
@@ -362,7 +361,7 @@ impl World {
     pub(crate) fn after(&self, protocol: &Protocol, action: &Action) -> Option<Self> {
         let mut next = self.clone();
         match action {
-            Action::Tick { ms } => next.now += ms,
+            Action::Tick { until } => next.now = *until,
             Action::Send { caller, request, is_lost, skew } => next.send(protocol, *caller, request, *is_lost, *skew),
             Action::Repeat { caller, skew } => next.repeat(*caller, *skew),
             Action::Deliver { attempt, reply, stays } => next.deliver(protocol, *attempt, *reply, *stays)?,

@@ -511,6 +511,22 @@ async fn a_resumed_lock_counts_from_before_the_first_sending() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_resume_answered_after_the_lease_asks_again() {
+    let world = World::new().await;
+    let handover = granted(&world.client("here"), "Moe").await.detach();
+    let network = Network::new(world.transport());
+    let mut tries = 0;
+    network.set(move |_| {
+        tries += 1;
+        if tries < 3 { Fate::AnswerLate(SECOND) } else { Fate::Delivered }
+    });
+    let request = LockRequest::new("Moe").lease(SECOND * 3 / 10).heartbeats(Heartbeats::Manual);
+    let guard = Client::new(network.clone()).resume(request, handover).await.expect("held");
+    assert!(guard.is_held(), "the third answer was older than its lease");
+    assert_eq!(network.take_log().len(), 4);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_resume_without_a_lease_keeps_the_records() {
     let world = World::new().await;
     let handover = granted(&world.client("here"), LockRequest::new("Moe").lease(SECOND * 60)).await.detach();
