@@ -8,6 +8,11 @@ default:
 fmt:
     cargo fmt --all --check
 
+# Formats the Rust code, and wraps its comments.
+wrap:
+    cargo fmt --all
+    scripts/wrap_comments.py
+
 # Lints the Rust code, warnings as errors.
 lint:
     cargo clippy --workspace --all-targets --locked -- -D warnings
@@ -75,3 +80,8 @@ stress runs="20" load="0":
 # Checks licences, bans and sources of the dependencies.
 deny:
     cargo deny check licenses bans sources
+
+# Writes the licences of what the released programs contain, and a CycloneDX bill of materials, into target/third-party.
+third-party:
+    npm --prefix console ci --silent --ignore-scripts
+    scripts/third-party.py

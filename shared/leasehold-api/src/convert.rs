@@ -13,7 +13,7 @@ use leasehold_wire::{
 
 use crate::attributes;
 
-/// What the caller reads of an error. What the log reads is [`Error::for_log`].
+/// The problem that the caller reads. The log reads [`Error::for_log`].
 pub(crate) fn problem(error: &Error) -> Problem {
     match error.kind() {
         ErrorKind::InvalidRequest { field } => Problem::invalid(field, error.to_string()),
@@ -195,19 +195,28 @@ pub(crate) fn grant_or_refusal(answer: AcquireAnswer) -> Result<Grant, Problem> 
     }
 }
 
+pub(crate) fn lost_reason(reason: lifecycle::LostReason) -> LostReason {
+    match reason {
+        lifecycle::LostReason::Absent => LostReason::Absent,
+        lifecycle::LostReason::Released => LostReason::Released,
+        lifecycle::LostReason::TakenOver => LostReason::TakenOver,
+        lifecycle::LostReason::VersionMismatch => LostReason::VersionMismatch,
+        lifecycle::LostReason::Queued => LostReason::Queued,
+    }
+}
+
 pub(crate) fn lost(lost: Lost) -> Problem {
-    let (reason, detail) = match lost.reason {
-        lifecycle::LostReason::Absent => (LostReason::Absent, "There is no such lock any more."),
-        lifecycle::LostReason::Released => (LostReason::Released, "The lock was released, or broken by an operator."),
-        lifecycle::LostReason::TakenOver => (LostReason::TakenOver, "Another acquisition has taken the lock."),
-        lifecycle::LostReason::VersionMismatch => (
-            LostReason::VersionMismatch,
-            "The lock is held under this lease id, but under another recordVersionNumber than the one given.",
-        ),
-        lifecycle::LostReason::Queued => (LostReason::Queued, "This lease id waits in the queue, and has no permits."),
+    let detail = match lost.reason {
+        lifecycle::LostReason::Absent => "There is no such lock any more.",
+        lifecycle::LostReason::Released => "The lock was released, or broken by an operator.",
+        lifecycle::LostReason::TakenOver => "Another acquisition has taken the lock.",
+        lifecycle::LostReason::VersionMismatch => {
+            "The lock is held under this lease id, but under another recordVersionNumber than the one given."
+        }
+        lifecycle::LostReason::Queued => "This lease id waits in the queue, and has no permits.",
     };
     Problem {
-        reason: Some(reason),
+        reason: Some(lost_reason(lost.reason)),
         lock: lost.lock.map(|lock| Box::new(show_lock(lock))),
         ..Problem::new(ProblemType::Lost, detail)
     }

@@ -1,8 +1,9 @@
-//! What came of the operations, for whoever collects it: the Lambda functions do. Without a recorder, nothing is counted.
+//! Counters of the operations and their outcomes. The Lambda functions collect them; without a recorder nothing is
+//! counted.
 //!
 //! By operation: `Granted`, and among these `TakenOver`; `Held`, `Lost`, `Broken`, `Forbidden`, `Unavailable` (throttled
-//! requests among them); and `Latency` in milliseconds, one value for each operation, whatever came of it. Of semaphores,
-//! `PermitsInUse` in percent and `QueueLength`, one value for each operation that saw one.
+//! requests among them); and `Latency` in milliseconds, one value for each operation but watches, whatever came of it. Of
+//! semaphores, `PermitsInUse` in percent and `QueueLength`, one value for each operation that saw one.
 
 use std::time::Duration;
 
@@ -43,7 +44,8 @@ pub(crate) fn count(operation: &'static str, outcome: &str, latency: Duration) {
         // Asked again and again by whoever watches the service.
         ("health", _) => return,
         ("acquire" | "semaphore-acquire", "created" | "reacquired" | "renewed" | "takenOver") => Some("Granted"),
-        ("acquire" | "semaphore-acquire", "held") | (_, "queue-full") => Some("Held"),
+        ("acquire-all", "granted") => Some("Granted"),
+        ("acquire" | "acquire-all" | "semaphore-acquire", "held") | (_, "queue-full") => Some("Held"),
         ("break" | "semaphore-break", "released") => Some("Broken"),
         (_, "lost") => Some("Lost"),
         (_, "forbidden") => Some("Forbidden"),
@@ -53,6 +55,10 @@ pub(crate) fn count(operation: &'static str, outcome: &str, latency: Duration) {
     let taken_over = (outcome == "takenOver").then_some("TakenOver");
     for name in name.into_iter().chain(taken_over) {
         counter!(name, "operation" => operation).increment(1);
+    }
+    // A watch takes as long as its caller likes.
+    if operation == "watch" {
+        return;
     }
     histogram!("Latency", "operation" => operation).record(latency.as_secs_f64() * 1000.0);
 }

@@ -12,7 +12,7 @@ pub use crate::route::{Operation, Route};
 /// The parts of an HTTP request that operations read. It has no path: a gateway decodes paths.
 #[derive(Debug, Clone, Copy)]
 pub struct HttpRequest<'a> {
-    /// Who asks.
+    /// The caller.
     pub caller: &'a Caller,
     /// The method.
     pub method: &'a Method,
@@ -72,7 +72,7 @@ pub fn body_too_large<R: Route>() -> Problem {
 
 /// A path that is none of [`Route::path`].
 pub fn unknown_route() -> Problem {
-    let detail = "This API has /v1/acquire, heartbeat, release, break, lock, locks and health; \
+    let detail = "This API has /v1/acquire, acquire-all, heartbeat, release, break, lock, watch, locks and health; \
                   /v1/semaphore, and /v1/semaphore/acquire, heartbeat, release, break, enqueue and capacity; and where it has \
                   transactions, /v1/transactions/begin, add, commit, rollback, unlock and sweep, \
                   /v1/transaction, /v1/transactions, and /v1/items/get and list.";
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_takes_a_wrong_route_is_told_all() {
+    fn problem_of_an_unknown_route_names_every_route() {
         let detail = unknown_route().detail;
         names::<Operation>(&detail);
         names::<SemaphoreOperation>(&detail);

@@ -4,6 +4,7 @@ use std::error::Error as StdError;
 
 use aws_credential_types::provider::error::CredentialsError;
 use aws_sdk_dynamodb::error::{BuildError, ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::types::CancellationReason;
 
 /// A call that DynamoDB refused or did not answer.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +44,18 @@ impl Failure {
         Self { kind: FailureKind::Unavailable, message: message.into(), source: None }
     }
 
+    /// A transaction that was cancelled for another reason than a condition.
+    pub fn of_cancellation(reason: &CancellationReason) -> Self {
+        let message = reason.message().unwrap_or("DynamoDB gave no reason.").to_owned();
+        let kind = match reason.code() {
+            Some("ValidationError") if is_about_size(&message) => FailureKind::TooLarge,
+            Some("ValidationError") => FailureKind::Invalid,
+            Some("ItemCollectionSizeLimitExceeded") => FailureKind::TooLarge,
+            _ => FailureKind::Throttled,
+        };
+        Self { kind, message, source: None }
+    }
+
     /// Says what was attempted, and keeps the rest for the log.
     pub(crate) fn during(self, attempted: String) -> Self {
         Self { kind: self.kind, message: attempted, source: Some(Box::new(self)) }
@@ -53,7 +66,7 @@ impl Failure {
         self.kind
     }
 
-    /// Whether a retry may succeed.
+    /// Returns whether a retry may succeed.
     pub fn is_transient(&self) -> bool {
         matches!(self.kind, FailureKind::Throttled | FailureKind::Unavailable)
     }
@@ -108,12 +121,12 @@ fn kind_of(code: &str, message: &str) -> FailureKind {
     }
 }
 
-/// Whether DynamoDB finds an item or a request too large.
+/// Returns whether DynamoDB finds an item or a request too large.
 pub fn is_about_size(message: &str) -> bool {
     ["Item size", "item size", "aggregate size", "Collection size"].iter().any(|words| message.contains(words))
 }
 
-/// Whether nothing was sent for lack of credentials. A provider that did not answer may answer later.
+/// Returns whether nothing was sent for lack of credentials. A provider that did not answer may answer later.
 fn lacks_credentials(error: &(dyn StdError + 'static)) -> bool {
     causes(error).any(|cause| {
         matches!(

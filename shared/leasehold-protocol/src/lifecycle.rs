@@ -7,6 +7,8 @@
 //! The functions that these four are made of do serve requests: [`grant`], [`renewed`], [`release_result`] and the
 //! `refuse_…` functions tell the answer from the old row, which every write returns.
 
+pub mod together;
+
 use crate::model::{
     Acquire, Attributes, Break, DataChange, Disposal, Heartbeat, LeaseDuration, LeaseIdHash, LockKey, MAX_LEASE_MS,
     Occurrence, Principal, Release, Rvn, Sequence, Staleness,
@@ -562,8 +564,17 @@ pub fn acquire(
     stamp: &Stamp,
     policy: &Policy,
 ) -> Result<Transition<AcquireAnswer>, CorruptRecord> {
+    if !permits(row, request, stamp, policy) {
+        return Ok(Transition { row: row.cloned(), answer: refuse_acquire(row, request)? });
+    }
+    let grant = grant(row, request, stamp, policy)?;
+    Ok(Transition { row: Some(grant.row.clone()), answer: AcquireAnswer::Granted(grant) })
+}
+
+/// Whether the lock is granted.
+fn permits(row: Option<&Row>, request: &Acquire, stamp: &Stamp, policy: &Policy) -> bool {
     let hash = request.lease_id.hash();
-    let permitted = match row {
+    match row {
         None => !request.only_if_exists,
         Some(row) if row.other_kind || row.countable_token().is_err() => false,
         Some(row) if row.follows(&hash) => false,
@@ -573,12 +584,7 @@ pub fn acquire(
             row.order(request.sequence.as_ref()) == Order::New && (row.is_for(request) || row.is_due(request))
         }
         Some(row) => row.is_stale(&request.staleness, stamp, policy) && row.is_due(request),
-    };
-    if !permitted {
-        return Ok(Transition { row: row.cloned(), answer: refuse_acquire(row, request)? });
     }
-    let grant = grant(row, request, stamp, policy)?;
-    Ok(Transition { row: Some(grant.row.clone()), answer: AcquireAnswer::Granted(grant) })
 }
 
 /// The grant that an applied acquire made of `old`.

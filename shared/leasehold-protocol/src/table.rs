@@ -1,5 +1,7 @@
 //! The locks of one DynamoDB table: carries the rules out and tells the caller what came of it.
 
+mod together;
+
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::{ReturnValue, ReturnValuesOnConditionCheckFailure};
@@ -133,8 +135,9 @@ impl LockTable {
     /// the same lease id.
     pub async fn acquire(&self, request: &Acquire) -> Result<AcquireAnswer, Error> {
         self.check_attributes(request)?;
-        let written =
-            self.write(&request.key, |stamp| expressions::acquire(&self.schema, request, stamp, &self.policy)).await?;
+        let written = self
+            .write(&request.key, |stamp| expressions::acquire(&self.schema, request, stamp, &self.policy, None))
+            .await?;
         if written.applied {
             // Where DynamoDB answers nothing for a row that it created, the embedded engine answers its key.
             let old = written.old.filter(|row| row.released || row.rvn != Field::Absent);

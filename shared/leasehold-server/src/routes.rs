@@ -115,12 +115,14 @@ pub(crate) fn refusal(problem: &Problem) -> Response {
 
 /// A label for metrics. Paths of strangers' choice are one.
 fn known(path: &str) -> &'static str {
-    const PATHS: [&str; 27] = [
+    const PATHS: [&str; 29] = [
         path::ACQUIRE,
+        path::ACQUIRE_ALL,
         path::HEARTBEAT,
         path::RELEASE,
         path::BREAK,
         path::LOCK,
+        path::WATCH,
         path::LOCKS,
         path::HEALTH,
         path::SEMAPHORE,

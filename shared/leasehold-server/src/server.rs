@@ -146,6 +146,7 @@ impl Server {
         let Self { engine, table, locks, transactions, sweep_interval } = self;
         let Front { guard, tokens, tls, name } = front;
         let stopping = Arc::new(AtomicBool::new(false));
+        let watched = locks.clone();
         let health = Health { locks: locks.clone(), engine, table, stopping: Arc::clone(&stopping) };
         let app = routes_but(locks.clone(), Operation::Health)
             .merge(routes::<SemaphoreOperation>(locks))
@@ -165,6 +166,7 @@ impl Server {
         let shutdown = async {
             shutdown.await;
             stopping.store(true, Ordering::Relaxed);
+            watched.close_watches();
         };
         connections::run_tls(listener, tls, app, shutdown).await;
         // A sweep may stop anywhere: the next one goes on.

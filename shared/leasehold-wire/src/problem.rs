@@ -4,8 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Lock;
 use crate::transactions::Item;
+use crate::{Lock, LockState};
 
 /// A refusal or a failure.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -31,6 +31,10 @@ pub struct Problem {
     /// semaphore also with `queue-full`, `permits-mismatch` and `exceeds-capacity`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lock: Option<Box<Lock>>,
+    /// `held`, `lost`, `wrong-kind` of several locks: those that are held, lost or no locks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<Vec<RefusedLock>>))]
+    pub locks: Option<Box<[RefusedLock]>>,
     /// `superseded`: the number of the last request that was carried out. The next one needs a higher number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sequence: Option<u64>,
@@ -67,6 +71,7 @@ impl Problem {
             field: None,
             reason: None,
             lock: None,
+            locks: None,
             sequence: None,
             record_version_number: None,
             fencing_token: None,
@@ -90,6 +95,36 @@ impl fmt::Display for Problem {
 }
 
 impl std::error::Error for Problem {}
+
+/// One of several locks that were refused: what anyone may know of it, but for its payload.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct RefusedLock {
+    /// Which lock.
+    pub key: String,
+    /// On a table with a sort key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sort_key: Option<String>,
+    /// `lost`: why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<LostReason>,
+    /// Whether it has a holder, where there is a row.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<LockState>,
+    /// Who holds it, or held it last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner_name: Option<String>,
+    /// Changes with every acquire and heartbeat.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub record_version_number: Option<String>,
+    /// How long the record version number must be seen unchanged before the lock is stale.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease_duration_ms: Option<u64>,
+    /// Absent where another client wrote the row.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fencing_token: Option<u64>,
+}
 
 /// Why a lock is not the caller's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

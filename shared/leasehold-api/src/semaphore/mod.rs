@@ -4,7 +4,7 @@ mod convert;
 
 use http::Method;
 use leasehold_protocol::semaphore::{Semaphore, Step};
-use leasehold_protocol::{Error, Record, ReleaseOutcome};
+use leasehold_protocol::{Error, LockKey, Record, ReleaseOutcome};
 use leasehold_wire::semaphore::{
     AcquirePermitsRequest, AcquirePermitsResponse, BreakEntryRequest, CapacityRequest, CapacityResponse,
     EnqueueRequest, EnqueueResponse, HeartbeatPermitsRequest, HeartbeatPermitsResponse, ReleasePermitsRequest,
@@ -106,7 +106,7 @@ impl Service {
             let request = convert::acquire(request, caller.bound(), self.checks_takeovers)?;
             caller.check_key(request.key.partition())?;
             record_owner(request.owner_name.as_str());
-            let grant = answer(self.table.acquire_permits(&request).await)?;
+            let grant = self.answer(&request.key, self.table.acquire_permits(&request).await)?;
             let response = convert::granted(grant, &request);
             Ok((wire_name(response.outcome), response))
         })
@@ -125,7 +125,7 @@ impl Service {
         traced(operation_span("semaphore-heartbeat", &request.key, caller), async {
             let request = convert::heartbeat(request, caller.bound())?;
             caller.check_key(request.key.partition())?;
-            let grant = answer(self.table.heartbeat_permits(&request).await)?;
+            let grant = self.answer(&request.key, self.table.heartbeat_permits(&request).await)?;
             record_owner(&grant.holder.entry.owner_name);
             Ok(("renewed".into(), convert::renewed(grant)))
         })
@@ -144,7 +144,7 @@ impl Service {
         traced(operation_span("semaphore-release", &request.key, caller), async {
             let request = convert::release(request, caller.bound())?;
             caller.check_key(request.key.partition())?;
-            answer(self.table.release_permits(&request).await).map(done)
+            self.answer(&request.key, self.table.release_permits(&request).await).map(done)
         })
         .await
     }
@@ -157,7 +157,7 @@ impl Service {
         traced(operation_span("semaphore-break", &request.key, caller), async {
             let request = convert::break_entry(request)?;
             caller.check_key(request.key.partition())?;
-            answer(self.table.break_entry(&request).await).map(done)
+            self.answer(&request.key, self.table.break_entry(&request).await).map(done)
         })
         .await
     }
@@ -172,7 +172,7 @@ impl Service {
             let request = convert::enqueue(request, caller.bound())?;
             caller.check_key(request.key.partition())?;
             record_owner(request.owner_name.as_str());
-            let place = answer(self.table.enqueue(&request).await)?;
+            let place = self.answer(&request.key, self.table.enqueue(&request).await)?;
             Ok(("enqueued".into(), convert::enqueued(place)))
         })
         .await
@@ -186,7 +186,7 @@ impl Service {
         traced(operation_span("semaphore-capacity", &request.key, caller), async {
             let request = convert::set_capacity(request)?;
             caller.check_key(request.key.partition())?;
-            let available = answer(self.table.set_capacity(&request).await)?;
+            let available = self.answer(&request.key, self.table.set_capacity(&request).await)?;
             let response = CapacityResponse { capacity: request.capacity.get(), available: convert::free(available) };
             Ok(("changed".into(), response))
         })
@@ -213,14 +213,20 @@ impl Service {
     }
 }
 
-/// The answer of the table, or the problem that it amounts to; and counts the state that the row was left in.
-fn answer<T>(step: Result<Step<T>, Error>) -> Result<T, Problem> {
-    let Step { row, answer, .. } = step.map_err(|error| logged_problem(&error))?;
-    if let Some(Semaphore { capacity, queue, .. }) = &row {
-        let in_use = row.as_ref().map_or(0, Semaphore::in_use);
-        counts::count_permits(in_use, *capacity, queue.len());
+impl Service {
+    /// The answer of the table, or the problem that it amounts to. Counts the state that the row was left in, and wakes the
+    /// watches of the key unless nothing was written.
+    fn answer<T>(&self, key: &LockKey, step: Result<Step<T>, Error>) -> Result<T, Problem> {
+        if !matches!(&step, Ok(Step { answer: Err(_), .. })) {
+            self.watches.written(key);
+        }
+        let Step { row, answer, .. } = step.map_err(|error| logged_problem(&error))?;
+        if let Some(Semaphore { capacity, queue, .. }) = &row {
+            let in_use = row.as_ref().map_or(0, Semaphore::in_use);
+            counts::count_permits(in_use, *capacity, queue.len());
+        }
+        answer.map_err(|refusal| convert::refused(refusal, row))
     }
-    answer.map_err(|refusal| convert::refused(refusal, row))
 }
 
 fn done(released: ReleaseOutcome) -> (String, ReleaseResponse) {

@@ -15,6 +15,8 @@ mod permissions;
 mod property;
 mod semaphore_property;
 mod simulation;
+mod together;
 mod transaction_api;
 mod transactions;
 mod virtual_time;
+mod watch;
