@@ -8,7 +8,7 @@ use lambda_runtime::Error;
 use leasehold_api::counts;
 use metrics_cloudwatch_embedded::{Builder, Collector};
 
-/// What is counted in this process.
+/// The counters of this process.
 #[derive(Clone, Copy)]
 pub struct Emf(&'static Collector);
 

@@ -3,7 +3,8 @@
 //! ```text
 //! config    what a function reads from its environment, once
 //! init      what a function does before it asks for its first event: log, client, connection
-//! handlers  from events to leasehold-api and back
+//! handlers  what each function does with an event
+//! gateway   events of API Gateway, by lambda_http
 //! emf       metrics of the operations, as lines of the log
 //! ```
 //!
@@ -12,6 +13,7 @@
 
 mod config;
 mod emf;
+mod gateway;
 mod handlers;
 mod init;
 
