@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes the packages of a release into target/dist, with SHA256SUMS: the crates, the Python client, the npm package.
 #
-# The same commit gives the same bytes, in any folder: times are the commit's, and no path or user is recorded.
+# Times in the packages are those of the commit, so that a repeated run gives the same bytes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
