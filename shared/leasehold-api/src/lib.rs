@@ -33,5 +33,5 @@ mod transactions;
 
 pub use execution::ExecutionSecret;
 pub use route::{Input, Route};
-pub use service::Service;
+pub use service::{OPERATION_TARGET, Service};
 pub use transactions::{TransactionOperation, TransactionService};

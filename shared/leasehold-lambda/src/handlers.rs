@@ -23,7 +23,6 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::{Config, Emf, init};
-use leasehold_api::logging::{LevelFilter, LogFormat, init_logging};
 
 pub use transactions::{answer_sweep, answer_transactions, run_sweep, run_transactions};
 
@@ -134,7 +133,7 @@ pub async fn run_cleanup() -> Result<(), Error> {
 
 /// Starts the log, and then what a function keeps; or tells Lambda why that cannot be.
 async fn start<T>(making: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    init_logging(LogFormat::Json, LevelFilter::INFO);
+    init::log();
     init::or_report(making.await).await
 }
 

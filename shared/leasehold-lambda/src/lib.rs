@@ -4,7 +4,8 @@
 //! config    what a function reads from its environment, once
 //! init      what a function does before it asks for its first event: log, client, connection
 //! handlers  from events to leasehold-api and back
-//! emf       metrics of the operations, as lines of the log
+//! emf       metrics of the operations
+//! lines     the log, in which each operation is one line with its metrics
 //! ```
 //!
 //! A function takes region and credentials from its environment and nowhere else, and connects before its first request. A
@@ -14,7 +15,9 @@ mod config;
 mod emf;
 mod handlers;
 mod init;
+mod lines;
 
 pub use config::{Config, ConfigError, TransactionConfig};
 pub use emf::Emf;
 pub use handlers::*;
+pub use lines::subscriber;
