@@ -64,6 +64,9 @@ def looked_up(value, mappings):
     if not isinstance(value, dict):
         return value
     value = {name: looked_up(part, mappings) for name, part in value.items()}
+    if set(value) == {"Fn::If"} and value["Fn::If"][0] == "EachFunction":
+        # As by default.
+        return value["Fn::If"][1]
     if set(value) == {"Fn::FindInMap"}:
         mapping, first, second = value["Fn::FindInMap"]
         return mappings[mapping][first][second]

@@ -89,14 +89,14 @@ pub enum Answer {
     Direct(Box<RawValue>),
 }
 
-/// Serves one operation over HTTP until Lambda ends the process.
+/// Serves these operations over HTTP until Lambda ends the process.
 ///
 /// # Errors
 /// What is wrong with the configuration, or Lambda's runtime interface failing.
-pub async fn run_http(operation: Operation) -> Result<(), Error> {
+pub async fn run_http(operations: &[Operation]) -> Result<(), Error> {
     let (function, metrics) = &start(function()).await?;
     lambda_runtime::run(service_fn(async |event: LambdaEvent<HttpEvent>| {
-        let answer = function.answer_http(operation, &event.payload).await;
+        let answer = function.answer_http(operations, &event.payload).await;
         print(*metrics);
         Ok::<_, Infallible>(answer)
     }))
@@ -178,10 +178,13 @@ impl Function {
         }
     }
 
-    /// Answers one API Gateway event.
-    pub async fn answer_http(&self, operation: Operation, event: &HttpEvent) -> HttpAnswer {
+    /// Answers one event of API Gateway or of a Function URL, if it asks for one of these operations.
+    pub async fn answer_http(&self, operations: &[Operation], event: &HttpEvent) -> HttpAnswer {
         let caller = self.access.caller(principal(&event.request_context.authorizer, &self.jwt_claim));
-        answer_http(&self.service, operation, &caller, event).await
+        match operation(operations, event) {
+            Some(operation) => answer_http(&self.service, operation, &caller, event).await,
+            None => into_answer(problem_response(&unknown_route())),
+        }
     }
 
     /// Answers one direct invocation.
@@ -203,10 +206,17 @@ impl Function {
     }
 }
 
-async fn answer_http<R: Route>(service: &R::Service, operation: R, caller: &Caller, event: &HttpEvent) -> HttpAnswer {
-    if is_unrouted(operation, event) {
-        return into_answer(problem_response(&unknown_route()));
+/// The operation that an event asks for: the only one, where the gateway's route has chosen it; else the one of its path. A
+/// gateway decodes the path, so nothing is read from it but which of ours it is.
+fn operation<R: Route>(operations: &[R], event: &HttpEvent) -> Option<R> {
+    let route = event.route_key.split_once(' ').map_or("", |(_, path)| path);
+    match operations {
+        [operation] if event.route_key != "$default" => Some(*operation),
+        _ => operations.iter().copied().find(|operation| [route, &event.raw_path].contains(&operation.path())),
     }
+}
+
+async fn answer_http<R: Route>(service: &R::Service, operation: R, caller: &Caller, event: &HttpEvent) -> HttpAnswer {
     let response = match decode_body(event) {
         Ok(body) => {
             let method = event.request_context.http.method.parse().unwrap_or(Method::TRACE);
@@ -242,12 +252,6 @@ fn named(problem: Problem) -> Diagnostic {
         error_type: problem.problem_type.error_name().to_owned(),
         error_message: serde_json::to_string(&problem).unwrap_or(problem.detail),
     }
-}
-
-/// The gateway's default route takes the paths that have none of their own. A Function URL has no other route, so there the
-/// path decides; nothing else is read from it, since a gateway decodes it.
-fn is_unrouted<R: Route>(operation: R, event: &HttpEvent) -> bool {
-    event.route_key == "$default" && event.raw_path != operation.path()
 }
 
 fn decode_body(event: &HttpEvent) -> Result<Vec<u8>, Problem> {

@@ -17,7 +17,7 @@ use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 use tokio::time::timeout;
 
-use super::{Answer, HttpEvent, answer_http, into_answer, named, print, start};
+use super::{Answer, HttpEvent, answer_http, into_answer, named, operation, print, start};
 use crate::{Emf, TransactionConfig, init};
 
 /// So many transactions are dealt with between two looks at the clock.
@@ -117,15 +117,8 @@ async fn answer(
     let event: HttpEvent = serde_json::from_value(event).map_err(|error| {
         named(Problem::new(ProblemType::InvalidRequest, format!("This is no event of an HTTP API: {error}.")))
     })?;
-    let paths = paths(&event);
-    Ok(Answer::Http(match operations.iter().find(|operation| paths.contains(&operation.path())) {
-        Some(operation) => answer_http(service, *operation, &caller, &event).await,
+    Ok(Answer::Http(match operation(operations, &event) {
+        Some(operation) => answer_http(service, operation, &caller, &event).await,
         None => into_answer(problem_response(&unknown_route())),
     }))
-}
-
-/// What may say which operation is meant: the path of the route; or, of a route that takes several, the path asked for. A
-/// gateway decodes that one, so nothing is read from it, but that it is a path of ours.
-fn paths(event: &HttpEvent) -> [&str; 2] {
-    [event.route_key.split_once(' ').map_or("", |(_, path)| path), &event.raw_path]
 }

@@ -183,7 +183,7 @@ async fn hold_lock(endpoint: &Endpoint, function: &str) {
         unrestricted.answer_direct(read_event("direct-acquire")).await.expect("granted");
     } else {
         let event = serde_json::from_value(read_event("http-acquire")).expect("an event");
-        assert_eq!(unrestricted.answer_http(Operation::Acquire, &event).await.status_code, 200);
+        assert_eq!(unrestricted.answer_http(&[Operation::Acquire], &event).await.status_code, 200);
     }
 }
 

@@ -46,7 +46,7 @@ fn token(subject: &Value) -> Value {
 
 async fn send(function: &Function, operation: Operation, event: Value) -> (u16, Value) {
     let event = serde_json::from_value(event).expect("the adapter reads the event");
-    let answer = function.answer_http(operation, &event).await;
+    let answer = function.answer_http(&[operation], &event).await;
     (answer.status_code, serde_json::from_str(&answer.body).expect("a JSON document"))
 }
 

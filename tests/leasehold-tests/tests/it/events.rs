@@ -18,7 +18,7 @@ async fn function() -> Function {
 
 async fn http(function: &Function, operation: Operation, event: Value) -> (HttpAnswer, Value) {
     let event = serde_json::from_value(event).expect("the adapter reads the event");
-    let answer = function.answer_http(operation, &event).await;
+    let answer = function.answer_http(&[operation], &event).await;
     let body = serde_json::from_str(&answer.body).expect("a JSON document");
     (answer, body)
 }
@@ -47,6 +47,28 @@ async fn the_life_of_a_lock_over_http() {
     assert_eq!((answer.status_code, &problem["type"]), (409, &json!("version-mismatch")));
     let (answer, health) = http(&function, Operation::Health, event("http-health")).await;
     assert_eq!((answer.status_code, health), (200, json!({ "status": "ok" })));
+}
+
+/// One function for the holder's three operations: the route says which one is meant, or behind a Function URL the path.
+#[tokio::test(start_paused = true)]
+async fn one_function_serves_what_route_or_path_name() {
+    let function = function().await;
+    let holders = [Operation::Acquire, Operation::Heartbeat, Operation::Release];
+    let ask = async |name: &str, route: &str, path: &str| {
+        let mut event = event(name);
+        event["rawPath"] = json!(path);
+        event["routeKey"] = json!(route);
+        let event = serde_json::from_value(event).expect("the adapter reads the event");
+        let answer = function.answer_http(&holders, &event).await;
+        (answer.status_code, serde_json::from_str::<Value>(&answer.body).expect("a JSON document"))
+    };
+    assert_eq!(ask("http-acquire", "ANY /v1/acquire", "/locks/v1/acquire").await.1["outcome"], "created");
+    assert_eq!(ask("http-heartbeat", "$default", "/v1/heartbeat").await.1["leaseDurationMs"], 20_000);
+    assert_eq!(ask("http-release", "ANY /v1/release", "/v1/release").await.1["outcome"], "released");
+    for path in ["/v1/break", "/v1/acquire/", "/", "/locks/v1/acquire"] {
+        let (status, problem) = ask("http-acquire", "$default", path).await;
+        assert_eq!((status, &problem["type"]), (404, &json!("unknown-route")), "{path}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
