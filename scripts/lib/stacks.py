@@ -18,14 +18,20 @@ TABLES = (
 )
 
 
+def read(path):
+    """A SAM template as it is written."""
+    from samtranslator.yaml_helper import yaml_parse
+
+    return yaml_parse(path.read_text())
+
+
 def translate(path):
     """The resources of a SAM template, with the roles and policies that SAM's translator makes."""
     import boto3
     from samtranslator.parser.parser import Parser
     from samtranslator.translator.translator import Translator
-    from samtranslator.yaml_helper import yaml_parse
 
-    template = yaml_parse(path.read_text())
+    template = read(path)
     template["Resources"] = expand(template["Resources"], template["Mappings"])
     for resource in template["Resources"].values():
         for member in ("CodeUri", "DefinitionUri"):
