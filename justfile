@@ -75,3 +75,8 @@ stress runs="20" load="0":
 # Checks licences, bans and sources of the dependencies.
 deny:
     cargo deny check licenses bans sources
+
+# Writes the licences of what the released programs contain, and a CycloneDX bill of materials, into target/third-party.
+third-party:
+    npm --prefix console ci --silent --ignore-scripts
+    scripts/third-party.py

@@ -36,9 +36,9 @@ def check_sam():
 
 
 def of_locks():
-    """What the CDK construct and the Terraform module have of the template: all but transactions."""
+    """What the CDK construct and the Terraform module have of the template: all but transactions and watches."""
     summary = sam()
-    for name in ("Transact", "Sweep"):
+    for name in ("Transact", "Sweep", "Watch"):
         del summary["functions"][name]
     summary["routes"] = {key: name for key, name in summary["routes"].items() if name in summary["functions"]}
     for function in summary["functions"].values():

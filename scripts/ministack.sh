@@ -75,7 +75,7 @@ deploy() {
 deploy_leasehold() {
     local stack=$1
     shift
-    deploy "$stack" "$SAM_BUILD/template.yaml" "Architecture=$(machine)" "$@"
+    deploy "$stack" "$SAM_BUILD/template.yaml" "Architecture=$(machine)" WatchConcurrency=10 "$@"
 }
 
 delete_stack() {

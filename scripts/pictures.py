@@ -78,8 +78,11 @@ class Picture:
     def line(self, x1, y1, x2, y2, kind="faint"):
         self.parts.append(f'<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" class="{kind}"/>')
 
+    def document(self):
+        return "\n".join([*self.parts, "</svg>", ""])
+
     def save(self):
-        (IMAGES / f"{self.name}.svg").write_text("\n".join([*self.parts, "</svg>", ""]))
+        (IMAGES / f"{self.name}.svg").write_text(self.document())
 
 
 def life_of_a_lock():

@@ -168,7 +168,7 @@ start_api() {
     containers_before=$(our_containers)
     sam local start-api --config-file "$work/samconfig.toml" --template "$SAM_BUILD/template.yaml" --port "$PORT" \
         --skip-pull-image --warm-containers EAGER --disable-authorizer --env-vars "$work/variables.json" \
-        --parameter-overrides "Architecture=$(machine)" Authorizer=NONE "ExistingTableName=$TABLE" LogLevel=warn \
+        --parameter-overrides "Architecture=$(machine)" Authorizer=NONE "ExistingTableName=$TABLE" LogLevel=warn WatchConcurrency=10 \
         >"$work/sam.log" 2>&1 </dev/null &
     sam_pid=$!
     wait_for "$url/v1/health" "$sam_pid" "$API_SECONDS" || die "the API did not start"

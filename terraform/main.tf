@@ -12,27 +12,29 @@ locals {
 
   # The functions, and their actions on the table.
   functions = {
-    Acquire   = { binary = "leasehold-acquire", timeout = 6, actions = ["dynamodb:UpdateItem"] }
-    Heartbeat = { binary = "leasehold-heartbeat", timeout = 6, actions = ["dynamodb:UpdateItem"] }
-    Release   = { binary = "leasehold-release", timeout = 6, actions = ["dynamodb:UpdateItem"] }
-    Break     = { binary = "leasehold-break", timeout = 6, actions = ["dynamodb:UpdateItem"] }
-    Get       = { binary = "leasehold-get", timeout = 6, actions = ["dynamodb:GetItem"] }
-    List      = { binary = "leasehold-list", timeout = 29, actions = ["dynamodb:Scan", "dynamodb:Query"] }
-    Health    = { binary = "leasehold-health", timeout = 6, actions = ["dynamodb:GetItem"] }
-    Invoke    = { binary = "leasehold-invoke", timeout = 6, actions = ["dynamodb:UpdateItem", "dynamodb:GetItem"] }
-    Cleanup   = { binary = "leasehold-cleanup", timeout = 30, actions = ["dynamodb:UpdateItem", "dynamodb:GetItem"] }
+    Acquire    = { binary = "leasehold-acquire", timeout = 6, actions = ["dynamodb:UpdateItem"] }
+    AcquireAll = { binary = "leasehold-acquire-all", timeout = 6, actions = ["dynamodb:UpdateItem"] }
+    Heartbeat  = { binary = "leasehold-heartbeat", timeout = 6, actions = ["dynamodb:UpdateItem"] }
+    Release    = { binary = "leasehold-release", timeout = 6, actions = ["dynamodb:UpdateItem"] }
+    Break      = { binary = "leasehold-break", timeout = 6, actions = ["dynamodb:UpdateItem"] }
+    Get        = { binary = "leasehold-get", timeout = 6, actions = ["dynamodb:GetItem"] }
+    List       = { binary = "leasehold-list", timeout = 29, actions = ["dynamodb:Scan", "dynamodb:Query"] }
+    Health     = { binary = "leasehold-health", timeout = 6, actions = ["dynamodb:GetItem"] }
+    Invoke     = { binary = "leasehold-invoke", timeout = 6, actions = ["dynamodb:UpdateItem", "dynamodb:GetItem"] }
+    Cleanup    = { binary = "leasehold-cleanup", timeout = 30, actions = ["dynamodb:UpdateItem", "dynamodb:GetItem"] }
   }
 
   # The routes, and the functions that answer them.
   routes = {
-    "ANY /v1/acquire"   = "Acquire"
-    "ANY /v1/heartbeat" = "Heartbeat"
-    "ANY /v1/release"   = "Release"
-    "ANY /v1/break"     = "Break"
-    "ANY /v1/lock"      = "Get"
-    "ANY /v1/locks"     = "List"
-    "ANY /v1/health"    = "Health"
-    "$default"          = "Health"
+    "ANY /v1/acquire"     = "Acquire"
+    "ANY /v1/acquire-all" = "AcquireAll"
+    "ANY /v1/heartbeat"   = "Heartbeat"
+    "ANY /v1/release"     = "Release"
+    "ANY /v1/break"       = "Break"
+    "ANY /v1/lock"        = "Get"
+    "ANY /v1/locks"       = "List"
+    "ANY /v1/health"      = "Health"
+    "$default"            = "Health"
   }
 
   environment = {

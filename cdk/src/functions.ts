@@ -11,6 +11,7 @@ export interface RouteFunction {
 /** The functions behind the API; the last one also answers every unknown path. */
 export const ROUTE_FUNCTIONS: RouteFunction[] = [
   { name: 'Acquire', binary: 'leasehold-acquire', description: 'acquire a lock, or take over a stale one', path: '/v1/acquire', actions: ['dynamodb:UpdateItem'] },
+  { name: 'AcquireAll', binary: 'leasehold-acquire-all', description: 'acquire several locks, all or none', path: '/v1/acquire-all', actions: ['dynamodb:UpdateItem'] },
   { name: 'Heartbeat', binary: 'leasehold-heartbeat', description: 'renew a lease', path: '/v1/heartbeat', actions: ['dynamodb:UpdateItem'] },
   { name: 'Release', binary: 'leasehold-release', description: 'give a lock back', path: '/v1/release', actions: ['dynamodb:UpdateItem'] },
   { name: 'Break', binary: 'leasehold-break', description: "an operator's forced release", path: '/v1/break', actions: ['dynamodb:UpdateItem'] },

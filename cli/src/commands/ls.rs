@@ -167,6 +167,7 @@ mod tests {
             data: None,
             data_base64: None,
             attributes: Map::from_iter([("team".to_owned(), json!("blue"))]),
+            semaphore: None,
         }
     }
 

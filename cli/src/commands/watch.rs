@@ -279,6 +279,7 @@ mod tests {
             data: None,
             data_base64: None,
             attributes: Map::new(),
+            semaphore: None,
         }
     }
 

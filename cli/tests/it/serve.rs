@@ -397,3 +397,52 @@ async fn a_full_disk_is_an_outage_and_loses_nothing() {
     assert_eq!(again.get("Moe").await["recordVersionNumber"], granted["recordVersionNumber"]);
     assert_eq!(again.acquire("Moe", "secret").await["outcome"], "renewed");
 }
+
+/// A watch of a lock that stays as it is.
+async fn watching(serve: &Serve, key: &str) -> TcpStream {
+    let version = serve.get(key).await["recordVersionNumber"].as_str().expect("text").to_owned();
+    let mut stream = TcpStream::connect(serve.address()).await.expect("it listens");
+    let head = format!("GET /v1/watch?key={key}&version={version} HTTP/1.1\r\nhost: localhost\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.expect("sent");
+    stream
+}
+
+async fn status_line(stream: &mut TcpStream) -> String {
+    let mut head = [0; 15];
+    within(stream.read_exact(&mut head)).await.expect("an answer");
+    String::from_utf8_lossy(&head).into_owned()
+}
+
+#[tokio::test]
+async fn watch_is_answered_when_the_lock_changes() {
+    let serve = Serve::start(&["--memory"]).await;
+    serve.acquire("Moe", "secret").await;
+    let mut watch = watching(&serve, "Moe").await;
+    serve.acquire("Moe", "secret").await;
+    assert_eq!(status_line(&mut watch).await, "HTTP/1.1 200 OK");
+}
+
+#[tokio::test]
+async fn watch_is_answered_when_another_client_writes() {
+    let serve = Serve::start(&["--memory", "--expose-dynamodb", "0"]).await;
+    serve.acquire("Moe", "secret").await;
+    let mut watch = watching(&serve, "Moe").await;
+    let client = leasehold_dynamodb::connect(Some(&exposed_url(&serve))).await;
+    let update = client.update_item().table_name("leasehold").key("key", AttributeValue::S("Moe".to_owned()));
+    let update = update.update_expression("SET recordVersionNumber = :version");
+    let update = update.expression_attribute_values(":version", AttributeValue::S("java".to_owned()));
+    update.send().await.expect("it takes the row");
+    assert_eq!(status_line(&mut watch).await, "HTTP/1.1 200 OK");
+}
+
+#[tokio::test]
+async fn watches_are_answered_when_the_service_stops() {
+    let serve = Serve::start(&["--memory"]).await;
+    serve.acquire("Moe", "secret").await;
+    let mut watch = watching(&serve, "Moe").await;
+    // One answer is under way when the signal comes, or is refused after it; each is an answer.
+    serve.get("Moe").await;
+    serve.signal("TERM");
+    assert_eq!(status_line(&mut watch).await, "HTTP/1.1 200 OK");
+    assert_eq!(serve.ended().await, (Some(0), vec!["Stopped.".to_owned()]));
+}

@@ -138,15 +138,19 @@ pub(crate) fn acquire_response(grant: Grant, lease_id: &LeaseId) -> AcquireRespo
         record_version_number: row.rvn.into_value().unwrap_or_default(),
         lease_duration_ms: row.lease_ms.into_value().unwrap_or_default(),
         fencing_token: grant.fencing_token,
-        outcome: match grant.outcome {
-            GrantOutcome::Created => AcquireOutcome::Created,
-            GrantOutcome::Reacquired => AcquireOutcome::Reacquired,
-            GrantOutcome::TakenOver => AcquireOutcome::TakenOver,
-            GrantOutcome::Renewed => AcquireOutcome::Renewed,
-        },
+        outcome: grant_outcome(grant.outcome),
         data,
         data_base64,
         previous_owner_name: grant.previous_owner_name,
+    }
+}
+
+pub(crate) fn grant_outcome(outcome: GrantOutcome) -> AcquireOutcome {
+    match outcome {
+        GrantOutcome::Created => AcquireOutcome::Created,
+        GrantOutcome::Reacquired => AcquireOutcome::Reacquired,
+        GrantOutcome::TakenOver => AcquireOutcome::TakenOver,
+        GrantOutcome::Renewed => AcquireOutcome::Renewed,
     }
 }
 
@@ -187,21 +191,32 @@ pub(crate) fn grant_or_refusal(answer: AcquireAnswer) -> Result<Grant, Problem> 
             )
         }),
         AcquireAnswer::NotFound => Err(not_found()),
+        AcquireAnswer::WrongKind => Err(no_lock()),
+    }
+}
+
+pub(crate) fn lost_reason(reason: lifecycle::LostReason) -> LostReason {
+    match reason {
+        lifecycle::LostReason::Absent => LostReason::Absent,
+        lifecycle::LostReason::Released => LostReason::Released,
+        lifecycle::LostReason::TakenOver => LostReason::TakenOver,
+        lifecycle::LostReason::VersionMismatch => LostReason::VersionMismatch,
+        lifecycle::LostReason::Queued => LostReason::Queued,
     }
 }
 
 pub(crate) fn lost(lost: Lost) -> Problem {
-    let (reason, detail) = match lost.reason {
-        lifecycle::LostReason::Absent => (LostReason::Absent, "There is no such lock any more."),
-        lifecycle::LostReason::Released => (LostReason::Released, "The lock was released, or broken by an operator."),
-        lifecycle::LostReason::TakenOver => (LostReason::TakenOver, "Another acquisition has taken the lock."),
-        lifecycle::LostReason::VersionMismatch => (
-            LostReason::VersionMismatch,
-            "The lock is held under this lease id, but under another recordVersionNumber than the one given.",
-        ),
+    let detail = match lost.reason {
+        lifecycle::LostReason::Absent => "There is no such lock any more.",
+        lifecycle::LostReason::Released => "The lock was released, or broken by an operator.",
+        lifecycle::LostReason::TakenOver => "Another acquisition has taken the lock.",
+        lifecycle::LostReason::VersionMismatch => {
+            "The lock is held under this lease id, but under another recordVersionNumber than the one given."
+        }
+        lifecycle::LostReason::Queued => "This lease id waits in the queue, and has no permits.",
     };
     Problem {
-        reason: Some(reason),
+        reason: Some(lost_reason(lost.reason)),
         lock: lost.lock.map(|lock| Box::new(show_lock(lock))),
         ..Problem::new(ProblemType::Lost, detail)
     }
@@ -244,6 +259,12 @@ pub(crate) fn version_mismatch(lock: Option<LockView>) -> Problem {
     Problem { lock: lock.map(|lock| Box::new(show_lock(lock))), ..Problem::new(ProblemType::VersionMismatch, detail) }
 }
 
+/// The answer to a lock's operation on the key of a semaphore.
+pub(crate) fn no_lock() -> Problem {
+    let detail = "This key is no lock's. Where GET /v1/locks shows it as a semaphore, use the routes of /v1/semaphore.";
+    Problem::new(ProblemType::WrongKind, detail)
+}
+
 pub(crate) fn not_found() -> Problem {
     Problem::new(ProblemType::NotFound, "No lock has this key.")
 }
@@ -274,6 +295,7 @@ pub(crate) fn show_lock(lock: LockView) -> wire::Lock {
         data,
         data_base64,
         attributes: attributes::to_json(lock.attributes),
+        semaphore: None,
     }
 }
 
@@ -285,7 +307,7 @@ pub(crate) fn state(state: wire::LockState) -> LockState {
 }
 
 /// Text where it is text, base64 where it is not.
-fn show_data(data: Option<Vec<u8>>) -> (Option<String>, Option<String>) {
+pub(crate) fn show_data(data: Option<Vec<u8>>) -> (Option<String>, Option<String>) {
     match data.map(String::from_utf8) {
         None => (None, None),
         Some(Ok(text)) => (Some(text), None),
@@ -293,7 +315,7 @@ fn show_data(data: Option<Vec<u8>>) -> (Option<String>, Option<String>) {
     }
 }
 
-fn data(text: Option<String>, base64: Option<String>) -> Result<Option<Data>, Problem> {
+pub(crate) fn data(text: Option<String>, base64: Option<String>) -> Result<Option<Data>, Problem> {
     let bytes = match (text, base64) {
         (Some(_), Some(_)) => return Err(Problem::invalid("dataBase64", "Give data or dataBase64, not both.")),
         (None, None) => return Ok(None),
@@ -305,11 +327,11 @@ fn data(text: Option<String>, base64: Option<String>) -> Result<Option<Data>, Pr
     checked(Data::new(bytes)).map(Some)
 }
 
-fn lease_id(secret: Secret) -> Result<LeaseId, Problem> {
+pub(crate) fn lease_id(secret: Secret) -> Result<LeaseId, Problem> {
     checked(LeaseId::new(secret.0))
 }
 
-fn sequence(number: Option<u64>, request_id: Option<String>) -> Result<Option<Sequence>, Problem> {
+pub(crate) fn sequence(number: Option<u64>, request_id: Option<String>) -> Result<Option<Sequence>, Problem> {
     match (number, request_id) {
         (Some(number), request_id) => checked(Sequence::new(number, request_id)).map(Some),
         (None, Some(_)) => {
@@ -332,7 +354,7 @@ fn once(occurrence: Option<String>, at_most_once: bool) -> Result<Option<Once>, 
     }
 }
 
-fn lease_duration(millis: Option<u64>) -> Result<Option<LeaseDuration>, Problem> {
+pub(crate) fn lease_duration(millis: Option<u64>) -> Result<Option<LeaseDuration>, Problem> {
     millis.map(|millis| checked(LeaseDuration::from_millis(millis))).transpose()
 }
 
@@ -340,6 +362,6 @@ fn expected(rvn: Option<String>) -> Result<Option<Rvn>, Problem> {
     rvn.map(|rvn| checked(Rvn::new("recordVersionNumber", rvn))).transpose()
 }
 
-fn checked<T>(value: Result<T, Error>) -> Result<T, Problem> {
+pub(crate) fn checked<T>(value: Result<T, Error>) -> Result<T, Problem> {
     value.map_err(|error| problem(&error))
 }

@@ -1,7 +1,8 @@
 //! What came of the operations, for whoever collects it: the Lambda functions do. Without a recorder, nothing is counted.
 //!
 //! By operation: `Granted`, and among these `TakenOver`; `Held`, `Lost`, `Broken`, `Forbidden`, `Unavailable` (throttled
-//! requests among them); and `Latency` in milliseconds, one value for each operation, whatever came of it.
+//! requests among them); and `Latency` in milliseconds, one value for each operation but watches, whatever came of it. Of
+//! semaphores, `PermitsInUse` in percent and `QueueLength`, one value for each operation that saw one.
 
 use std::time::Duration;
 
@@ -17,6 +18,8 @@ pub fn describe() {
     describe_counter!("Forbidden", Unit::Count, "requests for a key, or a lock, that is not the caller's");
     describe_counter!("Unavailable", Unit::Count, "requests without an answer from the table");
     describe_counter!("StuckTransactions", Unit::Count, "transactions with an item that DynamoDB refuses to free");
+    describe_histogram!("PermitsInUse", Unit::Percent, "of a semaphore's capacity, after each operation on it");
+    describe_histogram!("QueueLength", Unit::Count, "tickets in a semaphore's queue, after each operation on it");
     describe_histogram!("Latency", Unit::Milliseconds, "from the request to its answer");
 }
 
@@ -27,14 +30,22 @@ pub(crate) fn count_stuck(transactions: usize) {
     }
 }
 
+/// Records how full a semaphore is, and how many wait for it.
+#[allow(clippy::cast_precision_loss, reason = "permits are far below 2^53")]
+pub(crate) fn count_permits(in_use: u64, capacity: u64, queue: usize) {
+    histogram!("PermitsInUse", "operation" => "semaphore").record(in_use as f64 * 100.0 / capacity as f64);
+    histogram!("QueueLength", "operation" => "semaphore").record(queue as f64);
+}
+
 /// Counts one operation and its outcome, as they are called in the log.
 pub(crate) fn count(operation: &'static str, outcome: &str, latency: Duration) {
     let name = match (operation, outcome) {
         // Asked again and again by whoever watches the service.
         ("health", _) => return,
-        ("acquire", "created" | "reacquired" | "renewed" | "takenOver") => Some("Granted"),
-        ("acquire", "held") => Some("Held"),
-        ("break", "released") => Some("Broken"),
+        ("acquire" | "semaphore-acquire", "created" | "reacquired" | "renewed" | "takenOver") => Some("Granted"),
+        ("acquire-all", "granted") => Some("Granted"),
+        ("acquire" | "acquire-all" | "semaphore-acquire", "held") | (_, "queue-full") => Some("Held"),
+        ("break" | "semaphore-break", "released") => Some("Broken"),
         (_, "lost") => Some("Lost"),
         (_, "forbidden") => Some("Forbidden"),
         (_, "misconfigured" | "throttled" | "unavailable") => Some("Unavailable"),
@@ -43,6 +54,10 @@ pub(crate) fn count(operation: &'static str, outcome: &str, latency: Duration) {
     let taken_over = (outcome == "takenOver").then_some("TakenOver");
     for name in name.into_iter().chain(taken_over) {
         counter!(name, "operation" => operation).increment(1);
+    }
+    // A watch takes as long as its caller likes.
+    if operation == "watch" {
+        return;
     }
     histogram!("Latency", "operation" => operation).record(latency.as_secs_f64() * 1000.0);
 }

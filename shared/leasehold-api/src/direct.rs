@@ -48,7 +48,7 @@ fn actions<R: Route>(operations: &[R]) -> String {
 
 /// Shortens a problem to a length that Step Functions does not truncate, since a truncated one is no JSON document. The
 /// lock's payload and attributes are left to `get`, unless they are the result of an occurrence that is done and short. An
-/// item is left out where it is too long.
+/// item, and the names of several locks, are left out where they are too long.
 fn without_payload(mut problem: Problem) -> Problem {
     let is_short = |problem: &Problem| document(problem).get().len() <= MAX_PROBLEM_BYTES;
     let is_result = problem.problem_type == ProblemType::AlreadyDone && is_short(&problem);
@@ -57,7 +57,7 @@ fn without_payload(mut problem: Problem) -> Problem {
         lock.attributes.clear();
     }
     if !is_short(&problem) {
-        problem.item = None;
+        (problem.item, problem.locks) = (None, None);
     }
     problem
 }

@@ -72,7 +72,8 @@ pub fn body_too_large<R: Route>() -> Problem {
 
 /// A path that is none of [`Route::path`].
 pub fn unknown_route() -> Problem {
-    let detail = "This API has /v1/acquire, heartbeat, release, break, lock, locks and health; and where it has \
+    let detail = "This API has /v1/acquire, acquire-all, heartbeat, release, break, lock, watch, locks and health; \
+                  /v1/semaphore, and /v1/semaphore/acquire, heartbeat, release, break, enqueue and capacity; and where it has \
                   transactions, /v1/transactions/begin, add, commit, rollback, unlock and sweep, \
                   /v1/transaction, /v1/transactions, and /v1/items/get and list.";
     Problem::new(ProblemType::UnknownRoute, detail)
@@ -104,7 +105,7 @@ fn response(status: StatusCode, content_type: &'static str, document: Box<RawVal
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::TransactionOperation;
+    use crate::{SemaphoreOperation, TransactionOperation};
 
     /// Each path has its first part, or its last, in the text.
     fn names<R: Route>(detail: &str) {
@@ -120,6 +121,7 @@ mod tests {
     fn whoever_takes_a_wrong_route_is_told_all() {
         let detail = unknown_route().detail;
         names::<Operation>(&detail);
+        names::<SemaphoreOperation>(&detail);
         names::<TransactionOperation>(&detail);
     }
 }

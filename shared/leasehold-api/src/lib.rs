@@ -11,6 +11,8 @@
 //! number of requests; never an item. Key scopes are about locks, and not asked: what transactions may touch, the function's
 //! role says.
 //!
+//! A watch waits until a lock changes: writes of this [`Service`] wake it at once.
+//!
 //! [`Route`] is the table of what can be asked of each. [`http`] binds it to HTTP, [`direct`] to direct invocations,
 //! [`cleanup`] to the end of Step Functions executions. None knows what brings the requests: the Lambda adapters and
 //! `leasehold serve` hand theirs to the same functions, and say who calls.
@@ -28,10 +30,14 @@ pub mod http;
 pub mod logging;
 mod parse;
 mod route;
+mod semaphore;
 mod service;
+mod together;
 mod transactions;
+mod watches;
 
 pub use execution::ExecutionSecret;
 pub use route::{Input, Route};
+pub use semaphore::SemaphoreOperation;
 pub use service::{OPERATION_TARGET, Service};
 pub use transactions::{TransactionOperation, TransactionService};

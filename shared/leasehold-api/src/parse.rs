@@ -32,10 +32,13 @@ pub(crate) fn query<T: DeserializeOwned>(query: &str) -> Result<T, Problem> {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         let (name, value) = (decode(name)?, decode(value)?);
         let value = match name.as_str() {
-            "limit" => value
-                .parse::<u64>()
-                .map(Value::from)
-                .map_err(|_| Problem::invalid("limit", "limit must be a whole number."))?,
+            "limit" | "waitMs" => match value.parse::<u64>() {
+                Ok(number) => Value::from(number),
+                Err(_) => {
+                    let detail = format!("{name} must be a whole number.");
+                    return Err(Problem::invalid(name, detail));
+                }
+            },
             "stuck" => value
                 .parse::<bool>()
                 .map(Value::from)

@@ -73,6 +73,8 @@ pub(crate) fn document(answer: &impl Serialize) -> Box<RawValue> {
 pub enum Operation {
     /// `POST /v1/acquire`
     Acquire,
+    /// `POST /v1/acquire-all`
+    AcquireAll,
     /// `POST /v1/heartbeat`
     Heartbeat,
     /// `POST /v1/release`
@@ -81,6 +83,8 @@ pub enum Operation {
     Break,
     /// `GET /v1/lock`
     Get,
+    /// `GET /v1/watch`
+    Watch,
     /// `GET /v1/locks`
     List,
     /// `GET /v1/health`
@@ -90,8 +94,17 @@ pub enum Operation {
 impl Route for Operation {
     type Service = Service;
 
-    const ALL: &'static [Self] =
-        &[Self::Acquire, Self::Heartbeat, Self::Release, Self::Break, Self::Get, Self::List, Self::Health];
+    const ALL: &'static [Self] = &[
+        Self::Acquire,
+        Self::AcquireAll,
+        Self::Heartbeat,
+        Self::Release,
+        Self::Break,
+        Self::Get,
+        Self::Watch,
+        Self::List,
+        Self::Health,
+    ];
 
     /// The largest payload takes 1.5 MB when each of its bytes needs an escape.
     const MAX_BODY_BYTES: usize = 2 * 1024 * 1024;
@@ -99,10 +112,12 @@ impl Route for Operation {
     fn path(self) -> &'static str {
         match self {
             Self::Acquire => path::ACQUIRE,
+            Self::AcquireAll => path::ACQUIRE_ALL,
             Self::Heartbeat => path::HEARTBEAT,
             Self::Release => path::RELEASE,
             Self::Break => path::BREAK,
             Self::Get => path::LOCK,
+            Self::Watch => path::WATCH,
             Self::List => path::LOCKS,
             Self::Health => path::HEALTH,
         }
@@ -110,29 +125,32 @@ impl Route for Operation {
 
     fn method(self) -> Method {
         match self {
-            Self::Acquire | Self::Heartbeat | Self::Release | Self::Break => Method::POST,
-            Self::Get | Self::List | Self::Health => Method::GET,
+            Self::Acquire | Self::AcquireAll | Self::Heartbeat | Self::Release | Self::Break => Method::POST,
+            Self::Get | Self::Watch | Self::List | Self::Health => Method::GET,
         }
     }
 
     fn action(self) -> Option<&'static str> {
         match self {
             Self::Acquire => Some("acquire"),
+            Self::AcquireAll => Some("acquire-all"),
             Self::Heartbeat => Some("heartbeat"),
             Self::Release => Some("release"),
             Self::Break => Some("break"),
             Self::Get => Some("get"),
-            Self::List | Self::Health => None,
+            Self::Watch | Self::List | Self::Health => None,
         }
     }
 
     async fn carry_out(self, service: &Service, caller: &Caller, input: Input<'_>) -> Result<Box<RawValue>, Problem> {
         Ok(match self {
             Self::Acquire => document(&service.acquire(caller, input.read()?).await?),
+            Self::AcquireAll => document(&service.acquire_all(caller, input.read()?).await?),
             Self::Heartbeat => document(&service.heartbeat(caller, input.read()?).await?),
             Self::Release => document(&service.release(caller, input.read()?).await?),
             Self::Break => document(&service.break_lock(caller, input.read()?).await?),
             Self::Get => document(&service.get(caller, input.read()?).await?),
+            Self::Watch => document(&service.watch(caller, input.read()?).await?),
             Self::List => document(&service.list(caller, input.read()?).await?),
             Self::Health => document(&service.health().await?),
         })

@@ -1,20 +1,29 @@
 //! One operation, from a request to its response, and the log line about it.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use leasehold_protocol::{
-    BreakAnswer, Error, ErrorKind, HeartbeatAnswer, ListQuery, LockKey, LockTable, MAX_KEY_BYTES, ReleaseAnswer,
+    AcquireAnswer, BreakAnswer, Error, ErrorKind, HeartbeatAnswer, ListQuery, LockKey, LockTable, MAX_KEY_BYTES,
+    Record, ReleaseAnswer,
 };
 use leasehold_wire::{
     AcquireRequest, AcquireResponse, BreakRequest, GetRequest, HealthResponse, HealthStatus, HeartbeatRequest,
     HeartbeatResponse, ListRequest, ListResponse, Lock, Problem, ReleaseRequest, ReleaseResponse, UnreadableRow,
+    WatchRequest,
 };
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tracing::{Instrument, Span, field};
 
 use crate::access::Caller;
-use crate::{convert, counts, cursor};
+use crate::watches::Watches;
+use crate::{convert, counts, cursor, semaphore};
 
 const DEFAULT_LIMIT: u64 = 100;
 const MAX_LIMIT: u64 = 1000;
+
+/// The longest wait of a watch, and the usual one: gateways give up on an answer after 29 seconds.
+const MAX_WAIT_MS: u64 = 20_000;
 
 /// A Lambda function's answer may have 6 MB; a listing stops well before, whatever the limit asked for.
 const MAX_LISTING_BYTES: usize = 4 * 1024 * 1024;
@@ -25,14 +34,15 @@ pub const OPERATION_TARGET: &str = "leasehold::operation";
 /// The lock service. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Service {
-    table: LockTable,
-    checks_takeovers: bool,
+    pub(crate) table: LockTable,
+    pub(crate) checks_takeovers: bool,
+    pub(crate) watches: Arc<Watches>,
 }
 
 impl Service {
     /// The service over one table.
     pub fn new(table: LockTable) -> Self {
-        Self { table, checks_takeovers: false }
+        Self { table, checks_takeovers: false, watches: Arc::default() }
     }
 
     /// Makes a takeover by an observed version also need the server's clock to be past the lease, by more than the allowed skew.
@@ -45,8 +55,8 @@ impl Service {
     /// `POST /v1/acquire`
     ///
     /// # Errors
-    /// `held`, `lost` for an ended lease id, `superseded`, `already-done`, `not-found` under `onlyIfExists`, and those that any operation may meet:
-    /// `invalid-request`, `too-large`, `forbidden`, `corrupt-record`, `throttled`, `unavailable`.
+    /// `held`, `lost` for an ended lease id, `superseded`, `already-done`, `not-found` under `onlyIfExists`, and those that any
+    /// operation may meet: `invalid-request`, `too-large`, `forbidden`, `corrupt-record`, `throttled`, `unavailable`.
     pub async fn acquire(&self, caller: &Caller, request: AcquireRequest) -> Result<AcquireResponse, Problem> {
         traced(operation_span("acquire", &request.key, caller), async {
             let mut request = convert::acquire(request, caller.bound())?;
@@ -55,7 +65,11 @@ impl Service {
             }
             caller.check_key(request.key.partition())?;
             record_owner(request.owner_name.as_str());
-            let answer = self.table.acquire(&request).await.map_err(|error| logged_problem(&error))?;
+            let answer = self.table.acquire(&request).await;
+            if !matches!(answer, Ok(AcquireAnswer::Held(_))) {
+                self.watches.written(&request.key);
+            }
+            let answer = answer.map_err(|error| logged_problem(&error))?;
             let grant = convert::grant_or_refusal(answer)?;
             let response = convert::acquire_response(grant, &request.lease_id);
             Ok((wire_name(response.outcome), response))
@@ -71,12 +85,15 @@ impl Service {
         traced(operation_span("heartbeat", &request.key, caller), async {
             let request = convert::heartbeat(request, caller.bound())?;
             caller.check_key(request.key.partition())?;
-            let answer = self.table.heartbeat(&request).await.map_err(|error| logged_problem(&error))?;
+            let answer = self.table.heartbeat(&request).await;
+            self.watches.written(&request.key);
+            let answer = answer.map_err(|error| logged_problem(&error))?;
             let row = match answer {
                 HeartbeatAnswer::Renewed(row) => row,
                 HeartbeatAnswer::Lost(lost) => return Err(convert::lost(lost)),
                 HeartbeatAnswer::Superseded(superseded) => return Err(convert::superseded(superseded)),
                 HeartbeatAnswer::Forbidden => return Err(convert::bound_to_another()),
+                HeartbeatAnswer::WrongKind => return Err(convert::no_lock()),
             };
             let lock = row.lock().map_err(|corrupt| logged_problem(&corrupt.into()))?;
             record_owner(&lock.owner_name);
@@ -98,11 +115,14 @@ impl Service {
         traced(operation_span("release", &request.key, caller), async {
             let request = convert::release(request, caller.bound())?;
             caller.check_key(request.key.partition())?;
-            match self.table.release(&request).await.map_err(|error| logged_problem(&error))? {
+            let answer = self.table.release(&request).await;
+            self.watches.written(&request.key);
+            match answer.map_err(|error| logged_problem(&error))? {
                 ReleaseAnswer::Done(released) => Ok(release_response(&released)),
                 ReleaseAnswer::Lost(lost) => Err(convert::lost(lost)),
                 ReleaseAnswer::OtherOccurrence => Err(convert::other_occurrence()),
                 ReleaseAnswer::Forbidden => Err(convert::bound_to_another()),
+                ReleaseAnswer::WrongKind => Err(convert::no_lock()),
             }
         })
         .await
@@ -116,9 +136,12 @@ impl Service {
         traced(operation_span("break", &request.key, caller), async {
             let request = convert::break_lock(request)?;
             caller.check_key(request.key.partition())?;
-            match self.table.break_lock(&request).await.map_err(|error| logged_problem(&error))? {
+            let answer = self.table.break_lock(&request).await;
+            self.watches.written(&request.key);
+            match answer.map_err(|error| logged_problem(&error))? {
                 BreakAnswer::Done(released) => Ok(release_response(&released)),
                 BreakAnswer::VersionMismatch(lock) => Err(convert::version_mismatch(lock)),
+                BreakAnswer::WrongKind => Err(convert::no_lock()),
             }
         })
         .await
@@ -132,13 +155,52 @@ impl Service {
         traced(operation_span("get", &request.key, caller), async {
             let key = convert::key(request.key, request.sort_key)?;
             caller.check_key(key.partition())?;
-            let row = self.table.read(&key).await.map_err(|error| logged_problem(&error))?;
-            let row = row.ok_or_else(convert::not_found)?;
-            let lock = convert::show_lock(row.lock().map_err(|corrupt| logged_problem(&corrupt.into()))?);
-            record_owner(&lock.owner_name);
-            Ok((wire_name(lock.state), lock))
+            let record = self.table.read(&key).await.map_err(|error| logged_problem(&error))?;
+            match &record {
+                Some(Record::Semaphore(..)) => Err(convert::no_lock()),
+                _ => shown(record),
+            }
         })
         .await
+    }
+
+    /// `GET /v1/watch`
+    ///
+    /// # Errors
+    /// As `GET` of that kind.
+    pub async fn watch(&self, caller: &Caller, request: WatchRequest) -> Result<Lock, Problem> {
+        traced(operation_span("watch", &request.key, caller), async {
+            let key = convert::key(request.key, request.sort_key)?;
+            let version = request.version.filter(|version| !version.is_empty());
+            let wait_ms = request.wait_ms.unwrap_or(MAX_WAIT_MS);
+            if wait_ms > MAX_WAIT_MS {
+                return Err(Problem::invalid(
+                    "waitMs",
+                    format!("waitMs must be at most {MAX_WAIT_MS}, not {wait_ms}."),
+                ));
+            }
+            caller.check_key(key.partition())?;
+            // Followed before the first look, so that no write falls between the two.
+            let mut found = self.watches.follow(&self.table, &key, logged_problem);
+            let mut record = self.table.read(&key).await.map_err(|error| logged_problem(&error))?;
+            let change = async {
+                while !has_changed(record.as_ref(), version.as_deref()) && found.changed().await.is_ok() {
+                    record = found.borrow_and_update().clone()?;
+                }
+                Ok(())
+            };
+            tokio::select! {
+                changed = timeout(Duration::from_millis(wait_ms), change) => changed.unwrap_or(Ok(()))?,
+                () = self.watches.closed() => {}
+            }
+            shown(record)
+        })
+        .await
+    }
+
+    /// Answers all watches at once, those that are still to come as well: for the end of a process.
+    pub fn close_watches(&self) {
+        self.watches.close();
     }
 
     /// `GET /v1/locks`
@@ -156,10 +218,13 @@ impl Service {
             };
             let mut bytes = 0;
             for row in page.rows {
-                let key = row.key.clone();
-                match row.lock() {
+                let key = row.key().clone();
+                let shown = match row {
+                    Record::Lock(row) => row.lock().map(convert::show_lock),
+                    Record::Semaphore(_, semaphore) => semaphore.map(|row| semaphore::show(*row)),
+                };
+                match shown {
                     Ok(lock) => {
-                        let lock = convert::show_lock(lock);
                         bytes += serde_json::to_vec(&lock).map_or(0, |json| json.len());
                         response.locks.push(lock);
                     }
@@ -188,6 +253,32 @@ impl Service {
     }
 }
 
+/// Whether a watch is over: the lock has another version than the caller knows, or none, or no holder. Of a semaphore `changed`
+/// counts, which heartbeats leave alone.
+fn has_changed(record: Option<&Record>, known: Option<&str>) -> bool {
+    let Some(known) = known else { return record.is_some() };
+    match record {
+        Some(Record::Lock(row)) => row.released || row.rvn.value().is_none_or(|version| version != known),
+        Some(Record::Semaphore(_, Ok(semaphore))) => semaphore.changed != known,
+        Some(Record::Semaphore(_, Err(_))) | None => true,
+    }
+}
+
+/// The public view of what was read, and its state as the outcome.
+fn shown(record: Option<Record>) -> Result<(String, Lock), Problem> {
+    let lock = match record {
+        Some(Record::Lock(row)) if row.other_kind => return Err(convert::no_lock()),
+        Some(Record::Lock(row)) => {
+            let lock = convert::show_lock(row.lock().map_err(|corrupt| logged_problem(&corrupt.into()))?);
+            record_owner(&lock.owner_name);
+            lock
+        }
+        Some(Record::Semaphore(_, row)) => semaphore::show(*row.map_err(|corrupt| logged_problem(&corrupt.into()))?),
+        None => return Err(convert::not_found()),
+    };
+    Ok((wire_name(lock.state), lock))
+}
+
 /// The name of one operation, and the span of its log lines.
 pub(crate) struct OperationSpan {
     pub(crate) name: &'static str,
@@ -195,7 +286,7 @@ pub(crate) struct OperationSpan {
 }
 
 /// Makes the span of an operation. Overlong keys are truncated in the log.
-fn operation_span(name: &'static str, key: &str, caller: &Caller) -> OperationSpan {
+pub(crate) fn operation_span(name: &'static str, key: &str, caller: &Caller) -> OperationSpan {
     let span = tracing::info_span!(
         "operation",
         operation = name,
@@ -234,7 +325,7 @@ pub(crate) fn wire_name(value: impl serde::Serialize) -> String {
     }
 }
 
-fn record_owner(name: &str) {
+pub(crate) fn record_owner(name: &str) {
     Span::current().record("owner", name);
 }
 
@@ -247,7 +338,7 @@ fn release_response(released: &leasehold_protocol::Released) -> (String, Release
 }
 
 /// Logs the cause of an error, and returns the problem that the caller reads instead.
-fn logged_problem(error: &Error) -> Problem {
+pub(crate) fn logged_problem(error: &Error) -> Problem {
     match error.kind() {
         ErrorKind::InvalidRequest { .. } | ErrorKind::TooLarge => {}
         // Nothing but a repair of the setup helps: the command, too, shows this reason to whoever uses a table directly.

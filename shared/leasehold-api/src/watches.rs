@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use leasehold_protocol::{Error, LockKey, LockTable, Row};
+use leasehold_protocol::{Error, LockKey, LockTable, Record};
 use leasehold_wire::Problem;
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
@@ -18,7 +18,7 @@ use tokio::time::timeout;
 const READ_INTERVAL: Duration = Duration::from_millis(500);
 
 /// What a reader found.
-type Found = Result<Option<Row>, Problem>;
+type Found = Result<Option<Record>, Problem>;
 
 /// The keys that are watched.
 pub(crate) struct Watches {
@@ -76,18 +76,14 @@ impl Watches {
         let (found, receiver) = watch::channel(Ok(None));
         let written = Arc::<Notify>::default();
         topics.insert(key.clone(), Topic { written: Arc::clone(&written), found: found.clone() });
-        let reader = Reader { watches: Arc::clone(self), table: table.clone(), key: key.clone(), written, found, report };
+        let reader =
+            Reader { watches: Arc::clone(self), table: table.clone(), key: key.clone(), written, found, report };
         tokio::spawn(reader.run());
         receiver
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<LockKey, Topic>> {
         self.topics.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    #[cfg(test)]
-    pub(crate) fn count(&self) -> usize {
-        self.lock().len()
     }
 }
 
@@ -104,15 +100,19 @@ struct Reader {
 impl Reader {
     async fn run(self) {
         loop {
-            tokio::select! {
-                () = self.found.closed() => {}
-                _ = timeout(READ_INTERVAL, self.written.notified()) => {}
-            }
+            // Written, unwatched or time for a look: each is a reason to go on.
+            let _ = timeout(READ_INTERVAL, async {
+                tokio::select! {
+                    () = self.written.notified() => {}
+                    () = self.found.closed() => {}
+                }
+            })
+            .await;
             if self.ends() {
                 return;
             }
             let found = self.table.read(&self.key).await.map_err(|error| (self.report)(&error));
-            self.found.send_replace(found);
+            drop(self.found.send_replace(found));
         }
     }
 

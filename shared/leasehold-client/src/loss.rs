@@ -48,7 +48,7 @@ impl Loss {
             Some(LostReason::Released) => LossReason::Released,
             Some(LostReason::Absent) => LossReason::Absent,
             Some(LostReason::VersionMismatch) => LossReason::VersionMismatch,
-            Some(LostReason::TakenOver) | None => LossReason::TakenOver,
+            Some(LostReason::TakenOver | LostReason::Queued) | None => LossReason::TakenOver,
         };
         Self { key, reason, lock, cause: None }
     }

@@ -4,6 +4,7 @@ use std::error::Error as StdError;
 
 use aws_credential_types::provider::error::CredentialsError;
 use aws_sdk_dynamodb::error::{BuildError, ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::types::CancellationReason;
 
 /// A call that DynamoDB refused or did not answer.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +42,18 @@ impl Failure {
 
     pub(crate) fn unavailable(message: impl Into<String>) -> Self {
         Self { kind: FailureKind::Unavailable, message: message.into(), source: None }
+    }
+
+    /// A transaction that was cancelled for another reason than a condition.
+    pub fn of_cancellation(reason: &CancellationReason) -> Self {
+        let message = reason.message().unwrap_or("DynamoDB gave no reason.").to_owned();
+        let kind = match reason.code() {
+            Some("ValidationError") if is_about_size(&message) => FailureKind::TooLarge,
+            Some("ValidationError") => FailureKind::Invalid,
+            Some("ItemCollectionSizeLimitExceeded") => FailureKind::TooLarge,
+            _ => FailureKind::Throttled,
+        };
+        Self { kind, message, source: None }
     }
 
     /// Says what was attempted, and keeps the rest for the log.

@@ -24,7 +24,7 @@ use http::header::CONTENT_TYPE;
 use http::{Request, Response};
 use leasehold_api::access::Caller;
 use leasehold_api::http::{self as api, Operation, Route};
-use leasehold_api::{Service, TransactionOperation, TransactionService};
+use leasehold_api::{SemaphoreOperation, Service, TransactionOperation, TransactionService};
 use leasehold_client::{Transport, TransportError};
 use leasehold_dynamodb::Clock;
 use leasehold_protocol::{LockTable, Policy, TableSchema};
@@ -95,6 +95,9 @@ impl Transport for InProcess {
     fn send(&self, request: Request<Vec<u8>>) -> BoxFuture<'_, Result<Response<Vec<u8>>, TransportError>> {
         async move {
             if let Some(response) = answer::<Operation>(&self.service, &request).await {
+                return Ok(response);
+            }
+            if let Some(response) = answer::<SemaphoreOperation>(&self.service, &request).await {
                 return Ok(response);
             }
             if let Some(service) = &self.transactions

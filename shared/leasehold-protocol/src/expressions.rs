@@ -9,6 +9,7 @@ use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 
 use crate::item::{DATA, TableSchema};
+use crate::lifecycle::together::{Attempt, Form};
 use crate::lifecycle::{LAST_COUNTABLE_TOKEN, LockState, MAX_LEASE_DIGITS, Policy, Stamp};
 use crate::model::{
     Acquire, Break, Data, DataChange, Disposal, Heartbeat, LeaseDuration, LeaseIdHash, MAX_LEASE_MS, MAX_SEQUENCE,
@@ -35,6 +36,8 @@ const IS_NEW: &str = "NOT (leaseSequence BETWEEN :sequence AND :lastSequence)";
 /// The row is no tombstone.
 const IS_THERE: &str = "NOT (attribute_exists(isReleased) AND deletedVersion = recordVersionNumber)";
 
+/// The row is a lock.
+const IS_LOCK: &str = "attribute_not_exists(leaseholdKind)";
 /// The row remembers neither the occurrence nor a later one as done. An unreadable memory is no leave.
 const IS_DUE: &str = "(attribute_not_exists(lastOccurrence) OR lastOccurrence < :occurrence)";
 
@@ -55,19 +58,19 @@ pub(crate) struct Write {
 }
 
 impl Write {
-    fn name(&mut self, placeholder: &str, name: &str) {
+    pub(crate) fn name(&mut self, placeholder: &str, name: &str) {
         self.names.insert(placeholder.to_owned(), name.to_owned());
     }
 
-    fn text(&mut self, placeholder: &str, value: impl Into<String>) {
+    pub(crate) fn text(&mut self, placeholder: &str, value: impl Into<String>) {
         self.values.insert(placeholder.to_owned(), AttributeValue::S(value.into()));
     }
 
-    fn number(&mut self, placeholder: &str, value: u64) {
+    pub(crate) fn number(&mut self, placeholder: &str, value: u64) {
         self.values.insert(placeholder.to_owned(), AttributeValue::N(value.to_string()));
     }
 
-    fn hash(&mut self, hash: &LeaseIdHash) {
+    pub(crate) fn hash(&mut self, hash: &LeaseIdHash) {
         self.values.insert(":leaseIdHash".into(), AttributeValue::B(Blob::new(hash.0)));
     }
 
@@ -125,17 +128,25 @@ impl Write {
 const SET_DATA: &str = ", #data = :data";
 
 /// Removals, behind the assignments of an update.
-fn remove(update: &mut String, names: &[&str]) {
+pub(crate) fn remove(update: &mut String, names: &[&str]) {
     if !names.is_empty() {
         update.extend([" REMOVE ", &names.join(", ")]);
     }
 }
 
-/// Rule 2.
-pub(crate) fn acquire(schema: &TableSchema, request: &Acquire, stamp: &Stamp, policy: &Policy) -> Write {
+/// Rule 2; as part of an attempt at several locks, or alone.
+#[allow(clippy::too_many_lines, reason = "one expression")]
+pub(crate) fn acquire(
+    schema: &TableSchema,
+    request: &Acquire,
+    stamp: &Stamp,
+    policy: &Policy,
+    attempt: Option<&Attempt>,
+) -> Write {
+    let is_acquisition = attempt.is_none_or(|attempt| attempt.form == Form::Acquisition);
+    let is_renewal = attempt.is_none_or(|attempt| attempt.form == Form::Renewal);
     let mut write = Write::default();
     let own = write.possession(&request.lease_id.hash(), request.principal.as_ref());
-    let mut renewable = write.new_only(own.clone(), request.sequence.as_ref());
     // A comparison with an attribute that is not there is false, and `<>` true.
     let is_unknown = "leaseIdHash <> :leaseIdHash AND previousLeaseIdHash <> :leaseIdHash";
     let is_unfollowed = "(leaseIdHash = :leaseIdHash OR previousLeaseIdHash <> :leaseIdHash)";
@@ -143,10 +154,10 @@ pub(crate) fn acquire(schema: &TableSchema, request: &Acquire, stamp: &Stamp, po
     if let Some(once) = &request.once {
         write.text(":occurrence", once.occurrence.as_str());
         is_due.extend([" AND ", IS_DUE]);
-        renewable.extend([" AND ", IS_RUNNING_OR_DUE]);
     }
     let stale = match &request.staleness {
         Staleness::Never => None,
+        _ if !is_acquisition => None,
         Staleness::Observed(rvn) => {
             write.text(":observed", rvn.as_str());
             Some("recordVersionNumber = :observed".to_owned())
@@ -165,40 +176,64 @@ pub(crate) fn acquire(schema: &TableSchema, request: &Acquire, stamp: &Stamp, po
             Some(format!("staleAt < :staleBefore AND {IS_OURS}"))
         }
     };
-    let renewable_or_dead = match stale {
-        None => renewable,
-        Some(stale) => {
-            write.readable();
-            format!("(({renewable}) OR ({stale} AND {IS_READABLE} AND {is_unfollowed} AND NOT ({own}){is_due}))")
+    let mut grounds = Vec::new();
+    if is_acquisition {
+        grounds.push(format!("attribute_exists(isReleased) AND {is_unknown}{is_due}"));
+    }
+    if is_renewal {
+        let mut renewable = write.new_only(own.clone(), request.sequence.as_ref());
+        if request.once.is_some() {
+            renewable.extend([" AND ", IS_RUNNING_OR_DUE]);
         }
+        grounds.push(format!("attribute_not_exists(isReleased) AND {renewable}"));
+    }
+    if let Some(stale) = stale {
+        write.readable();
+        grounds.push(format!(
+            "attribute_not_exists(isReleased) AND {stale} AND {IS_READABLE} AND {is_unfollowed} AND NOT ({own}){is_due}"
+        ));
+    }
+    // DynamoDB refuses redundant parentheses.
+    let grounds = match grounds.as_slice() {
+        [ground] => ground.clone(),
+        several => format!("({})", several.join(") OR (")),
     };
-    let free = format!("(attribute_exists(isReleased) AND {is_unknown}{is_due})");
-    let held = format!("(attribute_not_exists(isReleased) AND {renewable_or_dead})");
-    write.condition = format!("({free} OR {held}) AND {IS_COUNTABLE}");
+    write.condition = format!("({grounds}) AND {IS_COUNTABLE} AND {IS_LOCK}");
     if request.only_if_exists {
         write.condition.extend([" AND ", IS_THERE]);
-    } else {
+    } else if is_acquisition {
         write.name("#key", &schema.partition_key);
         write.condition = format!("attribute_not_exists(#key) OR ({})", write.condition);
     }
+    let token = match attempt {
+        None => {
+            write.number(":lastToken", LAST_COUNTABLE_TOKEN);
+            write.number(":seed", stamp.now_us);
+            write.number(":one", 1);
+            "if_not_exists(fencingToken, :seed) + :one"
+        }
+        Some(attempt) => {
+            write.number(":lastToken", attempt.fencing_token - 1);
+            write.number(":token", attempt.fencing_token);
+            ":token"
+        }
+    };
     write.number(":zero", 0);
-    write.number(":lastToken", LAST_COUNTABLE_TOKEN);
 
-    let mut set = "SET ownerName = :ownerName, leaseDuration = :leaseDuration, leaseMs = :leaseMs, \
-                   recordVersionNumber = :rvn, leaseVersion = :rvn, leaseIdHash = :leaseIdHash, \
-                   fencingToken = if_not_exists(fencingToken, :seed) + :one, \
-                   previousLeaseIdHash = if_not_exists(leaseIdHash, :noHash), \
-                   previousOwnerName = if_not_exists(ownerName, :none), \
-                   previousReleased = if_not_exists(isReleased, :none), \
-                   staleAt = :staleAt"
-        .to_owned();
+    let mut set = format!(
+        "SET ownerName = :ownerName, leaseDuration = :leaseDuration, leaseMs = :leaseMs, \
+         recordVersionNumber = :rvn, leaseVersion = :rvn, leaseIdHash = :leaseIdHash, \
+         fencingToken = {token}, \
+         previousLeaseIdHash = if_not_exists(leaseIdHash, :noHash), \
+         previousOwnerName = if_not_exists(ownerName, :none), \
+         previousReleased = if_not_exists(isReleased, :none), \
+         staleAt = :staleAt"
+    );
     let lease_ms = request.lease_duration.as_millis();
     write.text(":ownerName", request.owner_name.as_str());
     write.text(":leaseDuration", lease_ms.to_string());
     write.number(":leaseMs", lease_ms);
     write.text(":rvn", &stamp.rvn);
-    write.number(":seed", stamp.now_us);
-    write.number(":one", 1);
     write.text(":none", "");
     write.values.insert(":noHash".into(), AttributeValue::B(Blob::new([])));
     write.number(":staleAt", stamp.now_ms() + lease_ms);
@@ -248,7 +283,7 @@ pub(crate) fn heartbeat(request: &Heartbeat, stamp: &Stamp, policy: &Policy) -> 
     let mut write = Write::default();
     let own = write.possession(&request.lease_id.hash(), request.principal.as_ref());
     write.condition = write.new_only(own, request.sequence.as_ref());
-    write.condition.push_str(" AND attribute_not_exists(isReleased)");
+    write.condition.extend([" AND attribute_not_exists(isReleased) AND ", IS_LOCK]);
     if let Some(rvn) = &request.expected {
         write.condition.push_str(" AND recordVersionNumber = :expected");
         write.text(":expected", rvn.as_str());
@@ -291,6 +326,7 @@ pub(crate) fn heartbeat(request: &Heartbeat, stamp: &Stamp, policy: &Policy) -> 
 pub(crate) fn release(request: &Release, stamp: &Stamp, policy: &Policy) -> Write {
     let mut write = Write::default();
     write.condition = write.possession(&request.lease_id.hash(), request.principal.as_ref());
+    write.condition.extend([" AND ", IS_LOCK]);
     if let Some(rvn) = &request.expected {
         write.text(":expected", rvn.as_str());
     }
@@ -348,7 +384,7 @@ pub(crate) fn clear<'a>(version: &str, attributes: impl IntoIterator<Item = &'a 
 /// The operator's release.
 pub(crate) fn break_lock(request: &Break, stamp: &Stamp, policy: &Policy) -> Write {
     let mut write = Write {
-        condition: "recordVersionNumber = :seen AND attribute_not_exists(isReleased)".into(),
+        condition: format!("recordVersionNumber = :seen AND attribute_not_exists(isReleased) AND {IS_LOCK}"),
         ..Write::default()
     };
     write.text(":seen", request.seen.as_str());
@@ -378,7 +414,8 @@ pub(crate) struct Filter {
 pub(crate) fn filter(state: Option<LockState>, owner_name: Option<&str>) -> Filter {
     let by_state = state.map(|state| match state {
         LockState::Held => "attribute_not_exists(isReleased)",
-        LockState::Released => "attribute_exists(isReleased)",
+        // Which semaphores have no holder is told when they are read.
+        LockState::Released => "(attribute_exists(isReleased) OR attribute_exists(leaseholdKind))",
     });
     let by_owner = owner_name.map(|_| "ownerName = :ownerName");
     let clauses: Vec<_> = by_state.into_iter().chain(by_owner).collect();

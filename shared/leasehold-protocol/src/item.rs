@@ -48,8 +48,29 @@ pub(crate) const RUNNING_OCCURRENCE: &str = "runningOccurrence";
 /// The last occurrence that is done. A row that has it never expires.
 pub(crate) const LAST_OCCURRENCE: &str = "lastOccurrence";
 
+/// What the row is, where it is not a lock.
+pub(crate) const LEASEHOLD_KIND: &str = "leaseholdKind";
+/// How many permits a semaphore has.
+pub(crate) const CAPACITY: &str = "capacity";
+/// How many of them are free.
+pub(crate) const AVAILABLE: &str = "available";
+/// Who has permits.
+pub(crate) const HOLDERS: &str = "holders";
+/// The fencing tokens of the holders.
+pub(crate) const TOKENS: &str = "tokens";
+/// Who waits.
+pub(crate) const QUEUE: &str = "queue";
+/// The numbers of those who wait.
+pub(crate) const TICKETS: &str = "tickets";
+/// The number of the next ticket.
+pub(crate) const NEXT_TICKET: &str = "nextTicket";
+/// The last ends of holders and tickets.
+pub(crate) const ENDED: &str = "ended";
+/// New whenever those who wait should look again.
+pub(crate) const CHANGED: &str = "changed";
+
 /// The names that belong to the protocol: no caller's attribute may have one.
-pub const RESERVED_ATTRIBUTES: [&str; 21] = [
+pub const RESERVED_ATTRIBUTES: [&str; 31] = [
     OWNER_NAME,
     LEASE_DURATION,
     RECORD_VERSION_NUMBER,
@@ -71,6 +92,16 @@ pub const RESERVED_ATTRIBUTES: [&str; 21] = [
     DELETED_VERSION,
     RUNNING_OCCURRENCE,
     LAST_OCCURRENCE,
+    LEASEHOLD_KIND,
+    CAPACITY,
+    AVAILABLE,
+    HOLDERS,
+    TOKENS,
+    QUEUE,
+    TICKETS,
+    NEXT_TICKET,
+    ENDED,
+    CHANGED,
 ];
 
 /// An item as DynamoDB has it.
@@ -115,15 +146,25 @@ impl TableSchema {
         item
     }
 
-    /// Reads an item that DynamoDB returned, a tombstone as well; `None` if it has no key of this schema, which cannot be.
-    pub fn decode_row(&self, mut item: Item) -> Option<Row> {
-        let partition = string(item.remove(&self.partition_key)).value()?.clone();
+    /// The key of an item that DynamoDB returned.
+    pub(crate) fn decode_key(&self, item: &Item) -> Option<LockKey> {
+        let text = |name: &String| item.get(name)?.as_s().ok().cloned();
         let sort = match &self.sort_key {
-            Some(name) => Some(string(item.remove(name)).value()?.clone()),
+            Some(name) => Some(text(name)?),
             None => None,
         };
+        Some(LockKey::stored(text(&self.partition_key)?, sort))
+    }
+
+    /// Reads an item that DynamoDB returned, a tombstone as well; `None` if it has no key of this schema, which cannot be.
+    pub fn decode_row(&self, mut item: Item) -> Option<Row> {
+        let key = self.decode_key(&item)?;
+        for name in std::iter::once(&self.partition_key).chain(&self.sort_key) {
+            item.remove(name);
+        }
         Some(Row {
-            key: LockKey::stored(partition, sort),
+            key,
+            other_kind: item.remove(LEASEHOLD_KIND).is_some(),
             owner_name: string(item.remove(OWNER_NAME)),
             lease_ms: lease_ms(item.remove(LEASE_DURATION)),
             lease_number: number(item.remove(LEASE_MS)).value().copied(),
@@ -158,11 +199,11 @@ fn field<T>(value: Option<AttributeValue>, read: impl FnOnce(&AttributeValue) ->
     }
 }
 
-fn string(value: Option<AttributeValue>) -> Field<String> {
+pub(crate) fn string(value: Option<AttributeValue>) -> Field<String> {
     field(value, |value| value.as_s().ok().cloned())
 }
 
-fn number(value: Option<AttributeValue>) -> Field<u64> {
+pub(crate) fn number(value: Option<AttributeValue>) -> Field<u64> {
     field(value, |value| whole_number(value.as_n().ok()?))
 }
 
@@ -181,13 +222,13 @@ fn whole_number(text: &str) -> Option<u64> {
 }
 
 /// A fraction counts as the whole number below it, which compares alike with every sequence.
-fn sequence(number: Option<&AttributeValue>, request_id: Option<AttributeValue>) -> Option<Sequence> {
+pub(crate) fn sequence(number: Option<&AttributeValue>, request_id: Option<AttributeValue>) -> Option<Sequence> {
     let number = number?.as_n().ok()?;
     let number = number.split('.').next()?.parse().ok().filter(|&number| number <= MAX_SEQUENCE)?;
     Some(Sequence::stored(number, string(request_id).into_value()))
 }
 
-fn lease_id_hash(value: &AttributeValue) -> Option<LeaseIdHash> {
+pub(crate) fn lease_id_hash(value: &AttributeValue) -> Option<LeaseIdHash> {
     Some(LeaseIdHash(value.as_b().ok()?.as_ref().try_into().ok()?))
 }
 

@@ -11,6 +11,7 @@
 //! item        the table's attributes, byte-compatible with the DynamoDB Lock Client for Java
 //! table       carries the expressions out, through leasehold-dynamodb; ambiguity
 //! schema      makes the table, for local runs
+//! semaphore   several holders of one row, and a queue
 //! ```
 //!
 //! **Who judges what.** The service keeps no state and compares no clocks. An *observer* polls, compares record
@@ -33,15 +34,17 @@ mod item;
 pub mod lifecycle;
 mod model;
 mod schema;
+pub mod semaphore;
 mod table;
 
 pub use aws_sdk_dynamodb::types::AttributeValue;
 pub use error::{Error, ErrorKind};
 pub use item::{EXPIRE_AT, Item, RESERVED_ATTRIBUTES, TableSchema};
+pub use lifecycle::together::{AcquireAllAnswer, GrantOfAll};
 pub use lifecycle::{
     AcquireAnswer, BreakAnswer, CorruptRecord, Field, Grant, GrantOutcome, HeartbeatAnswer, LockState, LockView, Lost,
     LostReason, Policy, Previous, ReleaseAnswer, ReleaseOutcome, Released, Row, Stamp, Superseded,
 };
 pub use model::*;
 pub use schema::ensure_table;
-pub use table::{ListQuery, LockTable, Page};
+pub use table::{ListQuery, LockTable, Page, Record};

@@ -7,6 +7,8 @@
 //! The functions that these four are made of do serve requests: [`grant`], [`renewed`], [`release_result`] and the
 //! `refuse_…` functions tell the answer from the old row, which every write returns.
 
+pub mod together;
+
 use crate::model::{
     Acquire, Attributes, Break, DataChange, Disposal, Heartbeat, LeaseDuration, LeaseIdHash, LockKey, MAX_LEASE_MS,
     Occurrence, Principal, Release, Rvn, Sequence, Staleness,
@@ -100,11 +102,11 @@ impl<T> Field<T> {
         }
     }
 
-    fn require(&self, attribute: &'static str) -> Result<&T, CorruptRecord> {
+    pub(crate) fn require(&self, attribute: &'static str) -> Result<&T, CorruptRecord> {
         match self {
             Self::Value(value) => Ok(value),
-            Self::Absent => Err(CorruptRecord { attribute, problem: "missing" }),
-            Self::Unreadable => Err(CorruptRecord { attribute, problem: "unreadable" }),
+            Self::Absent => Err(CorruptRecord::new(attribute, "missing")),
+            Self::Unreadable => Err(CorruptRecord::new(attribute, "unreadable")),
         }
     }
 }
@@ -114,6 +116,8 @@ impl<T> Field<T> {
 pub struct Row {
     /// Which lock.
     pub key: LockKey,
+    /// Whether `leaseholdKind` is there, and the row no lock.
+    pub other_kind: bool,
     /// `ownerName`.
     pub owner_name: Field<String>,
     /// `leaseDuration`, in milliseconds.
@@ -186,13 +190,22 @@ impl Previous {
 
 /// The place of a request among those under its lease id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Order {
+pub(crate) enum Order {
     /// Above the last one that was carried out, or not numbered.
     New,
     /// The last one that was carried out.
     Repeat,
     /// Below the last one, or another request of the same number.
     Late,
+}
+
+/// Where `new` stands beside the last request that was carried out.
+pub(crate) fn order(new: Option<&Sequence>, last: Option<&Sequence>) -> Order {
+    match (new, last) {
+        (Some(new), Some(last)) if new == last => Order::Repeat,
+        (Some(new), Some(last)) if new.number() <= last.number() => Order::Late,
+        _ => Order::New,
+    }
 }
 
 /// What anyone may know of a lock.
@@ -235,6 +248,12 @@ pub enum LockState {
 pub struct CorruptRecord {
     attribute: &'static str,
     problem: &'static str,
+}
+
+impl CorruptRecord {
+    pub(crate) const fn new(attribute: &'static str, problem: &'static str) -> Self {
+        Self { attribute, problem }
+    }
 }
 
 impl Row {
@@ -287,11 +306,7 @@ impl Row {
     }
 
     fn order(&self, sequence: Option<&Sequence>) -> Order {
-        match (sequence, &self.sequence) {
-            (Some(new), Some(last)) if new == last => Order::Repeat,
-            (Some(new), Some(last)) if new.number() <= last.number() => Order::Late,
-            _ => Order::New,
-        }
+        order(sequence, self.sequence.as_ref())
     }
 
     /// How the acquisition that wrote this row came about, and who had the lock before.
@@ -371,12 +386,12 @@ impl Row {
     }
 
     /// The fencing token that the next grant counts on; `None` where there is none yet.
-    fn countable_token(&self) -> Result<Option<u64>, CorruptRecord> {
+    pub(crate) fn countable_token(&self) -> Result<Option<u64>, CorruptRecord> {
         match self.fencing_token {
             Field::Absent => Ok(None),
             Field::Value(token) if token <= LAST_COUNTABLE_TOKEN => Ok(Some(token)),
-            Field::Value(_) => Err(CorruptRecord { attribute: "fencingToken", problem: "used up" }),
-            Field::Unreadable => Err(CorruptRecord { attribute: "fencingToken", problem: "unreadable" }),
+            Field::Value(_) => Err(CorruptRecord::new("fencingToken", "used up")),
+            Field::Unreadable => Err(CorruptRecord::new("fencingToken", "unreadable")),
         }
     }
 }
@@ -399,6 +414,8 @@ pub enum AcquireAnswer {
     AlreadyDone(Option<LockView>),
     /// There is no such row, and the caller would not create it.
     NotFound,
+    /// The row is no lock.
+    WrongKind,
 }
 
 /// A lock that was granted.
@@ -415,7 +432,7 @@ pub struct Grant {
 }
 
 /// How a grant came about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum GrantOutcome {
     /// There was no row.
     Created,
@@ -439,6 +456,8 @@ pub enum HeartbeatAnswer {
     Superseded(Superseded),
     /// The lease id is right, but the lock is bound to another principal. Nothing is lost.
     Forbidden,
+    /// The row is no lock.
+    WrongKind,
 }
 
 /// A later request under the lease id was carried out; this one changed nothing, and nothing is lost.
@@ -474,6 +493,8 @@ pub enum LostReason {
     TakenOver,
     /// The lease id is right, but the record version number is not the expected one.
     VersionMismatch,
+    /// The lease id waits in a semaphore's queue, and has no permits.
+    Queued,
 }
 
 /// The result of a release.
@@ -487,6 +508,8 @@ pub enum ReleaseAnswer {
     OtherOccurrence,
     /// The lease id is right, but the lock is bound to another principal.
     Forbidden,
+    /// The row is no lock.
+    WrongKind,
 }
 
 /// A lock without a holder.
@@ -516,6 +539,8 @@ pub enum BreakAnswer {
     Done(Released),
     /// The row changed since the operator looked, or is gone.
     VersionMismatch(Option<LockView>),
+    /// The row is no lock.
+    WrongKind,
 }
 
 /// The effect of a request on a row.
@@ -539,10 +564,19 @@ pub fn acquire(
     stamp: &Stamp,
     policy: &Policy,
 ) -> Result<Transition<AcquireAnswer>, CorruptRecord> {
+    if !permits(row, request, stamp, policy) {
+        return Ok(Transition { row: row.cloned(), answer: refuse_acquire(row, request)? });
+    }
+    let grant = grant(row, request, stamp, policy)?;
+    Ok(Transition { row: Some(grant.row.clone()), answer: AcquireAnswer::Granted(grant) })
+}
+
+/// Whether the lock is granted.
+fn permits(row: Option<&Row>, request: &Acquire, stamp: &Stamp, policy: &Policy) -> bool {
     let hash = request.lease_id.hash();
-    let permitted = match row {
+    match row {
         None => !request.only_if_exists,
-        Some(row) if row.countable_token().is_err() => false,
+        Some(row) if row.other_kind || row.countable_token().is_err() => false,
         Some(row) if row.follows(&hash) => false,
         Some(row) if row.is_deleted() && request.only_if_exists => false,
         Some(row) if row.released => !row.has_hash(&hash) && row.is_due(request),
@@ -550,12 +584,7 @@ pub fn acquire(
             row.order(request.sequence.as_ref()) == Order::New && (row.is_for(request) || row.is_due(request))
         }
         Some(row) => row.is_stale(&request.staleness, stamp, policy) && row.is_due(request),
-    };
-    if !permitted {
-        return Ok(Transition { row: row.cloned(), answer: refuse_acquire(row, request)? });
     }
-    let grant = grant(row, request, stamp, policy)?;
-    Ok(Transition { row: Some(grant.row.clone()), answer: AcquireAnswer::Granted(grant) })
 }
 
 /// The grant that an applied acquire made of `old`.
@@ -586,6 +615,7 @@ pub fn grant(old: Option<&Row>, request: &Acquire, stamp: &Stamp, policy: &Polic
     Ok(Grant {
         row: Row {
             key: request.key.clone(),
+            other_kind: false,
             owner_name: Field::Value(request.owner_name.as_str().to_owned()),
             lease_ms: Field::Value(lease_ms),
             lease_number: Some(lease_ms),
@@ -626,6 +656,9 @@ pub fn grant(old: Option<&Row>, request: &Acquire, stamp: &Stamp, policy: &Polic
 pub fn refuse_acquire(old: Option<&Row>, request: &Acquire) -> Result<AcquireAnswer, CorruptRecord> {
     let hash = request.lease_id.hash();
     let Some(row) = old else { return Ok(AcquireAnswer::NotFound) };
+    if row.other_kind {
+        return Ok(AcquireAnswer::WrongKind);
+    }
     let ended = |reason| Ok(AcquireAnswer::Lost(Lost { reason, lock: shown(row) }));
     if row.released && row.has_hash(&hash) {
         return ended(LostReason::Released);
@@ -688,7 +721,8 @@ pub fn heartbeat(
     let hash = request.lease_id.hash();
     match row {
         Some(row)
-            if row.carries(&hash)
+            if !row.other_kind
+                && row.carries(&hash)
                 && row.admits(request.principal.as_ref())
                 && !row.released
                 && row.order(request.sequence.as_ref()) == Order::New
@@ -704,6 +738,9 @@ pub fn heartbeat(
 /// The answer to a heartbeat that was refused on `old`: a refusal, or the success that this very request had before.
 pub fn refuse_heartbeat(old: Option<&Row>, request: &Heartbeat) -> HeartbeatAnswer {
     let hash = request.lease_id.hash();
+    if is_other_kind(old) {
+        return HeartbeatAnswer::WrongKind;
+    }
     if is_anothers(old, &hash, request.principal.as_ref()) {
         return HeartbeatAnswer::Forbidden;
     }
@@ -742,7 +779,7 @@ pub fn renewed(old: &Row, request: &Heartbeat, stamp: &Stamp, policy: &Policy) -
 /// completes an occurrence names the one that the acquisition is for.
 pub fn release(row: Option<&Row>, request: &Release, stamp: &Stamp, policy: &Policy) -> Transition<ReleaseAnswer> {
     let hash = request.lease_id.hash();
-    let is_holders = |row: &&Row| row.carries(&hash) && row.admits(request.principal.as_ref());
+    let is_holders = |row: &&Row| !row.other_kind && row.carries(&hash) && row.admits(request.principal.as_ref());
     let permitted = row.filter(is_holders).filter(|row| row.is_at(request.expected.as_ref())).filter(|row| {
         match request.disposal {
             // A row that is already released has nothing to release, but may still be deleted.
@@ -783,6 +820,9 @@ pub fn release_result(old: &Row) -> Released {
 pub fn refuse_release(old: Option<&Row>, request: &Release) -> ReleaseAnswer {
     let hash = request.lease_id.hash();
     let done = |outcome, owner_name| ReleaseAnswer::Done(Released { outcome, owner_name });
+    if is_other_kind(old) {
+        return ReleaseAnswer::WrongKind;
+    }
     if let Disposal::Complete(occurrence, _) = &request.disposal {
         let is_held = |row: &&Row| row.carries(&hash) && !row.released && row.is_at(request.expected.as_ref());
         if is_anothers(old, &hash, request.principal.as_ref()) {
@@ -812,7 +852,7 @@ pub fn refuse_release(old: Option<&Row>, request: &Release) -> ReleaseAnswer {
 /// so that it works on a row whose lease nobody can read.
 pub fn break_lock(row: Option<&Row>, request: &Break, stamp: &Stamp, policy: &Policy) -> Transition<BreakAnswer> {
     match row {
-        Some(row) if row.has_rvn(request.seen.as_str()) && !row.released => {
+        Some(row) if !row.other_kind && row.has_rvn(request.seen.as_str()) && !row.released => {
             Transition { row: Some(released_row(row, stamp, policy)), answer: BreakAnswer::Done(release_result(row)) }
         }
         _ => Transition { row: row.cloned(), answer: refuse_break(row, request) },
@@ -823,6 +863,7 @@ pub fn break_lock(row: Option<&Row>, request: &Break, stamp: &Stamp, policy: &Po
 pub fn refuse_break(old: Option<&Row>, request: &Break) -> BreakAnswer {
     let seen = request.seen.as_str();
     match old {
+        _ if is_other_kind(old) => BreakAnswer::WrongKind,
         Some(row) if row.is_deleted() => BreakAnswer::VersionMismatch(None),
         Some(row) if row.released && row.is_at(Some(&request.seen)) => BreakAnswer::Done(release_result(row)),
         Some(row) if row.ended_version.as_deref() == Some(seen) => {
@@ -847,6 +888,10 @@ pub fn lost(old: Option<&Row>, hash: &LeaseIdHash) -> Lost {
 /// The caller holds the lock already.
 fn is_renewal(row: &Row, request: &Acquire) -> bool {
     row.carries(&request.lease_id.hash()) && row.admits(request.principal.as_ref())
+}
+
+fn is_other_kind(row: Option<&Row>) -> bool {
+    row.is_some_and(|row| row.other_kind)
 }
 
 /// The lease id is the row's, and the principal is not.

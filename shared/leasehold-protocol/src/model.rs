@@ -29,7 +29,7 @@ pub const MAX_LEASE_MS: u64 = 86_400_000;
 /// The lease of a caller who names none: the Java client's default.
 pub const DEFAULT_LEASE_MS: u64 = 20_000;
 
-fn check_length(field: &'static str, value: &str, max: usize) -> Result<(), Error> {
+pub(crate) fn check_length(field: &'static str, value: &str, max: usize) -> Result<(), Error> {
     match value.len() {
         0 => Err(Error::invalid(field, format!("{field} must not be empty."))),
         n if n > max => Err(Error::invalid(field, format!("{field} is {n} bytes long; at most {max} are allowed."))),
@@ -351,6 +351,36 @@ pub struct Acquire {
     pub attributes: Attributes,
     /// Whom the lock is bound to: nobody else may renew or release it. Absent, whoever knows the lease id may.
     pub principal: Option<Principal>,
+}
+
+/// The most locks that one request may name: DynamoDB takes 100 writes in a transaction, and bills each twice.
+pub const MAX_LOCKS_AT_ONCE: usize = 50;
+
+/// A request for several locks, all or none.
+#[derive(Debug, Clone)]
+pub struct AcquireAll(Vec<Acquire>);
+
+impl AcquireAll {
+    /// One request for each lock, alike but for the key and the staleness.
+    ///
+    /// # Errors
+    /// `InvalidRequest` unless there are 2 to 50 different keys.
+    pub fn new(requests: Vec<Acquire>) -> Result<Self, Error> {
+        if !(2..=MAX_LOCKS_AT_ONCE).contains(&requests.len()) {
+            let detail = format!("keys must name 2 to {MAX_LOCKS_AT_ONCE} locks, not {}.", requests.len());
+            return Err(Error::invalid("keys", detail));
+        }
+        let mut seen = std::collections::HashSet::new();
+        if !requests.iter().all(|request| seen.insert(&request.key)) {
+            return Err(Error::invalid("keys", "keys names a lock twice."));
+        }
+        Ok(Self(requests))
+    }
+
+    /// The requests, in the caller's order.
+    pub fn requests(&self) -> &[Acquire] {
+        &self.0
+    }
 }
 
 /// What a heartbeat does with the payload.

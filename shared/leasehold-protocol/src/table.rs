@@ -1,5 +1,7 @@
 //! The locks of one DynamoDB table: carries the rules out and tells the caller what came of it.
 
+mod together;
+
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::{ReturnValue, ReturnValuesOnConditionCheckFailure};
@@ -13,13 +15,14 @@ use crate::lifecycle::{
     Stamp,
 };
 use crate::model::{Acquire, Break, Disposal, Heartbeat, LockKey, Release};
+use crate::semaphore::Semaphore;
 
 /// The locks of one table. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct LockTable {
     client: Client,
-    schema: TableSchema,
-    policy: Policy,
+    pub(crate) schema: TableSchema,
+    pub(crate) policy: Policy,
     clock: Clock,
 }
 
@@ -46,13 +49,53 @@ impl ListQuery {
         let begins = |prefix: &String| key.partition().as_bytes().starts_with(prefix.as_bytes());
         self.prefixes.as_ref().is_none_or(|prefixes| prefixes.iter().any(begins))
     }
+
+    /// DynamoDB filters by state as far as an expression can: which semaphore has a holder, it cannot say.
+    fn shows(&self, record: &Record) -> bool {
+        match (self.state, record) {
+            (Some(state), Record::Semaphore(_, Ok(semaphore))) => semaphore.state() == state,
+            _ => !record.is_deleted(),
+        }
+    }
+}
+
+/// A row of the table, by its kind.
+#[derive(Debug, Clone, PartialEq)]
+#[allow(clippy::large_enum_variant, reason = "mostly the large one")]
+pub enum Record {
+    /// A lock.
+    Lock(Row),
+    /// A semaphore, if it is readable.
+    Semaphore(LockKey, Result<Box<Semaphore>, CorruptRecord>),
+}
+
+impl Record {
+    /// Which one.
+    pub fn key(&self) -> &LockKey {
+        match self {
+            Self::Lock(row) => &row.key,
+            Self::Semaphore(key, _) => key,
+        }
+    }
+
+    /// The lock's row, if it is one.
+    pub fn into_lock(self) -> Option<Row> {
+        match self {
+            Self::Lock(row) => Some(row),
+            Self::Semaphore(..) => None,
+        }
+    }
+
+    fn is_deleted(&self) -> bool {
+        matches!(self, Self::Lock(row) if row.is_deleted())
+    }
 }
 
 /// One page of a listing.
 #[derive(Debug, Clone)]
 pub struct Page {
     /// The rows that match, in the table's order.
-    pub rows: Vec<Row>,
+    pub rows: Vec<Record>,
     /// Where the next page starts; none, if this is the last.
     pub next: Option<LockKey>,
 }
@@ -64,14 +107,14 @@ const FILTERED_PAGE: i32 = 1000;
 const MAX_PAGES: usize = 10;
 
 /// What DynamoDB did with a conditional write.
-struct Written {
-    applied: bool,
+pub(crate) struct Written<T> {
+    pub(crate) applied: bool,
     /// The row before it, applied or refused.
-    old: Option<Row>,
+    pub(crate) old: Option<T>,
     /// What the last attempt brought along.
-    stamp: Stamp,
+    pub(crate) stamp: Stamp,
     /// The record version numbers of all attempts: any of them in the table is our own.
-    issued: Vec<String>,
+    pub(crate) issued: Vec<String>,
 }
 
 impl LockTable {
@@ -92,8 +135,9 @@ impl LockTable {
     /// the same lease id.
     pub async fn acquire(&self, request: &Acquire) -> Result<AcquireAnswer, Error> {
         self.check_attributes(request)?;
-        let written =
-            self.write(&request.key, |stamp| expressions::acquire(&self.schema, request, stamp, &self.policy)).await?;
+        let written = self
+            .write(&request.key, |stamp| expressions::acquire(&self.schema, request, stamp, &self.policy, None))
+            .await?;
         if written.applied {
             // Where DynamoDB answers nothing for a row that it created, the embedded engine answers its key.
             let old = written.old.filter(|row| row.released || row.rvn != Field::Absent);
@@ -139,7 +183,7 @@ impl LockTable {
 
     /// Rule 10: removes the additional attributes from the tombstone that this release left, or an earlier attempt at it.
     /// One attempt: a tombstone hides what stays in it.
-    async fn clear_tombstone(&self, key: &LockKey, written: &Written) -> Result<(), Error> {
+    async fn clear_tombstone(&self, key: &LockKey, written: &Written<Row>) -> Result<(), Error> {
         let Some(old) = written.old.as_ref().filter(|old| !old.attributes.is_empty()) else { return Ok(()) };
         let version = if written.applied { Some(&written.stamp.rvn) } else { old.deleted_version.as_ref() };
         if let Some(version) = version.filter(|_| written.applied || old.is_deleted()) {
@@ -167,14 +211,14 @@ impl LockTable {
     ///
     /// # Errors
     /// `InvalidRequest`, `Throttled`, `Unavailable`.
-    pub async fn read(&self, key: &LockKey) -> Result<Option<Row>, Error> {
+    pub async fn read(&self, key: &LockKey) -> Result<Option<Record>, Error> {
         let key = self.checked_key(key)?;
         let output = repeat(|| async {
             let request = self.client.get_item().table_name(&self.schema.table_name).set_key(Some(key.clone()));
             request.consistent_read(true).send().await.map_err(Failure::from)
         })
         .await?;
-        Ok(output.item.and_then(|item| self.schema.decode_row(item)).filter(|row| !row.is_deleted()))
+        Ok(output.item.and_then(|item| self.schema.decode_record(item)).filter(|record| !record.is_deleted()))
     }
 
     /// Lists rows, strongly consistent within each of DynamoDB's own pages. Tombstones are left out.
@@ -186,12 +230,12 @@ impl LockTable {
         let mut start = query.after.as_ref().map(|key| self.checked_key(key)).transpose()?;
         for pages in 1.. {
             let (items, next) = self.list_once(query, query.limit - rows.len(), start).await?;
-            let page = items.into_iter().filter_map(|item| self.schema.decode_row(item));
-            rows.extend(page.filter(|row| query.is_within(&row.key) && !row.is_deleted()));
+            let page = items.into_iter().filter_map(|item| self.schema.decode_record(item));
+            rows.extend(page.filter(|record| query.is_within(record.key()) && query.shows(record)));
             start = next;
             if rows.len() > query.limit {
                 rows.truncate(query.limit);
-                return Ok(Page { next: rows.last().map(|row| row.key.clone()), rows });
+                return Ok(Page { next: rows.last().map(|record| record.key().clone()), rows });
             }
             // Under prefixes a page ends with a row that may show, so it is read on until there is one.
             let is_enough = pages >= MAX_PAGES && (query.prefixes.is_none() || !rows.is_empty());
@@ -200,7 +244,7 @@ impl LockTable {
             }
         }
         let next = match (start, &query.prefixes) {
-            (Some(_), Some(_)) => rows.last().map(|row| row.key.clone()),
+            (Some(_), Some(_)) => rows.last().map(|record| record.key().clone()),
             (Some(item), None) => self.schema.decode_row(item).map(|row| row.key),
             (None, _) => None,
         };
@@ -283,19 +327,34 @@ impl LockTable {
         }
     }
 
+    /// Carries out one conditional write on a lock.
+    async fn write(&self, key: &LockKey, build: impl Fn(&Stamp) -> Write) -> Result<Written<Row>, Error> {
+        let Written { applied, old, stamp, issued } = self.write_item(key, |stamp| Ok(build(stamp))).await?;
+        Ok(Written { applied, old: old.and_then(|item| self.schema.decode_row(item)), stamp, issued })
+    }
+
     /// Carries out one conditional write. An attempt whose fate nobody knows is repeated, each time under a new
     /// stamp; whether an earlier one was applied shows in the row that the last one returns.
-    async fn write(&self, key: &LockKey, build: impl Fn(&Stamp) -> Write) -> Result<Written, Error> {
+    pub(crate) async fn write_item(
+        &self,
+        key: &LockKey,
+        build: impl Fn(&Stamp) -> Result<Write, CorruptRecord>,
+    ) -> Result<Written<Item>, Error> {
         let key = self.checked_key(key)?;
         let mut issued = Vec::with_capacity(1);
         let (applied, old, stamp) = repeat(|| {
             let stamp = Stamp { rvn: fresh_uuid(), now_us: self.clock.now_us() };
             issued.push(stamp.rvn.clone());
-            let attempt = self.write_once(key.clone(), build(&stamp));
-            async move { attempt.await.map(|(applied, old)| (applied, old, stamp)) }
+            let attempt = build(&stamp).map(|write| self.write_once(key.clone(), write));
+            async move {
+                match attempt {
+                    Ok(attempt) => attempt.await.map(|(applied, old)| Ok((applied, old, stamp))),
+                    Err(corrupt) => Ok(Err(corrupt)),
+                }
+            }
         })
-        .await?;
-        Ok(Written { applied, old: old.and_then(|item| self.schema.decode_row(item)), stamp, issued })
+        .await??;
+        Ok(Written { applied, old, stamp, issued })
     }
 
     /// Whether the write was applied, and the item before it.

@@ -19,6 +19,8 @@ const ORDINARY: usize = 48;
 const BULKY: usize = 8;
 /// Ordinary requests that may wait. At 1,000 requests a second they wait for a quarter of a second.
 const WAITING: usize = 256;
+/// Watches that wait at a time. They take memory and a connection each, and next to no work. Whoever is refused polls.
+const WATCHING: usize = 512;
 /// Longest time to wait for a slot.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// The same for heartbeats and releases.
@@ -31,6 +33,7 @@ pub struct Load {
     ordinary: Semaphore,
     bulky: Semaphore,
     waiting: Semaphore,
+    watching: Semaphore,
 }
 
 /// A slot, given back when dropped.
@@ -46,6 +49,7 @@ impl Default for Load {
             ordinary: Semaphore::new(ORDINARY),
             bulky: Semaphore::new(BULKY),
             waiting: Semaphore::new(WAITING),
+            watching: Semaphore::new(WATCHING),
         }
     }
 }
@@ -58,6 +62,7 @@ impl Load {
     pub(crate) async fn admit(&self, path: &str) -> Result<Slot<'_>, Problem> {
         let admitted = match path {
             path::HEARTBEAT | path::RELEASE => timeout(URGENT_PATIENCE, self.urgent()).await.ok().flatten(),
+            path::WATCH => self.watching.try_acquire().ok().map(|place| Slot { _slots: [Some(place), None, None] }),
             _ => {
                 let Ok(_place) = self.waiting.try_acquire() else { return Err(shed()) };
                 timeout(PATIENCE, self.ordinary(is_bulky(path))).await.ok().flatten()
@@ -117,6 +122,19 @@ mod tests {
         let problem = load.admit(path::ACQUIRE).await.expect_err("shed");
         assert_eq!((problem.status, started.elapsed()), (429, Duration::ZERO));
         assert!(load.admit(path::HEARTBEAT).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn watches_take_no_slots_of_others() {
+        let load = Load::default();
+        let mut watches = Vec::new();
+        while let Ok(slot) = load.admit(path::WATCH).await {
+            watches.push(slot);
+        }
+        assert_eq!(watches.len(), WATCHING);
+        assert!(load.admit(path::ACQUIRE).await.is_ok() && load.admit(path::HEARTBEAT).await.is_ok());
+        watches.pop();
+        assert!(load.admit(path::WATCH).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]

@@ -115,14 +115,23 @@ pub(crate) fn refusal(problem: &Problem) -> Response {
 
 /// A label for metrics. Paths of strangers' choice are one.
 fn known(path: &str) -> &'static str {
-    const PATHS: [&str; 20] = [
+    const PATHS: [&str; 29] = [
         path::ACQUIRE,
+        path::ACQUIRE_ALL,
         path::HEARTBEAT,
         path::RELEASE,
         path::BREAK,
         path::LOCK,
+        path::WATCH,
         path::LOCKS,
         path::HEALTH,
+        path::SEMAPHORE,
+        path::SEMAPHORE_ACQUIRE,
+        path::SEMAPHORE_HEARTBEAT,
+        path::SEMAPHORE_RELEASE,
+        path::SEMAPHORE_BREAK,
+        path::SEMAPHORE_ENQUEUE,
+        path::SEMAPHORE_CAPACITY,
         READY,
         path::BEGIN,
         path::ADD,

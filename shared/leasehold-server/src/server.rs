@@ -8,7 +8,7 @@ use std::time::Duration;
 use aws_sdk_dynamodb::Client;
 use axum::body::Body;
 use leasehold_api::http::{Operation, problem_response, unknown_route};
-use leasehold_api::{Service, TransactionOperation, TransactionService};
+use leasehold_api::{SemaphoreOperation, Service, TransactionOperation, TransactionService};
 use leasehold_dynamodb::{Clock, Failure};
 use leasehold_engine::{Engine, EngineError};
 use leasehold_protocol::{LockTable, Policy, TableSchema, ensure_table};
@@ -146,8 +146,10 @@ impl Server {
         let Self { engine, table, locks, transactions, sweep_interval } = self;
         let Front { guard, tokens, tls, name } = front;
         let stopping = Arc::new(AtomicBool::new(false));
+        let watched = locks.clone();
         let health = Health { locks: locks.clone(), engine, table, stopping: Arc::clone(&stopping) };
-        let app = routes_but(locks, Operation::Health)
+        let app = routes_but(locks.clone(), Operation::Health)
+            .merge(routes::<SemaphoreOperation>(locks))
             .merge(routes::<TransactionOperation>(transactions.clone()))
             .merge(health.routes())
             .merge(console::routes(&name))
@@ -164,6 +166,7 @@ impl Server {
         let shutdown = async {
             shutdown.await;
             stopping.store(true, Ordering::Relaxed);
+            watched.close_watches();
         };
         connections::run_tls(listener, tls, app, shutdown).await;
         // A sweep may stop anywhere: the next one goes on.

@@ -9,6 +9,7 @@
 #[cfg(feature = "openapi")]
 pub mod openapi;
 mod problem;
+pub mod semaphore;
 pub mod transactions;
 
 use std::fmt;
@@ -16,13 +17,15 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-pub use problem::{LostReason, Problem, ProblemType};
+pub use problem::{LostReason, Problem, ProblemType, RefusedLock};
 
 /// Where each operation is reached. A key travels in the body or the query, never in the path: gateways decode
 /// paths before they hand them on.
 pub mod path {
     /// `POST`
     pub const ACQUIRE: &str = "/v1/acquire";
+    /// `POST`
+    pub const ACQUIRE_ALL: &str = "/v1/acquire-all";
     /// `POST`
     pub const HEARTBEAT: &str = "/v1/heartbeat";
     /// `POST`
@@ -32,9 +35,25 @@ pub mod path {
     /// `GET`
     pub const LOCK: &str = "/v1/lock";
     /// `GET`
+    pub const WATCH: &str = "/v1/watch";
+    /// `GET`
     pub const LOCKS: &str = "/v1/locks";
     /// `GET`
     pub const HEALTH: &str = "/v1/health";
+    /// `GET`
+    pub const SEMAPHORE: &str = "/v1/semaphore";
+    /// `POST`
+    pub const SEMAPHORE_ACQUIRE: &str = "/v1/semaphore/acquire";
+    /// `POST`
+    pub const SEMAPHORE_HEARTBEAT: &str = "/v1/semaphore/heartbeat";
+    /// `POST`
+    pub const SEMAPHORE_RELEASE: &str = "/v1/semaphore/release";
+    /// `POST`
+    pub const SEMAPHORE_BREAK: &str = "/v1/semaphore/break";
+    /// `POST`
+    pub const SEMAPHORE_ENQUEUE: &str = "/v1/semaphore/enqueue";
+    /// `POST`
+    pub const SEMAPHORE_CAPACITY: &str = "/v1/semaphore/capacity";
     /// `POST`
     pub const BEGIN: &str = "/v1/transactions/begin";
     /// `POST`
@@ -130,6 +149,85 @@ pub struct AcquireRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<Object>))]
     pub attributes: Option<Map<String, Value>>,
+}
+
+/// Asks for several locks, all or none.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct AcquireAllRequest {
+    /// Which locks: 2 to 50, each once.
+    #[cfg_attr(feature = "openapi", schema(min_items = 2, max_items = 50))]
+    pub keys: Vec<WantedLock>,
+    /// Who asks, for people to read: 1 to 1024 bytes.
+    pub owner_name: String,
+    /// The secret that will prove possession of each lock, good for one acquisition: 1 to 1024 bytes. Name one of your own,
+    /// and the request can be repeated safely. Generated if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease_id: Option<Secret>,
+    /// The number of this request under its lease id. The holder raises it with each new request; a repeat keeps it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 9_007_199_254_740_991_u64))]
+    pub sequence: Option<u64>,
+    /// Tells this request from another one of the same number, where several processes share one lease id: at most 64
+    /// bytes. A repeat keeps it. Only with `sequence`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 64))]
+    pub request_id: Option<String>,
+    /// How long observers must see no heartbeat before they may take over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 100, maximum = 86_400_000, default = 20_000))]
+    pub lease_duration_ms: Option<u64>,
+    /// How held locks may be judged dead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub staleness: Option<Staleness>,
+}
+
+/// One of several locks that are asked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct WantedLock {
+    /// Which lock: 1 to 2048 bytes of UTF-8.
+    pub key: String,
+    /// Required on a table with a sort key, refused on one without: 1 to 1024 bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sort_key: Option<String>,
+    /// The record version number that this caller has seen unchanged for at least the record's own lease, by its own
+    /// monotonic clock. With it a stale lock is taken over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_record_version_number: Option<String>,
+}
+
+/// All locks were granted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct AcquireAllResponse {
+    /// Who holds them.
+    pub owner_name: String,
+    /// The secret that proves possession of each. Heartbeats and releases are for each lock by itself.
+    pub lease_id: Secret,
+    /// Counted by the holder from before it sent the request.
+    pub lease_duration_ms: u64,
+    /// One for all, above every token granted for any of the keys before.
+    pub fencing_token: u64,
+    /// The locks, in the order of the request.
+    pub locks: Vec<GrantedLock>,
+}
+
+/// One of several locks that were granted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct GrantedLock {
+    /// Which lock.
+    pub key: String,
+    /// On a table with a sort key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sort_key: Option<String>,
+    /// Changes with every acquire and heartbeat.
+    pub record_version_number: String,
 }
 
 /// How a held lock may be judged dead.
@@ -324,6 +422,26 @@ pub struct GetRequest {
     pub sort_key: Option<String>,
 }
 
+/// Which lock to watch.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
+#[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct WatchRequest {
+    /// Which lock.
+    pub key: String,
+    /// Required on a table with a sort key, refused on one without.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sort_key: Option<String>,
+    /// The record version number that the caller knows. Empty or absent: none, and the answer comes as soon as there is a lock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// The longest wait, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", param(maximum = 20_000, default = 20_000))]
+    pub wait_ms: Option<u64>,
+}
+
 /// Which locks to list.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
@@ -414,6 +532,10 @@ pub struct Lock {
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     #[cfg_attr(feature = "openapi", schema(value_type = Object))]
     pub attributes: Map<String, Value>,
+    /// Only of a semaphore. Its record version number changes with every write of any holder; it is never stale as a
+    /// whole, so that its lease here is the longest that a number can say: each holder has a lease of its own.
+    #[serde(flatten)]
+    pub semaphore: Option<Box<semaphore::SemaphoreState>>,
 }
 
 /// Whether a lock has a holder.

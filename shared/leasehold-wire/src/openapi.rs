@@ -1,12 +1,14 @@
 //! The OpenAPI document, made from the types: `docs/openapi.json` is this, and a test holds the two together.
 
+mod semaphore;
 mod transactions;
 
 use utoipa::{IntoResponses, OpenApi};
 
 use crate::{
-    AcquireRequest, AcquireResponse, BreakRequest, GetRequest, HealthResponse, HeartbeatRequest, HeartbeatResponse,
-    ListRequest, ListResponse, Lock, Problem, ReleaseRequest, ReleaseResponse, path,
+    AcquireAllRequest, AcquireAllResponse, AcquireRequest, AcquireResponse, BreakRequest, GetRequest, HealthResponse,
+    HeartbeatRequest, HeartbeatResponse, ListRequest, ListResponse, Lock, Problem, ReleaseRequest, ReleaseResponse,
+    WatchRequest, path,
 };
 
 /// API version 1.
@@ -24,12 +26,21 @@ use crate::{
     servers((url = "http://127.0.0.1:8080", description = "leasehold serve")),
     paths(
         acquire,
+        acquire_all,
         heartbeat,
         release,
         break_lock,
         get,
+        watch,
         list,
         health,
+        semaphore::acquire,
+        semaphore::heartbeat,
+        semaphore::release,
+        semaphore::break_entry,
+        semaphore::enqueue,
+        semaphore::set_capacity,
+        semaphore::get,
         transactions::begin,
         transactions::add,
         transactions::commit,
@@ -131,6 +142,25 @@ enum SequenceFailures {
 #[allow(dead_code, reason = "a description, never called")]
 fn acquire() {}
 
+/// Asks for several locks, all or none, in one transaction of DynamoDB. All have one fencing token. Heartbeats and releases are
+/// for each lock by itself, under the one lease id.
+#[utoipa::path(
+    post,
+    path = path::ACQUIRE_ALL,
+    request_body = AcquireAllRequest,
+    responses(
+        (status = 200, description = "The caller holds all locks.", body = AcquireAllResponse),
+        (status = 409, description = "`lost`: the lease id holds some of the locks and not those in `locks`, or its acquisition of \
+            those has ended. `superseded`: a later request under this lease id was carried out, and this one changed nothing; the \
+            caller still has the locks.", body = Problem, content_type = "application/problem+json"),
+        (status = 423, description = "`held`: `locks` says which, by whom, for how long, and which version to observe.",
+            body = Problem, content_type = "application/problem+json", headers(("Retry-After" = u32, description = "Seconds"))),
+        AccessFailures, BodyFailures, Failures,
+    )
+)]
+#[allow(dead_code, reason = "a description, never called")]
+fn acquire_all() {}
+
 /// Renews a lease.
 #[utoipa::path(
     post,
@@ -186,6 +216,22 @@ fn break_lock() {}
 )]
 #[allow(dead_code, reason = "a description, never called")]
 fn get() {}
+
+/// Waits until a lock changes: its record version number is no longer `version`, or it is released. A hint, which may come
+/// late or in vain; the next write decides. After `waitMs` the answer is the lock as it is.
+#[utoipa::path(
+    get,
+    path = path::WATCH,
+    params(WatchRequest),
+    responses(
+        (status = 200, description = "The lock as it is now.", body = Lock),
+        (status = 404, description = "`not-found`: there is no such lock, or none any more.",
+            body = Problem, content_type = "application/problem+json"),
+        AccessFailures, Failures,
+    )
+)]
+#[allow(dead_code, reason = "a description, never called")]
+fn watch() {}
 
 /// Lists locks.
 #[utoipa::path(

@@ -4,8 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Lock;
 use crate::transactions::Item;
+use crate::{Lock, LockState};
 
 /// A refusal or a failure.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -27,9 +27,14 @@ pub struct Problem {
     /// `lost`: why.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<LostReason>,
-    /// `held`, `lost`, `superseded`, `version-mismatch`, `already-done`: the lock as it is, where there is a row.
+    /// `held`, `lost`, `superseded`, `version-mismatch`, `already-done`: the lock as it is, where there is a row. Of a
+    /// semaphore also with `queue-full`, `permits-mismatch` and `exceeds-capacity`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lock: Option<Box<Lock>>,
+    /// `held`, `lost`, `wrong-kind` of several locks: those that are held, lost or no locks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<Vec<RefusedLock>>))]
+    pub locks: Option<Box<[RefusedLock]>>,
     /// `superseded`: the number of the last request that was carried out. The next one needs a higher number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sequence: Option<u64>,
@@ -66,6 +71,7 @@ impl Problem {
             field: None,
             reason: None,
             lock: None,
+            locks: None,
             sequence: None,
             record_version_number: None,
             fencing_token: None,
@@ -90,6 +96,36 @@ impl fmt::Display for Problem {
 
 impl std::error::Error for Problem {}
 
+/// One of several locks that were refused: what anyone may know of it, but for its payload.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct RefusedLock {
+    /// Which lock.
+    pub key: String,
+    /// On a table with a sort key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sort_key: Option<String>,
+    /// `lost`: why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<LostReason>,
+    /// Whether it has a holder, where there is a row.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<LockState>,
+    /// Who holds it, or held it last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner_name: Option<String>,
+    /// Changes with every acquire and heartbeat.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub record_version_number: Option<String>,
+    /// How long the record version number must be seen unchanged before the lock is stale.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease_duration_ms: Option<u64>,
+    /// Absent where another client wrote the row.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fencing_token: Option<u64>,
+}
+
 /// Why a lock is not the caller's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -103,6 +139,8 @@ pub enum LostReason {
     TakenOver,
     /// The lease id is right, but the record version number is not the one given.
     VersionMismatch,
+    /// The lease id waits in the queue of the semaphore, and has no permits.
+    Queued,
 }
 
 /// The kinds of problems. A kind exists only where callers act differently.
@@ -124,6 +162,14 @@ pub enum ProblemType {
     NotFound,
     /// The lock changed since the operator looked: look again.
     VersionMismatch,
+    /// The key is a semaphore's where a lock is meant, or the other way round.
+    WrongKind,
+    /// The lease id has another number of permits: there is no upgrade.
+    PermitsMismatch,
+    /// The semaphore has fewer permits than are asked for: ask for fewer.
+    ExceedsCapacity,
+    /// There is no room in the queue: try again later.
+    QueueFull,
     /// The caller may not touch this key, or the lock is bound to another principal; or the service may not use a table that
     /// the request names: ask whoever runs the service.
     Forbidden,
@@ -167,6 +213,10 @@ impl ProblemType {
             Self::AlreadyDone => (409, "The occurrence is done", "AlreadyDone"),
             Self::NotFound => (404, "There is no such lock", "LockNotFound"),
             Self::VersionMismatch => (409, "The lock has changed", "LockLost"),
+            Self::WrongKind => (409, "The key is of another kind", "WrongKind"),
+            Self::PermitsMismatch => (409, "The holder has other permits", "PermitsMismatch"),
+            Self::ExceedsCapacity => (409, "There are not so many permits", "ExceedsCapacity"),
+            Self::QueueFull => (423, "The queue is full", "QueueFull"),
             Self::Contended => (409, "Another transaction has an item", "TransactionContended"),
             Self::RolledBack => (409, "The transaction was rolled back", "TransactionRolledBack"),
             Self::Committed => (409, "The transaction is committed", "TransactionCommitted"),
@@ -209,7 +259,7 @@ impl ProblemType {
     /// a look each second, as in the Java client; its own lease is in the problem's `lock`.
     pub const fn retry_after_seconds(self) -> Option<u32> {
         match self {
-            Self::Held | Self::Contended | Self::Throttled | Self::Unavailable => Some(1),
+            Self::Held | Self::QueueFull | Self::Contended | Self::Throttled | Self::Unavailable => Some(1),
             _ => None,
         }
     }

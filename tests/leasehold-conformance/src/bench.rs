@@ -17,10 +17,12 @@ use crate::reply::{Grant, Reply};
 use crate::secrets::Secrets;
 
 pub(crate) const ACQUIRE: &str = "/v1/acquire";
+pub(crate) const ACQUIRE_ALL: &str = "/v1/acquire-all";
 pub(crate) const HEARTBEAT: &str = "/v1/heartbeat";
 pub(crate) const RELEASE: &str = "/v1/release";
 pub(crate) const BREAK: &str = "/v1/break";
 pub(crate) const LOCK: &str = "/v1/lock";
+pub(crate) const WATCH: &str = "/v1/watch";
 pub(crate) const LOCKS: &str = "/v1/locks";
 pub(crate) const HEALTH: &str = "/v1/health";
 
@@ -184,6 +186,12 @@ impl Lock {
 
     pub(crate) async fn get(&self) -> Reply {
         self.bench.get(LOCK, &self.parameters()).await
+    }
+
+    /// Watches the lock, for up to `wait_ms`.
+    pub(crate) async fn watch(&self, version: &str, wait_ms: &str) -> Reply {
+        let parameters = [self.parameters(), vec![("version", version), ("waitMs", wait_ms)]].concat();
+        self.bench.get(WATCH, &parameters).await
     }
 
     /// What anyone may know of the lock after `grant`, with these differences.

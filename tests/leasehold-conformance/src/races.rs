@@ -7,10 +7,10 @@ use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
 use crate::Target;
-use crate::bench::{Bench, Lock, fresh, http_client, merged};
+use crate::bench::{ACQUIRE_ALL, Bench, Lock, fresh, http_client, merged};
 use crate::reply::{Grant, Reply};
 
-/// Lets `callers` race for one lock: `rounds` times when it is released, and `rounds` times when it is held and all of
+/// Lets `callers` race for sets of locks, and for one lock: `rounds` times when it is released, and `rounds` times when it is held and all of
 /// them observed the same version. Exactly one must win each time, with a higher fencing token than all before, and
 /// the others must be shown the winner.
 ///
@@ -34,6 +34,56 @@ pub async fn races(target: &Target, callers: usize, rounds: usize) {
         assert!(winner.token > holder.token, "{} came after {}", winner.token, holder.token);
         lock.heartbeat(&holder.lease_id, json!({})).await.lost("taken-over");
         holder = winner;
+    }
+    for round in 0..rounds {
+        race_for_sets(&afresh().bench, callers, round).await;
+    }
+}
+
+/// Lets `callers` race, each for three of nine locks, all or none: whoever wins has all of its locks, and whoever loses none.
+async fn race_for_sets(bench: &Bench, callers: usize, round: usize) {
+    const LOCKS: usize = 9;
+    let locks: Vec<Lock> = (0..LOCKS).map(|_| bench.lock()).collect();
+    let wanted =
+        |caller: usize| [0, 1 + caller % 3, 4 + (caller + round) % 4].map(|offset| (caller * 2 + offset) % LOCKS);
+    let start = Arc::new(Barrier::new(callers));
+    let mut runners: JoinSet<(usize, Reply)> = (0..callers)
+        .map(|caller| {
+            let (bench, start) = (bench.clone(), Arc::clone(&start));
+            let keys: Value = wanted(caller).iter().map(|index| locks[*index].with_key(json!({}))).collect();
+            let body = json!({ "keys": keys, "ownerName": format!("runner {caller}"), "leaseId": fresh("lease") });
+            async move {
+                start.wait().await;
+                (caller, bench.post(ACQUIRE_ALL, &body).await)
+            }
+        })
+        .collect();
+    let mut owners: Vec<Option<String>> = vec![None; LOCKS];
+    let mut tokens = vec![None; LOCKS];
+    while let Some(runner) = runners.join_next().await {
+        let (caller, reply) = runner.expect("no panic");
+        if reply.status() != 200 {
+            assert!(matches!(reply.status(), 423 | 429), "{reply}");
+            continue;
+        }
+        let token = reply.ok()["fencingToken"].clone();
+        for index in wanted(caller) {
+            assert_eq!(owners[index].replace(format!("runner {caller}")), None, "{reply}\n    took what is held");
+            tokens[index] = Some(token.clone());
+        }
+    }
+    assert!(owners.iter().any(Option::is_some), "nobody won");
+    for ((lock, owner), token) in locks.iter().zip(owners).zip(tokens) {
+        match owner {
+            Some(owner) => {
+                let view = lock.get().await.ok();
+                assert_eq!(
+                    (view["ownerName"].as_str(), Some(&view["fencingToken"])),
+                    (Some(owner.as_str()), token.as_ref())
+                );
+            }
+            None => assert_eq!(lock.row().await, None, "nothing is left of those who lost"),
+        }
     }
 }
 

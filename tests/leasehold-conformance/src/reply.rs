@@ -6,7 +6,7 @@ use std::fmt;
 use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
 
-use crate::bench::ACQUIRE;
+use crate::bench::{ACQUIRE, ACQUIRE_ALL};
 
 /// A kind of problem, as the contract has it.
 struct Kind {
@@ -22,9 +22,11 @@ const fn kind(slug: &'static str, status: u16, required: &'static [&'static str]
     Kind { slug, status, required, optional: &[], retry_after: None }
 }
 
-const KINDS: [Kind; 12] = [
-    Kind { retry_after: Some("1"), ..kind("held", 423, &["lock"]) },
-    Kind { optional: &["lock"], ..kind("lost", 409, &["reason"]) },
+const KINDS: [Kind; 13] = [
+    // Of several locks, those that are refused.
+    Kind { retry_after: Some("1"), optional: &["lock", "locks"], ..kind("held", 423, &[]) },
+    Kind { optional: &["lock", "locks"], ..kind("lost", 409, &["reason"]) },
+    Kind { optional: &["locks"], ..kind("wrong-kind", 409, &[]) },
     kind("superseded", 409, &["sequence", "recordVersionNumber", "fencingToken", "lock"]),
     Kind { optional: &["lock"], ..kind("version-mismatch", 409, &[]) },
     Kind { optional: &["lock"], ..kind("already-done", 409, &[]) },
@@ -97,7 +99,8 @@ impl Reply {
 
     /// The lease id that this grant tells its caller, if it is a grant.
     pub(crate) fn granted_lease_id(&self) -> Option<String> {
-        let is_grant = self.status == 200 && self.call.starts_with(&format!("POST {ACQUIRE} "));
+        let is_acquire = [ACQUIRE, ACQUIRE_ALL].iter().any(|path| self.call.starts_with(&format!("POST {path} ")));
+        let is_grant = self.status == 200 && is_acquire;
         is_grant.then(|| self.body()["leaseId"].as_str().map(str::to_owned)).flatten()
     }
 
@@ -174,7 +177,9 @@ impl Reply {
     /// The lock is held: the public view of it.
     #[track_caller]
     pub(crate) fn held(&self) -> Value {
-        self.problem("held")["lock"].take()
+        let lock = self.problem("held")["lock"].take();
+        assert_ne!(lock, Value::Null, "{self}\n    shows no lock");
+        lock
     }
 
     /// The lock is lost: the public view of it, null if there is none.
@@ -207,6 +212,15 @@ impl Reply {
     #[track_caller]
     pub(crate) fn already_done(&self) -> Value {
         self.problem("already-done")["lock"].take()
+    }
+
+    /// Some of several locks are held, lost or no locks: those that are named.
+    #[track_caller]
+    pub(crate) fn refused_locks(&self, slug: &str) -> Vec<Value> {
+        match self.problem(slug)["locks"].take() {
+            Value::Array(locks) => locks,
+            other => panic!("{self}\n    names no locks: {other}"),
+        }
     }
 
     /// The request is invalid, and this field is at fault.

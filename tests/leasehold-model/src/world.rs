@@ -719,6 +719,7 @@ impl Answer {
             AcquireAnswer::Superseded(_) => Self::Superseded,
             AcquireAnswer::AlreadyDone(_) => Self::AlreadyDone,
             AcquireAnswer::NotFound => unreachable!("nobody asks for existing rows only"),
+            AcquireAnswer::WrongKind => unreachable!("the row is a lock"),
         }
     }
 
@@ -726,14 +727,14 @@ impl Answer {
         match answer {
             HeartbeatAnswer::Renewed(row) => Self::Renewed { token: *row.fencing_token.value().expect("ours") },
             HeartbeatAnswer::Superseded(_) => Self::Superseded,
-            HeartbeatAnswer::Lost(_) | HeartbeatAnswer::Forbidden => Self::Lost,
+            HeartbeatAnswer::Lost(_) | HeartbeatAnswer::Forbidden | HeartbeatAnswer::WrongKind => Self::Lost,
         }
     }
 
     fn of_release(answer: &ReleaseAnswer) -> Self {
         match answer {
             ReleaseAnswer::Done(_) => Self::Ended,
-            ReleaseAnswer::Lost(_) | ReleaseAnswer::Forbidden => Self::Lost,
+            ReleaseAnswer::Lost(_) | ReleaseAnswer::Forbidden | ReleaseAnswer::WrongKind => Self::Lost,
             ReleaseAnswer::OtherOccurrence => unreachable!("there is one occurrence"),
         }
     }

@@ -7,7 +7,7 @@ use leasehold_engine::Engine;
 use leasehold_in_process::InProcess;
 use leasehold_protocol::{
     Acquire, Attributes, DataChange, Disposal, Heartbeat, LeaseDuration, LeaseId, LockKey, LockTable, OwnerName,
-    Policy, Release, Row, Staleness, TableSchema, ensure_table,
+    Policy, Record, Release, Row, Staleness, TableSchema, ensure_table,
 };
 use tokio::time::Instant;
 
@@ -56,7 +56,7 @@ impl World {
     pub async fn row(&self) -> Option<Row> {
         let clock = Clock::from_fn(|| EPOCH_MS);
         let table = LockTable::new(self.dynamodb.clone(), self.table.schema().clone(), Policy::default(), clock);
-        table.read(&key()).await.expect("no faults here")
+        table.read(&key()).await.expect("no faults here").and_then(Record::into_lock)
     }
 }
 

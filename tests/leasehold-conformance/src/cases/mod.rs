@@ -17,7 +17,9 @@ mod rows;
 mod sequence;
 mod single_key;
 mod sort_key;
+mod together;
 mod transport;
+mod watch;
 
 use std::pin::Pin;
 
@@ -232,6 +234,30 @@ pub(crate) const ON_ANY_TABLE: &[Case] = cases! {
         a_number_does_not_outlive_its_lease_id,
         a_number_is_no_possession,
         numbers_and_ids_have_bounds,
+    }
+    together {
+        all_locks_are_granted,
+        none_is_granted_where_one_is_held,
+        the_token_is_above_all_others,
+        dead_locks_are_taken_over_by_their_versions,
+        a_repeat_has_its_first_answer,
+        a_repeat_without_a_number_is_a_renewal,
+        a_late_request_is_superseded,
+        a_lease_id_that_holds_some_is_lost,
+        an_ended_lease_id_is_lost,
+        each_lock_is_one_like_any_other,
+        a_semaphore_is_no_lock,
+        a_damaged_row_is_not_free,
+        its_fields_have_bounds,
+        crossed_callers_get_all_or_none,
+    }
+    watch {
+        it_answers_at_once_when_the_lock_is_another,
+        it_answers_when_the_lock_changes,
+        it_answers_when_there_is_a_lock,
+        it_answers_when_the_lock_is_gone,
+        it_ends_with_the_lock_as_it_is,
+        its_parameters_have_bounds,
     }
     transport {
         json_is_what_the_header_says,

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 use aws_sdk_dynamodb::Client;
-use leasehold_api::Service;
 use leasehold_api::http::Operation;
+use leasehold_api::{SemaphoreOperation, Service};
 use leasehold_conformance::{Failures, Target, races, run, run_with_sort_key};
 use leasehold_dynamodb::{Clock, fresh_uuid};
 use leasehold_engine::Engine;
@@ -22,7 +22,9 @@ async fn serve(dynamodb: Client, schema: TableSchema) -> Target {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
     let base_url = format!("http://{}", listener.local_addr().expect("bound"));
     let table = LockTable::new(dynamodb.clone(), schema.clone(), Policy::default(), Clock::system());
-    let routes = leasehold_server::routes::<Operation>(Service::new(table));
+    let service = Service::new(table);
+    let routes = leasehold_server::routes::<Operation>(service.clone());
+    let routes = routes.merge(leasehold_server::routes::<SemaphoreOperation>(service));
     tokio::spawn(leasehold_server::run(listener, routes, std::future::pending()));
     Target { base_url, dynamodb, schema }
 }

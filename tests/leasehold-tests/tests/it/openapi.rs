@@ -1,7 +1,7 @@
 //! `docs/openapi.json` is made from the wire types, and cannot drift from them or from the routes.
 
-use leasehold_api::TransactionOperation;
 use leasehold_api::http::{Operation, Route};
+use leasehold_api::{SemaphoreOperation, TransactionOperation};
 use leasehold_wire::openapi::Api;
 use serde_json::Value;
 use utoipa::OpenApi;
@@ -34,7 +34,7 @@ fn every_route_is_documented_and_nothing_else() {
             methods.as_object().expect("methods").keys().map(move |method| (path.clone(), method.to_uppercase()))
         })
         .collect();
-    let mut served = [routes::<Operation>(), routes::<TransactionOperation>()].concat();
+    let mut served = [routes::<Operation>(), routes::<SemaphoreOperation>(), routes::<TransactionOperation>()].concat();
     documented.sort();
     served.sort();
     assert_eq!(documented, served);

@@ -11,7 +11,8 @@ use leasehold_dynamodb::{Clock, fresh_uuid};
 use leasehold_engine::Engine;
 use leasehold_protocol::{
     Acquire, Attributes, Break, Data, DataChange, Disposal, Heartbeat, LeaseDuration, ListQuery, LockTable, Occurrence,
-    Once, Policy, Principal, Release, Row, Rvn, Sequence, Staleness, Stamp, TableSchema, ensure_table, lifecycle,
+    Once, Policy, Principal, Record, Release, Row, Rvn, Sequence, Staleness, Stamp, TableSchema, ensure_table,
+    lifecycle,
 };
 use leasehold_tests::{acquire, heartbeat, key, lease_id, release};
 use proptest::prelude::*;
@@ -107,7 +108,7 @@ enum DataChoice {
 const START_MS: u64 = 4_102_444_800_000;
 
 /// How many ways there are to damage a row.
-const DAMAGES: usize = 19;
+const DAMAGES: usize = 20;
 
 /// In byte order, which is neither that of numbers nor that of any language.
 const OCCURRENCES: [&str; 4] = ["10", "9", "Zoë", "zoe"];
@@ -215,6 +216,7 @@ impl Bench {
     /// What everyone else is told of the row: a tombstone is not there.
     async fn check_view(&self, stored: Option<Row>) {
         let visible = stored.filter(|row| !row.is_deleted());
+        let visible = visible.map(Record::Lock);
         assert_eq!(self.table.read(&key()).await.expect("the engine answers"), visible);
         let query = ListQuery { limit: 10, ..ListQuery::default() };
         assert_eq!(self.table.list(&query).await.expect("the engine answers").rows, Vec::from_iter(visible));
@@ -392,6 +394,7 @@ impl Bench {
                     ("endedVersion", AttributeValue::N("7".into())),
                     ("deletedVersion", text("another")),
                     ("leaseVersion", text("another")),
+                    ("leaseholdKind", text("another")),
                     ("runningOccurrence", AttributeValue::N("9".into())),
                     ("lastOccurrence", AttributeValue::Bool(true)),
                 ];

@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+"""Writes what the released programs are made of, for whoever hands them on, into target/third-party:
+
+- THIRD-PARTY-LICENSES.txt: the works and the texts of their licences
+- leasehold.cdx.json: a software bill of materials in the CycloneDX format
+
+Usage: scripts/third-party.py. The works are those of Cargo.lock that are linked into the command or a function, and those
+of console/package-lock.json that are bundled into the page. Needs what `npm ci` has installed in console/. Fails where a
+work names no licence.
+"""
+
+import json
+import subprocess
+import sys
+import tomllib
+from collections import defaultdict
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "target" / "third-party"
+CONSOLE = ROOT / "console"
+TARGETS = ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"]
+"""What is released."""
+HEAD = """The programs of Leasehold, the command and the functions, contain the works below, under the licences that follow.
+A work without a text of its own is under the licence of that name.
+"""
+
+
+class Work(NamedTuple):
+    """A package of somebody else."""
+
+    name: str
+    version: str
+    licence: str
+    purl: str
+    sha256: str | None
+    folder: Path
+
+
+def crates():
+    """The crates in a released program: none that only build scripts, tests or macros use."""
+    found = {}
+    for target in TARGETS:
+        command = ["cargo", "metadata", "--locked", "--format-version", "1", "--filter-platform", target]
+        metadata = json.loads(subprocess.run(command, cwd=ROOT, check=True, capture_output=True).stdout)
+        packages = {package["id"]: package for package in metadata["packages"]}
+        nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
+        released = [package["id"] for package in packages.values() if is_released(package)]
+        seen = set()
+        while released:
+            name = released.pop()
+            if name in seen:
+                continue
+            seen.add(name)
+            normal = [dep["pkg"] for dep in nodes[name]["deps"] if any(kind["kind"] is None for kind in dep["dep_kinds"])]
+            released += [dependency for dependency in normal if not is_macro(packages[dependency])]
+        found |= {name: packages[name] for name in seen if packages[name]["source"]}
+    lock = tomllib.loads((ROOT / "Cargo.lock").read_text())["package"]
+    checksums = {(package["name"], package["version"]): package.get("checksum") for package in lock}
+    for crate in found.values():
+        name, version = crate["name"], crate["version"]
+        licence = " OR ".join(part.strip() for part in (crate["license"] or "").split("/"))
+        folder = Path(crate["manifest_path"]).parent
+        yield Work(name, version, licence, f"pkg:cargo/{name}@{version}", checksums[name, version], folder)
+
+
+def is_released(package):
+    """Whether a member of the workspace is a program that is released."""
+    path = Path(package["manifest_path"]).parent
+    folders = [ROOT / "cli", ROOT / "functions"]
+    is_program = any("bin" in target["kind"] for target in package["targets"])
+    return package["source"] is None and is_program and any(path.is_relative_to(folder) for folder in folders)
+
+
+def is_macro(package):
+    return any("proc-macro" in target["kind"] for target in package["targets"])
+
+
+def modules():
+    """The npm packages in the console's bundle."""
+    lock = json.loads((CONSOLE / "package-lock.json").read_text())
+    for path, package in lock["packages"].items():
+        if path and not package.get("dev") and not package.get("devOptional") and not package.get("peer"):
+            name, version = path.removeprefix("node_modules/"), package["version"]
+            purl = f"pkg:npm/{name.replace('@', '%40')}@{version}"
+            yield Work(name, version, package.get("license", ""), purl, None, CONSOLE / path)
+
+
+def texts(work):
+    """The licence texts of a work; of several licences to choose from, MIT's."""
+    names = ("LICEN", "COPYING", "NOTICE", "UNLICENSE", "COPYRIGHT")
+    files = [file for path in work.folder.iterdir() if path.name.upper().startswith(names)
+             for file in (path.rglob("*") if path.is_dir() else [path])]
+    files = sorted(file for file in files if file.is_file() and file.suffix not in (".rs", ".json"))
+    may_choose_mit = "MIT" in work.licence.split(" OR ")
+    chosen = [file for file in files if "MIT" in file.name.upper()] if may_choose_mit else []
+    for file in chosen or files:
+        yield "\n".join(line.rstrip() for line in file.read_text(errors="replace").strip().splitlines())
+
+
+def licences(works):
+    users = defaultdict(list)
+    lines = [HEAD]
+    for work in works:
+        found = list(texts(work))
+        lines.append(f"{work.name} {work.version}: {work.licence}" + ("" if found else ", without a text of its own"))
+        for text in found:
+            users[text].append(f"{work.name} {work.version}")
+    for text, names in sorted(users.items(), key=lambda entry: entry[1]):
+        lines += ["", "=" * 100, "Of " + ", ".join(names) + ":", "", text]
+    return "\n".join(lines) + "\n"
+
+
+def bill_of_materials(works):
+    version = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]["version"]
+    program = {"type": "application", "name": "leasehold", "version": version, "bom-ref": "leasehold"}
+    components = [
+        {
+            "type": "library",
+            "bom-ref": work.purl,
+            "name": work.name,
+            "version": work.version,
+            "purl": work.purl,
+            "licenses": [{"expression": work.licence}],
+        } | ({"hashes": [{"alg": "SHA-256", "content": work.sha256}]} if work.sha256 else {})
+        for work in works
+    ]
+    return json.dumps({
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.5",
+        "version": 1,
+        "metadata": {"component": program},
+        "components": components,
+    }, indent=2) + "\n"
+
+
+def main():
+    works = sorted([*crates(), *modules()])
+    unnamed = [work.name for work in works if not work.licence]
+    if unnamed:
+        sys.exit(f"without a licence: {', '.join(unnamed)}")
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    (FOLDER / "THIRD-PARTY-LICENSES.txt").write_text(licences(works))
+    (FOLDER / "leasehold.cdx.json").write_text(bill_of_materials(works))
+    print(f"{len(works)} works: {FOLDER.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,726 @@
+//! The life of a semaphore, as pure functions of (row, request, stamp). No I/O, no clock, no randomness.
+//!
+//! Each function is one operation: what becomes of the row, by which write, and what the caller is told. DynamoDB carries
+//! the same rules out as conditional writes (`expressions`). Applied or refused, a write returns the old row, and the same
+//! function tells the answer from it. A property test holds the two together.
+
+use std::collections::BTreeMap;
+
+use super::model::{
+    Acquire, AllDead, Break, Dead, Enqueue, Heartbeat, MAX_ENTRIES, Member, PublicId, Release, SetCapacity,
+};
+use crate::lifecycle::{
+    CorruptRecord, GrantOutcome, LAST_COUNTABLE_TOKEN, LockState, LostReason, Order, Policy, ReleaseOutcome, Stamp,
+    order,
+};
+use crate::model::{LeaseIdHash, LockKey, Principal, Rvn, Sequence};
+
+/// What stands under a key.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Found {
+    /// Nothing, or a tombstone, which a semaphore may take.
+    Free(Option<Tombstone>),
+    /// A lock, or a kind that this version does not know.
+    OtherKind,
+    /// A semaphore.
+    Semaphore(Box<Semaphore>),
+}
+
+/// A deleted lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tombstone {
+    /// Its record version number.
+    pub rvn: String,
+    /// Its fencing token: the next one is above.
+    pub fencing_token: Option<u64>,
+}
+
+/// A semaphore's row. All of it is readable: damage is a [`CorruptRecord`] before there is one of these.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Semaphore {
+    /// Which one.
+    pub key: LockKey,
+    /// `recordVersionNumber`.
+    pub rvn: String,
+    /// How many permits there are.
+    pub capacity: u64,
+    /// How many are free; below zero where the capacity was cut.
+    pub available: i64,
+    /// By their public ids.
+    pub holders: BTreeMap<String, Holder>,
+    /// By their public ids.
+    pub queue: BTreeMap<String, Ticket>,
+    /// The number of the next ticket.
+    pub next_ticket: u64,
+    /// The last fencing token.
+    pub fencing_token: u64,
+    /// The last ends, by slot.
+    pub ended: BTreeMap<String, Ended>,
+    /// `changed`: see [`Semaphore::changed`].
+    pub changed: String,
+    /// `expireAt`, in epoch seconds.
+    pub expire_at: u64,
+}
+
+/// What a holder and a ticket have in common.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Entry {
+    /// The hash of its lease id.
+    pub hash: LeaseIdHash,
+    /// Who it is, for people to read.
+    pub owner_name: String,
+    /// Whom it is bound to.
+    pub principal: Option<String>,
+    /// Changes with each request that was carried out.
+    pub version: String,
+    /// For how long the version must be seen unchanged before the entry is dead.
+    pub lease_ms: u64,
+    /// How many permits it has, or waits for.
+    pub permits: u64,
+    /// The last request under the lease id that was carried out.
+    pub sequence: Option<Sequence>,
+}
+
+/// One that has permits.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Holder {
+    /// Who.
+    pub entry: Entry,
+    /// Its fencing token.
+    pub fencing_token: u64,
+    /// When it is dead by the clock, in epoch milliseconds.
+    pub stale_at: u64,
+    /// Its payload.
+    pub data: Option<Vec<u8>>,
+    /// The outcome of the last acquire: a repeat is answered with the same.
+    pub outcome: GrantOutcome,
+}
+
+/// One that waits.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Ticket {
+    /// Who.
+    pub entry: Entry,
+    /// Its place: lower numbers go first.
+    pub number: u64,
+}
+
+/// An end that is remembered.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Ended {
+    /// The part of the public ids that a holder and its ticket have in common.
+    pub id: String,
+    /// The version that ended; empty where nobody named it.
+    pub version: String,
+    /// Whether it was evicted as dead. If not, it was released, or broken by an operator.
+    pub taken_over: bool,
+}
+
+impl Entry {
+    /// It is bound to nobody, or to this principal; or nobody asks.
+    fn admits(&self, principal: Option<&Principal>) -> bool {
+        match (principal, &self.principal) {
+            (Some(principal), Some(owner)) => owner == principal.as_str(),
+            _ => true,
+        }
+    }
+
+    fn is_at(&self, expected: Option<&Rvn>) -> bool {
+        expected.is_none_or(|version| self.version == version.as_str())
+    }
+}
+
+/// Which write makes the step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// None: the answer is all.
+    None,
+    /// The write of the operation itself.
+    Main,
+    /// The one that makes the row, or takes a tombstone.
+    Create(Option<Tombstone>),
+    /// The one that renews what an acquire finds as its own.
+    Renew,
+}
+
+/// What becomes of a row, and what the caller is told.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Step<T> {
+    /// The row afterwards; none where there is no semaphore.
+    pub row: Option<Semaphore>,
+    /// How it comes about.
+    pub change: Change,
+    /// The answer.
+    pub answer: Result<T, Refusal>,
+}
+
+/// Why a request was not carried out. The row that it was refused on is the [`Step`]'s.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Refusal {
+    /// The key is a lock's.
+    OtherKind,
+    /// There are not enough free permits, somebody is ahead, or one of the named dead shows a sign of life.
+    Held,
+    /// There is no room in the queue.
+    QueueFull,
+    /// What the lease id stood for is over, or never was.
+    Lost(LostReason),
+    /// A later request was carried out.
+    Superseded(Superseded),
+    /// The lease id is right, and bound to another principal.
+    Forbidden,
+    /// The lease id has another number of permits: this one.
+    PermitsMismatch(u64),
+    /// More permits are asked for than there are: this many.
+    ExceedsCapacity(u64),
+    /// The operator saw something else.
+    VersionMismatch,
+    /// There is no such semaphore.
+    NotFound,
+}
+
+/// A later request under the lease id was carried out, and nothing is lost.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Superseded {
+    /// The number of the last request that was carried out.
+    pub sequence: u64,
+    /// The version of the holder or the ticket.
+    pub version: String,
+    /// The token of the holder.
+    pub fencing_token: Option<u64>,
+}
+
+/// Permits that were granted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grant {
+    /// The public id.
+    pub holder_id: String,
+    /// The holder.
+    pub holder: Holder,
+    /// How many permits there are in all.
+    pub capacity: u64,
+}
+
+/// A place in the queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ahead {
+    /// The public id.
+    pub ticket_id: String,
+    /// The ticket.
+    pub ticket: Ticket,
+    /// How many tickets are before it, dead or alive.
+    pub ahead: usize,
+}
+
+impl Semaphore {
+    /// Changes whenever permits came back, and whenever the queue or the capacity changed.
+    pub fn changed(&self) -> String {
+        // A new ticket raises the one, everything else renews the other.
+        format!("{}.{}", self.changed, self.next_ticket)
+    }
+
+    /// Whether it has a holder, as far as the table knows.
+    pub fn state(&self) -> LockState {
+        if self.holders.is_empty() { LockState::Released } else { LockState::Held }
+    }
+
+    /// The permits that are out.
+    pub fn in_use(&self) -> u64 {
+        self.holders.values().map(|holder| holder.entry.permits).sum()
+    }
+
+    fn holder(&self, me: &Member) -> Option<&Holder> {
+        self.holders.get(&me.holder_id())
+    }
+
+    fn ticket(&self, me: &Member) -> Option<&Ticket> {
+        self.queue.get(&me.ticket_id())
+    }
+
+    fn ended(&self, me: &Member) -> Option<&Ended> {
+        self.ended.get(me.slot()).filter(|ended| ended.id == me.id())
+    }
+
+    fn lost(&self, me: &Member) -> LostReason {
+        match self.ended(me) {
+            Some(Ended { taken_over: false, .. }) => LostReason::Released,
+            _ => LostReason::TakenOver,
+        }
+    }
+
+    /// All of them are there, as they were seen.
+    fn has(&self, dead: &AllDead, stale_before: Option<u64>) -> bool {
+        let is_holder = |(member, dead): (&Member, &Dead)| {
+            self.holder(member).is_some_and(|holder| {
+                holder.entry.version == dead.version.as_str()
+                    && holder.entry.permits == dead.permits
+                    && stale_before.is_none_or(|before| holder.stale_at < before)
+            })
+        };
+        let is_ticket = |(member, dead): (&Member, &Dead)| {
+            self.ticket(member).is_some_and(|ticket| ticket.entry.version == dead.version.as_str())
+        };
+        dead.holders().all(is_holder) && dead.tickets().all(is_ticket)
+    }
+
+    /// Removes them, and remembers the holders.
+    fn bury(&mut self, dead: &AllDead) {
+        for (member, dead) in dead.holders() {
+            self.end(member, dead.version.as_str(), true);
+        }
+        for (member, _) in dead.tickets() {
+            self.queue.remove(&member.ticket_id());
+        }
+    }
+
+    /// Takes a holder out, with its permits, and remembers its end.
+    fn end(&mut self, me: &Member, version: &str, taken_over: bool) {
+        if let Some(holder) = self.holders.remove(&me.holder_id()) {
+            self.available += signed(holder.entry.permits);
+        }
+        self.queue.remove(&me.ticket_id());
+        let ended = Ended { id: me.id().to_owned(), version: version.to_owned(), taken_over };
+        self.ended.insert(me.slot().to_owned(), ended);
+    }
+
+    /// The row with what every write changes.
+    fn touched(&self, stamp: &Stamp, policy: &Policy) -> Self {
+        Self { rvn: stamp.rvn.clone(), expire_at: policy.expire_at(stamp, None), ..self.clone() }
+    }
+
+    /// A row without holders and tickets.
+    fn new(key: &LockKey, capacity: u64, stamp: &Stamp, tombstone: Option<&Tombstone>, policy: &Policy) -> Self {
+        Self {
+            key: key.clone(),
+            rvn: stamp.rvn.clone(),
+            capacity,
+            available: signed(capacity),
+            holders: BTreeMap::new(),
+            queue: BTreeMap::new(),
+            next_ticket: 1,
+            fencing_token: tombstone.and_then(|tombstone| tombstone.fencing_token).unwrap_or(stamp.now_us),
+            ended: BTreeMap::new(),
+            changed: changed(stamp),
+            expire_at: policy.expire_at(stamp, None),
+        }
+    }
+
+    /// Adds the holder that the request asks for.
+    fn grant(&mut self, request: &Acquire, outcome: GrantOutcome, stamp: &Stamp) -> Grant {
+        let me = Member::new(&request.key, &request.lease_id);
+        self.available -= signed(request.permits.get());
+        self.fencing_token += 1;
+        let holder = Holder { fencing_token: self.fencing_token, ..request.holder(outcome, stamp) };
+        self.holders.insert(me.holder_id(), holder.clone());
+        Grant { holder_id: me.holder_id(), holder, capacity: self.capacity }
+    }
+
+    /// Adds the ticket that the request asks for, or renews it.
+    fn enqueue(&mut self, request: &Enqueue, stamp: &Stamp) -> Ahead {
+        let me = Member::new(&request.key, &request.lease_id);
+        let number = self.ticket(&me).map_or(self.next_ticket, |ticket| ticket.number);
+        if number == self.next_ticket {
+            self.next_ticket += 1;
+        }
+        self.queue.insert(me.ticket_id(), Ticket { entry: request.entry(stamp), number });
+        self.place(&me, number)
+    }
+
+    /// A ticket that the capacity cannot satisfy is ahead of nobody.
+    fn place(&self, me: &Member, number: u64) -> Ahead {
+        let is_ahead = |ticket: &&Ticket| ticket.number < number && ticket.entry.permits <= self.capacity;
+        let ahead = self.queue.values().filter(is_ahead).count();
+        Ahead { ticket_id: me.ticket_id(), ticket: self.queue[&me.ticket_id()].clone(), ahead }
+    }
+
+    fn granted_before(&self, me: &Member, holder: &Holder) -> Grant {
+        Grant { holder_id: me.holder_id(), holder: holder.clone(), capacity: self.capacity }
+    }
+
+    fn is_countable(&self) -> Result<(), CorruptRecord> {
+        if self.fencing_token > LAST_COUNTABLE_TOKEN {
+            return Err(CorruptRecord::new("fencingToken", "used up"));
+        }
+        Ok(())
+    }
+}
+
+impl Acquire {
+    /// The holder that it asks to be, without its token.
+    pub(crate) fn holder(&self, outcome: GrantOutcome, stamp: &Stamp) -> Holder {
+        Holder {
+            entry: Entry {
+                hash: self.lease_id.hash(),
+                owner_name: self.owner_name.as_str().to_owned(),
+                principal: self.principal.as_ref().map(|principal| principal.as_str().to_owned()),
+                version: stamp.rvn.clone(),
+                lease_ms: self.lease_duration.as_millis(),
+                permits: self.permits.get(),
+                sequence: self.sequence.clone(),
+            },
+            fencing_token: 0,
+            stale_at: stamp.now_ms() + self.lease_duration.as_millis(),
+            data: self.data.as_ref().map(|data| data.as_bytes().to_vec()),
+            outcome,
+        }
+    }
+}
+
+impl Enqueue {
+    /// The ticket that it asks for, without its number.
+    pub(crate) fn entry(&self, stamp: &Stamp) -> Entry {
+        Entry {
+            hash: self.lease_id.hash(),
+            owner_name: self.owner_name.as_str().to_owned(),
+            principal: self.principal.as_ref().map(|principal| principal.as_str().to_owned()),
+            version: stamp.rvn.clone(),
+            lease_ms: self.lease_duration.as_millis(),
+            permits: self.permits.get(),
+            sequence: self.sequence.clone(),
+        }
+    }
+}
+
+/// A value of `changed` that no row had: not even a version, which a grant may copy.
+pub(crate) fn changed(stamp: &Stamp) -> String {
+    format!("c-{}", stamp.rvn)
+}
+
+/// Permits are far below 2^63.
+pub(crate) fn signed(permits: u64) -> i64 {
+    permits.try_into().unwrap_or(i64::MAX)
+}
+
+fn refused<T>(found: &Found, refusal: Refusal) -> Step<T> {
+    unchanged(found, Err(refusal))
+}
+
+fn unchanged<T>(found: &Found, answer: Result<T, Refusal>) -> Step<T> {
+    let row = match found {
+        Found::Semaphore(row) => Some((**row).clone()),
+        Found::Free(_) | Found::OtherKind => None,
+    };
+    Step { row, change: Change::None, answer }
+}
+
+fn done<T>(row: Semaphore, change: Change, answer: T) -> Step<T> {
+    Step { row: Some(row), change, answer: Ok(answer) }
+}
+
+fn superseded(entry: &Entry, fencing_token: Option<u64>) -> Refusal {
+    Refusal::Superseded(Superseded {
+        sequence: entry.sequence.as_ref().map_or(0, Sequence::number),
+        version: entry.version.clone(),
+        fencing_token,
+    })
+}
+
+/// Grants permits where enough are free, with those of the dead that are named, and nobody who is alive is ahead.
+///
+/// A caller with a ticket judges by itself that those ahead are gone or dead: they only get fewer, and one who lies is
+/// unfair, not unsafe. One without a ticket names all tickets that there are as dead.
+///
+/// # Errors
+/// `CorruptRecord` where no fencing token is left.
+pub fn acquire(found: &Found, request: &Acquire, stamp: &Stamp, policy: &Policy) -> Result<Step<Grant>, CorruptRecord> {
+    let row = match found {
+        Found::OtherKind => return Ok(refused(found, Refusal::OtherKind)),
+        Found::Free(tombstone) => return Ok(acquire_first(found, tombstone.as_ref(), request, stamp, policy)),
+        Found::Semaphore(row) => row,
+    };
+    let me = Member::new(&request.key, &request.lease_id);
+    if row.ended(&me).is_some() {
+        return Ok(refused(found, Refusal::Lost(row.lost(&me))));
+    }
+    if let Some(holder) = row.holder(&me) {
+        return Ok(acquire_again(found, row, holder, request, stamp, policy));
+    }
+    let ticket = row.ticket(&me);
+    if let Some(ticket) = ticket {
+        if !ticket.entry.admits(request.principal.as_ref()) {
+            return Ok(refused(found, Refusal::Forbidden));
+        }
+        if order(request.sequence.as_ref(), ticket.entry.sequence.as_ref()) != Order::New {
+            return Ok(refused(found, superseded(&ticket.entry, None)));
+        }
+    }
+    if request.permits.get() > row.capacity {
+        return Ok(refused(found, Refusal::ExceedsCapacity(row.capacity)));
+    }
+    let dead = &request.dead;
+    let is_free = row.available + signed(dead.permits()) >= signed(request.permits.get());
+    let has_room = row.holders.len() < MAX_ENTRIES + dead.holders().count();
+    let is_first = ticket.is_some() || row.queue.len() == dead.tickets().count();
+    let stale_before = request.checked_by_clock.then(|| policy.stale_before(stamp));
+    if !(is_free && has_room && is_first && row.has(dead, stale_before)) {
+        return Ok(refused(found, Refusal::Held));
+    }
+    row.is_countable()?;
+
+    let mut next = row.touched(stamp, policy);
+    if !dead.is_empty() {
+        next.changed = changed(stamp);
+    } else if let Some(ticket) = ticket {
+        next.changed.clone_from(&ticket.entry.version);
+    }
+    next.queue.remove(&me.ticket_id());
+    next.bury(dead);
+    let has_dead_holder = dead.holders().next().is_some();
+    let outcome = if has_dead_holder { GrantOutcome::TakenOver } else { GrantOutcome::Reacquired };
+    let grant = next.grant(request, outcome, stamp);
+    Ok(done(next, Change::Main, grant))
+}
+
+fn acquire_first(
+    found: &Found,
+    tombstone: Option<&Tombstone>,
+    request: &Acquire,
+    stamp: &Stamp,
+    policy: &Policy,
+) -> Step<Grant> {
+    let capacity = request.capacity.get();
+    if request.permits > request.capacity {
+        return refused(found, Refusal::ExceedsCapacity(capacity));
+    }
+    let mut row = Semaphore::new(&request.key, capacity, stamp, tombstone, policy);
+    let grant = row.grant(request, GrantOutcome::Created, stamp);
+    done(row, Change::Create(tombstone.cloned()), grant)
+}
+
+/// The lease id has permits already, and gets none a second time.
+fn acquire_again(
+    found: &Found,
+    row: &Semaphore,
+    holder: &Holder,
+    request: &Acquire,
+    stamp: &Stamp,
+    policy: &Policy,
+) -> Step<Grant> {
+    let me = Member::new(&request.key, &request.lease_id);
+    let before = || unchanged(found, Ok(row.granted_before(&me, holder)));
+    if !holder.entry.admits(request.principal.as_ref()) {
+        return refused(found, Refusal::Forbidden);
+    }
+    match order(request.sequence.as_ref(), holder.entry.sequence.as_ref()) {
+        Order::Late => return refused(found, superseded(&holder.entry, Some(holder.fencing_token))),
+        Order::Repeat => return before(),
+        Order::New => {}
+    }
+    if request.permits.get() != holder.entry.permits {
+        return refused(found, Refusal::PermitsMismatch(holder.entry.permits));
+    }
+    if request.sequence.is_none() {
+        return before();
+    }
+    let mut next = row.touched(stamp, policy);
+    let renewed = renew(&mut next, &me, &renewal(request), stamp);
+    let renewed = Holder { outcome: GrantOutcome::Renewed, ..renewed };
+    next.holders.insert(me.holder_id(), renewed.clone());
+    done(next, Change::Renew, Grant { holder_id: me.holder_id(), holder: renewed, capacity: row.capacity })
+}
+
+/// The heartbeat that an acquire by its own holder amounts to.
+pub(crate) fn renewal(request: &Acquire) -> Heartbeat {
+    Heartbeat {
+        key: request.key.clone(),
+        lease_id: request.lease_id.clone(),
+        sequence: request.sequence.clone(),
+        lease_duration: Some(request.lease_duration),
+        data: request.data.clone(),
+        expected: None,
+        shrink: None,
+        principal: request.principal.clone(),
+    }
+}
+
+/// Renews the holder in `row`.
+fn renew(row: &mut Semaphore, me: &Member, request: &Heartbeat, stamp: &Stamp) -> Holder {
+    let mut holder = row.holders[&me.holder_id()].clone();
+    holder.entry.version.clone_from(&stamp.rvn);
+    if let Some(lease) = request.lease_duration {
+        holder.entry.lease_ms = lease.as_millis();
+    }
+    if request.sequence.is_some() {
+        holder.entry.sequence.clone_from(&request.sequence);
+    }
+    holder.stale_at = stamp.now_ms() + holder.entry.lease_ms;
+    if let Some(data) = &request.data {
+        holder.data = Some(data.as_bytes().to_vec());
+    }
+    if let Some(shrink) = request.shrink {
+        holder.entry.permits = shrink.kept();
+        row.available += signed(shrink.back());
+        row.changed = changed(stamp);
+    }
+    row.holders.insert(me.holder_id(), holder.clone());
+    holder
+}
+
+/// Renews a holder's lease, and takes permits back where it offers some. `issued` are the versions that earlier attempts at
+/// this very request may have written.
+pub fn heartbeat(found: &Found, request: &Heartbeat, stamp: &Stamp, issued: &[String], policy: &Policy) -> Step<Grant> {
+    let me = Member::new(&request.key, &request.lease_id);
+    let row = match found {
+        Found::OtherKind => return refused(found, Refusal::OtherKind),
+        Found::Free(_) => return refused(found, Refusal::Lost(LostReason::Absent)),
+        Found::Semaphore(row) => row,
+    };
+    let Some(holder) = row.holder(&me) else {
+        let queued = row.ticket(&me).map(|_| LostReason::Queued);
+        return refused(found, Refusal::Lost(queued.unwrap_or_else(|| row.lost(&me))));
+    };
+    if !holder.entry.admits(request.principal.as_ref()) {
+        return refused(found, Refusal::Forbidden);
+    }
+    let before = || unchanged(found, Ok(row.granted_before(&me, holder)));
+    match order(request.sequence.as_ref(), holder.entry.sequence.as_ref()) {
+        Order::Late => return refused(found, superseded(&holder.entry, Some(holder.fencing_token))),
+        Order::Repeat => return before(),
+        Order::New if issued.contains(&holder.entry.version) => return before(),
+        Order::New => {}
+    }
+    if !holder.entry.is_at(request.expected.as_ref()) {
+        return refused(found, Refusal::Lost(LostReason::VersionMismatch));
+    }
+    match request.shrink {
+        Some(shrink) if holder.entry.permits != shrink.held() => {
+            // An earlier copy of this request gave the permits back.
+            let is_done = request.sequence.is_none() && holder.entry.permits == shrink.kept();
+            return if is_done { before() } else { refused(found, Refusal::PermitsMismatch(holder.entry.permits)) };
+        }
+        _ => {}
+    }
+    let mut next = row.touched(stamp, policy);
+    let holder = renew(&mut next, &me, request, stamp);
+    let grant = next.granted_before(&me, &holder);
+    done(next, Change::Main, grant)
+}
+
+/// Gives permits back, or withdraws a ticket.
+pub fn release(found: &Found, request: &Release, stamp: &Stamp, policy: &Policy) -> Step<ReleaseOutcome> {
+    let me = Member::new(&request.key, &request.lease_id);
+    let row = match found {
+        Found::OtherKind => return refused(found, Refusal::OtherKind),
+        Found::Free(_) => return unchanged(found, Ok(ReleaseOutcome::Absent)),
+        Found::Semaphore(row) => row,
+    };
+    let holder = row.holder(&me);
+    let Some(entry) = holder.map(|holder| &holder.entry).or_else(|| row.ticket(&me).map(|ticket| &ticket.entry)) else {
+        return match row.lost(&me) {
+            LostReason::Released => unchanged(found, Ok(ReleaseOutcome::Replayed)),
+            reason => refused(found, Refusal::Lost(reason)),
+        };
+    };
+    if !entry.admits(request.principal.as_ref()) {
+        return refused(found, Refusal::Forbidden);
+    }
+    if !entry.is_at(request.expected.as_ref()) {
+        return refused(found, Refusal::Lost(LostReason::VersionMismatch));
+    }
+    let mut next = row.touched(stamp, policy);
+    next.changed = changed(stamp);
+    next.end(&me, holder.map_or("", |holder| &holder.entry.version), false);
+    done(next, Change::Main, ReleaseOutcome::Released)
+}
+
+/// The operator's removal of a holder or a ticket, conditional on the version that the operator saw.
+pub fn break_entry(found: &Found, request: &Break, stamp: &Stamp, policy: &Policy) -> Step<ReleaseOutcome> {
+    let row = match found {
+        Found::OtherKind => return refused(found, Refusal::OtherKind),
+        Found::Free(_) => return refused(found, Refusal::VersionMismatch),
+        Found::Semaphore(row) => row,
+    };
+    let entry = match &request.id {
+        PublicId::Holder(member) => row.holder(member).map(|holder| &holder.entry),
+        PublicId::Ticket(member) => row.ticket(member).map(|ticket| &ticket.entry),
+    };
+    let (member, seen) = (request.id.member(), request.seen.as_str());
+    if entry.is_none_or(|entry| entry.version != seen) {
+        let is_replay = row.ended(member).is_some_and(|ended| ended.version == seen);
+        return match is_replay {
+            true => unchanged(found, Ok(ReleaseOutcome::Replayed)),
+            false => refused(found, Refusal::VersionMismatch),
+        };
+    }
+    let mut next = row.touched(stamp, policy);
+    next.changed = changed(stamp);
+    next.end(member, seen, false);
+    done(next, Change::Main, ReleaseOutcome::Released)
+}
+
+/// Takes a place in the queue, or renews it.
+pub fn enqueue(found: &Found, request: &Enqueue, stamp: &Stamp, policy: &Policy) -> Step<Ahead> {
+    let row = match found {
+        Found::OtherKind => return refused(found, Refusal::OtherKind),
+        Found::Free(_) if request.permits > request.capacity => {
+            return refused(found, Refusal::ExceedsCapacity(request.capacity.get()));
+        }
+        Found::Free(tombstone) => {
+            let capacity = request.capacity.get();
+            let mut row = Semaphore::new(&request.key, capacity, stamp, tombstone.as_ref(), policy);
+            let place = row.enqueue(request, stamp);
+            return done(row, Change::Create(tombstone.clone()), place);
+        }
+        Found::Semaphore(row) => row,
+    };
+    let me = Member::new(&request.key, &request.lease_id);
+    if row.ended(&me).is_some() {
+        return refused(found, Refusal::Lost(row.lost(&me)));
+    }
+    if let Some(holder) = row.holder(&me) {
+        return refused(found, superseded(&holder.entry, Some(holder.fencing_token)));
+    }
+    let ticket = row.ticket(&me);
+    if let Some(ticket) = ticket {
+        if !ticket.entry.admits(request.principal.as_ref()) {
+            return refused(found, Refusal::Forbidden);
+        }
+        match order(request.sequence.as_ref(), ticket.entry.sequence.as_ref()) {
+            Order::Late => return refused(found, superseded(&ticket.entry, None)),
+            Order::Repeat => return unchanged(found, Ok(row.place(&me, ticket.number))),
+            Order::New => {}
+        }
+        if ticket.entry.permits != request.permits.get() {
+            return refused(found, Refusal::PermitsMismatch(ticket.entry.permits));
+        }
+    }
+    if request.permits.get() > row.capacity {
+        return refused(found, Refusal::ExceedsCapacity(row.capacity));
+    }
+    if !row.has(&request.dead, None) {
+        return refused(found, Refusal::Held);
+    }
+    if ticket.is_none() && row.queue.len() >= MAX_ENTRIES + request.dead.tickets().count() {
+        return refused(found, Refusal::QueueFull);
+    }
+    let mut next = row.touched(stamp, policy);
+    if !request.dead.is_empty() {
+        next.changed = changed(stamp);
+    }
+    next.bury(&request.dead);
+    let place = next.enqueue(request, stamp);
+    done(next, Change::Main, place)
+}
+
+/// The operator's change of the capacity. Permits that are out stay out: where they are more than the new capacity, no permit
+/// is granted until enough came back. The answer is how many are free, below zero in that case.
+pub fn set_capacity(found: &Found, request: &SetCapacity, stamp: &Stamp, policy: &Policy) -> Step<i64> {
+    let row = match found {
+        Found::OtherKind => return refused(found, Refusal::OtherKind),
+        Found::Free(_) => return refused(found, Refusal::NotFound),
+        Found::Semaphore(row) => row,
+    };
+    let capacity = request.capacity.get();
+    if row.capacity != request.expected.get() {
+        return match row.capacity == capacity {
+            true => unchanged(found, Ok(row.available)),
+            false => refused(found, Refusal::VersionMismatch),
+        };
+    }
+    let mut next = row.touched(stamp, policy);
+    next.available += signed(capacity) - signed(row.capacity);
+    next.capacity = capacity;
+    next.changed = changed(stamp);
+    let available = next.available;
+    done(next, Change::Main, available)
+}

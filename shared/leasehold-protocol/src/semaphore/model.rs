@@ -1,0 +1,404 @@
+//! What is asked of a semaphore. A value that exists is valid.
+
+use sha2::{Digest, Sha256};
+
+use crate::error::{Error, ErrorKind};
+use crate::model::{Data, LeaseDuration, LeaseId, LockKey, OwnerName, Principal, Rvn, Sequence, check_length};
+
+/// The most permits of a semaphore. Far above any use, and far below what a number can hold.
+pub const MAX_PERMITS: u64 = 1_000_000_000;
+/// The most holders of a semaphore, and the most tickets: a write is billed by the size of the row.
+pub const MAX_ENTRIES: usize = 100;
+/// The longest owner name of a holder or a ticket, in bytes of UTF-8.
+pub const MAX_ENTRY_NAME_BYTES: usize = 128;
+/// The largest payload of a holder.
+pub const MAX_ENTRY_DATA_BYTES: usize = 256;
+/// The most dead holders and tickets that a request removes: each takes a part of an expression of 4 KB.
+pub const MAX_DEAD: usize = 10;
+/// The lease of a holder that names none. Longer than a lock's: a heartbeat pays for the whole row.
+pub const DEFAULT_HOLDER_LEASE_MS: u64 = 60_000;
+/// The lease of a ticket that names none.
+pub const DEFAULT_TICKET_LEASE_MS: u64 = 120_000;
+
+const HOLDER_PREFIX: &str = "h-";
+const TICKET_PREFIX: &str = "t-";
+
+/// A number of permits: a capacity, or a share of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Permits(u64);
+
+impl Permits {
+    /// # Errors
+    /// `InvalidRequest`, naming `field`, unless it is 1 to 1,000,000,000.
+    pub fn new(field: &'static str, permits: u64) -> Result<Self, Error> {
+        if (1..=MAX_PERMITS).contains(&permits) {
+            return Ok(Self(permits));
+        }
+        Err(Error::invalid(field, format!("{field} must be 1 to {MAX_PERMITS}, not {permits}.")))
+    }
+
+    /// The number.
+    pub fn get(self) -> u64 {
+        self.0
+    }
+}
+
+/// The name of a holder or a ticket.
+///
+/// # Errors
+/// `InvalidRequest` unless it has 1 to 128 bytes.
+pub fn entry_name(name: String) -> Result<OwnerName, Error> {
+    check_length("ownerName", &name, MAX_ENTRY_NAME_BYTES)?;
+    OwnerName::new(name)
+}
+
+/// The payload of a holder.
+///
+/// # Errors
+/// `TooLarge` above 256 bytes.
+pub fn entry_data(data: Data) -> Result<Data, Error> {
+    match data.as_bytes().len() {
+        0..=MAX_ENTRY_DATA_BYTES => Ok(data),
+        length => Err(Error::new(
+            ErrorKind::TooLarge,
+            format!("data is {length} bytes long; a holder of a semaphore may have {MAX_ENTRY_DATA_BYTES}."),
+        )),
+    }
+}
+
+/// A caller of a semaphore, as its row names it: the ids that everyone may see.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    id: String,
+}
+
+impl Member {
+    /// The one that this lease id makes of its caller.
+    pub fn new(key: &LockKey, lease_id: &LeaseId) -> Self {
+        let mut digest = Sha256::new_with_prefix("leasehold semaphore member");
+        // With its length each part ends where it says: no two of them make the same text.
+        for part in [key.partition(), key.sort().unwrap_or_default(), lease_id.expose()] {
+            digest.update((part.len() as u64).to_be_bytes());
+            digest.update(part);
+        }
+        let half = &digest.finalize()[..16];
+        Self { id: half.iter().map(|byte| format!("{byte:02x}")).collect() }
+    }
+
+    /// Its id as a holder.
+    pub fn holder_id(&self) -> String {
+        format!("{HOLDER_PREFIX}{}", self.id)
+    }
+
+    /// Its id in the queue.
+    pub fn ticket_id(&self) -> String {
+        format!("{TICKET_PREFIX}{}", self.id)
+    }
+
+    /// The part that its two ids have in common.
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Which of the 16 slots remembers its end.
+    pub(crate) fn slot(&self) -> &'static str {
+        SLOTS[usize::from(Sha256::digest(&self.id)[0] >> 4)]
+    }
+}
+
+/// The names of the slots that remember ends.
+pub(crate) const SLOTS: [&str; 16] = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "a", "b", "c", "d", "e", "f"];
+
+/// A public id that a caller names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PublicId {
+    /// A holder's.
+    Holder(Member),
+    /// A ticket's.
+    Ticket(Member),
+}
+
+impl PublicId {
+    /// # Errors
+    /// `InvalidRequest`, naming `field`, unless it begins with `h-` or `t-` and has at most 64 bytes.
+    pub fn new(field: &'static str, text: &str) -> Result<Self, Error> {
+        check_length(field, text, 64)?;
+        let member = |id: &str| Some(Member { id: id.to_owned() }).filter(|_| !id.is_empty());
+        let holder = text.strip_prefix(HOLDER_PREFIX).and_then(member).map(Self::Holder);
+        let ticket = || text.strip_prefix(TICKET_PREFIX).and_then(member).map(Self::Ticket);
+        holder.or_else(ticket).ok_or_else(|| {
+            Error::invalid(field, format!("{field} must be a holderId, which begins with h-, or a ticketId, with t-."))
+        })
+    }
+
+    /// Whose it is.
+    pub(crate) fn member(&self) -> &Member {
+        match self {
+            Self::Holder(member) | Self::Ticket(member) => member,
+        }
+    }
+}
+
+/// A dead holder or ticket, as the caller observed it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dead {
+    /// Which one.
+    pub id: PublicId,
+    /// The version that the caller saw unchanged for the entry's own lease.
+    pub version: Rvn,
+    /// The permits that a holder was seen with; nothing for a ticket, which has none.
+    pub permits: u64,
+}
+
+/// The dead that one request removes: at most ten, each once, and not the caller.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AllDead(Vec<Dead>);
+
+impl AllDead {
+    /// # Errors
+    /// `InvalidRequest` above ten, for one that is named twice, and for the caller's own id.
+    pub fn new(dead: Vec<Dead>, caller: &Member) -> Result<Self, Error> {
+        let invalid = |message: String| Err(Error::invalid("observed", message));
+        if dead.len() > MAX_DEAD {
+            return invalid(format!("observed names {} entries; at most {MAX_DEAD} are allowed.", dead.len()));
+        }
+        for (index, one) in dead.iter().enumerate() {
+            if dead[..index].iter().any(|other| other.id == one.id) {
+                return invalid("observed names an entry twice.".to_owned());
+            }
+            if one.id.member() == caller {
+                return invalid("observed names the caller's own entry.".to_owned());
+            }
+        }
+        Ok(Self(dead))
+    }
+
+    /// # Errors
+    /// `InvalidRequest` where a holder is among them.
+    pub fn tickets_only(self) -> Result<Self, Error> {
+        if self.holders().next().is_some() {
+            return Err(Error::invalid("observed", "A request for a ticket removes tickets only."));
+        }
+        Ok(self)
+    }
+
+    /// The dead holders, with their members.
+    pub(crate) fn holders(&self) -> impl Iterator<Item = (&Member, &Dead)> {
+        self.0.iter().filter_map(|dead| match &dead.id {
+            PublicId::Holder(member) => Some((member, dead)),
+            PublicId::Ticket(_) => None,
+        })
+    }
+
+    /// The dead tickets, with their members.
+    pub(crate) fn tickets(&self) -> impl Iterator<Item = (&Member, &Dead)> {
+        self.0.iter().filter_map(|dead| match &dead.id {
+            PublicId::Ticket(member) => Some((member, dead)),
+            PublicId::Holder(_) => None,
+        })
+    }
+
+    /// The permits that come back from the dead.
+    pub(crate) fn permits(&self) -> u64 {
+        self.holders().map(|(_, dead)| dead.permits).sum()
+    }
+
+    /// There are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// A request for permits.
+#[derive(Debug, Clone)]
+pub struct Acquire {
+    /// Which semaphore.
+    pub key: LockKey,
+    /// Who wants them: see [`entry_name`].
+    pub owner_name: OwnerName,
+    /// The secret that will prove possession.
+    pub lease_id: LeaseId,
+    /// The place of this request among those under the lease id.
+    pub sequence: Option<Sequence>,
+    /// For how long without a heartbeat.
+    pub lease_duration: LeaseDuration,
+    /// How many.
+    pub permits: Permits,
+    /// How many there are, where there is no semaphore yet.
+    pub capacity: Permits,
+    /// Who is dead, as far as the caller saw.
+    pub dead: AllDead,
+    /// Whether the dead holders must be dead by the server's clock as well.
+    pub checked_by_clock: bool,
+    /// What others may read of this holder: see [`entry_data`].
+    pub data: Option<Data>,
+    /// Whom the permits are bound to.
+    pub principal: Option<Principal>,
+}
+
+/// A holder's renewal.
+#[derive(Debug, Clone)]
+pub struct Heartbeat {
+    /// Which semaphore.
+    pub key: LockKey,
+    /// The proof of possession.
+    pub lease_id: LeaseId,
+    /// The place of this request among those under the lease id.
+    pub sequence: Option<Sequence>,
+    /// A new lease; absent, the old one stays.
+    pub lease_duration: Option<LeaseDuration>,
+    /// A new payload; absent, the old one stays.
+    pub data: Option<Data>,
+    /// Only if the holder still has this version.
+    pub expected: Option<Rvn>,
+    /// Permits to give back.
+    pub shrink: Option<Shrink>,
+    /// Only if the permits are bound to nobody else.
+    pub principal: Option<Principal>,
+}
+
+/// A holder that keeps fewer permits than it has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shrink {
+    /// How many it has.
+    held: Permits,
+    /// How many it keeps.
+    kept: Permits,
+}
+
+impl Shrink {
+    /// # Errors
+    /// `InvalidRequest` where more would be kept than are held: there is no upgrade.
+    pub fn new(held: Permits, kept: Permits) -> Result<Self, Error> {
+        if kept > held {
+            return Err(Error::invalid("permits", "A heartbeat can give permits back, and cannot take more."));
+        }
+        Ok(Self { held, kept })
+    }
+
+    /// How many it has.
+    pub(crate) fn held(self) -> u64 {
+        self.held.get()
+    }
+
+    /// How many it keeps.
+    pub(crate) fn kept(self) -> u64 {
+        self.kept.get()
+    }
+
+    /// How many come back.
+    pub(crate) fn back(self) -> u64 {
+        self.held() - self.kept()
+    }
+}
+
+/// A holder's release, or a waiter's withdrawal.
+#[derive(Debug, Clone)]
+pub struct Release {
+    /// Which semaphore.
+    pub key: LockKey,
+    /// The proof of possession.
+    pub lease_id: LeaseId,
+    /// Only if the holder, or the ticket, still has this version.
+    pub expected: Option<Rvn>,
+    /// Only if it is bound to nobody else.
+    pub principal: Option<Principal>,
+}
+
+/// An operator's removal of a holder or a ticket.
+#[derive(Debug, Clone)]
+pub struct Break {
+    /// Which semaphore.
+    pub key: LockKey,
+    /// Which holder or ticket.
+    pub id: PublicId,
+    /// The version that the operator saw.
+    pub seen: Rvn,
+}
+
+/// A request for a place in the queue, or its renewal.
+#[derive(Debug, Clone)]
+pub struct Enqueue {
+    /// Which semaphore.
+    pub key: LockKey,
+    /// Who waits: see [`entry_name`].
+    pub owner_name: OwnerName,
+    /// The secret under which the permits will be acquired.
+    pub lease_id: LeaseId,
+    /// The place of this request among those under the lease id.
+    pub sequence: Option<Sequence>,
+    /// For how long without a renewal.
+    pub lease_duration: LeaseDuration,
+    /// How many permits it waits for.
+    pub permits: Permits,
+    /// How many there are, where there is no semaphore yet.
+    pub capacity: Permits,
+    /// Which tickets are dead, as far as the caller saw: no holders.
+    pub dead: AllDead,
+    /// Whom the ticket is bound to.
+    pub principal: Option<Principal>,
+}
+
+/// An operator's change of the capacity.
+#[derive(Debug, Clone)]
+pub struct SetCapacity {
+    /// Which semaphore.
+    pub key: LockKey,
+    /// The new capacity. Where more permits are out, it holds as soon as they came back.
+    pub capacity: Permits,
+    /// The capacity that the operator saw.
+    pub expected: Permits,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(key: &str, sort: Option<&str>, lease_id: &str) -> Member {
+        let key = LockKey::new(key, sort.map(str::to_owned)).expect("valid");
+        Member::new(&key, &LeaseId::new(lease_id).expect("valid"))
+    }
+
+    #[test]
+    fn public_id_differs_for_each_key_and_lease_id() {
+        let members = [
+            member("a", None, "bc"),
+            member("ab", None, "c"),
+            member("a", Some("b"), "c"),
+            member("a", None, "c"),
+            member("b", None, "bc"),
+        ];
+        for (index, one) in members.iter().enumerate() {
+            assert!(members[..index].iter().all(|other| other != one), "{one:?}");
+        }
+        assert_eq!(member("a", None, "bc"), members[0]);
+    }
+
+    #[test]
+    fn public_id_tells_nothing_of_the_stored_hash() {
+        let lease_id = LeaseId::new("secret").expect("valid");
+        let hash: String = lease_id.hash().0.iter().map(|byte| format!("{byte:02x}")).collect();
+        let member = member("key", None, "secret");
+        assert!(!hash.contains(member.id()) && member.id() != "secret");
+    }
+
+    #[test]
+    fn observed_entries_are_refused_when_named_twice_or_own() {
+        let me = member("key", None, "me");
+        let dead = |id: &str| Dead {
+            id: PublicId::new("observed", id).expect("valid"),
+            version: Rvn::new("version", "v").expect("valid"),
+            permits: 1,
+        };
+        assert!(AllDead::new(vec![dead("h-1"), dead("t-1")], &me).is_ok());
+        assert!(AllDead::new(vec![dead("h-1"), dead("h-1")], &me).is_err());
+        assert!(AllDead::new(vec![dead(&me.holder_id())], &me).is_err());
+        assert!(AllDead::new(vec![dead(&me.ticket_id())], &me).is_err());
+        let many = |count: usize| (0..count).map(|n| dead(&format!("h-{n}"))).collect::<Vec<_>>();
+        assert!(AllDead::new(many(MAX_DEAD), &me).is_ok());
+        assert!(AllDead::new(many(MAX_DEAD + 1), &me).is_err());
+        for text in ["", "h-", "x-1", "1", &format!("h-{}", "0".repeat(63))] {
+            assert!(PublicId::new("holderId", text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! The semaphores of a lock table: carries the rules out and tells the caller what came of it.
+
+use super::expressions;
+use super::lifecycle::{self, Ahead, Change, Found, Grant, Step};
+use super::model::{Acquire, Break, Enqueue, Heartbeat, Release, SetCapacity};
+use crate::LockTable;
+use crate::error::{Error, ErrorKind};
+use crate::expressions::Write;
+use crate::lifecycle::{CorruptRecord, GrantOutcome, ReleaseOutcome, Stamp};
+use crate::model::LockKey;
+
+/// How many writes one operation may take. The first may find no row, and the second that another caller made it; each
+/// further one needs another such coincidence.
+const MAX_WRITES: usize = 5;
+
+impl LockTable {
+    /// Asks for permits.
+    ///
+    /// # Errors
+    /// `InvalidRequest`, `CorruptRecord`, `Throttled`, `Unavailable`. After the last two, repeat with the same lease id.
+    pub async fn acquire_permits(&self, request: &Acquire) -> Result<Step<Grant>, Error> {
+        let policy = &self.policy;
+        self.carry_out(
+            &request.key,
+            |found, stamp, _| lifecycle::acquire(found, request, stamp, policy),
+            |change, stamp| match change {
+                Change::Renew => {
+                    let renewed = Some(GrantOutcome::Renewed);
+                    expressions::heartbeat(&lifecycle::renewal(request), renewed, stamp, policy)
+                }
+                _ => expressions::acquire(request, stamp, policy),
+            },
+        )
+        .await
+    }
+
+    /// Renews a holder's lease.
+    ///
+    /// # Errors
+    /// `InvalidRequest`, `CorruptRecord`, `Throttled`, `Unavailable`. The last two say nothing about the permits.
+    pub async fn heartbeat_permits(&self, request: &Heartbeat) -> Result<Step<Grant>, Error> {
+        let policy = &self.policy;
+        self.carry_out(
+            &request.key,
+            |found, stamp, issued| Ok(lifecycle::heartbeat(found, request, stamp, issued, policy)),
+            |_, stamp| expressions::heartbeat(request, None, stamp, policy),
+        )
+        .await
+    }
+
+    /// Gives permits back, or withdraws a ticket.
+    ///
+    /// # Errors
+    /// `InvalidRequest`, `CorruptRecord`, `Throttled`, `Unavailable`. After the last two, repeat.
+    pub async fn release_permits(&self, request: &Release) -> Result<Step<ReleaseOutcome>, Error> {
+        let policy = &self.policy;
+        self.carry_out(
+            &request.key,
+            |found, stamp, _| Ok(lifecycle::release(found, request, stamp, policy)),
+            |_, stamp| expressions::release(request, stamp, policy),
+        )
+        .await
+    }
+
+    /// Removes a holder or a ticket, as an operator.
+    ///
+    /// # Errors
+    /// `InvalidRequest`, `CorruptRecord`, `Throttled`, `Unavailable`. After the last two, repeat.
+    pub async fn break_entry(&self, request: &Break) -> Result<Step<ReleaseOutcome>, Error> {
+        let policy = &self.policy;
+        self.carry_out(
+            &request.key,
+            |found, stamp, _| Ok(lifecycle::break_entry(found, request, stamp, policy)),
+            |_, stamp| expressions::break_entry(request, stamp, policy),
+        )
+        .await
+    }
+
+    /// Takes a place in the queue, or renews it.
+    ///
+    /// # Errors
+    /// `InvalidRequest`, `CorruptRecord`, `Throttled`, `Unavailable`. After the last two, repeat with the same lease id.
+    pub async fn enqueue(&self, request: &Enqueue) -> Result<Step<Ahead>, Error> {
+        let policy = &self.policy;
+        self.carry_out(
+            &request.key,
+            |found, stamp, _| Ok(lifecycle::enqueue(found, request, stamp, policy)),
+            |_, stamp| expressions::enqueue(request, stamp, policy),
+        )
+        .await
+    }
+
+    /// Changes the capacity, as an operator.
+    ///
+    /// # Errors
+    /// `InvalidRequest`, `CorruptRecord`, `Throttled`, `Unavailable`. After the last two, repeat.
+    pub async fn set_capacity(&self, request: &SetCapacity) -> Result<Step<i64>, Error> {
+        let policy = &self.policy;
+        self.carry_out(
+            &request.key,
+            |found, stamp, _| Ok(lifecycle::set_capacity(found, request, stamp, policy)),
+            |_, stamp| expressions::set_capacity(request, stamp, policy),
+        )
+        .await
+    }
+
+    /// Makes the write of the operation, and the one that the old row asks for where that was refused. `rule` is given the
+    /// versions of earlier attempts where the last one was refused.
+    async fn carry_out<T>(
+        &self,
+        key: &LockKey,
+        rule: impl Fn(&Found, &Stamp, &[String]) -> Result<Step<T>, CorruptRecord>,
+        write: impl Fn(&Change, &Stamp) -> Write,
+    ) -> Result<Step<T>, Error> {
+        let mut change = Change::Main;
+        for _ in 0..MAX_WRITES {
+            let build = |stamp: &Stamp| match &change {
+                Change::Create(tombstone) => {
+                    let step = rule(&Found::Free(tombstone.clone()), stamp, &[])?;
+                    let row = step.row.ok_or(CorruptRecord::new("leaseholdKind", "missing"))?;
+                    Ok(expressions::create(&self.schema, &row, tombstone.as_ref()))
+                }
+                other => Ok(write(other, stamp)),
+            };
+            let written = self.write_item(key, build).await?;
+            if written.applied {
+                // Where DynamoDB answers nothing for a row that it created, the embedded engine answers its key.
+                let found = match change {
+                    Change::Create(tombstone) => Found::Free(tombstone),
+                    _ => self.schema.decode_found(key, written.old)?,
+                };
+                return Ok(rule(&found, &written.stamp, &[])?);
+            }
+            let found = self.schema.decode_found(key, written.old)?;
+            let step = rule(&found, &written.stamp, &written.issued)?;
+            if step.change == Change::None {
+                return Ok(step);
+            }
+            change = step.change;
+        }
+        Err(Error::new(ErrorKind::Unavailable, "The row changed again and again."))
+    }
+}

@@ -1,0 +1,93 @@
+//! Several locks in one transaction of DynamoDB.
+
+use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
+use aws_sdk_dynamodb::types::{CancellationReason, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update};
+use leasehold_dynamodb::{Failure, fresh_uuid};
+
+use super::{LockTable, repeat};
+use crate::error::{Error, ErrorKind};
+use crate::expressions::{self, Write};
+use crate::item::Item;
+use crate::lifecycle::Stamp;
+use crate::lifecycle::together::{AcquireAllAnswer, Attempt, Form, GrantOfAll, Verdict, Vote, decide};
+use crate::model::AcquireAll;
+
+/// Attempts that tokens of other clocks, or a renewal, may take. Each but the first knows of one more.
+const MAX_ROUNDS: u32 = 5;
+
+impl LockTable {
+    /// Asks for several locks, all or none.
+    ///
+    /// # Errors
+    /// `InvalidRequest`, `CorruptRecord`, `Throttled`, `Unavailable`. After the last two, repeat with the same lease id.
+    pub async fn acquire_all(&self, request: &AcquireAll) -> Result<AcquireAllAnswer, Error> {
+        let requests = request.requests();
+        let keys = requests.iter().map(|request| self.checked_key(&request.key)).collect::<Result<Vec<_>, _>>()?;
+        let mut next = Attempt { form: Form::Acquisition, fencing_token: 0 };
+        for _ in 0..MAX_ROUNDS {
+            let (votes, attempt, stamps) = repeat(|| {
+                let now_us = self.clock.now_us();
+                let attempt = Attempt { fencing_token: next.fencing_token.max(now_us), ..next };
+                let stamps: Vec<_> = requests.iter().map(|_| Stamp { rvn: fresh_uuid(), now_us }).collect();
+                let writes = requests.iter().zip(&stamps).map(|(request, stamp)| {
+                    expressions::acquire(&self.schema, request, stamp, &self.policy, Some(&attempt))
+                });
+                let call = self.transact(keys.iter().cloned().zip(writes).collect());
+                async move { call.await.map(|votes| (votes, attempt, stamps)) }
+            })
+            .await?;
+            let Some(votes) = votes else {
+                let versions = stamps.into_iter().map(|stamp| stamp.rvn).collect();
+                return Ok(AcquireAllAnswer::Granted(GrantOfAll { fencing_token: attempt.fencing_token, versions }));
+            };
+            match decide(&votes, requests, &stamps, &self.policy)? {
+                Verdict::Answer(answer) => return Ok(answer),
+                Verdict::Again(attempt) => next = attempt,
+            }
+        }
+        Err(Error::new(ErrorKind::Throttled, "Other callers changed the locks in the meantime, again and again."))
+    }
+
+    /// Makes all writes, or none: then, what each row says.
+    async fn transact(&self, writes: Vec<(Item, Write)>) -> Result<Option<Vec<Vote>>, Failure> {
+        let items = writes.into_iter().map(|(key, write)| self.part(key, write)).collect::<Result<_, _>>()?;
+        let request = self.client.transact_write_items().set_transact_items(Some(items));
+        // A token of its own: a repeat is told from the rows, which remember longer than ten minutes.
+        match request.client_request_token(fresh_uuid()).send().await {
+            Ok(_) => Ok(None),
+            Err(error) => match error.as_service_error() {
+                Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) => cancelled
+                    .cancellation_reasons()
+                    .iter()
+                    .map(|reason| self.vote(reason))
+                    .collect::<Result<_, _>>()
+                    .map(Some),
+                _ => Err(error.into()),
+            },
+        }
+    }
+
+    fn part(&self, key: Item, write: Write) -> Result<TransactWriteItem, Failure> {
+        let update = Update::builder()
+            .table_name(&self.schema.table_name)
+            .set_key(Some(key))
+            .update_expression(write.update)
+            .condition_expression(write.condition)
+            .set_expression_attribute_names((!write.names.is_empty()).then_some(write.names))
+            .set_expression_attribute_values(Some(write.values))
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
+        Ok(TransactWriteItem::builder().update(update.build()?).build())
+    }
+
+    /// # Errors
+    /// Why the row said nothing: another transaction has it, or DynamoDB is busy.
+    fn vote(&self, reason: &CancellationReason) -> Result<Vote, Failure> {
+        match reason.code().unwrap_or("None") {
+            "None" => Ok(Vote::Yes),
+            "ConditionalCheckFailed" => {
+                Ok(Vote::No(reason.item().and_then(|item| self.schema.decode_row(item.clone()))))
+            }
+            _ => Err(Failure::of_cancellation(reason)),
+        }
+    }
+}

@@ -1,0 +1,487 @@
+//! The expressions of semaphores and their pure life cycle are the same rules: random sequences of operations by several
+//! callers get the same answers and leave the same rows. And whatever the sequence, the permits add up.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::types::AttributeValue;
+use leasehold_dynamodb::{Clock, fresh_uuid};
+use leasehold_engine::Engine;
+use leasehold_protocol::semaphore::{
+    Acquire, AllDead, Break, Dead, Enqueue, Found, Heartbeat, Member, Permits, PublicId, Release, Semaphore,
+    SetCapacity, Shrink, Step, entry_name, lifecycle,
+};
+use leasehold_protocol::{
+    AcquireAnswer, BreakAnswer, CorruptRecord, Data, Disposal, Error, ErrorKind, HeartbeatAnswer, Item, LeaseDuration,
+    LockTable, Policy, Principal, ReleaseAnswer, Rvn, Sequence, Staleness, Stamp, TableSchema, ensure_table,
+};
+use leasehold_tests::{acquire as lock, heartbeat as beat, key, lease_id, release as unlock};
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
+
+/// One step of a sequence.
+#[derive(Debug, Clone)]
+enum Action {
+    Acquire {
+        who: Who,
+        permits: u64,
+        capacity: u64,
+        dead: Vec<Corpse>,
+        by_clock: bool,
+        data: Option<u8>,
+        lease_ms: u64,
+    },
+    Heartbeat {
+        who: Who,
+        shrink: Option<(Seen, u64)>,
+        expected: Option<Seen>,
+        data: Option<u8>,
+        lease_ms: Option<u64>,
+    },
+    Release {
+        who: Who,
+        expected: Option<Seen>,
+    },
+    Break {
+        entry: usize,
+        seen: Seen,
+    },
+    Enqueue {
+        who: Who,
+        permits: u64,
+        capacity: u64,
+        dead: Vec<Corpse>,
+        lease_ms: u64,
+    },
+    Capacity {
+        capacity: u64,
+        expected: Seen,
+    },
+    /// The operations of a plain lock.
+    Lock {
+        operation: u8,
+        delete: bool,
+    },
+    /// Somebody damages the row.
+    Damage {
+        index: usize,
+    },
+    /// TTL, or a person, deletes the row.
+    Delete,
+    Wait {
+        ms: u64,
+    },
+}
+
+/// Who asks, and as which request.
+#[derive(Debug, Clone)]
+struct Who {
+    caller: usize,
+    sequence: Option<(u64, Option<u8>)>,
+    principal: Option<usize>,
+}
+
+/// Whether what the caller names is what stands in the row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Seen {
+    Right,
+    Wrong,
+}
+
+/// An entry of the row that is named as dead, by its place among all.
+#[derive(Debug, Clone)]
+struct Corpse {
+    entry: usize,
+    version: Seen,
+    permits: Seen,
+}
+
+const CALLERS: [&str; 5] = ["ann", "bob", "cyd", "dan", "eve"];
+const PRINCIPALS: [&str; 2] = ["jwt:ann", "jwt:bob"];
+/// 2100-01-01, in epoch milliseconds.
+const START_MS: u64 = 4_102_444_800_000;
+
+fn who() -> impl Strategy<Value = Who> {
+    let sequence = prop::option::weighted(0.6, (1..6_u64, prop::option::of(0..2_u8)));
+    let principal = prop::option::weighted(0.3, 0..PRINCIPALS.len());
+    (0..CALLERS.len(), sequence, principal).prop_map(|(caller, sequence, principal)| Who {
+        caller,
+        sequence,
+        principal,
+    })
+}
+
+fn seen() -> impl Strategy<Value = Seen> {
+    prop_oneof![6 => Just(Seen::Right), 1 => Just(Seen::Wrong)]
+}
+
+fn dead() -> impl Strategy<Value = Vec<Corpse>> {
+    let corpse = (0..10_usize, seen(), seen());
+    let corpse = corpse.prop_map(|(entry, version, permits)| Corpse { entry, version, permits });
+    prop_oneof![3 => Just(Vec::new()), 2 => prop::collection::vec(corpse, 1..5)]
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    let lease = || 100..5000_u64;
+    let amounts = || (1..4_u64, 1..6_u64);
+    prop_oneof![
+        10 => (who(), amounts(), dead(), any::<bool>(), prop::option::weighted(0.2, any::<u8>()), lease()).prop_map(
+            |(who, (permits, capacity), dead, by_clock, data, lease_ms)| Action::Acquire {
+                who, permits, capacity, dead, by_clock, data, lease_ms
+            }),
+        4 => (who(), prop::option::weighted(0.3, (seen(), 1..4_u64)), prop::option::weighted(0.3, seen()),
+              prop::option::weighted(0.2, any::<u8>()), prop::option::of(lease())).prop_map(
+            |(who, shrink, expected, data, lease_ms)| Action::Heartbeat { who, shrink, expected, data, lease_ms }),
+        4 => (who(), prop::option::weighted(0.3, seen())).prop_map(|(who, expected)| Action::Release { who, expected }),
+        2 => (0..10_usize, seen()).prop_map(|(entry, seen)| Action::Break { entry, seen }),
+        6 => (who(), amounts(), dead(), lease()).prop_map(|(who, (permits, capacity), dead, lease_ms)| {
+            Action::Enqueue { who, permits, capacity, dead, lease_ms }
+        }),
+        2 => (1..6_u64, seen()).prop_map(|(capacity, expected)| Action::Capacity { capacity, expected }),
+        2 => (0..4_u8, any::<bool>()).prop_map(|(operation, delete)| Action::Lock { operation, delete }),
+        1 => (0..DAMAGES).prop_map(|index| Action::Damage { index }),
+        1 => Just(Action::Delete),
+        3 => (0..6000_u64).prop_map(|ms| Action::Wait { ms }),
+    ]
+}
+
+/// How many ways there are to damage a row.
+const DAMAGES: usize = 9;
+
+fn damage(index: usize) -> (&'static str, Option<AttributeValue>) {
+    let text = |value: &str| Some(AttributeValue::S(value.to_owned()));
+    let damages: [_; DAMAGES] = [
+        ("isReleased", text("1")),
+        ("ownerName", text("host-1")),
+        ("changed", None),
+        ("available", Some(AttributeValue::N("1000".into()))),
+        ("nextTicket", text("1")),
+        ("fencingToken", Some(AttributeValue::N("9007199254740990".into()))),
+        ("recordVersionNumber", Some(AttributeValue::N("1".into()))),
+        ("expireAt", text("soon")),
+        ("leaseholdKind", text("another")),
+    ];
+    damages[index].clone()
+}
+
+struct Bench {
+    table: LockTable,
+    table_name: String,
+    dynamodb: Client,
+    now_ms: Arc<AtomicU64>,
+    policy: Policy,
+    /// The highest token of the row.
+    token: u64,
+}
+
+impl Bench {
+    async fn new() -> Self {
+        let engine = Engine::memory().expect("memory is to be had");
+        Self::on(Client::from_conf(leasehold_dynamodb::configure(engine.sdk_config()).build())).await
+    }
+
+    async fn on(dynamodb: Client) -> Self {
+        let table_name = format!("semaphores-{}", fresh_uuid());
+        let schema = TableSchema::new(&table_name);
+        ensure_table(&dynamodb, &schema).await.expect("a new table");
+        let now_ms = Arc::new(AtomicU64::new(START_MS));
+        let clock = {
+            let now_ms = Arc::clone(&now_ms);
+            Clock::from_fn(move || now_ms.load(Ordering::Relaxed))
+        };
+        let policy = Policy { retention_seconds: 60, clock_skew_ms: 500 };
+        let table = LockTable::new(dynamodb.clone(), schema, policy, clock);
+        Self { table, table_name, dynamodb, now_ms, policy, token: 0 }
+    }
+
+    async fn item(&self) -> Option<Item> {
+        let request = self.dynamodb.get_item().table_name(&self.table_name).consistent_read(true);
+        request.key("key", AttributeValue::S("Moe".into())).send().await.expect("the engine answers").item
+    }
+
+    fn found(&self, item: Option<Item>) -> Result<Found, CorruptRecord> {
+        self.table.schema().decode_found(&key(), item)
+    }
+
+    /// Compares one operation with what the pure life cycle makes of the same row.
+    async fn check<T: Debug + PartialEq>(
+        &mut self,
+        before: Option<Item>,
+        actual: Result<Step<T>, Error>,
+        rule: impl Fn(&Found, &Stamp) -> Result<Step<T>, CorruptRecord>,
+    ) {
+        let after = self.item().await;
+        let rvn = after.as_ref().and_then(|item| item.get("recordVersionNumber")?.as_s().ok().cloned());
+        let now_us = self.now_ms.load(Ordering::Relaxed) * 1000;
+        let stamp = Stamp { rvn: rvn.unwrap_or_else(|| "unused".into()), now_us };
+        let expected = self.found(before.clone()).and_then(|found| rule(&found, &stamp));
+        match expected {
+            Ok(expected) => {
+                let actual = actual.expect("answered");
+                assert_eq!(actual.answer, expected.answer);
+                assert_eq!(actual.row, expected.row);
+                match self.found(after.clone()).expect("readable") {
+                    Found::Semaphore(row) => {
+                        assert_eq!(Some(&*row), expected.row.as_ref());
+                        self.check_sums(&row);
+                    }
+                    Found::Free(_) | Found::OtherKind => {
+                        assert_eq!(expected.row, None);
+                        assert_eq!(after, before);
+                    }
+                }
+            }
+            // The damage need not be where a condition sees it: the row may have changed, and the caller is told no more.
+            // DynamoDB itself refuses to count with what is no number.
+            Err(corrupt) => {
+                let error = actual.expect_err("corrupt");
+                assert!(
+                    error.kind() == ErrorKind::Misconfigured || error.to_string() == corrupt.to_string(),
+                    "{error}"
+                );
+            }
+        }
+    }
+
+    fn check_sums(&mut self, row: &Semaphore) {
+        let tokens = row.holders.values().map(|holder| holder.fencing_token);
+        assert!(tokens.max().unwrap_or(0) <= row.fencing_token, "{row:?}");
+        assert!(row.fencing_token >= self.token, "tokens rise");
+        self.token = row.fencing_token;
+        assert!(row.queue.values().all(|ticket| ticket.number < row.next_ticket), "{row:?}");
+    }
+
+    #[allow(clippy::too_many_lines, reason = "one comparison for each operation")]
+    async fn act(&mut self, action: &Action) {
+        let before = self.item().await;
+        let row = match self.found(before.clone()) {
+            Ok(Found::Semaphore(row)) => Some(*row),
+            _ => None,
+        };
+        let row = row.as_ref();
+        let policy = self.policy;
+        match action {
+            Action::Acquire { who, permits, capacity, dead, by_clock, data, lease_ms } => {
+                let request = Acquire {
+                    key: key(),
+                    owner_name: entry_name(CALLERS[who.caller].to_owned()).expect("short"),
+                    lease_id: lease_id(CALLERS[who.caller]),
+                    sequence: who.sequence(),
+                    lease_duration: LeaseDuration::from_millis(*lease_ms).expect("valid"),
+                    permits: some(*permits),
+                    capacity: some(*capacity),
+                    dead: all_dead(row, dead, who),
+                    checked_by_clock: *by_clock,
+                    data: data.map(|byte| Data::new(vec![byte]).expect("small")),
+                    principal: who.principal(),
+                };
+                let actual = self.table.acquire_permits(&request).await;
+                self.check(before, actual, |found, stamp| lifecycle::acquire(found, &request, stamp, &policy)).await;
+            }
+            Action::Heartbeat { who, shrink, expected, data, lease_ms } => {
+                let holder = row.and_then(|row| row.holders.get(&who.member().holder_id()));
+                let held = holder.map_or(1, |holder| holder.entry.permits);
+                let shrink = shrink.and_then(|(seen, kept)| {
+                    let held = if seen == Seen::Right { held } else { held + 1 };
+                    Shrink::new(some(held), some(kept)).ok()
+                });
+                let version = holder.map_or("none", |holder| &holder.entry.version);
+                let request = Heartbeat {
+                    key: key(),
+                    lease_id: lease_id(CALLERS[who.caller]),
+                    sequence: who.sequence(),
+                    lease_duration: lease_ms.map(|ms| LeaseDuration::from_millis(ms).expect("valid")),
+                    data: data.map(|byte| Data::new(vec![byte]).expect("small")),
+                    expected: expected.map(|seen| seen.version(version)),
+                    shrink,
+                    principal: who.principal(),
+                };
+                let actual = self.table.heartbeat_permits(&request).await;
+                let rule =
+                    |found: &Found, stamp: &Stamp| Ok(lifecycle::heartbeat(found, &request, stamp, &[], &policy));
+                self.check(before, actual, rule).await;
+            }
+            Action::Release { who, expected } => {
+                let holder = row.and_then(|row| row.holders.get(&who.member().holder_id())).map(|holder| &holder.entry);
+                let ticket = row.and_then(|row| row.queue.get(&who.member().ticket_id())).map(|ticket| &ticket.entry);
+                let version = holder.or(ticket).map_or("none", |entry| &entry.version);
+                let request = Release {
+                    key: key(),
+                    lease_id: lease_id(CALLERS[who.caller]),
+                    expected: expected.map(|seen| seen.version(version)),
+                    principal: who.principal(),
+                };
+                let actual = self.table.release_permits(&request).await;
+                self.check(before, actual, |found, stamp| Ok(lifecycle::release(found, &request, stamp, &policy)))
+                    .await;
+            }
+            Action::Break { entry, seen } => {
+                let Some((id, version, _)) = nth(row, *entry) else { return };
+                let id = PublicId::new("holderId", &id).expect("valid");
+                let request = Break { key: key(), id, seen: seen.version(&version) };
+                let actual = self.table.break_entry(&request).await;
+                let rule = |found: &Found, stamp: &Stamp| Ok(lifecycle::break_entry(found, &request, stamp, &policy));
+                self.check(before, actual, rule).await;
+                let again = self.item().await;
+                let actual = self.table.break_entry(&request).await;
+                let rule = |found: &Found, stamp: &Stamp| Ok(lifecycle::break_entry(found, &request, stamp, &policy));
+                self.check(again, actual, rule).await;
+            }
+            Action::Enqueue { who, permits, capacity, dead, lease_ms } => {
+                let tickets: Vec<_> = dead.iter().filter(|corpse| is_ticket(row, corpse)).cloned().collect();
+                let request = Enqueue {
+                    key: key(),
+                    owner_name: entry_name(CALLERS[who.caller].to_owned()).expect("short"),
+                    lease_id: lease_id(CALLERS[who.caller]),
+                    sequence: who.sequence(),
+                    lease_duration: LeaseDuration::from_millis(*lease_ms).expect("valid"),
+                    permits: some(*permits),
+                    capacity: some(*capacity),
+                    dead: all_dead(row, &tickets, who),
+                    principal: who.principal(),
+                };
+                let actual = self.table.enqueue(&request).await;
+                self.check(before, actual, |found, stamp| Ok(lifecycle::enqueue(found, &request, stamp, &policy)))
+                    .await;
+            }
+            Action::Capacity { capacity, expected } => {
+                let seen = row.map_or(1, |row| row.capacity) + u64::from(*expected == Seen::Wrong);
+                let request = SetCapacity { key: key(), capacity: some(*capacity), expected: some(seen) };
+                let actual = self.table.set_capacity(&request).await;
+                let rule = |found: &Found, stamp: &Stamp| Ok(lifecycle::set_capacity(found, &request, stamp, &policy));
+                self.check(before, actual, rule).await;
+            }
+            Action::Lock { operation, delete } => self.lock(before, *operation, *delete).await,
+            Action::Damage { index } => self.damage(before, *index).await,
+            Action::Delete => {
+                let delete = self.dynamodb.delete_item().table_name(&self.table_name);
+                delete.key("key", AttributeValue::S("Moe".into())).send().await.expect("deleted");
+                self.token = 0;
+            }
+            Action::Wait { ms } => {
+                self.now_ms.fetch_add(*ms, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// A plain operation: refused where the row is a semaphore's.
+    async fn lock(&mut self, before: Option<Item>, operation: u8, delete: bool) {
+        let version = before.as_ref().and_then(|item| item.get("recordVersionNumber")?.as_s().ok().cloned());
+        let version = Rvn::new("", version.unwrap_or_else(|| "none".into())).expect("valid");
+        let is_semaphore = before.as_ref().is_some_and(|item| item.contains_key("leaseholdKind"));
+        let is_refused = match operation {
+            0 => {
+                let request = lock("java", 1000, Staleness::Observed(version));
+                matches!(self.table.acquire(&request).await, Ok(AcquireAnswer::WrongKind))
+            }
+            1 => matches!(self.table.heartbeat(&beat("java")).await, Ok(HeartbeatAnswer::WrongKind)),
+            2 => {
+                let disposal = if delete { Disposal::Delete } else { Disposal::Keep(None) };
+                let request = leasehold_protocol::Release { disposal, ..unlock("java") };
+                matches!(self.table.release(&request).await, Ok(ReleaseAnswer::WrongKind))
+            }
+            _ => {
+                let request = leasehold_protocol::Break { key: key(), seen: version };
+                matches!(self.table.break_lock(&request).await, Ok(BreakAnswer::WrongKind))
+            }
+        };
+        assert_eq!(is_refused, is_semaphore);
+        if is_semaphore {
+            assert_eq!(self.item().await, before);
+        }
+    }
+
+    async fn damage(&mut self, before: Option<Item>, index: usize) {
+        let Some(mut item) = before.filter(|item| item.contains_key("leaseholdKind")) else { return };
+        let (name, value) = damage(index);
+        item.remove(name);
+        item.extend(value.map(|value| (name.to_owned(), value)));
+        self.dynamodb.put_item().table_name(&self.table_name).set_item(Some(item)).send().await.expect("damaged");
+    }
+}
+
+fn some(permits: u64) -> Permits {
+    Permits::new("permits", permits).expect("valid")
+}
+
+impl Who {
+    fn member(&self) -> Member {
+        Member::new(&key(), &lease_id(CALLERS[self.caller]))
+    }
+
+    fn sequence(&self) -> Option<Sequence> {
+        self.sequence.map(|(number, id)| Sequence::new(number, id.map(|id| id.to_string())).expect("valid"))
+    }
+
+    fn principal(&self) -> Option<Principal> {
+        self.principal.map(|index| Principal::new(PRINCIPALS[index]).expect("valid"))
+    }
+}
+
+impl Seen {
+    fn version(self, version: &str) -> Rvn {
+        let version = if self == Self::Right { version } else { "another" };
+        Rvn::new("version", version).expect("valid")
+    }
+}
+
+/// The entry at this place: its id, version and permits.
+fn nth(row: Option<&Semaphore>, place: usize) -> Option<(String, String, u64)> {
+    let row = row?;
+    let holders = row.holders.iter().map(|(id, holder)| (id, &holder.entry));
+    let tickets = row.queue.iter().map(|(id, ticket)| (id, &ticket.entry));
+    let (id, entry) = holders.chain(tickets).nth(place)?;
+    Some((id.clone(), entry.version.clone(), entry.permits))
+}
+
+fn is_ticket(row: Option<&Semaphore>, corpse: &Corpse) -> bool {
+    nth(row, corpse.entry).is_some_and(|(id, ..)| id.starts_with("t-"))
+}
+
+/// The dead that the step names, as far as a request may.
+fn all_dead(row: Option<&Semaphore>, dead: &[Corpse], who: &Who) -> AllDead {
+    let me = who.member();
+    let mut named: Vec<Dead> = Vec::new();
+    for corpse in dead {
+        let Some((id, version, permits)) = nth(row, corpse.entry) else { continue };
+        if id == me.holder_id() || id == me.ticket_id() {
+            continue;
+        }
+        let permits = if corpse.permits == Seen::Right { permits } else { permits + 1 };
+        let id = PublicId::new("observed", &id).expect("valid");
+        if named.iter().all(|other| other.id != id) {
+            named.push(Dead { id, version: corpse.version.version(&version), permits });
+        }
+    }
+    AllDead::new(named, &me).expect("valid")
+}
+
+fn check_sequences(cases: u32, bench: impl AsyncFn() -> Bench) {
+    let mut runner = TestRunner::new(ProptestConfig { cases, ..ProptestConfig::with_source_file(file!()) });
+    let result = runner.run(&prop::collection::vec(action(), 1..60), |actions| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let mut bench = bench().await;
+            for action in &actions {
+                bench.act(action).await;
+            }
+        });
+        Ok(())
+    });
+    result.unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+#[test]
+fn semaphore_expressions_are_the_pure_life_cycle() {
+    check_sequences(256, Bench::new);
+}
+
+/// The embedded engine could be wrong in the same way as we are.
+#[test]
+#[ignore = "needs DynamoDB Local: scripts/dynamodb-local.sh"]
+fn dynamodb_local_keeps_the_life_cycle_of_semaphores() {
+    let endpoint = std::env::var("LEASEHOLD_TEST_DYNAMODB_ENDPOINT").expect("scripts/dynamodb-local.sh sets it");
+    check_sequences(24, async || Bench::on(leasehold_dynamodb::connect(Some(&endpoint)).await).await);
+}
