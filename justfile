@@ -8,6 +8,11 @@ default:
 fmt:
     cargo fmt --all --check
 
+# Formats the Rust code, and wraps its comments.
+wrap:
+    cargo fmt --all
+    scripts/wrap_comments.py
+
 # Lints the Rust code, warnings as errors.
 lint:
     cargo clippy --workspace --all-targets --locked -- -D warnings

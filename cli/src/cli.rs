@@ -64,8 +64,8 @@ enum Command {
 }
 
 impl Cli {
-    /// The command line of this process. Ends the process where there is nothing to execute: after `--help`, and after a
-    /// mistake.
+    /// The command line of this process. Ends the process where there is nothing to execute: after `--help`, and after
+    /// a mistake.
     pub fn from_command_line() -> Self {
         let arguments = command_line::options_last(&Self::command(), std::env::args_os());
         Self::try_parse_from(&arguments).unwrap_or_else(|error| {
@@ -120,7 +120,7 @@ impl Command {
         done.map(|()| ExitCode::SUCCESS)
     }
 
-    /// What commands have in common that talk to a service.
+    /// The options that commands have in common.
     fn common(&self) -> Option<&CommonArgs> {
         match self {
             Self::Run(RunArgs { common, .. })

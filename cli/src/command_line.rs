@@ -24,7 +24,7 @@ pub(crate) fn options_last(cli: &Command, arguments: impl IntoIterator<Item = Os
     arguments
 }
 
-/// Whether the value of an option is the next argument, in any command that has the option.
+/// Returns whether the value of an option is the next argument, in any command that has the option.
 fn takes_the_next(cli: &Command, option: &str) -> bool {
     let takes_value = |name: &str| {
         let mut options = cli.get_subcommands().flat_map(Command::get_arguments);

@@ -63,7 +63,7 @@ pub(crate) struct ConnectionArgs {
     sort_key_name: Option<String>,
 }
 
-/// What all commands take that talk to the service.
+/// The options of all commands that talk to the service.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct CommonArgs {
     #[command(flatten)]
@@ -85,7 +85,7 @@ impl CommonArgs {
         Ok(client)
     }
 
-    /// What carries requests to the service, with the caller's own credentials; and from now on the log.
+    /// Returns the transport to the service, with the caller's own credentials, and starts the log.
     pub(crate) async fn transport(&self) -> Result<Box<dyn Transport>, Failure> {
         init_logging(LogFormat::Text, self.log_level());
         Ok(match &self.connection.dynamodb_table {
@@ -123,7 +123,7 @@ impl CommonArgs {
         failure.reported()
     }
 
-    /// What helps further, where the service's log is this command's own.
+    /// A hint for failures where the service's log is this command's own.
     fn hint(&self, failure: &Failure) -> &'static str {
         let can_tell_more = self.connection.dynamodb_table.is_some() && self.output.verbose == 0;
         if can_tell_more && failure.status == status::UNAVAILABLE { " (-v shows why.)" } else { "" }

@@ -42,7 +42,7 @@ pub(crate) mod status {
     pub(crate) const MISCONFIGURED: u8 = 78;
     pub(crate) const CANNOT_EXECUTE: u8 = 126;
     pub(crate) const COMMAND_NOT_FOUND: u8 = 127;
-    /// And the number of the signal, as in a shell.
+    /// A signal ended the program: this, plus its number, as in a shell.
     pub(crate) const SIGNALLED: u8 = 128;
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct Failure {
     message: Option<String>,
     /// The lock and its holder, where that is known.
     lock: Option<Box<Lock>>,
-    /// Whether a Ctrl-C is the reason.
+    /// A Ctrl-C is the reason.
     pub(crate) is_interrupt: bool,
 }
 

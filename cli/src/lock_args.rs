@@ -106,7 +106,8 @@ pub(crate) struct RequestArgs {
     #[arg(long, conflicts_with = "no_wait")]
     extend: bool,
 
-    /// Ask this often for a lock that is held, at least 50ms. Default: every second, or as rarely as the service asks for.
+    /// Ask this often for a lock that is held, at least 50ms. Default: every second, or as rarely as the service asks
+    /// for.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     poll: Option<Duration>,
 
@@ -136,8 +137,8 @@ pub(crate) struct RequestArgs {
 }
 
 impl RequestArgs {
-    /// How long a command that did not get the lock may take to undo what an unanswered request may have done: as long as
-    /// it was to wait, within reason.
+    /// How long a command that did not get the lock may take to undo what an unanswered request may have done: as long
+    /// as it was to wait, within reason.
     pub(crate) fn give_back_within(&self) -> Duration {
         match self.wait {
             Some(Wait::AtMost(wait)) => wait.clamp(SHORTEST_GIVE_BACK, LONGEST_GIVE_BACK),

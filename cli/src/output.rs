@@ -66,12 +66,13 @@ pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     print(&json)
 }
 
-/// Whether standard error is a terminal that can be drawn on.
+/// Returns whether standard error is a terminal that can be drawn on.
 pub(crate) fn can_draw() -> bool {
     io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// Text of other people's making, such that no terminal takes orders from it, and that two texts which differ look different.
+/// Text of other people's making, such that no terminal takes orders from it, and that two texts which differ look
+/// different.
 pub(crate) fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for character in text.chars() {

@@ -1,5 +1,6 @@
 //! Signals that this process gets, as a stream.
 
+use std::io;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -15,6 +16,8 @@ use crate::Failure;
 
 /// Signals that ask a process to end.
 const ENDING: [i32; 4] = [consts::SIGINT, consts::SIGTERM, consts::SIGHUP, consts::SIGQUIT];
+/// Signals that stop a service.
+const STOPPING: [i32; 2] = [consts::SIGINT, consts::SIGTERM];
 /// Signals whose meaning only the command under `run` knows.
 const OTHERS: [i32; 2] = [consts::SIGUSR1, consts::SIGUSR2];
 
@@ -25,18 +28,18 @@ const AT_ONCE: Duration = Duration::from_millis(500);
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Received {
     pub(crate) signal: Signal,
-    /// Whether a process sent it to this one. Otherwise it comes from the terminal, which sends a Ctrl-C to each
+    /// A process sent it to this one. Otherwise it comes from the terminal, which sends a Ctrl-C to each
     /// process of its foreground group.
     pub(crate) sent_here: bool,
 }
 
 impl Received {
-    /// Whether it asks to end.
+    /// Returns whether it asks to end.
     pub(crate) fn is_ending(self) -> bool {
         ENDING.contains(&(self.signal as i32))
     }
 
-    /// Whether it is a Ctrl-C.
+    /// Returns whether it is a Ctrl-C.
     pub(crate) fn is_interrupt(self) -> bool {
         self.signal == Signal::SIGINT && !self.sent_here
     }
@@ -48,28 +51,34 @@ impl Received {
 }
 
 /// Signals that this process gets. From the first of these on, they no longer end the process.
+///
+/// A signal that was ignored when the process started stays ignored. `nohup` asks for that, and a shell does for the
+/// jobs that a script starts in the background.
 pub(crate) struct Signals {
     receiver: mpsc::UnboundedReceiver<Received>,
     interrupted: bool,
 }
 
 impl Signals {
-    /// Listens for what asks to end.
+    /// Listens for signals that ask to end.
     pub(crate) fn ending() -> Result<Self, Failure> {
-        Self::listen(&ENDING)
+        Self::listen(&ENDING).map_err(|error| cannot_listen(&error))
     }
 
-    /// Listens for all that is passed on to a command.
+    /// Listens for signals that stop a service.
+    pub(crate) fn stopping() -> io::Result<Self> {
+        Self::listen(&STOPPING)
+    }
+
+    /// Listens for all signals that are passed on to a command.
     pub(crate) fn all() -> Result<Self, Failure> {
-        Self::listen(&[&ENDING[..], &OTHERS].concat())
+        Self::listen(&[&ENDING[..], &OTHERS].concat()).map_err(|error| cannot_listen(&error))
     }
 
-    fn listen(wanted: &[i32]) -> Result<Self, Failure> {
-        // A signal that is ignored from the start is meant to be: `nohup` does that, and a shell for what it runs in the background.
+    fn listen(wanted: &[i32]) -> io::Result<Self> {
         let ignored = ignored();
         let wanted = wanted.iter().filter(|number| ignored & (1 << (*number - 1)) == 0);
-        let mut signals = SignalsInfo::<WithOrigin>::new(wanted)
-            .map_err(|error| Failure::failed(format!("cannot wait for signals: {error}")))?;
+        let mut signals = SignalsInfo::<WithOrigin>::new(wanted)?;
         let (sender, receiver) = mpsc::unbounded_channel();
         std::thread::spawn(move || {
             for origin in signals.forever() {
@@ -102,8 +111,8 @@ impl Signals {
         }
     }
 
-    /// The next signal that asks to end, but for those that come at once. One Ctrl-C reaches several processes, and this
-    /// one may hear of it when the command has already ended by it.
+    /// The next signal that asks to end, but for those that come at once. One Ctrl-C reaches several processes, and
+    /// this one may hear of it when the command has already ended by it.
     pub(crate) async fn next_impatient(&mut self) -> Received {
         let start = Instant::now();
         loop {
@@ -114,7 +123,7 @@ impl Signals {
         }
     }
 
-    /// Whether there was a Ctrl-C.
+    /// Returns whether there was a Ctrl-C.
     pub(crate) fn interrupted(&mut self) -> bool {
         while let Ok(received) = self.receiver.try_recv() {
             self.noted(received);
@@ -133,6 +142,10 @@ impl Signals {
 pub(crate) fn die_of_interrupt() {
     // If that fails, there is still the status.
     let _ = emulate_default_handler(consts::SIGINT);
+}
+
+fn cannot_listen(error: &io::Error) -> Failure {
+    Failure::failed(format!("cannot wait for signals: {error}"))
 }
 
 fn understand(origin: &Origin) -> Option<Received> {

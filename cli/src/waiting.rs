@@ -25,7 +25,7 @@ pub(crate) struct Indicator<'a> {
     seen: Arc<Mutex<Option<Seen>>>,
 }
 
-/// What the last answer told.
+/// The state that the last answer told.
 #[derive(Clone)]
 struct Seen {
     holder: String,

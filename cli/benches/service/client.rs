@@ -58,7 +58,8 @@ async fn granted(client: &Client, request: LockRequest) -> Guard {
     client.acquire(request).await.expect("reachable").granted().expect("free")
 }
 
-/// (f) and (g) One caller, one lock after the other: by the library, by the library's HTTP client alone, by nothing but a socket.
+/// (f) and (g) One caller, one lock after the other: by the library, by the library's HTTP client alone, by nothing but
+/// a socket.
 async fn cycles() {
     let serve = Serve::start(&["--memory"]);
     let transport = Counted::new(&serve);

@@ -16,7 +16,8 @@ use crate::{Failure, acquiring};
 /// Take a lock and leave it held, for `heartbeat` to keep and `release` to give back.
 ///
 /// Prints the lease id, which is the proof of possession: whoever knows it holds the lock. Nobody heartbeats the lock
-/// after this command; others may take it over one lease later. Use `run` to hold a lock for as long as a command takes.
+/// after this command; others may take it over one lease later. Use `run` to hold a lock for as long as a command
+/// takes.
 #[derive(Debug, Args)]
 pub(crate) struct AcquireArgs {
     #[command(flatten)]

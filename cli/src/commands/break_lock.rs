@@ -13,8 +13,9 @@ use crate::output::{describe, note, plain};
 
 /// Release a lock by force, whoever holds it.
 ///
-/// Its holder learns it at its next heartbeat, and may go on working until then. The lock is broken only if it still has the
-/// version that you saw: a lock that changed hands meanwhile, or whose holder gave a sign of life, is left alone.
+/// Its holder learns it at its next heartbeat, and may go on working until then. The lock is broken only if it still
+/// has the version that you saw: a lock that changed hands meanwhile, or whose holder gave a sign of life, is left
+/// alone.
 #[derive(Debug, Args)]
 pub(crate) struct BreakArgs {
     #[command(flatten)]

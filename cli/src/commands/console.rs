@@ -1,7 +1,7 @@
 //! `leasehold console`: the page of the locks, for any service.
 //!
-//! The page is that of `leasehold serve`. Its requests go to a port of this machine, and from there, with the caller's own
-//! credentials, to the service. So only those who know the session token in the printed address may use the port.
+//! The page is that of `leasehold serve`. Its requests go to a port of this machine, and from there, with the caller's
+//! own credentials, to the service. So only those who know the session token in the printed address may use the port.
 
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -68,7 +68,7 @@ pub(crate) async fn main(args: ConsoleArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What the page asks for, and nothing else.
+/// The requests of the page; no others are passed on.
 fn proxy(transport: Arc<dyn Transport>) -> Router {
     let reads = [path::LOCK, path::LOCKS, path::TRANSACTION, path::TRANSACTIONS];
     reads

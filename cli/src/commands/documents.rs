@@ -50,8 +50,8 @@ pub(crate) fn man(args: ManArgs, command: Command) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The manual page of a command. Its synopsis is the usage that the help shows, which has `--` and `...`; what follows the
-/// help is no "extra", but has a section for its exit statuses.
+/// The manual page of a command. Its synopsis is the usage that the help shows, which has `--` and `...`; what follows
+/// the help is no "extra", but has a section for its exit statuses.
 fn page(mut command: Command) -> io::Result<Vec<u8>> {
     let usage = command.render_usage().to_string();
     let usage = usage.trim_start_matches("Usage: ").replace('\\', "\\\\").replace('-', "\\-");

@@ -1,4 +1,5 @@
-//! The process that `run` starts in place of the command itself: it ties the command to the life of its parent, and becomes it.
+//! The process that `run` starts in place of the command itself: it ties the command to the life of its parent, and
+//! becomes it.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -18,17 +19,17 @@ pub(crate) const NAME: &str = "exec-tied";
 /// Become a command that ends with its parent.
 #[derive(Debug, Args)]
 pub(crate) struct ExecArgs {
-    /// Who started this; if that is another by now, it is too late.
+    /// The process that started this one. Another parent means that it has died.
     #[arg(long)]
     parent: i32,
 
-    /// What to become.
+    /// The command to become.
     #[arg(last = true, required = true)]
     command: Vec<OsString>,
 }
 
-/// A command line that, once spawned, becomes `command`, and on Linux gets a SIGTERM when the thread that spawned it ends,
-/// by whatever cause. (To set that in the child itself takes unsafe code, or a program like this.)
+/// A command line that, once spawned, becomes `command`, and on Linux gets a SIGTERM when the thread that spawned it
+/// ends, by whatever cause. (To set that in the child itself takes unsafe code, or a program like this.)
 pub(crate) fn tied(command: &[OsString]) -> Command {
     let mut tied = Command::new(own_binary());
     tied.arg0("leasehold").args([NAME, "--parent", &std::process::id().to_string(), "--"]).args(command);

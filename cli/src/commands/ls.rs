@@ -19,8 +19,8 @@ const NARROWEST: u16 = 6;
 
 /// List all locks.
 ///
-/// On a terminal, what does not fit is cut; elsewhere nothing is. With --json, one object a line, as the pages come. It is
-/// no snapshot: what changes meanwhile may be seen or not.
+/// On a terminal, what does not fit is cut; elsewhere nothing is. With --json, one object a line, as the pages come. It
+/// is no snapshot: what changes meanwhile may be seen or not.
 #[derive(Debug, Args)]
 pub(crate) struct LsArgs {
     /// Only locks in this state.

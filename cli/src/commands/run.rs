@@ -67,13 +67,13 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse_or_zero)]
     grace: Duration,
 
-    /// Go on while the service cannot be reached, even beyond the lease. DANGER: others may reach it, take the lock over and
-    /// work at the same time. Only for work where two at once are better than none.
+    /// Go on while the service cannot be reached, even beyond the lease. DANGER: others may reach it, take the lock
+    /// over and work at the same time. Only for work where two at once are better than none.
     #[arg(long)]
     hold_on_unavailable: bool,
 
-    /// Put the lease id into the command's environment as LEASEHOLD_LEASE_ID: for `leasehold heartbeat --data`, for example.
-    /// If the command releases the lock, it is stopped as if the lock were lost.
+    /// Put the lease id into the command's environment as LEASEHOLD_LEASE_ID: for `leasehold heartbeat --data`, for
+    /// example. If the command releases the lock, it is stopped as if the lock were lost.
     #[arg(long)]
     pass_lease_id: bool,
 

@@ -13,8 +13,9 @@ use leasehold_server::{
 };
 use leasehold_transactions as transactions;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+
+use crate::signals::Signals;
 
 /// Run the lock service on this machine: an HTTP API over an embedded DynamoDB engine, or over any DynamoDB endpoint.
 #[derive(Debug, Args)]
@@ -61,7 +62,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "URL", group = "store")]
     dynamodb_endpoint: Option<String>,
 
-    /// Let other DynamoDB clients reach the embedded tables, and make their own, on this port of the loopback interface.
+    /// Let other DynamoDB clients reach the embedded tables, and make their own, on this port of the loopback
+    /// interface.
     #[arg(long, value_name = "PORT", conflicts_with = "dynamodb_endpoint")]
     expose_dynamodb: Option<u16>,
 
@@ -97,8 +99,9 @@ pub(crate) struct ServeArgs {
     )]
     clock_skew_ms: u64,
 
-    /// Also require the service's clock to be past a lock's lease, by more than --clock-skew-ms, before a caller may take the
-    /// lock over. Without this, the service believes whoever says that the lock's version was seen for the whole lease.
+    /// Also require the service's clock to be past a lock's lease, by more than --clock-skew-ms, before a caller may
+    /// take the lock over. Without this, the service believes whoever says that the lock's version was seen for the
+    /// whole lease.
     #[arg(long, env = "LEASEHOLD_TAKEOVER_CLOCK_CHECK")]
     takeover_clock_check: bool,
 
@@ -131,7 +134,8 @@ pub(crate) struct ServeArgs {
     )]
     transaction_retention_seconds: u64,
 
-    /// How long a transaction that has an item may show no sign of life before another one that needs the item rolls it back.
+    /// How long a transaction that has an item may show no sign of life before another one that needs the item rolls it
+    /// back.
     #[arg(
         long,
         value_name = "MS",
@@ -154,7 +158,7 @@ pub(crate) enum ServeError {
     /// The certificate cannot be used.
     #[error("{0}")]
     Tls(#[from] TlsError),
-    /// Whoever reaches the port could do everything.
+    /// Everyone who reaches the port could do everything.
     #[error(
         "refusing to listen on {0}, beyond this machine, without a token: name a file with --token-file (`leasehold token` \
          makes one), or say --insecure where the network keeps strangers out"
@@ -178,7 +182,7 @@ pub(crate) enum ServeError {
 /// Runs the service until Ctrl-C or SIGTERM.
 ///
 /// # Errors
-/// What is wrong with the arguments, the database or the ports, in a sentence.
+/// A sentence that says what is wrong with the arguments, the database or the ports.
 pub(crate) async fn main(args: ServeArgs) -> Result<(), ServeError> {
     init_logging(LogFormat::Text, LevelFilter::WARN);
     let stopped = stop_signal()?;
@@ -294,15 +298,11 @@ fn local_address(listener: &TcpListener, port: u16) -> SocketAddr {
 
 /// Becomes true on the first Ctrl-C or SIGTERM; the second ends the process at once.
 fn stop_signal() -> Result<watch::Receiver<bool>, ServeError> {
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Signals)?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Signals)?;
+    let mut signals = Signals::stopping().map_err(ServeError::Signals)?;
     let (sender, receiver) = watch::channel(false);
     tokio::spawn(async move {
         loop {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-            }
+            signals.next_ending().await;
             if sender.send_replace(true) {
                 std::process::exit(130);
             }

@@ -21,8 +21,8 @@ use crate::signals::Signals;
 
 /// Watch one lock: who has it, each heartbeat, and the moment from which it may be taken over.
 ///
-/// Ends with Ctrl-C. A line for each change, with the time of day in UTC; with --json, an object for each. It looks at intervals, so what
-/// happens between two looks is seen as one change.
+/// Ends with Ctrl-C. A line for each change, with the time of day in UTC; with --json, an object for each. It looks at
+/// intervals, so what happens between two looks is seen as one change.
 #[derive(Debug, Args)]
 pub(crate) struct WatchArgs {
     #[command(flatten)]
@@ -41,7 +41,7 @@ pub(crate) struct WatchArgs {
 struct Seen {
     lock: Lock,
     since: Instant,
-    /// Whether it was said that it may be taken over.
+    /// The line that it may be taken over was printed.
     told_stale: bool,
 }
 

@@ -1,4 +1,5 @@
-//! What is printed: helps, results, failures, completions, manual pages. `SNAPSHOTS=overwrite` accepts what is printed now.
+//! What is printed: helps, results, failures, completions, manual pages. `SNAPSHOTS=overwrite` accepts what is printed
+//! now.
 
 use std::path::PathBuf;
 use std::process::Stdio;

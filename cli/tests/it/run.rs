@@ -135,22 +135,24 @@ async fn signals_are_passed_on() {
 }
 
 #[tokio::test]
-async fn what_is_ignored_from_the_start_stays_ignored() {
+async fn signal_stays_ignored_when_it_was_at_the_start() {
     let serve = Serve::memory().await;
-    let folder = folder();
-    let ready = folder.path().join("ready");
-    // As `nohup` does.
-    let script = r#"trap '' HUP; exec "$LEASEHOLD" run Moe -- sh -c 'echo $$ > "$READY"; sleep 1'"#;
-    let mut command = Command::new("sh");
-    command
-        .args(["-c", script])
-        .env("LEASEHOLD", env!("CARGO_BIN_EXE_leasehold"))
-        .env("LEASEHOLD_URL", &serve.base_url);
-    command.env("READY", &ready).kill_on_drop(true).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let run = command.spawn().unwrap();
-    process_in(&ready).await;
-    signal(&run, "HUP");
-    assert_eq!(finish(run).await.ok(), "");
+    // As `nohup` does, and a shell for a background job of a script.
+    for name in ["HUP", "INT", "QUIT"] {
+        let folder = folder();
+        let ready = folder.path().join("ready");
+        let script = format!(r#"trap '' {name}; exec "$LEASEHOLD" run Moe -- sh -c 'echo $$ > "$READY"; sleep 1'"#);
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", &script])
+            .env("LEASEHOLD", env!("CARGO_BIN_EXE_leasehold"))
+            .env("LEASEHOLD_URL", &serve.base_url);
+        command.env("READY", &ready).kill_on_drop(true).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let run = command.spawn().unwrap();
+        process_in(&ready).await;
+        signal(&run, name);
+        assert_eq!(finish(run).await.ok(), "", "{name}");
+    }
 }
 
 #[tokio::test]

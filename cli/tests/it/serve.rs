@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::{Output, Stdio};
+use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use leasehold_dynamodb::fresh_uuid;
@@ -14,7 +15,7 @@ use tokio::process::Command;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::support::{Serve, acquire, command, exposed_url, folder, signal, text_of, within};
+use crate::support::{Serve, acquire, command, exposed_url, folder, pause, signal, text_of, within};
 
 /// Runs a service that does not start, to its end.
 async fn fails(folder: &Path, args: &[&str]) -> (i32, String) {
@@ -332,6 +333,20 @@ async fn a_second_signal_does_not_wait() {
     serve.stops_listening().await;
     serve.signal("TERM");
     assert_eq!(serve.ended().await, (Some(130), vec![]));
+}
+
+#[tokio::test]
+async fn serve_goes_on_when_sigint_was_ignored_at_the_start() {
+    let script = r#"trap '' INT; exec "$0" serve --memory --listen 127.0.0.1:0"#;
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", script, env!("CARGO_BIN_EXE_leasehold")]).kill_on_drop(true);
+    let serve = Serve::spawn(command).await;
+    serve.signal("INT");
+    serve.signal("INT");
+    pause(Duration::from_millis(200)).await;
+    serve.acquire("Moe", "secret").await;
+    serve.signal("TERM");
+    assert_eq!(serve.ended().await, (Some(0), vec!["Stopped.".to_owned()]));
 }
 
 #[tokio::test]

@@ -4,10 +4,13 @@ use std::ffi::OsStr;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Output, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::flag::register_conditional_default;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::net::TcpStream;
@@ -21,8 +24,22 @@ pub(crate) async fn within<T>(work: impl Future<Output = T>) -> T {
     timeout(PATIENCE, work).await.expect("it happens in time")
 }
 
+/// Lets commands start with the default disposition of each signal, whatever the tests were started with. A script's
+/// background job ignores SIGINT and SIGQUIT, and under `nohup` it ignores SIGHUP; its children would inherit that.
+pub(crate) fn default_dispositions() {
+    static ONCE: Once = Once::new();
+    // A handled signal gets its default disposition in a new program, an ignored one stays ignored. The handler does
+    // what the signal does by default.
+    ONCE.call_once(|| {
+        for signal in [SIGINT, SIGQUIT, SIGHUP, SIGTERM] {
+            register_conditional_default(signal, Arc::new(AtomicBool::new(true))).expect("a signal with a handler");
+        }
+    });
+}
+
 /// `leasehold` with nothing of the shell's settings but where programs are. Killed when it is dropped.
 pub(crate) fn leasehold(folder: &Path) -> Command {
+    default_dispositions();
     let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
     command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
     command.current_dir(folder).stdin(Stdio::null()).kill_on_drop(true);
@@ -116,8 +133,8 @@ pub(crate) fn signal(process: &Child, name: &str) {
     assert!(status.success(), "{script}");
 }
 
-/// Returns the grant, or `None` where there is no complete answer. Every request has a higher number than the one before, so that
-/// an attempt that the service abandoned changes nothing when it is carried out late.
+/// Returns the grant, or `None` where there is no complete answer. Every request has a higher number than the one
+/// before, so that an attempt that the service abandoned changes nothing when it is carried out late.
 pub(crate) async fn acquire(http: &reqwest::Client, base_url: &str, body: &Value) -> Option<Value> {
     static SEQUENCE: AtomicU64 = AtomicU64::new(1);
     let mut body = body.clone();

@@ -1,5 +1,5 @@
-//! Transfers by plain HTTP while `leasehold serve` is killed, between any two calls and in the middle of each. What came of them
-//! is read from the tables themselves.
+//! Transfers by plain HTTP while `leasehold serve` is killed, between any two calls and in the middle of each. What
+//! came of them is read from the tables themselves.
 
 use std::collections::BTreeMap;
 use std::path::Path;

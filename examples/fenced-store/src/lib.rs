@@ -35,8 +35,8 @@
 //!   ConditionExpression  attribute_not_exists(fence) OR fence <= :token
 //! ```
 //!
-//! **Limits.** Fencing orders the writes to one key. Who reads a value, computes, and writes another key, must carry the
-//! token to both. A new holder fences its predecessor off with its first write, and not before.
+//! **Limits.** Fencing orders the writes to one key. Who reads a value, computes, and writes another key, must carry
+//! the token to both. A new holder fences its predecessor off with its first write, and not before.
 
 use std::fmt;
 use std::path::Path;

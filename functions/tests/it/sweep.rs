@@ -1,4 +1,5 @@
-//! The sweeper as Lambda runs it: the real binary, in a sandbox of its own. The function of the transactions starts alike.
+//! The sweeper as Lambda runs it: the real binary, in a sandbox of its own. The function of the transactions starts
+//! alike.
 
 use std::net::Ipv4Addr;
 use std::path::Path;

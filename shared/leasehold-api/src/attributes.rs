@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_json_would_bend_are_refused_going_in_and_strings_coming_out() {
+    fn inexact_numbers_are_refused_going_in_and_texts_coming_out() {
         for number in ["1e300", "123456789012345678901234567890", "1e-200"] {
             let value: Value = serde_json::from_str(number).expect("JSON");
             assert_eq!(read(value).expect_err("inexact").field.as_deref(), Some("attributes"), "{number}");

@@ -30,7 +30,7 @@ struct Detail {
     input: Option<String>,
 }
 
-/// What an execution's input says about its locks, among all that it says to the execution.
+/// The members of an execution's input that name its locks.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Input {
@@ -47,27 +47,27 @@ struct LockName {
     sort_key: Option<String>,
 }
 
-/// What became of the execution's locks.
+/// The result of a clean-up.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct CleanUp {
     /// One entry for each lock that the input names, in its order.
     pub locks: Vec<CleanedLock>,
 }
 
-/// What became of one lock.
+/// The result for one lock.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CleanedLock {
-    /// Which lock.
+    /// The key of the lock.
     pub key: String,
     /// On a table with a sort key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sort_key: Option<String>,
-    /// What the release found.
+    /// The outcome of the release.
     pub outcome: CleanUpOutcome,
 }
 
-/// What a clean-up found.
+/// The outcome of the release of one lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum CleanUpOutcome {
@@ -138,7 +138,8 @@ impl Holder<'_> {
                 return Ok(outcome);
             }
         }
-        // An execution without acquisitions has one lease id. An earlier acquisition may remain in the row of the next holder.
+        // An execution without acquisitions has one lease id. An earlier acquisition may remain in the row of the next
+        // holder.
         match release(service, name, self.lease_id_without_acquisition()).await? {
             CleanUpOutcome::NotHeld => Ok(outcome),
             found => Ok(found),

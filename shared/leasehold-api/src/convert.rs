@@ -13,7 +13,7 @@ use leasehold_wire::{
 
 use crate::attributes;
 
-/// What the caller reads of an error. What the log reads is [`Error::for_log`].
+/// The problem that the caller reads. The log reads [`Error::for_log`].
 pub(crate) fn problem(error: &Error) -> Problem {
     match error.kind() {
         ErrorKind::InvalidRequest { field } => Problem::invalid(field, error.to_string()),

@@ -1,4 +1,5 @@
-//! What came of the operations, for whoever collects it: the Lambda functions do. Without a recorder, nothing is counted.
+//! Counters of the operations and their outcomes. The Lambda functions collect them; without a recorder nothing is
+//! counted.
 //!
 //! By operation: `Granted`, and among these `TakenOver`; `Held`, `Lost`, `Broken`, `Forbidden`, `Unavailable` (throttled
 //! requests among them); and `Latency` in milliseconds, one value for each operation but watches, whatever came of it. Of

@@ -12,7 +12,7 @@ pub use crate::route::{Operation, Route};
 /// The parts of an HTTP request that operations read. It has no path: a gateway decodes paths.
 #[derive(Debug, Clone, Copy)]
 pub struct HttpRequest<'a> {
-    /// Who asks.
+    /// The caller.
     pub caller: &'a Caller,
     /// The method.
     pub method: &'a Method,
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_takes_a_wrong_route_is_told_all() {
+    fn problem_of_an_unknown_route_names_every_route() {
         let detail = unknown_route().detail;
         names::<Operation>(&detail);
         names::<SemaphoreOperation>(&detail);

@@ -11,7 +11,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 pub use tracing::level_filters::LevelFilter;
 
-/// Who reads the log.
+/// The format of the log, by its readers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
     /// Programs: one JSON object a line, on standard output, where Lambda collects it.

@@ -1,4 +1,4 @@
-//! What can be asked of a service, and where: one table for each service, for HTTP and for direct invocations.
+//! The operations of each service, with their routes: one table for HTTP and for direct invocations.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use crate::{Service, parse};
 
 /// One operation of a service: where it is reached, and how it is carried out.
 pub trait Route: Copy + fmt::Debug + Send + Sync + 'static {
-    /// What carries it out.
+    /// The service that carries it out.
     type Service: Clone + Send + Sync + 'static;
 
     /// All operations of the service.
@@ -68,7 +68,7 @@ pub(crate) fn document(answer: &impl Serialize) -> Box<RawValue> {
     to_raw_value(answer).unwrap_or_else(|_| RawValue::NULL.to_owned())
 }
 
-/// What can be asked of the locks.
+/// The operations on locks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     /// `POST /v1/acquire`

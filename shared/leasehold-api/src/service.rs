@@ -367,7 +367,7 @@ fn list_query(caller: &Caller, request: &ListRequest) -> Result<ListQuery, Probl
         limit: usize::try_from(limit).unwrap_or(usize::MAX),
         after: cursor::decode(request)?,
         partition: request.key.clone(),
-        // Of one key that the caller may touch, all may be shown.
+        // The scope was checked for the named key: all its rows may be shown.
         prefixes: caller.prefixes().filter(|_| request.key.is_none()).map(<[String]>::to_vec),
         state: request.state.map(convert::state),
         owner_name: request.owner_name.clone(),

@@ -34,8 +34,8 @@ pub enum ErrorKind {
     Unavailable,
     /// The service cannot work with its table at all: whoever runs it must repair its setup.
     Misconfigured,
-    /// A later request under this lease id was carried out, and this one changed nothing. The lock is still the caller's. The
-    /// client goes on above that number by itself.
+    /// A later request under this lease id was carried out, and this one changed nothing. The lock is still the
+    /// caller's. The client goes on above that number by itself.
     Superseded {
         /// The number of the last request that was carried out.
         sequence: u64,
@@ -51,7 +51,8 @@ pub enum ErrorKind {
         /// The other one.
         other: Option<String>,
     },
-    /// The transaction was rolled back, by another one that needed its items, or because nobody worked on it: begin another one.
+    /// The transaction was rolled back, by another one that needed its items, or because nobody worked on it: begin
+    /// another one.
     RolledBack,
     /// The transaction is committed, which cannot be taken back, nor added to.
     Committed,
@@ -227,7 +228,8 @@ impl Error {
         self.retry_after
     }
 
-    /// Whether the request was in order, and only its number or its age was not: the same under a higher number does better.
+    /// Whether the request was in order, and only its number or its age was not: the same under a higher number does
+    /// better.
     pub(crate) fn is_about_its_number(&self) -> bool {
         self.too_late || matches!(self.kind, ErrorKind::Superseded { .. })
     }

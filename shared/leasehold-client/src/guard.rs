@@ -33,8 +33,8 @@ pub struct Guard {
 pub struct Handover {
     /// The proof of possession.
     pub lease_id: Secret,
-    /// The number of the last request under the lease id. Without it, the successor learns the number from the service, at
-    /// the cost of one request.
+    /// The number of the last request under the lease id. Without it, the successor learns the number from the service,
+    /// at the cost of one request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sequence: Option<u64>,
 }
@@ -197,7 +197,8 @@ impl Guard {
         self.lease.term().valid_until().saturating_duration_since(Instant::now())
     }
 
-    /// Whether the lock is held, as far as this process can know: it was not lost, not released, and its lease has not run out.
+    /// Whether the lock is held, as far as this process can know: it was not lost, not released, and its lease has not
+    /// run out.
     pub fn is_held(&self) -> bool {
         self.lease.is_held()
     }
@@ -241,12 +242,11 @@ impl Guard {
         self.release_with(Release::new()).await
     }
 
-    /// Gives the lock back, and leaves data to the next holder, or deletes the row. Of a lock that is shared, only the last
-    /// guard's release does.
+    /// Gives the lock back, and leaves data to the next holder, or deletes the row. Of a lock that is shared, only the
+    /// last guard's release does.
     ///
-    /// # Errors
-    /// As [`Guard::release`]; [`crate::ErrorKind::InvalidRequest`] for data that the service would refuse, and the lock is then
-    /// released without.
+    /// # Errors As [`Guard::release`]; [`crate::ErrorKind::InvalidRequest`] for data that the service would refuse, and
+    /// the lock is then released without.
     pub async fn release_with(self, release: Release) -> Result<Released, Error> {
         release.check()?;
         self.give_back(release).await

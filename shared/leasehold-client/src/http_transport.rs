@@ -18,7 +18,8 @@ const MAX_ANSWER_BYTES: usize = 8 * 1024 * 1024;
 
 /// How long a connection may rest: not longer than gateways keep it.
 const IDLE_LIMIT: Duration = Duration::from_secs(20);
-/// How long a connection that is used may be silent before it is tested, and then before it is given up: well below a usual lease.
+/// How long a connection that is used may be silent before it is tested, and then before it is given up: well below a
+/// usual lease.
 const DEAD_LIMIT: Duration = Duration::from_secs(2);
 
 /// The service over HTTP or HTTPS. Connections are kept and shared; proxies are taken from the environment.

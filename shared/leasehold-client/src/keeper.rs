@@ -22,8 +22,8 @@ use crate::{Heartbeat, Heartbeats};
 
 type Job = BoxFuture<'static, ()>;
 
-/// The background task of one client. It starts with the first job, on the runtime of whoever brings it, and ends when the client
-/// and its jobs are gone, or that runtime is.
+/// The background task of one client. It starts with the first job, on the runtime of whoever brings it, and ends when
+/// the client and its jobs are gone, or that runtime is.
 #[derive(Debug, Default)]
 pub(crate) struct Keeper {
     jobs: Mutex<Option<mpsc::UnboundedSender<Job>>>,

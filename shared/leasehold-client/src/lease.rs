@@ -80,13 +80,14 @@ impl Term {
         }
     }
 
-    /// A renewal leaves that was first sent at `sent`. The row may have this lease from now on. Only the answer to this request,
-    /// or to one with a higher number, lifts the cap.
+    /// A renewal leaves that was first sent at `sent`. The row may have this lease from now on. Only the answer to this
+    /// request, or to one with a higher number, lifts the cap.
     fn sending(&mut self, sent: Instant, lease: Duration) {
         self.valid_until = self.valid_until.min(sent + lease);
     }
 
-    /// The renewal that was first sent at `sent` was carried out. No request with a lower number can be carried out any more.
+    /// The renewal that was first sent at `sent` was carried out. No request with a lower number can be carried out any
+    /// more.
     fn renewed(&mut self, sent: Instant, lease: Duration, rvn: String) {
         self.renewed_at = sent;
         self.valid_until = sent + lease;
@@ -196,8 +197,8 @@ impl Lease {
         let _ = self.term.subscribe().wait_for(|term| term.times() != known.times()).await;
     }
 
-    /// Sends one renewal, without a retry: an earlier one that was abandoned, if its outcome is open, or this one. Returns
-    /// whether it was this one.
+    /// Sends one renewal, without a retry: an earlier one that was abandoned, if its outcome is open, or this one.
+    /// Returns whether it was this one.
     ///
     /// # Errors
     /// `Lost`, or the failure of the request.

@@ -58,8 +58,8 @@ impl Loss {
         Self { key, reason: LossReason::Released, lock: None, cause: None }
     }
 
-    /// The row has this lease id under a fencing token that was never granted: a late request made it anew, and somebody
-    /// else may have held the lock in between.
+    /// The row has this lease id under a fencing token that was never granted: a late request made it anew, and
+    /// somebody else may have held the lock in between.
     pub(crate) fn to_a_ghost(key: LockKey) -> Self {
         Self { key, reason: LossReason::TakenOver, lock: None, cause: None }
     }

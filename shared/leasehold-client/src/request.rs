@@ -190,8 +190,8 @@ impl LockRequest {
         self
     }
 
-    /// How often to ask for a lock that is held, at least 50 ms, whatever the service asks for. Default: every second, or as
-    /// rarely as the service asks for.
+    /// How often to ask for a lock that is held, at least 50 ms, whatever the service asks for. Default: every second,
+    /// or as rarely as the service asks for.
     #[must_use]
     pub fn poll_interval(mut self, interval: Duration) -> Self {
         self.poll_interval = Some(interval);
@@ -260,9 +260,9 @@ impl LockRequest {
         self
     }
 
-    /// Calls `callback` with what is left of the lease, when that is less than `threshold`: once for each lease that was
-    /// not renewed in time. It runs on a thread where it may block. The threshold must be less than what is left when the next
-    /// heartbeat is due: three quarters of the lease by default.
+    /// Calls `callback` with what is left of the lease, when that is less than `threshold`: once for each lease that
+    /// was not renewed in time. It runs on a thread where it may block. The threshold must be less than what is left
+    /// when the next heartbeat is due: three quarters of the lease by default.
     #[must_use]
     pub fn at_risk(mut self, threshold: Duration, callback: impl Fn(Duration) + Send + Sync + 'static) -> Self {
         self.at_risk = Some((threshold, Arc::new(callback)));

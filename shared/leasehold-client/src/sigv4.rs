@@ -21,8 +21,8 @@ const REFRESH_BEFORE: Duration = Duration::from_mins(5);
 /// Short-lived credentials are replaced in the last part of their life: one in so many.
 const LAST_PART: u32 = 4;
 
-/// Signs requests. Credentials are kept until shortly before they expire, and then replaced in the background, so that a
-/// slow provider holds up no request.
+/// Signs requests. Credentials are kept until shortly before they expire, and then replaced in the background, so that
+/// a slow provider holds up no request.
 #[derive(Debug, Clone)]
 pub struct SigV4 {
     credentials: Arc<Cache>,
@@ -68,8 +68,8 @@ impl Cache {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Credentials that have not expired. The provider runs in a task of its own, which a request that is given up does not
-    /// end: the next request finds what it brought.
+    /// Credentials that have not expired. The provider runs in a task of its own, which a request that is given up does
+    /// not end: the next request finds what it brought.
     async fn get(self: &Arc<Self>, now: fn() -> SystemTime) -> Result<Credentials, CredentialsError> {
         match self.kept().filter(|kept| !kept.is_expired(now())) {
             Some(kept) => {

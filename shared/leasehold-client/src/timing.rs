@@ -31,8 +31,8 @@ const MIN_RETRY_PAUSE: Duration = Duration::from_millis(10);
 /// Monotonic clocks run at slightly different speeds: an observer adds this part of the lease.
 const DRIFT: u128 = 1000;
 
-/// The pause that a `Retry-After` header asks for: whole seconds, up to a minute. A date is ignored, so that no two clocks
-/// are compared.
+/// The pause that a `Retry-After` header asks for: whole seconds, up to a minute. A date is ignored, so that no two
+/// clocks are compared.
 pub(crate) fn retry_after(header: Option<&str>) -> Duration {
     let digits = header.unwrap_or_default().trim_matches([' ', '\t']);
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -88,8 +88,8 @@ pub(crate) fn heartbeat_pause(interval: Duration, chance: f64) -> Duration {
     interval.saturating_sub(interval.mul_f64(HEARTBEAT_JITTER * chance))
 }
 
-/// The pause before a heartbeat is tried again, with so much of the lease left. Once nothing is left, the client sits an
-/// outage out.
+/// The pause before a heartbeat is tried again, with so much of the lease left. Once nothing is left, the client sits
+/// an outage out.
 pub(crate) fn heartbeat_retry_pause(pause: Duration, left: Duration) -> Duration {
     if left.is_zero() { pause } else { pause.min(left / TRIES_LEFT) }.max(MIN_RETRY_PAUSE)
 }

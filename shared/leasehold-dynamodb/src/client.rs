@@ -35,8 +35,8 @@ pub fn configure(builder: Builder) -> Builder {
         .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
 }
 
-/// Makes a client with credentials, region and endpoint from the usual places (environment, profile, instance or function
-/// role), or for `endpoint_url` where one is given.
+/// Makes a client with credentials, region and endpoint from the usual places (environment, profile, instance or
+/// function role), or for `endpoint_url` where one is given.
 ///
 /// An `http://` endpoint is a local stand-in for DynamoDB, which asks for credentials and a region but checks neither.
 /// Placeholders serve there, unless the environment has credentials.

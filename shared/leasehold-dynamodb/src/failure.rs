@@ -66,7 +66,7 @@ impl Failure {
         self.kind
     }
 
-    /// Whether a retry may succeed.
+    /// Returns whether a retry may succeed.
     pub fn is_transient(&self) -> bool {
         matches!(self.kind, FailureKind::Throttled | FailureKind::Unavailable)
     }
@@ -121,12 +121,12 @@ fn kind_of(code: &str, message: &str) -> FailureKind {
     }
 }
 
-/// Whether DynamoDB finds an item or a request too large.
+/// Returns whether DynamoDB finds an item or a request too large.
 pub fn is_about_size(message: &str) -> bool {
     ["Item size", "item size", "aggregate size", "Collection size"].iter().any(|words| message.contains(words))
 }
 
-/// Whether nothing was sent for lack of credentials. A provider that did not answer may answer later.
+/// Returns whether nothing was sent for lack of credentials. A provider that did not answer may answer later.
 fn lacks_credentials(error: &(dyn StdError + 'static)) -> bool {
     causes(error).any(|cause| {
         matches!(

@@ -39,8 +39,8 @@ pub struct Index<'a> {
     pub keys: Vec<Key<'a>>,
 }
 
-/// Creates the table if it is missing, with TTL, and checks that its keys are those of the definition. Returns whether the
-/// table was created.
+/// Creates the table if it is missing, with TTL, and checks that its keys are those of the definition. Returns whether
+/// the table was created.
 ///
 /// # Errors
 /// The table cannot be made, or has other keys. The message says which table.

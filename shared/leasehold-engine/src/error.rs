@@ -33,7 +33,7 @@ pub enum EngineError {
         path.join("leasehold.db").display()
     )]
     NotAFile {
-        /// What was given as the database file.
+        /// The path that was given as the database file.
         path: PathBuf,
     },
 
@@ -65,7 +65,7 @@ pub enum EngineError {
     Access {
         /// The file at fault.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
 
@@ -77,7 +77,7 @@ pub enum EngineError {
     Open {
         /// The database file.
         path: PathBuf,
-        /// What the engine said.
+        /// The message of the engine.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 

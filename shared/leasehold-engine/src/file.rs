@@ -37,7 +37,8 @@ impl DatabaseFile {
         Path::new(&self.path)
     }
 
-    /// Whether the path still leads to the file that was opened. SQLite goes on writing to one that was removed.
+    /// Returns whether the path still leads to the file that was opened. SQLite goes on writing to one that was
+    /// removed.
     pub(crate) fn is_in_place(&self) -> bool {
         let found = fs::metadata(&self.path).ok().map(|metadata| (metadata.dev(), metadata.ino()));
         found.is_some_and(|found| *self.identity.get_or_init(|| found) == found)

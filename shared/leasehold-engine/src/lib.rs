@@ -63,7 +63,7 @@ pub struct Engine {
     connector: SharedHttpConnector,
 }
 
-/// What all clones, and all requests still running, hold on to.
+/// The parts that all clones, and all running requests, share.
 struct Core {
     // Before `file`: the database is closed while its file is still locked.
     database: Database,
@@ -184,7 +184,7 @@ impl Core {
     fn run(&self, target: &str, body: &[u8]) -> Answer {
         let answer = self.names.run(&self.database, target, body);
         match &self.file {
-            // What was written to a file that is gone is written nowhere.
+            // Writes to a file that was removed are lost.
             Some(file) if !file.is_in_place() => {
                 operations::internal_error("the database file was removed or replaced")
             }

@@ -161,7 +161,7 @@ fn table_name(body: &[u8]) -> Option<String> {
     Some(in_arn(name).map_or(name, |(_, name, _)| name).to_owned())
 }
 
-/// Whether a new table can be stored under its own name.
+/// Returns whether a new table can be stored under its own name.
 fn is_usable(name: &str, tables: &[String]) -> bool {
     let lower = name.to_ascii_lowercase();
     !RESERVED.iter().any(|reserved| lower.starts_with(reserved))

@@ -103,7 +103,7 @@ pub(crate) fn internal_error(message: &str) -> Answer {
 fn refusal(operation: &str, failure: Failure) -> Answer {
     let error = match failure {
         Failure::Unreadable(error) => unreadable(operation, &error.to_string()),
-        // What the engine reads only while it runs carries the same markers.
+        // Errors of parts that the engine parses while it runs carry the same markers.
         Failure::Refused(DynoxideError::SerializationException(message)) => unreadable(operation, &message),
         Failure::Refused(error) => error,
         Failure::Unwritable(error) => DynoxideError::InternalServerError(error.to_string()),
@@ -146,7 +146,7 @@ fn unreadable(operation: &str, message: &str) -> DynoxideError {
     SerializationException(bare.to_owned())
 }
 
-/// Whether DynamoDB counts the parser's complaint as a validation error: a value that is missing or
+/// Returns whether DynamoDB counts the parser's complaint as a validation error: a value that is missing or
 /// unknown, as opposed to one of the wrong JSON type.
 fn is_validation(message: &str) -> bool {
     ["missing field", "unknown variant", "invalid type: null", "Supplied AttributeValue"]

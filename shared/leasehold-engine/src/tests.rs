@@ -20,12 +20,13 @@ use crate::{Engine, EngineError};
 
 const TABLE: &str = "locks";
 
-/// What `unwrap_err` would show, without asking for `Engine: Debug` in every message.
+/// Returns the error. `unwrap_err` would need `Engine: Debug`.
 fn refused(result: Result<Engine, EngineError>) -> EngineError {
     result.expect_err("the file must be refused")
 }
 
-/// Opens a file that was in use a moment ago. A worker thread may give the last handle back a little later than its answer.
+/// Opens a file that was in use a moment ago. A worker thread may give the last handle back a little later than its
+/// answer.
 #[allow(clippy::disallowed_methods, reason = "nothing tells when the handle is given back")]
 async fn reopened(path: &Path) -> Engine {
     for _ in 0..200 {
@@ -317,7 +318,7 @@ fn assert_validation(error: &(impl ProvideErrorMetadata + std::fmt::Debug), word
 }
 
 #[tokio::test]
-async fn an_unknown_table_and_an_unknown_operation_have_their_own_errors() {
+async fn unknown_table_and_unknown_operation_have_errors_of_their_own() {
     let client = client(&Engine::memory().unwrap());
 
     let missing = claim(&client, "k", "me").send().await.unwrap_err();

@@ -53,7 +53,7 @@ impl InProcess {
     /// places.
     ///
     /// # Errors
-    /// What is wrong with the name, in a sentence.
+    /// A sentence that says what is wrong with the name.
     pub async fn connect(table_name: &str) -> Result<Self, String> {
         Self::on_table(&leasehold_dynamodb::connect(None).await, TableSchema::new(table_name), Policy::default())
     }
@@ -61,15 +61,16 @@ impl InProcess {
     /// The same, with transactions, which are kept in the table `transaction_table`.
     ///
     /// # Errors
-    /// What is wrong with the name, in a sentence.
+    /// A sentence that says what is wrong with the name.
     pub async fn connect_with_transactions(table_name: &str, transaction_table: &str) -> Result<Self, String> {
         Self::on_tables(&leasehold_dynamodb::connect(None).await, TableSchema::new(table_name), transaction_table)
     }
 
-    /// The service on these tables, with transactions, which may touch all others. `dynamodb` as in [`InProcess::on_table`].
+    /// The service on these tables, with transactions, which may touch all others. `dynamodb` as in
+    /// [`InProcess::on_table`].
     ///
     /// # Errors
-    /// What is wrong with the names in `schema`, in a sentence.
+    /// A sentence that says what is wrong with the names in `schema`.
     pub fn on_tables(dynamodb: &Client, schema: TableSchema, transaction_table: &str) -> Result<Self, String> {
         let protected = vec![schema.table_name.clone()];
         let locks = Self::on_table(dynamodb, schema, Policy::default())?;
@@ -79,11 +80,11 @@ impl InProcess {
         Ok(locks.with_transactions(TransactionService::new(transactions)))
     }
 
-    /// The service on this table. `dynamodb` is taken with its credentials, region and connections; its retries and time-outs
-    /// are set to what the protocol needs.
+    /// The service on this table. `dynamodb` is taken with its credentials, region and connections; its retries and
+    /// time-outs are set to what the protocol needs.
     ///
     /// # Errors
-    /// What is wrong with the names in `schema`, in a sentence.
+    /// A sentence that says what is wrong with the names in `schema`.
     pub fn on_table(dynamodb: &Client, schema: TableSchema, policy: Policy) -> Result<Self, String> {
         schema.check()?;
         let config = leasehold_dynamodb::configure(dynamodb.config().to_builder()).build();

@@ -7,7 +7,7 @@ use leasehold_api::access::{Access, Scopes};
 use leasehold_protocol::{Policy, TableSchema};
 use leasehold_transactions as transactions;
 
-/// What a function needs to know.
+/// The configuration of a function of the locks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// `LEASEHOLD_TABLE_NAME` (required), `LEASEHOLD_PARTITION_KEY` (default `key`), `LEASEHOLD_SORT_KEY` (default:
@@ -15,11 +15,11 @@ pub struct Config {
     pub schema: TableSchema,
     /// `LEASEHOLD_RETENTION_SECONDS` (default 604800, 7 days), `LEASEHOLD_CLOCK_SKEW_MS` (default 1000).
     pub policy: Policy,
-    /// `LEASEHOLD_KEY_SCOPES` (JSON; default: every caller may touch every key), `LEASEHOLD_OWNER_BINDING` (`true` or `false`, the
-    /// default).
+    /// `LEASEHOLD_KEY_SCOPES` (JSON; default: every caller may touch every key), `LEASEHOLD_OWNER_BINDING` (`true` or
+    /// `false`, the default).
     pub access: Access,
-    /// `LEASEHOLD_TAKEOVER_CLOCK_CHECK` (`false`, the default, or `true`): whether a takeover by an observed version also needs
-    /// the server's clock to be past the lease.
+    /// `LEASEHOLD_TAKEOVER_CLOCK_CHECK` (`false`, the default, or `true`): whether a takeover by an observed version
+    /// also needs the server's clock to be past the lease.
     pub takeover_clock_check: bool,
     /// `LEASEHOLD_JWT_CLAIM` (default `sub`): what a token says who its bearer is.
     pub jwt_claim: String,
@@ -53,58 +53,55 @@ impl Config {
     /// # Errors
     /// A sentence for each variable that is missing or wrong.
     pub fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
-        let text = |name: &str| text(&lookup, name);
-        let mut problems = Vec::new();
-        let mut number =
-            |name: &str, default: u64, max: u64| number(text(name).as_deref(), name, default, max, &mut problems);
+        let mut variables = Variables::new(lookup);
         let default = Policy::default();
-        let policy = Policy {
-            retention_seconds: number(
-                "LEASEHOLD_RETENTION_SECONDS",
-                default.retention_seconds,
-                Policy::MAX_RETENTION_SECONDS,
-            ),
-            clock_skew_ms: number("LEASEHOLD_CLOCK_SKEW_MS", default.clock_skew_ms, Policy::MAX_CLOCK_SKEW_MS),
-        };
-        let mut flag = |name: &str, default: bool| flag(text(name).as_deref(), name, default, &mut problems);
-        let metrics = flag("LEASEHOLD_METRICS", true);
-        let owner_binding = flag("LEASEHOLD_OWNER_BINDING", false);
-        let takeover_clock_check = flag("LEASEHOLD_TAKEOVER_CLOCK_CHECK", false);
-        let scopes = text("LEASEHOLD_KEY_SCOPES").and_then(|json| {
-            let scopes = Scopes::parse(&json);
-            scopes.map_err(|mistake| problems.push(format!("LEASEHOLD_KEY_SCOPES{}", after_name(&mistake)))).ok()
+        let retention = "LEASEHOLD_RETENTION_SECONDS";
+        let retention_seconds = variables.number(retention, default.retention_seconds, Policy::MAX_RETENTION_SECONDS);
+        let clock_skew_ms =
+            variables.number("LEASEHOLD_CLOCK_SKEW_MS", default.clock_skew_ms, Policy::MAX_CLOCK_SKEW_MS);
+        let metrics = variables.flag("LEASEHOLD_METRICS", true);
+        let owner_binding = variables.flag("LEASEHOLD_OWNER_BINDING", false);
+        let takeover_clock_check = variables.flag("LEASEHOLD_TAKEOVER_CLOCK_CHECK", false);
+        let scopes = variables.text("LEASEHOLD_KEY_SCOPES").and_then(|json| {
+            let mistake = |mistake: String| format!("LEASEHOLD_KEY_SCOPES{}", after_name(&mistake));
+            variables.checked(Scopes::parse(&json).map_err(mistake))
         });
-        let table_name = text("LEASEHOLD_TABLE_NAME").unwrap_or_else(|| {
-            problems.push("LEASEHOLD_TABLE_NAME is not set: it must name the DynamoDB table of the locks.".to_owned());
-            String::new()
-        });
-        let mut schema = TableSchema::new(table_name);
-        if let Some(name) = text("LEASEHOLD_PARTITION_KEY") {
+        let mut schema =
+            TableSchema::new(variables.required("LEASEHOLD_TABLE_NAME", "the DynamoDB table of the locks"));
+        if let Some(name) = variables.text("LEASEHOLD_PARTITION_KEY") {
             schema.partition_key = name;
         }
-        schema.sort_key = text("LEASEHOLD_SORT_KEY");
-        problems.extend(schema.check().err());
-        let access = Access { scopes, owner_binding };
-        let jwt_claim = text("LEASEHOLD_JWT_CLAIM").unwrap_or_else(|| "sub".to_owned());
-        let execution_secret = ExecutionSecret::new(text("LEASEHOLD_EXECUTION_SECRET").unwrap_or_default());
-        let stack = text("LEASEHOLD_STACK");
-        let config = Self { schema, policy, access, takeover_clock_check, jwt_claim, execution_secret, metrics, stack };
-        if problems.is_empty() { Ok(config) } else { Err(ConfigError(problems)) }
+        schema.sort_key = variables.text("LEASEHOLD_SORT_KEY");
+        variables.checked(schema.check());
+        let jwt_claim = variables.text("LEASEHOLD_JWT_CLAIM").unwrap_or_else(|| "sub".to_owned());
+        let execution_secret = variables.text("LEASEHOLD_EXECUTION_SECRET").unwrap_or_default();
+        let stack = variables.text("LEASEHOLD_STACK");
+        variables.complete(Self {
+            schema,
+            policy: Policy { retention_seconds, clock_skew_ms },
+            access: Access { scopes, owner_binding },
+            takeover_clock_check,
+            jwt_claim,
+            execution_secret: ExecutionSecret::new(execution_secret),
+            metrics,
+            stack,
+        })
     }
 }
 
-/// What is wrong begins with its place in the JSON, `[0].principal: …`, or is about the whole.
+/// Joins a mistake to the name of its variable. A mistake begins with its place in the JSON, `[0].principal: …`, or is
+/// about the whole.
 fn after_name(mistake: &str) -> String {
     if mistake.starts_with('[') { mistake.to_owned() } else { format!(": {mistake}") }
 }
 
-/// What a function needs to know for transactions.
+/// The configuration of a function of the transactions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TransactionConfig {
     /// `LEASEHOLD_TRANSACTION_TABLE_NAME` (required).
     pub table_name: String,
-    /// `LEASEHOLD_TRANSACTION_IDLE_SECONDS` (default 60), `LEASEHOLD_TRANSACTION_RETENTION_SECONDS` (default 604800, 7 days),
-    /// `LEASEHOLD_TRANSACTION_PATIENCE_MS` (default 1000).
+    /// `LEASEHOLD_TRANSACTION_IDLE_SECONDS` (default 60), `LEASEHOLD_TRANSACTION_RETENTION_SECONDS` (default 604800, 7
+    /// days), `LEASEHOLD_TRANSACTION_PATIENCE_MS` (default 1000).
     pub policy: transactions::Policy,
     /// `LEASEHOLD_TABLE_NAME`, if it is set: no transaction may touch the locks.
     pub lock_table_name: Option<String>,
@@ -126,62 +123,79 @@ impl TransactionConfig {
     /// # Errors
     /// A sentence for each variable that is missing or wrong.
     pub fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
-        let text = |name: &str| text(&lookup, name);
-        let mut problems = Vec::new();
-        let mut number =
-            |name: &str, default: u64, max: u64| number(text(name).as_deref(), name, default, max, &mut problems);
+        let mut variables = Variables::new(lookup);
         let default = transactions::Policy::default();
-        let idle = number(
+        let idle = variables.number(
             "LEASEHOLD_TRANSACTION_IDLE_SECONDS",
             default.idle_ms / 1000,
             transactions::Policy::MAX_IDLE_SECONDS,
         );
-        let retention = number(
+        let retention = variables.number(
             "LEASEHOLD_TRANSACTION_RETENTION_SECONDS",
             default.retention_ms / 1000,
             Policy::MAX_RETENTION_SECONDS,
         );
-        let patience_ms =
-            number("LEASEHOLD_TRANSACTION_PATIENCE_MS", default.patience_ms, transactions::Policy::MAX_PATIENCE_MS);
+        let patience = "LEASEHOLD_TRANSACTION_PATIENCE_MS";
+        let patience_ms = variables.number(patience, default.patience_ms, transactions::Policy::MAX_PATIENCE_MS);
         let policy =
             transactions::Policy { patience_ms, idle_ms: idle * 1000, retention_ms: retention * 1000, ..default };
-        let table_name = text("LEASEHOLD_TRANSACTION_TABLE_NAME").unwrap_or_else(|| {
-            let sentence =
-                "LEASEHOLD_TRANSACTION_TABLE_NAME is not set: it must name the DynamoDB table of the transactions.";
-            problems.push(sentence.to_owned());
-            String::new()
-        });
-        let lock_table_name = text("LEASEHOLD_TABLE_NAME");
+        let table = "the DynamoDB table of the transactions";
+        let table_name = variables.required("LEASEHOLD_TRANSACTION_TABLE_NAME", table);
+        let lock_table_name = variables.text("LEASEHOLD_TABLE_NAME");
         if lock_table_name.as_ref() == Some(&table_name) {
-            problems.push(format!("The locks and the transactions need a table each, not both {table_name:?}."));
+            variables.refuse(format!("The locks and the transactions need a table each, not both {table_name:?}."));
         }
-        let metrics = flag(text("LEASEHOLD_METRICS").as_deref(), "LEASEHOLD_METRICS", true, &mut problems);
-        let config = Self { table_name, policy, lock_table_name, metrics, stack: text("LEASEHOLD_STACK") };
-        if problems.is_empty() { Ok(config) } else { Err(ConfigError(problems)) }
+        let metrics = variables.flag("LEASEHOLD_METRICS", true);
+        let stack = variables.text("LEASEHOLD_STACK");
+        variables.complete(Self { table_name, policy, lock_table_name, metrics, stack })
     }
 }
 
-fn text(lookup: impl Fn(&str) -> Option<String>, name: &str) -> Option<String> {
-    lookup(name).filter(|value| !value.is_empty())
+/// The variables of a configuration, and a sentence for each mistake in them.
+struct Variables<L> {
+    lookup: L,
+    mistakes: Vec<String>,
 }
 
-fn number(value: Option<&str>, name: &str, default: u64, max: u64, problems: &mut Vec<String>) -> u64 {
-    let Some(value) = value else { return default };
-    value.parse().ok().filter(|number| (1..=max).contains(number)).unwrap_or_else(|| {
-        problems.push(format!("{name} must be a whole number from 1 to {max}, not {value:?}."));
-        default
-    })
-}
+impl<L: Fn(&str) -> Option<String>> Variables<L> {
+    const fn new(lookup: L) -> Self {
+        Self { lookup, mistakes: Vec::new() }
+    }
 
-fn flag(value: Option<&str>, name: &str, default: bool, problems: &mut Vec<String>) -> bool {
-    match value {
-        None => default,
-        Some("true") => true,
-        Some("false") => false,
-        Some(value) => {
-            problems.push(format!("{name} must be true or false, not {value:?}."));
-            default
-        }
+    fn refuse(&mut self, mistake: String) {
+        self.mistakes.push(mistake);
+    }
+
+    /// Takes a value, or the mistake in it.
+    fn checked<T>(&mut self, value: Result<T, String>) -> Option<T> {
+        value.map_err(|mistake| self.refuse(mistake)).ok()
+    }
+
+    fn text(&self, name: &str) -> Option<String> {
+        (self.lookup)(name).filter(|value| !value.is_empty())
+    }
+
+    fn required(&mut self, name: &str, named: &str) -> String {
+        let value = self.text(name).ok_or_else(|| format!("{name} is not set: it must name {named}."));
+        self.checked(value).unwrap_or_default()
+    }
+
+    fn number(&mut self, name: &str, default: u64, max: u64) -> u64 {
+        let Some(value) = self.text(name) else { return default };
+        let number = value.parse().ok().filter(|number| (1..=max).contains(number));
+        let mistake = || format!("{name} must be a whole number from 1 to {max}, not {value:?}.");
+        self.checked(number.ok_or_else(mistake)).unwrap_or(default)
+    }
+
+    fn flag(&mut self, name: &str, default: bool) -> bool {
+        let Some(value) = self.text(name) else { return default };
+        let mistake = |_| format!("{name} must be true or false, not {value:?}.");
+        self.checked(value.parse().map_err(mistake)).unwrap_or(default)
+    }
+
+    /// The configuration, unless there were mistakes.
+    fn complete<T>(self, config: T) -> Result<T, ConfigError> {
+        if self.mistakes.is_empty() { Ok(config) } else { Err(ConfigError(self.mistakes)) }
     }
 }
 

@@ -13,7 +13,7 @@ use serde_json::Value;
 /// Counting is for the whole process, as the log is.
 static STARTED: OnceLock<Emf> = OnceLock::new();
 
-/// What is counted in this process.
+/// The counters of this process.
 #[derive(Clone, Copy)]
 pub struct Emf(&'static Collector);
 

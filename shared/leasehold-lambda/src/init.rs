@@ -1,7 +1,7 @@
-//! What a function does before it asks for its first event.
+//! The start of a function, before it asks for its first event.
 //!
 //! Lambda gives a process more processor time while it starts than while it answers, and the first caller waits for both.
-//! So whatever a request would be the first to need is done here: the trusted certificates are read and DynamoDB is
+//! The work that the first request would need is done here: the trusted certificates are read and DynamoDB is
 //! connected to.
 
 use std::sync::OnceLock;
@@ -91,7 +91,7 @@ fn http_client() -> SharedHttpClient {
 
 /// Opens the connection that the first request will use, by way of all that the SDK does for a request.
 ///
-/// What is sent is `GET /`, to which DynamoDB answers that it is well. It touches no table, needs no permission, appears in no
+/// The request is `GET /`, DynamoDB's health check. It touches no table, needs no permission, appears in no
 /// metric of the table, and any answer will do. Without one the function starts all the same: its requests will say what
 /// is the matter.
 async fn connect(client: &Client, table_name: &str) {

@@ -3,7 +3,8 @@
 //! ```text
 //! config    what a function reads from its environment, once
 //! init      what a function does before it asks for its first event: log, client, connection
-//! handlers  from events to leasehold-api and back
+//! handlers  what each function does with an event
+//! gateway   events of API Gateway, by lambda_http
 //! emf       metrics of the operations
 //! lines     the log, in which each operation is one line with its metrics
 //! ```
@@ -13,6 +14,7 @@
 
 mod config;
 mod emf;
+mod gateway;
 mod handlers;
 mod init;
 mod lines;

@@ -24,8 +24,8 @@ pub enum ErrorKind {
     TooLarge,
     /// The row is not a readable lock record. An operator must look at it.
     CorruptRecord,
-    /// The service cannot work with its table: the table is missing or has other keys, or the credentials do not allow it.
-    /// Nothing was written, and a retry changes nothing: whoever runs the service must act.
+    /// The service cannot work with its table: the table is missing or has other keys, or the credentials do not allow
+    /// it. Nothing was written, and a retry changes nothing: whoever runs the service must act.
     Misconfigured,
     /// DynamoDB refused for load. Try again later, with the same lease id.
     Throttled,

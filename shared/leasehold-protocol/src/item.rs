@@ -40,8 +40,8 @@ pub(crate) const PREVIOUS_OWNER_NAME: &str = "previousOwnerName";
 pub(crate) const PREVIOUS_RELEASED: &str = "previousReleased";
 /// The record version number that the last release or break ended.
 pub(crate) const ENDED_VERSION: &str = "endedVersion";
-/// Equal to the record version number on a tombstone. A Java client that takes the row over in place changes the one and
-/// not the other, and thereby makes it a lock again.
+/// Equal to the record version number on a tombstone. A Java client that takes the row over in place changes the one
+/// and not the other, and thereby makes it a lock again.
 pub(crate) const DELETED_VERSION: &str = "deletedVersion";
 /// The occurrence that the last acquisition was for.
 pub(crate) const RUNNING_OCCURRENCE: &str = "runningOccurrence";
@@ -156,7 +156,8 @@ impl TableSchema {
         Some(LockKey::stored(text(&self.partition_key)?, sort))
     }
 
-    /// Reads an item that DynamoDB returned, a tombstone as well; `None` if it has no key of this schema, which cannot be.
+    /// Reads an item that DynamoDB returned, a tombstone as well; `None` if it has no key of this schema, which cannot
+    /// be.
     pub fn decode_row(&self, mut item: Item) -> Option<Row> {
         let key = self.decode_key(&item)?;
         for name in std::iter::once(&self.partition_key).chain(&self.sort_key) {

@@ -19,8 +19,8 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 use crate::tls::Tls;
 
-/// Longest time until a connection has sent the head of its next request: longer than clients keep an idle connection, so
-/// that none is closed under a request.
+/// Longest time until a connection has sent the head of its next request: longer than clients keep an idle connection,
+/// so that none is closed under a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest time for a TLS handshake, and for a body: enough for the largest body on a slow line.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);

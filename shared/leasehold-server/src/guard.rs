@@ -1,8 +1,8 @@
 //! Protection against web pages of other origins, which a browser on this machine may have open.
 //!
-//! A page can send requests to any address. A foreign `Origin` tells its requests from the console's own. A page of a host
-//! name that was made to resolve to this machine (DNS rebinding) is of the same origin to the browser, so the names that
-//! this service answers to are listed.
+//! A page can send requests to any address. A foreign `Origin` tells its requests from the console's own. A page of a
+//! host name that was made to resolve to this machine (DNS rebinding) is of the same origin to the browser, so the
+//! names that this service answers to are listed.
 
 use std::net::IpAddr;
 

@@ -43,8 +43,8 @@ pub(crate) fn undone_name(name: &str) -> Option<&str> {
     name.strip_prefix(UNDO_PREFIX)
 }
 
-/// The value of `leaseholdTxId`. Every write of a locked item by its holder gives it a value that it never had, so that a
-/// write on the condition of the value that was seen comes in time or not at all.
+/// The value of `leaseholdTxId`. Every write of a locked item by its holder gives it a value that it never had, so that
+/// a write on the condition of the value that was seen comes in time or not at all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LockValue {
     pub(crate) holder: PublicId,
@@ -84,7 +84,8 @@ pub(crate) struct Lock {
 }
 
 impl Lock {
-    /// The lock on an item, if it has one. An unreadable holder is a lock all the same, of a transaction that does not exist.
+    /// The lock on an item, if it has one. An unreadable holder is a lock all the same, of a transaction that does not
+    /// exist.
     pub(crate) fn of(item: &Item) -> Option<Self> {
         let seen = item.get(ID)?.clone();
         let text =
@@ -150,7 +151,8 @@ pub(crate) fn before(item: &Item, lock: &Lock) -> Before {
     Before::Here(before)
 }
 
-/// The item as its user knows it, if there is one. (A read of several answers an empty one for an item that is not there.)
+/// The item as its user knows it, if there is one. (A read of several answers an empty one for an item that is not
+/// there.)
 pub(crate) fn present(item: Option<Item>) -> Option<Item> {
     item.filter(|item| !item.is_empty()).map(strip)
 }

@@ -31,8 +31,8 @@ const MAX_IMAGE_IN_ITEM: usize = 180_000;
 const PARALLEL: usize = 16;
 
 impl Transactions {
-    /// Makes the transaction take in all requests that it has not, and applies them. `new` is a transaction whose record is
-    /// yet to be written, which happens together with the first lock.
+    /// Makes the transaction take in all requests that it has not, and applies them. `new` is a transaction whose
+    /// record is yet to be written, which happens together with the first lock.
     pub(crate) async fn enlist(
         &self,
         id: &PublicId,
@@ -67,8 +67,8 @@ impl Transactions {
                     effort.pause().await?;
                     known = Some(transaction);
                 }
-                // Meanwhile this transaction may have had to make way itself, and then must not move others; or a new one is a
-                // repeat, and is over.
+                // Meanwhile this transaction may have had to make way itself, and then must not move others; or a new
+                // one is a repeat, and is over.
                 Ok(Step::Waited) => known = self.unless_begun(transaction, is_new).await?,
                 Ok(Step::Stale) => {
                     if let Err(error) = effort.stale(&transaction).await {
@@ -86,14 +86,15 @@ impl Transactions {
         }
     }
 
-    /// A new transaction of which nothing is in the tables, to be begun anew; `None` of one that must be looked at again.
+    /// A new transaction of which nothing is in the tables, to be begun anew; `None` of one that must be looked at
+    /// again.
     async fn unless_begun(&self, transaction: Transaction, is_new: bool) -> Result<Option<Transaction>, Error> {
         let is_begun = !is_new || self.tables.record(&transaction.record.id).await?.is_some();
         Ok((!is_begun).then_some(transaction))
     }
 
-    /// Rolls back a transaction that cannot go on, leaves a record of it even if there was none, and answers why. Only if it
-    /// has a record against expectation, it may go on.
+    /// Rolls back a transaction that cannot go on, leaves a record of it even if there was none, and answers why. Only
+    /// if it has a record against expectation, it may go on.
     async fn abort(&self, record: &Record, is_new: bool, error: Error) -> Result<(), Error> {
         if is_new {
             return match self.leave_rolled_back(record, error.to_string()).await? {
@@ -183,8 +184,8 @@ impl Transactions {
         }
     }
 
-    /// The transaction's own part of an add: the next version of the TX record, which takes in the entries or comes with a
-    /// batch of them. With the record as it is then.
+    /// The transaction's own part of an add: the next version of the TX record, which takes in the entries or comes
+    /// with a batch of them. With the record as it is then.
     fn bump_record(
         &self,
         record: &Record,
@@ -485,7 +486,8 @@ impl Chosen<'_> {
         let (key, condition) = (&candidate.key, request.condition.as_deref());
         let is_absent = self.held.as_ref().is_some_and(Lock::is_absent);
         let mut parts = Vec::new();
-        // For its user the item is not there, though there is a row: the condition is put to an item that is certainly missing.
+        // For its user the item is not there, though there is a row: the condition is put to an item that is certainly
+        // missing.
         if let Some(condition) = condition.filter(|_| is_absent) {
             let check = Write::check(&key.nobody()).when(condition).with_users(&request.names, &request.values);
             parts.push(Part { write: check, is_users: true });

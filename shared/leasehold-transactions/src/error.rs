@@ -8,10 +8,10 @@ use crate::{Item, PublicId};
 /// Why there is no answer, or not the one that was hoped for.
 ///
 /// After [`ConditionFailed`](Self::ConditionFailed), [`TooLarge`](Self::TooLarge), and an
-/// [`InvalidRequest`](Self::InvalidRequest) that DynamoDB found when it was to write, the transaction is rolled back. An
-/// `InvalidRequest` that is found before anything is written leaves it as it was. After [`Contended`](Self::Contended),
-/// [`Throttled`](Self::Throttled) and [`Unavailable`](Self::Unavailable) the same call may be repeated: it goes on where it
-/// stopped. (A one-shot that fails with anything but the last two is rolled back.)
+/// [`InvalidRequest`](Self::InvalidRequest) that DynamoDB found when it was to write, the transaction is rolled back.
+/// An `InvalidRequest` that is found before anything is written leaves it as it was. After
+/// [`Contended`](Self::Contended), [`Throttled`](Self::Throttled) and [`Unavailable`](Self::Unavailable) the same call
+/// may be repeated: it goes on where it stopped. (A one-shot that fails with anything but the last two is rolled back.)
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The request breaks a rule, of this service or of DynamoDB: repair it.
@@ -57,8 +57,8 @@ pub enum Error {
         /// Which table.
         table: String,
     },
-    /// The service cannot work with its own table: the table is missing, or the credentials do not allow it. Nothing was
-    /// written, and a retry changes nothing: whoever runs the service must act.
+    /// The service cannot work with its own table: the table is missing, or the credentials do not allow it. Nothing
+    /// was written, and a retry changes nothing: whoever runs the service must act.
     #[error("The service cannot use its table of transactions.")]
     Misconfigured(#[source] Source),
     /// Rows are not as this protocol leaves them. An operator must look at them.
@@ -102,8 +102,8 @@ impl Error {
         matches!(self, Self::Throttled(_) | Self::Unavailable(_))
     }
 
-    /// Whether a one-shot that fails with it is over. Not where the id is that of another transaction, which must not suffer
-    /// for it, and not where the outcome is told by the error.
+    /// Whether a one-shot that fails with it is over. Not where the id is that of another transaction, which must not
+    /// suffer for it, and not where the outcome is told by the error.
     pub(crate) const fn ends_one_shot(&self) -> bool {
         match self {
             Self::Throttled(_)

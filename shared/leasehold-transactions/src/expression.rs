@@ -83,8 +83,8 @@ pub(crate) fn top_level<'a>(path: &'a str, names: &'a HashMap<String, String>) -
     names.get(first).map_or(first, String::as_str)
 }
 
-/// The tokens of an update expression, each with whether it begins a clause. A keyword where a name or an operand is due is a
-/// name: DynamoDB says whether it takes such a name.
+/// The tokens of an update expression, each with whether it begins a clause. A keyword where a name or an operand is
+/// due is a name: DynamoDB says whether it takes such a name.
 fn clauses(update: &str) -> Vec<(Token<'_>, bool)> {
     let mut is_name_due = false;
     tokens(update)
@@ -107,8 +107,8 @@ pub(crate) fn both(ours: &str, theirs: Option<&str>) -> String {
     }
 }
 
-/// Whether each parenthesis that is opened is closed after it, so that the text stays one operand between parentheses of
-/// ours.
+/// Whether each parenthesis that is opened is closed after it, so that the text stays one operand between parentheses
+/// of ours.
 pub(crate) fn is_balanced(text: &str) -> bool {
     let depths = depths(text);
     depths.iter().all(|&depth| depth >= 0) && depths.last().is_none_or(|&depth| depth == 0)

@@ -101,7 +101,8 @@ impl Ord for ItemKey {
     }
 }
 
-/// `1`, `1.0` and `10e-1` are one key: sign, digits without zeros at either end, and the power of ten of the last digit.
+/// `1`, `1.0` and `10e-1` are one key: sign, digits without zeros at either end, and the power of ten of the last
+/// digit.
 fn canonical_number(text: &str) -> String {
     let (sign, unsigned) = match text.as_bytes().first() {
         Some(b'-') => ("-", &text[1..]),

@@ -12,7 +12,8 @@ use crate::key::ItemKey;
 
 /// The caller's name for a transaction: a UUID, and a secret. Whoever knows it may add to the transaction and end it.
 ///
-/// It is stored nowhere: rows, locks, logs and refusals of other callers carry the [`PublicId`] that is derived from it.
+/// It is stored nowhere: rows, locks, logs and refusals of other callers carry the [`PublicId`] that is derived from
+/// it.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct TransactionId(String);
 
@@ -52,7 +53,8 @@ impl fmt::Debug for TransactionId {
     }
 }
 
-/// The name of a transaction that others may see: a UUID derived from the [`TransactionId`] by SHA-256. It proves nothing.
+/// The name of a transaction that others may see: a UUID derived from the [`TransactionId`] by SHA-256. It proves
+/// nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PublicId(String);
 

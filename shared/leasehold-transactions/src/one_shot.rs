@@ -1,7 +1,7 @@
 //! Transactions whose requests are all known, begun and committed in one call.
 //!
-//! What fits into one TransactWriteItems call (or TransactGetItems, if it only reads) and meets no lock goes through it: the
-//! locks of other transactions are honoured by a condition on each item. All else takes the long path.
+//! What fits into one TransactWriteItems call (or TransactGetItems, if it only reads) and meets no lock goes through
+//! it: the locks of other transactions are honoured by a condition on each item. All else takes the long path.
 
 use crate::attributes::{self, ID, Lock};
 use crate::coordinator::{MAX_BYTES, MAX_WRITES, Transactions, rolled_back};
@@ -60,7 +60,8 @@ impl Transactions {
         if asks_for_nothing(prepared) { Ok(vec![Answer::default(); prepared.len()]) } else { Err(Error::Committed) }
     }
 
-    /// All writes in one call that leaves no record: the caller cannot repeat it. The token makes a repeat of ours safe.
+    /// All writes in one call that leaves no record: the caller cannot repeat it. The token makes a repeat of ours
+    /// safe.
     async fn write_unrecorded(&self, prepared: &[Prepared]) -> Result<Short, Error> {
         if !fits(prepared, MAX_WRITES) {
             return Ok(Short::Closed);
@@ -108,7 +109,8 @@ impl Transactions {
                     effort.failed(error).await?;
                     continue;
                 }
-                // It may be too large, which is no obstacle on the long path; if something else is wrong, that says it too.
+                // It may be too large, which is no obstacle on the long path; if something else is wrong, that says it
+                // too.
                 Err(_) => return Ok(Short::Closed),
             };
             let mut reasons = reasons.into_iter();

@@ -23,7 +23,8 @@ use crate::model::{Action, Operation, Participant, PublicId, Request, State};
 pub(crate) const TRANSACTION_ID: &str = "transactionId";
 pub(crate) const ROW: &str = "row";
 pub(crate) const EXPIRE_AT: &str = "expireAt";
-/// The index of the transactions that are not finished: `sweepShard`, and from when on a sweeper looks at it, `sweepAt`.
+/// The index of the transactions that are not finished: `sweepShard`, and from when on a sweeper looks at it,
+/// `sweepAt`.
 pub(crate) const SWEEP_INDEX: &str = "sweep";
 pub(crate) const SWEEP_SHARD: &str = "sweepShard";
 pub(crate) const SWEEP_AT: &str = "sweepAt";
@@ -289,8 +290,9 @@ pub(crate) fn unreadable(row: &Item) -> Error {
     Error::corrupt(format!("A row of the transaction {id} is unreadable."))
 }
 
-/// Entries as two attributes, in few bytes: `tables` names each table with its key attributes; `requests` has for each entry
-/// the first letter of its verb with the number of its table and the version, the digest, and the values of the key.
+/// Entries as two attributes, in few bytes: `tables` names each table with its key attributes; `requests` has for each
+/// entry the first letter of its verb with the number of its table and the version, the digest, and the values of the
+/// key.
 pub(crate) fn encode_entries(entries: &[Entry]) -> Item {
     if entries.is_empty() {
         return Item::new();

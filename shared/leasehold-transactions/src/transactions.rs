@@ -29,8 +29,8 @@ impl Transactions {
         Self { tables: Tables::new(client, table), policy, clock, protected }
     }
 
-    /// Opens a transaction. Name the id, and the call may be repeated; without one, it is generated. `retry_of` names the
-    /// attempt that this one takes the place of: a retry is as old as it, and the older of two goes first.
+    /// Opens a transaction. Name the id, and the call may be repeated; without one, it is generated. `retry_of` names
+    /// the attempt that this one takes the place of: a retry is as old as it, and the older of two goes first.
     ///
     /// # Errors
     /// `Committed`, `RolledBack` of an id that was used before; those of any call: `Throttled`, `Unavailable`.
@@ -94,8 +94,8 @@ impl Transactions {
         Ok(Record { born_at, ..record })
     }
 
-    /// Rolls back what nobody will come back to, begun or not. Answers what it came to; if that is not certain, a sweeper
-    /// will see to it.
+    /// Rolls back what nobody will come back to, begun or not. Answers what it came to; if that is not certain, a
+    /// sweeper will see to it.
     async fn abandon(&self, record: &Record) -> Option<State> {
         let reason = "the call that began it failed.".to_owned();
         let ended = match self.leave_rolled_back(record, reason.clone()).await {
@@ -115,13 +115,13 @@ impl Transactions {
         }
     }
 
-    /// Adds requests: locks their items and changes them, for this transaction's eyes. A request that the transaction has
-    /// already is answered and not done again, so the call may be repeated. `call_id` tells a repeat of this call from another
-    /// call with an equal request. Without requests it keeps the transaction from being taken for abandoned.
+    /// Adds requests: locks their items and changes them, for this transaction's eyes. A request that the transaction
+    /// has already is answered and not done again, so the call may be repeated. `call_id` tells a repeat of this call
+    /// from another call with an equal request. Without requests it keeps the transaction from being taken for
+    /// abandoned.
     ///
-    /// # Errors
-    /// `NotFound`, `RolledBack`, `Committed`, `InvalidRequest`, `ConditionFailed`, `TooLarge`, `Contended`, `Forbidden`,
-    /// `Corrupt`, `Throttled`, `Unavailable`: see [`Error`] for what becomes of the transaction.
+    /// # Errors `NotFound`, `RolledBack`, `Committed`, `InvalidRequest`, `ConditionFailed`, `TooLarge`, `Contended`,
+    /// `Forbidden`, `Corrupt`, `Throttled`, `Unavailable`: see [`Error`] for what becomes of the transaction.
     pub async fn add(
         &self,
         id: &TransactionId,
@@ -188,14 +188,15 @@ impl Transactions {
         result
     }
 
-    /// Spends the id of a transaction that was not found, before that is said: a late write, of which nobody knows any more,
-    /// must not begin it afterwards. Whether the late write came first.
+    /// Spends the id of a transaction that was not found, before that is said: a late write, of which nobody knows any
+    /// more, must not begin it afterwards. Whether the late write came first.
     async fn is_begun_late<T: Sync>(&self, id: &PublicId, result: &Result<T, Error>) -> Result<bool, Error> {
         Ok(matches!(result, Err(Error::NotFound)) && !self.leave_tombstone(id).await?)
     }
 
-    /// Begins, adds and commits in one call: one write, where the requests fit into TransactWriteItems, ask for no answers
-    /// and meet no transaction. Name the id, and the call may be repeated. Without one, the short path leaves no record.
+    /// Begins, adds and commits in one call: one write, where the requests fit into TransactWriteItems, ask for no
+    /// answers and meet no transaction. Name the id, and the call may be repeated. Without one, the short path leaves
+    /// no record.
     ///
     /// # Errors
     /// Those of [`Self::add`] and [`Self::commit`].

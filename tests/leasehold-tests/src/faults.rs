@@ -162,8 +162,8 @@ impl Faults {
         self.lock().recorded.replace(Vec::new()).unwrap_or_default()
     }
 
-    /// Waits until a request has met [`Fault::DiesBefore`], [`Fault::DiesAfter`] or [`Fault::Held`]. Then the caller must not
-    /// be polled, which is how it sleeps; and if it is to die, be dropped.
+    /// Waits until a request has met [`Fault::DiesBefore`], [`Fault::DiesAfter`] or [`Fault::Held`]. Then the caller
+    /// must not be polled, which is how it sleeps; and if it is to die, be dropped.
     pub async fn reached(&self) {
         self.reached.notified().await;
     }
@@ -173,8 +173,8 @@ impl Faults {
         self.release.notify_one();
     }
 
-    /// Delivers the copies that were kept, and forgets them. Returns how many there were. They come so late that DynamoDB has
-    /// forgotten their idempotency tokens, which takes it ten minutes.
+    /// Delivers the copies that were kept, and forgets them. Returns how many there were. They come so late that
+    /// DynamoDB has forgotten their idempotency tokens, which takes it ten minutes.
     pub async fn deliver_copies(&self) -> usize {
         let copies = std::mem::take(&mut self.lock().copies);
         let count = copies.len();

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-/// What the run of each seed came to. `LEASEHOLD_SEED=n` runs one seed alone, to look into a failure; a failure prints the
-/// command that does, with `test`, the name of the test.
+/// What the run of each seed came to. `LEASEHOLD_SEED=n` runs one seed alone, to look into a failure; a failure prints
+/// the command that does, with `test`, the name of the test.
 ///
 /// # Panics
 /// As the run of a seed does.

@@ -1,4 +1,4 @@
-//! Who may do what: key scopes, and locks that are bound to who acquired them.
+//! Access: key scopes, and locks that are bound to the principal that acquired them.
 
 mod pattern;
 mod principal;
@@ -10,17 +10,17 @@ use leasehold_wire::{Problem, ProblemType};
 pub use principal::{anonymous, direct, from_arn, from_claim};
 pub use scopes::Scopes;
 
-/// The rules of one deployment. The default is none: whoever may call may touch every key.
+/// The rules of one deployment. Without rules, every caller may touch every key.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Access {
-    /// Which keys a principal may touch. Without scopes, every principal may touch all.
+    /// The keys that a principal may touch. Without scopes, every principal may touch all.
     pub scopes: Option<Scopes>,
-    /// Whether a lock is bound to the principal that acquired it.
+    /// Binds a lock to the principal that acquired it.
     pub owner_binding: bool,
 }
 
 impl Access {
-    /// What a caller may do; without a principal, nobody can tell who calls. Resolved once for each request.
+    /// Returns the rights of a caller, once for each request. Without a principal the caller is unknown.
     pub fn caller(&self, principal: Option<Principal>) -> Caller {
         if self.scopes.is_none() && !self.owner_binding {
             return Caller::unrestricted();
@@ -34,38 +34,38 @@ impl Access {
     }
 }
 
-/// Who asks, and what they may do.
+/// The caller of a request, with its rights.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
     principal: Option<Principal>,
-    /// What a key must begin with, one of these. Absent: with anything.
+    /// The prefixes of the keys that the caller may touch. Absent: every key.
     prefixes: Option<Vec<String>>,
     is_bound: bool,
 }
 
 impl Caller {
-    /// One that may touch every key and is bound to nothing: where there are no rules, or they are not for this caller.
+    /// Returns a caller that may touch every key, and whose locks are bound to nobody.
     pub fn unrestricted() -> Self {
         Self { principal: None, prefixes: None, is_bound: false }
     }
 
-    /// One whose credentials name it, who may touch the keys that begin with one of `prefixes`; without prefixes, all. With
-    /// `is_bound`, the locks that it acquires are bound to it.
+    /// One whose credentials name it, who may touch the keys that begin with one of `prefixes`; without prefixes, all.
+    /// With `is_bound`, the locks that it acquires are bound to it.
     pub fn named(principal: Principal, prefixes: Option<Vec<String>>, is_bound: bool) -> Self {
         Self { principal: Some(principal), prefixes, is_bound }
     }
 
-    /// Who it is, where there are rules; for the log.
+    /// Returns the name for the log, where there are rules.
     pub(crate) fn name(&self) -> Option<&str> {
         self.principal.as_ref().map(Principal::as_str)
     }
 
-    /// Whom locks are bound to.
+    /// Returns the principal that locks are bound to.
     pub(crate) fn bound(&self) -> Option<Principal> {
         self.principal.clone().filter(|_| self.is_bound)
     }
 
-    /// What the keys of a listing must begin with.
+    /// Returns the prefixes of the keys that a listing may show.
     pub(crate) fn prefixes(&self) -> Option<&[String]> {
         self.prefixes.as_deref()
     }
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_cannot_be_told_may_do_nothing_where_there_are_rules() {
+    fn unidentified_callers_are_denied_when_there_are_rules() {
         for access in
             [access(r#"[{"principal":"*","prefixes":[""]}]"#, false), Access { scopes: None, owner_binding: true }]
         {

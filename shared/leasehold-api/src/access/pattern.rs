@@ -2,7 +2,7 @@
 
 use leasehold_protocol::Principal;
 
-/// What a principal must look like: `*` stands for any characters but `/` and `:`, and alone for everyone.
+/// A pattern of principals. `*` stands for any characters but `/` and `:`, and alone for everyone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pattern(String);
 
@@ -51,8 +51,9 @@ fn arn_mistake(pattern: &str) -> Option<&'static str> {
     }
 }
 
-/// Matches the whole text. Going back to the last `*` is enough, since what an earlier one would take, that one can take as
-/// well, up to the same `/` or `:`; so this takes no more steps than the product of the lengths, whatever a caller is called.
+/// Matches the whole text. Going back to the last `*` is enough, since what an earlier one would take, that one can
+/// take as well, up to the same `/` or `:`; so this takes no more steps than the product of the lengths, whatever a
+/// caller is called.
 fn is_match(pattern: &[u8], text: &[u8]) -> bool {
     let (mut at, mut taken) = (0, 0);
     let mut last_star = None;

@@ -1,7 +1,7 @@
-//! What callers are called.
+//! The names of callers.
 //!
-//! Each kind of name begins otherwise, so that nothing that a caller may choose, a session's name or a claim, makes one kind
-//! look like another: `arn:…`, `jwt:…`, `direct`, `anonymous`.
+//! Each kind of name begins otherwise, so that nothing that a caller may choose, a session's name or a claim, makes one
+//! kind look like another: `arn:…`, `jwt:…`, `direct`, `anonymous`.
 
 use leasehold_protocol::Principal;
 
@@ -15,8 +15,8 @@ pub fn direct() -> Option<Principal> {
     Principal::new("direct").ok()
 }
 
-/// The name of one that signs its requests, from its ARN as AWS tells it. A session of a role is called like its role, without
-/// the path that the role may have, because AWS does not tell it. What is no such ARN has no name.
+/// The name of one that signs its requests, from its ARN as AWS tells it. A session of a role is called like its role,
+/// without the path that the role may have, because AWS does not tell it. What is no such ARN has no name.
 pub fn from_arn(arn: &str) -> Option<Principal> {
     let fields: Vec<_> = arn.splitn(6, ':').collect();
     let ["arn", partition, service, "", account, resource] = fields[..] else { return None };

@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use super::pattern::Pattern;
 
-/// Which keys principals may touch, by what a key begins with. A principal that no entry names may touch none.
+/// The key prefixes that principals may touch. A principal that no entry names may touch no key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scopes(Vec<Scope>);
 
@@ -23,8 +23,8 @@ struct ScopeEntry {
 }
 
 impl Scopes {
-    /// Reads `[{"principal": "arn:aws:iam::123456789012:role/orders-*", "prefixes": ["orders/"]}, …]`. In a principal, `*` stands
-    /// for any characters but `/` and `:`, and alone for everyone; an empty prefix is every key.
+    /// Reads `[{"principal": "arn:aws:iam::123456789012:role/orders-*", "prefixes": ["orders/"]}, …]`. In a principal,
+    /// `*` stands for any characters but `/` and `:`, and alone for everyone; an empty prefix is every key.
     ///
     /// # Errors
     /// A sentence that says what is wrong, and where.
@@ -42,7 +42,7 @@ impl Scopes {
         entries.into_iter().enumerate().map(|(index, entry)| entry.check(index)).collect::<Result<_, _>>().map(Self)
     }
 
-    /// What the keys of this principal begin with; `None`, if with anything.
+    /// Returns the prefixes of this principal, or `None` where it may touch every key.
     pub(super) fn prefixes_of(&self, principal: &Principal) -> Option<Vec<String>> {
         let scopes = self.0.iter().filter(|scope| scope.principal.matches(principal));
         let prefixes: Vec<_> = scopes.flat_map(|scope| &scope.prefixes).cloned().collect();

@@ -91,7 +91,7 @@ pub(super) fn isolation(isolation: wire::Isolation) -> Isolation {
     }
 }
 
-/// Which items to read, and whether it is one, named without a list.
+/// Reads the items that a request names. The flag tells a single item, named without a list.
 pub(super) fn reads(request: wire::GetItemsRequest) -> Result<(Vec<ReadRequest>, bool), Problem> {
     limits::check_reads(&request)?;
     let wire::GetItemsRequest { requests, table_name, key, projection_expression, expression_attribute_names, .. } =
@@ -130,7 +130,7 @@ fn read(place: &str, request: wire::ItemRequest) -> Result<ReadRequest, Problem>
     })
 }
 
-/// Of one item there is no list whose element could be at fault.
+/// Names the field at fault as it stands in a request for a single item, which has no list.
 pub(super) fn without_index(mut problem: Problem) -> Problem {
     if let Some(field) = &mut problem.field
         && let Some(member) = field.strip_prefix("requests[0].")
@@ -199,7 +199,7 @@ fn state(state: State) -> wire::TransactionState {
     }
 }
 
-/// The end that an operator says a transaction had.
+/// Reads the end that an operator gives a transaction.
 pub(super) fn outcome(state: wire::TransactionState) -> Result<State, Problem> {
     match state {
         wire::TransactionState::Committed => Ok(State::Committed),

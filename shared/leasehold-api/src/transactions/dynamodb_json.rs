@@ -6,7 +6,7 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use leasehold_transactions::{AttributeValue, Item};
 use leasehold_wire::transactions as wire;
 
-/// What is wrong with a value, and where: the path is put together on the way out.
+/// A mistake in a value, and its place. The path is completed by each caller.
 #[derive(Debug)]
 pub(super) struct Fault {
     /// From the item on, such as `.tags.L[2].B`.

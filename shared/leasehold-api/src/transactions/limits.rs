@@ -1,5 +1,5 @@
-//! DynamoDB's limits of expressions, checked before anything is parsed: Leasehold evaluates some expressions itself, and must
-//! not work longer on one than DynamoDB would.
+//! DynamoDB's limits of expressions, checked before anything is parsed: Leasehold evaluates some expressions itself,
+//! and must not work longer on one than DynamoDB would.
 
 use std::collections::BTreeMap;
 

@@ -83,9 +83,9 @@ impl TransactionService {
 
     /// `POST /v1/transactions/add`
     ///
-    /// # Errors
-    /// `transaction-not-found`, `rolled-back`, `committed`, `condition-failed`, `contended`, and those that any operation may
-    /// meet: `invalid-request`, `too-large`, `forbidden`, `corrupt-record`, `throttled`, `unavailable`.
+    /// # Errors `transaction-not-found`, `rolled-back`, `committed`, `condition-failed`, `contended`, and those that
+    /// any operation may meet: `invalid-request`, `too-large`, `forbidden`, `corrupt-record`, `throttled`,
+    /// `unavailable`.
     pub async fn add(&self, request: AddRequest) -> Result<AddResponse, Problem> {
         let id = TransactionId::parse(&request.transaction_id);
         traced_boxed(operation_span("add", public(&id).as_ref(), request.requests.len()), async {
@@ -247,7 +247,7 @@ fn traced_boxed<T>(
     traced(span, Box::pin(work))
 }
 
-/// What the log says of one operation. No item has a way into it.
+/// Makes the span of an operation. No item gets into the log.
 fn operation_span(name: &'static str, id: Option<&PublicId>, requests: usize) -> OperationSpan {
     let span = tracing::info_span!(
         "operation",

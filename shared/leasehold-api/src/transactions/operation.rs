@@ -9,10 +9,10 @@ use super::TransactionService;
 use crate::access::Caller;
 use crate::route::{Input, Route, document};
 
-/// A Lambda function's answer may have 6 MB, in which an answer of ours stands with its quotes escaped.
+/// A Lambda function's answer has at most 6 MB, and holds the document with its quotes escaped.
 const MAX_ANSWER_BYTES: usize = 4 * 1024 * 1024;
 
-/// What can be asked of the transactions.
+/// The operations of the transaction service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TransactionOperation {
     /// `POST /v1/transactions/begin`
@@ -62,7 +62,8 @@ impl Route for TransactionOperation {
         Self::Unlock,
     ];
 
-    /// What a Lambda function is handed has 6 MB, in which a body stands with its quotes escaped. More goes into another add.
+    /// An event of a Lambda function has at most 6 MB, and holds the body with its quotes escaped. Larger transactions
+    /// use several adds.
     const MAX_BODY_BYTES: usize = 4 * 1024 * 1024;
 
     fn path(self) -> &'static str {

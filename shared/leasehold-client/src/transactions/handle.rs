@@ -56,7 +56,8 @@ impl Transaction {
         &self.id
     }
 
-    /// Locks an item and reads it; `None` if there is none. Nobody else changes it, or makes it, before the end of the transaction.
+    /// Locks an item and reads it; `None` if there is none. Nobody else changes it, or makes it, before the end of the
+    /// transaction.
     ///
     /// # Errors
     /// Those of [`Transaction::add`]; [`ErrorKind::InvalidRequest`] if the item is not of this type.
@@ -106,13 +107,14 @@ impl Transaction {
         Ok(self.add([request]).await?.pop().flatten())
     }
 
-    /// Locks the items of these requests, in one order for all transactions, and changes them for this transaction's eyes. Answers
-    /// the items that were asked for, in the order of the requests: at most 1000.
+    /// Locks the items of these requests, in one order for all transactions, and changes them for this transaction's
+    /// eyes. Answers the items that were asked for, in the order of the requests: at most 1000.
     ///
     /// # Errors
     /// [`ErrorKind::Contended`], [`ErrorKind::RolledBack`]: another transaction was in the way, or a sweeper.
-    /// [`ErrorKind::ConditionFailed`]: the transaction is rolled back. [`ErrorKind::InvalidRequest`]: it is, if DynamoDB found it, and as
-    /// it was otherwise. [`ErrorKind::Committed`], [`ErrorKind::TransactionNotFound`]; or what the service could not be reached with.
+    /// [`ErrorKind::ConditionFailed`]: the transaction is rolled back. [`ErrorKind::InvalidRequest`]: it is, if
+    /// DynamoDB found it, and as it was otherwise. [`ErrorKind::Committed`], [`ErrorKind::TransactionNotFound`]; or
+    /// what the service could not be reached with.
     pub async fn add<R: Into<Request>>(
         &self,
         requests: impl IntoIterator<Item = R>,
@@ -134,8 +136,9 @@ impl Transaction {
     /// Makes all changes everybody's.
     ///
     /// # Errors
-    /// [`ErrorKind::RolledBack`]: none was made. [`ErrorKind::Unavailable`]: nobody knows; [`Client::resume_transaction`] with its id
-    /// can be asked for a commit once more, [`Client::transaction_status`] for what became of it.
+    /// [`ErrorKind::RolledBack`]: none was made. [`ErrorKind::Unavailable`]: nobody knows;
+    /// [`Client::resume_transaction`] with its id can be asked for a commit once more, [`Client::transaction_status`]
+    /// for what became of it.
     pub async fn commit(self) -> Result<(), Error> {
         let result = self.send_commit().await;
         // Whatever it is that went wrong, to decide on it is the caller's.
@@ -151,8 +154,8 @@ impl Transaction {
         self.send_rollback().await
     }
 
-    /// Leaves the transaction open, for another process to go on with its id. Who does not within a minute (unless the service was set
-    /// up otherwise) finds it rolled back.
+    /// Leaves the transaction open, for another process to go on with its id. Who does not within a minute (unless the
+    /// service was set up otherwise) finds it rolled back.
     #[must_use = "somebody should go on with it"]
     pub fn detach(self) -> String {
         self.state().ended = true;
@@ -181,7 +184,8 @@ impl Transaction {
         self.state().aborted.clone()
     }
 
-    /// Keeps the transaction alive whenever nothing was heard of it for a period. Returns when there is nothing to keep.
+    /// Keeps the transaction alive whenever nothing was heard of it for a period. Returns when there is nothing to
+    /// keep.
     pub(crate) async fn keep(&self, period: Duration) {
         loop {
             let due = self.state().last_worked + period;

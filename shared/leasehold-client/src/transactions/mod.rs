@@ -28,8 +28,8 @@
 //! ```
 //!
 //! What is handed over as a key, an item or values is anything that serde can serialise to an object: a struct, a map,
-//! `serde_json::json!`. It is made into DynamoDB's types by [`serde_dynamo`]. Who has DynamoDB JSON already makes a [`Request`] of an
-//! [`Entry`].
+//! `serde_json::json!`. It is made into DynamoDB's types by [`serde_dynamo`]. Who has DynamoDB JSON already makes a
+//! [`Request`] of an [`Entry`].
 
 mod handle;
 mod item;

@@ -45,11 +45,12 @@ impl TransactionOptions {
         self
     }
 
-    /// How long the body may think before the service is told that the transaction is alive. Default: 20 s, a third of what the
-    /// service allows unless it was set up otherwise.
+    /// How long the body may think before the service is told that the transaction is alive. Default: 20 s, a third of
+    /// what the service allows unless it was set up otherwise.
     ///
-    /// Another transaction that needs an item waits for one second of silence (unless the service was set up otherwise). A third of
-    /// that, 300 ms, defends the items against it for as long as one call of its waits, at the price of the requests, and of the wait.
+    /// Another transaction that needs an item waits for one second of silence (unless the service was set up
+    /// otherwise). A third of that, 300 ms, defends the items against it for as long as one call of its waits, at the
+    /// price of the requests, and of the wait.
     #[must_use]
     pub fn keep_alive(mut self, period: Duration) -> Self {
         self.keep_alive = Some(period);

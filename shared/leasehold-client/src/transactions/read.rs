@@ -28,13 +28,14 @@ impl Client {
         Transaction::begin(self.clone(), None).await
     }
 
-    /// Goes on with a transaction that another process opened, and let go of by [`Transaction::detach`]. Nothing is sent.
+    /// Goes on with a transaction that another process opened, and let go of by [`Transaction::detach`]. Nothing is
+    /// sent.
     pub fn resume_transaction(&self, id: impl Into<String>) -> Transaction {
         Transaction::new(self.clone(), id.into())
     }
 
-    /// What is known of a transaction: its state and its requests, up to seven days after its end (unless the service was set up
-    /// otherwise).
+    /// What is known of a transaction: its state and its requests, up to seven days after its end (unless the service
+    /// was set up otherwise).
     ///
     /// # Errors
     /// [`crate::ErrorKind::TransactionNotFound`], or what the service could not be reached with.
@@ -55,7 +56,8 @@ impl Client {
         persist(self.until(), |left| self.remote().query(path::TRANSACTION, &request, left)).await
     }
 
-    /// Lists a page of the transactions that are open, and of the decided ones whose items are still locked. For operators.
+    /// Lists a page of the transactions that are open, and of the decided ones whose items are still locked. For
+    /// operators.
     ///
     /// # Errors
     /// The failures of reaching the service.
@@ -66,8 +68,8 @@ impl Client {
         persist(self.until(), |left| self.remote().query(path::TRANSACTIONS, request, left)).await
     }
 
-    /// Finishes what is left of transactions that nobody works on; with a public id, ends that transaction whatever its age.
-    /// For operators.
+    /// Finishes what is left of transactions that nobody works on; with a public id, ends that transaction whatever its
+    /// age. For operators.
     ///
     /// # Errors
     /// [`crate::ErrorKind::TransactionNotFound`] for an unknown id, or the failures of reaching the service.
@@ -80,8 +82,8 @@ impl Client {
 
     /// Reads one item from outside of transactions.
     ///
-    /// # Errors
-    /// [`crate::ErrorKind::InvalidRequest`] if the item is not of this type, or what the service could not be reached with.
+    /// # Errors [`crate::ErrorKind::InvalidRequest`] if the item is not of this type, or what the service could not be
+    /// reached with.
     pub async fn read_item<T: DeserializeOwned>(
         &self,
         table: impl Into<String>,
@@ -92,8 +94,8 @@ impl Client {
         self.read_items([request], isolation).await?.pop().flatten().map(from_item).transpose()
     }
 
-    /// Reads items from outside of transactions, in the order of the requests: at most 100, each once. That they are all of one moment
-    /// is only true inside of a transaction.
+    /// Reads items from outside of transactions, in the order of the requests: at most 100, each once. That they are
+    /// all of one moment is only true inside of a transaction.
     ///
     /// # Errors
     /// What the service could not be reached with.
@@ -111,8 +113,8 @@ impl Client {
         Ok(response.answers.unwrap_or_default().into_iter().map(|answer| answer.item).collect())
     }
 
-    /// All items that a Query (with a key condition) or a Scan finds, page after page as they are taken from the stream. Not a
-    /// snapshot: docs/transactions.md says what it can miss.
+    /// All items that a Query (with a key condition) or a Scan finds, page after page as they are taken from the
+    /// stream. Not a snapshot: docs/transactions.md says what it can miss.
     pub fn list_items(&self, request: ListItemsRequest) -> impl Stream<Item = Result<Item, Error>> + Send + use<> {
         let client = self.clone();
         let pages = stream::try_unfold(Some(request), move |request| {
@@ -130,8 +132,8 @@ impl Client {
         pages.map_ok(|items| stream::iter(items).map(Ok)).try_flatten()
     }
 
-    /// A call that may have to wait for other transactions. It may be repeated, and is, for as long as any other operation after
-    /// the first was given up.
+    /// A call that may have to wait for other transactions. It may be repeated, and is, for as long as any other
+    /// operation after the first was given up.
     pub(crate) async fn call_transaction<Q: Serialize, A: DeserializeOwned>(
         &self,
         id: &str,

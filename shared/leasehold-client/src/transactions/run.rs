@@ -13,16 +13,16 @@ use crate::remote::Backoff;
 use crate::{Client, Error, ErrorKind};
 
 impl Client {
-    /// Runs `body` in a transaction, and commits it. If `body` returns an error, all is rolled back, and the error handed on. If
-    /// another transaction got in the way, all is rolled back, and `body` is run again from the start, in a new transaction: what it
-    /// does beside may happen several times, what it does to items once.
+    /// Runs `body` in a transaction, and commits it. If `body` returns an error, all is rolled back, and the error
+    /// handed on. If another transaction got in the way, all is rolled back, and `body` is run again from the start, in
+    /// a new transaction: what it does beside may happen several times, what it does to items once.
     ///
-    /// `body` is an async closure, or a closure that returns a future, as `|tx| async move { … }`. If the future is dropped, the
-    /// transaction is rolled back in the background.
+    /// `body` is an async closure, or a closure that returns a future, as `|tx| async move { … }`. If the future is
+    /// dropped, the transaction is rolled back in the background.
     ///
-    /// # Errors
-    /// Those of `body`; those of [`Transaction::add`]; after the last try, [`ErrorKind::Contended`] or [`ErrorKind::RolledBack`].
-    /// [`ErrorKind::Unavailable`] at the commit: nobody knows, and [`Error::transaction_id`] says of which.
+    /// # Errors Those of `body`; those of [`Transaction::add`]; after the last try, [`ErrorKind::Contended`] or
+    /// [`ErrorKind::RolledBack`]. [`ErrorKind::Unavailable`] at the commit: nobody knows, and [`Error::transaction_id`]
+    /// says of which.
     pub async fn transaction<T, E: From<Error>, F: Future<Output = Result<T, E>>>(
         &self,
         body: impl FnMut(Arc<Transaction>) -> F,
@@ -89,7 +89,8 @@ impl Client {
             // Nobody knows, or something is wrong with what was added. The drop decides it, as soon as it can.
             return Err(Refusal::of(error));
         }
-        // A commit that was given up may still arrive. So the body runs again only when it is certain that it cannot be of effect.
+        // A commit that was given up may still arrive. So the body runs again only when it is certain that it cannot be
+        // of effect.
         match tx.send_rollback().await {
             Ok(()) => Err(Refusal::of(error)),
             Err(error) if *error.kind() == ErrorKind::Committed => Ok(value),
@@ -97,14 +98,13 @@ impl Client {
         }
     }
 
-    /// All requests in one call: at most 1000. They are committed together, or not at all. What they ask for is answered in their order.
-    /// When others get in the way, it is tried again.
+    /// All requests in one call: at most 1000. They are committed together, or not at all. What they ask for is
+    /// answered in their order. When others get in the way, it is tried again.
     ///
     /// If the future is dropped, nobody knows.
     ///
-    /// # Errors
-    /// Those of [`Client::transaction`]. [`ErrorKind::Committed`]: it is done, but the answer was lost, and with it what the writes were
-    /// to return.
+    /// # Errors Those of [`Client::transaction`]. [`ErrorKind::Committed`]: it is done, but the answer was lost, and
+    /// with it what the writes were to return.
     pub async fn transact<R: Into<Request>>(
         &self,
         requests: impl IntoIterator<Item = R>,
@@ -141,8 +141,8 @@ impl Client {
                 Err(error) => error,
             };
             match error.kind() {
-                // It was said of a repeat. A first try that was given up may have got through, or may still: only the same id
-                // keeps it from being done twice.
+                // It was said of a repeat. A first try that was given up may have got through, or may still: only the
+                // same id keeps it from being done twice.
                 ErrorKind::Contended { .. } => gave_way = true,
                 // So this is certain.
                 ErrorKind::RolledBack => {

@@ -7,29 +7,28 @@ use std::time::Duration;
 
 use lambda_runtime::{Diagnostic, Error, LambdaEvent, service_fn};
 use leasehold_api::access::Caller;
-use leasehold_api::http::{Route, problem_response, unknown_route};
 use leasehold_api::{TransactionOperation, TransactionService, direct};
 use leasehold_dynamodb::Clock;
 use leasehold_transactions::Transactions;
+use leasehold_wire::Problem;
 use leasehold_wire::transactions::{SweepRequest, SweepResponse};
-use leasehold_wire::{Problem, ProblemType};
 use serde_json::Value;
-use serde_json::value::{RawValue, to_raw_value};
+use serde_json::value::RawValue;
 use tokio::time::timeout;
 
-use super::{Answer, HttpEvent, answer_http, into_answer, named, operation, print, start};
-use crate::{Emf, TransactionConfig, init};
+use super::{document, named, print, start};
+use crate::{Emf, TransactionConfig, gateway, init};
 
-/// So many transactions are dealt with between two looks at the clock.
+/// The number of transactions that one call of the sweep handles. The time limit applies between two calls.
 const SLICE: u32 = 25;
 
-/// What is left of a function's time for its answer.
+/// The part of a function's time that is kept for its answer.
 const MARGIN: Duration = Duration::from_secs(1);
 
 /// Serves transactions, over HTTP and directly, until Lambda ends the process.
 ///
 /// # Errors
-/// What is wrong with the configuration, or Lambda's runtime interface failing.
+/// The mistakes in the configuration, or a failure of Lambda's runtime interface.
 pub async fn run_transactions() -> Result<(), Error> {
     let (service, metrics) = &start(service()).await?;
     lambda_runtime::run(service_fn(async |event: LambdaEvent<Value>| {
@@ -43,7 +42,7 @@ pub async fn run_transactions() -> Result<(), Error> {
 /// Sweeps, on schedule, over HTTP and directly, until Lambda ends the process.
 ///
 /// # Errors
-/// What is wrong with the configuration, or Lambda's runtime interface failing.
+/// The mistakes in the configuration, or a failure of Lambda's runtime interface.
 pub async fn run_sweep() -> Result<(), Error> {
     let (service, metrics) = &start(service()).await?;
     lambda_runtime::run(service_fn(async |event: LambdaEvent<Value>| {
@@ -67,8 +66,8 @@ async fn service() -> Result<(TransactionService, Option<Emf>), Error> {
 /// Answers one event of the function that serves transactions.
 ///
 /// # Errors
-/// Of a direct invocation: the refusal, under the name that `Retry` and `Catch` match on.
-pub async fn answer_transactions(service: &TransactionService, event: Value) -> Result<Answer, Diagnostic> {
+/// The refusal of a direct invocation, under the name that `Retry` and `Catch` match on.
+pub async fn answer_transactions(service: &TransactionService, event: Value) -> Result<Box<RawValue>, Diagnostic> {
     answer(service, TransactionOperation::FOR_CALLERS, event).await
 }
 
@@ -76,7 +75,11 @@ pub async fn answer_transactions(service: &TransactionService, event: Value) -> 
 ///
 /// # Errors
 /// The failure, named in the same way.
-pub async fn answer_sweep(service: &TransactionService, event: Value, time: Duration) -> Result<Answer, Diagnostic> {
+pub async fn answer_sweep(
+    service: &TransactionService,
+    event: Value,
+    time: Duration,
+) -> Result<Box<RawValue>, Diagnostic> {
     if event.get("requestContext").is_some() || event.get("action").is_some() {
         return answer(service, TransactionOperation::FOR_OPERATORS, event).await;
     }
@@ -87,8 +90,7 @@ pub async fn answer_sweep(service: &TransactionService, event: Value, time: Dura
         Ok(Ok(())) => {}
         Err(_) => tracing::info!("stopped for lack of time"),
     }
-    // Numbers always serialise.
-    Ok(Answer::Direct(to_raw_value(&total).unwrap_or_else(|_| RawValue::NULL.to_owned())))
+    Ok(document(&total))
 }
 
 async fn sweep_all(service: &TransactionService, total: &mut SweepResponse) -> Result<(), Problem> {
@@ -109,16 +111,11 @@ async fn answer(
     service: &TransactionService,
     operations: &[TransactionOperation],
     event: Value,
-) -> Result<Answer, Diagnostic> {
+) -> Result<Box<RawValue>, Diagnostic> {
     let caller = Caller::unrestricted();
     if event.get("requestContext").is_none() {
-        return direct::invoke(service, operations, &caller, event).await.map(Answer::Direct).map_err(named);
+        return direct::invoke(service, operations, &caller, event).await.map_err(named);
     }
-    let event: HttpEvent = serde_json::from_value(event).map_err(|error| {
-        named(Problem::new(ProblemType::InvalidRequest, format!("This is no event of an HTTP API: {error}.")))
-    })?;
-    Ok(Answer::Http(match operation(operations, &event) {
-        Some(operation) => answer_http(service, operation, &caller, &event).await,
-        None => into_answer(problem_response(&unknown_route())),
-    }))
+    let operation = gateway::operation(&event, operations);
+    gateway::answer(service, operation, &caller, event).await
 }

@@ -1,7 +1,8 @@
 //! The rules of [`super::lifecycle`] as DynamoDB expressions: one conditional write for each operation.
 //!
-//! Read a condition here beside the function of the same name there. A word behind `#` is an attribute of that name, since
-//! many of them are reserved words; `#h` and `#t` are the caller's own entries, `#d…` and `#q…` dead holders and tickets.
+//! Read a condition here beside the function of the same name there. A word behind `#` is an attribute of that name,
+//! since many of them are reserved words; `#h` and `#t` are the caller's own entries, `#d…` and `#q…` dead holders and
+//! tickets.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +19,8 @@ use crate::model::{LeaseDuration, MAX_SEQUENCE, Principal, Sequence};
 /// A semaphore that no older version has broken or taken.
 const IS_SEMAPHORE: &str = "leaseholdKind = :kind AND ownerName = :owner AND attribute_not_exists(isReleased)";
 
-/// The lease id has not ended, as far as is remembered. A comparison by `<>` with an attribute that is not there is true.
+/// The lease id has not ended, as far as is remembered. A comparison by `<>` with an attribute that is not there is
+/// true.
 const IS_NOT_ENDED: &str = "#ended.#slot.#id <> :id";
 
 /// A token that can be added to.

@@ -19,7 +19,8 @@ use crate::model::LockKey;
 pub(crate) const KIND: &str = "semaphore";
 /// The owner of the row, as other clients see it.
 pub(crate) const OWNER: &str = "leasehold:semaphore";
-/// The lease of the row, as other clients see it: the longest that a Java client can read, so that the row is never stale.
+/// The lease of the row, as other clients see it: the longest that a Java client can read, so that the row is never
+/// stale.
 pub(crate) const LEASE: &str = "9223372036854775807";
 
 const HASH: &str = "hash";
@@ -45,8 +46,8 @@ type Map = HashMap<String, AttributeValue>;
 impl TableSchema {
     /// Reads an item that DynamoDB returned, or that is not there, for an operation on a semaphore.
     ///
-    /// # Errors
-    /// `CorruptRecord` where the item is a semaphore's and unreadable, or a tombstone without a fencing token to count on.
+    /// # Errors `CorruptRecord` where the item is a semaphore's and unreadable, or a tombstone without a fencing token
+    /// to count on.
     pub fn decode_found(&self, key: &LockKey, item: Option<Item>) -> Result<Found, CorruptRecord> {
         let Some(item) = item else { return Ok(Found::Free(None)) };
         if item.contains_key(LEASEHOLD_KIND) {

@@ -1,8 +1,8 @@
 //! The life of a semaphore, as pure functions of (row, request, stamp). No I/O, no clock, no randomness.
 //!
-//! Each function is one operation: what becomes of the row, by which write, and what the caller is told. DynamoDB carries
-//! the same rules out as conditional writes (`expressions`). Applied or refused, a write returns the old row, and the same
-//! function tells the answer from it. A property test holds the two together.
+//! Each function is one operation: what becomes of the row, by which write, and what the caller is told. DynamoDB
+//! carries the same rules out as conditional writes (`expressions`). Applied or refused, a write returns the old row,
+//! and the same function tells the answer from it. A property test holds the two together.
 
 use std::collections::BTreeMap;
 
@@ -556,8 +556,8 @@ fn renew(row: &mut Semaphore, me: &Member, request: &Heartbeat, stamp: &Stamp) -
     holder
 }
 
-/// Renews a holder's lease, and takes permits back where it offers some. `issued` are the versions that earlier attempts at
-/// this very request may have written.
+/// Renews a holder's lease, and takes permits back where it offers some. `issued` are the versions that earlier
+/// attempts at this very request may have written.
 pub fn heartbeat(found: &Found, request: &Heartbeat, stamp: &Stamp, issued: &[String], policy: &Policy) -> Step<Grant> {
     let me = Member::new(&request.key, &request.lease_id);
     let row = match found {
@@ -702,8 +702,8 @@ pub fn enqueue(found: &Found, request: &Enqueue, stamp: &Stamp, policy: &Policy)
     done(next, Change::Main, place)
 }
 
-/// The operator's change of the capacity. Permits that are out stay out: where they are more than the new capacity, no permit
-/// is granted until enough came back. The answer is how many are free, below zero in that case.
+/// The operator's change of the capacity. Permits that are out stay out: where they are more than the new capacity, no
+/// permit is granted until enough came back. The answer is how many are free, below zero in that case.
 pub fn set_capacity(found: &Found, request: &SetCapacity, stamp: &Stamp, policy: &Policy) -> Step<i64> {
     let row = match found {
         Found::OtherKind => return refused(found, Refusal::OtherKind),

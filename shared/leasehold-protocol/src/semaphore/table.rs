@@ -16,8 +16,8 @@ const MAX_WRITES: usize = 5;
 impl LockTable {
     /// Asks for permits.
     ///
-    /// # Errors
-    /// `InvalidRequest`, `CorruptRecord`, `Throttled`, `Unavailable`. After the last two, repeat with the same lease id.
+    /// # Errors `InvalidRequest`, `CorruptRecord`, `Throttled`, `Unavailable`. After the last two, repeat with the same
+    /// lease id.
     pub async fn acquire_permits(&self, request: &Acquire) -> Result<Step<Grant>, Error> {
         let policy = &self.policy;
         self.carry_out(
@@ -78,8 +78,8 @@ impl LockTable {
 
     /// Takes a place in the queue, or renews it.
     ///
-    /// # Errors
-    /// `InvalidRequest`, `CorruptRecord`, `Throttled`, `Unavailable`. After the last two, repeat with the same lease id.
+    /// # Errors `InvalidRequest`, `CorruptRecord`, `Throttled`, `Unavailable`. After the last two, repeat with the same
+    /// lease id.
     pub async fn enqueue(&self, request: &Enqueue) -> Result<Step<Ahead>, Error> {
         let policy = &self.policy;
         self.carry_out(
@@ -104,8 +104,8 @@ impl LockTable {
         .await
     }
 
-    /// Makes the write of the operation, and the one that the old row asks for where that was refused. `rule` is given the
-    /// versions of earlier attempts where the last one was refused.
+    /// Makes the write of the operation, and the one that the old row asks for where that was refused. `rule` is given
+    /// the versions of earlier attempts where the last one was refused.
     async fn carry_out<T>(
         &self,
         key: &LockKey,

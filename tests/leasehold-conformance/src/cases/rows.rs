@@ -216,8 +216,8 @@ pub(super) async fn a_heartbeat_with_a_lease_writes_the_lease(bench: Bench) {
     assert_eq!(without_times(row, &moment.stale_at(45_000), &moment.expire_at(45_000)), expected);
 }
 
-/// A row that was held since `before` and has now ended: under a new version, with the lease id's hash and the fencing token
-/// as they were. Gives what is left of it.
+/// A row that was held since `before` and has now ended: under a new version, with the lease id's hash and the fencing
+/// token as they were. Gives what is left of it.
 #[track_caller]
 fn check_ended(before: Item, mut after: Item, moment: &Moment) {
     let expires = number_in(&after, "expireAt");

@@ -132,7 +132,8 @@ impl Authority {
         Self { certificate: issuer.pem(), issuer }
     }
 
-    /// What the functions are to trust: all that the system trusts, since to sort that out is part of a start, and this.
+    /// What the functions are to trust: all that the system trusts, since to sort that out is part of a start, and
+    /// this.
     pub(crate) fn write_bundle(&self, file: &Path) {
         let system = SYSTEM_BUNDLES.iter().find_map(|bundle| std::fs::read_to_string(bundle).ok());
         let system = system.expect("the system has a bundle of certificates: please install ca-certificates");

@@ -182,8 +182,9 @@ async fn hold_lock(endpoint: &Endpoint, function: &str) {
     if function == "invoke" {
         unrestricted.answer_direct(read_event("direct-acquire")).await.expect("granted");
     } else {
-        let event = serde_json::from_value(read_event("http-acquire")).expect("an event");
-        assert_eq!(unrestricted.answer_http(&[Operation::Acquire], &event).await.status_code, 200);
+        let answer =
+            unrestricted.answer_http(&[Operation::Acquire], read_event("http-acquire")).await.expect("an event");
+        assert!(answer.get().contains("\"statusCode\":200"), "{answer}");
     }
 }
 

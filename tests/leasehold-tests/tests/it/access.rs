@@ -7,8 +7,10 @@ use leasehold_api::access::{Access, Scopes};
 use leasehold_api::http::Operation;
 use leasehold_lambda::Function;
 use leasehold_protocol::{Field, Staleness};
-use leasehold_tests::{World, acquire};
+use leasehold_tests::{World, acquire, json_of};
 use serde_json::{Value, json};
+
+use crate::events::{Answer, event, rest};
 
 const ORDERS_WORKER: &str = "arn:aws:iam::123456789012:role/orders-worker";
 
@@ -17,13 +19,6 @@ fn function(world: &World, scopes: &Value, owner_binding: bool) -> Function {
     let scopes = (!scopes.is_null()).then(|| Scopes::parse(&scopes.to_string()).expect("valid"));
     let access = Access { scopes, owner_binding };
     Function { access, jwt_claim: "sub".into(), ..Function::unrestricted(Service::new(world.table.clone())) }
-}
-
-/// A file of events/.
-fn event(name: &str) -> Value {
-    let file = format!("{}/../../events/{name}.json", env!("CARGO_MANIFEST_DIR"));
-    let text = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{file}: {error}"));
-    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{file}: {error}"))
 }
 
 /// What API Gateway says of one that signed with a session of a role.
@@ -44,14 +39,14 @@ fn token(subject: &Value) -> Value {
     authorizer
 }
 
-async fn send(function: &Function, operation: Operation, event: Value) -> (u16, Value) {
-    let event = serde_json::from_value(event).expect("the adapter reads the event");
-    let answer = function.answer_http(&[operation], &event).await;
-    (answer.status_code, serde_json::from_str(&answer.body).expect("a JSON document"))
+async fn send(function: &Function, operation: Operation, event: Value) -> (u64, Value) {
+    let answer = function.answer_http(&[operation], event).await.map(json_of).expect("an event of a gateway");
+    let answer = Answer::read(&answer);
+    (answer.status, answer.body)
 }
 
 /// One request of this caller, with a body or a query.
-async fn call(function: &Function, authorizer: &Value, operation: Operation, body: Value) -> (u16, Value) {
+async fn call(function: &Function, authorizer: &Value, operation: Operation, body: Value) -> (u64, Value) {
     let mut event = match operation {
         Operation::Get | Operation::List => event("http-get"),
         _ => event("http-acquire"),
@@ -64,17 +59,17 @@ async fn call(function: &Function, authorizer: &Value, operation: Operation, bod
     send(function, operation, event).await
 }
 
-async fn get_lock(function: &Function, authorizer: &Value, key: &str, lease_id: &str) -> (u16, Value) {
+async fn get_lock(function: &Function, authorizer: &Value, key: &str, lease_id: &str) -> (u64, Value) {
     let body = json!({ "key": key, "ownerName": "o", "leaseId": lease_id });
     call(function, authorizer, Operation::Acquire, body).await
 }
 
 /// The status, and what kind of problem it is.
-fn kind(answer: &(u16, Value)) -> (u16, &str) {
+fn kind(answer: &(u64, Value)) -> (u64, &str) {
     (answer.0, answer.1["type"].as_str().unwrap_or_default())
 }
 
-const FORBIDDEN: (u16, &str) = (403, "forbidden");
+const FORBIDDEN: (u64, &str) = (403, "forbidden");
 
 #[tokio::test(start_paused = true)]
 async fn the_events_of_both_authorizers_say_who_calls() {
@@ -89,6 +84,38 @@ async fn the_events_of_both_authorizers_say_who_calls() {
                 assert!(answer.1["type"] == "forbidden" && detail.starts_with(principal), "{detail}");
             }
         }
+    }
+}
+
+/// A REST API names whoever signed the request beside its authorizer, and knows no tokens of an HTTP API.
+#[tokio::test(start_paused = true)]
+async fn the_event_of_a_rest_api_says_who_signed_it() {
+    let world = World::new().await;
+    let scopes = json!([
+        { "principal": ORDERS_WORKER, "prefixes": ["orders/"] }, { "principal": "anonymous", "prefixes": ["public/"] },
+    ]);
+    let function = function(&world, &scopes, false);
+    let signed = |arn: Value, authorizer: Value, key: &str| {
+        let mut event = rest(&event("http-acquire"));
+        event["requestContext"]["identity"]["userArn"] = arn;
+        event["requestContext"]["authorizer"] = authorizer;
+        event["body"] = json!(json!({ "key": key, "ownerName": "o" }).to_string());
+        event
+    };
+    let arn = || event("http-acquire-iam")["requestContext"]["authorizer"]["iam"]["userArn"].clone();
+    let http_api = || event("http-acquire-iam")["requestContext"]["authorizer"].clone();
+    for (arn, authorizer, key, status) in [
+        (arn(), Value::Null, "orders/1", 200),
+        (arn(), Value::Null, "public/1", 403),
+        (Value::Null, Value::Null, "public/2", 200),
+        (Value::Null, Value::Null, "orders/2", 403),
+        // An authorizer of a kind that is unknown here, and one that only an HTTP API has.
+        (Value::Null, json!({ "claims": { "sub": "orders-worker" } }), "public/3", 403),
+        (Value::Null, http_api(), "orders/3", 403),
+        (json!(7), Value::Null, "public/4", 403),
+    ] {
+        let answer = send(&function, Operation::Acquire, signed(arn, authorizer, key)).await;
+        assert_eq!(answer.0, status, "{key} {answer:?}");
     }
 }
 
@@ -129,7 +156,7 @@ async fn every_operation_on_a_key_is_scoped() {
 
 /// A refusal must not tell whether there is such a lock, or who has it.
 #[tokio::test(start_paused = true)]
-async fn what_is_out_of_scope_looks_the_same_whether_it_is_there_or_not() {
+async fn refusal_out_of_scope_does_not_tell_whether_the_lock_exists() {
     let world = World::new().await;
     get_lock(&function(&world, &Value::Null, false), &Value::Null, "billing/1", "l").await;
     let function = function(&world, &json!([{ "principal": ORDERS_WORKER, "prefixes": ["orders/"] }]), false);
@@ -209,7 +236,7 @@ async fn a_token_that_does_not_say_whose_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_listing_shows_what_is_in_scope_and_its_cursors_tell_no_other_key() {
+async fn listing_and_cursors_show_no_key_out_of_scope() {
     let world = World::new().await;
     let open = function(&world, &Value::Null, false);
     let mut own = Vec::new();

@@ -57,7 +57,8 @@ async fn what_the_execution_held_is_released_once() {
     assert_eq!(acquire(&function, "Moe", ARN).await, Err("LockLost".into()));
 }
 
-/// Why the clean-up comes twice: the first one has nothing to release, so that nothing refuses the acquire that follows it.
+/// Why the clean-up comes twice: the first one has nothing to release, so that nothing refuses the acquire that follows
+/// it.
 #[tokio::test(start_paused = true)]
 async fn a_second_clean_up_releases_what_arrived_after_the_first() {
     let function = function(&World::new().await);

@@ -2,7 +2,7 @@
 
 use leasehold_api::Service;
 use leasehold_api::http::Operation;
-use leasehold_lambda::{Function, HttpAnswer};
+use leasehold_lambda::Function;
 use leasehold_tests::{World, json_of};
 use serde_json::{Value, json};
 
@@ -16,40 +16,56 @@ async fn function() -> Function {
     Function::unrestricted(Service::new(World::new().await.table))
 }
 
-async fn http(function: &Function, operation: Operation, event: Value) -> (HttpAnswer, Value) {
-    let event = serde_json::from_value(event).expect("the adapter reads the event");
-    let answer = function.answer_http(&[operation], &event).await;
-    let body = serde_json::from_str(&answer.body).expect("a JSON document");
-    (answer, body)
+/// The answer to a gateway: its status, its headers and the JSON document in it.
+pub(crate) struct Answer {
+    pub(crate) status: u64,
+    pub(crate) headers: Value,
+    pub(crate) body: Value,
+}
+
+impl Answer {
+    pub(crate) fn read(answer: &Value) -> Self {
+        assert_eq!(answer["isBase64Encoded"], false);
+        let body = answer["body"].as_str().expect("text");
+        Self {
+            status: answer["statusCode"].as_u64().expect("a status"),
+            headers: answer["headers"].clone(),
+            body: serde_json::from_str(body).expect("a JSON document"),
+        }
+    }
+}
+
+async fn http(function: &Function, operation: Operation, event: Value) -> Answer {
+    Answer::read(&function.answer_http(&[operation], event).await.map(json_of).expect("an event of a gateway"))
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_life_of_a_lock_over_http() {
+async fn http_api_serves_the_life_of_a_lock() {
     let function = function().await;
-    let (answer, granted) = http(&function, Operation::Acquire, event("http-acquire")).await;
-    assert_eq!((answer.status_code, answer.headers["content-type"].as_str()), (200, "application/json"));
-    assert_eq!((&granted["outcome"], &granted["data"]), (&json!("created"), &json!("hello")));
+    let granted = http(&function, Operation::Acquire, event("http-acquire")).await;
+    assert_eq!((granted.status, &granted.headers["content-type"]), (200, &json!("application/json")));
+    assert_eq!((&granted.body["outcome"], &granted.body["data"]), (&json!("created"), &json!("hello")));
 
-    let (answer, refused) = http(&function, Operation::Acquire, event("http-acquire-base64")).await;
-    assert_eq!((answer.status_code, answer.headers["content-type"].as_str()), (423, "application/problem+json"));
-    assert_eq!(answer.headers["retry-after"], "1");
-    assert_eq!(refused["lock"]["ownerName"], "host-1");
+    let refused = http(&function, Operation::Acquire, event("http-acquire-base64")).await;
+    assert_eq!((refused.status, &refused.headers["content-type"]), (423, &json!("application/problem+json")));
+    assert_eq!(refused.headers["retry-after"], "1");
+    assert_eq!(refused.body["lock"]["ownerName"], "host-1");
 
-    let (answer, renewed) = http(&function, Operation::Heartbeat, event("http-heartbeat")).await;
-    assert_eq!((answer.status_code, &renewed["leaseDurationMs"]), (200, &json!(20_000)));
-    let (answer, lock) = http(&function, Operation::Get, event("http-get")).await;
-    assert_eq!((answer.status_code, &lock["recordVersionNumber"]), (200, &renewed["recordVersionNumber"]));
-    let (answer, page) = http(&function, Operation::List, event("http-list")).await;
-    assert_eq!((answer.status_code, &page["locks"][0]), (200, &lock));
-    let (answer, released) = http(&function, Operation::Release, event("http-release")).await;
-    assert_eq!((answer.status_code, &released["outcome"]), (200, &json!("released")));
-    let (answer, problem) = http(&function, Operation::Break, event("http-break")).await;
-    assert_eq!((answer.status_code, &problem["type"]), (409, &json!("version-mismatch")));
-    let (answer, health) = http(&function, Operation::Health, event("http-health")).await;
-    assert_eq!((answer.status_code, health), (200, json!({ "status": "ok" })));
+    let renewed = http(&function, Operation::Heartbeat, event("http-heartbeat")).await;
+    assert_eq!((renewed.status, &renewed.body["leaseDurationMs"]), (200, &json!(20_000)));
+    let lock = http(&function, Operation::Get, event("http-get")).await;
+    assert_eq!((lock.status, &lock.body["recordVersionNumber"]), (200, &renewed.body["recordVersionNumber"]));
+    let page = http(&function, Operation::List, event("http-list")).await;
+    assert_eq!((page.status, &page.body["locks"][0]), (200, &lock.body));
+    let released = http(&function, Operation::Release, event("http-release")).await;
+    assert_eq!((released.status, &released.body["outcome"]), (200, &json!("released")));
+    let problem = http(&function, Operation::Break, event("http-break")).await;
+    assert_eq!((problem.status, &problem.body["type"]), (409, &json!("version-mismatch")));
+    let health = http(&function, Operation::Health, event("http-health")).await;
+    assert_eq!((health.status, health.body), (200, json!({ "status": "ok" })));
 }
 
-/// One function for the holder's three operations: the route says which one is meant, or behind a Function URL the path.
+/// The route says which operation is meant, or behind a Function URL the path.
 #[tokio::test(start_paused = true)]
 async fn one_function_serves_what_route_or_path_name() {
     let function = function().await;
@@ -58,21 +74,20 @@ async fn one_function_serves_what_route_or_path_name() {
         let mut event = event(name);
         event["rawPath"] = json!(path);
         event["routeKey"] = json!(route);
-        let event = serde_json::from_value(event).expect("the adapter reads the event");
-        let answer = function.answer_http(&holders, &event).await;
-        (answer.status_code, serde_json::from_str::<Value>(&answer.body).expect("a JSON document"))
+        Answer::read(&function.answer_http(&holders, event).await.map(json_of).expect("an event of a gateway"))
     };
-    assert_eq!(ask("http-acquire", "ANY /v1/acquire", "/locks/v1/acquire").await.1["outcome"], "created");
-    assert_eq!(ask("http-heartbeat", "$default", "/v1/heartbeat").await.1["leaseDurationMs"], 20_000);
-    assert_eq!(ask("http-release", "ANY /v1/release", "/v1/release").await.1["outcome"], "released");
+    let granted = ask("http-acquire", "ANY /v1/acquire", "/locks/v1/acquire").await;
+    assert_eq!(granted.body["outcome"], "created");
+    assert_eq!(ask("http-heartbeat", "$default", "/v1/heartbeat").await.body["leaseDurationMs"], 20_000);
+    assert_eq!(ask("http-release", "ANY /v1/release", "/v1/release").await.body["outcome"], "released");
     for path in ["/v1/break", "/v1/acquire/", "/", "/locks/v1/acquire"] {
-        let (status, problem) = ask("http-acquire", "$default", path).await;
-        assert_eq!((status, &problem["type"]), (404, &json!("unknown-route")), "{path}");
+        let refused = ask("http-acquire", "$default", path).await;
+        assert_eq!((refused.status, &refused.body["type"]), (404, &json!("unknown-route")), "{path}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_life_of_a_lock_in_a_state_machine() {
+async fn direct_invocations_serve_the_life_of_a_lock() {
     let function = function().await;
     let granted = function.answer_direct(event("direct-acquire")).await.map(json_of).expect("granted");
     assert_eq!(granted["outcome"], "created");
@@ -101,7 +116,7 @@ async fn the_life_of_a_lock_in_a_state_machine() {
 
 /// Step Functions cuts long causes, and would cut this problem in two.
 #[tokio::test(start_paused = true)]
-async fn a_direct_refusal_leaves_out_the_payload() {
+async fn direct_refusal_leaves_out_the_payload() {
     let function = function().await;
     let mut acquire = event("direct-acquire");
     acquire["data"] = json!("x".repeat(100_000));
@@ -115,7 +130,7 @@ async fn a_direct_refusal_leaves_out_the_payload() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_direct_caller_gets_wrong_is_named() {
+async fn direct_refusal_names_the_field_at_fault() {
     let function = function().await;
     for (input, field) in [
         (json!("acquire"), Value::Null),
@@ -160,8 +175,8 @@ async fn hostile_events_are_answered() {
         (with(|event| event["requestContext"]["http"]["method"] = json!("no method")), 405),
         (with(|event| event["requestContext"]["stage"] = json!("a stage")), 404),
     ] {
-        let (answer, problem) = http(&function, Operation::Get, event.clone()).await;
-        assert_eq!((answer.status_code, &problem["status"]), (status, &json!(status)), "{event}");
+        let problem = http(&function, Operation::Get, event.clone()).await;
+        assert_eq!((problem.status, &problem.body["status"]), (status, &json!(status)), "{event}");
     }
     for (body, base64, status) in [
         (json!("not base64!"), true, 400),
@@ -173,21 +188,189 @@ async fn hostile_events_are_answered() {
         let mut event = event("http-acquire");
         event["body"] = body;
         event["isBase64Encoded"] = json!(base64);
-        let (answer, _) = http(&function, Operation::Acquire, event.clone()).await;
-        assert_eq!(answer.status_code, status, "{event}");
+        let answer = http(&function, Operation::Acquire, event.clone()).await;
+        assert_eq!(answer.status, status, "{event}");
     }
+}
+
+/// The event of a REST API that asks the same as an event of an HTTP API.
+pub(crate) fn rest(event: &Value) -> Value {
+    let query = event["rawQueryString"].as_str().unwrap_or_default();
+    let parameters: serde_json::Map<_, _> = query
+        .split('&')
+        .filter_map(|pair| pair.split_once('='))
+        .map(|(name, value)| (name.into(), json!(value)))
+        .collect();
+    let multiple: serde_json::Map<_, _> =
+        parameters.iter().map(|(name, value)| (name.clone(), json!([value]))).collect();
+    let path = &event["rawPath"];
+    json!({
+        "resource": path, "path": path, "httpMethod": event["requestContext"]["http"]["method"],
+        "headers": event["headers"], "multiValueHeaders": {},
+        "queryStringParameters": parameters, "multiValueQueryStringParameters": multiple,
+        "pathParameters": null, "stageVariables": null,
+        "requestContext": {
+            "resourcePath": path, "httpMethod": event["requestContext"]["http"]["method"], "path": path, "stage": "prod",
+            "accountId": "123456789012", "apiId": "abcdefghij", "requestTimeEpoch": 1_795_252_140_000_u64,
+            "identity": { "userArn": null, "sourceIp": "203.0.113.7" }, "authorizer": null,
+        },
+        "body": event["body"], "isBase64Encoded": event["isBase64Encoded"],
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn rest_api_serves_the_life_of_a_lock() {
+    let function = function().await;
+    for (operation, name, outcome) in [
+        (Operation::Acquire, "http-acquire", "created"),
+        (Operation::Get, "http-get", ""),
+        (Operation::List, "http-list", ""),
+        (Operation::Release, "http-release", "released"),
+    ] {
+        let answer = function.answer_http(&[operation], rest(&event(name))).await.map(json_of).expect("an answer");
+        assert_eq!(answer["multiValueHeaders"]["cache-control"], json!(["no-store"]));
+        let answer = Answer::read(&answer);
+        assert_eq!((answer.status, answer.body["outcome"].as_str().unwrap_or_default()), (200, outcome), "{name}");
+    }
+}
+
+/// A REST API decodes the query, an HTTP API does not.
+#[tokio::test(start_paused = true)]
+async fn key_of_any_text_is_read_from_both_formats() {
+    let function = function().await;
+    let key = "a/b?c=d&e f+g%20h#é\u{1}\"<>";
+    let acquire = json!({ "action": "acquire", "key": key, "ownerName": "o" });
+    function.answer_direct(acquire).await.expect("granted");
+    let encoded = "key=a%2Fb%3Fc%3Dd%26e%20f%2Bg%2520h%23%C3%A9%01%22%3C%3E";
+    let mut http_event = event("http-get");
+    http_event["rawQueryString"] = json!(encoded);
+    let mut rest_event = rest(&event("http-get"));
+    rest_event["queryStringParameters"] = json!({ "key": key });
+    rest_event["multiValueQueryStringParameters"] = json!({ "key": [key] });
+    let mut single = rest_event.clone();
+    single["multiValueQueryStringParameters"] = Value::Null;
+    let mut twice = rest_event.clone();
+    twice["multiValueQueryStringParameters"] = json!({ "key": [key, key] });
+    for (event, status) in [(http_event, 200), (rest_event, 200), (single, 200), (twice, 400)] {
+        let answer = http(&function, Operation::Get, event.clone()).await;
+        assert_eq!(answer.status, status, "{event}");
+        assert!(status == 400 || answer.body["key"] == key, "{}", answer.body);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn overlong_query_is_refused_in_both_formats() {
+    let function = function().await;
+    let long = "x".repeat(100_000);
+    let mut http_event = event("http-list");
+    http_event["rawQueryString"] = json!(format!("limit=1&cursor={long}"));
+    let mut rest_event = rest(&event("http-list"));
+    rest_event["multiValueQueryStringParameters"] = json!({ "limit": ["1"], "cursor": [long] });
+    for event in [http_event, rest_event] {
+        let answer = http(&function, Operation::List, event).await;
+        assert_eq!((answer.status, &answer.body["field"]), (400, &json!("query-too-long")));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_of_no_gateway_are_refused_by_name() {
+    let function = function().await;
+    let balancer = json!({
+        "requestContext": { "elb": { "targetGroupArn": "arn" } }, "httpMethod": "GET", "path": "/v1/health",
+        "queryStringParameters": {}, "headers": {}, "body": "", "isBase64Encoded": false,
+    });
+    for event in [balancer, json!({}), json!([]), json!(null), json!("health"), json!({ "requestContext": null })] {
+        let refused = function.answer_http(&[Operation::Health], event.clone()).await.expect_err("no gateway");
+        assert_eq!(refused.error_type, "InvalidRequest", "{event}");
+    }
+}
+
+/// Texts that a caller, or a gateway that decodes too much, puts where a URI or a header is made of them.
+const HOSTILE: [&str; 18] = [
+    "",
+    " ",
+    "\"",
+    "<>",
+    "\u{0}",
+    "\u{7f}",
+    "\r\nx: y",
+    "%",
+    "%zz",
+    "%ff%fe",
+    "é",
+    "žluť",
+    "{}|\\^`[]",
+    "#?&==&",
+    "//evil:99999",
+    "a b",
+    ":",
+    "\u{202e}",
+];
+
+fn hostile_text(rng: &mut fastrand::Rng) -> String {
+    let parts = rng.usize(0..6);
+    let text: String = (0..parts).map(|_| HOSTILE[rng.usize(..HOSTILE.len())]).collect();
+    if rng.u8(..20) == 0 { text.repeat(20_000) } else { text }
+}
+
+/// Puts hostile text, or a value of another type, into one place of the event.
+fn spoil(event: &mut Value, rng: &mut fastrand::Rng) {
+    let text = hostile_text(rng);
+    let other = [Value::Null, json!(7), json!([]), json!({}), json!(true)];
+    let value = if rng.u8(..4) == 0 { other[rng.usize(..other.len())].clone() } else { json!(text) };
+    let is_rest = event.get("httpMethod").is_some();
+    match rng.u8(..9) {
+        0 => event[if is_rest { "path" } else { "rawPath" }] = value,
+        1 if is_rest => event["queryStringParameters"][text.as_str()] = value,
+        1 => event["rawQueryString"] = value,
+        2 if is_rest => event["multiValueQueryStringParameters"][text.as_str()] = json!([value]),
+        2 => event["cookies"] = json!([value]),
+        3 => event["headers"][["host", "x-forwarded-proto", "x-forwarded-port", "cookie"][rng.usize(..4)]] = value,
+        4 => event["headers"][text.as_str()] = value,
+        5 if is_rest => event["httpMethod"] = value,
+        5 => event["requestContext"]["http"]["method"] = value,
+        6 => event["requestContext"][["stage", "domainName", "requestId", "routeKey"][rng.usize(..4)]] = value,
+        7 => event["body"] = value,
+        _ => event["isBase64Encoded"] = json!(rng.bool()),
+    }
+}
+
+/// No panic, and nothing that the service would be to blame for.
+#[tokio::test(start_paused = true)]
+async fn hostile_events_of_any_seed_are_answered() {
+    let function = function().await;
+    let names = [
+        (Operation::Acquire, "http-acquire"),
+        (Operation::Get, "http-get"),
+        (Operation::List, "http-list"),
+        (Operation::Health, "http-health"),
+    ];
+    let mut refused = 0;
+    for seed in 0..3_000 {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let (operation, name) = names[rng.usize(..names.len())];
+        let mut event = if rng.bool() { event(name) } else { rest(&event(name)) };
+        for _ in 0..rng.u8(1..5) {
+            spoil(&mut event, &mut rng);
+        }
+        println!("seed {seed}");
+        let answer = http(&function, operation, event.clone()).await;
+        assert!((200..500).contains(&answer.status), "{}: {event}", answer.status);
+        refused += u32::from(answer.status != 200);
+    }
+    assert!((300..2_700).contains(&refused), "events of both kinds: {refused} of 3000 were refused");
 }
 
 /// The gateway hands the paths that have no route of their own to one function; a Function URL has no other route.
 #[tokio::test(start_paused = true)]
-async fn the_default_route_knows_its_own_path_only() {
+async fn default_route_knows_its_own_path_only() {
     let function = function().await;
     for (path, status) in [("/v1/health", 200), ("/v1/health/", 404), ("/favicon.ico", 404), ("/", 404), ("", 404)] {
         let mut event = event("http-health");
         event["routeKey"] = json!("$default");
         event["rawPath"] = json!(path);
-        let (answer, body) = http(&function, Operation::Health, event).await;
-        assert_eq!(answer.status_code, status, "{path}");
-        assert_eq!(body["type"] == "unknown-route", status == 404, "{path}: {body}");
+        let answer = http(&function, Operation::Health, event).await;
+        assert_eq!(answer.status, status, "{path}");
+        assert_eq!(answer.body["type"] == "unknown-route", status == 404, "{path}: {}", answer.body);
     }
 }

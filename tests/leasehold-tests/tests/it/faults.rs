@@ -151,7 +151,7 @@ async fn a_lost_answer_to_a_takeover_is_found_to_be_ones_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_answer_to_a_heartbeat_is_found_to_be_ones_own_even_under_a_precondition() {
+async fn heartbeat_with_a_lost_answer_succeeds_on_its_retry() {
     for with_precondition in [false, true] {
         let world = held().await;
         let current = rvn(&row(&world).await);
@@ -179,7 +179,7 @@ async fn a_lost_answer_to_a_release_is_replayed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_is_unavailable_throttling_is_throttled_and_neither_is_a_loss() {
+async fn outage_and_throttling_are_two_kinds_and_no_loss() {
     for (fault, kind, calls) in [
         (Fault::RequestLost, ErrorKind::Unavailable, 3),
         (Fault::ServerError, ErrorKind::Unavailable, 3),
@@ -212,7 +212,7 @@ async fn an_outage_is_unavailable_throttling_is_throttled_and_neither_is_a_loss(
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_caller_repeats_after_an_outage_with_the_same_lease_id_and_has_the_lock() {
+async fn caller_gets_the_lock_by_repeating_after_an_outage() {
     let world = World::new().await;
     world.faults.script([Fault::ResponseLost; 3]);
     let request = acquire("holder", LEASE_MS, Staleness::Never);

@@ -1,5 +1,5 @@
-//! The expressions of semaphores and their pure life cycle are the same rules: random sequences of operations by several
-//! callers get the same answers and leave the same rows. And whatever the sequence, the permits add up.
+//! The expressions of semaphores and their pure life cycle are the same rules: random sequences of operations by
+//! several callers get the same answers and leave the same rows. And whatever the sequence, the permits add up.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -233,8 +233,8 @@ impl Bench {
                     }
                 }
             }
-            // The damage need not be where a condition sees it: the row may have changed, and the caller is told no more.
-            // DynamoDB itself refuses to count with what is no number.
+            // The damage need not be where a condition sees it: the row may have changed, and the caller is told no
+            // more. DynamoDB itself refuses to count with what is no number.
             Err(corrupt) => {
                 let error = actual.expect_err("corrupt");
                 assert!(

@@ -146,7 +146,7 @@ async fn of_two_observers_one_takes_over_and_the_other_starts_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_clock_takes_over_after_lease_and_skew_without_any_poll_before() {
+async fn clock_takeover_needs_lease_and_skew_and_no_poll_before() {
     let world = World::new().await;
     grant(&world, "dead").await;
     let try_by_clock = || async {
@@ -175,7 +175,7 @@ async fn a_heartbeat_that_keeps_the_lease_moves_the_clock_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_taken_here_is_released_there_with_nothing_but_the_lease_id() {
+async fn lock_is_released_elsewhere_by_its_lease_id_alone() {
     let world = World::new().await;
     let here = grant(&world, "job").await;
     assert!(world.table.release(&release("job")).await.is_ok());

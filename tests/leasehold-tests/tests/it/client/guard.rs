@@ -31,7 +31,7 @@ async fn steal(world: &World) -> Guard {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_guard_heartbeats_every_quarter_of_its_lease_for_as_long_as_it_is_held() {
+async fn guard_heartbeats_every_quarter_of_its_lease() {
     let world = World::new().await;
     let (network, _client, guard) = guarded(&world, "Moe").await;
     let token = guard.fencing_token();
@@ -48,7 +48,7 @@ async fn a_guard_heartbeats_every_quarter_of_its_lease_for_as_long_as_it_is_held
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_hundred_guards_of_one_client_miss_no_heartbeat_for_a_minute() {
+async fn two_hundred_guards_miss_no_heartbeat_for_a_minute() {
     let world = World::new().await;
     let client = world.client("many");
     let mut guards = Vec::new();
@@ -98,7 +98,7 @@ async fn an_outage_shorter_than_the_lease_is_survived() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_longer_than_the_lease_loses_the_lock_when_the_lease_is_over_and_not_before() {
+async fn lock_is_lost_when_an_outage_outlasts_the_lease() {
     let world = World::new().await;
     for fate in [Fate::NotSent, Fate::AnswerLost, Fate::Gateway(503, None, ""), Fate::Gateway(403, None, "")] {
         let (network, _client, guard) = guarded(&world, "Moe").await;
@@ -151,7 +151,7 @@ async fn a_break_and_a_deletion_are_told_apart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_holder_may_choose_to_sit_an_outage_out_and_learns_of_a_theft_afterwards() {
+async fn holder_learns_of_a_theft_after_an_outage_it_sat_out() {
     let world = World::new().await;
     let (network, _client, guard) = guarded(&world, LockRequest::new("Moe").hold_on_unavailable()).await;
     network.cut();
@@ -172,7 +172,7 @@ async fn a_holder_may_choose_to_sit_an_outage_out_and_learns_of_a_theft_afterwar
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_guard_at_risk_says_so_once_for_each_lease_that_was_not_renewed_in_time() {
+async fn guard_reports_risk_once_for_each_lease_at_risk() {
     let world = World::new().await;
     let warnings = Arc::new(Mutex::new(Vec::new()));
     let warned = Arc::clone(&warnings);
@@ -275,7 +275,7 @@ async fn a_successor_finds_what_was_left() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_is_shared_within_a_client_only_where_that_is_asked_for() {
+async fn lock_is_shared_within_a_client_only_when_asked_for() {
     let world = World::new().await;
     let (network, client, outer) = guarded(&world, LockRequest::new("Moe").reentrant()).await;
     let inner = granted(&client, LockRequest::new("Moe").reentrant()).await;
@@ -296,7 +296,7 @@ async fn a_lock_is_shared_within_a_client_only_where_that_is_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiter_in_the_same_client_shares_as_soon_as_there_is_something_to_share() {
+async fn waiter_of_the_same_client_shares_as_soon_as_it_can() {
     let world = World::new().await;
     let client = world.client("one");
     let request = || LockRequest::new("Moe").reentrant();
@@ -457,7 +457,8 @@ async fn a_heartbeat_answered_after_the_lease_revives_nothing() {
     assert!(!guard.is_held() && guard.remaining().is_zero());
 }
 
-/// The table's own late attempt: the service's second try was answered, and the first one comes after the next heartbeat.
+/// The table's own late attempt: the service's second try was answered, and the first one comes after the next
+/// heartbeat.
 #[tokio::test(start_paused = true)]
 async fn a_late_attempt_with_a_shorter_lease_changes_nothing() {
     let world = World::new().await;
@@ -534,7 +535,7 @@ async fn a_lock_that_was_lost_is_not_shared() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_for_the_loss_of_a_lock_that_was_given_back_waits_no_longer() {
+async fn wait_for_a_loss_ends_when_the_lock_is_given_back() {
     let world = World::new().await;
     let (_network, client, guard) = guarded(&world, "Moe").await;
     let watcher = tokio::spawn(guard.lost());
@@ -554,7 +555,7 @@ async fn whoever_waits_for_the_loss_of_a_lock_that_was_given_back_waits_no_longe
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_transport_that_panics_costs_one_lock_at_most_and_hides_no_loss() {
+async fn panicking_transport_costs_one_lock_and_hides_no_loss() {
     let world = World::new().await;
     let (network, client, moe) = guarded(&world, "Moe").await;
     let joe = granted(&client, "Joe").await;
@@ -571,7 +572,7 @@ async fn a_transport_that_panics_costs_one_lock_at_most_and_hides_no_loss() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_that_the_service_would_refuse_is_refused_and_the_lock_given_back() {
+async fn invalid_release_is_refused_and_the_lock_given_back() {
     let world = World::new().await;
     for release in [Release::new().data("x").delete(), Release::new().data(vec![0; 300_000])] {
         let (_network, _client, guard) = guarded(&world, "Moe").await;

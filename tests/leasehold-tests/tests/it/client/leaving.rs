@@ -42,7 +42,7 @@ async fn a_release_whose_future_is_dropped_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_acquisition_dropped_while_its_request_is_under_way_leaves_no_lock() {
+async fn dropped_acquisition_leaves_no_lock() {
     let world = World::new().await;
     for fate in [Fate::AnswerLate(SECOND * 2), Fate::AnswerLost, Fate::Overdue(SECOND), Fate::Overdue(SECOND * 6)] {
         let network = Network::new(world.transport());
@@ -176,7 +176,7 @@ async fn a_waiter_whose_client_is_closed_stops() {
 }
 
 #[test]
-fn a_client_outlives_the_runtime_that_its_background_task_ran_on() {
+fn client_outlives_the_runtime_of_its_background_task() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     let first = runtime().expect("a runtime");
     let (world, client, guard) = first.block_on(async {
@@ -194,7 +194,7 @@ fn a_client_outlives_the_runtime_that_its_background_task_ran_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_grant_that_arrives_after_the_client_was_closed_is_given_back() {
+async fn grant_is_given_back_when_the_client_was_closed_meanwhile() {
     let world = World::new().await;
     let network = Network::new(world.transport());
     let client = Client::new(network.clone());
@@ -212,7 +212,7 @@ async fn a_grant_that_arrives_after_the_client_was_closed_is_given_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shares_taken_and_given_back_at_once_never_leave_a_guard_without_its_lock() {
+async fn concurrent_shares_never_leave_a_guard_without_its_lock() {
     let world = World::new().await;
     let client = world.client("one");
     let mut tasks = tokio::task::JoinSet::new();

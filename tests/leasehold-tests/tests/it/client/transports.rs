@@ -147,7 +147,7 @@ async fn canned(answer: &'static str) -> (String, tokio::task::JoinHandle<String
 const NOT_FOUND: &str = "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
 
 #[tokio::test]
-async fn a_bearer_token_and_the_stage_of_an_api_travel_with_each_request() {
+async fn bearer_token_and_api_stage_travel_with_each_request() {
     let (url, asked) = canned(NOT_FOUND).await;
     let transport = HttpTransport::new(&format!("{url}/stage/")).expect("a URL").bearer_token("let me in");
     let error = Client::new(transport).get(("a b", "c&d")).await.expect_err("a canned answer");

@@ -52,7 +52,7 @@ async fn a_held_lock_is_a_value_and_one_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dead_holder_is_taken_over_one_lease_after_it_was_first_seen() {
+async fn dead_holder_is_taken_over_one_lease_after_first_sight() {
     let world = World::new().await;
     dead(&world, LEASE).await;
     sleep(SECOND * 60).await;
@@ -80,7 +80,7 @@ async fn the_lease_of_the_record_counts_and_not_the_one_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_observation_starts_again_when_the_version_moved_and_the_wait_does_not() {
+async fn observation_restarts_when_the_version_moved_the_wait_not() {
     let world = World::new().await;
     let holder = granted(&world.client("holder"), LockRequest::new("Moe").heartbeats(Heartbeats::Manual)).await;
     tokio::spawn(async move {
@@ -96,7 +96,7 @@ async fn an_observation_starts_again_when_the_version_moved_and_the_wait_does_no
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_that_extends_begins_again_while_the_holder_lives_and_outlives_it() {
+async fn extending_wait_outlives_a_live_holder() {
     let world = World::new().await;
     let holder = granted(&world.client("holder"), "Moe").await;
     let died = Arc::new(Mutex::new(None));
@@ -183,7 +183,7 @@ async fn progress_tells_the_holder_and_when_it_would_be_stale() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unreachable_service_is_an_error_after_the_retry_budget_and_no_lock() {
+async fn unreachable_service_is_an_error_after_the_retry_budget() {
     let world = World::new().await;
     let network = Network::new(world.transport());
     network.cut();
@@ -198,7 +198,7 @@ async fn an_unreachable_service_is_an_error_after_the_retry_budget_and_no_lock()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_service_that_comes_back_is_used_and_its_patience_is_respected() {
+async fn service_that_comes_back_is_used_after_its_retry_after() {
     let world = World::new().await;
     let network = Network::new(world.transport());
     let client = Client::new(network.clone());
@@ -320,7 +320,8 @@ fn epoch_ms() -> u64 {
     u64::try_from(now.as_millis()).expect("not that late")
 }
 
-/// What a first process saw, and a second loads. The wall clock is the real one, so "ago" is written into the observation.
+/// What a first process saw, and a second loads. The wall clock is the real one, so "ago" is written into the
+/// observation.
 async fn carried_over(world: &World, ago_ms: i64) -> Acquisition {
     let first = world.client("cron");
     held(first.try_acquire("Moe").await.expect("reachable"));
@@ -344,7 +345,7 @@ async fn looks_that_are_far_apart_add_up_across_processes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_observation_from_the_future_or_of_another_version_proves_nothing() {
+async fn foreign_or_future_observation_proves_nothing() {
     let world = World::new().await;
     dead(&world, LEASE).await;
     let observation = held(carried_over(&world, -3_600_000).await);
@@ -376,7 +377,7 @@ async fn the_service_can_be_asked_to_judge_by_its_clock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_service_would_refuse_is_refused_before_anything_is_sent() {
+async fn invalid_requests_are_refused_before_they_are_sent() {
     let world = World::new().await;
     let network = Network::new(world.transport());
     let client = Client::new(network.clone());
@@ -427,7 +428,7 @@ async fn an_observation_counts_from_after_the_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_margin_is_taken_once_however_often_an_observation_is_handed_on() {
+async fn clock_margin_is_taken_once_for_each_observation() {
     let world = World::new().await;
     dead(&world, LEASE).await;
     let first = world.client("cron");
@@ -509,7 +510,7 @@ async fn what_is_too_large_to_be_counted_is_for_ever_and_no_panic() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_answer_of_another_server_is_not_quoted_where_it_may_hold_a_secret() {
+async fn answer_of_another_server_is_not_quoted_with_secrets() {
     let world = World::new().await;
     let network = Network::new(world.transport());
     network.set(|_| Fate::Gateway(200, None, r#"{"key":"Moe","leaseId":"the secret","outcome":"unheard of"}"#));

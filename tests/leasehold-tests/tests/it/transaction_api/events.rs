@@ -9,7 +9,7 @@ use leasehold_tests::json_of;
 use serde_json::{Value, json};
 
 use super::{account, is_free};
-use crate::events::event;
+use crate::events::{Answer, event};
 
 const TIME: Duration = Duration::from_secs(50);
 
@@ -24,9 +24,8 @@ async fn bank() -> (Bank, TransactionService) {
 
 /// The status and the document of an answer over HTTP.
 fn read(answer: &Value) -> (u64, Value) {
-    assert_eq!(answer["isBase64Encoded"], false);
-    let body = serde_json::from_str(answer["body"].as_str().expect("text")).expect("a JSON document");
-    (answer["statusCode"].as_u64().expect("a status"), body)
+    let answer = Answer::read(answer);
+    (answer.status, answer.body)
 }
 
 async fn http(service: &TransactionService, event: Value) -> (u64, Value) {
@@ -109,7 +108,7 @@ async fn only_the_sweeper_sweeps() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_scheduled_sweep_goes_on_until_nothing_is_due_or_its_time_is_up() {
+async fn scheduled_sweep_goes_on_until_done_or_out_of_time() {
     let (bank, service) = bank().await;
     for number in 0..80 {
         let begin = json!({ "action": "begin", "requests": [super::put(&format!("account-{number}"), 1)] });
@@ -126,7 +125,7 @@ async fn a_scheduled_sweep_goes_on_until_nothing_is_due_or_its_time_is_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_sent_by_mistake_is_answered() {
+async fn mistaken_events_are_answered() {
     let (_bank, service) = bank().await;
     for input in
         [json!(null), json!([]), json!("begin"), json!({}), json!({ "action": 1 }), json!({ "action": "steal" })]

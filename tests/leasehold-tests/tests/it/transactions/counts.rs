@@ -1,6 +1,6 @@
-//! What transactions cost. The requests are recorded where they leave the process, and then carried out again, one at a time,
-//! on another engine, where each item is measured before and after. `cargo test counts -- --nocapture` prints the tables of
-//! docs/performance.md.
+//! What transactions cost. The requests are recorded where they leave the process, and then carried out again, one at a
+//! time, on another engine, where each item is measured before and after. `cargo test counts -- --nocapture` prints the
+//! tables of docs/performance.md.
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;

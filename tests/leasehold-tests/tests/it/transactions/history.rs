@@ -1,5 +1,5 @@
-//! Whether a history of transactions could have been made by the same transactions one at a time, each after those that had
-//! ended when it began.
+//! Whether a history of transactions could have been made by the same transactions one at a time, each after those that
+//! had ended when it began.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -73,8 +73,8 @@ impl History {
         Ok(())
     }
 
-    /// Who must come after whom: who overwrites after who wrote, who reads after who wrote, who overwrites after who read, and
-    /// who began after who had ended.
+    /// Who must come after whom: who overwrites after who wrote, who reads after who wrote, who overwrites after who
+    /// read, and who began after who had ended.
     fn dependencies(&self) -> Result<BTreeMap<Tx, BTreeSet<Tx>>, Anomaly> {
         let mut after: BTreeMap<Tx, BTreeSet<Tx>> = self.committed.keys().map(|&tx| (tx, BTreeSet::new())).collect();
         let mut precedes = |first: Tx, second: Tx| {

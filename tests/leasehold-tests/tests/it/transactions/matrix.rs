@@ -1,6 +1,7 @@
-//! Every fault at every step. A script of calls is carried out once without faults, which counts its requests to DynamoDB;
-//! then again for each of these requests and each fault. Whatever happens: after one sweep all of the script's transaction
-//! has happened or nothing of it, no lock and no image is left, and the caller was told nothing else.
+//! Every fault at every step. A script of calls is carried out once without faults, which counts its requests to
+//! DynamoDB; then again for each of these requests and each fault. Whatever happens: after one sweep all of the
+//! script's transaction has happened or nothing of it, no lock and no image is left, and the caller was told nothing
+//! else.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -337,8 +338,8 @@ async fn run(script: &Script, trial: Trial) -> (Option<Result<Vec<Answer>, Error
     (result, calls)
 }
 
-/// All trials of a script. `expected` is how it ends when nothing goes wrong. Of large scripts, faults that look the same to
-/// the coordinator are tried once.
+/// All trials of a script. `expected` is how it ends when nothing goes wrong. Of large scripts, faults that look the
+/// same to the coordinator are tried once.
 async fn prove(script: Script, expected: Told) {
     let is_large = script.before.len() > 20 || script.rival == Rival::Committed;
     let survived = if is_large { &SURVIVED[..4] } else { &SURVIVED };

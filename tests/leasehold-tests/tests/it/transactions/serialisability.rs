@@ -1,5 +1,6 @@
-//! Many coordinators move money between accounts, under random faults and crashes, with sweepers and readers beside them. No
-//! money is made or lost, whoever locks all accounts sees that, and what was done could have been done one at a time.
+//! Many coordinators move money between accounts, under random faults and crashes, with sweepers and readers beside
+//! them. No money is made or lost, whoever locks all accounts sees that, and what was done could have been done one at
+//! a time.
 //!
 //! Each account keeps the list of those who wrote it, so a read tells whose version it saw.
 

@@ -1,5 +1,5 @@
-//! Eight callers move money under random faults between them and the service, and between the service and its tables. What each was
-//! told is what is found at the end, and no money is made or lost.
+//! Eight callers move money under random faults between them and the service, and between the service and its tables.
+//! What each was told is what is found at the end, and no money is made or lost.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};

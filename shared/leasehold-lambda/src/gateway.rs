@@ -1,0 +1,241 @@
+//! Events of API Gateway: HTTP APIs and Function URLs (format 2.0), REST APIs (format 1.0).
+//!
+//! `lambda_http` turns an event into an HTTP request, and the response into an answer of the event's format. It panics
+//! on parts that a caller controls: a raw space, quote or control byte in the query, a bad `Host` or
+//! `X-Forwarded-Proto`, an overlong URI, undecodable base64. [`Repaired`] removes these first.
+//!
+//! The caller and the route are read from the event's context, which the gateway alone writes.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use http::header::{CONTENT_TYPE, HOST};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use lambda_http::aws_lambda_events::apigw::{ApiGatewayProxyRequest, ApiGatewayV2httpRequest};
+use lambda_http::aws_lambda_events::query_map::QueryMap;
+use lambda_http::request::LambdaRequest;
+use lambda_http::tower::ServiceExt;
+use lambda_http::{Adapter, Body};
+use lambda_runtime::{Context, Diagnostic, LambdaEvent, service_fn};
+use leasehold_api::access::{self, Caller};
+use leasehold_api::http::{HttpRequest, Route, handle, problem_response, unknown_route};
+use leasehold_protocol::Principal;
+use leasehold_wire::{Problem, ProblemType};
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use crate::handlers::{document, named};
+
+/// Longer than the longest path of the API.
+const MAX_PATH_BYTES: usize = 1024;
+
+/// Longer than any query that a gateway lets through: a request line and its headers have at most 10 KB there.
+const MAX_QUERY_BYTES: usize = 32 * 1024;
+
+/// Takes the place of a longer query. No operation has such a parameter.
+const OVERLONG_QUERY: &str = "query-too-long";
+
+/// More than a gateway lets through. A `HeaderMap` panics at 32,768.
+const MAX_HEADERS: usize = 1000;
+
+/// The bytes that cannot stand in a query. A `%` can: the query is encoded already.
+const NOT_IN_QUERIES: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'#')
+    .add(b'<')
+    .add(b'>')
+    .add(b'[')
+    .add(b'\\')
+    .add(b']')
+    .add(b'^')
+    .add(b'`')
+    .add(b'{')
+    .add(b'|')
+    .add(b'}');
+
+/// Decides about the request's URI, like `Host`, and about nothing in this API.
+const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+
+type Event = Map<String, Value>;
+
+/// Answers an event of API Gateway with `operation`, or with `unknown-route` where there is none.
+///
+/// # Errors
+/// The event is none of API Gateway.
+pub(crate) async fn answer<R: Route>(
+    service: &R::Service,
+    operation: Option<R>,
+    caller: &Caller,
+    event: Value,
+) -> Result<Box<RawValue>, Diagnostic> {
+    let Some(event) = Repaired::of(event) else {
+        let detail = "This is no event of an HTTP API, a REST API or a Function URL.";
+        return Err(named(Problem::new(ProblemType::InvalidRequest, detail)));
+    };
+    let respond = async |request: lambda_http::Request| {
+        let response = match operation {
+            Some(operation) => {
+                let request = HttpRequest {
+                    caller,
+                    method: request.method(),
+                    content_type: request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()),
+                    query: request.uri().query().unwrap_or_default(),
+                    body: request.body(),
+                };
+                handle(service, operation, request).await
+            }
+            None => problem_response(&unknown_route()),
+        };
+        Ok::<_, Infallible>(response.map(Body::from))
+    };
+    let gateway = Adapter::from(service_fn(respond)).map_request(|Repaired(request)| {
+        // Nothing of Lambda's own context is in an answer.
+        LambdaEvent::new(request, Context::default())
+    });
+    let Ok(answer) = gateway.oneshot(event).await;
+    Ok(document(&answer))
+}
+
+/// The operation that an event asks for: the only one, where the gateway's route has chosen it; else the one of its
+/// path.
+///
+/// A gateway decodes the path, so nothing is read from it but which of ours it is.
+pub(crate) fn operation<R: Route>(event: &Value, operations: &[R]) -> Option<R> {
+    let text = |name: &str| event[name].as_str().unwrap_or_default();
+    let (route, path) = match event["resource"].as_str() {
+        Some(resource) => (resource, text("path")),
+        None => (text("routeKey"), text("rawPath")),
+    };
+    let route = route.split_once(' ').map_or(route, |(_, path)| path);
+    let is_open = route.is_empty() || route == "$default" || route.contains('{');
+    match operations {
+        [operation] if !is_open => Some(*operation),
+        _ => operations.iter().copied().find(|operation| [route, path].contains(&operation.path())),
+    }
+}
+
+/// The caller, as the gateway's authorizer says.
+pub(crate) fn principal(event: &Value, jwt_claim: &str) -> Option<Principal> {
+    let context = &event["requestContext"];
+    let authorizer = &context["authorizer"];
+    if event["resource"].is_string() {
+        return match &context["identity"]["userArn"] {
+            Value::String(arn) => access::from_arn(arn),
+            Value::Null if authorizer.is_null() => access::anonymous(),
+            _ => None,
+        };
+    }
+    if authorizer.is_null() {
+        return access::anonymous();
+    }
+    match (&authorizer["iam"], &authorizer["jwt"]) {
+        (Value::Object(caller), Value::Null) => access::from_arn(caller.get("userArn")?.as_str()?),
+        (Value::Null, Value::Object(token)) => access::from_claim(token.get("claims")?.get(jwt_claim)?.as_str()?),
+        // An unknown kind, or two kinds at once.
+        _ => None,
+    }
+}
+
+/// An event of API Gateway from which `lambda_http` can make a request: method, path, query, headers and body.
+#[derive(Debug)]
+struct Repaired(LambdaRequest);
+
+impl Repaired {
+    /// Repairs an event, if it is one of API Gateway.
+    fn of(event: Value) -> Option<Self> {
+        let Value::Object(event) = event else { return None };
+        if event.get("resource").is_some_and(Value::is_string) {
+            return Some(Self(LambdaRequest::ApiGatewayV1(rest_request(event))));
+        }
+        let is_http_api = event.get("requestContext").is_some_and(|context| context["http"].is_object());
+        is_http_api.then(|| Self(LambdaRequest::ApiGatewayV2(http_request(event))))
+    }
+}
+
+fn http_request(mut event: Event) -> ApiGatewayV2httpRequest {
+    let mut request = ApiGatewayV2httpRequest::default();
+    request.request_context.http.method = method(&event["requestContext"]["http"]["method"]);
+    request.raw_path = Some(path(event.get("rawPath")));
+    request.raw_query_string = event.get("rawQueryString").and_then(Value::as_str).map(query);
+    request.headers = headers(&event);
+    (request.body, request.is_base64_encoded) = body(&mut event);
+    request
+}
+
+fn rest_request(mut event: Event) -> ApiGatewayProxyRequest {
+    let mut request = ApiGatewayProxyRequest::default();
+    request.http_method = method(event.get("httpMethod").unwrap_or(&Value::Null));
+    request.path = Some(path(event.get("path")));
+    request.multi_value_query_string_parameters = parameters(&event);
+    request.headers = headers(&event);
+    (request.body, request.is_base64_encoded) = body(&mut event);
+    request
+}
+
+/// An invalid method becomes one that no operation has.
+fn method(method: &Value) -> Method {
+    method.as_str().and_then(|method| method.parse().ok()).unwrap_or(Method::TRACE)
+}
+
+fn path(path: Option<&Value>) -> String {
+    let path = path.and_then(Value::as_str).unwrap_or_default();
+    let slash = if path.starts_with('/') { "" } else { "/" };
+    format!("{slash}{}", &path[..path.floor_char_boundary(MAX_PATH_BYTES)])
+}
+
+fn query(query: &str) -> String {
+    let encoded = utf8_percent_encode(query, NOT_IN_QUERIES).to_string();
+    if encoded.len() > MAX_QUERY_BYTES { OVERLONG_QUERY.to_owned() } else { encoded }
+}
+
+/// The parameters of a REST API's event, which are decoded.
+fn parameters(event: &Event) -> QueryMap {
+    let object = |name: &str| event.get(name).and_then(Value::as_object).filter(|members| !members.is_empty());
+    let parameters: HashMap<_, Vec<_>> = match object("multiValueQueryStringParameters") {
+        Some(lists) => {
+            lists.iter().map(|(name, values)| (name.clone(), texts(values.as_array().into_iter().flatten()))).collect()
+        }
+        None => {
+            let single = object("queryStringParameters").into_iter().flatten();
+            single.map(|(name, value)| (name.clone(), texts([value]))).collect()
+        }
+    };
+    // A list without a value makes `lambda_http` panic.
+    let parameters: HashMap<_, _> = parameters.into_iter().filter(|(_, values)| !values.is_empty()).collect();
+    // A byte takes three where it is encoded.
+    let bytes = |(name, values): (&String, &Vec<String>)| {
+        values.iter().map(|value| 3 * (name.len() + value.len()) + 2).sum::<usize>()
+    };
+    if parameters.iter().map(bytes).sum::<usize>() > MAX_QUERY_BYTES {
+        return HashMap::from([(OVERLONG_QUERY.to_owned(), String::new())]).into();
+    }
+    parameters.into()
+}
+
+fn texts<'a>(values: impl IntoIterator<Item = &'a Value>) -> Vec<String> {
+    values.into_iter().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+/// The headers that HTTP knows, without those from which a URI would be made.
+fn headers(event: &Event) -> HeaderMap {
+    let object = |name: &str| event.get(name).and_then(Value::as_object).into_iter().flatten();
+    let single = object("headers");
+    let multiple = object("multiValueHeaders")
+        .flat_map(|(name, values)| values.as_array().into_iter().flatten().map(move |value| (name, value)));
+    let known = single.chain(multiple).filter_map(|(name, value)| {
+        let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
+        let value = HeaderValue::from_str(value.as_str()?).ok()?;
+        (name != HOST && name != FORWARDED_PROTO).then_some((name, value))
+    });
+    known.take(MAX_HEADERS).collect()
+}
+
+/// The body, and whether it is base64. Undecodable base64 becomes an empty body, which is no JSON document.
+fn body(event: &mut Event) -> (Option<String>, bool) {
+    let Some(Value::String(body)) = event.remove("body") else { return (None, false) };
+    let is_base64 = event.get("isBase64Encoded") == Some(&Value::Bool(true));
+    if is_base64 && BASE64_STANDARD.decode(&body).is_err() { (None, false) } else { (Some(body), is_base64) }
+}
