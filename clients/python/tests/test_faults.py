@@ -255,6 +255,19 @@ def test_an_answer_after_the_lease_does_not_revive_it(
     assert error.value.reason == "expired"
 
 
+def test_a_heartbeat_and_a_resume_count_from_before_they_were_sent(
+    proxy: Proxy, make_client: MakeClient, key: str
+) -> None:
+    client = make_client(proxy.url)
+    guard = client.acquire(key, lease=20, manual_heartbeats=True).granted()
+    proxy.fault = only("heartbeat", Delay(0.3))
+    guard.heartbeat()
+    assert guard.remaining() <= 19.7
+    handed = guard.detach()
+    resumed = client.resume(key, handed.lease_id, sequence=handed.sequence, manual_heartbeats=True)
+    assert resumed.remaining() <= 19.7
+
+
 def test_a_heartbeat_by_hand_is_tried_again(proxy: Proxy, make_client: MakeClient, key: str) -> None:
     guard = make_client(proxy.url).acquire(key, lease=4, manual_heartbeats=True).granted()
     version = guard.record_version_number
