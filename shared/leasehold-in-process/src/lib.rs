@@ -16,6 +16,9 @@
 //! ```
 //!
 //! [`InProcess::connect_with_transactions`] serves transactions, too.
+//!
+//! Three examples run by themselves, on an embedded DynamoDB: `cargo run --example acquire_and_work`, `resume_elsewhere`
+//! and `transfer`.
 
 use aws_sdk_dynamodb::Client;
 use futures_util::FutureExt;
