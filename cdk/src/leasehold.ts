@@ -34,7 +34,7 @@ export interface LeaseholdProps {
   readonly codeDirectory: string;
   /**
    * The processor that the functions were built for.
-   * @default arm64
+   * @default x86_64
    */
   readonly architecture?: lambda.Architecture;
   /**
@@ -371,7 +371,7 @@ export class Leasehold extends Construct {
       code: lambda.Code.fromAsset(path.join(props.codeDirectory, binary)),
       handler: 'bootstrap',
       runtime: lambda.Runtime.PROVIDED_AL2023,
-      architecture: props.architecture ?? lambda.Architecture.ARM_64,
+      architecture: props.architecture ?? lambda.Architecture.X86_64,
       memorySize: props.memorySize ?? 256,
       timeout: Duration.seconds(timeoutSeconds),
       logGroup,
