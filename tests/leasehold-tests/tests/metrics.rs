@@ -33,7 +33,9 @@ impl Write for Sink {
 fn printed(sink: &Sink) -> Vec<Value> {
     let text = String::from_utf8(std::mem::take(&mut *sink.0.lock().expect("unpoisoned"))).expect("UTF-8");
     assert!(text.is_empty() || text.ends_with('\n'), "whole lines: {text}");
-    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    // Warnings of the attempts are lines of their own.
+    lines.filter(|line| line.get("_aws").is_some()).collect()
 }
 
 /// The one line about an operation: these counts, a latency, and what the log says of it.
