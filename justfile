@@ -85,3 +85,12 @@ deny:
 third-party:
     npm --prefix console ci --silent --ignore-scripts
     scripts/third-party.py
+
+# Runs the commands of the README, in order, again, and shuffled.
+readme:
+    cargo build --workspace
+    python3 scripts/lib/readme_session.py --leasehold target/debug/leasehold
+
+# Makes the packages of a release into target/dist: crates, Python client, npm package.
+dist:
+    scripts/dist.sh

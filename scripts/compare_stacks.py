@@ -25,6 +25,9 @@ def sam():
 
 
 def check_sam():
+    parameters = stacks.read(ROOT / "template.yaml")["Parameters"]
+    unset = [name for name, parameter in parameters.items() if "Default" not in parameter]
+    assert not unset, f"`sam deploy` would ask for {unset}"
     summary = sam()
     actions = {name: function["actions"] for name, function in summary["functions"].items()}
     same(json.loads(ACTIONS.read_text()), actions, "actions.json", "template.yaml")

@@ -27,6 +27,9 @@ class Service:
         # When the lease ends for an observer that saw the last renewal as soon as it was carried out.
         self.lease_end = None
         self.leases = []
+        self.sequences = []
+        # So many of the first acquires are carried out without an answer.
+        self.unanswered = 0
 
     def __call__(self, name, arguments, now):
         return getattr(self, name)(arguments, now)
@@ -38,6 +41,10 @@ class Service:
         return 0.1, {"Type": "STANDARD"}
 
     def Acquire(self, arguments, now):
+        self.sequences.append(arguments["Payload"]["sequence"])
+        if self.unanswered > 0:
+            self.unanswered -= 1
+            raise TaskError("States.Timeout", seconds=9)
         if self.looks > 0:
             self.looks -= 1
             lock = {"recordVersionNumber": str(self.looks), "ownerName": "another", "leaseDurationMs": 20_000}
@@ -56,6 +63,7 @@ class Service:
         return 0.1, {"Status": "RUNNING" if now < self.child_started + self.child_seconds else "SUCCEEDED"}
 
     def Heartbeat(self, arguments, now):
+        self.sequences.append(arguments["Payload"]["sequence"])
         if self.is_out(now):
             raise TaskError("Lambda.ServiceException", seconds=9 if self.timeouts else 0.1)
         return self.renew(arguments["Payload"], now)
@@ -70,6 +78,9 @@ class Service:
 
     def Release(self, _, now):
         return 0.1, {"Payload": {"outcome": "released"}}
+
+    def StartCleanUp(self, _, now):
+        return 0.1, {}
 
     def renew(self, payload, now):
         lease = payload["leaseDurationMs"]
@@ -86,6 +97,7 @@ def run(child_seconds, lease_ms, **options):
                           service)
     outcome = execution.run()
     assert service.leases == sorted(service.leases), "a shorter lease was sent"
+    assert service.sequences == sorted(set(service.sequences)), "a new request has a number of its own, above the others"
     return service, execution, outcome
 
 
@@ -143,9 +155,23 @@ def stops_in_time():
                 assert 0 <= left <= 20 + 11 + max(lease_ms / 4000, 0), (lease_ms, child_seconds, began, left)
 
 
+def repeats_keep_their_number():
+    """An acquire that was not answered is repeated under its number, after every look."""
+    for looks in (0, 3):
+        service = Service(60, looks=looks)
+        service.unanswered = 2
+        definition = json.loads((ROOT / "statemachines/run-under-lock.asl.json").read_text())
+        outcome = Execution(definition, {"key": "k", "stateMachineArn": MACHINE}, service).run()
+        assert outcome == ("SUCCEEDED", {}), outcome
+        first, *others = service.sequences
+        assert others[:2] == [first, first], service.sequences
+        assert others[1:] == list(range(first, first + len(others) - 1)), service.sequences
+
+
 if __name__ == "__main__":
     assert MAX_EVENTS == 25_000
     long_runs()
     many_outages()
     stops_in_time()
+    repeats_keep_their_number()
     print("  the child is stopped before the lease is over, whenever the service stops answering")

@@ -248,6 +248,27 @@ state_machines() {
     state_machines_roles
 }
 
+cycle() {
+    ask 200 POST /v1/acquire "{\"key\":\"$1\",\"ownerName\":\"host-1\",\"leaseId\":\"one\"}"
+    expect outcome "$(field outcome)" created
+    ask 200 POST /v1/heartbeat "{\"key\":\"$1\",\"leaseId\":\"one\"}"
+    ask 200 POST /v1/release "{\"key\":\"$1\",\"leaseId\":\"one\"}"
+}
+
+# A cycle by way of a Function URL, which asks for a signature whatever the API does, and has the three operations only.
+function_url() {
+    local host=${1#*://}
+    local url="$AWS_ENDPOINT_URL/_aws/lambda-url/${host%%.*}"
+    unsigned
+    ask 403 POST /v1/acquire '{"key":"Curly","ownerName":"url","leaseId":"one"}'
+    signed test test
+    credentials[1]="aws:amz:$AWS_REGION:lambda"
+    cycle Curly
+    ask 404 GET '/v1/lock?key=Curly'
+    expect type "$(field type)" unknown-route
+    unsigned
+}
+
 # A transfer between two accounts of a table that the stack names, over the deployed routes; and the deployed sweeper.
 transactions() {
     local accounts id=5d8e4c1e-9f0a-4f44-8c0e-3b6f6f1f2a10
@@ -415,11 +436,16 @@ main() {
     say "transactions over a table of the user's"
     transactions
 
+    say "one function for the three operations of a holder, behind the API and behind a Function URL"
+    deploy_leasehold leasehold Functions=one FunctionUrl=true
+    cycle Shemp
+    function_url "$(output leasehold FunctionUrl)"
+
     say "an update that closes it keeps the locks"
     ask 200 POST /v1/acquire '{"key":"kept","ownerName":"host-1","leaseId":"kept"}'
     local token
     token=$(field fencingToken)
-    deploy_leasehold leasehold Authorizer=AWS_IAM MemoryMb=512
+    deploy_leasehold leasehold Authorizer=AWS_IAM MemoryMb=512 Functions=each FunctionUrl=false
     expect "the API" "$(output leasehold ApiUrl)" "$url"
     expect "the table" "$(output leasehold TableName)" "$table"
     ask 403 GET '/v1/lock?key=kept'

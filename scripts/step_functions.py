@@ -544,6 +544,37 @@ def late_acquire():
     assert state("late") == "released"
 
 
+def late_heartbeat():
+    """A late copy of an earlier request of the execution changes nothing, and costs it nothing."""
+    execution = run_under_lock("late heartbeat", seconds=4, leaseDurationMs=600_000)
+    acquisition = wait_for("the lock", lambda: holding("late heartbeat"))
+    child_of(execution)
+    named = {"arn": execution, "acquisition": acquisition}
+    wait_for("a heartbeat", lambda: refusal_of("heartbeat", "late heartbeat", execution=named, sequence=1))
+    try:
+        invoke("acquire", "late heartbeat", ownerName="late", execution=named, leaseDurationMs=1000, sequence=1)
+        raise AssertionError("a late acquire was carried out")
+    except Refused as refusal:
+        assert str(refusal) == "Superseded", refusal
+    assert invoke("get", "late heartbeat")["leaseDurationMs"] == 600_000
+    succeeded(execution)
+    assert state("late heartbeat") == "released"
+
+
+def holding(key):
+    return state(key) == "held" and invoke("get", key)["attributes"]["executionAcquisition"]
+
+
+def refusal_of(action, key, **fields):
+    """None where it is answered: an equal number without a request id is a repeat."""
+    try:
+        invoke(action, key, **fields)
+    except Refused as refusal:
+        assert str(refusal) == "Superseded", refusal
+        return str(refusal)
+    return None
+
+
 def succeeded_arn(clean_up):
     succeeded(clean_up["executionArn"])
     return clean_up["executionArn"]
@@ -603,6 +634,7 @@ STORIES = [
     repeated_start,
     aborted,
     late_acquire,
+    late_heartbeat,
     twenty_take_turns,
 ]
 

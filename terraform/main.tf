@@ -20,6 +20,7 @@ locals {
     Get        = { binary = "leasehold-get", timeout = 6, actions = ["dynamodb:GetItem"] }
     List       = { binary = "leasehold-list", timeout = 29, actions = ["dynamodb:Scan", "dynamodb:Query"] }
     Health     = { binary = "leasehold-health", timeout = 6, actions = ["dynamodb:GetItem"] }
+    Semaphore  = { binary = "leasehold-semaphore", timeout = 6, actions = ["dynamodb:UpdateItem", "dynamodb:GetItem"] }
     Invoke     = { binary = "leasehold-invoke", timeout = 6, actions = ["dynamodb:UpdateItem", "dynamodb:GetItem"] }
     Cleanup    = { binary = "leasehold-cleanup", timeout = 30, actions = ["dynamodb:UpdateItem", "dynamodb:GetItem"] }
   }
@@ -35,6 +36,14 @@ locals {
     "ANY /v1/locks"       = "List"
     "ANY /v1/health"      = "Health"
     "$default"            = "Health"
+
+    "ANY /v1/semaphore"           = "Semaphore"
+    "ANY /v1/semaphore/acquire"   = "Semaphore"
+    "ANY /v1/semaphore/heartbeat" = "Semaphore"
+    "ANY /v1/semaphore/release"   = "Semaphore"
+    "ANY /v1/semaphore/enqueue"   = "Semaphore"
+    "ANY /v1/semaphore/break"     = "Semaphore"
+    "ANY /v1/semaphore/capacity"  = "Semaphore"
   }
 
   environment = {
@@ -55,7 +64,7 @@ locals {
   execution_environment = {
     LEASEHOLD_EXECUTION_SECRET = random_password.execution.result
   }
-  execution_functions = ["Invoke", "Cleanup"]
+  execution_functions = ["Semaphore", "Invoke", "Cleanup"]
 
   table_name = var.existing_table_name == "" ? aws_dynamodb_table.locks[0].name : var.existing_table_name
   table_arn  = var.existing_table_name == "" ? aws_dynamodb_table.locks[0].arn : "arn:${local.partition}:dynamodb:${local.region}:${local.account}:table/${var.existing_table_name}"

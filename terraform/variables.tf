@@ -17,7 +17,7 @@ variable "code_directory" {
 variable "architecture" {
   description = "The processor that the functions were built for: arm64 or x86_64"
   type        = string
-  default     = "arm64"
+  default     = "x86_64"
 
   validation {
     condition     = contains(["arm64", "x86_64"], var.architecture)

@@ -34,7 +34,7 @@ export interface LeaseholdProps {
   readonly codeDirectory: string;
   /**
    * The processor that the functions were built for.
-   * @default arm64
+   * @default x86_64
    */
   readonly architecture?: lambda.Architecture;
   /**
@@ -179,8 +179,8 @@ export class Leasehold extends Construct {
     });
     const executions = { LEASEHOLD_EXECUTION_SECRET: secret.secretValue.unsafeUnwrap() };
 
-    for (const { name, binary, description, actions, timeoutSeconds } of ROUTE_FUNCTIONS) {
-      this.addFunction(name, binary, description, actions, logGroup, timeoutSeconds);
+    for (const { name, binary, description, actions, timeoutSeconds, namesExecutions } of ROUTE_FUNCTIONS) {
+      this.addFunction(name, binary, description, actions, logGroup, timeoutSeconds, namesExecutions ? executions : undefined);
     }
     this.invokeFunction = this.addFunction('Invoke', 'leasehold-invoke', 'all operations, for direct invocations', INVOKE_ACTIONS, logGroup, undefined, executions);
     const cleanup = this.addFunction('Cleanup', 'leasehold-cleanup', 'releases what an execution held that ended without doing so', CLEANUP_ACTIONS, logGroup, 30, executions);
@@ -371,7 +371,7 @@ export class Leasehold extends Construct {
       code: lambda.Code.fromAsset(path.join(props.codeDirectory, binary)),
       handler: 'bootstrap',
       runtime: lambda.Runtime.PROVIDED_AL2023,
-      architecture: props.architecture ?? lambda.Architecture.ARM_64,
+      architecture: props.architecture ?? lambda.Architecture.X86_64,
       memorySize: props.memorySize ?? 256,
       timeout: Duration.seconds(timeoutSeconds),
       logGroup,
@@ -400,9 +400,11 @@ export class Leasehold extends Construct {
     const defaultAuthorizer = this.newAuthorizer();
     const api = new apigw.HttpApi(this, 'Api', { description: 'Leasehold', defaultAuthorizer });
     const integrations: { [name: string]: HttpLambdaIntegration } = {};
-    for (const { name, path: route } of ROUTE_FUNCTIONS) {
+    for (const { name, paths } of ROUTE_FUNCTIONS) {
       integrations[name] = new HttpLambdaIntegration(`${name}Integration`, this.functions[name]);
-      api.addRoutes({ path: route, methods: [apigw.HttpMethod.ANY], integration: integrations[name] });
+      for (const path of paths) {
+        api.addRoutes({ path, methods: [apigw.HttpMethod.ANY], integration: integrations[name] });
+      }
     }
     new apigw.HttpRoute(this, 'UnknownRoute', {
       httpApi: api,

@@ -26,6 +26,7 @@ mod commands;
 mod connection;
 mod duration;
 mod failure;
+pub mod fenced_store;
 mod live_line;
 mod lock_args;
 mod observations;

@@ -1,21 +1,43 @@
-"""Runs the curl session of README.md, word for word, and compares each answer with the one printed below it.
+"""Runs the commands of README.md, word for word, and compares their answers with the printed ones.
 
-What differs from run to run is compared by its kind only: version numbers, fencing tokens, and texts that the README cuts
-short. Usage: readme_session.py BASE_URL. The README's own address is replaced by this one where it is another.
+Usage: readme_session.py BASE_URL, or readme_session.py --leasehold PATH. A BASE_URL is asked for what needs nothing but the HTTP
+API. With the path of the command, its own service is started, and everything runs. The README's own addresses are replaced by
+those of the service.
+
+The commands can be run any number of times. So they run in their order, in their order again, then shuffled, each of them
+twice, and at last in their order again. In their order the answers are the printed ones. Shuffled, each answer is a grant, or
+a refusal that the README explains. What differs from run to run is compared by its kind only: version numbers, fencing
+tokens, transaction ids, and texts that the README cuts short.
 """
 
+import argparse
+import contextlib
 import json
+import os
 import pathlib
+import random
 import re
 import subprocess
 import sys
+import tempfile
 
-README = pathlib.Path(__file__).parents[2] / "README.md"
+README = (pathlib.Path(__file__).parents[2] / "README.md").read_text()
 README_URL = "http://127.0.0.1:8080"
-SECTION = re.compile(r"^## Use it$(.*?)^## ", re.MULTILINE | re.DOTALL)
-BLOCK = re.compile(r"^```(sh|json)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-VARYING = {"recordVersionNumber": str, "fencingToken": int}
+README_DYNAMODB = "http://127.0.0.1:8000"
+BLOCK = re.compile(r"^```(sh|json|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# Refusals that the README explains to whoever runs its commands in another order.
+EXPLAINED = {"held", "lost", "condition-failed"}
+VARYING = {"recordVersionNumber": str, "fencingToken": int, "transactionId": str}
+NUMBER = re.compile(r"\d{16}")
 TIMEOUT_SECONDS = 120
+
+
+def steps(section):
+    """The commands of a section, each with the kind and the text of what is printed below it."""
+    text = re.search(rf"^## {section}$(.*?)^## ", README, re.MULTILINE | re.DOTALL).group(1)
+    blocks = BLOCK.findall(text)
+    assert [kind == "sh" for kind, _ in blocks] == [True, False] * (len(blocks) // 2), "a command and its answer, by turns"
+    return [(commands, *printed) for (_, commands), printed in zip(blocks[::2], blocks[1::2])]
 
 
 def documents(text):
@@ -27,14 +49,18 @@ def documents(text):
         yield document
 
 
-def is_like(actual, printed):
-    """Whether an answer is the one that the README prints."""
+def is_like(actual, printed, names):
+    """Whether an answer is the one that the README prints. `names` has the values of this run for what it calls otherwise."""
     if isinstance(printed, dict):
         return (
             isinstance(actual, dict)
             and actual.keys() == printed.keys()
             and all(
-                isinstance(actual[name], VARYING[name]) if name in VARYING else is_like(actual[name], printed[name])
+                isinstance(actual[name], VARYING[name])
+                if name in VARYING
+                else actual[name] in names[name]
+                if name in names and isinstance(printed[name], str)
+                else is_like(actual[name], printed[name], names)
                 for name in printed
             )
         )
@@ -43,18 +69,93 @@ def is_like(actual, printed):
     return actual == printed
 
 
-def main(base_url):
-    blocks = BLOCK.findall(SECTION.search(README.read_text()).group(1))
-    assert [kind for kind, _ in blocks] == ["sh", "json"] * (len(blocks) // 2), "a command and its answer, by turns"
-    for (_, commands), (_, printed) in zip(blocks[::2], blocks[1::2]):
-        commands = commands.replace(README_URL, base_url)
-        run = subprocess.run(["bash", "-euc", commands], capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
-        if run.returncode != 0:
-            sys.exit(f"{commands}failed\n{run.stdout}{run.stderr}")
-        answer, printed = list(documents(run.stdout))[-1], json.loads(printed)
-        if not is_like(answer, printed):
-            sys.exit(f"{commands}was answered\n{json.dumps(answer)}\nand not, as the README says,\n{json.dumps(printed)}")
-    print(f"{len(blocks) // 2} steps of the README's session were answered as it says")
+class Shell:
+    """A terminal: the variables that a command sets are there for the next one."""
+
+    def __init__(self, addresses):
+        self.addresses = addresses
+        self.variables = {"LEASEHOLD_URL": addresses[README_URL], **os.environ}
+
+    def run(self, commands):
+        """Standard output of the commands, which must not fail."""
+        for printed, real in self.addresses.items():
+            commands = commands.replace(printed, real)
+        with tempfile.NamedTemporaryFile() as kept:
+            script = f"set -a\n{commands}\nenv -0 >{kept.name}"
+            run = subprocess.run(
+                ["bash", "-euc", script], capture_output=True, text=True, timeout=TIMEOUT_SECONDS, env=self.variables
+            )
+            if run.returncode != 0:
+                sys.exit(f"{commands}failed\n{run.stdout}{run.stderr}")
+            self.variables = dict(line.split("=", 1) for line in pathlib.Path(kept.name).read_text().split("\0") if line)
+        return run.stdout
+
+    def step(self, commands, kind, printed):
+        """Runs a step, and compares its last answer with the printed one."""
+        output = self.run(commands)
+        if kind == "text":
+            actual, expected = NUMBER.sub("…", output), NUMBER.sub("…", printed)
+            alike = actual == expected
+        else:
+            actual, expected = list(documents(output))[-1], json.loads(printed)
+            values = [self.variables.get(name) for name in ("HOST1", "HOST2")]
+            alike = is_like(actual, expected, {"key": [self.variables.get("KEY")], "leaseId": values})
+        if not alike:
+            sys.exit(f"{commands}was answered\n{actual}\nand not, as the README says,\n{expected}")
+
+    def any_order(self, commands, kind, _printed):
+        """Runs a step wherever, and looks for an answer that no reader can explain."""
+        output = self.run(commands)
+        for answer in documents(output) if kind == "json" else ():
+            if "status" in answer and answer["type"] not in EXPLAINED:
+                sys.exit(f"{commands}was answered in another order\n{answer}")
 
 
-main(sys.argv[1])
+@contextlib.contextmanager
+def service(leasehold):
+    """A service in memory, on free ports: the addresses of its API and of its tables."""
+    serve = [leasehold, "serve", "--memory", "--listen", "127.0.0.1:0", "--expose-dynamodb", "0"]
+    with subprocess.Popen(serve, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            announced = "".join(iter(process.stdout.readline, "  stop      Ctrl-C\n"))
+            yield re.findall(r"^(?:Leasehold listens on|  dynamodb ) (\S+)", announced, re.MULTILINE)
+        finally:
+            process.terminate()
+
+
+def try_out(session, addresses):
+    """Runs the steps in order, again, shuffled, and in order."""
+
+    def in_order():
+        shell = Shell(addresses)
+        for step in session:
+            shell.step(*step)
+        return shell
+
+    in_order()
+    shell = in_order()
+    seed = random.randrange(2**32)
+    print(f"shuffled with the seed {seed}", flush=True)
+    for step in random.Random(seed).sample(session * 2, k=2 * len(session)):
+        shell.any_order(*step)
+    in_order()
+    print(f"{len(session)} steps of the README's session were answered as it says, in order, again, and after a shuffle")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("base_url", nargs="?")
+    parser.add_argument("--leasehold")
+    arguments = parser.parse_args()
+    if arguments.leasehold is None:
+        try_out(steps("The HTTP API"), {README_URL: arguments.base_url})
+        return
+    leasehold = pathlib.Path(arguments.leasehold).resolve()
+    os.environ["PATH"] = f"{leasehold.parent}:{os.environ['PATH']}"
+    with service(leasehold) as (url, dynamodb):
+        # The first step of the first page installs the command, and starts the service.
+        session = [*steps("Try it")[1:], *steps("The HTTP API"), *steps("Transactions")]
+        try_out(session, {README_URL: url, README_DYNAMODB: dynamodb})
+
+
+main()

@@ -18,15 +18,21 @@ TABLES = (
 )
 
 
+def read(path):
+    """A SAM template as it is written."""
+    from samtranslator.yaml_helper import yaml_parse
+
+    return yaml_parse(path.read_text())
+
+
 def translate(path):
     """The resources of a SAM template, with the roles and policies that SAM's translator makes."""
     import boto3
     from samtranslator.parser.parser import Parser
     from samtranslator.translator.translator import Translator
-    from samtranslator.yaml_helper import yaml_parse
 
-    template = yaml_parse(path.read_text())
-    template["Resources"] = expand(template["Resources"], template["Mappings"])
+    template = read(path)
+    template["Resources"] = by_default(template["Resources"])
     for resource in template["Resources"].values():
         for member in ("CodeUri", "DefinitionUri"):
             if member in resource.get("Properties", {}):
@@ -37,39 +43,15 @@ def translate(path):
     return translator.translate(template, {})["Resources"]
 
 
-def expand(resources, mappings):
-    """What AWS::LanguageExtensions makes of the loops: one resource for each name, mappings looked up."""
-    expanded = {}
-    for logical_id, resource in resources.items():
-        if not logical_id.startswith("Fn::ForEach::"):
-            expanded[logical_id] = resource
-            continue
-        loop, names, body = resource
-        for name in names:
-            text = json.dumps(body).replace(f"${{{loop}}}", name)
-            expanded |= looked_up(json.loads(text, object_hook=lambda part: named(part, loop, name)), mappings)
-    return expanded
-
-
-def named(part, loop, name):
-    """A reference to the loop's name, or to a resource whose name was made of it, as a plain text."""
-    if part == {"Ref": loop}:
-        return name
-    return part["Fn::Sub"] if set(part) == {"Fn::Sub"} and "${" not in json.dumps(part) else part
-
-
-def looked_up(value, mappings):
+def by_default(value):
+    """Of what depends on the parameter Functions, what is there by default."""
     if isinstance(value, list):
-        return [looked_up(part, mappings) for part in value]
+        return [by_default(part) for part in value]
     if not isinstance(value, dict):
         return value
-    value = {name: looked_up(part, mappings) for name, part in value.items()}
-    if set(value) == {"Fn::FindInMap"}:
-        mapping, first, second = value["Fn::FindInMap"]
-        return mappings[mapping][first][second]
-    if set(value) == {"Fn::Join"} and all(isinstance(part, str) for part in value["Fn::Join"][1]):
-        return value["Fn::Join"][0].join(value["Fn::Join"][1])
-    return value
+    if set(value) == {"Fn::If"} and value["Fn::If"][0] == "EachFunction":
+        return by_default(value["Fn::If"][1])
+    return {name: by_default(part) for name, part in value.items()}
 
 
 def summary_of_resources(resources):

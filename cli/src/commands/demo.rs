@@ -5,7 +5,6 @@ mod stage;
 use std::time::Duration;
 
 use clap::Args;
-use fenced_store::{Entry, FencedStore};
 use leasehold_client::wire::LockState;
 use leasehold_client::{Client, HttpTransport};
 use nix::sys::signal::Signal;
@@ -14,6 +13,7 @@ use tokio::time::Instant;
 use crate::Failure;
 use crate::duration::show;
 use crate::failure::status;
+use crate::fenced_store::{Entry, FencedStore};
 use crate::output::print;
 use crate::signals::Signals;
 use stage::{Event, Host, Job, Stage};

@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use fenced_store::{FencedStore, Outcome};
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::Failure;
 use crate::duration;
 use crate::failure::status;
+use crate::fenced_store::{FencedStore, Outcome};
 use crate::output::print;
 
 /// Write to a store that refuses late writers by their fencing token.

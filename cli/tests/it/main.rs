@@ -10,6 +10,7 @@
 
 mod connection;
 mod demo;
+mod fenced_store;
 mod front;
 mod keeping;
 mod printed;

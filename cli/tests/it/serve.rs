@@ -1,7 +1,9 @@
 //! `leasehold serve` as a process: what it prints, what it survives, and how it ends.
 
 use std::collections::HashMap;
+use std::fs::Permissions;
 use std::net::Ipv4Addr;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Output, Stdio};
 use std::time::Duration;
@@ -379,6 +381,86 @@ async fn other_clients_reach_the_table() {
 
     serve.signal("TERM");
     assert_eq!(serve.ended().await, (Some(0), vec!["Stopped.".to_owned()]));
+}
+
+async fn status_of(serve: &Serve, path_and_query: &str) -> u16 {
+    let answer = within(serve.http.get(format!("{}{path_and_query}", serve.base_url)).send()).await;
+    answer.expect("an answer").status().as_u16()
+}
+
+/// Root may write to every file, so the service runs as somebody else then.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn read_only_database_is_refused_in_a_sentence() {
+    const NOBODY: u32 = 65_534;
+    let folder = folder();
+    let db = folder.path().join("leasehold.db");
+    let serve = Serve::start(&["--db", text_of(&db)]).await;
+    serve.signal("TERM");
+    serve.ended().await;
+
+    let allow = |path: &Path, mode| std::fs::set_permissions(path, Permissions::from_mode(mode)).expect("it is ours");
+    allow(folder.path(), 0o777);
+    allow(&folder.path().join("leasehold.db.lock"), 0o666);
+    allow(&db, 0o444);
+    let binary = folder.path().join("leasehold");
+    std::fs::copy(env!("CARGO_BIN_EXE_leasehold"), &binary).expect("copied");
+    let mut command = Command::new(binary);
+    command.env_clear().current_dir(folder.path()).kill_on_drop(true);
+    command.args(["serve", "--listen", "127.0.0.1:0", "--db", text_of(&db)]);
+    if std::fs::metadata(folder.path()).expect("it is there").uid() == 0 {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    let Output { status, stdout, stderr } = within(command.output()).await.expect("it runs");
+    let sentence = String::from_utf8(stderr).expect("text");
+    assert_eq!((status.code(), stdout.len()), (Some(1), 0), "{sentence}");
+    assert!(sentence.starts_with("leasehold: ") && sentence.trim_end().lines().count() == 1, "{sentence}");
+    assert!(sentence.contains("readonly") || sentence.contains("read-only"), "{sentence}");
+}
+
+#[tokio::test]
+async fn forged_cursor_is_an_invalid_request() {
+    let serve = Serve::start(&["--memory", "--sort-key", "part"]).await;
+    for (key, sort_key) in [("Moe", "1"), ("Moe", "2"), ("Larry", "1"), ("Larry", "2")] {
+        let body = json!({ "key": key, "sortKey": sort_key, "ownerName": "test" });
+        acquire(&serve.http, &serve.base_url, &body).await.expect("granted");
+    }
+    let page = serve.http.get(format!("{}/v1/locks?key=Moe&limit=1", serve.base_url)).send().await;
+    let page: Value = page.expect("an answer").json().await.expect("JSON");
+    let cursor = page["nextCursor"].as_str().expect("there is more");
+    assert_eq!(status_of(&serve, &format!("/v1/locks?key=Moe&limit=1&cursor={cursor}")).await, 200);
+    for forged in [cursor, "x", "eyJrZXkiOiJNb2UifQ", &cursor[1..]] {
+        assert_eq!(status_of(&serve, &format!("/v1/locks?key=Larry&limit=1&cursor={forged}")).await, 400, "{forged}");
+    }
+    assert_eq!(status_of(&serve, "/v1/health").await, 200);
+}
+
+/// A library that is loaded first moves the clock of the machine, and nothing else.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn clock_before_1970_is_refused_in_a_sentence() {
+    const SOURCE: &str = r"
+        #include <sys/syscall.h>
+        #include <time.h>
+        #include <unistd.h>
+        int clock_gettime(clockid_t clock, struct timespec *now) {
+            int result = syscall(SYS_clock_gettime, clock, now);
+            if (clock == CLOCK_REALTIME) now->tv_sec -= 4102444800;
+            return result;
+        }";
+    let folder = folder();
+    let library = folder.path().join("early.so");
+    std::fs::write(folder.path().join("early.c"), SOURCE).expect("written");
+    let compiled = Command::new("cc")
+        .args(["-shared", "-fPIC", "-o", text_of(&library), text_of(&folder.path().join("early.c"))])
+        .status();
+    assert!(within(compiled).await.expect("Rust links with it").success());
+    let mut early = command(folder.path(), &["--memory", "--listen", "127.0.0.1:0"]);
+    early.env("LD_PRELOAD", &library);
+    let Output { status, stderr, .. } = within(early.output()).await.expect("it runs");
+    let sentence = String::from_utf8(stderr).expect("text");
+    assert_eq!(status.code(), Some(1), "{sentence}");
+    assert_eq!(sentence, "leasehold: this machine's clock is before 1970; set it, then start again\n");
 }
 
 /// A limit on the size of files stands in for a full disk.

@@ -49,6 +49,22 @@ def test_a_lost_answer_of_a_heartbeat_is_no_loss(proxy: Proxy, make_client: Make
     assert all(r.body["leaseDurationMs"] == 6000 for r in proxy.seen if r.action == "heartbeat")
 
 
+def test_a_heartbeat_by_lease_id_is_repeated_under_its_number(
+    proxy: Proxy, make_client: MakeClient, key: str
+) -> None:
+    client = make_client(proxy.url)
+    guard = client.acquire(key, lease=60, manual_heartbeats=True).granted()
+    guard.heartbeat()
+    proxy.fault = only("heartbeat", DropAnswer(), times=1)
+    seen = len(proxy.seen)
+    renewed = client.heartbeat(key, guard.lease_id, data=b"stateless")
+    # The first number is below the guard's; the one above it has no answer, and is repeated.
+    sent = [(r.body["sequence"], r.body["requestId"]) for r in proxy.seen[seen:] if r.action == "heartbeat"]
+    assert [number for number, _ in sent] == [1, 1, 3], sent
+    assert client.get(key).record_version_number == renewed.record_version_number
+    assert client.get(key).data == b"stateless"
+
+
 def test_a_lost_answer_of_a_release_is_a_release(proxy: Proxy, make_client: MakeClient, key: str) -> None:
     client = make_client(proxy.url)
     with client.lock(key):
@@ -237,6 +253,19 @@ def test_an_answer_after_the_lease_does_not_revive_it(
     with pytest.raises(LockLost) as error:
         guard.heartbeat()
     assert error.value.reason == "expired"
+
+
+def test_a_heartbeat_and_a_resume_count_from_before_they_were_sent(
+    proxy: Proxy, make_client: MakeClient, key: str
+) -> None:
+    client = make_client(proxy.url)
+    guard = client.acquire(key, lease=20, manual_heartbeats=True).granted()
+    proxy.fault = only("heartbeat", Delay(0.3))
+    guard.heartbeat()
+    assert guard.remaining() <= 19.7
+    handed = guard.detach()
+    resumed = client.resume(key, handed.lease_id, sequence=handed.sequence, manual_heartbeats=True)
+    assert resumed.remaining() <= 19.7
 
 
 def test_a_heartbeat_by_hand_is_tried_again(proxy: Proxy, make_client: MakeClient, key: str) -> None:

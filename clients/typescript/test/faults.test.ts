@@ -65,6 +65,20 @@ describe("outages and lost answers", { concurrency: 8 }, () => {
     await guard.release();
   });
 
+  test("a heartbeat and a resume count from before they were sent", async () => {
+    await using parts = await throughProxy();
+    const { proxy, client } = parts;
+    const key = freshKey();
+    const guard = guardOf(await client.tryAcquire(key, { lease: 20_000, heartbeatInterval: false }));
+    proxy.fault = ({ call }) => (call === "heartbeat" ? { delayAnswer: 300 } : "pass");
+    await guard.heartbeat();
+    assert.ok(guard.remaining() <= 19_700, `${guard.remaining()}`);
+    const { leaseId, sequence } = guard.detach();
+    const resumed = await client.resume(key, leaseId, { sequence, heartbeatInterval: false });
+    assert.ok(resumed.remaining() <= 19_700, `${resumed.remaining()}`);
+    await resumed.release();
+  });
+
   test("tryAcquire tries nothing again, and releases what it may have been granted", async () => {
     await using parts = await throughProxy();
     const { proxy, client } = parts;

@@ -4,5 +4,5 @@ use leasehold_api::http::Operation;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), lambda_runtime::Error> {
-    leasehold_lambda::run_http(Operation::Get).await
+    leasehold_lambda::run_http(&[Operation::Get]).await
 }

@@ -39,5 +39,5 @@ mod watches;
 pub use execution::ExecutionSecret;
 pub use route::{Input, Route};
 pub use semaphore::SemaphoreOperation;
-pub use service::Service;
+pub use service::{OPERATION_TARGET, Service};
 pub use transactions::{TransactionOperation, TransactionService};

@@ -28,6 +28,9 @@ const MAX_WAIT_MS: u64 = 20_000;
 /// A Lambda function's answer may have 6 MB; a listing stops well before, whatever the limit asked for.
 const MAX_LISTING_BYTES: usize = 4 * 1024 * 1024;
 
+/// The target of the one line of each operation, for a log that prints these lines in a way of its own.
+pub const OPERATION_TARGET: &str = "leasehold::operation";
+
 /// The lock service. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Service {
@@ -310,7 +313,7 @@ pub(crate) async fn traced<T>(
     counts::count(name, &outcome, latency);
     span.record("outcome", outcome);
     let duration_ms = latency.as_secs_f64() * 1000.0;
-    span.in_scope(|| tracing::info!(duration_ms, "done"));
+    span.in_scope(|| tracing::info!(target: OPERATION_TARGET, duration_ms, "done"));
     result
 }
 

@@ -1,12 +1,17 @@
-//! Metrics of the operations, as lines of CloudWatch's Embedded Metric Format: CloudWatch takes them out of the log, and no
-//! request waits for a call to it.
+//! Metrics of the operations, in CloudWatch's Embedded Metric Format: CloudWatch takes them out of the log, and no request
+//! waits for a call to it.
 
 use std::fmt;
 use std::io::Write;
+use std::sync::OnceLock;
 
 use lambda_runtime::Error;
 use leasehold_api::counts;
 use metrics_cloudwatch_embedded::{Builder, Collector};
+use serde_json::Value;
+
+/// Counting is for the whole process, as the log is.
+static STARTED: OnceLock<Emf> = OnceLock::new();
 
 /// The counters of this process.
 #[derive(Clone, Copy)]
@@ -26,7 +31,27 @@ impl Emf {
         };
         let collector = builder.init()?;
         counts::describe();
-        Ok(Self(collector))
+        Ok(*STARTED.get_or_init(|| Self(collector)))
+    }
+
+    /// What this process counts, if it does.
+    pub(crate) fn started() -> Option<Self> {
+        STARTED.get().copied()
+    }
+
+    /// Writes what there is to tell, with further members beside the metrics.
+    ///
+    /// # Errors
+    /// Those of `writer`.
+    pub(crate) fn write_with(&self, members: &[(&'static str, Value)], writer: impl Write) -> std::io::Result<()> {
+        for (name, value) in members {
+            self.0.set_property(*name, value.clone());
+        }
+        let written = self.write(writer);
+        for (name, _) in members {
+            self.0.remove_property(*name);
+        }
+        written
     }
 
     /// Writes one line for each operation of which there is something to tell since the last time.

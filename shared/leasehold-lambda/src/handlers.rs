@@ -1,11 +1,11 @@
 //! The handlers of the functions, and the loops that feed them.
 
+mod semaphore;
 mod transactions;
 
 use lambda_runtime::{Diagnostic, Error, LambdaEvent, service_fn};
 use leasehold_api::access::{self, Access};
 use leasehold_api::http::{Operation, Route};
-use leasehold_api::logging::{LevelFilter, LogFormat, init_logging};
 use leasehold_api::{ExecutionSecret, Service, cleanup, direct};
 use leasehold_dynamodb::Clock;
 use leasehold_protocol::LockTable;
@@ -16,16 +16,17 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use crate::{Config, Emf, gateway, init};
 
+pub use semaphore::run_semaphore;
 pub use transactions::{answer_sweep, answer_transactions, run_sweep, run_transactions};
 
-/// Serves one operation over HTTP until Lambda ends the process.
+/// Serves these operations over HTTP until Lambda ends the process.
 ///
 /// # Errors
 /// The mistakes in the configuration, or a failure of Lambda's runtime interface.
-pub async fn run_http(operation: Operation) -> Result<(), Error> {
+pub async fn run_http(operations: &[Operation]) -> Result<(), Error> {
     let (function, metrics) = &start(function()).await?;
     lambda_runtime::run(service_fn(async |event: LambdaEvent<Value>| {
-        let answer = function.answer_http(operation, event.payload).await;
+        let answer = function.answer_http(operations, event.payload).await;
         print(*metrics);
         answer
     }))
@@ -62,7 +63,7 @@ pub async fn run_cleanup() -> Result<(), Error> {
 
 /// Starts the log, and then what a function keeps; or tells Lambda why that cannot be.
 async fn start<T>(making: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    init_logging(LogFormat::Json, LevelFilter::INFO);
+    init::log();
     init::or_report(making.await).await
 }
 
@@ -107,13 +108,13 @@ impl Function {
         }
     }
 
-    /// Answers one event of API Gateway.
+    /// Answers one event of API Gateway or of a Function URL, if it asks for one of these operations.
     ///
     /// # Errors
     /// The event is none of API Gateway.
-    pub async fn answer_http(&self, operation: Operation, event: Value) -> Result<Box<RawValue>, Diagnostic> {
+    pub async fn answer_http(&self, operations: &[Operation], event: Value) -> Result<Box<RawValue>, Diagnostic> {
         let caller = self.access.caller(gateway::principal(&event, &self.jwt_claim));
-        let operation = gateway::operation(&event, &[operation]);
+        let operation = gateway::operation(&event, operations);
         gateway::answer(&self.service, operation, &caller, event).await
     }
 

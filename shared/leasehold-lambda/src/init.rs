@@ -19,8 +19,11 @@ use aws_smithy_types::body::SdkBody;
 use http::Method;
 use lambda_runtime::Error;
 use lambda_runtime_api_client::{PooledClient, body::Body, build_request};
+use leasehold_api::logging::{self, LevelFilter};
 use serde_json::json;
 use tokio::time::timeout;
+
+use crate::lines::subscriber;
 
 /// A connection inside one region takes a few milliseconds. While DynamoDB cannot be reached, every start waits this long.
 const CONNECT_LIMIT: Duration = Duration::from_millis(500);
@@ -32,6 +35,13 @@ const REPORT_LIMIT: Duration = Duration::from_secs(1);
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0} is not set. In Lambda it always is; elsewhere, set it for the function.")]
 struct Missing(&'static str);
+
+/// Starts the log. A second call changes nothing.
+pub(crate) fn log() {
+    let level = logging::level(LevelFilter::INFO);
+    // An error means that the process has a log already.
+    let _ = tracing::subscriber::set_global_default(subscriber(level, std::io::stdout));
+}
 
 /// A client for the table `table_name`, with a connection to DynamoDB open if it can be reached.
 ///

@@ -5,7 +5,8 @@
 //! init      what a function does before it asks for its first event: log, client, connection
 //! handlers  what each function does with an event
 //! gateway   events of API Gateway, by lambda_http
-//! emf       metrics of the operations, as lines of the log
+//! emf       metrics of the operations
+//! lines     the log, in which each operation is one line with its metrics
 //! ```
 //!
 //! A function takes region and credentials from its environment and nowhere else, and connects before its first request. A
@@ -16,7 +17,9 @@ mod emf;
 mod gateway;
 mod handlers;
 mod init;
+mod lines;
 
 pub use config::{Config, ConfigError, TransactionConfig};
 pub use emf::Emf;
 pub use handlers::*;
+pub use lines::subscriber;

@@ -26,13 +26,13 @@ pub const PATH: &str = "/console";
 pub fn routes(service: &str) -> Router {
     let about = serde_json::json!({ "service": service, "version": env!("CARGO_PKG_VERSION") }).to_string();
     let html = "text/html; charset=utf-8";
-    let index = include_str!("../../../console/dist/index.html");
+    let index = include_str!("../console/index.html");
     [
         ("/console", html, index),
         ("/console/", html, index),
-        ("/console/console.js", "text/javascript; charset=utf-8", include_str!("../../../console/dist/console.js")),
-        ("/console/style.css", "text/css; charset=utf-8", include_str!("../../../console/dist/style.css")),
-        ("/console/icon.svg", "image/svg+xml", include_str!("../../../console/dist/icon.svg")),
+        ("/console/console.js", "text/javascript; charset=utf-8", include_str!("../console/console.js")),
+        ("/console/style.css", "text/css; charset=utf-8", include_str!("../console/style.css")),
+        ("/console/icon.svg", "image/svg+xml", include_str!("../console/icon.svg")),
     ]
     .into_iter()
     .fold(Router::new(), |router, (path, media_type, content)| {

@@ -6,11 +6,18 @@ use aws_sdk_dynamodb::types::AttributeValue;
 
 use crate::attributes::Item;
 
-/// Paths into an item.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Projection(Vec<Vec<Step>>);
+/// Longest path, in steps: DynamoDB nests no deeper.
+const MAX_STEPS: usize = 32;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Paths into an item, as a tree: an item costs no more than its own size, however many paths there are.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Projection {
+    /// Whether a path ends here.
+    is_whole: bool,
+    members: BTreeMap<String, Projection>,
+    elements: BTreeMap<usize, Projection>,
+}
+
 enum Step {
     Member(String),
     Element(usize),
@@ -18,14 +25,54 @@ enum Step {
 
 impl Projection {
     pub(crate) fn parse(text: &str, names: &HashMap<String, String>) -> Result<Self, String> {
-        text.split(',').map(|path| parse_path(path.trim(), names)).collect::<Result<_, _>>().map(Self)
+        let mut projection = Self::default();
+        for path in text.split(',') {
+            projection.add(parse_path(path.trim(), names)?);
+        }
+        Ok(projection)
+    }
+
+    fn add(&mut self, path: Vec<Step>) {
+        let end = path.into_iter().fold(self, |node, step| match step {
+            Step::Member(name) => node.members.entry(name).or_default(),
+            Step::Element(index) => node.elements.entry(index).or_default(),
+        });
+        end.is_whole = true;
     }
 
     /// What of the item the paths lead to. Elements of a list move together, as DynamoDB's do.
     pub(crate) fn apply(&self, item: &Item) -> Item {
-        let paths: Vec<_> = self.0.iter().map(Vec::as_slice).collect();
-        project_map(item, &paths)
+        // The fewer of the two are looked up among the others.
+        if item.len() < self.members.len() {
+            let wanted = |(name, value)| Some((name, self.members.get(name)?, value));
+            return item.iter().filter_map(wanted).filter_map(projected).collect();
+        }
+        let found = |(name, below)| Some((name, below, item.get(name)?));
+        self.members.iter().filter_map(found).filter_map(projected).collect()
     }
+
+    fn project(&self, value: &AttributeValue) -> Option<AttributeValue> {
+        if self.is_whole {
+            return Some(value.clone());
+        }
+        match value {
+            AttributeValue::M(members) => {
+                let projected = self.apply(members);
+                (!projected.is_empty()).then_some(AttributeValue::M(projected))
+            }
+            AttributeValue::L(values) => {
+                let element = |(index, below): (&usize, &Self)| below.project(values.get(*index)?);
+                // No index beyond the list is looked at.
+                let projected: Vec<_> = self.elements.range(..values.len()).filter_map(element).collect();
+                (!projected.is_empty()).then_some(AttributeValue::L(projected))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn projected((name, below, value): (&String, &Projection, &AttributeValue)) -> Option<(String, AttributeValue)> {
+    Some((name.clone(), below.project(value)?))
 }
 
 fn parse_path(path: &str, names: &HashMap<String, String>) -> Result<Vec<Step>, String> {
@@ -48,45 +95,10 @@ fn parse_path(path: &str, names: &HashMap<String, String>) -> Result<Vec<Step>, 
             steps.push(Step::Element(index.ok_or_else(|| format!("The path `{path}` has a wrong index."))?));
         }
     }
+    if steps.len() > MAX_STEPS {
+        return Err(format!("A path has at most {MAX_STEPS} steps, not {}.", steps.len()));
+    }
     Ok(steps)
-}
-
-/// Groups the paths by their first step, so that a member costs one look-up and not one for each path.
-fn project_map(members: &Item, paths: &[&[Step]]) -> Item {
-    let mut below: HashMap<&str, Vec<&[Step]>> = HashMap::new();
-    for path in paths {
-        if let [Step::Member(member), rest @ ..] = path {
-            below.entry(member).or_default().push(rest);
-        }
-    }
-    below
-        .into_iter()
-        .filter_map(|(name, below)| Some((name.to_owned(), project(members.get(name)?, &below)?)))
-        .collect()
-}
-
-fn project(value: &AttributeValue, below: &[&[Step]]) -> Option<AttributeValue> {
-    if below.iter().any(|path| path.is_empty()) {
-        return Some(value.clone());
-    }
-    match value {
-        AttributeValue::M(members) => {
-            let projected = project_map(members, below);
-            (!projected.is_empty()).then_some(AttributeValue::M(projected))
-        }
-        AttributeValue::L(values) => {
-            let mut wanted: BTreeMap<usize, Vec<&[Step]>> = BTreeMap::new();
-            for path in below {
-                if let [Step::Element(index), rest @ ..] = path {
-                    wanted.entry(*index).or_default().push(rest);
-                }
-            }
-            let element = |(index, below): (usize, Vec<&[Step]>)| project(values.get(index)?, &below);
-            let projected: Vec<_> = wanted.into_iter().filter_map(element).collect();
-            (!projected.is_empty()).then_some(AttributeValue::L(projected))
-        }
-        _ => None,
-    }
 }
 
 #[cfg(test)]
@@ -119,6 +131,22 @@ mod tests {
         let elements = AttributeValue::L(vec![AttributeValue::M(only_x), text("2")]);
         assert_eq!(projected("l[1].x, l[2], l[9]"), Item::from([("l".to_owned(), elements)]));
         assert_eq!(projected("id.x, l.x"), Item::new());
+        assert_eq!(projected("#m.x, m, m.y"), Item::from([("m".to_owned(), item()["m"].clone())]));
+        assert_eq!(projected("a, b, c, d, e, id"), Item::from([("id".to_owned(), text("a"))]));
+    }
+
+    #[test]
+    fn paths_that_repeat_cost_one_look_up() {
+        let many = vec!["m.x"; 1000].join(",");
+        let one = Projection::parse("m.x", &HashMap::new());
+        assert_eq!(Projection::parse(&many, &HashMap::new()), one);
+    }
+
+    #[test]
+    fn path_is_refused_beyond_dynamodbs_depth() {
+        let path = |steps: usize| vec!["a"; steps].join(".");
+        assert!(Projection::parse(&path(MAX_STEPS), &HashMap::new()).is_ok());
+        assert!(Projection::parse(&path(MAX_STEPS + 1), &HashMap::new()).is_err());
     }
 
     #[test]

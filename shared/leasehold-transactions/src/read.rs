@@ -8,7 +8,7 @@
 //!
 //! The third level, `locked`, is a [`Get`](crate::Action::Get) inside of a transaction.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use leasehold_dynamodb::pause;
 
@@ -85,13 +85,14 @@ impl Transactions {
         if requests.len() > MAX_ITEMS {
             return Err(Error::invalid("requests", format!("One call reads at most {MAX_ITEMS} items.")));
         }
+        let mut seen = BTreeSet::new();
         let mut keys = Vec::new();
         let mut projections = Vec::new();
         for (index, request) in requests.into_iter().enumerate() {
             let field = |name: &str| format!("requests[{index}].{name}");
             check_table(&request.table, &self.protected, field("tableName"))?;
             let key = key_in(&self.tables, &request.table, &request.key, true, field("key")).await?;
-            if keys.contains(&key) {
+            if !seen.insert(key.clone()) {
                 return Err(Error::invalid(field("key"), "The same item is in this call twice."));
             }
             keys.push(key);
@@ -149,7 +150,7 @@ impl Transactions {
 
     async fn page(&self, request: &ListRequest, reads_consistently: bool) -> Result<(Vec<Item>, Option<Item>), Error> {
         let client = &self.tables.client;
-        let used: Vec<_> = [&request.key_condition, &request.filter]
+        let used: BTreeSet<_> = [&request.key_condition, &request.filter]
             .into_iter()
             .flatten()
             .flat_map(|expression| crate::expression::placeholders(expression))
@@ -157,7 +158,7 @@ impl Transactions {
         let names: HashMap<_, _> = request
             .names
             .iter()
-            .filter(|(name, _)| used.contains(&name.as_str()))
+            .filter(|(name, _)| used.contains(name.as_str()))
             .map(|(a, b)| (a.clone(), b.clone()))
             .collect();
         let names = (!names.is_empty()).then_some(names);

@@ -54,7 +54,7 @@ use tokio::time::timeout;
 use crate::bench::{Bench, http_client};
 use crate::cases::Case;
 
-pub use crate::races::races;
+pub use crate::races::{permit_races, races};
 
 /// How many cases run at a time: enough to meet each other, not enough to measure the machine.
 const CONCURRENT_CASES: usize = 16;

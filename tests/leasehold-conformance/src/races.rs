@@ -113,3 +113,70 @@ async fn race(lock: &Lock, callers: usize, fields: Value, outcome: &str) -> Gran
     }
     winner
 }
+
+/// How many permits there are to race for.
+const PERMITS: usize = 5;
+
+/// Lets `callers` race for five permits, `rounds` times while they are free, and `rounds` times while dead holders have them.
+/// Exactly five must win each time, with tokens above all before, and no permit may leak.
+///
+/// # Panics
+/// If more or fewer win, a token does not rise, or the permits do not add up.
+pub async fn permit_races(target: &Target, callers: usize, rounds: usize) {
+    let http = http_client();
+    let lock = Bench::new(target, http.clone()).lock();
+    let afresh = || Lock { bench: Bench::new(target, http.clone()), ..lock.clone() };
+    let mut last_token = 0;
+    for round in 0..rounds * 2 {
+        let dead: Vec<Value> = if round == 0 { Vec::new() } else { holders(&afresh()).await };
+        let leaves_dead = round % 2 == 1;
+        if !leaves_dead {
+            for holder in &dead {
+                let fields = json!({ "holderId": holder["holderId"], "version": holder["version"] });
+                let reply = lock.bench.post("/v1/semaphore/break", &lock.with_key(fields)).await;
+                reply.released("released");
+            }
+        }
+        let observed = if leaves_dead { dead } else { Vec::new() };
+        let tokens = race_for_permits(&afresh(), callers, &observed).await;
+        assert_eq!(tokens.len(), PERMITS, "round {round}: {tokens:?}");
+        assert!(tokens.iter().all(|token| *token > last_token), "round {round}: {tokens:?} after {last_token}");
+        last_token = *tokens.iter().max().expect("five");
+        assert_eq!(holders(&afresh()).await.len(), PERMITS, "round {round}");
+    }
+}
+
+/// The holders, as an observer names them; and checks that they have all permits.
+async fn holders(lock: &Lock) -> Vec<Value> {
+    let view = lock.bench.get("/v1/semaphore", &lock.parameters()).await.ok();
+    assert_eq!(view["available"], 0, "{view}");
+    let named = |holder: &Value| json!({ "holderId": holder["holderId"], "version": holder["version"], "permits": holder["permits"] });
+    view["holders"].as_array().expect("a list").iter().map(named).collect()
+}
+
+/// One round: the tokens of those who won. Each runner names one of `observed` as dead, if there are any.
+async fn race_for_permits(lock: &Lock, callers: usize, observed: &[Value]) -> Vec<u64> {
+    let start = Arc::new(Barrier::new(callers));
+    let mut runners: JoinSet<Reply> = (0..callers)
+        .map(|number| {
+            let (lock, start) = (lock.clone(), Arc::clone(&start));
+            let dead: Vec<_> = observed.iter().cycle().skip(number).take(observed.len().min(1)).cloned().collect();
+            let fields = json!({
+                "ownerName": format!("runner {number}"), "leaseId": fresh("lease"), "capacity": PERMITS, "observed": dead
+            });
+            async move {
+                start.wait().await;
+                lock.bench.post("/v1/semaphore/acquire", &lock.with_key(fields)).await
+            }
+        })
+        .collect();
+    let mut tokens = Vec::new();
+    while let Some(reply) = runners.join_next().await {
+        let reply = reply.expect("no panic");
+        match reply.status() {
+            200 => tokens.push(reply.ok()["fencingToken"].as_u64().expect("a number")),
+            _ => drop(reply.held()),
+        }
+    }
+    tokens
+}

@@ -22,14 +22,18 @@ const fn kind(slug: &'static str, status: u16, required: &'static [&'static str]
     Kind { slug, status, required, optional: &[], retry_after: None }
 }
 
-const KINDS: [Kind; 13] = [
+const KINDS: [Kind; 16] = [
     // Of several locks, those that are refused.
     Kind { retry_after: Some("1"), optional: &["lock", "locks"], ..kind("held", 423, &[]) },
     Kind { optional: &["lock", "locks"], ..kind("lost", 409, &["reason"]) },
     Kind { optional: &["locks"], ..kind("wrong-kind", 409, &[]) },
-    kind("superseded", 409, &["sequence", "recordVersionNumber", "fencingToken", "lock"]),
+    // A waiter has no token.
+    Kind { optional: &["fencingToken"], ..kind("superseded", 409, &["sequence", "recordVersionNumber", "lock"]) },
     Kind { optional: &["lock"], ..kind("version-mismatch", 409, &[]) },
     Kind { optional: &["lock"], ..kind("already-done", 409, &[]) },
+    Kind { retry_after: Some("1"), ..kind("queue-full", 423, &["lock"]) },
+    kind("permits-mismatch", 409, &["lock"]),
+    Kind { optional: &["lock"], ..kind("exceeds-capacity", 409, &[]) },
     Kind { optional: &["field"], ..kind("invalid-request", 400, &[]) },
     kind("not-found", 404, &[]),
     kind("unknown-route", 404, &[]),
@@ -99,7 +103,8 @@ impl Reply {
 
     /// The lease id that this grant tells its caller, if it is a grant.
     pub(crate) fn granted_lease_id(&self) -> Option<String> {
-        let is_acquire = [ACQUIRE, ACQUIRE_ALL].iter().any(|path| self.call.starts_with(&format!("POST {path} ")));
+        let grants = [ACQUIRE, ACQUIRE_ALL, "/v1/semaphore/acquire"];
+        let is_acquire = grants.iter().any(|path| self.call.starts_with(&format!("POST {path} ")));
         let is_grant = self.status == 200 && is_acquire;
         is_grant.then(|| self.body()["leaseId"].as_str().map(str::to_owned)).flatten()
     }
@@ -248,7 +253,7 @@ impl Reply {
     }
 
     #[track_caller]
-    fn check_members(&self, body: &Value, required: &[&str], optional: &[&str]) {
+    pub(crate) fn check_members(&self, body: &Value, required: &[&str], optional: &[&str]) {
         let members = body.as_object().unwrap_or_else(|| panic!("{self}\n    which is not an object"));
         for name in required {
             assert!(members.contains_key(*name), "{self}\n    lacks {name}");

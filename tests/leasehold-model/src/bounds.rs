@@ -1,6 +1,6 @@
 //! How far an exploration goes.
 
-/// The bounds of one exploration. Time passes in ticks, each the shortest lease that the protocol allows.
+/// The bounds of one exploration. All times are milliseconds.
 #[derive(Debug, Clone, Copy)]
 #[allow(clippy::struct_excessive_bools, reason = "each says whether something happens at all")]
 pub struct Bounds {
@@ -19,9 +19,11 @@ pub struct Bounds {
     /// Deliveries of an attempt beyond the first, over all attempts.
     pub copies: u8,
     /// The last moment.
-    pub ticks: u8,
-    /// The leases that requests name, in ticks.
-    pub leases: &'static [u8],
+    pub end: u16,
+    /// The steps in which time passes, again and again.
+    pub steps: &'static [u16],
+    /// The leases that requests name.
+    pub leases: &'static [u16],
     /// Breaks by an operator.
     pub breaks: u8,
     /// Deletions.
@@ -34,6 +36,10 @@ pub struct Bounds {
     pub java: u8,
     /// Whether callers judge by the clock, and servers' clocks differ.
     pub clock: bool,
+    /// Whether answers arrive late. (Each may be lost in any case.)
+    pub delays: bool,
+    /// Whether the clocks of observers run fast, by almost a thousandth.
+    pub drift: bool,
     /// What callers want of the lock: to run one occurrence, the same one, or none.
     pub once: Option<Runs>,
 }
@@ -55,27 +61,40 @@ const SMALL: Bounds = Bounds {
     attempts: 2,
     in_flight: 2,
     copies: 0,
-    ticks: 2,
-    leases: &[1, 2],
+    end: 200,
+    steps: &[100],
+    leases: &[100, 200],
     breaks: 0,
     deletes: false,
     deaths: false,
     losses: false,
     java: 0,
     clock: false,
+    delays: false,
+    drift: false,
     once: None,
 };
 
 impl Bounds {
     /// Explorations that take seconds, for the tests.
-    pub fn small() -> [Self; 7] {
-        let once = Self { in_flight: 1, leases: &[2], ..SMALL };
+    pub fn small() -> [Self; 8] {
+        let once = Self { in_flight: 1, leases: &[200], ..SMALL };
         [
             Self { in_flight: 1, ..SMALL },
             Self { name: "small, copies and deletions", copies: 1, deletes: true, lease_ids: 2, requests: 1, ..once },
             Self { name: "small, breaks", breaks: 1, deaths: true, ..once },
-            Self { name: "small, Java", java: 2, breaks: 1, requests: 1, ticks: 3, ..once },
-            Self { name: "small, clocks", clock: true, attempts: 1, ticks: 5, ..once },
+            Self { name: "small, Java", java: 2, breaks: 1, requests: 1, end: 300, ..once },
+            Self { name: "small, clocks", clock: true, attempts: 1, end: 500, ..once },
+            Self {
+                name: "small, delays and drift",
+                delays: true,
+                drift: true,
+                attempts: 1,
+                leases: &[2000],
+                steps: &[1999, 1],
+                end: 4000,
+                ..once
+            },
             Self { name: "small, an occurrence", lease_ids: 2, requests: 1, attempts: 1, ..once }
                 .running(Runs::UntilDone),
             Self { name: "small, at most once", deletes: true, requests: 1, ..once }.running(Runs::AtMostOnce),
@@ -83,18 +102,32 @@ impl Bounds {
     }
 
     /// The explorations of the command.
-    pub fn full() -> [Self; 7] {
-        let full = Self { deaths: true, losses: true, ..SMALL };
+    pub fn full() -> [Self; 9] {
+        let full = Self { deaths: true, ..SMALL };
+        let once = Self { in_flight: 1, leases: &[200], ..full };
         [
-            Self { name: "changed leases", requests: 3, ticks: 4, leases: &[1, 3], deaths: false, ..full },
-            Self { name: "copies and deletions", copies: 1, deletes: true, lease_ids: 2, leases: &[2], ..full },
-            Self { name: "three callers and a break", callers: 3, in_flight: 1, breaks: 1, leases: &[2], ..full },
-            Self { name: "a Java client", java: 3, breaks: 1, deletes: true, ticks: 4, leases: &[2], ..full },
-            Self { name: "clocks", clock: true, ticks: 6, leases: &[1, 3], in_flight: 1, ..full },
-            Self { name: "an occurrence", deletes: true, lease_ids: 2, leases: &[2], copies: 1, ..full }
+            Self { name: "changed leases", requests: 3, end: 400, leases: &[100, 300], deaths: false, ..full },
+            Self { name: "copies and deletions", copies: 1, deletes: true, lease_ids: 2, ..once },
+            Self { name: "three callers", callers: 3, breaks: 1, requests: 1, ..once },
+            Self { name: "a Java client", java: 3, breaks: 1, deletes: true, end: 300, requests: 1, ..once },
+            Self { name: "clocks", clock: true, end: 500, ..once },
+            Self { name: "delays", delays: true, ..once },
+            Self { name: "drift", delays: true, drift: true, leases: &[2000], steps: &[1999, 1], end: 6000, ..once },
+            Self { name: "an occurrence", deletes: true, lease_ids: 2, copies: 1, requests: 1, ..once }
                 .running(Runs::UntilDone),
-            Self { name: "at most once", breaks: 1, lease_ids: 2, leases: &[2], ..full }.running(Runs::AtMostOnce),
+            Self { name: "at most once", breaks: 1, lease_ids: 2, requests: 1, ..once }.running(Runs::AtMostOnce),
         ]
+    }
+
+    /// The next moment, if there is one.
+    pub(crate) fn moment_after(&self, now: u16) -> Option<u16> {
+        let cycle: u16 = self.steps.iter().sum();
+        let start = now - now % cycle;
+        let mut moments = self.steps.iter().scan(start, |moment, step| {
+            *moment += step;
+            Some(*moment)
+        });
+        moments.find(|&moment| moment > now).filter(|&moment| moment <= self.end)
     }
 
     /// The same, where callers run an occurrence.
@@ -104,6 +137,6 @@ impl Bounds {
 
     /// Two callers, and what else a clause's trace needs.
     pub(crate) const fn trace() -> Self {
-        Self { requests: 3, ticks: 4, leases: &[1, 3], ..SMALL }
+        Self { requests: 3, end: 400, leases: &[100, 300], ..SMALL }
     }
 }

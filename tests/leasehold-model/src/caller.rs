@@ -1,19 +1,23 @@
 //! A caller, and the rules that it follows (docs/client.md has them in full).
 
+use crate::Protocol;
+use crate::clause::Clause;
+use crate::world::Answer;
+
 /// What a caller asks for.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Request {
     /// The lock.
     Acquire {
-        /// In ticks.
-        lease: u8,
+        /// In milliseconds.
+        lease: u16,
         /// The version that was seen for its lease.
         observed: Option<String>,
     },
     /// A renewal.
     Heartbeat {
-        /// In ticks.
-        lease: u8,
+        /// In milliseconds.
+        lease: u16,
         /// The fencing token that the payload names.
         token: u64,
     },
@@ -27,7 +31,7 @@ pub enum Request {
 }
 
 impl Request {
-    pub(crate) fn lease(&self) -> u8 {
+    pub(crate) fn lease(&self) -> u16 {
         match self {
             Self::Acquire { lease, .. } | Self::Heartbeat { lease, .. } => *lease,
             Self::Release { .. } => 0,
@@ -35,15 +39,22 @@ impl Request {
     }
 }
 
+/// The time that a clock shows which is fast by almost a thousandth.
+fn fast(age: u64) -> u64 {
+    age + age * 95 / 100_000
+}
+
 /// A request without an answer so far.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Pending {
     pub(crate) request: Request,
-    pub(crate) first_sent: u8,
-    pub(crate) last_sent: u8,
+    pub(crate) first_sent: u16,
+    pub(crate) last_sent: u16,
     pub(crate) attempts: u8,
+    /// The answer to the last attempt, on its way.
+    pub(crate) answer: Option<Answer>,
     /// Known to the model alone: the answer of the attempt that was carried out.
-    pub(crate) carried_out: Option<String>,
+    pub(crate) carried_out: Option<Answer>,
 }
 
 /// One caller.
@@ -55,9 +66,9 @@ pub(crate) struct Caller {
     pub(crate) number: u8,
     pub(crate) pending: Option<Pending>,
     /// A version, its lease, and when it was first seen.
-    pub(crate) seen: Option<(String, u8, u8)>,
+    pub(crate) seen: Option<(String, u16, u16)>,
     /// Until when it believes to hold the lock.
-    pub(crate) until: Option<u8>,
+    pub(crate) until: Option<u16>,
     /// The token that it was granted.
     pub(crate) token: u64,
     /// It was told of a grant under this lease id.
@@ -67,16 +78,23 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    pub(crate) fn believes(&self, now: u8) -> bool {
+    pub(crate) fn believes(&self, now: u16) -> bool {
         !self.is_broken && self.until.is_some_and(|until| now < until)
     }
 
-    /// The version that may be named, once it was seen for its lease. (Clocks run alike here, so no thousandth is added.)
-    pub(crate) fn stale(&self, now: u8) -> Option<String> {
-        self.seen.as_ref().filter(|(_, lease, since)| now - since >= *lease).map(|(version, ..)| version.clone())
+    /// The version that may be named, once it was seen for its lease and, where clocks drift, a thousandth of it.
+    pub(crate) fn stale(&self, now: u16, protocol: &Protocol) -> Option<String> {
+        let (version, lease, since) = self.seen.as_ref()?;
+        let (age, lease) = (u64::from(now - since), u64::from(*lease));
+        let is_stale = match (protocol.bounds.drift, protocol.without) {
+            (false, _) => age >= lease,
+            (true, Some(Clause::Thousandth)) => fast(age) >= lease,
+            (true, _) => fast(age) >= lease + lease.div_ceil(1000),
+        };
+        is_stale.then(|| version.clone())
     }
 
-    pub(crate) fn see(&mut self, version: &str, lease: u8, now: u8) {
+    pub(crate) fn see(&mut self, version: &str, lease: u16, now: u16) {
         if self.seen.as_ref().is_none_or(|(seen, ..)| seen != version) {
             self.seen = Some((version.to_owned(), lease, now));
         }

@@ -36,6 +36,12 @@ pub enum Clause {
     Cap,
     /// Rule 9, the caller's half: a lease counts from before its request was first sent.
     CountFromFirst,
+    /// Rule 6: a holder counts from before it sent, not from the answer.
+    CountFromSending,
+    /// Rule 6: an observer counts from after the answer, not from before it sent.
+    ObserveFromAnswer,
+    /// Rule 12: an observer waits the lease and a thousandth of it.
+    Thousandth,
     /// Rule 9, the caller's half: an unanswered acquire is repeated before a new one.
     RepeatBeforeNext,
     /// An occurrence that is done is refused on a free row.
@@ -54,7 +60,7 @@ pub enum Clause {
 
 impl Clause {
     /// All of them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 23] = [
         Self::HeartbeatSequence,
         Self::AcquireSequence,
         Self::FirstAnswer,
@@ -68,6 +74,9 @@ impl Clause {
         Self::Skew,
         Self::Cap,
         Self::CountFromFirst,
+        Self::CountFromSending,
+        Self::ObserveFromAnswer,
+        Self::Thousandth,
         Self::RepeatBeforeNext,
         Self::DueWhenFree,
         Self::DueWhenDead,
@@ -83,24 +92,27 @@ impl Clause {
         let once = Bounds { attempts: 1, in_flight: 1, requests: 2, ..bounds };
         match self {
             Self::AcquireSequence => Bounds { copies: 1, ..bounds },
-            Self::Tombstone => Bounds { deletes: true, lease_ids: 2, requests: 1, ticks: 2, leases: &[1], ..bounds },
-            Self::EndsChangeVersion => Bounds { java: 1, breaks: 1, requests: 1, ticks: 2, leases: &[2], ..once },
-            Self::Disowning => Bounds { java: 1, leases: &[2], ticks: 3, ..once },
+            Self::Tombstone => Bounds { deletes: true, lease_ids: 2, requests: 1, end: 200, leases: &[100], ..bounds },
+            Self::EndsChangeVersion => Bounds { java: 1, breaks: 1, requests: 1, end: 200, leases: &[200], ..once },
+            Self::Disowning => Bounds { java: 1, leases: &[200], end: 300, ..once },
             Self::LeaseIdsEnd => Bounds { copies: 1, requests: 1, ..bounds },
-            Self::ObservedVersion => Bounds { leases: &[2], ticks: 2, ..once },
-            Self::Skew => Bounds { clock: true, requests: 1, leases: &[2], ticks: 2, ..once },
-            Self::Cap => Bounds { ticks: 1, ..once },
+            Self::ObservedVersion => Bounds { leases: &[200], end: 200, ..once },
+            Self::Skew => Bounds { clock: true, requests: 1, leases: &[200], end: 200, ..once },
+            Self::Cap => Bounds { end: 100, ..once },
+            Self::CountFromSending => Bounds { delays: true, leases: &[200], end: 200, ..once },
+            Self::ObserveFromAnswer => Bounds { in_flight: 2, leases: &[200], end: 200, ..once },
+            Self::Thousandth => Bounds { drift: true, leases: &[2000], steps: &[1999, 1], end: 2000, ..once },
             Self::DueWhenFree | Self::Completion => {
-                Bounds { requests: 1, ticks: 0, leases: &[2], once: Some(Runs::UntilDone), ..once }
+                Bounds { requests: 1, end: 0, leases: &[200], once: Some(Runs::UntilDone), ..once }
             }
             Self::TombstoneRemembers => {
-                Bounds { deletes: true, requests: 1, ticks: 0, leases: &[2], once: Some(Runs::AtMostOnce), ..once }
+                Bounds { deletes: true, requests: 1, end: 0, leases: &[200], once: Some(Runs::AtMostOnce), ..once }
             }
             Self::DueWhenDead | Self::AtMostOnce => {
-                Bounds { leases: &[2], ticks: 2, once: Some(Runs::AtMostOnce), ..once }
+                Bounds { leases: &[200], end: 200, once: Some(Runs::AtMostOnce), ..once }
             }
             Self::OwnBeforeDone => Bounds { requests: 1, once: Some(Runs::AtMostOnce), ..bounds },
-            Self::CountFromFirst => Bounds { attempts: 2, leases: &[2], ticks: 2, ..once },
+            Self::CountFromFirst => Bounds { attempts: 2, leases: &[200], end: 200, ..once },
             _ => bounds,
         }
     }

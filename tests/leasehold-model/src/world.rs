@@ -1,11 +1,12 @@
 //! The state of the model, and its transitions.
 
 use std::hash::{Hash, Hasher};
+use std::sync::LazyLock;
 
 use leasehold_protocol::{
     Acquire, AcquireAnswer, Attributes, Break, BreakAnswer, Data, DataChange, Disposal, Field, GrantOutcome, Heartbeat,
-    HeartbeatAnswer, LeaseDuration, LeaseId, LockKey, Occurrence, Once, OwnerName, Policy, Release, ReleaseAnswer, Row,
-    Rvn, Sequence, Staleness, Stamp, lifecycle,
+    HeartbeatAnswer, LeaseDuration, LeaseId, LeaseIdHash, LockKey, Occurrence, Once, OwnerName, Policy, Release,
+    ReleaseAnswer, Row, Rvn, Sequence, Staleness, Stamp, lifecycle,
 };
 
 use crate::Protocol;
@@ -13,11 +14,8 @@ use crate::bounds::{Bounds, Runs};
 use crate::caller::{Caller, Pending, Request};
 use crate::clause::{Clause, LifeCycle};
 
-/// A tick is the shortest lease.
-const TICK_MS: u64 = 100;
-
-/// How far the servers' clocks differ where callers judge by them, in ticks.
-const SKEW: u8 = 2;
+/// How far the servers' clocks differ where callers judge by them.
+const SKEW: u16 = 200;
 
 /// What the protocol promises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -42,7 +40,7 @@ pub enum Promise {
 
 /// The row, which can be hashed here: nobody sets additional attributes.
 #[derive(Debug, Clone, PartialEq)]
-struct Stored(Row);
+pub(crate) struct Stored(pub(crate) Row);
 
 impl Eq for Stored {}
 
@@ -57,37 +55,57 @@ impl Hash for Stored {
 
 /// An attempt at a request, on its way.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Attempt {
-    sender: Sender,
+pub(crate) struct Attempt {
+    pub(crate) sender: Sender,
     /// The version that it writes.
-    version: String,
-    /// The server's clock when it was sent, in ticks.
-    stamp: u8,
+    pub(crate) version: String,
+    /// The server's clock when it was sent.
+    pub(crate) stamp: u16,
     was_applied: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Sender {
+pub(crate) enum Sender {
     Caller { caller: usize, lease_id: u8, number: u8, attempt: u8, request: Request },
     Operator { seen: String },
 }
 
-/// The Java client with `updateExistingLockRecord`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-struct Java {
-    writes: u8,
-    seen: Option<(String, u8, u8)>,
-    until: Option<u8>,
+impl Attempt {
+    pub(crate) fn is_by(&self, index: usize) -> bool {
+        matches!(self.sender, Sender::Caller { caller, .. } if caller == index)
+    }
 }
 
-/// The lease that the Java client names, in ticks.
-const JAVA_LEASE: u8 = 2;
+/// The Java client with `updateExistingLockRecord`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Java {
+    writes: u8,
+    pub(crate) seen: Option<(String, u16, u16)>,
+    until: Option<u16>,
+}
+
+/// The lease that the Java client names.
+const JAVA_LEASE: u16 = 200;
+
+/// The fate of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reply {
+    /// It arrives at once.
+    Heard,
+    /// It never arrives.
+    Lost,
+    /// It is on its way.
+    Delayed,
+}
 
 /// One step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     /// Time passes.
-    Tick,
+    Tick {
+        /// Until this moment.
+        until: u16,
+    },
     /// A caller sends a new request.
     Send {
         /// Its index.
@@ -96,24 +114,29 @@ pub enum Action {
         request: Request,
         /// Whether the first attempt is lost.
         is_lost: bool,
-        /// How far the server's clock is ahead, in ticks.
-        skew: u8,
+        /// How far the server's clock is ahead.
+        skew: u16,
     },
     /// The service, or the caller, sends another attempt at the request.
     Repeat {
         /// The caller's index.
         caller: usize,
-        /// How far the server's clock is ahead, in ticks.
-        skew: u8,
+        /// How far the server's clock is ahead.
+        skew: u16,
     },
     /// An attempt arrives.
     Deliver {
         /// Its index.
         attempt: usize,
-        /// Whether its answer arrives.
-        is_answered: bool,
+        /// What becomes of its answer.
+        reply: Reply,
         /// Whether a copy stays under way.
         stays: bool,
+    },
+    /// The answer arrives that was on its way.
+    Hear {
+        /// The caller's index.
+        caller: usize,
     },
     /// A caller dies, and starts again under a fresh lease id.
     Die {
@@ -133,18 +156,18 @@ pub enum Action {
 /// The state.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct World {
-    now: u8,
-    row: Option<Stored>,
-    callers: Vec<Caller>,
-    network: Vec<Attempt>,
+    now: u16,
+    pub(crate) row: Option<Stored>,
+    pub(crate) callers: Vec<Caller>,
+    pub(crate) network: Vec<Attempt>,
     copies: u8,
     breaks: u8,
-    java: Java,
+    pub(crate) java: Java,
     highest_token: u64,
     /// Of the payloads that were acknowledged, the last: the token and the number of its request.
     acknowledged: Option<[u64; 2]>,
     /// A lease id that completed the occurrence, or, at most once, began it.
-    done_by: Option<(usize, u8)>,
+    pub(crate) done_by: Option<(usize, u8)>,
     taken_over: bool,
     repeated: bool,
     refused_a_run: bool,
@@ -159,25 +182,50 @@ fn key() -> LockKey {
     text(LockKey::new("Moe", None))
 }
 
-fn name(caller: usize) -> String {
-    ["ann", "bob", "cyd", "new"][caller].to_owned()
+/// The callers, and one more whom nobody has seen before.
+const NAMES: [&str; 4] = ["ann", "bob", "cyd", "new"];
+
+pub(crate) fn name(caller: usize) -> &'static str {
+    NAMES[caller]
 }
 
-fn lease_id(caller: usize, count: u8) -> LeaseId {
-    text(LeaseId::new(format!("{}-{count}", name(caller))))
+/// A lease id, and the hash of it, which would be computed anew in every state.
+pub(crate) struct KnownLeaseId {
+    id: LeaseId,
+    pub(crate) hash: LeaseIdHash,
+}
+
+/// More lease ids than any caller has.
+pub(crate) const LEASE_IDS: u8 = 4;
+
+pub(crate) fn known(caller: usize, count: u8) -> &'static KnownLeaseId {
+    static KNOWN: LazyLock<Vec<KnownLeaseId>> = LazyLock::new(|| {
+        let all = (0..NAMES.len()).flat_map(|caller| (0..LEASE_IDS).map(move |count| (caller, count)));
+        let id = |(caller, count)| text(LeaseId::new(format!("{}-{count}", name(caller))));
+        all.map(id).map(|id| KnownLeaseId { hash: id.hash(), id }).collect()
+    });
+    &KNOWN[caller * usize::from(LEASE_IDS) + usize::from(count)]
 }
 
 fn occurrence() -> Occurrence {
     text(Occurrence::new("", "2026-11-21T02"))
 }
 
-fn lease(ticks: u8) -> LeaseDuration {
-    text(LeaseDuration::from_millis(u64::from(ticks) * TICK_MS))
+fn lease(ms: u16) -> LeaseDuration {
+    text(LeaseDuration::from_millis(ms.into()))
 }
 
-fn ticks(row: &Row) -> u8 {
-    let millis = row.lease_ms.value().expect("written here");
-    u8::try_from(millis / TICK_MS).expect("short")
+fn lease_of(row: &Row) -> u16 {
+    short(*row.lease_ms.value().expect("written here"))
+}
+
+fn short(ms: u64) -> u16 {
+    u16::try_from(ms).expect("short")
+}
+
+/// The server's clock in microseconds; never zero.
+fn microseconds(stamp: u16) -> u64 {
+    (u64::from(stamp) + 100) * 1000
 }
 
 fn version(row: &Row) -> &str {
@@ -226,7 +274,7 @@ impl World {
         self.refused_a_run
     }
 
-    fn row(&self) -> Option<&Row> {
+    pub(crate) fn row(&self) -> Option<&Row> {
         self.row.as_ref().map(|stored| &stored.0)
     }
 
@@ -240,17 +288,18 @@ impl World {
         if self.broken.is_some() {
             return;
         }
-        if self.now < bounds.ticks {
-            actions.push(Action::Tick);
-        }
+        actions.extend(bounds.moment_after(self.now).map(|until| Action::Tick { until }));
         for caller in 0..self.callers.len() {
             self.caller_actions(protocol, caller, actions);
         }
         for attempt in 0..self.network.len() {
-            for is_answered in [true, false] {
-                actions.push(Action::Deliver { attempt, is_answered, stays: false });
+            for reply in [Reply::Heard, Reply::Lost, Reply::Delayed] {
+                if reply == Reply::Delayed && !bounds.delays {
+                    continue;
+                }
+                actions.push(Action::Deliver { attempt, reply, stays: false });
                 if self.copies < bounds.copies {
-                    actions.push(Action::Deliver { attempt, is_answered, stays: true });
+                    actions.push(Action::Deliver { attempt, reply, stays: true });
                 }
             }
         }
@@ -272,10 +321,11 @@ impl World {
         if caller.lease_id >= bounds.lease_ids {
             return;
         }
-        let skews: &[u8] = if bounds.clock { &[0, SKEW] } else { &[0] };
+        let skews: &[u16] = if bounds.clock { &[0, SKEW] } else { &[0] };
         let has_room = self.network.len() < bounds.in_flight;
         actions.extend(bounds.deaths.then_some(Action::Die { caller: index }));
         if let Some(pending) = &caller.pending {
+            actions.extend(pending.answer.as_ref().map(|_| Action::Hear { caller: index }));
             if pending.attempts < bounds.attempts && has_room {
                 actions.extend(skews.iter().map(|&skew| Action::Repeat { caller: index, skew }));
             }
@@ -287,15 +337,15 @@ impl World {
         let mut requests = Vec::new();
         if caller.until.is_some() {
             if caller.believes(self.now) || caller.is_broken {
-                let beat = |&lease: &u8| Request::Heartbeat { lease, token: caller.token };
+                let beat = |&lease: &u16| Request::Heartbeat { lease, token: caller.token };
                 requests.extend(bounds.leases.iter().map(beat).filter(|_| caller.number < bounds.requests));
                 requests.push(Request::Release { delete: false, completed: false });
                 requests.extend(bounds.once.map(|_| Request::Release { delete: false, completed: true }));
                 requests.extend(bounds.deletes.then_some(Request::Release { delete: true, completed: false }));
             }
         } else if caller.number < bounds.requests {
-            let observed = caller.stale(self.now);
-            let poll = |&lease: &u8| Request::Acquire { lease, observed: observed.clone() };
+            let observed = caller.stale(self.now, protocol);
+            let poll = |&lease: &u16| Request::Acquire { lease, observed: observed.clone() };
             requests.extend(bounds.leases.iter().map(poll));
         }
         for request in requests {
@@ -311,11 +361,13 @@ impl World {
     pub(crate) fn after(&self, protocol: &Protocol, action: &Action) -> Option<Self> {
         let mut next = self.clone();
         match action {
-            Action::Tick => next.now += 1,
+            Action::Tick { until } => next.now = *until,
             Action::Send { caller, request, is_lost, skew } => next.send(protocol, *caller, request, *is_lost, *skew),
             Action::Repeat { caller, skew } => next.repeat(*caller, *skew),
-            Action::Deliver { attempt, is_answered, stays } => {
-                next.deliver(protocol, *attempt, *is_answered, *stays)?;
+            Action::Deliver { attempt, reply, stays } => next.deliver(protocol, *attempt, *reply, *stays)?,
+            Action::Hear { caller } => {
+                let answer = next.callers[*caller].pending.as_mut()?.answer.take()?;
+                next.answered(protocol, *caller, &answer);
             }
             Action::Die { caller } => next.callers[*caller].start_over(),
             Action::Break => {
@@ -330,11 +382,13 @@ impl World {
         }
         next.network.sort();
         next.check_beliefs();
-        next.check_way_out();
+        if next.row != self.row {
+            next.check_way_out();
+        }
         Some(next)
     }
 
-    fn send(&mut self, protocol: &Protocol, index: usize, request: &Request, is_lost: bool, skew: u8) {
+    fn send(&mut self, protocol: &Protocol, index: usize, request: &Request, is_lost: bool, skew: u16) {
         let now = self.now;
         let caller = &mut self.callers[index];
         if !matches!(request, Request::Release { .. }) {
@@ -349,7 +403,8 @@ impl World {
             _ => {}
         }
         let request = request.clone();
-        caller.pending = Some(Pending { request, first_sent: now, last_sent: now, attempts: 0, carried_out: None });
+        caller.pending =
+            Some(Pending { request, first_sent: now, last_sent: now, attempts: 0, answer: None, carried_out: None });
         if is_lost {
             caller.pending.iter_mut().for_each(|pending| pending.attempts += 1);
         } else {
@@ -357,18 +412,20 @@ impl World {
         }
     }
 
-    fn repeat(&mut self, index: usize, skew: u8) {
+    fn repeat(&mut self, index: usize, skew: u16) {
         self.repeated = true;
         self.attempt(index, skew);
     }
 
-    fn attempt(&mut self, index: usize, skew: u8) {
+    fn attempt(&mut self, index: usize, skew: u16) {
         let now = self.now;
         let caller = &mut self.callers[index];
         let (lease_id, number) = (caller.lease_id, caller.number);
         let Some(pending) = &mut caller.pending else { return };
         pending.attempts += 1;
         pending.last_sent = now;
+        // Nobody waits for the answer to the attempt before.
+        pending.answer = None;
         let kind = if matches!(pending.request, Request::Release { .. }) { "-end" } else { "" };
         let version = format!("{}-{lease_id}.{number}{kind}.{}", name(index), pending.attempts);
         let sender = Sender::Caller {
@@ -381,16 +438,15 @@ impl World {
         self.network.push(Attempt { sender, version, stamp: now + skew, was_applied: false });
     }
 
-    fn deliver(&mut self, protocol: &Protocol, index: usize, is_answered: bool, stays: bool) -> Option<()> {
+    fn deliver(&mut self, protocol: &Protocol, index: usize, reply: Reply, stays: bool) -> Option<()> {
         let mut attempt = self.network.remove(index);
-        let now_us = (u64::from(attempt.stamp) + 1) * TICK_MS * 1000;
-        let stamp = Stamp { rvn: attempt.version.clone(), now_us };
-        let policy = Policy { retention_seconds: 0, clock_skew_ms: u64::from(SKEW) * TICK_MS };
+        let stamp = Stamp { rvn: attempt.version.clone(), now_us: microseconds(attempt.stamp) };
+        let policy = Policy { retention_seconds: 0, clock_skew_ms: SKEW.into() };
         let life_cycle = LifeCycle { without: protocol.without, policy: &policy };
         let is_applied = match &attempt.sender {
             Sender::Operator { seen } => {
                 // Nobody waits for this answer.
-                if is_answered {
+                if reply != Reply::Lost {
                     return None;
                 }
                 self.deliver_break(&life_cycle, seen, &stamp)
@@ -403,10 +459,10 @@ impl World {
                         && caller.number == *number
                         && caller.pending.as_ref().is_some_and(awaits)
                 };
-                if is_answered && !is_awaited {
+                if reply != Reply::Lost && !is_awaited {
                     return None;
                 }
-                let asked = Asked { caller: *caller, lease_id: *lease_id, number: *number, request, is_answered };
+                let asked = Asked { caller: *caller, lease_id: *lease_id, number: *number, request, reply };
                 self.deliver_request(protocol, &life_cycle, &asked, &stamp)
             }
         };
@@ -430,7 +486,7 @@ impl World {
             if done.outcome == leasehold_protocol::ReleaseOutcome::Released);
         if is_applied {
             for (index, caller) in self.callers.iter_mut().enumerate() {
-                caller.is_broken |= holder == Some(lease_id(index, caller.lease_id).hash());
+                caller.is_broken |= holder.as_ref() == Some(&known(index, caller.lease_id).hash);
             }
             self.java.until = None;
         }
@@ -444,11 +500,11 @@ impl World {
         asked: &Asked<'_>,
         stamp: &Stamp,
     ) -> bool {
-        let id = lease_id(asked.caller, asked.lease_id);
+        let KnownLeaseId { id, hash } = known(asked.caller, asked.lease_id);
         let sequence = Some(text(Sequence::new(asked.number.max(1).into(), None)));
         let old = self.row().cloned();
         let (row, answer) = match asked.request {
-            Request::Acquire { lease: ticks, observed } => {
+            Request::Acquire { lease: ms, observed } => {
                 let staleness = match observed {
                     _ if protocol.bounds.clock => Staleness::Clock,
                     Some(version) => Staleness::Observed(text(Rvn::new("", version.clone()))),
@@ -459,7 +515,7 @@ impl World {
                     owner_name: text(OwnerName::new(name(asked.caller))),
                     lease_id: id.clone(),
                     sequence,
-                    lease_duration: lease(*ticks),
+                    lease_duration: lease(*ms),
                     staleness,
                     data: None,
                     replace_data: true,
@@ -474,13 +530,13 @@ impl World {
                 let (row, answer) = life_cycle.acquire(self.row(), &request, stamp);
                 (row, Answer::of_acquire(&answer))
             }
-            Request::Heartbeat { lease: ticks, token } => {
+            Request::Heartbeat { lease: ms, token } => {
                 let data = [token.to_be_bytes(), u64::from(asked.number).to_be_bytes()].concat();
                 let request = Heartbeat {
                     key: key(),
                     lease_id: id.clone(),
                     sequence,
-                    lease_duration: Some(lease(*ticks)),
+                    lease_duration: Some(lease(*ms)),
                     data: DataChange::Set(text(Data::new(data))),
                     expected: None,
                     principal: None,
@@ -513,9 +569,14 @@ impl World {
             self.acknowledged = None;
         }
         self.taken_over |= matches!(answer, Answer::Granted { outcome: GrantOutcome::TakenOver, .. });
-        self.check_repeat(asked, &id, old.as_ref(), is_applied, &answer);
-        if asked.is_answered {
-            self.answered(protocol, asked, &answer);
+        self.check_repeat(asked, hash, old.as_ref(), is_applied, &answer);
+        match asked.reply {
+            Reply::Heard => self.answered(protocol, asked.caller, &answer),
+            Reply::Delayed => {
+                let pending = self.callers[asked.caller].pending.as_mut();
+                pending.expect("somebody waits").answer = Some(answer);
+            }
+            Reply::Lost => {}
         }
         if let (Some(acknowledged), Some(row)) = (self.acknowledged, self.row())
             && !row.is_deleted()
@@ -543,26 +604,32 @@ impl World {
 
     /// A request that was carried out and has not been answered: its repeat has the same answer, unless the row has
     /// forgotten this lease id since, or another client's.
-    fn check_repeat(&mut self, asked: &Asked<'_>, id: &LeaseId, old: Option<&Row>, is_applied: bool, answer: &Answer) {
-        let hash = Some(id.hash());
-        let is_remembered = old.is_some_and(|row| row.lease_id_hash == hash || row.previous.lease_id_hash == hash);
+    fn check_repeat(
+        &mut self,
+        asked: &Asked<'_>,
+        hash: &LeaseIdHash,
+        old: Option<&Row>,
+        is_applied: bool,
+        answer: &Answer,
+    ) {
+        let has = |of: &Option<LeaseIdHash>| of.as_ref() == Some(hash);
+        let is_remembered = old.is_some_and(|row| has(&row.lease_id_hash) || has(&row.previous.lease_id_hash));
         let may_differ = !is_remembered || self.java.writes > 0;
         let caller = &mut self.callers[asked.caller];
         if caller.lease_id != asked.lease_id || caller.number != asked.number {
             return;
         }
         let Some(pending) = caller.pending.as_mut().filter(|pending| pending.request == *asked.request) else { return };
-        let told = format!("{answer:?}");
         let is_same = match (&pending.carried_out, answer) {
             (None, Answer::Superseded) => false,
             (None, _) => true,
             // What the caller had was taken or broken meanwhile, which it is told.
             (Some(_), Answer::Lost) => !matches!(asked.request, Request::Release { .. }),
             (Some(_), Answer::Ended) => matches!(asked.request, Request::Release { .. }),
-            (Some(first), _) => *first == told,
+            (Some(first), _) => first == answer,
         };
         if is_applied && pending.carried_out.is_none() {
-            pending.carried_out = Some(told);
+            pending.carried_out = Some(answer.clone());
         }
         if !is_same && !may_differ {
             self.breaks_promise(Promise::AnswersResolve);
@@ -570,14 +637,18 @@ impl World {
     }
 
     /// The caller hears the answer.
-    fn answered(&mut self, protocol: &Protocol, asked: &Asked<'_>, answer: &Answer) {
+    fn answered(&mut self, protocol: &Protocol, index: usize, answer: &Answer) {
         let now = self.now;
         let java_wrote = self.java.writes > 0;
-        let caller = &mut self.callers[asked.caller];
+        let caller = &mut self.callers[index];
         let Some(pending) = caller.pending.take() else { return };
-        let from_first = protocol.without != Some(Clause::CountFromFirst);
-        let sent = if from_first { pending.first_sent } else { pending.last_sent };
-        let until = Some(sent + pending.request.lease()).filter(|until| now < *until);
+        let counts_from = match protocol.without {
+            Some(Clause::CountFromFirst) => pending.last_sent,
+            Some(Clause::CountFromSending) => now,
+            _ => pending.first_sent,
+        };
+        let seen = if protocol.without == Some(Clause::ObserveFromAnswer) { pending.first_sent } else { now };
+        let until = Some(counts_from + pending.request.lease()).filter(|until| now < *until);
         let mut broken = None;
         match answer {
             Answer::Granted { outcome, token } => {
@@ -594,11 +665,11 @@ impl World {
                 if *token != caller.token {
                     broken = Some(Promise::AnswersResolve);
                 }
-                let payload = [*token, u64::from(asked.number)];
+                let payload = [*token, u64::from(caller.number)];
                 self.acknowledged = self.acknowledged.max(Some(payload));
                 caller.until = until.or(Some(now));
             }
-            Answer::Held { version, lease } => caller.see(version, *lease, now),
+            Answer::Held { version, lease } => caller.see(version, *lease, seen),
             Answer::Lost => {
                 if caller.believes(now) {
                     broken = Some(Promise::HoldersKeep);
@@ -627,9 +698,9 @@ impl World {
         let request = Acquire {
             key: key(),
             owner_name: text(OwnerName::new("new")),
-            lease_id: lease_id(3, 0),
+            lease_id: known(3, 0).id.clone(),
             sequence: None,
-            lease_duration: lease(1),
+            lease_duration: lease(100),
             staleness: observed.unwrap_or(Staleness::Never),
             data: None,
             replace_data: true,
@@ -638,7 +709,7 @@ impl World {
             attributes: Attributes::new(),
             principal: None,
         };
-        let stamp = Stamp { rvn: "new".into(), now_us: (u64::from(self.now) + 1) * TICK_MS * 1000 };
+        let stamp = Stamp { rvn: "new".into(), now_us: microseconds(self.now) };
         let step = lifecycle::acquire(self.row(), &request, &stamp, &Policy::default());
         if !matches!(step.map(|step| step.answer), Ok(AcquireAnswer::Granted(_))) {
             self.breaks_promise(Promise::NobodyIsStuck);
@@ -647,7 +718,7 @@ impl World {
 
     fn java_looks(&mut self) -> Option<()> {
         let row = self.row()?;
-        let seen = (version(row).to_owned(), ticks(row), self.now);
+        let seen = (version(row).to_owned(), lease_of(row), self.now);
         if row.released || self.java.seen.as_ref().is_some_and(|(version, ..)| *version == seen.0) {
             return None;
         }
@@ -678,7 +749,7 @@ impl World {
         let rvn = format!("java-{}", self.java.writes);
         let Stored(row) = self.row.as_mut()?;
         row.owner_name = Field::Value("java".into());
-        row.lease_ms = Field::Value(u64::from(JAVA_LEASE) * TICK_MS);
+        row.lease_ms = Field::Value(JAVA_LEASE.into());
         row.rvn = Field::Value(rvn);
         row.released = stays_released;
         self.java.seen = None;
@@ -693,19 +764,31 @@ struct Asked<'a> {
     lease_id: u8,
     number: u8,
     request: &'a Request,
-    is_answered: bool,
+    reply: Reply,
 }
 
 /// An answer, as far as the caller's rules go.
-#[derive(Debug, Clone)]
-enum Answer {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Answer {
     Granted { outcome: GrantOutcome, token: u64 },
     Renewed { token: u64 },
-    Held { version: String, lease: u8 },
+    Held { version: String, lease: u16 },
     Lost,
     Superseded,
     AlreadyDone,
     Ended,
+}
+
+impl Hash for Answer {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        std::mem::discriminant(self).hash(state);
+        match self {
+            Self::Granted { outcome, token } => (*outcome as u8, token).hash(state),
+            Self::Renewed { token } => token.hash(state),
+            Self::Held { version, lease } => (version, lease).hash(state),
+            Self::Lost | Self::Superseded | Self::AlreadyDone | Self::Ended => {}
+        }
+    }
 }
 
 impl Answer {
@@ -713,7 +796,7 @@ impl Answer {
         match answer {
             AcquireAnswer::Granted(grant) => Self::Granted { outcome: grant.outcome, token: grant.fencing_token },
             AcquireAnswer::Held(lock) | AcquireAnswer::HeldBeyondClocks(lock) => {
-                Self::Held { version: lock.rvn.clone(), lease: u8::try_from(lock.lease_ms / TICK_MS).expect("short") }
+                Self::Held { version: lock.rvn.clone(), lease: short(lock.lease_ms) }
             }
             AcquireAnswer::Lost(_) => Self::Lost,
             AcquireAnswer::Superseded(_) => Self::Superseded,

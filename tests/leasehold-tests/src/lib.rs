@@ -9,6 +9,7 @@
 
 pub mod bank;
 mod faults;
+mod permits;
 mod seeds;
 mod world;
 
@@ -16,6 +17,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 pub use faults::{COMMON, Fates, Fault, Faults, Kind, Sent};
+pub use permits::{PermitEvent, check_permits};
 pub use seeds::run_seeds;
 pub use world::{World, acquire, heartbeat, key, lease_id, release};
 

@@ -51,14 +51,14 @@ class Api:
         lease_id: str,
         wish: Wish,
         timeout: float,
-        numbered: Numbered[Wish] | None = None,
+        numbered: Numbered[Wish],
     ) -> Renewal:
         request: _wire.HeartbeatRequest = {
             "key": name[0],
             "sortKey": name[1],
             "leaseId": lease_id,
-            "sequence": None if numbered is None else numbered.sequence,
-            "requestId": None if numbered is None else numbered.request_id,
+            "sequence": numbered.sequence,
+            "requestId": numbered.request_id,
             "leaseDurationMs": None if wish.lease is None else lease_to_ms(wish.lease),
             "data": payload_text(wish.data),
             "dataBase64": payload_base64(wish.data),

@@ -146,23 +146,7 @@ class BaseClient(Generic[G]):
         holding = self._holding(lease, interval, manual, hold_on)
         numbers: Numbers[Wish] = Numbers(self._core.world.new_id, sequence or 0)
         belief = Lease()
-
-        async def send(timeout: float) -> Renewal:
-            now = self._core.world.now()
-            numbered = numbers.next(Wish(lease), now)
-            belief.send(now, numbered.sequence, lease)
-            try:
-                renewal = await self._core.api.heartbeat(name, lease_id, numbered.content, timeout, numbered)
-            except Superseded as error:
-                numbers.superseded(error.sequence)
-                return await send(timeout)
-            numbers.answered()
-            belief.answered(renewal.lease)
-            if self._core.world.now() >= belief.ends:
-                raise Unavailable("the answer arrived after its lease had ended")
-            return renewal
-
-        renewal = await self._core.repeat(send, lease=lease)
+        renewal = await self._renew(name, lease_id, Wish(lease), numbers, belief)
         if not manual:
             heartbeat_every(holding.heartbeat_interval, renewal.lease)
         guard = self._guard_type(
@@ -179,9 +163,30 @@ class BaseClient(Generic[G]):
         return guard
 
     async def _heartbeat(self, name: LockName, lease_id: str, wish: Wish) -> Renewal:
-        return await self._repeat(
-            lambda timeout: self._core.api.heartbeat(name, lease_id, wish, timeout), wish.lease
-        )
+        self._core.check_open()
+        return await self._renew(name, lease_id, wish, Numbers(self._core.world.new_id), Lease())
+
+    async def _renew(
+        self, name: LockName, lease_id: str, wish: Wish, numbers: Numbers[Wish], belief: Lease
+    ) -> Renewal:
+        """Sends one heartbeat under a lease id that has no guard here, and retries it."""
+
+        async def send(timeout: float) -> Renewal:
+            now = self._core.world.now()
+            numbered = numbers.next(wish, now)
+            belief.send(now, numbered.sequence, wish.lease)
+            try:
+                renewal = await self._core.api.heartbeat(name, lease_id, numbered.content, timeout, numbered)
+            except Superseded as error:
+                numbers.superseded(error.sequence)
+                return await send(timeout)
+            numbers.answered()
+            belief.answered(renewal.lease)
+            if self._core.world.now() >= belief.ends:
+                raise Unavailable("the answer arrived after its lease had ended")
+            return renewal
+
+        return await self._core.repeat(send, lease=wish.lease)
 
     async def _release(
         self, name: LockName, lease_id: str, data: bytes | str | None, delete: bool

@@ -414,7 +414,8 @@ class BaseGuard:
         except Superseded as error:
             with self._state:
                 self._numbers.superseded(error.sequence)
-                self._same_token(error.fencing_token)
+                if error.fencing_token is not None:
+                    self._same_token(error.fencing_token)
                 self._beat_next(world.now())
             raise
         except BaseException as error:
@@ -453,7 +454,7 @@ class BaseGuard:
         finally:
             self._core.api.telemetry.heartbeat(world.now() - begun, result)
 
-    def _same_token(self, token: int | None) -> None:
+    def _same_token(self, token: int) -> None:
         """Raises `LockLost` where the row has a token that was not granted: it is a late ghost's."""
         if token != self._renewal.fencing_token:
             self._lose("taken-over", None)

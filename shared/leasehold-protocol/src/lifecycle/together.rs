@@ -84,7 +84,7 @@ fn agrees(row: Option<&Row>, request: &Acquire, attempt: &Attempt, stamp: &Stamp
 }
 
 fn is_own(row: &Row, request: &Acquire) -> bool {
-    !row.released && is_renewal(row, request)
+    !row.other_kind && !row.released && is_renewal(row, request)
 }
 
 /// What each row says to an attempt, if not all agree; otherwise the rows that it leaves.

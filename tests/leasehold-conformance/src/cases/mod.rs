@@ -14,6 +14,7 @@ mod listing;
 mod occurrence;
 mod release;
 mod rows;
+mod semaphore;
 mod sequence;
 mod single_key;
 mod sort_key;
@@ -43,6 +44,32 @@ macro_rules! cases {
 
 /// Cases for a table with or without a sort key.
 pub(crate) const ON_ANY_TABLE: &[Case] = cases! {
+    semaphore {
+        permits_are_granted_up_to_the_capacity,
+        request_beyond_the_capacity_is_refused,
+        repeated_acquire_takes_no_permit_twice,
+        heartbeat_renews_its_own_holder,
+        upgrade_is_refused_and_downgrade_is_not,
+        release_is_remembered,
+        dead_holder_is_evicted_by_its_observer,
+        observed_entries_have_rules,
+        queue_goes_by_its_numbers,
+        ticket_is_withdrawn_by_a_release,
+        late_requests_of_a_waiter_change_nothing,
+        writer_is_not_starved_by_readers,
+        dead_tickets_are_removed_by_who_comes,
+        full_queue_is_entered_past_its_dead,
+        holders_have_a_bound,
+        capacity_can_be_changed,
+        operator_breaks_holders_and_tickets,
+        public_ids_are_no_proof,
+        semaphore_and_lock_do_not_mix,
+        semaphore_takes_a_deleted_lock,
+        listing_shows_semaphores_by_kind,
+        semaphore_row_is_as_described,
+        damaged_semaphore_grants_nothing,
+        requests_are_checked,
+    }
     acquire {
         a_free_key_is_created,
         defaults_and_a_generated_lease_id,

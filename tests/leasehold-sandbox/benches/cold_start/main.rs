@@ -182,7 +182,8 @@ async fn hold_lock(endpoint: &Endpoint, function: &str) {
     if function == "invoke" {
         unrestricted.answer_direct(read_event("direct-acquire")).await.expect("granted");
     } else {
-        let answer = unrestricted.answer_http(Operation::Acquire, read_event("http-acquire")).await.expect("an event");
+        let answer =
+            unrestricted.answer_http(&[Operation::Acquire], read_event("http-acquire")).await.expect("an event");
         assert!(answer.get().contains("\"statusCode\":200"), "{answer}");
     }
 }

@@ -40,7 +40,7 @@ fn token(subject: &Value) -> Value {
 }
 
 async fn send(function: &Function, operation: Operation, event: Value) -> (u64, Value) {
-    let answer = function.answer_http(operation, event).await.map(json_of).expect("an event of a gateway");
+    let answer = function.answer_http(&[operation], event).await.map(json_of).expect("an event of a gateway");
     let answer = Answer::read(&answer);
     (answer.status, answer.body)
 }

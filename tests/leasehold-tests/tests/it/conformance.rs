@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use aws_sdk_dynamodb::Client;
 use leasehold_api::http::Operation;
 use leasehold_api::{SemaphoreOperation, Service};
-use leasehold_conformance::{Failures, Target, races, run, run_with_sort_key};
+use leasehold_conformance::{Failures, Target, permit_races, races, run, run_with_sort_key};
 use leasehold_dynamodb::{Clock, fresh_uuid};
 use leasehold_engine::Engine;
 use leasehold_protocol::{LockTable, Policy, TableSchema, ensure_table};
@@ -106,6 +106,23 @@ async fn memory_conforms_with_a_sort_key() {
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_has_one_winner() {
     races(&serve_engine(&memory(), without_sort_key()).await, CALLERS, ROUNDS).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_grants_no_permit_twice() {
+    permit_races(&serve_engine(&memory(), without_sort_key()).await, CALLERS, ROUNDS).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn file_grants_no_permit_twice() {
+    let (engine, _folder) = file();
+    permit_races(&serve_engine(&engine, without_sort_key()).await, CALLERS, ROUNDS).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs DynamoDB Local: scripts/dynamodb-local.sh"]
+async fn dynamodb_local_grants_no_permit_twice() {
+    permit_races(&serve_dynamodb_local(without_sort_key()).await, CALLERS, ROUNDS).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -36,7 +36,7 @@ impl Answer {
 }
 
 async fn http(function: &Function, operation: Operation, event: Value) -> Answer {
-    Answer::read(&function.answer_http(operation, event).await.map(json_of).expect("an event of a gateway"))
+    Answer::read(&function.answer_http(&[operation], event).await.map(json_of).expect("an event of a gateway"))
 }
 
 #[tokio::test(start_paused = true)]
@@ -63,6 +63,27 @@ async fn http_api_serves_the_life_of_a_lock() {
     assert_eq!((problem.status, &problem.body["type"]), (409, &json!("version-mismatch")));
     let health = http(&function, Operation::Health, event("http-health")).await;
     assert_eq!((health.status, health.body), (200, json!({ "status": "ok" })));
+}
+
+/// The route says which operation is meant, or behind a Function URL the path.
+#[tokio::test(start_paused = true)]
+async fn one_function_serves_what_route_or_path_name() {
+    let function = function().await;
+    let holders = [Operation::Acquire, Operation::Heartbeat, Operation::Release];
+    let ask = async |name: &str, route: &str, path: &str| {
+        let mut event = event(name);
+        event["rawPath"] = json!(path);
+        event["routeKey"] = json!(route);
+        Answer::read(&function.answer_http(&holders, event).await.map(json_of).expect("an event of a gateway"))
+    };
+    let granted = ask("http-acquire", "ANY /v1/acquire", "/locks/v1/acquire").await;
+    assert_eq!(granted.body["outcome"], "created");
+    assert_eq!(ask("http-heartbeat", "$default", "/v1/heartbeat").await.body["leaseDurationMs"], 20_000);
+    assert_eq!(ask("http-release", "ANY /v1/release", "/v1/release").await.body["outcome"], "released");
+    for path in ["/v1/break", "/v1/acquire/", "/", "/locks/v1/acquire"] {
+        let refused = ask("http-acquire", "$default", path).await;
+        assert_eq!((refused.status, &refused.body["type"]), (404, &json!("unknown-route")), "{path}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -206,7 +227,7 @@ async fn rest_api_serves_the_life_of_a_lock() {
         (Operation::List, "http-list", ""),
         (Operation::Release, "http-release", "released"),
     ] {
-        let answer = function.answer_http(operation, rest(&event(name))).await.map(json_of).expect("an answer");
+        let answer = function.answer_http(&[operation], rest(&event(name))).await.map(json_of).expect("an answer");
         assert_eq!(answer["multiValueHeaders"]["cache-control"], json!(["no-store"]));
         let answer = Answer::read(&answer);
         assert_eq!((answer.status, answer.body["outcome"].as_str().unwrap_or_default()), (200, outcome), "{name}");
@@ -259,7 +280,7 @@ async fn events_of_no_gateway_are_refused_by_name() {
         "queryStringParameters": {}, "headers": {}, "body": "", "isBase64Encoded": false,
     });
     for event in [balancer, json!({}), json!([]), json!(null), json!("health"), json!({ "requestContext": null })] {
-        let refused = function.answer_http(Operation::Health, event.clone()).await.expect_err("no gateway");
+        let refused = function.answer_http(&[Operation::Health], event.clone()).await.expect_err("no gateway");
         assert_eq!(refused.error_type, "InvalidRequest", "{event}");
     }
 }

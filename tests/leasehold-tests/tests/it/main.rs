@@ -13,6 +13,7 @@ mod occurrence;
 mod openapi;
 mod permissions;
 mod property;
+mod semaphore;
 mod semaphore_property;
 mod simulation;
 mod together;

@@ -15,7 +15,7 @@ use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use axum::Router;
 use axum::routing::any_service;
 use leasehold_api::http::{Operation, Route};
-use leasehold_api::{Service, TransactionService};
+use leasehold_api::{SemaphoreOperation, Service, TransactionService};
 use leasehold_conformance::{Target, run, run_with_sort_key};
 use leasehold_dynamodb::Clock;
 use leasehold_engine::Engine;
@@ -141,6 +141,7 @@ impl Bench {
             let service = self.service(&format!("{operation:?}"));
             app.route(operation.path(), any_service(leasehold_server::routes::<Operation>(service)))
         });
+        let app = app.merge(leasehold_server::routes::<SemaphoreOperation>(self.service("Semaphore")));
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
         let base_url = format!("http://{}", listener.local_addr().expect("bound"));
         tokio::spawn(leasehold_server::run(listener, app, std::future::pending()));

@@ -81,6 +81,23 @@ async fn the_lease_counts_from_before_the_request_was_sent() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_heartbeat_counts_from_before_it_was_sent() {
+    let world = World::new().await;
+    let (network, _client, guard) = guarded(&world, LockRequest::new("Moe").heartbeats(Heartbeats::Manual)).await;
+    sleep(SECOND * 10).await;
+    network.set(|_| Fate::AnswerLate(SECOND * 3));
+    guard.heartbeat().await.expect("held");
+    assert!(guard.remaining() <= LEASE - SECOND * 3, "{:?}", guard.remaining());
+
+    // A repeat counts from before the first sending.
+    let mut first = true;
+    network.set(move |_| if std::mem::take(&mut first) { Fate::AnswerLost } else { Fate::AnswerLate(SECOND * 2) });
+    let sent = Instant::now();
+    guard.heartbeat().await.expect("held");
+    assert!(guard.remaining() <= LEASE - sent.elapsed(), "{:?}", guard.remaining());
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_outage_shorter_than_the_lease_is_survived() {
     let world = World::new().await;
     let (network, _client, guard) = guarded(&world, "Moe").await;
@@ -492,6 +509,22 @@ async fn a_resumed_lock_counts_from_before_the_first_sending() {
     network.set(|_| Fate::AnswerLate(SECOND * 2));
     let guard = client.resume(request, handover).await.expect("held");
     assert!(guard.remaining() <= SECOND * 8, "from before the request, not from after the answer");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resume_answered_after_the_lease_asks_again() {
+    let world = World::new().await;
+    let handover = granted(&world.client("here"), "Moe").await.detach();
+    let network = Network::new(world.transport());
+    let mut tries = 0;
+    network.set(move |_| {
+        tries += 1;
+        if tries < 3 { Fate::AnswerLate(SECOND) } else { Fate::Delivered }
+    });
+    let request = LockRequest::new("Moe").lease(SECOND * 3 / 10).heartbeats(Heartbeats::Manual);
+    let guard = Client::new(network.clone()).resume(request, handover).await.expect("held");
+    assert!(guard.is_held(), "the third answer was older than its lease");
+    assert_eq!(network.take_log().len(), 4);
 }
 
 #[tokio::test(start_paused = true)]

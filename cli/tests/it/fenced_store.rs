@@ -1,12 +1,10 @@
 //! A stale writer is refused, whoever else writes at the same time.
 
-#![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic, reason = "a test fails by a panic")]
-
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::thread;
 
-use fenced_store::{Entry, FencedStore, Outcome};
+use leasehold_cli::fenced_store::{Entry, FencedStore, Outcome};
 use tempfile::TempDir;
 
 fn fresh() -> (TempDir, PathBuf) {
@@ -124,7 +122,7 @@ fn among_processes_the_token_never_falls() {
     let (_folder, path) = fresh();
     let start = |writer: u64| -> Child {
         Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "one_of_several_processes", "--quiet"])
+            .args(["--exact", "fenced_store::one_of_several_processes", "--quiet"])
             .envs([(SHARE, writer.to_string().as_str()), (FILE, path.to_str().unwrap())])
             .stdout(std::process::Stdio::null())
             .spawn()

@@ -6,10 +6,10 @@
 //! that it was made under, and the resource keeps the highest token that it has seen.
 //!
 //! ```
-//! # fn main() -> Result<(), fenced_store::Error> {
+//! # fn main() -> Result<(), leasehold_cli::fenced_store::Error> {
 //! # let folder = tempfile::tempdir().expect("a folder");
 //! # let path = folder.path().join("accounts.db");
-//! use fenced_store::{FencedStore, Outcome};
+//! use leasehold_cli::fenced_store::{FencedStore, Outcome};
 //!
 //! let store = FencedStore::open(&path)?;
 //! assert_eq!(store.write("balance", "120", 33)?, Outcome::Written);

@@ -1,0 +1,42 @@
+//! The function of the semaphores: all their routes, and direct invocations.
+
+use lambda_runtime::{Diagnostic, Error, LambdaEvent, service_fn};
+use leasehold_api::http::Route;
+use leasehold_api::{SemaphoreOperation, access, direct};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::{Function, function, named, print, start};
+use crate::gateway;
+
+/// Serves semaphores, over HTTP and directly, until Lambda ends the process.
+///
+/// # Errors
+/// Bad configuration, or a failure of Lambda's runtime interface.
+pub async fn run_semaphore() -> Result<(), Error> {
+    let (function, metrics) = &start(function()).await?;
+    lambda_runtime::run(service_fn(async |event: LambdaEvent<Value>| {
+        let answer = function.answer_semaphore(event.payload).await;
+        print(*metrics);
+        answer
+    }))
+    .await
+}
+
+impl Function {
+    /// Answers one event of the function that serves semaphores.
+    ///
+    /// # Errors
+    /// Of a direct invocation: the refusal, under the name that `Retry` and `Catch` match on.
+    pub async fn answer_semaphore(&self, event: Value) -> Result<Box<RawValue>, Diagnostic> {
+        let operations = SemaphoreOperation::ALL;
+        if event.get("requestContext").is_none() {
+            let caller = self.access.caller(access::direct());
+            let input = self.execution_secret.name_lease(event).map_err(named)?;
+            return direct::invoke(&self.service, operations, &caller, input).await.map_err(named);
+        }
+        let caller = self.access.caller(gateway::principal(&event, &self.jwt_claim));
+        let operation = gateway::operation(&event, operations);
+        gateway::answer(&self.service, operation, &caller, event).await
+    }
+}

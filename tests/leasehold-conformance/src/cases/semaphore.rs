@@ -1,0 +1,630 @@
+//! Semaphores: permits, the queue, and what becomes of the dead.
+
+use serde_json::{Value, json};
+
+use crate::bench::{Bench, Lock, fresh, merged, pause, text};
+use crate::reply::Reply;
+
+const LEASE_MS: u64 = 200;
+
+/// Shorthand for requests on one semaphore.
+struct Semaphore {
+    lock: Lock,
+    capacity: u64,
+}
+
+impl Semaphore {
+    fn new(bench: &Bench, capacity: u64) -> Self {
+        Self { lock: bench.lock(), capacity }
+    }
+
+    async fn post(&self, route: &str, fields: Value) -> Reply {
+        self.lock.bench.post(&format!("/v1/semaphore/{route}"), &self.lock.with_key(fields)).await
+    }
+
+    async fn acquire(&self, lease_id: &str, fields: Value) -> Reply {
+        let request = json!({ "ownerName": "someone", "capacity": self.capacity, "leaseId": lease_id });
+        self.post("acquire", merged(request, fields)).await
+    }
+
+    async fn enqueue(&self, lease_id: &str, fields: Value) -> Reply {
+        let request = json!({ "ownerName": "someone", "capacity": self.capacity, "leaseId": lease_id });
+        self.post("enqueue", merged(request, fields)).await
+    }
+
+    async fn heartbeat(&self, lease_id: &str, fields: Value) -> Reply {
+        self.post("heartbeat", merged(json!({ "leaseId": lease_id }), fields)).await
+    }
+
+    async fn release(&self, lease_id: &str) -> Reply {
+        self.post("release", json!({ "leaseId": lease_id })).await
+    }
+
+    /// Acquires under a fresh lease id.
+    async fn hold(&self, permits: u64, fields: Value) -> Holder {
+        let lease_id = fresh("lease");
+        let fields = merged(json!({ "permits": permits }), fields);
+        Holder { grant: granted(&self.acquire(&lease_id, fields).await), lease_id }
+    }
+
+    /// Enqueues under a fresh lease id.
+    async fn wait(&self, permits: u64, fields: Value) -> Waiter {
+        let lease_id = fresh("lease");
+        let fields = merged(json!({ "permits": permits }), fields);
+        Waiter { ticket: ticket(&self.enqueue(&lease_id, fields).await), lease_id }
+    }
+
+    async fn view(&self) -> Value {
+        let reply = self.lock.bench.get("/v1/semaphore", &self.lock.parameters()).await;
+        let view = reply.ok();
+        check_view(&view);
+        view
+    }
+
+    async fn available(&self) -> u64 {
+        self.view().await["available"].as_u64().expect("a number")
+    }
+}
+
+struct Holder {
+    lease_id: String,
+    grant: Value,
+}
+
+impl Holder {
+    fn token(&self) -> u64 {
+        self.grant["fencingToken"].as_u64().expect("a number")
+    }
+
+    /// The entry as an observer names it.
+    fn observed(&self) -> Value {
+        json!({
+            "holderId": self.grant["holderId"], "version": self.grant["version"], "permits": self.grant["permits"]
+        })
+    }
+}
+
+struct Waiter {
+    lease_id: String,
+    ticket: Value,
+}
+
+impl Waiter {
+    fn observed(&self) -> Value {
+        json!({ "holderId": self.ticket["ticketId"], "version": self.ticket["version"] })
+    }
+
+    fn place(&self) -> (u64, u64) {
+        let number = |name: &str| self.ticket[name].as_u64().expect("a number");
+        (number("number"), number("ahead"))
+    }
+}
+
+/// 200, and a grant with all its members.
+#[track_caller]
+fn granted(reply: &Reply) -> Value {
+    let body = reply.ok();
+    let members = [
+        "key",
+        "ownerName",
+        "leaseId",
+        "holderId",
+        "version",
+        "leaseDurationMs",
+        "permits",
+        "fencingToken",
+        "capacity",
+        "outcome",
+    ];
+    reply.check_members(&body, &members, &["sortKey"]);
+    assert!(body["holderId"].as_str().is_some_and(|id| id.starts_with("h-")), "{reply}");
+    body
+}
+
+/// 200, and a renewal with all its members.
+#[track_caller]
+fn renewed(reply: &Reply) -> Value {
+    let body = reply.ok();
+    reply.check_members(&body, &["holderId", "version", "leaseDurationMs", "permits", "fencingToken"], &[]);
+    body
+}
+
+/// 200, and a ticket with all its members.
+#[track_caller]
+fn ticket(reply: &Reply) -> Value {
+    let body = reply.ok();
+    reply.check_members(&body, &["ticketId", "version", "number", "ahead"], &[]);
+    assert!(body["ticketId"].as_str().is_some_and(|id| id.starts_with("t-")), "{reply}");
+    body
+}
+
+/// The refusal because of others: the public view.
+#[track_caller]
+fn held(reply: &Reply) -> Value {
+    let view = reply.held();
+    check_view(&view);
+    view
+}
+
+/// Whatever happened, the permits add up.
+#[track_caller]
+fn check_view(view: &Value) {
+    let number = |value: &Value| value.as_u64().unwrap_or_else(|| panic!("{value} in {view}"));
+    let list = |name: &str| view[name].as_array().unwrap_or_else(|| panic!("{name} in {view}")).clone();
+    let held: u64 = list("holders").iter().map(|holder| number(&holder["permits"])).sum();
+    assert_eq!(number(&view["available"]), number(&view["capacity"]).saturating_sub(held), "{view}");
+    assert_eq!(view["kind"], "semaphore");
+    for holder in list("holders") {
+        for name in ["holderId", "ownerName", "version", "leaseDurationMs", "permits", "fencingToken"] {
+            assert!(!holder[name].is_null(), "{name} in {holder}");
+        }
+    }
+    for ticket in list("queue") {
+        for name in ["ticketId", "ownerName", "version", "leaseDurationMs", "permits", "number"] {
+            assert!(!ticket[name].is_null(), "{name} in {ticket}");
+        }
+    }
+}
+
+#[track_caller]
+fn reason(reply: &Reply) -> Value {
+    reply.problem("lost")["reason"].take()
+}
+
+pub(super) async fn permits_are_granted_up_to_the_capacity(bench: Bench) {
+    let it = Semaphore::new(&bench, 3);
+    let first = it.hold(1, json!({})).await;
+    assert_eq!((&first.grant["outcome"], &first.grant["capacity"]), (&json!("created"), &json!(3)));
+    assert_eq!(first.grant["leaseDurationMs"], 60_000);
+    let second = it.hold(2, json!({ "capacity": 99 })).await;
+    assert_eq!((&second.grant["outcome"], &second.grant["capacity"]), (&json!("reacquired"), &json!(3)));
+    assert!(second.token() > first.token());
+
+    let view = held(&it.acquire(&fresh("lease"), json!({})).await);
+    assert_eq!((&view["available"], &view["holders"][0]["holderId"]), (&json!(0), &first.grant["holderId"]));
+    assert_eq!(view["holders"][1]["permits"], 2);
+
+    it.release(&first.lease_id).await.released("released");
+    assert_eq!(it.available().await, 1);
+    held(&it.acquire(&fresh("lease"), json!({ "permits": 2 })).await);
+    assert!(it.hold(1, json!({})).await.token() > second.token());
+    assert_eq!(it.available().await, 0);
+}
+
+pub(super) async fn request_beyond_the_capacity_is_refused(bench: Bench) {
+    let it = Semaphore::new(&bench, 3);
+    it.acquire(&fresh("lease"), json!({ "permits": 4 })).await.problem("exceeds-capacity");
+    it.enqueue(&fresh("lease"), json!({ "permits": 4 })).await.problem("exceeds-capacity");
+    bench.get("/v1/semaphore", &it.lock.parameters()).await.problem("not-found");
+    it.hold(1, json!({})).await;
+    it.acquire(&fresh("lease"), json!({ "permits": 4, "capacity": 9 })).await.problem("exceeds-capacity");
+    it.enqueue(&fresh("lease"), json!({ "permits": 4, "capacity": 9 })).await.problem("exceeds-capacity");
+}
+
+pub(super) async fn repeated_acquire_takes_no_permit_twice(bench: Bench) {
+    let it = Semaphore::new(&bench, 5);
+    let lease_id = fresh("lease");
+    let request = json!({ "permits": 2, "sequence": 1, "requestId": "a" });
+    let first = granted(&it.acquire(&lease_id, request.clone()).await);
+    assert_eq!(granted(&it.acquire(&lease_id, request).await), first);
+    assert_eq!(granted(&it.acquire(&lease_id, json!({ "permits": 2 })).await), first);
+    it.acquire(&lease_id, json!({ "permits": 3 })).await.problem("permits-mismatch");
+    it.acquire(&lease_id, json!({ "permits": 1 })).await.problem("permits-mismatch");
+    it.acquire(&lease_id, json!({ "permits": 2, "sequence": 1, "requestId": "b" })).await.problem("superseded");
+    assert_eq!(it.available().await, 3);
+
+    let renewal = granted(&it.acquire(&lease_id, json!({ "permits": 2, "sequence": 2 })).await);
+    assert_eq!((&renewal["outcome"], &renewal["fencingToken"]), (&json!("renewed"), &first["fencingToken"]));
+    assert_ne!(renewal["version"], first["version"]);
+    assert_eq!(granted(&it.acquire(&lease_id, json!({ "permits": 2, "sequence": 2 })).await), renewal);
+    let late = it.acquire(&lease_id, json!({ "permits": 2, "sequence": 1 })).await.problem("superseded");
+    assert_eq!((&late["sequence"], &late["fencingToken"]), (&json!(2), &first["fencingToken"]));
+    assert_eq!(it.available().await, 3);
+}
+
+pub(super) async fn heartbeat_renews_its_own_holder(bench: Bench) {
+    let it = Semaphore::new(&bench, 5);
+    let (one, other) = (it.hold(1, json!({})).await, it.hold(2, json!({})).await);
+    let beat = renewed(&it.heartbeat(&one.lease_id, json!({ "sequence": 1, "leaseDurationMs": 5000 })).await);
+    assert_eq!((&beat["holderId"], &beat["leaseDurationMs"]), (&one.grant["holderId"], &json!(5000)));
+    assert_eq!((&beat["fencingToken"], &beat["permits"]), (&one.grant["fencingToken"], &json!(1)));
+    assert_ne!(beat["version"], one.grant["version"]);
+    let view = it.view().await;
+    assert_eq!(view["holders"][1]["version"], other.grant["version"]);
+
+    let repeat = it.heartbeat(&one.lease_id, json!({ "sequence": 1, "leaseDurationMs": 5000 })).await;
+    assert_eq!(renewed(&repeat), beat);
+    renewed(&it.heartbeat(&one.lease_id, json!({ "sequence": 3, "version": beat["version"] })).await);
+    it.heartbeat(&one.lease_id, json!({ "sequence": 2 })).await.problem("superseded");
+    let stale = it.heartbeat(&one.lease_id, json!({ "sequence": 4, "version": beat["version"] })).await;
+    assert_eq!(reason(&stale), "version-mismatch");
+}
+
+pub(super) async fn upgrade_is_refused_and_downgrade_is_not(bench: Bench) {
+    let it = Semaphore::new(&bench, 5);
+    let writer = it.hold(5, json!({})).await;
+    let changed = it.view().await["changed"].clone();
+    renewed(&it.heartbeat(&writer.lease_id, json!({})).await);
+    assert_eq!(it.view().await["changed"], changed, "a heartbeat wakes nobody");
+
+    let shrink = json!({ "heldPermits": 5, "permits": 1 });
+    assert_eq!(renewed(&it.heartbeat(&writer.lease_id, shrink.clone()).await)["permits"], 1);
+    assert_eq!(renewed(&it.heartbeat(&writer.lease_id, shrink).await)["permits"], 1, "a repeat");
+    assert_ne!(it.view().await["changed"], changed, "permits came back");
+    assert_eq!(it.available().await, 4);
+
+    let upgrade = it.heartbeat(&writer.lease_id, json!({ "heldPermits": 1, "permits": 5 })).await;
+    assert_eq!(upgrade.problem("invalid-request")["field"], "permits");
+    it.heartbeat(&writer.lease_id, json!({ "heldPermits": 3, "permits": 2 })).await.problem("permits-mismatch");
+    it.heartbeat(&writer.lease_id, json!({ "permits": 1 })).await.problem("invalid-request");
+    it.acquire(&writer.lease_id, json!({ "permits": 5 })).await.problem("permits-mismatch");
+    assert_eq!(it.available().await, 4);
+}
+
+pub(super) async fn release_is_remembered(bench: Bench) {
+    let it = Semaphore::new(&bench, 2);
+    it.release("nobody").await.released("absent");
+    let holder = it.hold(1, json!({})).await;
+    it.release(&holder.lease_id).await.released("released");
+    it.release(&holder.lease_id).await.released("replayed");
+    assert_eq!(it.available().await, 2);
+    assert_eq!(reason(&it.acquire(&holder.lease_id, json!({})).await), "released");
+    assert_eq!(reason(&it.enqueue(&holder.lease_id, json!({})).await), "released");
+    assert_eq!(reason(&it.heartbeat(&holder.lease_id, json!({})).await), "released");
+    assert_eq!(reason(&it.release("nobody").await), "taken-over");
+    assert_eq!(it.available().await, 2, "nothing came of it");
+}
+
+pub(super) async fn dead_holder_is_evicted_by_its_observer(bench: Bench) {
+    let it = Semaphore::new(&bench, 3);
+    let lease = json!({ "leaseDurationMs": LEASE_MS });
+    let (dead, alive) = (it.hold(2, lease.clone()).await, it.hold(1, lease).await);
+    pause(LEASE_MS + 1).await;
+    let beat = renewed(&it.heartbeat(&alive.lease_id, json!({})).await);
+
+    let wrong = |change: Value| json!({ "permits": 2, "observed": [merged(dead.observed(), change)] });
+    held(&it.acquire(&fresh("lease"), wrong(json!({ "version": "another" }))).await);
+    held(&it.acquire(&fresh("lease"), wrong(json!({ "permits": 1 }))).await);
+    held(&it.acquire(&fresh("lease"), wrong(json!({ "permits": 3 }))).await);
+    held(&it.acquire(&fresh("lease"), wrong(json!({ "holderId": "h-unknown" }))).await);
+    let both = json!({ "permits": 3, "observed": [dead.observed(), alive.observed()] });
+    held(&it.acquire(&fresh("lease"), both).await);
+    assert_eq!(it.available().await, 0);
+
+    let taker = it.hold(1, json!({ "observed": [dead.observed()] })).await;
+    assert_eq!(taker.grant["outcome"], "takenOver");
+    assert!(taker.token() > alive.token());
+    let view = it.view().await;
+    assert_eq!(view["available"], 1);
+    assert_eq!(view["holders"].as_array().map(Vec::len), Some(2));
+    assert_eq!(view["holders"][0]["version"], beat["version"]);
+    assert_eq!(reason(&it.heartbeat(&dead.lease_id, json!({})).await), "taken-over");
+    assert_eq!(reason(&it.release(&dead.lease_id).await), "taken-over");
+    assert_eq!(reason(&it.acquire(&dead.lease_id, json!({ "permits": 2 })).await), "taken-over");
+    assert_eq!(it.available().await, 1);
+}
+
+pub(super) async fn observed_entries_have_rules(bench: Bench) {
+    let it = Semaphore::new(&bench, 20);
+    let one = it.hold(1, json!({})).await;
+    let ask = async |observed: Value| {
+        let fields = json!({ "observed": observed });
+        it.acquire(&fresh("lease"), fields).await.problem("invalid-request")["field"].take()
+    };
+    assert_eq!(ask(json!([one.observed(), one.observed()])).await, "observed");
+    assert_eq!(ask(json!([{ "holderId": "unknown", "version": "v", "permits": 1 }])).await, "observed");
+    assert_eq!(ask(json!([{ "holderId": "h-1", "version": "v" }])).await, "observed");
+    let many: Vec<_> = (0..11).map(|n| json!({ "holderId": format!("h-{n}"), "version": "v", "permits": 1 })).collect();
+    assert_eq!(ask(Value::from(many)).await, "observed");
+    let own = it.acquire(&one.lease_id, json!({ "observed": [one.observed()] })).await;
+    assert_eq!(own.problem("invalid-request")["field"], "observed");
+    let holder = it.enqueue(&fresh("lease"), json!({ "observed": [one.observed()] })).await;
+    assert_eq!(holder.problem("invalid-request")["field"], "observed");
+}
+
+pub(super) async fn queue_goes_by_its_numbers(bench: Bench) {
+    let it = Semaphore::new(&bench, 1);
+    let holder = it.hold(1, json!({})).await;
+    let (first, second) = (it.wait(1, json!({})).await, it.wait(1, json!({})).await);
+    assert_eq!((first.place(), second.place()), ((1, 0), (2, 1)));
+    let changed = it.view().await["changed"].clone();
+    let again = ticket(&it.enqueue(&first.lease_id, json!({})).await);
+    assert_eq!((&again["number"], &again["ticketId"]), (&json!(1), &first.ticket["ticketId"]));
+    assert_ne!(again["version"], first.ticket["version"]);
+    assert_eq!(it.view().await["changed"], changed, "a refresh wakes nobody");
+    assert_eq!(reason(&it.heartbeat(&first.lease_id, json!({})).await), "queued");
+
+    it.release(&holder.lease_id).await.released("released");
+    let view = held(&it.acquire(&fresh("lease"), json!({})).await);
+    assert_eq!(view["available"], 1, "free, and for those who wait");
+    let numbers: Vec<_> = view["queue"].as_array().expect("a list").iter().map(|ticket| &ticket["number"]).collect();
+    assert_eq!(numbers, [1, 2]);
+
+    granted(&it.acquire(&first.lease_id, json!({})).await);
+    held(&it.acquire(&second.lease_id, json!({})).await);
+    assert_eq!(ticket(&it.enqueue(&second.lease_id, json!({})).await)["ahead"], 0);
+    it.enqueue(&first.lease_id, json!({})).await.problem("superseded");
+    it.release(&first.lease_id).await.released("released");
+    granted(&it.acquire(&second.lease_id, json!({})).await);
+    assert_eq!(it.view().await["queue"], json!([]));
+}
+
+pub(super) async fn ticket_is_withdrawn_by_a_release(bench: Bench) {
+    let it = Semaphore::new(&bench, 1);
+    let holder = it.hold(1, json!({})).await;
+    let waiter = it.wait(1, json!({})).await;
+    it.release(&waiter.lease_id).await.released("released");
+    it.release(&waiter.lease_id).await.released("replayed");
+    assert_eq!(it.view().await["queue"], json!([]));
+    assert_eq!(reason(&it.acquire(&waiter.lease_id, json!({})).await), "released", "a late acquire");
+    assert_eq!(reason(&it.enqueue(&waiter.lease_id, json!({})).await), "released", "a late enqueue");
+    it.release(&holder.lease_id).await.released("released");
+    assert_eq!(it.available().await, 1);
+}
+
+pub(super) async fn late_requests_of_a_waiter_change_nothing(bench: Bench) {
+    let it = Semaphore::new(&bench, 1);
+    let holder = it.hold(1, json!({})).await;
+    let lease_id = fresh("lease");
+    let request = json!({ "sequence": 1, "requestId": "a" });
+    let first = ticket(&it.enqueue(&lease_id, request.clone()).await);
+    assert_eq!(ticket(&it.enqueue(&lease_id, request).await), first);
+    it.enqueue(&lease_id, json!({ "permits": 1, "sequence": 1, "requestId": "b" })).await.problem("superseded");
+    ticket(&it.enqueue(&lease_id, json!({ "sequence": 3 })).await);
+    it.release(&holder.lease_id).await.released("released");
+    it.acquire(&lease_id, json!({ "sequence": 2 })).await.problem("superseded");
+    assert_eq!(it.available().await, 1);
+    granted(&it.acquire(&lease_id, json!({ "sequence": 4 })).await);
+    it.enqueue(&lease_id, json!({ "sequence": 3 })).await.problem("superseded");
+    assert_eq!(it.view().await["queue"], json!([]));
+}
+
+pub(super) async fn writer_is_not_starved_by_readers(bench: Bench) {
+    let it = Semaphore::new(&bench, 100);
+    let readers = [it.hold(1, json!({})).await, it.hold(1, json!({})).await];
+    let writer = it.wait(100, json!({})).await;
+    held(&it.acquire(&fresh("lease"), json!({})).await);
+    let late_reader = it.wait(1, json!({})).await;
+    assert_eq!(late_reader.place().1, 1);
+    for reader in &readers {
+        held(&it.acquire(&writer.lease_id, json!({ "permits": 100 })).await);
+        it.release(&reader.lease_id).await.released("released");
+    }
+    granted(&it.acquire(&writer.lease_id, json!({ "permits": 100 })).await);
+    held(&it.acquire(&late_reader.lease_id, json!({})).await);
+    renewed(&it.heartbeat(&writer.lease_id, json!({ "heldPermits": 100, "permits": 1 })).await);
+    granted(&it.acquire(&late_reader.lease_id, json!({})).await);
+}
+
+pub(super) async fn dead_tickets_are_removed_by_who_comes(bench: Bench) {
+    let it = Semaphore::new(&bench, 1);
+    let holder = it.hold(1, json!({})).await;
+    let lease = json!({ "leaseDurationMs": LEASE_MS });
+    let dead = [it.wait(1, lease.clone()).await, it.wait(1, lease).await];
+    let alive = it.wait(1, json!({})).await;
+    it.release(&holder.lease_id).await.released("released");
+    let observed: Vec<_> = dead.iter().map(Waiter::observed).collect();
+    // Not all that wait are named: somebody who is alive is ahead.
+    held(&it.acquire(&fresh("lease"), json!({ "observed": observed })).await);
+    it.release(&alive.lease_id).await.released("released");
+    let wrong = json!([observed[0], { "holderId": dead[1].ticket["ticketId"], "version": "another" }]);
+    held(&it.acquire(&fresh("lease"), json!({ "observed": wrong })).await);
+    let taker = it.hold(1, json!({ "observed": observed })).await;
+    assert_eq!(taker.grant["outcome"], "reacquired", "tickets have no permits");
+    assert_eq!(it.view().await["queue"], json!([]));
+}
+
+pub(super) async fn full_queue_is_entered_past_its_dead(bench: Bench) {
+    let it = Semaphore::new(&bench, 1);
+    it.hold(1, json!({})).await;
+    let mut waiters = Vec::new();
+    for _ in 0..100 {
+        waiters.push(it.wait(1, json!({})).await);
+    }
+    assert_eq!(waiters[99].place(), (100, 99));
+    let view = it.enqueue(&fresh("lease"), json!({})).await.problem("queue-full")["lock"].take();
+    assert_eq!(view["queue"].as_array().map(Vec::len), Some(100));
+    ticket(&it.enqueue(&waiters[50].lease_id, json!({})).await);
+    let wrong = json!([{ "holderId": waiters[0].ticket["ticketId"], "version": "another" }]);
+    held(&it.enqueue(&fresh("lease"), json!({ "observed": wrong })).await);
+    let dead: Vec<_> = waiters[..10].iter().map(Waiter::observed).collect();
+    let entered = ticket(&it.enqueue(&fresh("lease"), json!({ "observed": dead })).await);
+    assert_eq!((&entered["number"], &entered["ahead"]), (&json!(101), &json!(90)));
+}
+
+pub(super) async fn holders_have_a_bound(bench: Bench) {
+    let it = Semaphore::new(&bench, 1000);
+    let mut last = it.hold(1, json!({})).await;
+    for _ in 1..100 {
+        last = it.hold(1, json!({})).await;
+    }
+    let view = held(&it.acquire(&fresh("lease"), json!({})).await);
+    assert_eq!(view["available"], 900);
+    it.hold(1, json!({ "observed": [last.observed()] })).await;
+    assert_eq!(it.available().await, 900);
+}
+
+pub(super) async fn capacity_can_be_changed(bench: Bench) {
+    let it = Semaphore::new(&bench, 3);
+    it.post("capacity", json!({ "capacity": 5, "expected": 3 })).await.problem("not-found");
+    let holder = it.hold(3, json!({})).await;
+    let small = it.wait(1, json!({})).await;
+    let large = it.wait(3, json!({})).await;
+    let change = async |capacity: u64, expected: u64| {
+        it.post("capacity", json!({ "capacity": capacity, "expected": expected })).await
+    };
+    let changed = it.view().await["changed"].clone();
+    assert_eq!(change(1, 3).await.ok(), json!({ "capacity": 1, "available": 0 }));
+    assert_eq!(change(1, 3).await.ok(), json!({ "capacity": 1, "available": 0 }), "a repeat");
+    assert_ne!(it.view().await["changed"], changed);
+    change(7, 3).await.problem("version-mismatch");
+    let view = it.view().await;
+    assert_eq!((&view["capacity"], &view["available"]), (&json!(1), &json!(0)));
+
+    it.enqueue(&large.lease_id, json!({ "permits": 3 })).await.problem("exceeds-capacity");
+    it.acquire(&large.lease_id, json!({ "permits": 3 })).await.problem("exceeds-capacity");
+    let behind = it.wait(1, json!({})).await;
+    assert_eq!(behind.place(), (3, 1), "what cannot be granted is ahead of nobody");
+    renewed(&it.heartbeat(&holder.lease_id, json!({ "heldPermits": 3, "permits": 1 })).await);
+    held(&it.acquire(&small.lease_id, json!({})).await);
+    assert_eq!(change(4, 1).await.ok(), json!({ "capacity": 4, "available": 3 }));
+    granted(&it.acquire(&small.lease_id, json!({})).await);
+}
+
+pub(super) async fn operator_breaks_holders_and_tickets(bench: Bench) {
+    let it = Semaphore::new(&bench, 2);
+    let holder = it.hold(2, json!({})).await;
+    let waiter = it.wait(1, json!({})).await;
+    let strike =
+        async |id: &Value, version: &Value| it.post("break", json!({ "holderId": id, "version": version })).await;
+    strike(&holder.grant["holderId"], &json!("another")).await.problem("version-mismatch");
+    strike(&json!("h-unknown"), &holder.grant["version"]).await.problem("version-mismatch");
+    strike(&json!("unknown"), &holder.grant["version"]).await.problem("invalid-request");
+    for outcome in ["released", "replayed"] {
+        strike(&waiter.ticket["ticketId"], &waiter.ticket["version"]).await.released(outcome);
+    }
+    // Before the next end, which may have the same one of the 16 slots.
+    assert_eq!(reason(&it.acquire(&waiter.lease_id, json!({})).await), "released");
+    for outcome in ["released", "replayed"] {
+        strike(&holder.grant["holderId"], &holder.grant["version"]).await.released(outcome);
+    }
+    assert_eq!(it.available().await, 2);
+    assert_eq!(reason(&it.heartbeat(&holder.lease_id, json!({})).await), "released");
+    it.release(&holder.lease_id).await.released("replayed");
+    assert_eq!(it.available().await, 2);
+}
+
+pub(super) async fn public_ids_are_no_proof(bench: Bench) {
+    let it = Semaphore::new(&bench, 2);
+    let holder = it.hold(1, json!({})).await;
+    let waiter = it.wait(2, json!({})).await;
+    let before = it.view().await;
+    for id in [&holder.grant["holderId"], &holder.grant["version"], &waiter.ticket["ticketId"]] {
+        // Sent as no lease id that answers are searched for: this one they show.
+        let post = async |route: &str, fields: Value| {
+            let body = it.lock.with_key(merged(json!({ "leaseId": id }), fields)).to_string();
+            bench.post_text(&format!("/v1/semaphore/{route}"), body).await
+        };
+        assert_eq!(reason(&post("heartbeat", json!({})).await), "taken-over");
+        assert_eq!(reason(&post("release", json!({})).await), "taken-over");
+        held(&post("acquire", json!({ "ownerName": "thief", "capacity": 2 })).await);
+    }
+    assert_eq!(it.view().await, before);
+}
+
+pub(super) async fn semaphore_and_lock_do_not_mix(bench: Bench) {
+    let it = Semaphore::new(&bench, 2);
+    let holder = it.hold(1, json!({})).await;
+    let version = it.lock.version().await;
+    let lock = &it.lock;
+    lock.acquire("me", json!({ "observedRecordVersionNumber": version })).await.problem("wrong-kind");
+    lock.acquire("me", json!({ "staleness": "clock" })).await.problem("wrong-kind");
+    lock.heartbeat(&holder.lease_id, json!({})).await.problem("wrong-kind");
+    lock.release(&holder.lease_id, json!({})).await.problem("wrong-kind");
+    lock.release(&holder.lease_id, json!({ "delete": true })).await.problem("wrong-kind");
+    lock.break_it(&version).await.problem("wrong-kind");
+    lock.get().await.problem("wrong-kind");
+    assert_eq!(lock.version().await, version);
+
+    let plain = Semaphore::new(&bench, 2);
+    let grant = plain.lock.hold("me").await;
+    for released in [false, true] {
+        plain.acquire(&fresh("lease"), json!({})).await.problem("wrong-kind");
+        plain.enqueue(&fresh("lease"), json!({})).await.problem("wrong-kind");
+        plain.heartbeat(&grant.lease_id, json!({})).await.problem("wrong-kind");
+        plain.release(&grant.lease_id).await.problem("wrong-kind");
+        plain.post("break", json!({ "holderId": "h-1", "version": grant.rvn })).await.problem("wrong-kind");
+        plain.post("capacity", json!({ "capacity": 1, "expected": 2 })).await.problem("wrong-kind");
+        bench.get("/v1/semaphore", &plain.lock.parameters()).await.problem("wrong-kind");
+        if !released {
+            plain.lock.release(&grant.lease_id, json!({})).await.released("released");
+        }
+    }
+}
+
+pub(super) async fn semaphore_takes_a_deleted_lock(bench: Bench) {
+    let it = Semaphore::new(&bench, 2);
+    let grant = it.lock.hold("me").await;
+    it.lock.release(&grant.lease_id, json!({ "delete": true })).await.released("released");
+    it.release("nobody").await.released("absent");
+    let holder = it.hold(1, json!({})).await;
+    assert_eq!(holder.grant["outcome"], "created");
+    assert!(holder.token() > grant.token, "tokens rise through all that");
+    let row = it.lock.row().await.expect("a row");
+    for gone in ["isReleased", "deletedVersion", "leaseIdHash", "leaseVersion", "data", "staleAt"] {
+        assert_eq!(row.get(gone), None, "{gone}");
+    }
+    it.lock.get().await.problem("wrong-kind");
+}
+
+pub(super) async fn listing_shows_semaphores_by_kind(bench: Bench) {
+    let it = Semaphore::new(&bench, 2);
+    let holder = it.hold(1, json!({ "data": "10.0.0.1" })).await;
+    let listed = bench.list_all(&[("key", &it.lock.key), ("state", "held")]).await;
+    assert_eq!(listed, [it.view().await]);
+    assert_eq!((&listed[0]["kind"], &listed[0]["state"]), (&json!("semaphore"), &json!("held")));
+    assert_eq!(listed[0]["holders"][0]["data"], "10.0.0.1");
+    it.release(&holder.lease_id).await.released("released");
+    assert_eq!(bench.list_all(&[("key", &it.lock.key), ("state", "held")]).await, Vec::<Value>::new());
+    assert_eq!(bench.list_all(&[("key", &it.lock.key), ("state", "released")]).await, [it.view().await]);
+}
+
+pub(super) async fn semaphore_row_is_as_described(bench: Bench) {
+    let it = Semaphore::new(&bench, 2);
+    let holder = it.hold(1, json!({})).await;
+    it.wait(2, json!({})).await;
+    let row = it.lock.row().await.expect("a row");
+    let value = |name: &str| row.get(name).unwrap_or_else(|| panic!("{name}")).clone();
+    // To a Java client: a lock that somebody holds, under a lease that never ends.
+    assert_eq!(value("ownerName"), text("leasehold:semaphore"));
+    assert_eq!(value("leaseDuration"), text(i64::MAX.to_string()));
+    assert_eq!((value("leaseholdKind"), row.get("isReleased")), (text("semaphore"), None));
+    let holders = value("holders").as_m().expect("a map").clone();
+    let id = holder.grant["holderId"].as_str().expect("text");
+    assert!(holders[id].as_m().is_ok_and(|entry| entry.contains_key("hash")), "{holders:?}");
+    for map in ["tokens", "queue", "tickets"] {
+        assert_eq!(value(map).as_m().map(|map| map.len()), Ok(1), "{map}");
+    }
+    assert_eq!(value("ended").as_m().map(|slots| slots.len()), Ok(16));
+    let version = it.lock.version().await;
+    renewed(&it.heartbeat(&holder.lease_id, json!({})).await);
+    assert_ne!(it.lock.version().await, version, "each write has a new version");
+}
+
+pub(super) async fn damaged_semaphore_grants_nothing(bench: Bench) {
+    for (name, value) in [("isReleased", Some(text("1"))), ("ownerName", Some(text("host-1"))), ("holders", None)] {
+        let it = Semaphore::new(&bench, 2);
+        let holder = it.hold(1, json!({})).await;
+        it.lock.overwrite([(name, value)]).await;
+        let row = it.lock.row().await;
+        it.acquire(&fresh("lease"), json!({})).await.problem("corrupt-record");
+        it.heartbeat(&holder.lease_id, json!({})).await.problem("corrupt-record");
+        bench.get("/v1/semaphore", &it.lock.parameters()).await.problem("corrupt-record");
+        assert_eq!(it.lock.row().await, row, "{name}");
+        let page = bench.get("/v1/locks", &[("key", &it.lock.key)]).await.page();
+        assert_eq!((page.locks.len(), page.unreadable.len()), (0, 1), "{name}");
+    }
+}
+
+pub(super) async fn requests_are_checked(bench: Bench) {
+    let it = Semaphore::new(&bench, 2);
+    let at_fault =
+        async |route: &str, fields: Value| it.post(route, fields).await.problem("invalid-request")["field"].take();
+    let request = |fields: Value| merged(json!({ "ownerName": "me", "capacity": 2 }), fields);
+    assert_eq!(at_fault("acquire", json!({ "ownerName": "me" })).await, "capacity");
+    assert_eq!(at_fault("acquire", json!({ "capacity": 1 })).await, "ownerName");
+    for field in ["permits", "capacity"] {
+        for number in [0, 1_000_000_001_u64] {
+            assert_eq!(at_fault("acquire", request(json!({ field: number }))).await, field);
+        }
+    }
+    assert_eq!(at_fault("acquire", request(json!({ "ownerName": "x".repeat(129) }))).await, "ownerName");
+    assert_eq!(at_fault("acquire", request(json!({ "requestId": "a" }))).await, "requestId");
+    assert_eq!(at_fault("acquire", request(json!({ "leaseDurationMs": 99 }))).await, "leaseDurationMs");
+    assert_eq!(at_fault("enqueue", request(json!({}))).await, "leaseId");
+    assert_eq!(at_fault("capacity", json!({ "capacity": 2 })).await, "expected");
+    it.post("acquire", request(json!({ "data": "x".repeat(257) }))).await.problem("too-large");
+    let reserved = it.lock.acquire("me", json!({ "attributes": { "holders": 1 } })).await;
+    assert_eq!(reserved.problem("invalid-request")["field"], "attributes");
+    bench.get("/v1/semaphore", &it.lock.parameters()).await.problem("not-found");
+}
