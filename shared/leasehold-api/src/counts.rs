@@ -43,8 +43,8 @@ pub(crate) fn count(operation: &'static str, outcome: &str, latency: Duration) {
     let name = match (operation, outcome) {
         // Asked again and again by whoever watches the service.
         ("health", _) => return,
-        ("acquire" | "semaphore-acquire", "created" | "reacquired" | "renewed" | "takenOver") => Some("Granted"),
-        ("acquire-all", "granted") => Some("Granted"),
+        ("acquire" | "semaphore-acquire", "created" | "reacquired" | "renewed" | "takenOver")
+        | ("acquire-all", "granted") => Some("Granted"),
         ("acquire" | "acquire-all" | "semaphore-acquire", "held") | (_, "queue-full") => Some("Held"),
         ("break" | "semaphore-break", "released") => Some("Broken"),
         (_, "lost") => Some("Lost"),

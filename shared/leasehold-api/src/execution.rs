@@ -59,10 +59,10 @@ impl ExecutionSecret {
         Ok(input)
     }
 
+    #[allow(clippy::expect_used, reason = "HMAC takes a key of any length")]
     pub(crate) fn lease_id(&self, arn: &str, acquisition: &str, secret: Option<&str>) -> String {
         // A JSON array, in which no two sequences of texts look alike.
         let named = serde_json::json!([arn, acquisition, secret]).to_string();
-        // Every length of key is valid for HMAC.
         let mut mac = Hmac::<Sha256>::new_from_slice(self.0.as_bytes()).expect("HMAC takes a key of any length");
         mac.update(named.as_bytes());
         BASE64_URL_SAFE_NO_PAD.encode(mac.finalize().into_bytes())
@@ -99,7 +99,7 @@ mod tests {
 
     use super::*;
 
-    fn named(secret: &str, execution: Value) -> Result<Value, Option<String>> {
+    fn named(secret: &str, execution: &Value) -> Result<Value, Option<String>> {
         let input = json!({ "action": "heartbeat", "key": "k", "execution": execution });
         let named = ExecutionSecret::new(secret).name_lease(input).map_err(|problem| problem.field)?;
         assert!(named.get("execution").is_none() && named.get("attributes").is_none(), "{named}");
@@ -109,18 +109,18 @@ mod tests {
     #[test]
     fn each_part_of_an_execution_changes_its_lease_id() {
         let ids = [
-            named("s", json!({ "arn": "a", "acquisition": "1" })),
-            named("t", json!({ "arn": "a", "acquisition": "1" })),
-            named("s", json!({ "arn": "b", "acquisition": "1" })),
-            named("s", json!({ "arn": "a", "acquisition": "2" })),
-            named("s", json!({ "arn": "a", "acquisition": "1", "secret": "x" })),
-            named("s", json!({ "arn": "a\",\"1", "acquisition": "" })),
+            named("s", &json!({ "arn": "a", "acquisition": "1" })),
+            named("t", &json!({ "arn": "a", "acquisition": "1" })),
+            named("s", &json!({ "arn": "b", "acquisition": "1" })),
+            named("s", &json!({ "arn": "a", "acquisition": "2" })),
+            named("s", &json!({ "arn": "a", "acquisition": "1", "secret": "x" })),
+            named("s", &json!({ "arn": "a\",\"1", "acquisition": "" })),
         ];
         for (index, id) in ids.iter().enumerate() {
             assert!(id.as_ref().is_ok_and(Value::is_string), "{id:?}");
             assert!(!ids[..index].contains(id), "{ids:?}");
         }
-        assert_eq!(ids[0], named("s", json!({ "arn": "a", "acquisition": "1" })));
+        assert_eq!(ids[0], named("s", &json!({ "arn": "a", "acquisition": "1" })));
     }
 
     #[test]
@@ -131,7 +131,7 @@ mod tests {
             (json!({ "arn": 1, "acquisition": "1" }), "execution.arn"),
             (json!({ "arn": "a", "acquisition": "1", "place": 1 }), "execution.place"),
         ] {
-            assert_eq!(named("s", execution).expect_err("unreadable").as_deref(), Some(field));
+            assert_eq!(named("s", &execution).expect_err("unreadable").as_deref(), Some(field));
         }
         let both = json!({ "leaseId": "l", "execution": { "arn": "a", "acquisition": "1" } });
         assert!(ExecutionSecret::default().name_lease(both).is_err());

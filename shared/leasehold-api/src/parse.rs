@@ -32,13 +32,10 @@ pub(crate) fn query<T: DeserializeOwned>(query: &str) -> Result<T, Problem> {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         let (name, value) = (decode(name)?, decode(value)?);
         let value = match name.as_str() {
-            "limit" | "waitMs" => match value.parse::<u64>() {
-                Ok(number) => Value::from(number),
-                Err(_) => {
-                    let detail = format!("{name} must be a whole number.");
-                    return Err(Problem::invalid(name, detail));
-                }
-            },
+            "limit" | "waitMs" => value
+                .parse::<u64>()
+                .map(Value::from)
+                .map_err(|_| Problem::invalid(name.clone(), format!("{name} must be a whole number.")))?,
             "stuck" => value
                 .parse::<bool>()
                 .map(Value::from)

@@ -32,7 +32,9 @@ impl Service {
             record_owner(requests[0].owner_name.as_str());
             let answer = self.table.acquire_all(&request).await;
             if !matches!(answer, Ok(AcquireAllAnswer::Held(_))) {
-                requests.iter().for_each(|request| self.watches.written(&request.key));
+                for request in requests {
+                    self.watches.written(&request.key);
+                }
             }
             let response = response_or_refusal(answer.map_err(|error| logged_problem(&error))?, requests)?;
             Ok(("granted".into(), response))

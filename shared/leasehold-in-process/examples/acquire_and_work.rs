@@ -54,4 +54,6 @@ pub(crate) async fn run() -> Result<(), Box<dyn Error + Send + Sync>> {
 
 async fn write_report(token: u64) {
     println!("writing with token {token}");
+    // Each await is a place where a loss stops the work.
+    tokio::task::yield_now().await;
 }

@@ -26,7 +26,7 @@ pub(crate) async fn run() -> Result<(), Box<dyn Error + Send + Sync>> {
     // The first process leaves the lock behind. Its lease goes on: a minute for the second one to come.
     let first = Client::new(service.clone());
     let request =
-        LockRequest::new("import").lease(Duration::from_secs(60)).heartbeats(Heartbeats::Manual).data("page 7");
+        LockRequest::new("import").lease(Duration::from_mins(1)).heartbeats(Heartbeats::Manual).data("page 7");
     let guard = first.acquire(request).await?.granted()?;
     let token = guard.fencing_token();
     // The document holds the lease id, which proves possession: keep it as secret as a password.

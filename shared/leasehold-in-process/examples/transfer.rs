@@ -8,7 +8,7 @@ mod local;
 use std::error::Error;
 
 use leasehold_client::Client;
-use leasehold_client::transactions::Transaction;
+use leasehold_client::transactions::{Isolation, Transaction};
 use local::ACCOUNTS;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -52,13 +52,13 @@ pub(crate) async fn run() -> Result<(), Box<dyn Error + Send + Sync>> {
 async fn transfer(client: &Client, from: &str, to: &str, amount: i64) -> Result<(), Box<dyn Error + Send + Sync>> {
     client
         .transaction(async |tx| {
-            let payer = account(&tx, from).await?;
-            let payee = account(&tx, to).await?;
-            if payer.balance < amount {
-                return Err(format!("{from} has only {}", payer.balance).into());
+            let source = account(&tx, from).await?;
+            let target = account(&tx, to).await?;
+            if source.balance < amount {
+                return Err(format!("{from} has only {}", source.balance).into());
             }
-            tx.put(ACCOUNTS, &Account { balance: payer.balance - amount, ..payer }).await?;
-            tx.put(ACCOUNTS, &Account { balance: payee.balance + amount, ..payee }).await?;
+            tx.put(ACCOUNTS, &Account { balance: source.balance - amount, ..source }).await?;
+            tx.put(ACCOUNTS, &Account { balance: target.balance + amount, ..target }).await?;
             Ok(())
         })
         .await
@@ -70,6 +70,6 @@ async fn account(tx: &Transaction, id: &str) -> Result<Account, Box<dyn Error + 
 }
 
 async fn balance(client: &Client, id: &str) -> Result<i64, Box<dyn Error + Send + Sync>> {
-    let account: Option<Account> = client.read_item(ACCOUNTS, json!({ "id": id }), Default::default()).await?;
+    let account: Option<Account> = client.read_item(ACCOUNTS, json!({ "id": id }), Isolation::default()).await?;
     Ok(account.ok_or("there is no such account")?.balance)
 }

@@ -43,7 +43,7 @@ impl Emf {
     ///
     /// # Errors
     /// Those of `writer`.
-    pub(crate) fn write_with(&self, members: &[(&'static str, Value)], writer: impl Write) -> std::io::Result<()> {
+    pub(crate) fn write_with(self, members: &[(&'static str, Value)], writer: impl Write) -> std::io::Result<()> {
         for (name, value) in members {
             self.0.set_property(*name, value.clone());
         }
@@ -58,7 +58,7 @@ impl Emf {
     ///
     /// # Errors
     /// Those of `writer`.
-    pub fn write(&self, mut writer: impl Write) -> std::io::Result<()> {
+    pub fn write(self, mut writer: impl Write) -> std::io::Result<()> {
         // At once: a line that is written in pieces may become several entries of the log.
         let mut lines = Vec::with_capacity(512);
         self.0.flush(&mut lines)?;

@@ -194,14 +194,11 @@ fn query(query: &str) -> String {
 /// The parameters of a REST API's event, which are decoded.
 fn parameters(event: &Event) -> QueryMap {
     let object = |name: &str| event.get(name).and_then(Value::as_object).filter(|members| !members.is_empty());
-    let parameters: HashMap<_, Vec<_>> = match object("multiValueQueryStringParameters") {
-        Some(lists) => {
-            lists.iter().map(|(name, values)| (name.clone(), texts(values.as_array().into_iter().flatten()))).collect()
-        }
-        None => {
-            let single = object("queryStringParameters").into_iter().flatten();
-            single.map(|(name, value)| (name.clone(), texts([value]))).collect()
-        }
+    let parameters: HashMap<_, Vec<_>> = if let Some(lists) = object("multiValueQueryStringParameters") {
+        lists.iter().map(|(name, values)| (name.clone(), texts(values.as_array().into_iter().flatten()))).collect()
+    } else {
+        let single = object("queryStringParameters").into_iter().flatten();
+        single.map(|(name, value)| (name.clone(), texts([value]))).collect()
     };
     // A list without a value makes `lambda_http` panic.
     let parameters: HashMap<_, _> = parameters.into_iter().filter(|(_, values)| !values.is_empty()).collect();

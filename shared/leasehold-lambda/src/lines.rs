@@ -12,7 +12,7 @@ use tracing::{Event, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::{Context, SubscriberExt};
-use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::registry::{LookupSpan, Scope};
 
 use crate::Emf;
 
@@ -59,22 +59,19 @@ where
             return;
         }
         let mut line = Members::default();
-        for span in context.event_scope(event).into_iter().flat_map(|spans| spans.from_root()) {
+        for span in context.event_scope(event).into_iter().flat_map(Scope::from_root) {
             if let Some(members) = span.extensions().get::<Members>() {
                 line.0.extend(members.0.iter().cloned());
             }
         }
         // A line that cannot be written cannot be logged either.
-        let _ = match Emf::started() {
-            Some(emf) => {
-                line.0.retain(|(name, _)| !LEFT_OUT.contains(name));
-                emf.write_with(&line.0, self.writer.make_writer())
-            }
-            None => {
-                event.record(&mut line);
-                let line: Map<_, _> = line.0.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-                writeln!(self.writer.make_writer(), "{}", Value::Object(line))
-            }
+        let _ = if let Some(emf) = Emf::started() {
+            line.0.retain(|(name, _)| !LEFT_OUT.contains(name));
+            emf.write_with(&line.0, self.writer.make_writer())
+        } else {
+            event.record(&mut line);
+            let line: Map<_, _> = line.0.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+            writeln!(self.writer.make_writer(), "{}", Value::Object(line))
         };
     }
 }

@@ -679,7 +679,7 @@ pub fn refuse_acquire(old: Option<&Row>, request: &Acquire) -> Result<AcquireAns
             Order::Late => return Ok(AcquireAnswer::Superseded(superseded(row))),
         }
     }
-    if !row.is_due(request) && !(is_own && row.is_for(request)) {
+    if !(row.is_due(request) || is_own && row.is_for(request)) {
         row.last_occurrence.require("lastOccurrence")?;
         return Ok(AcquireAnswer::AlreadyDone(shown(row)));
     }

@@ -41,6 +41,7 @@ pub enum Vote {
 
 /// The result of an acquisition of several locks.
 #[derive(Debug, Clone, PartialEq)]
+#[allow(clippy::large_enum_variant, reason = "one answer a request, which is not kept")]
 pub enum AcquireAllAnswer {
     /// The caller holds all locks.
     Granted(GrantOfAll),
@@ -65,6 +66,7 @@ pub struct GrantOfAll {
 
 /// What follows from a refused attempt.
 #[derive(Debug, Clone, PartialEq)]
+#[allow(clippy::large_enum_variant, reason = "one verdict an attempt, which is not kept")]
 pub enum Verdict {
     /// The caller is told this.
     Answer(AcquireAllAnswer),

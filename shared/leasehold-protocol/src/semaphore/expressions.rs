@@ -5,6 +5,7 @@
 //! tickets.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 
@@ -79,11 +80,11 @@ impl Builder {
     fn own(&mut self, path: &str, principal: Option<&Principal>, sequence: Option<&Sequence>) -> String {
         let mut own = format!("{path}.#hash = :leaseIdHash");
         if let Some(principal) = principal {
-            own.push_str(&format!(" AND (attribute_not_exists({path}.#principal) OR {path}.#principal = :principal)"));
+            let _ = write!(own, " AND (attribute_not_exists({path}.#principal) OR {path}.#principal = :principal)");
             self.write.text(":principal", principal.as_str());
         }
         if let Some(sequence) = sequence {
-            own.push_str(&format!(" AND NOT ({path}.#sequence BETWEEN :sequence AND :lastSequence)"));
+            let _ = write!(own, " AND NOT ({path}.#sequence BETWEEN :sequence AND :lastSequence)");
             self.write.number(":sequence", sequence.number());
             self.write.number(":lastSequence", MAX_SEQUENCE);
         }
@@ -305,7 +306,7 @@ pub(crate) fn release(request: &Release, stamp: &Stamp, policy: &Policy) -> Writ
     let own = ["#holders.#h", "#queue.#t"].map(|path| {
         let mut own = builder.own(path, request.principal.as_ref(), None);
         if request.expected.is_some() {
-            own.push_str(&format!(" AND {path}.#version = :expected"));
+            let _ = write!(own, " AND {path}.#version = :expected");
         }
         own
     });

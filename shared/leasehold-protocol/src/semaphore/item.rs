@@ -51,10 +51,8 @@ impl TableSchema {
     pub fn decode_found(&self, key: &LockKey, item: Option<Item>) -> Result<Found, CorruptRecord> {
         let Some(item) = item else { return Ok(Found::Free(None)) };
         if item.contains_key(LEASEHOLD_KIND) {
-            return match item.get(LEASEHOLD_KIND).is_some_and(|kind| is_text(kind, KIND)) {
-                true => Ok(Found::Semaphore(Box::new(decode(key, item)?))),
-                false => Ok(Found::OtherKind),
-            };
+            let is_semaphore = item.get(LEASEHOLD_KIND).is_some_and(|kind| is_text(kind, KIND));
+            return Ok(if is_semaphore { Found::Semaphore(Box::new(decode(key, item)?)) } else { Found::OtherKind });
         }
         // A tombstone that remembers an occurrence stays: no semaphore could remember it.
         let is_free = |row: &crate::Row| row.is_deleted() && row.last_occurrence == Field::Absent;

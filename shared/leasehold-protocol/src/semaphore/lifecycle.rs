@@ -637,9 +637,10 @@ pub fn break_entry(found: &Found, request: &Break, stamp: &Stamp, policy: &Polic
     let (member, seen) = (request.id.member(), request.seen.as_str());
     if entry.is_none_or(|entry| entry.version != seen) {
         let is_replay = row.ended(member).is_some_and(|ended| ended.version == seen);
-        return match is_replay {
-            true => unchanged(found, Ok(ReleaseOutcome::Replayed)),
-            false => refused(found, Refusal::VersionMismatch),
+        return if is_replay {
+            unchanged(found, Ok(ReleaseOutcome::Replayed))
+        } else {
+            refused(found, Refusal::VersionMismatch)
         };
     }
     let mut next = row.touched(stamp, policy);
@@ -712,9 +713,10 @@ pub fn set_capacity(found: &Found, request: &SetCapacity, stamp: &Stamp, policy:
     };
     let capacity = request.capacity.get();
     if row.capacity != request.expected.get() {
-        return match row.capacity == capacity {
-            true => unchanged(found, Ok(row.available)),
-            false => refused(found, Refusal::VersionMismatch),
+        return if row.capacity == capacity {
+            unchanged(found, Ok(row.available))
+        } else {
+            refused(found, Refusal::VersionMismatch)
         };
     }
     let mut next = row.touched(stamp, policy);

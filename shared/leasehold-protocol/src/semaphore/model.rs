@@ -1,5 +1,7 @@
 //! What is asked of a semaphore. A value that exists is valid.
 
+use std::fmt::Write as _;
+
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, ErrorKind};
@@ -82,7 +84,7 @@ impl Member {
             digest.update(part);
         }
         let half = &digest.finalize()[..16];
-        Self { id: half.iter().map(|byte| format!("{byte:02x}")).collect() }
+        Self { id: hex(half) }
     }
 
     /// Its id as a holder.
@@ -104,6 +106,13 @@ impl Member {
     pub(crate) fn slot(&self) -> &'static str {
         SLOTS[usize::from(Sha256::digest(&self.id)[0] >> 4)]
     }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 /// The names of the slots that remember ends.
@@ -377,7 +386,7 @@ mod tests {
     #[test]
     fn public_id_tells_nothing_of_the_stored_hash() {
         let lease_id = LeaseId::new("secret").expect("valid");
-        let hash: String = lease_id.hash().0.iter().map(|byte| format!("{byte:02x}")).collect();
+        let hash: String = hex(&lease_id.hash().0);
         let member = member("key", None, "secret");
         assert!(!hash.contains(member.id()) && member.id() != "secret");
     }

@@ -1,5 +1,6 @@
 //! Once an occurrence: a recurring job's run that succeeded is not repeated.
 
+use aws_sdk_dynamodb::types::AttributeValue;
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, Lock, fresh, merged, number};
@@ -136,7 +137,7 @@ pub(super) async fn a_row_with_a_done_occurrence_never_expires(bench: Bench) {
     complete(&lock, &grant, TWO, json!({})).await.released("released");
     assert_eq!(lock.row().await.expect("a row").get("expireAt"), None);
     // TTL passes over what is not a number.
-    let expires = async || lock.row().await.expect("a row").get("expireAt").is_some_and(|value| value.is_n());
+    let expires = async || lock.row().await.expect("a row").get("expireAt").is_some_and(AttributeValue::is_n);
     let grant = lock.acquire("bob", run(THREE)).await.granted("reacquired");
     assert!(!expires().await, "acquired");
     lock.heartbeat(&grant.lease_id, json!({})).await.renewed();
@@ -156,7 +157,7 @@ pub(super) async fn a_tombstone_keeps_the_occurrence(bench: Bench) {
     let (lock, grant) = done(&bench).await;
     lock.release(&grant.lease_id, json!({ "delete": true })).await.released("replayed");
     let tombstone = lock.deleted().await;
-    assert!(!tombstone.get("expireAt").is_some_and(|value| value.is_n()));
+    assert!(!tombstone.get("expireAt").is_some_and(AttributeValue::is_n));
     assert_eq!(lock.acquire("bob", run(TWO)).await.already_done(), Value::Null);
     complete(&lock, &grant, TWO, json!({})).await.released("absent");
     lock.acquire("bob", run(THREE)).await.granted("created");

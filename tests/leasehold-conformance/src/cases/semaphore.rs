@@ -1,5 +1,7 @@
 //! Semaphores: permits, the queue, and what becomes of the dead.
 
+use std::collections::HashMap;
+
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, Lock, fresh, merged, pause, text};
@@ -583,9 +585,9 @@ pub(super) async fn semaphore_row_is_as_described(bench: Bench) {
     let id = holder.grant["holderId"].as_str().expect("text");
     assert!(holders[id].as_m().is_ok_and(|entry| entry.contains_key("hash")), "{holders:?}");
     for map in ["tokens", "queue", "tickets"] {
-        assert_eq!(value(map).as_m().map(|map| map.len()), Ok(1), "{map}");
+        assert_eq!(value(map).as_m().map(HashMap::len), Ok(1), "{map}");
     }
-    assert_eq!(value("ended").as_m().map(|slots| slots.len()), Ok(16));
+    assert_eq!(value("ended").as_m().map(HashMap::len), Ok(16));
     let version = it.lock.version().await;
     renewed(&it.heartbeat(&holder.lease_id, json!({})).await);
     assert_ne!(it.lock.version().await, version, "each write has a new version");

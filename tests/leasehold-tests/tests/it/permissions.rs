@@ -284,7 +284,7 @@ async fn called_for_transactions() -> Actions {
     let sweep = async || answer_sweep(&sweeper, json!({}), Duration::from_secs(20)).await.expect("no failure");
     let operate = async |event: Value| {
         let answer = answer_sweep(&sweeper, event.clone(), Duration::from_secs(20)).await;
-        answer.map(json_of).unwrap_or_else(|error| panic!("{event}: {error:?}"))
+        answer.map_or_else(|error| panic!("{event}: {error:?}"), json_of)
     };
     let mut page = operate(json!({ "action": "list-transactions" })).await;
     while let Some(cursor) = page["nextCursor"].as_str() {

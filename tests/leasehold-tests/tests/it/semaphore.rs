@@ -512,10 +512,10 @@ async fn simulate(seed: u64) -> usize {
         callers.spawn_local(live(name, Rc::clone(&world), Rc::clone(&history), rng.fork(), end));
     }
     callers.await;
-    let history = history.borrow();
+    let history = history.take();
     // Answers may overtake each other: what callers believe is ordered by when they came to believe it.
     let mut tokens = BTreeSet::new();
-    let ordered = history.iter().cloned().zip(1..).map(|(event, order)| match event {
+    let ordered = history.into_iter().zip(1..).map(|(event, order)| match event {
         PermitEvent::Granted { who, permits, token } => {
             assert!(tokens.insert(token), "{token} was granted twice");
             PermitEvent::Granted { who, permits, token: order }

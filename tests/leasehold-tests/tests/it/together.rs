@@ -27,15 +27,15 @@ fn key(index: usize) -> LockKey {
     LockKey::new(KEYS[index], None).expect("valid")
 }
 
-fn sequence(number: u64) -> Option<Sequence> {
-    Some(Sequence::new(number, None).expect("valid"))
+fn sequence(number: u64) -> Sequence {
+    Sequence::new(number, None).expect("valid")
 }
 
 /// A request of "holder" for the first two keys.
 fn both(number: Option<u64>) -> AcquireAll {
     let request = |index| Acquire {
         key: key(index),
-        sequence: number.and_then(sequence),
+        sequence: number.map(sequence),
         ..acquire("holder", LEASE_MS, Staleness::Never)
     };
     AcquireAll::new(vec![request(0), request(1)]).expect("two")
@@ -259,7 +259,7 @@ impl Bench {
         match step {
             Step::Together { caller, keys, number } => self.check(*caller, keys, *number).await,
             Step::Alone { caller, key: index, number } => {
-                let sequence = number.and_then(sequence);
+                let sequence = number.map(sequence);
                 let request =
                     Acquire { key: key(*index), sequence, ..acquire(CALLERS[*caller], LEASE_MS, Staleness::Never) };
                 let _ = self.table.acquire(&request).await;
@@ -304,7 +304,7 @@ impl Bench {
                 2 => Staleness::ObservedAndClock(self.version(&key(*index)).await),
                 _ => Staleness::Observed(self.version(&key(*index)).await),
             };
-            let sequence = number.and_then(sequence);
+            let sequence = number.map(sequence);
             requests.push(Acquire { key: key(*index), sequence, ..acquire(CALLERS[caller], LEASE_MS, staleness) });
         }
         let request = AcquireAll::new(requests).expect("valid");

@@ -106,7 +106,7 @@ async fn by_statements(client: &Client, ids: &[String]) {
     stream::iter(calls)
         .buffer_unordered(PARALLEL)
         .for_each(|answer| async {
-            assert!(answer.expect("answered").responses().iter().all(|one| one.error().is_none()))
+            assert!(answer.expect("answered").responses().iter().all(|one| one.error().is_none()));
         })
         .await;
 }
