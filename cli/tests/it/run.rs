@@ -213,8 +213,13 @@ async fn a_command_that_ends_in_order_is_not_killed() {
 #[tokio::test]
 async fn an_outage_that_outlasts_the_lease_loses_the_lock() {
     let serve = Serve::memory().await;
-    let run = serve.spawn_command(&["run", "Moe", "--lease", "1s", "--", "sleep", "1000"]);
-    serve.until("Moe", |lock| lock["state"] == "held").await;
+    let folder = folder();
+    let ready = folder.path().join("ready");
+    let script = r#"echo $$ > "$READY"; exec sleep 1000"#;
+    let mut command = serve.command(&["run", "Moe", "--lease", "1s", "--", "sh", "-c", script]);
+    let run = command.env("READY", &ready).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // The row is held before the command knows; the wrapped one starts after that.
+    process_in(&ready).await;
     serve.kill_9().await;
     let ended = finish(run).await;
     assert_eq!(ended.status, 76);
