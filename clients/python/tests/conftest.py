@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -23,6 +24,10 @@ from bridge import Bridge
 from proxy import Proxy
 
 from leasehold import Client, aio
+
+# A job in a script's background starts with SIGINT ignored. The tests of interrupts need it, here and in the
+# processes that they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 PACKAGE = Path(__file__).resolve().parent.parent
 

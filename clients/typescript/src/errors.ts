@@ -21,8 +21,11 @@ export type ErrorKind =
   | "condition-failed"
   | "transaction-not-found";
 
-/** Reason of a loss. `expired` is the holder's own finding: the lease ran out by its clock before a heartbeat was answered. */
-export type LostReason = "absent" | "released" | "taken-over" | "version-mismatch" | "expired";
+/**
+ * Reason of a loss. `expired` is the holder's own finding: the lease ran out by its clock before a heartbeat was answered. `queued`
+ * is of a semaphore: the lease id waits for its permits.
+ */
+export type LostReason = "absent" | "released" | "taken-over" | "version-mismatch" | "queued" | "expired";
 
 /** The base of all errors of this package. No message and no property ever shows a lease id. */
 export abstract class LeaseholdError extends Error {

@@ -60,6 +60,12 @@ export function refusal({ status, document, retryAfter }: Answer, key: string): 
     case "unsupported-media-type":
     case "method-not-allowed":
     case "unknown-route":
+    // The key is a semaphore's; the other four answer requests that this client does not make.
+    case "wrong-kind":
+    case "already-done":
+    case "permits-mismatch":
+    case "exceeds-capacity":
+    case "queue-full":
       return new InvalidRequestError(detail, problem.field ?? undefined);
     case "contended":
       return new TransactionContendedError(detail, problem.publicId ?? undefined, retryAfter);

@@ -21,6 +21,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/acquire-all": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Asks for several locks, all or none, in one transaction of DynamoDB. All have one fencing token. Heartbeats and releases are
+         *     for each lock by itself, under the one lease id.
+         */
+        post: operations["acquire_all"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/break": {
         parameters: {
             query?: never;
@@ -151,6 +171,125 @@ export interface paths {
         put?: never;
         /** Gives a lock back. May be repeated. */
         post: operations["release"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/semaphore": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Reads one semaphore, strongly consistent. */
+        get: operations["getSemaphore"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/semaphore/acquire": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Asks for permits of a semaphore. */
+        post: operations["acquirePermits"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/semaphore/break": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Removes a holder or a ticket, as an operator. */
+        post: operations["breakEntry"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/semaphore/capacity": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Changes the capacity of a semaphore, as an operator. */
+        post: operations["setCapacity"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/semaphore/enqueue": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Takes a place in the queue of a semaphore, or renews it. */
+        post: operations["enqueue"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/semaphore/heartbeat": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Renews the lease of a holder, and may give permits back. */
+        post: operations["heartbeatPermits"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/semaphore/release": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Gives permits back, or withdraws a ticket. May be repeated. */
+        post: operations["releasePermits"];
         delete?: never;
         options?: never;
         head?: never;
@@ -296,17 +435,170 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/watch": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Waits until a lock changes: its record version number is no longer `version`, or it is released. A hint, which may come
+         *     late or in vain; the next write decides. After `waitMs` the answer is the lock as it is.
+         */
+        get: operations["watch"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        /** @description Asks for several locks, all or none. */
+        AcquireAllRequest: {
+            /** @description Which locks: 2 to 50, each once. */
+            keys: components["schemas"]["WantedLock"][];
+            /**
+             * Format: int64
+             * @description How long observers must see no heartbeat before they may take over.
+             * @default 20000
+             */
+            leaseDurationMs?: number | null;
+            leaseId?: components["schemas"]["Secret"] | null;
+            /** @description Who asks, for people to read: 1 to 1024 bytes. */
+            ownerName: string;
+            /**
+             * @description Tells this request from another one of the same number, where several processes share one lease id: at most 64
+             *     bytes. A repeat keeps it. Only with `sequence`.
+             */
+            requestId?: string | null;
+            /**
+             * Format: int64
+             * @description The number of this request under its lease id. The holder raises it with each new request; a repeat keeps it.
+             */
+            sequence?: number | null;
+            staleness?: components["schemas"]["Staleness"] | null;
+        };
+        /** @description All locks were granted. */
+        AcquireAllResponse: {
+            /**
+             * Format: int64
+             * @description One for all, above every token granted for any of the keys before.
+             */
+            fencingToken: number;
+            /**
+             * Format: int64
+             * @description Counted by the holder from before it sent the request.
+             */
+            leaseDurationMs: number;
+            /** @description The secret that proves possession of each. Heartbeats and releases are for each lock by itself. */
+            leaseId: components["schemas"]["Secret"];
+            /** @description The locks, in the order of the request. */
+            locks: components["schemas"]["GrantedLock"][];
+            /** @description Who holds them. */
+            ownerName: string;
+        };
         /**
          * @description How a grant came about.
          * @enum {string}
          */
         AcquireOutcome: "created" | "reacquired" | "takenOver" | "renewed";
+        /** @description Asks for permits. */
+        AcquirePermitsRequest: {
+            /**
+             * Format: int64
+             * @description How many permits the semaphore has, where there is none yet. Later the row's capacity holds, and is answered.
+             */
+            capacity: number;
+            /** @description A payload of this holder, as text, for anyone to read: at most 256 bytes. */
+            data?: string | null;
+            /** @description The payload as base64. */
+            dataBase64?: string | null;
+            /** @description Which semaphore: 1 to 2048 bytes of UTF-8. */
+            key: string;
+            /**
+             * Format: int64
+             * @description How long observers must see no heartbeat of this holder before they may take its permits.
+             * @default 60000
+             */
+            leaseDurationMs?: number | null;
+            leaseId?: components["schemas"]["Secret"] | null;
+            /**
+             * @description Dead holders and tickets: each was seen by the caller with the same version for its own lease. At most ten. The request
+             *     is granted only if all of them are as they were seen, and then removes them.
+             */
+            observed?: components["schemas"]["ObservedEntry"][];
+            /** @description Who asks, for people to read: 1 to 128 bytes. */
+            ownerName: string;
+            /**
+             * Format: int64
+             * @description How many permits. Default: 1.
+             * @default 1
+             */
+            permits?: number | null;
+            /** @description Tells this request from another one of the same number: at most 64 bytes. Only with `sequence`. */
+            requestId?: string | null;
+            /**
+             * Format: int64
+             * @description The number of this request under its lease id. The holder raises it with each new request; a repeat keeps it. An
+             *     acquire of a higher number by a holder renews its lease; without a number it is answered as before, and renews nothing.
+             */
+            sequence?: number | null;
+            /** @description Required on a table with a sort key, refused on one without: 1 to 1024 bytes. */
+            sortKey?: string | null;
+        };
+        /** @description Permits were granted. */
+        AcquirePermitsResponse: {
+            /**
+             * Format: int64
+             * @description How many permits the semaphore has.
+             */
+            capacity: number;
+            /**
+             * Format: int64
+             * @description Above every token granted for this key before.
+             */
+            fencingToken: number;
+            /** @description The public name of this holder. It proves nothing. */
+            holderId: string;
+            /** @description Which semaphore. */
+            key: string;
+            /**
+             * Format: int64
+             * @description Counted by the holder from before it first sent the request.
+             */
+            leaseDurationMs: number;
+            /** @description The secret that proves possession. */
+            leaseId: components["schemas"]["Secret"];
+            /**
+             * @description How the grant came about: `created` with the semaphore, `reacquired` from the free permits, `takenOver` with those of the
+             *     dead, or `renewed`.
+             */
+            outcome: components["schemas"]["AcquireOutcome"];
+            /** @description Who holds them. */
+            ownerName: string;
+            /**
+             * Format: int64
+             * @description How many permits it has.
+             */
+            permits: number;
+            /** @description On a table with a sort key. */
+            sortKey?: string | null;
+            /** @description Changes with every heartbeat of this holder. */
+            version: string;
+        };
         /** @description Asks for a lock. */
         AcquireRequest: {
+            /**
+             * @description If true, the occurrence counts as completed from the acquisition on: a run that fails is not tried again. Only with
+             *     `occurrence`. Default: false.
+             */
+            atMostOnce?: boolean | null;
             /** @description Further attributes of the row, as plain JSON: at most 50. The lock's own names are refused. */
             attributes?: Record<string, unknown> | null;
             /** @description The payload, as text. If neither `data` nor `dataBase64` is given, what the row has stays. */
@@ -327,6 +619,11 @@ export interface components {
              *     monotonic clock. With it a stale lock is taken over.
              */
             observedRecordVersionNumber?: string | null;
+            /**
+             * @description The occurrence of a recurring job that this acquisition is to run, such as `2026-11-21T02`: 1 to 1024 bytes, compared
+             *     byte for byte. Refused as `already-done` where it, or a later one, was completed.
+             */
+            occurrence?: string | null;
             /** @description If true, the row must be there already. Default: false. */
             onlyIfExists?: boolean | null;
             /** @description Who asks, for people to read: 1 to 1024 bytes. */
@@ -466,6 +763,17 @@ export interface components {
              */
             transactionId: string;
         };
+        /** @description An operator's removal of a holder or a ticket. */
+        BreakEntryRequest: {
+            /** @description The `holderId`, or the `ticketId`. */
+            holderId: string;
+            /** @description Which semaphore. */
+            key: string;
+            /** @description Required on a table with a sort key, refused on one without. */
+            sortKey?: string | null;
+            /** @description The version that the operator saw. */
+            version: string;
+        };
         /** @description An operator's forced release. */
         BreakRequest: {
             /** @description Which lock. */
@@ -474,6 +782,36 @@ export interface components {
             recordVersionNumber: string;
             /** @description Required on a table with a sort key, refused on one without. */
             sortKey?: string | null;
+        };
+        /** @description An operator's change of the capacity. */
+        CapacityRequest: {
+            /**
+             * Format: int64
+             * @description The new capacity. Holders keep what they have: after a cut, nothing is granted until enough permits came back.
+             */
+            capacity: number;
+            /**
+             * Format: int64
+             * @description The capacity that the operator saw.
+             */
+            expected: number;
+            /** @description Which semaphore. */
+            key: string;
+            /** @description Required on a table with a sort key, refused on one without. */
+            sortKey?: string | null;
+        };
+        /** @description The capacity is as asked for. */
+        CapacityResponse: {
+            /**
+             * Format: int64
+             * @description How many of them are free.
+             */
+            available: number;
+            /**
+             * Format: int64
+             * @description How many permits there are.
+             */
+            capacity: number;
         };
         /** @description Locks the item and checks a condition. */
         ConditionCheck: {
@@ -522,6 +860,60 @@ export interface components {
             state: components["schemas"]["TransactionState"];
             /** @description Which one. */
             transactionId: string;
+        };
+        /** @description Takes a place in the queue, or renews it. */
+        EnqueueRequest: {
+            /**
+             * Format: int64
+             * @description How many permits the semaphore has, where there is none yet.
+             */
+            capacity: number;
+            /** @description Which semaphore. */
+            key: string;
+            /**
+             * Format: int64
+             * @description How long others must see no renewal of the ticket before they may pass it.
+             * @default 120000
+             */
+            leaseDurationMs?: number | null;
+            /** @description The secret under which the permits will be acquired. */
+            leaseId: components["schemas"]["Secret"];
+            /** @description Dead tickets, each under its `ticketId` as `holderId`. At most ten. */
+            observed?: components["schemas"]["ObservedEntry"][];
+            /** @description Who waits, for people to read: 1 to 128 bytes. */
+            ownerName: string;
+            /**
+             * Format: int64
+             * @description How many permits it waits for. Default: 1.
+             * @default 1
+             */
+            permits?: number | null;
+            /** @description Tells this request from another one of the same number: at most 64 bytes. Only with `sequence`. */
+            requestId?: string | null;
+            /**
+             * Format: int64
+             * @description The number of this request under its lease id.
+             */
+            sequence?: number | null;
+            /** @description Required on a table with a sort key, refused on one without. */
+            sortKey?: string | null;
+        };
+        /** @description A place in the queue. */
+        EnqueueResponse: {
+            /**
+             * Format: int64
+             * @description How many tickets are before this one, dead ones among them.
+             */
+            ahead: number;
+            /**
+             * Format: int64
+             * @description Lower numbers go first.
+             */
+            number: number;
+            /** @description The public name of the ticket. It proves nothing. */
+            ticketId: string;
+            /** @description Changes with every renewal. */
+            version: string;
         };
         /** @description One operation on one item: an entry of TransactWriteItems or TransactGetItems. */
         Entry: {
@@ -577,6 +969,15 @@ export interface components {
             answers?: components["schemas"]["Answer"][] | null;
             item?: components["schemas"]["Item"] | null;
         };
+        /** @description One of several locks that were granted. */
+        GrantedLock: {
+            /** @description Which lock. */
+            key: string;
+            /** @description Changes with every acquire and heartbeat. */
+            recordVersionNumber: string;
+            /** @description On a table with a sort key. */
+            sortKey?: string | null;
+        };
         /** @description The service and its table answer. */
         HealthResponse: {
             /** @description Always `ok`; a service that is not answers with a problem. */
@@ -587,6 +988,65 @@ export interface components {
          * @enum {string}
          */
         HealthStatus: "ok";
+        /** @description A holder's renewal. */
+        HeartbeatPermitsRequest: {
+            /** @description A new payload, as text: at most 256 bytes. */
+            data?: string | null;
+            /** @description A new payload, as base64. */
+            dataBase64?: string | null;
+            /**
+             * Format: int64
+             * @description Renew only if the holder has so many permits. Only with `permits`.
+             */
+            heldPermits?: number | null;
+            /** @description Which semaphore. */
+            key: string;
+            /**
+             * Format: int64
+             * @description A new lease. If absent, the old one stays.
+             */
+            leaseDurationMs?: number | null;
+            /** @description The proof of possession. */
+            leaseId: components["schemas"]["Secret"];
+            /**
+             * Format: int64
+             * @description Keep only so many permits. Needs `heldPermits`, and is at most that: there is no upgrade.
+             */
+            permits?: number | null;
+            /** @description Tells this request from another one of the same number: at most 64 bytes. Only with `sequence`. */
+            requestId?: string | null;
+            /**
+             * Format: int64
+             * @description The number of this request under its lease id.
+             */
+            sequence?: number | null;
+            /** @description Required on a table with a sort key, refused on one without. */
+            sortKey?: string | null;
+            /** @description Renew only if the holder still has this version. */
+            version?: string | null;
+        };
+        /** @description A holder's lease starts anew. */
+        HeartbeatPermitsResponse: {
+            /**
+             * Format: int64
+             * @description As granted.
+             */
+            fencingToken: number;
+            /** @description The public name of this holder. */
+            holderId: string;
+            /**
+             * Format: int64
+             * @description Counted by the holder from before it sent the request.
+             */
+            leaseDurationMs: number;
+            /**
+             * Format: int64
+             * @description How many permits it has.
+             */
+            permits: number;
+            /** @description Its new version. */
+            version: string;
+        };
         /** @description A holder's renewal. */
         HeartbeatRequest: {
             /** @description A new payload, as text. */
@@ -638,6 +1098,34 @@ export interface components {
             /** @description The new record version number. */
             recordVersionNumber: string;
         };
+        /** @description A holder of permits, as anyone may see it. */
+        Holder: {
+            /** @description Its payload as text. */
+            data?: string | null;
+            /** @description Its payload as base64, where it is not UTF-8. */
+            dataBase64?: string | null;
+            /**
+             * Format: int64
+             * @description Above the tokens of all holders before it.
+             */
+            fencingToken: number;
+            /** @description Its public name. */
+            holderId: string;
+            /**
+             * Format: int64
+             * @description How long the version must be seen unchanged before the holder is dead.
+             */
+            leaseDurationMs: number;
+            /** @description Who it is, for people to read. */
+            ownerName: string;
+            /**
+             * Format: int64
+             * @description How many permits it has.
+             */
+            permits: number;
+            /** @description Changes with every heartbeat of this holder. */
+            version: string;
+        };
         /**
          * @description How much a reader outside of transactions wants to see of them. (The third level is a `Get` inside of one.)
          * @enum {string}
@@ -660,6 +1148,11 @@ export interface components {
             /** @description The table's name; no ARN. */
             tableName: string;
         };
+        /**
+         * @description The kind of a row that is no lock.
+         * @enum {string}
+         */
+        Kind: "semaphore";
         /**
          * @description Which items to list: a Query with a `keyConditionExpression`, a Scan without.
          *
@@ -716,7 +1209,7 @@ export interface components {
             transactions: components["schemas"]["Transaction"][];
         };
         /** @description What anyone may know of a lock. */
-        Lock: {
+        Lock: (components["schemas"]["SemaphoreState"] | null) & {
             /** @description Further attributes, as plain JSON. Sets are lists, binary values base64. */
             attributes?: Record<string, unknown>;
             /** @description The payload as text. */
@@ -730,11 +1223,15 @@ export interface components {
             fencingToken?: number | null;
             /** @description Which lock. */
             key: string;
+            /** @description The last occurrence that was completed. */
+            lastOccurrence?: string | null;
             /**
              * Format: int64
              * @description How long the record version number must be seen unchanged before the lock is stale.
              */
             leaseDurationMs: number;
+            /** @description The occurrence that the holder runs. */
+            occurrence?: string | null;
             /** @description Who holds it, or held it last. */
             ownerName: string;
             /** @description Changes with every acquire and heartbeat. */
@@ -753,7 +1250,19 @@ export interface components {
          * @description Why a lock is not the caller's.
          * @enum {string}
          */
-        LostReason: "absent" | "released" | "taken-over" | "version-mismatch";
+        LostReason: "absent" | "released" | "taken-over" | "version-mismatch" | "queued";
+        /** @description A holder or a ticket that the caller saw unchanged for its own lease. */
+        ObservedEntry: {
+            /** @description Its `holderId`, or its `ticketId`. */
+            holderId: string;
+            /**
+             * Format: int64
+             * @description Its permits: required for a holder. Those of a ticket do not count.
+             */
+            permits?: number | null;
+            /** @description Its version. */
+            version: string;
+        };
         /** @description An item that takes, or took, part in a transaction. */
         Participant: {
             /** @description The item's key. */
@@ -776,6 +1285,8 @@ export interface components {
             field?: string | null;
             item?: components["schemas"]["Item"] | null;
             lock?: components["schemas"]["Lock"] | null;
+            /** @description `held`, `lost`, `wrong-kind` of several locks: those that are held, lost or no locks. */
+            locks?: components["schemas"]["RefusedLock"][] | null;
             /** @description `contended`: the public id of the other transaction. It proves nothing. */
             publicId?: string | null;
             reason?: components["schemas"]["LostReason"] | null;
@@ -807,7 +1318,7 @@ export interface components {
          * @description The kinds of problems. A kind exists only where callers act differently.
          * @enum {string}
          */
-        ProblemType: "held" | "lost" | "superseded" | "not-found" | "version-mismatch" | "forbidden" | "contended" | "rolled-back" | "committed" | "condition-failed" | "transaction-not-found" | "invalid-request" | "too-large" | "unsupported-media-type" | "method-not-allowed" | "unknown-route" | "throttled" | "unavailable" | "corrupt-record" | "misconfigured";
+        ProblemType: "held" | "lost" | "superseded" | "already-done" | "not-found" | "version-mismatch" | "wrong-kind" | "permits-mismatch" | "exceeds-capacity" | "queue-full" | "forbidden" | "contended" | "rolled-back" | "committed" | "condition-failed" | "transaction-not-found" | "invalid-request" | "too-large" | "unsupported-media-type" | "method-not-allowed" | "unknown-route" | "throttled" | "unavailable" | "corrupt-record" | "misconfigured";
         /** @description Puts an item in the place of what is there. */
         Put: {
             /** @description What must hold of the item as it was when the transaction locked it. */
@@ -827,13 +1338,49 @@ export interface components {
             /** @description The table's name; no ARN. */
             TableName: string;
         };
+        /** @description One of several locks that were refused: what anyone may know of it, but for its payload. */
+        RefusedLock: {
+            /**
+             * Format: int64
+             * @description Absent where another client wrote the row.
+             */
+            fencingToken?: number | null;
+            /** @description Which lock. */
+            key: string;
+            /**
+             * Format: int64
+             * @description How long the record version number must be seen unchanged before the lock is stale.
+             */
+            leaseDurationMs?: number | null;
+            /** @description Who holds it, or held it last. */
+            ownerName?: string | null;
+            reason?: components["schemas"]["LostReason"] | null;
+            /** @description Changes with every acquire and heartbeat. */
+            recordVersionNumber?: string | null;
+            /** @description On a table with a sort key. */
+            sortKey?: string | null;
+            state?: components["schemas"]["LockState"] | null;
+        };
         /**
          * @description How a release came about.
          * @enum {string}
          */
         ReleaseOutcome: "released" | "replayed" | "absent";
+        /** @description A holder's release, or a waiter's withdrawal. */
+        ReleasePermitsRequest: {
+            /** @description Which semaphore. */
+            key: string;
+            /** @description The proof of possession. */
+            leaseId: components["schemas"]["Secret"];
+            /** @description Required on a table with a sort key, refused on one without. */
+            sortKey?: string | null;
+            /** @description Release only if the holder, or the ticket, still has this version. */
+            version?: string | null;
+        };
         /** @description A holder's release. */
         ReleaseRequest: {
+            /** @description The occurrence that the lock was acquired for, which is done: no later acquire is granted for it. Not with `delete`. */
+            completed?: string | null;
             /** @description What to leave to the next holder, as text. Not with `delete`. */
             data?: string | null;
             /** @description What to leave to the next holder, as base64. Not with `delete`. */
@@ -866,6 +1413,27 @@ export interface components {
         ReturnValues: "NONE" | "ALL_OLD" | "ALL_NEW" | "UPDATED_OLD" | "UPDATED_NEW";
         /** @description A lease id on its way: printing it shows nothing. */
         Secret: string;
+        /** @description The permits, the holders and the queue of a semaphore. */
+        SemaphoreState: {
+            /**
+             * Format: int64
+             * @description How many of them are free.
+             */
+            available: number;
+            /**
+             * Format: int64
+             * @description How many permits there are.
+             */
+            capacity: number;
+            /** @description New whenever permits came back, and whenever the queue or the capacity changed: compare it, and read nothing from it. */
+            changed: string;
+            /** @description Who has permits; the oldest first. */
+            holders: components["schemas"]["Holder"][];
+            /** @description Not a lock. */
+            kind: components["schemas"]["Kind"];
+            /** @description Who waits; the first in the line first. */
+            queue: components["schemas"]["Ticket"][];
+        };
         /**
          * @description How a held lock may be judged dead.
          * @enum {string}
@@ -914,6 +1482,30 @@ export interface components {
              * @description Decided ones of which DynamoDB refuses to free an item: an operator must look at them.
              */
             stuck: number;
+        };
+        /** @description One that waits, as anyone may see it. */
+        Ticket: {
+            /**
+             * Format: int64
+             * @description How long the version must be seen unchanged before the ticket is dead.
+             */
+            leaseDurationMs: number;
+            /**
+             * Format: int64
+             * @description Its place in the line.
+             */
+            number: number;
+            /** @description Who it is, for people to read. */
+            ownerName: string;
+            /**
+             * Format: int64
+             * @description How many permits it waits for.
+             */
+            permits: number;
+            /** @description Its public name. */
+            ticketId: string;
+            /** @description Changes with every renewal. */
+            version: string;
         };
         /** @description What is known of a transaction. */
         Transaction: {
@@ -993,6 +1585,18 @@ export interface components {
             /** @description What to change. */
             UpdateExpression: string;
         };
+        /** @description One of several locks that are asked for. */
+        WantedLock: {
+            /** @description Which lock: 1 to 2048 bytes of UTF-8. */
+            key: string;
+            /**
+             * @description The record version number that this caller has seen unchanged for at least the record's own lease, by its own
+             *     monotonic clock. With it a stale lock is taken over.
+             */
+            observedRecordVersionNumber?: string | null;
+            /** @description Required on a table with a sort key, refused on one without: 1 to 1024 bytes. */
+            sortKey?: string | null;
+        };
     };
     responses: never;
     parameters: never;
@@ -1063,11 +1667,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /**
-             * @description `lost`: the lock is not the caller's. `reason` says why, `lock` what it is now. Or `superseded`: a later request under
-             *     this lease id was carried out, and this one changed nothing. The caller still has the lock; `sequence` is the number to
-             *     exceed.
-             */
+            /** @description `lost`: the acquisition of this lease id has ended. `superseded`: a later request under this lease id was carried out, and this one changed nothing; the caller still has the lock. `already-done`: the occurrence, or a later one, was completed; the data of `lock` is the result. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -1098,6 +1698,134 @@ export interface operations {
                 };
             };
             /** @description `held`: `lock` says by whom, for how long, and which version to observe. */
+            423: {
+                headers: {
+                    /** @description Seconds */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `throttled`: slow down, and try again with the same lease id or transaction id. `Retry-After` says when. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
+             *     service cannot work with its table, and whoever runs the service must act.
+             */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id. `Retry-After` says
+             *     when.
+             */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    acquire_all: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AcquireAllRequest"];
+            };
+        };
+        responses: {
+            /** @description The caller holds all locks. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AcquireAllResponse"];
+                };
+            };
+            /** @description `invalid-request`: the request breaks a rule of this API. `field` names the field at fault. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `forbidden`: the caller may not touch this key, or the lock is bound to another principal. (A gateway that refuses the
+             *     credentials answers 401 or 403 as well, with a document of its own.)
+             */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `method-not-allowed`: `Allow` names the one that is. */
+            405: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `lost`: the lease id holds some of the locks and not those in `locks`, or its acquisition of those has ended. `superseded`: a later request under this lease id was carried out, and this one changed nothing; the caller still has the locks. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be stored, or to
+             *     be answered, is beyond DynamoDB's limits or the service's.
+             */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unsupported-media-type`: the body is not declared as JSON. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `held`: `locks` says which, by whom, for how long, and which version to observe. */
             423: {
                 headers: {
                     /** @description Seconds */
@@ -1906,6 +2634,861 @@ export interface operations {
                 };
             };
             /** @description `lost`: the lock is not the caller's. `reason` says why, `lock` what it is now. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be stored, or to
+             *     be answered, is beyond DynamoDB's limits or the service's.
+             */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unsupported-media-type`: the body is not declared as JSON. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `throttled`: slow down, and try again with the same lease id or transaction id. `Retry-After` says when. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
+             *     service cannot work with its table, and whoever runs the service must act.
+             */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id. `Retry-After` says
+             *     when.
+             */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    getSemaphore: {
+        parameters: {
+            query: {
+                /** @description Which lock. */
+                key: string;
+                /** @description Required on a table with a sort key, refused on one without. */
+                sortKey?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The semaphore. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Lock"];
+                };
+            };
+            /** @description `invalid-request`: the request breaks a rule of this API. `field` names the field at fault. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `forbidden`: the caller may not touch this key, or the lock is bound to another principal. (A gateway that refuses the
+             *     credentials answers 401 or 403 as well, with a document of its own.)
+             */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `not-found`. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `method-not-allowed`: `Allow` names the one that is. */
+            405: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `wrong-kind`: the key is a lock's. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `throttled`: slow down, and try again with the same lease id or transaction id. `Retry-After` says when. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
+             *     service cannot work with its table, and whoever runs the service must act.
+             */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id. `Retry-After` says
+             *     when.
+             */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    acquirePermits: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AcquirePermitsRequest"];
+            };
+        };
+        responses: {
+            /** @description The caller has the permits. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AcquirePermitsResponse"];
+                };
+            };
+            /** @description `invalid-request`: the request breaks a rule of this API. `field` names the field at fault. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `forbidden`: the caller may not touch this key, or the lock is bound to another principal. (A gateway that refuses the
+             *     credentials answers 401 or 403 as well, with a document of its own.)
+             */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `method-not-allowed`: `Allow` names the one that is. */
+            405: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `lost`: the lease id has no permits; `reason` says why. `superseded`: a later request under it was carried out, and
+             *     `sequence` is the number to exceed. `permits-mismatch`: it has another number of permits. `exceeds-capacity`: there are
+             *     fewer permits in all. `wrong-kind`: the key is a lock's. `lock` shows the semaphore.
+             */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be stored, or to
+             *     be answered, is beyond DynamoDB's limits or the service's.
+             */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unsupported-media-type`: the body is not declared as JSON. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `held`: too few permits are free, or somebody is ahead. `lock` shows the semaphore. */
+            423: {
+                headers: {
+                    /** @description Seconds */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `throttled`: slow down, and try again with the same lease id or transaction id. `Retry-After` says when. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
+             *     service cannot work with its table, and whoever runs the service must act.
+             */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id. `Retry-After` says
+             *     when.
+             */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    breakEntry: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["BreakEntryRequest"];
+            };
+        };
+        responses: {
+            /** @description The entry is gone. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ReleaseResponse"];
+                };
+            };
+            /** @description `invalid-request`: the request breaks a rule of this API. `field` names the field at fault. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `forbidden`: the caller may not touch this key, or the lock is bound to another principal. (A gateway that refuses the
+             *     credentials answers 401 or 403 as well, with a document of its own.)
+             */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `method-not-allowed`: `Allow` names the one that is. */
+            405: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `version-mismatch`: the semaphore changed since the operator looked; `lock` shows it. `wrong-kind`: the key is a lock's. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be stored, or to
+             *     be answered, is beyond DynamoDB's limits or the service's.
+             */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unsupported-media-type`: the body is not declared as JSON. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `throttled`: slow down, and try again with the same lease id or transaction id. `Retry-After` says when. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
+             *     service cannot work with its table, and whoever runs the service must act.
+             */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id. `Retry-After` says
+             *     when.
+             */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    setCapacity: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CapacityRequest"];
+            };
+        };
+        responses: {
+            /** @description The capacity is as asked for. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CapacityResponse"];
+                };
+            };
+            /** @description `invalid-request`: the request breaks a rule of this API. `field` names the field at fault. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `forbidden`: the caller may not touch this key, or the lock is bound to another principal. (A gateway that refuses the
+             *     credentials answers 401 or 403 as well, with a document of its own.)
+             */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `not-found`. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `method-not-allowed`: `Allow` names the one that is. */
+            405: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `version-mismatch`: the semaphore changed since the operator looked; `lock` shows it. `wrong-kind`: the key is a lock's. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be stored, or to
+             *     be answered, is beyond DynamoDB's limits or the service's.
+             */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unsupported-media-type`: the body is not declared as JSON. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `throttled`: slow down, and try again with the same lease id or transaction id. `Retry-After` says when. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
+             *     service cannot work with its table, and whoever runs the service must act.
+             */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id. `Retry-After` says
+             *     when.
+             */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    enqueue: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["EnqueueRequest"];
+            };
+        };
+        responses: {
+            /** @description The caller has a ticket. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EnqueueResponse"];
+                };
+            };
+            /** @description `invalid-request`: the request breaks a rule of this API. `field` names the field at fault. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `forbidden`: the caller may not touch this key, or the lock is bound to another principal. (A gateway that refuses the
+             *     credentials answers 401 or 403 as well, with a document of its own.)
+             */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `method-not-allowed`: `Allow` names the one that is. */
+            405: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `lost`: the lease id has no permits; `reason` says why. `superseded`: a later request under it was carried out, and
+             *     `sequence` is the number to exceed. `permits-mismatch`: it has another number of permits. `exceeds-capacity`: there are
+             *     fewer permits in all. `wrong-kind`: the key is a lock's. `lock` shows the semaphore.
+             */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be stored, or to
+             *     be answered, is beyond DynamoDB's limits or the service's.
+             */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unsupported-media-type`: the body is not declared as JSON. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `queue-full`: 100 wait already. `held`: a ticket that was observed as dead shows a sign of life. `lock` shows the semaphore. */
+            423: {
+                headers: {
+                    /** @description Seconds */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `throttled`: slow down, and try again with the same lease id or transaction id. `Retry-After` says when. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
+             *     service cannot work with its table, and whoever runs the service must act.
+             */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id. `Retry-After` says
+             *     when.
+             */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    heartbeatPermits: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["HeartbeatPermitsRequest"];
+            };
+        };
+        responses: {
+            /** @description The lease starts anew. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HeartbeatPermitsResponse"];
+                };
+            };
+            /** @description `invalid-request`: the request breaks a rule of this API. `field` names the field at fault. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `forbidden`: the caller may not touch this key, or the lock is bound to another principal. (A gateway that refuses the
+             *     credentials answers 401 or 403 as well, with a document of its own.)
+             */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `method-not-allowed`: `Allow` names the one that is. */
+            405: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `lost`: the lease id has no permits; `reason` says why. `superseded`: a later request under it was carried out, and
+             *     `sequence` is the number to exceed. `permits-mismatch`: it has another number of permits. `exceeds-capacity`: there are
+             *     fewer permits in all. `wrong-kind`: the key is a lock's. `lock` shows the semaphore.
+             */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be stored, or to
+             *     be answered, is beyond DynamoDB's limits or the service's.
+             */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unsupported-media-type`: the body is not declared as JSON. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `throttled`: slow down, and try again with the same lease id or transaction id. `Retry-After` says when. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
+             *     service cannot work with its table, and whoever runs the service must act.
+             */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id. `Retry-After` says
+             *     when.
+             */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    releasePermits: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ReleasePermitsRequest"];
+            };
+        };
+        responses: {
+            /** @description Nothing is left under this lease id. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ReleaseResponse"];
+                };
+            };
+            /** @description `invalid-request`: the request breaks a rule of this API. `field` names the field at fault. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `forbidden`: the caller may not touch this key, or the lock is bound to another principal. (A gateway that refuses the
+             *     credentials answers 401 or 403 as well, with a document of its own.)
+             */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `method-not-allowed`: `Allow` names the one that is. */
+            405: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `lost`: the lease id has no permits; `reason` says why. `superseded`: a later request under it was carried out, and
+             *     `sequence` is the number to exceed. `permits-mismatch`: it has another number of permits. `exceeds-capacity`: there are
+             *     fewer permits in all. `wrong-kind`: the key is a lock's. `lock` shows the semaphore.
+             */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -2788,6 +4371,107 @@ export interface operations {
             };
             /** @description `unsupported-media-type`: the body is not declared as JSON. */
             415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `throttled`: slow down, and try again with the same lease id or transaction id. `Retry-After` says when. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
+             *     service cannot work with its table, and whoever runs the service must act.
+             */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id. `Retry-After` says
+             *     when.
+             */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    watch: {
+        parameters: {
+            query: {
+                /** @description Which lock. */
+                key: string;
+                /** @description Required on a table with a sort key, refused on one without. */
+                sortKey?: string;
+                /** @description The record version number that the caller knows. Empty or absent: none, and the answer comes as soon as there is a lock. */
+                version?: string;
+                /** @description The longest wait, in milliseconds. */
+                waitMs?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The lock as it is now. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Lock"];
+                };
+            };
+            /** @description `invalid-request`: the request breaks a rule of this API. `field` names the field at fault. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /**
+             * @description `forbidden`: the caller may not touch this key, or the lock is bound to another principal. (A gateway that refuses the
+             *     credentials answers 401 or 403 as well, with a document of its own.)
+             */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `not-found`: there is no such lock, or none any more. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `method-not-allowed`: `Allow` names the one that is. */
+            405: {
                 headers: {
                     [name: string]: unknown;
                 };

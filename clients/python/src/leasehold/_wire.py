@@ -74,6 +74,17 @@ class AttributeValue10(TypedDict):
     BS: list[str]
 
 
+class BreakEntryRequest(TypedDict):
+    """
+    An operator's removal of a holder or a ticket.
+    """
+
+    holderId: str
+    key: str
+    sortKey: NotRequired[str | None]
+    version: str
+
+
 class BreakRequest(TypedDict):
     """
     An operator's forced release.
@@ -84,6 +95,26 @@ class BreakRequest(TypedDict):
     sortKey: NotRequired[str | None]
 
 
+class CapacityRequest(TypedDict):
+    """
+    An operator's change of the capacity.
+    """
+
+    capacity: int
+    expected: int
+    key: str
+    sortKey: NotRequired[str | None]
+
+
+class CapacityResponse(TypedDict):
+    """
+    The capacity is as asked for.
+    """
+
+    available: int
+    capacity: int
+
+
 class EndRequest(TypedDict):
     """
     Which transaction to bring to its end.
@@ -92,7 +123,40 @@ class EndRequest(TypedDict):
     transactionId: str
 
 
+class EnqueueResponse(TypedDict):
+    """
+    A place in the queue.
+    """
+
+    ahead: int
+    number: int
+    ticketId: str
+    version: str
+
+
+class GrantedLock(TypedDict):
+    """
+    One of several locks that were granted.
+    """
+
+    key: str
+    recordVersionNumber: str
+    sortKey: NotRequired[str | None]
+
+
 HealthStatus: TypeAlias = Literal['ok']
+
+
+class HeartbeatPermitsResponse(TypedDict):
+    """
+    A holder's lease starts anew.
+    """
+
+    fencingToken: int
+    holderId: str
+    leaseDurationMs: int
+    permits: int
+    version: str
 
 
 class HeartbeatResponse(TypedDict):
@@ -105,16 +169,59 @@ class HeartbeatResponse(TypedDict):
     recordVersionNumber: str
 
 
+class Holder(TypedDict):
+    """
+    A holder of permits, as anyone may see it.
+    """
+
+    data: NotRequired[str | None]
+    dataBase64: NotRequired[str | None]
+    fencingToken: int
+    holderId: str
+    leaseDurationMs: int
+    ownerName: str
+    permits: int
+    version: str
+
+
 Isolation: TypeAlias = Literal['committed', 'uncommitted']
+
+
+Kind: TypeAlias = Literal['semaphore']
 
 
 LockState: TypeAlias = Literal['held', 'released']
 
 
-LostReason: TypeAlias = Literal['absent', 'released', 'taken-over', 'version-mismatch']
+LostReason: TypeAlias = Literal['absent', 'released', 'taken-over', 'version-mismatch', 'queued']
 
 
-ProblemType: TypeAlias = Literal['held', 'lost', 'superseded', 'not-found', 'version-mismatch', 'forbidden', 'contended', 'rolled-back', 'committed', 'condition-failed', 'transaction-not-found', 'invalid-request', 'too-large', 'unsupported-media-type', 'method-not-allowed', 'unknown-route', 'throttled', 'unavailable', 'corrupt-record', 'misconfigured']
+class ObservedEntry(TypedDict):
+    """
+    A holder or a ticket that the caller saw unchanged for its own lease.
+    """
+
+    holderId: str
+    permits: NotRequired[int | None]
+    version: str
+
+
+ProblemType: TypeAlias = Literal['held', 'lost', 'superseded', 'already-done', 'not-found', 'version-mismatch', 'wrong-kind', 'permits-mismatch', 'exceeds-capacity', 'queue-full', 'forbidden', 'contended', 'rolled-back', 'committed', 'condition-failed', 'transaction-not-found', 'invalid-request', 'too-large', 'unsupported-media-type', 'method-not-allowed', 'unknown-route', 'throttled', 'unavailable', 'corrupt-record', 'misconfigured']
+
+
+class RefusedLock(TypedDict):
+    """
+    One of several locks that were refused: what anyone may know of it, but for its payload.
+    """
+
+    fencingToken: NotRequired[int | None]
+    key: str
+    leaseDurationMs: NotRequired[int | None]
+    ownerName: NotRequired[str | None]
+    reason: NotRequired[LostReason | None]
+    recordVersionNumber: NotRequired[str | None]
+    sortKey: NotRequired[str | None]
+    state: NotRequired[LockState | None]
 
 
 ReleaseOutcome: TypeAlias = Literal['released', 'replayed', 'absent']
@@ -162,6 +269,19 @@ class SweepResponse(TypedDict):
     stuck: int
 
 
+class Ticket(TypedDict):
+    """
+    One that waits, as anyone may see it.
+    """
+
+    leaseDurationMs: int
+    number: int
+    ownerName: str
+    permits: int
+    ticketId: str
+    version: str
+
+
 TransactionState: TypeAlias = Literal['pending', 'committed', 'rolled-back']
 
 
@@ -183,11 +303,85 @@ class UnreadableRow(TypedDict):
     sortKey: NotRequired[str | None]
 
 
+class WantedLock(TypedDict):
+    """
+    One of several locks that are asked for.
+    """
+
+    key: str
+    observedRecordVersionNumber: NotRequired[str | None]
+    sortKey: NotRequired[str | None]
+
+
+class AcquireAllRequest(TypedDict):
+    """
+    Asks for several locks, all or none.
+    """
+
+    keys: list[WantedLock]
+    leaseDurationMs: NotRequired[int | None]
+    leaseId: NotRequired[Secret | None]
+    ownerName: str
+    requestId: NotRequired[str | None]
+    sequence: NotRequired[int | None]
+    staleness: NotRequired[Staleness | None]
+
+
+class AcquireAllResponse(TypedDict):
+    """
+    All locks were granted.
+    """
+
+    fencingToken: int
+    leaseDurationMs: int
+    leaseId: Secret
+    locks: list[GrantedLock]
+    ownerName: str
+
+
+class AcquirePermitsRequest(TypedDict):
+    """
+    Asks for permits.
+    """
+
+    capacity: int
+    data: NotRequired[str | None]
+    dataBase64: NotRequired[str | None]
+    key: str
+    leaseDurationMs: NotRequired[int | None]
+    leaseId: NotRequired[Secret | None]
+    observed: NotRequired[list[ObservedEntry]]
+    ownerName: str
+    permits: NotRequired[int | None]
+    requestId: NotRequired[str | None]
+    sequence: NotRequired[int | None]
+    sortKey: NotRequired[str | None]
+
+
+class AcquirePermitsResponse(TypedDict):
+    """
+    Permits were granted.
+    """
+
+    capacity: int
+    fencingToken: int
+    holderId: str
+    key: str
+    leaseDurationMs: int
+    leaseId: Secret
+    outcome: AcquireOutcome
+    ownerName: str
+    permits: int
+    sortKey: NotRequired[str | None]
+    version: str
+
+
 class AcquireRequest(TypedDict):
     """
     Asks for a lock.
     """
 
+    atMostOnce: NotRequired[bool | None]
     attributes: NotRequired[dict[str, Any] | None]
     data: NotRequired[str | None]
     dataBase64: NotRequired[str | None]
@@ -195,6 +389,7 @@ class AcquireRequest(TypedDict):
     leaseDurationMs: NotRequired[int | None]
     leaseId: NotRequired[Secret | None]
     observedRecordVersionNumber: NotRequired[str | None]
+    occurrence: NotRequired[str | None]
     onlyIfExists: NotRequired[bool | None]
     ownerName: str
     replaceData: NotRequired[bool | None]
@@ -231,12 +426,47 @@ class EndResponse(TypedDict):
     transactionId: str
 
 
+class EnqueueRequest(TypedDict):
+    """
+    Takes a place in the queue, or renews it.
+    """
+
+    capacity: int
+    key: str
+    leaseDurationMs: NotRequired[int | None]
+    leaseId: Secret
+    observed: NotRequired[list[ObservedEntry]]
+    ownerName: str
+    permits: NotRequired[int | None]
+    requestId: NotRequired[str | None]
+    sequence: NotRequired[int | None]
+    sortKey: NotRequired[str | None]
+
+
 class HealthResponse(TypedDict):
     """
     The service and its table answer.
     """
 
     status: HealthStatus
+
+
+class HeartbeatPermitsRequest(TypedDict):
+    """
+    A holder's renewal.
+    """
+
+    data: NotRequired[str | None]
+    dataBase64: NotRequired[str | None]
+    heldPermits: NotRequired[int | None]
+    key: str
+    leaseDurationMs: NotRequired[int | None]
+    leaseId: Secret
+    permits: NotRequired[int | None]
+    requestId: NotRequired[str | None]
+    sequence: NotRequired[int | None]
+    sortKey: NotRequired[str | None]
+    version: NotRequired[str | None]
 
 
 class HeartbeatRequest(TypedDict):
@@ -256,7 +486,7 @@ class HeartbeatRequest(TypedDict):
     sortKey: NotRequired[str | None]
 
 
-class Lock(TypedDict):
+class Lock1(TypedDict):
     """
     What anyone may know of a lock.
     """
@@ -266,11 +496,24 @@ class Lock(TypedDict):
     dataBase64: NotRequired[str | None]
     fencingToken: NotRequired[int | None]
     key: str
+    lastOccurrence: NotRequired[str | None]
     leaseDurationMs: int
+    occurrence: NotRequired[str | None]
     ownerName: str
     recordVersionNumber: str
     sortKey: NotRequired[str | None]
     state: LockState
+
+
+class ReleasePermitsRequest(TypedDict):
+    """
+    A holder's release, or a waiter's withdrawal.
+    """
+
+    key: str
+    leaseId: Secret
+    sortKey: NotRequired[str | None]
+    version: NotRequired[str | None]
 
 
 class ReleaseRequest(TypedDict):
@@ -278,6 +521,7 @@ class ReleaseRequest(TypedDict):
     A holder's release.
     """
 
+    completed: NotRequired[str | None]
     data: NotRequired[str | None]
     dataBase64: NotRequired[str | None]
     delete: NotRequired[bool | None]
@@ -285,6 +529,31 @@ class ReleaseRequest(TypedDict):
     leaseId: Secret
     recordVersionNumber: NotRequired[str | None]
     sortKey: NotRequired[str | None]
+
+
+class SemaphoreState(TypedDict):
+    """
+    The permits, the holders and the queue of a semaphore.
+    """
+
+    available: int
+    capacity: int
+    changed: str
+    holders: list[Holder]
+    kind: Kind
+    queue: list[Ticket]
+
+
+class Lock2(SemaphoreState, Lock1):
+    """
+    What anyone may know of a lock.
+    """
+
+
+Lock: TypeAlias = Lock2
+"""
+What anyone may know of a lock.
+"""
 
 
 class ListResponse(TypedDict):
@@ -540,6 +809,7 @@ class Problem(TypedDict):
     field: NotRequired[str | None]
     item: NotRequired[Item | None]
     lock: NotRequired[Lock | None]
+    locks: NotRequired[list[RefusedLock] | None]
     publicId: NotRequired[str | None]
     reason: NotRequired[LostReason | None]
     recordVersionNumber: NotRequired[str | None]
