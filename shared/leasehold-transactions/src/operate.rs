@@ -17,7 +17,7 @@ const MAX_LOOKS: u32 = 40;
 impl Transactions {
     /// Lists up to about `limit` transactions that are not finished: open ones, and decided ones whose items are locked.
     /// With `only_stuck`, only those of which DynamoDB refuses to free an item. A page is short only if it is the last, or
-    /// after [`MAX_LOOKS`] parts of the index.
+    /// after 40 parts of the index.
     ///
     /// # Errors
     /// `InvalidRequest` for a start that is none; `Throttled`, `Unavailable`.
