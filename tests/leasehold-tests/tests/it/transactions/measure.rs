@@ -159,7 +159,7 @@ async fn measure_both_ways_to_free_items() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs DynamoDB Local: scripts/dynamodb-local.sh"]
-async fn measure_both_ways_to_free_items_on_dynamodb_local() {
+async fn measure_freeing_items_on_the_local_engine() {
     let run = async { free_both_ways(Bank::dynamodb_local().await, "DynamoDB Local").await };
     timeout(Duration::from_mins(5), run).await.expect("in time");
 }
