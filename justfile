@@ -48,6 +48,10 @@ local-aws:
     scripts/step-functions.sh
     scripts/ministack.sh
 
+# Tests the CDK construct, compares it with the SAM template, and deploys it to a local AWS.
+cdk:
+    scripts/cdk.sh
+
 # Runs the stack in containers, from the functions that `local-aws` built. Exit status 77: this machine has no containers.
 containers:
     scripts/sam-local.sh --no-build

@@ -29,7 +29,7 @@ cleanup() {
 # Each function in a folder of its own, as cargo-lambda leaves them.
 collect_functions() {
     local function
-    for function in acquire acquire-all heartbeat release break get list health invoke cleanup; do
+    for function in acquire acquire-all heartbeat release break get list health semaphore invoke cleanup; do
         mkdir -p "$work/functions/leasehold-$function"
         strip -o "$work/functions/leasehold-$function/bootstrap" "target/debug/leasehold-$function"
     done

@@ -50,7 +50,7 @@ def deploy(folder):
     s3.put_object(Bucket=BUCKET, Key="template.json", Body=template.encode())
     cloudformation.create_stack(
         StackName=STACK,
-        TemplateURL=f"https://{BUCKET}.s3.us-east-1.amazonaws.com/template.json",
+        TemplateURL=f"https://s3.us-east-1.amazonaws.com/{BUCKET}/template.json",
         Capabilities=["CAPABILITY_IAM"],
     )
     deadline = time.monotonic() + 300

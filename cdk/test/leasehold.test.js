@@ -11,7 +11,7 @@ const iam = require('aws-cdk-lib/aws-iam');
 const { Leasehold, LeaseholdAuthorizer } = require('../lib');
 
 const codeDirectory = fs.mkdtempSync(path.join(os.tmpdir(), 'leasehold-cdk-'));
-for (const name of ['acquire', 'heartbeat', 'release', 'break', 'get', 'list', 'health', 'invoke', 'cleanup']) {
+for (const name of ['acquire', 'acquire-all', 'heartbeat', 'release', 'break', 'get', 'list', 'health', 'semaphore', 'invoke', 'cleanup']) {
   fs.mkdirSync(path.join(codeDirectory, `leasehold-${name}`));
   fs.writeFileSync(path.join(codeDirectory, `leasehold-${name}`, 'bootstrap'), '');
 }
@@ -64,7 +64,7 @@ test('unsafe combinations are refused', () => {
 test('authorizer of every route follows the property', () => {
   for (const [authorizer, type] of [[undefined, 'AWS_IAM'], [LeaseholdAuthorizer.NONE, 'NONE']]) {
     const routes = Object.values(synthesise({ authorizer }).findResources('AWS::ApiGatewayV2::Route'));
-    assert.strictEqual(routes.length, 8);
+    assert.strictEqual(routes.length, 16);
     for (const route of routes) assert.strictEqual(route.Properties.AuthorizationType, type);
   }
   const jwt = { authorizer: LeaseholdAuthorizer.JWT, jwtIssuer: 'https://issuer', jwtAudience: ['a'] };
