@@ -259,7 +259,7 @@ fn has_changed(record: Option<&Record>, known: Option<&str>) -> bool {
     let Some(known) = known else { return record.is_some() };
     match record {
         Some(Record::Lock(row)) => row.released || row.rvn.value().is_none_or(|version| version != known),
-        Some(Record::Semaphore(_, Ok(semaphore))) => semaphore.changed != known,
+        Some(Record::Semaphore(_, Ok(semaphore))) => semaphore.changed() != known,
         Some(Record::Semaphore(_, Err(_))) | None => true,
     }
 }

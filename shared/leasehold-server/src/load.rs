@@ -61,7 +61,7 @@ impl Load {
     /// `throttled`: too many wait already, or no slot became free in time.
     pub(crate) async fn admit(&self, path: &str) -> Result<Slot<'_>, Problem> {
         let admitted = match path {
-            path::HEARTBEAT | path::RELEASE => timeout(URGENT_PATIENCE, self.urgent()).await.ok().flatten(),
+            _ if is_urgent(path) => timeout(URGENT_PATIENCE, self.urgent()).await.ok().flatten(),
             path::WATCH => self.watching.try_acquire().ok().map(|place| Slot { _slots: [Some(place), None, None] }),
             _ => {
                 let Ok(_place) = self.waiting.try_acquire() else { return Err(shed()) };
@@ -81,6 +81,11 @@ impl Load {
         let running = self.running.acquire().await.ok()?;
         Some(Slot { _slots: [Some(running), Some(ordinary), bulky] })
     }
+}
+
+/// Requests of holders: they keep what is held, or give it back.
+fn is_urgent(path: &str) -> bool {
+    matches!(path, path::HEARTBEAT | path::RELEASE | path::SEMAPHORE_HEARTBEAT | path::SEMAPHORE_RELEASE)
 }
 
 fn is_bulky(path: &str) -> bool {
@@ -104,8 +109,9 @@ mod tests {
             slots.push(slot);
         }
         assert_eq!(slots.len(), ORDINARY);
-        let urgent = [load.admit(path::HEARTBEAT).await, load.admit(path::RELEASE).await];
-        assert!(urgent.iter().all(Result::is_ok));
+        for path in [path::HEARTBEAT, path::RELEASE, path::SEMAPHORE_HEARTBEAT, path::SEMAPHORE_RELEASE] {
+            assert!(load.admit(path).await.is_ok(), "{path}");
+        }
         slots.pop();
         assert!(load.admit(path::ACQUIRE).await.is_ok());
     }

@@ -174,7 +174,7 @@ pub(crate) fn create(schema: &TableSchema, row: &Semaphore, tombstone: Option<&T
     write.text(":owner", OWNER);
     write.text(":lease", LEASE);
     write.text(":rvn", &row.rvn);
-    write.text(":changed", &row.changed);
+    write.text(":changed", &row.last_change);
     write.number(":capacity", row.capacity);
     write.values.insert(":available".into(), AttributeValue::N(row.available.to_string()));
     write.number(":nextTicket", row.next_ticket);

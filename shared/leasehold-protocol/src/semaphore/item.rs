@@ -102,7 +102,7 @@ pub(crate) fn decode(key: &LockKey, mut item: Item) -> Result<Semaphore, Corrupt
         next_ticket: number(&mut item, NEXT_TICKET)?,
         fencing_token: number(&mut item, FENCING_TOKEN)?,
         ended: ended(item.remove(ENDED))?,
-        changed: text(&mut item, CHANGED)?,
+        last_change: text(&mut item, CHANGED)?,
         expire_at: number(&mut item, EXPIRE_AT)?,
     })
 }

@@ -56,8 +56,8 @@ pub struct Semaphore {
     pub fencing_token: u64,
     /// The last ends, by slot.
     pub ended: BTreeMap<String, Ended>,
-    /// `changed`: see [`Semaphore::changed`].
-    pub changed: String,
+    /// The attribute `changed`. Observers compare [`Semaphore::changed`], of which this is a part.
+    pub(crate) last_change: String,
     /// `expireAt`, in epoch seconds.
     pub expire_at: u64,
 }
@@ -216,7 +216,7 @@ impl Semaphore {
     /// Changes whenever permits came back, and whenever the queue or the capacity changed.
     pub fn changed(&self) -> String {
         // A new ticket raises the one, everything else renews the other.
-        format!("{}.{}", self.changed, self.next_ticket)
+        format!("{}.{}", self.last_change, self.next_ticket)
     }
 
     /// Whether it has a holder, as far as the table knows.
@@ -300,7 +300,7 @@ impl Semaphore {
             next_ticket: 1,
             fencing_token: tombstone.and_then(|tombstone| tombstone.fencing_token).unwrap_or(stamp.now_us),
             ended: BTreeMap::new(),
-            changed: changed(stamp),
+            last_change: changed(stamp),
             expire_at: policy.expire_at(stamp, None),
         }
     }
@@ -459,9 +459,9 @@ pub fn acquire(found: &Found, request: &Acquire, stamp: &Stamp, policy: &Policy)
 
     let mut next = row.touched(stamp, policy);
     if !dead.is_empty() {
-        next.changed = changed(stamp);
+        next.last_change = changed(stamp);
     } else if let Some(ticket) = ticket {
-        next.changed.clone_from(&ticket.entry.version);
+        next.last_change.clone_from(&ticket.entry.version);
     }
     next.queue.remove(&me.ticket_id());
     next.bury(dead);
@@ -550,7 +550,7 @@ fn renew(row: &mut Semaphore, me: &Member, request: &Heartbeat, stamp: &Stamp) -
     if let Some(shrink) = request.shrink {
         holder.entry.permits = shrink.kept();
         row.available += signed(shrink.back());
-        row.changed = changed(stamp);
+        row.last_change = changed(stamp);
     }
     row.holders.insert(me.holder_id(), holder.clone());
     holder
@@ -618,7 +618,7 @@ pub fn release(found: &Found, request: &Release, stamp: &Stamp, policy: &Policy)
         return refused(found, Refusal::Lost(LostReason::VersionMismatch));
     }
     let mut next = row.touched(stamp, policy);
-    next.changed = changed(stamp);
+    next.last_change = changed(stamp);
     next.end(&me, holder.map_or("", |holder| &holder.entry.version), false);
     done(next, Change::Main, ReleaseOutcome::Released)
 }
@@ -644,7 +644,7 @@ pub fn break_entry(found: &Found, request: &Break, stamp: &Stamp, policy: &Polic
         };
     }
     let mut next = row.touched(stamp, policy);
-    next.changed = changed(stamp);
+    next.last_change = changed(stamp);
     next.end(member, seen, false);
     done(next, Change::Main, ReleaseOutcome::Released)
 }
@@ -696,7 +696,7 @@ pub fn enqueue(found: &Found, request: &Enqueue, stamp: &Stamp, policy: &Policy)
     }
     let mut next = row.touched(stamp, policy);
     if !request.dead.is_empty() {
-        next.changed = changed(stamp);
+        next.last_change = changed(stamp);
     }
     next.bury(&request.dead);
     let place = next.enqueue(request, stamp);
@@ -722,7 +722,7 @@ pub fn set_capacity(found: &Found, request: &SetCapacity, stamp: &Stamp, policy:
     let mut next = row.touched(stamp, policy);
     next.available += signed(capacity) - signed(row.capacity);
     next.capacity = capacity;
-    next.changed = changed(stamp);
+    next.last_change = changed(stamp);
     let available = next.available;
     done(next, Change::Main, available)
 }

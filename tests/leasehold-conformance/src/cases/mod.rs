@@ -63,6 +63,7 @@ pub(crate) const ON_ANY_TABLE: &[Case] = cases! {
         capacity_can_be_changed,
         operator_breaks_holders_and_tickets,
         public_ids_are_no_proof,
+        watch_waits_for_permits_and_the_queue,
         semaphore_and_lock_do_not_mix,
         semaphore_takes_a_deleted_lock,
         listing_shows_semaphores_by_kind,

@@ -446,6 +446,31 @@ pub(super) async fn holders_have_a_bound(bench: Bench) {
     assert_eq!(it.available().await, 900);
 }
 
+pub(super) async fn watch_waits_for_permits_and_the_queue(bench: Bench) {
+    let it = Semaphore::new(&bench, 1);
+    let holder = it.hold(1, json!({})).await;
+    let watch = async || {
+        let view = it.view().await;
+        let changed = view["changed"].as_str().expect("a text");
+        it.lock.watch(changed, "0").await.ok();
+        it.lock.watch(changed, "20000").await.ok()
+    };
+    let work = async {
+        pause(LEASE_MS).await;
+        // A sign of life wakes nobody.
+        renewed(&it.heartbeat(&holder.lease_id, json!({})).await);
+        it.release(&holder.lease_id).await.released("released");
+    };
+    let (watched, ()) = tokio::join!(watch(), work);
+    assert_eq!((&watched["available"], &watched["holders"]), (&json!(1), &json!([])));
+    let enter = async {
+        pause(LEASE_MS).await;
+        it.wait(1, json!({})).await
+    };
+    let (watched, waiter) = tokio::join!(watch(), enter);
+    assert_eq!(watched["queue"][0]["ticketId"], waiter.ticket["ticketId"]);
+}
+
 pub(super) async fn capacity_can_be_changed(bench: Bench) {
     let it = Semaphore::new(&bench, 3);
     it.post("capacity", json!({ "capacity": 5, "expected": 3 })).await.problem("not-found");
