@@ -27,17 +27,19 @@ def paragraph(lines: list[str], at: int) -> tuple[int, int]:
     """The lines that are one paragraph with line `at`, as a range."""
     prefix = COMMENT.fullmatch(lines[at])[1]
 
-    def continues(index: int) -> bool:
+    def text(index: int) -> str | None:
         found = COMMENT.fullmatch(lines[index])
-        return found is not None and found[1] == prefix and not BEGINS.match(found[2].lstrip())
+        return found[2].lstrip() if found and found[1] == prefix else None
 
-    start = at
-    while start > 0 and continues(start) and (found := COMMENT.fullmatch(lines[start - 1])) and found[1] == prefix:
+    def goes_on(index: int) -> bool:
+        """Whether the line belongs to the paragraph of the line before."""
+        before, here = text(index - 1), text(index)
+        return None not in (before, here) and not before.startswith("#") and not BEGINS.match(here)
+
+    start, end = at, at + 1
+    while start > 0 and goes_on(start):
         start -= 1
-        if BEGINS.match(found[2].lstrip()):
-            break
-    end = at + 1
-    while end < len(lines) and continues(end):
+    while end < len(lines) and goes_on(end):
         end += 1
     return start, end
 

@@ -25,6 +25,12 @@ KEYS = ["Moe", "Larry", "Curly"]
 LIBFAKETIME = ["/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1", "/usr/lib/aarch64-linux-gnu/faketime/libfaketime.so.1"]
 LATE_WRITERS = 3.0
 """Seconds for jobs that nobody keeps a lock for any more."""
+RESTART = 60.0
+"""Seconds within which a killed service must be back. A busy machine needs more than one try."""
+
+
+class ServiceGone(Exception):
+    """The service cannot be started again."""
 
 
 def arguments():
@@ -93,9 +99,11 @@ class Service:
         self.start()
 
     def start(self):
-        # A DynamoDB that has just started may be slow to answer.
-        if not any(self.try_to_start() for _ in range(5)):
-            sys.exit("contend: the service did not start: " + (self.folder / "service.err").read_text())
+        deadline = time.monotonic() + RESTART
+        while not self.try_to_start():
+            if time.monotonic() > deadline:
+                raise ServiceGone((self.folder / "service.err").read_text()[-600:])
+            time.sleep(0.2)
 
     def try_to_start(self):
         banner = open(self.folder / "banner", "w+")
@@ -199,7 +207,10 @@ def main():
     else:
         print("contend: NO CLOCK STEPS: there is no libfaketime (apt-get install faketime)")
 
-    service = Service(leasehold, environment | faking, folder, args.dynamodb_endpoint)
+    try:
+        service = Service(leasehold, environment | faking, folder, args.dynamodb_endpoint)
+    except ServiceGone as gone:
+        sys.exit(f"contend: the service did not start within {RESTART:g} s: {gone}")
     proxy = Proxy(args.seed, args.faults)
     proxy.target = service.target
     environment["LEASEHOLD_URL"] = f"http://127.0.0.1:{proxy.port}"
@@ -234,6 +245,10 @@ def main():
                 strike_at = now + rng.uniform(0.3, 2)
             time.sleep(0.02)
         status = verdict(args, folder, contenders, nemesis, proxy)
+    except ServiceGone as gone:
+        print(f"contend: the service did not start within {RESTART:g} s: {gone}")
+        verdict(args, folder, contenders, nemesis, proxy)
+        status = 1
     finally:
         for contender in contenders:
             contender.stop()

@@ -245,7 +245,8 @@ impl Guard {
     /// Gives the lock back, and leaves data to the next holder, or deletes the row. Of a lock that is shared, only the
     /// last guard's release does.
     ///
-    /// # Errors As [`Guard::release`]; [`crate::ErrorKind::InvalidRequest`] for data that the service would refuse, and
+    /// # Errors
+    /// As [`Guard::release`]; [`crate::ErrorKind::InvalidRequest`] for data that the service would refuse, and
     /// the lock is then released without.
     pub async fn release_with(self, release: Release) -> Result<Released, Error> {
         release.check()?;

@@ -120,7 +120,8 @@ impl Transactions {
     /// from another call with an equal request. Without requests it keeps the transaction from being taken for
     /// abandoned.
     ///
-    /// # Errors `NotFound`, `RolledBack`, `Committed`, `InvalidRequest`, `ConditionFailed`, `TooLarge`, `Contended`,
+    /// # Errors
+    /// `NotFound`, `RolledBack`, `Committed`, `InvalidRequest`, `ConditionFailed`, `TooLarge`, `Contended`,
     /// `Forbidden`, `Corrupt`, `Throttled`, `Unavailable`: see [`Error`] for what becomes of the transaction.
     pub async fn add(
         &self,

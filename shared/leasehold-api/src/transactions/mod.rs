@@ -83,7 +83,8 @@ impl TransactionService {
 
     /// `POST /v1/transactions/add`
     ///
-    /// # Errors `transaction-not-found`, `rolled-back`, `committed`, `condition-failed`, `contended`, and those that
+    /// # Errors
+    /// `transaction-not-found`, `rolled-back`, `committed`, `condition-failed`, `contended`, and those that
     /// any operation may meet: `invalid-request`, `too-large`, `forbidden`, `corrupt-record`, `throttled`,
     /// `unavailable`.
     pub async fn add(&self, request: AddRequest) -> Result<AddResponse, Problem> {

@@ -82,7 +82,8 @@ impl Client {
 
     /// Reads one item from outside of transactions.
     ///
-    /// # Errors [`crate::ErrorKind::InvalidRequest`] if the item is not of this type, or what the service could not be
+    /// # Errors
+    /// [`crate::ErrorKind::InvalidRequest`] if the item is not of this type, or what the service could not be
     /// reached with.
     pub async fn read_item<T: DeserializeOwned>(
         &self,

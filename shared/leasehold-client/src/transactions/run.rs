@@ -20,7 +20,8 @@ impl Client {
     /// `body` is an async closure, or a closure that returns a future, as `|tx| async move { … }`. If the future is
     /// dropped, the transaction is rolled back in the background.
     ///
-    /// # Errors Those of `body`; those of [`Transaction::add`]; after the last try, [`ErrorKind::Contended`] or
+    /// # Errors
+    /// Those of `body`; those of [`Transaction::add`]; after the last try, [`ErrorKind::Contended`] or
     /// [`ErrorKind::RolledBack`]. [`ErrorKind::Unavailable`] at the commit: nobody knows, and [`Error::transaction_id`]
     /// says of which.
     pub async fn transaction<T, E: From<Error>, F: Future<Output = Result<T, E>>>(
@@ -103,7 +104,8 @@ impl Client {
     ///
     /// If the future is dropped, nobody knows.
     ///
-    /// # Errors Those of [`Client::transaction`]. [`ErrorKind::Committed`]: it is done, but the answer was lost, and
+    /// # Errors
+    /// Those of [`Client::transaction`]. [`ErrorKind::Committed`]: it is done, but the answer was lost, and
     /// with it what the writes were to return.
     pub async fn transact<R: Into<Request>>(
         &self,

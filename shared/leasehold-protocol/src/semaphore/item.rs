@@ -46,7 +46,8 @@ type Map = HashMap<String, AttributeValue>;
 impl TableSchema {
     /// Reads an item that DynamoDB returned, or that is not there, for an operation on a semaphore.
     ///
-    /// # Errors `CorruptRecord` where the item is a semaphore's and unreadable, or a tombstone without a fencing token
+    /// # Errors
+    /// `CorruptRecord` where the item is a semaphore's and unreadable, or a tombstone without a fencing token
     /// to count on.
     pub fn decode_found(&self, key: &LockKey, item: Option<Item>) -> Result<Found, CorruptRecord> {
         let Some(item) = item else { return Ok(Found::Free(None)) };

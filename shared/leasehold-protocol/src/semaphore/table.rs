@@ -16,7 +16,8 @@ const MAX_WRITES: usize = 5;
 impl LockTable {
     /// Asks for permits.
     ///
-    /// # Errors `InvalidRequest`, `CorruptRecord`, `Throttled`, `Unavailable`. After the last two, repeat with the same
+    /// # Errors
+    /// `InvalidRequest`, `CorruptRecord`, `Throttled`, `Unavailable`. After the last two, repeat with the same
     /// lease id.
     pub async fn acquire_permits(&self, request: &Acquire) -> Result<Step<Grant>, Error> {
         let policy = &self.policy;
@@ -78,7 +79,8 @@ impl LockTable {
 
     /// Takes a place in the queue, or renews it.
     ///
-    /// # Errors `InvalidRequest`, `CorruptRecord`, `Throttled`, `Unavailable`. After the last two, repeat with the same
+    /// # Errors
+    /// `InvalidRequest`, `CorruptRecord`, `Throttled`, `Unavailable`. After the last two, repeat with the same
     /// lease id.
     pub async fn enqueue(&self, request: &Enqueue) -> Result<Step<Ahead>, Error> {
         let policy = &self.policy;
