@@ -142,6 +142,39 @@ async def test_cancellation_at_any_point_leaves_no_lock(
     assert points > 5, "it was cancelled again and again"
 
 
+async def test_cancellation_in_the_queue_leaves_no_ticket(service: str, key: str) -> None:
+    async with client_of(service, poll_interval=None) as client, client_of(service) as other:
+        holder = (await other.semaphore(key, 2).acquire(2)).granted()
+
+        async def queue_up() -> None:
+            assert isinstance(await client.semaphore(key, 2).acquire(wait=0.2), Held)
+
+        points = 1
+        while await interrupt(queue_up, points):
+            points += 3
+        with anyio.fail_after(5):
+            while client._core.abandoned:
+                await anyio.sleep(0.01)
+        view = await other.get_semaphore(key)
+        assert ([h.holder_id for h in view.holders], view.queue) == ([holder.holder_id], ())
+        assert points > 10, "it was cancelled again and again"
+
+
+async def test_a_loss_of_permits_cancels_the_body(service: str, key: str) -> None:
+    async with client_of(service) as client, client_of(service) as operator:
+        with anyio.fail_after(10), pytest.raises(LockLost):
+            async with client.semaphore(key, 1).hold(lease=60, heartbeat_interval=0.1) as guard:
+                while True:
+                    version = (await operator.get_semaphore(key)).holders[0].version
+                    try:
+                        await operator.break_entry(key, guard.holder_id, version)
+                    except VersionMismatch:
+                        continue
+                    break
+                await anyio.sleep(60)
+        assert guard.lost == "released"
+
+
 @pytest.mark.parametrize("fault", [Delay(0.4), Late(0.3)])
 async def test_a_cancelled_acquire_gives_back_what_it_may_have_got(
     proxy: Proxy, service: str, key: str, fault: Fault

@@ -19,12 +19,15 @@ from ._client import AcquireOptions
 from ._guard import Detached
 from ._http import MakePool
 from ._messages import Auth, Request, Token
+from ._semaphore import PermitOptions
 from ._timing import Wait
 from .client import Client
 from .errors import (
+    AlreadyDone,
     CloseError,
     ConditionFailed,
     CorruptRecord,
+    ExceedsCapacity,
     Forbidden,
     InvalidRequest,
     LeaseholdError,
@@ -33,6 +36,8 @@ from .errors import (
     LockNotFound,
     LossReason,
     Misconfigured,
+    PermitsMismatch,
+    QueueFull,
     Superseded,
     Throttled,
     TransactionCommitted,
@@ -42,23 +47,28 @@ from .errors import (
     Unavailable,
     VersionMismatch,
     WaitCancelled,
+    WrongKind,
 )
-from .guard import Guard
-from .model import LockView, Page, ReleaseOutcome, Renewal, UnreadableRow
+from .guard import Guard, PermitsGuard
+from .model import Holder, LockView, Page, ReleaseOutcome, Renewal, SemaphoreView, Ticket, UnreadableRow
 from .observations import Observation, SavedObservation
+from .semaphore import ReadWriteLock, Semaphore
 from .transactions import Isolation, Participant, Transaction, TransactionStatus
 
 __all__ = [
     "AcquireOptions",
+    "AlreadyDone",
     "Auth",
     "Client",
     "CloseError",
     "ConditionFailed",
     "CorruptRecord",
     "Detached",
+    "ExceedsCapacity",
     "Forbidden",
     "Guard",
     "Held",
+    "Holder",
     "InvalidRequest",
     "Isolation",
     "LeaseholdError",
@@ -72,12 +82,20 @@ __all__ = [
     "Observation",
     "Page",
     "Participant",
+    "PermitOptions",
+    "PermitsGuard",
+    "PermitsMismatch",
+    "QueueFull",
+    "ReadWriteLock",
     "ReleaseOutcome",
     "Renewal",
     "Request",
     "SavedObservation",
+    "Semaphore",
+    "SemaphoreView",
     "Superseded",
     "Throttled",
+    "Ticket",
     "Token",
     "Transaction",
     "TransactionCommitted",
@@ -90,5 +108,6 @@ __all__ = [
     "VersionMismatch",
     "Wait",
     "WaitCancelled",
+    "WrongKind",
     "__version__",
 ]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
 
 from ._core import Abandoned, Core
-from ._guard import BaseGuard, Granted, Holding
+from ._guard import BaseLockGuard, Granted, Holding
 from ._numbers import Numbers
 from ._timing import Backoff, Budget, Lease, poll_pause, request_timeout, return_pause, wait_timeout
 from ._watching import WatchFailed, watch
@@ -18,17 +19,18 @@ if TYPE_CHECKING:
     from . import _wire
     from ._watching import Pause
 
-G = TypeVar("G", bound=BaseGuard)
+G = TypeVar("G", bound=BaseLockGuard)
 
 
 @dataclass(frozen=True)
 class Held:
-    """Someone else holds the lock. A value, not an error; `granted` makes it one."""
+    """Someone else holds the lock, or too many permits. A value, not an error; `granted` makes it one."""
 
     lock: LockView
-    """The lock as the service showed it."""
+    """The lock as the service showed it; a `SemaphoreView` where permits were asked for."""
     observation: Observation
-    """The version that was seen, and since when. The client remembers it, and takes over once it is stale."""
+    """The version that was seen, and since when. The client remembers it, and takes over once it is stale. Of
+    several holders it is the one that may be stale first."""
     stale_in: float
     """Seconds, from when the answer arrived, until the lock can be taken over unless its holder shows a
     sign of life."""
@@ -58,14 +60,14 @@ class Acquisition(Generic[G]):
     def _begin(self) -> None:
         """Begins, or begins again, under a fresh lease id."""
         self._lease_id = self._core.world.new_id()
-        self._lease = Lease()
+        self._lease = Lease(self._holding.delay)
         self._numbers: Numbers[_wire.AcquireRequest] = Numbers(self._core.world.new_id)
         self._pending = False  # a request was sent that may yet be granted
         self._first: Granted | None = None  # told by a grant that came too late
 
     async def once(self) -> G | Held:
         """One request. Raises `LeaseholdError`s."""
-        return await self._ask(request_timeout(self._seconds))
+        return await self._ask(request_timeout(self._holding.believed(self._seconds)))
 
     async def wait(
         self,
@@ -88,7 +90,7 @@ class Acquisition(Generic[G]):
             trouble: LeaseholdError | None = None
             not_before = 0.0
             try:
-                result = await self._ask(wait_timeout(self._seconds, rest))
+                result = await self._ask(wait_timeout(self._holding.believed(self._seconds), rest))
                 if not isinstance(result, Held):
                     return result
                 held = result
@@ -101,7 +103,7 @@ class Acquisition(Generic[G]):
                     continue
                 if stale_in > 0:
                     pause = min(pause, stale_in + 0.001)  # not a moment too early, by rounding
-            except _TooLate as error:
+            except TooLate as error:
                 trouble, pause = error, 0.0
             except Unavailable as error:
                 trouble, not_before = error, error.retry_after
@@ -151,7 +153,8 @@ class Acquisition(Generic[G]):
     def abandon(self) -> None:
         """Leaves nothing behind: releases, in the background, what may have been granted unseen."""
         if self._pending:
-            Abandoned(self._core, self.name, self._lease_id, self._seconds, self._may_arrive_until)
+            release = partial(self._core.api.release, self.name, self._lease_id)
+            Abandoned(self._core, self.name, release, self._seconds, self._may_arrive_until)
 
     def _content(self) -> _wire.AcquireRequest:
         request: _wire.AcquireRequest = {**self._request, "leaseId": self._lease_id}
@@ -196,7 +199,7 @@ class Acquisition(Generic[G]):
         )
         if world.now() >= self._lease.ends:
             self._first = granted
-            raise _TooLate("the grant arrived after its lease had ended")
+            raise TooLate("the grant arrived after its lease had ended")
         observations.forget(self.name)
         return self._guard(
             self._core,
@@ -210,5 +213,5 @@ class Acquisition(Generic[G]):
         )
 
 
-class _TooLate(Unavailable):
+class TooLate(Unavailable):
     """A grant that is worth nothing any more. The lock is this lease id's, or somebody took it over."""

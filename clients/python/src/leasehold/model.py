@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 if TYPE_CHECKING:
     from . import _wire
 
+    _Permits: TypeAlias = _wire.HeartbeatPermitsResponse | _wire.AcquirePermitsResponse
+
 Value: TypeAlias = Any
 """`None`, `bool`, `int`, `Decimal`, `str`, `bytes`; a list or a mapping of such; a set of numbers, of texts
 or of bytes."""
@@ -150,6 +152,9 @@ class Ticket:
         )
 
 
+Entry: TypeAlias = Holder | Ticket
+
+
 @dataclass(frozen=True)
 class SemaphoreView(LockView):
     """The public view of a semaphore. As a lock it is held while any permits are."""
@@ -175,6 +180,11 @@ class SemaphoreView(LockView):
             holders=tuple(Holder.from_wire(holder) for holder in state["holders"]),
             queue=tuple(Ticket.from_wire(ticket) for ticket in state["queue"]),
         )
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """Holders and tickets."""
+        return (*self.holders, *self.queue)
 
     @property
     def watched(self) -> str:
@@ -250,6 +260,59 @@ class Grant:
             previous_owner_name=answer.get("previousOwnerName"),
             data=payload(answer),
         )
+
+
+@dataclass(frozen=True)
+class Grants:
+    """The answer to an acquire of several locks that succeeded."""
+
+    owner_name: str
+    lease: float
+    fencing_token: int
+    versions: Mapping[LockName, str]
+
+    @classmethod
+    def from_wire(cls, answer: _wire.AcquireAllResponse) -> Grants:
+        return cls(
+            owner_name=answer["ownerName"],
+            lease=answer["leaseDurationMs"] / 1000,
+            fencing_token=answer["fencingToken"],
+            versions={
+                (lock["key"], lock.get("sortKey")): lock["recordVersionNumber"] for lock in answer["locks"]
+            },
+        )
+
+
+@dataclass(frozen=True)
+class PermitsRenewal(Renewal):
+    """As `Renewal`, of one holder of a semaphore."""
+
+    holder_id: str = ""
+    permits: int = 0
+
+    @classmethod
+    def of(cls, answer: _Permits) -> PermitsRenewal:
+        return cls(
+            answer["version"],
+            answer["leaseDurationMs"] / 1000,
+            answer["fencingToken"],
+            answer["holderId"],
+            answer["permits"],
+        )
+
+
+@dataclass(frozen=True)
+class PermitsGrant:
+    """The answer to an acquire of permits that succeeded."""
+
+    owner_name: str
+    renewal: PermitsRenewal
+    outcome: Literal["created", "reacquired", "takenOver", "renewed"]
+    capacity: int
+
+    @classmethod
+    def from_wire(cls, answer: _wire.AcquirePermitsResponse) -> PermitsGrant:
+        return cls(answer["ownerName"], PermitsRenewal.of(answer), answer["outcome"], answer["capacity"])
 
 
 def payload_text(data: bytes | str | None) -> str | None:

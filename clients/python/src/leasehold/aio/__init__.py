@@ -18,6 +18,7 @@ except ModuleNotFoundError as error:
 
 from ._http import MakeClient
 from .client import Client
-from .guard import Guard
+from .guard import Guard, PermitsGuard
+from .semaphore import ReadWriteLock, Semaphore
 
-__all__ = ["Client", "Guard", "MakeClient"]
+__all__ = ["Client", "Guard", "MakeClient", "PermitsGuard", "ReadWriteLock", "Semaphore"]

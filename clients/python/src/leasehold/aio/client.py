@@ -5,25 +5,30 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 import anyio
 
 from .._acquisition import Held
-from .._api import Wish
+from .._api import Leaving, Wish
 from .._client import AcquireOptions, BaseClient, Settings, State, explicit_options, list_query
 from .._messages import Auth, Service, Token, service_of
+from .._semaphore import READ_WRITE_CAPACITY
 from .._timing import OPERATION_BOUND, Wait
 from .._world import World
 from ..errors import CloseError, LockLost
-from ..model import LockView, Page, ReleaseOutcome, Renewal
+from ..model import LockView, Page, ReleaseOutcome, Renewal, SemaphoreView
 from ._http import HttpxTransport, MakeClient
 from ._tasks import Tasks
-from .guard import Guard
+from .guard import Guard, bound_body
+from .semaphore import ReadWriteLock, Semaphore
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
+
+    from .._core import Kept
 
 _log = logging.getLogger("leasehold")
 
@@ -73,7 +78,7 @@ class Client(BaseClient[Guard]):
 
     # Acquiring
 
-    @explicit_options
+    @explicit_options(BaseClient._acquisition)
     async def try_acquire(self, key: str, **options: Unpack[AcquireOptions]) -> Guard | Held:
         """Asks once, and tries nothing again. Takes over a lock that this client's earlier calls, or
         loaded observations, have shown to be stale.
@@ -81,9 +86,9 @@ class Client(BaseClient[Guard]):
         Giving up is a value: `Held`. Raises `Unavailable` where no answer came. That request, and one whose
         caller is cancelled, is taken back in the background.
         """
-        return await self._try(key, **options)
+        return await self._once(self._acquisition(key, **options))
 
-    @explicit_options
+    @explicit_options(BaseClient._acquisition)
     async def acquire(
         self, key: str, *, wait: Wait = "lease", **options: Unpack[AcquireOptions]
     ) -> Guard | Held:
@@ -91,9 +96,9 @@ class Client(BaseClient[Guard]):
 
         Giving up is a value: `Held`. Raises `Unavailable` if the service did not answer once.
         """
-        return await self._wait(key, wait, self._core.pause, **options)
+        return await self._wait(self._acquisition(key, **options), wait, self._core.pause)
 
-    @explicit_options
+    @explicit_options(BaseClient._acquisition)
     @asynccontextmanager
     async def lock(
         self,
@@ -111,13 +116,23 @@ class Client(BaseClient[Guard]):
         """
         result = await self.acquire(key, wait=wait, **options)
         guard = result.granted()
-        with anyio.CancelScope() as body:
-            if cancel_on_loss:
-                guard.on_lost(lambda _: body.cancel())
-            async with guard:
-                yield guard
-        if body.cancelled_caught:
-            guard.check()
+        async with bound_body(guard, cancel_on_loss):
+            yield guard
+
+    def semaphore(self, key: str, capacity: int, *, sort_key: str | None = None) -> Semaphore:
+        """A semaphore of `capacity` permits. Where it exists, the capacity is the one that it has."""
+        return Semaphore(self, (key, sort_key), capacity)
+
+    def read_write_lock(
+        self, key: str, *, capacity: int = READ_WRITE_CAPACITY, sort_key: str | None = None
+    ) -> ReadWriteLock:
+        """A lock for many readers, at most `capacity`, or one writer. It is a semaphore, and a writer takes
+        all permits."""
+        return ReadWriteLock(self, (key, sort_key), capacity)
+
+    def fair_lock(self, key: str, *, sort_key: str | None = None) -> Semaphore:
+        """A lock for one holder at a time, in the order in which they came: a semaphore of one permit."""
+        return Semaphore(self, (key, sort_key), 1)
 
     async def resume(
         self,
@@ -129,6 +144,7 @@ class Client(BaseClient[Guard]):
         lease: float | None = None,
         heartbeat_interval: float | None = None,
         manual_heartbeats: bool = False,
+        lock_delay: float = 0.0,
         hold_on_unavailable: bool = False,
     ) -> Guard:
         """Makes a guard of a lock that was acquired elsewhere, by one heartbeat, which sets the lease to
@@ -143,6 +159,7 @@ class Client(BaseClient[Guard]):
             heartbeat_interval,
             manual_heartbeats,
             hold_on_unavailable,
+            lock_delay,
         )
 
     # With nothing but the lease id
@@ -168,15 +185,22 @@ class Client(BaseClient[Guard]):
         sort_key: str | None = None,
         data: bytes | str | None = None,
         delete: bool = False,
+        completed: str | None = None,
     ) -> ReleaseOutcome:
-        """Releases a lock, from wherever it was acquired. May be repeated. Tried again for ten seconds."""
-        return await self._release((key, sort_key), lease_id, data, delete)
+        """Releases a lock, from wherever it was acquired. `completed` is the occurrence that is done. May be
+        repeated. Tried again for ten seconds."""
+        return await self._release((key, sort_key), lease_id, Leaving(data, delete, completed))
 
     # Looking, and an operator's force
 
     async def get(self, key: str, *, sort_key: str | None = None) -> LockView:
         """Reads one lock, strongly consistent. Raises `LockNotFound`. Counts as an observation."""
         return await self._get((key, sort_key))
+
+    async def get_semaphore(self, key: str, *, sort_key: str | None = None) -> SemaphoreView:
+        """Reads one semaphore, strongly consistent. Raises `LockNotFound`. Counts as an observation of each
+        holder and each ticket."""
+        return await self._get_semaphore((key, sort_key))
 
     async def list(
         self,
@@ -216,6 +240,20 @@ class Client(BaseClient[Guard]):
         `VersionMismatch` if it changed since. Tried again for ten seconds."""
         return await self._break((key, sort_key), record_version_number)
 
+    async def break_entry(
+        self, key: str, entry_id: str, version: str, *, sort_key: str | None = None
+    ) -> ReleaseOutcome:
+        """Removes a holder or a ticket of a semaphore, as an operator who saw it at this version. Raises
+        `VersionMismatch` if it changed since. Tried again for ten seconds."""
+        return await self._repeat(partial(self._core.api.break_entry, (key, sort_key), entry_id, version))
+
+    async def set_capacity(
+        self, key: str, capacity: int, expected: int, *, sort_key: str | None = None
+    ) -> int:
+        """Changes the capacity of a semaphore, as an operator who saw the one that is `expected`. Returns how
+        many permits are free. Holders keep what they have. Raises `VersionMismatch` for another capacity."""
+        return await self._repeat(partial(self._core.api.set_capacity, (key, sort_key), capacity, expected))
+
     # The end
 
     async def close(self) -> None:
@@ -228,7 +266,7 @@ class Client(BaseClient[Guard]):
         deadline = self._core.world.now() + OPERATION_BOUND
         errors: list[Exception] = []
 
-        async def release(guard: Guard) -> None:
+        async def release(guard: Kept) -> None:
             try:
                 await guard.release_until(deadline)
             except LockLost:
@@ -238,7 +276,7 @@ class Client(BaseClient[Guard]):
 
         with anyio.CancelScope(shield=True):
             async with anyio.create_task_group() as releases:
-                for guard in self._live_guards():
+                for guard in self._core.live_guards():
                     releases.start_soon(release, guard)
             await self._core.settle(max(0.0, deadline - self._core.world.now()))
             await self._core.api.transport.close()
