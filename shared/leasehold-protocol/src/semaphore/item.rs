@@ -18,7 +18,7 @@ use crate::model::LockKey;
 /// The value of `leaseholdKind`.
 pub(crate) const KIND: &str = "semaphore";
 /// The owner of the row, as other clients see it.
-pub(crate) const OWNER: &str = "leasehold:semaphore";
+pub const OWNER: &str = "leasehold:semaphore";
 /// The lease of the row, as other clients see it: the longest that a Java client can read, so that the row is never
 /// stale.
 pub(crate) const LEASE: &str = "9223372036854775807";

@@ -11,7 +11,7 @@ use super::model::{
 };
 use crate::lifecycle::{
     CorruptRecord, GrantOutcome, LAST_COUNTABLE_TOKEN, LockState, LostReason, Order, Policy, ReleaseOutcome, Stamp,
-    order,
+    Superseded, order,
 };
 use crate::model::{LeaseIdHash, LockKey, Principal, Rvn, Sequence};
 
@@ -177,17 +177,6 @@ pub enum Refusal {
     VersionMismatch,
     /// There is no such semaphore.
     NotFound,
-}
-
-/// A later request under the lease id was carried out, and nothing is lost.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Superseded {
-    /// The number of the last request that was carried out.
-    pub sequence: u64,
-    /// The version of the holder or the ticket.
-    pub version: String,
-    /// The token of the holder.
-    pub fencing_token: Option<u64>,
 }
 
 /// Permits that were granted.
@@ -410,8 +399,9 @@ fn done<T>(row: Semaphore, change: Change, answer: T) -> Step<T> {
 fn superseded(entry: &Entry, fencing_token: Option<u64>) -> Refusal {
     Refusal::Superseded(Superseded {
         sequence: entry.sequence.as_ref().map_or(0, Sequence::number),
-        version: entry.version.clone(),
+        rvn: Some(entry.version.clone()),
         fencing_token,
+        lock: None,
     })
 }
 

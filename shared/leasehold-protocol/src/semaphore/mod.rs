@@ -30,7 +30,6 @@ pub mod lifecycle;
 mod model;
 mod table;
 
-pub use lifecycle::{
-    Ahead, Ended, Entry, Found, Grant, Holder, Refusal, Semaphore, Step, Superseded, Ticket, Tombstone,
-};
+pub use item::OWNER;
+pub use lifecycle::{Ahead, Ended, Entry, Found, Grant, Holder, Refusal, Semaphore, Step, Ticket, Tombstone};
 pub use model::*;
