@@ -151,7 +151,7 @@ def test_try_acquire_does_not_pass_the_queue(client: Client, make_client: MakeCl
 
 def test_a_dead_holder_is_taken_over_alone(client: Client, make_client: MakeClient, key: str) -> None:
     other = make_client()
-    alive = other.semaphore(key, 3).acquire(lease=1).granted()
+    alive = other.semaphore(key, 3).acquire(lease=30, heartbeat_interval=0.2).granted()
     dead = other.semaphore(key, 3).acquire(2, lease=1.2, manual_heartbeats=True).granted()
     start = time.monotonic()
     guard = client.semaphore(key, 3).acquire(2, wait=30).granted()
@@ -262,8 +262,7 @@ def test_close_gives_permits_and_tickets_back(client: Client, make_client: MakeC
     client.close()
     assert "closed" in str(waiting.wait())
     assert not guard.is_held
-    view = view_of(operator, key)
-    assert (view.available, view.holders, view.queue) == (2, (), ())
+    eventually(lambda: not client._core.abandoned and not view_of(operator, key).entries)
 
 
 def test_readers_share_and_a_writer_is_alone(client: Client, make_client: MakeClient, key: str) -> None:

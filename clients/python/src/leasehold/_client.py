@@ -93,7 +93,7 @@ class Settings(TypedDict):
     observation_margin: float
 
 
-class Asking(Protocol[T_co]):
+class Acquiring(Protocol[T_co]):
     """An acquisition: of a lock, of permits, of several locks."""
 
     @property
@@ -135,10 +135,10 @@ class BaseClient(Generic[G]):
         self._settings = settings
         self._core = Core(Api(transport), world, runtime, settings["observation_margin"])
 
-    async def _once(self, asking: Asking[S]) -> S | Held:
+    async def _once(self, asking: Acquiring[S]) -> S | Held:
         return await self._started(asking, asking.once)
 
-    async def _wait(self, asking: Asking[S], wait: Wait, sleep: Pause) -> S | Held:
+    async def _wait(self, asking: Acquiring[S], wait: Wait, sleep: Pause) -> S | Held:
         budget = Budget(wait, self._core.world.now(), self._settings["wait_margin"])
         poll_interval = self._settings["poll_interval"]
 
@@ -150,7 +150,7 @@ class BaseClient(Generic[G]):
 
         return await self._started(asking, ask)
 
-    async def _started(self, asking: Asking[S], ask: Callable[[], Awaitable[S | Held]]) -> S | Held:
+    async def _started(self, asking: Acquiring[S], ask: Callable[[], Awaitable[S | Held]]) -> S | Held:
         """Asks, and leaves nothing behind unless a guard is handed over."""
         telemetry, begun = self._core.api.telemetry, self._core.world.now()
         guard, outcome = None, "held"

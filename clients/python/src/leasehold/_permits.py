@@ -5,22 +5,30 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 
-from ._acquisition import Held, TooLate
-from ._core import Abandoned, Core
+from ._acquisition import Held, Requests, TooLate
 from ._guard import BasePermitsGuard, Granted, Holding
-from ._numbers import Numbers
+from ._numbers import Numbered
 from ._plan import MOST_NAMES, Ask, Look, plan
-from ._timing import Backoff, Budget, Lease, lease_to_ms, poll_pause, request_timeout, wait_timeout
+from ._timing import Backoff, Budget, lease_to_ms, poll_pause, request_timeout, wait_timeout
 from ._watching import WatchFailed, watch
 from .errors import LeaseholdError, LockHeld, LockLost, LockNotFound, QueueFull, Superseded, Unavailable
-from .model import Entry, LockName, LockView, PermitsGrant, SemaphoreView, payload_base64, payload_text
+from .model import (
+    Entry,
+    LockName,
+    LockView,
+    PermitsGrant,
+    ReleaseOutcome,
+    SemaphoreView,
+    payload_base64,
+    payload_text,
+)
 from .observations import Observation
 
 if TYPE_CHECKING:
     from . import _wire
+    from ._core import Core
     from ._watching import Pause
 
 P = TypeVar("P", bound=BasePermitsGuard)
@@ -43,27 +51,18 @@ class Want:
     data: bytes | str | None
 
 
-class PermitsAcquisition(Generic[P]):
-    """Asks for permits under one lease id. Whoever gives it up without a guard must call `abandon`."""
+class PermitsAcquisition(Requests[_Request], Generic[P]):
+    """Asks for permits, and waits in the queue."""
 
     def __init__(self, core: Core, want: Want, holding: Holding, guard: type[P]) -> None:
-        self._core = core
         self._want = want
-        self.name = want.name
-        self._holding = holding
         self._guard = guard
         self._budget: Budget | None = None
-        self._may_arrive_until = 0.0
         self._shown: SemaphoreView | None = None  # by the last answer that showed it
-        self._begin()
+        super().__init__(core, want.name, want.lease, holding)
 
     def _begin(self) -> None:
-        """Begins, or begins again, under a fresh lease id."""
-        self._lease_id = self._core.world.new_id()
-        self._lease = Lease()
-        self._numbers: Numbers[_Request] = Numbers(self._core.world.new_id)
-        self._pending = False  # a request was sent that may yet be granted, or has made a ticket
-        self._first: Granted | None = None  # told by a grant that came too late
+        super()._begin()
         self._ticket: str | None = None
         self._refresh_at = math.inf
         self._must_ask = True  # whatever the plan says
@@ -115,23 +114,19 @@ class PermitsAcquisition(Generic[P]):
                 raise trouble
             await sleep(min(pause, left))
 
-    def abandon(self) -> None:
-        """Leaves nothing behind: withdraws the ticket, and releases what may have been granted unseen, in the
-        background."""
-        if self._pending:
-            release = partial(self._core.api.release_permits, self.name, self._lease_id)
-            Abandoned(self._core, self.name, release, self._want.lease, self._may_arrive_until)
+    async def _release(self, lease_id: str, timeout: float) -> ReleaseOutcome:
+        return await self._core.api.release_permits(self.name, lease_id, timeout)
 
     async def _turn(self, left: float, poll_interval: float | None, sleep: Pause) -> P | Held | None:
         """The next request or look. `Held`: the wait is over. `None`: it goes on."""
         timeout = wait_timeout(self._want.lease, left)
         if self._numbers.open is not None:
-            return await self._send(self._numbers.open.content, timeout)
+            return await self._send_next(self._numbers.open.content, timeout)
         if self._must_ask:
             result = await self._ask(self._known_names() if self._ticket is None else (), timeout)
             return self._held() if result is None and left == 0.0 else result
         if left > 0.0 and (self._ticket is None or self._core.world.now() >= self._refresh_at):
-            return await self._send(("enqueue", self._enqueue_request()), timeout)
+            return await self._send_next(("enqueue", self._enqueue_request()), timeout)
         if self._must_read:
             await self._read(timeout)
             return None
@@ -223,7 +218,7 @@ class PermitsAcquisition(Generic[P]):
             "dataBase64": payload_base64(want.data),
         }
         self._names = names
-        return await self._send(("acquire", request), timeout)
+        return await self._send_next(("acquire", request), timeout)
 
     def _enqueue_request(self) -> _wire.EnqueueRequest:
         want = self._want
@@ -241,67 +236,49 @@ class PermitsAcquisition(Generic[P]):
             "observed": _observed(dead[:MOST_NAMES]),
         }
 
-    async def _send(self, content: _Request, timeout: float) -> P | None:
+    async def _send_next(self, content: _Request, timeout: float) -> P | None:
         """Sends the request that had no answer, or else this one. `None` where there are no permits yet."""
-        world = self._core.world
-        now = world.now()
-        numbered = self._numbers.next(content, now)
-        route, request = numbered.content
-        was_pending, self._pending = self._pending, True
-        self._may_arrive_until = now + timeout
-        body = {**request, **numbered.number}
         try:
-            if route == "enqueue":
-                ticket = await self._core.api.enqueue(body, timeout)
-            else:
-                self._lease.send(now, numbered.sequence, self._want.lease)
-                grant = await self._core.api.acquire_permits(body, timeout)
+            answer = await self._send(content, timeout, self._call)
         except LockHeld as error:
-            self._numbers.answered()
-            self._pending = was_pending  # an earlier sending may still arrive, or there is a ticket
             self._must_ask = False
             self._see(error.lock)
-            self._refused = route == "acquire"
+            self._refused = True
             return None
-        except LockLost:
-            self._numbers.answered()
-            self._pending = False
-            raise
-        except Superseded as error:
-            self._numbers.superseded(error.sequence)
-            raise
-        except Unavailable as error:
-            if not error.sent:
-                self._pending = was_pending
-            raise
-        except LeaseholdError:
-            self._numbers.answered()
-            self._pending = was_pending
-            raise
-        self._numbers.answered()
-        if route == "enqueue":
+        if isinstance(answer, Ticketed):
             self._must_read = self._must_read or self._ticket is None
-            self._ticket, self._queue_was_full = ticket, False
-            self._refresh_at = numbered.sent + self._want.ticket_lease / 3
+            self._ticket, self._queue_was_full = answer.ticket_id, False
+            self._refresh_at = answer.sent + self._want.ticket_lease / 3
             return None
-        return self._granted(grant)
-
-    def _granted(self, grant: PermitsGrant) -> P:
-        self._lease.answered(grant.renewal.lease)
-        granted = self._first or Granted(grant.outcome, grant.owner_name, capacity=grant.capacity)
-        if self._core.world.now() >= self._lease.ends:
-            self._first = granted
-            raise TooLate("the grant arrived after its lease had ended")
         return self._guard(
             self._core,
             name=self.name,
             lease_id=self._lease_id,
             lease=self._lease,
             last_number=self._numbers.last,
-            renewal=grant.renewal,
+            renewal=answer.renewal,
             holding=self._holding,
-            granted=granted,
+            granted=self._believe(
+                answer.renewal.lease,
+                Granted(answer.outcome, answer.owner_name, capacity=answer.capacity),
+            ),
         )
+
+    async def _call(self, numbered: Numbered[_Request], timeout: float) -> PermitsGrant | Ticketed:
+        route, request = numbered.content
+        body = {**request, **numbered.number}
+        if route == "enqueue":
+            return Ticketed(await self._core.api.enqueue(body, timeout), numbered.sent)
+        return await self._core.api.acquire_permits(body, timeout)
+
+
+@dataclass(frozen=True)
+class Ticketed:
+    """The answer to a request for a ticket."""
+
+    ticket_id: str
+    sent: float
+    """When the request was first sent."""
 
 
 def _observed(names: Iterable[Entry]) -> list[_wire.ObservedEntry]:

@@ -57,6 +57,7 @@ class Threads:
         threading.Thread(target=to_the_end, name="leasehold-watch", daemon=True).start()
         while not done.wait(LOOK_AGAIN):
             await pause(0)
+        await pause(0)
         if errors:
             raise errors[0]
         return results[0]
