@@ -55,6 +55,9 @@ class Bridge:
     def lock(self, key: str, **options: Any) -> Any:
         return self._block(self._inner.lock, key, **options)
 
+    def lock_all(self, keys: Any, **options: Any) -> Any:
+        return self._block(self._inner.lock_all, keys, **options)
+
     def hold(self, *arguments: Any, **options: Any) -> Any:
         return self._block(self._inner.hold, *arguments, **options)
 

@@ -6,10 +6,11 @@ The locks themselves have the tests of the synchronous client: test_locking.py a
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
+from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -18,7 +19,17 @@ import pytest
 from conftest import MakeClient, RunPython, finished
 from proxy import Answer, Delay, Fault, Hang, Late, Proxy, Refuse, Seen, only
 
-from leasehold import Client, Held, LeaseholdError, LockHeld, LockLost, Unavailable, VersionMismatch, aio
+from leasehold import (
+    Client,
+    Held,
+    Leader,
+    LeaseholdError,
+    LockHeld,
+    LockLost,
+    Unavailable,
+    VersionMismatch,
+    aio,
+)
 
 pytestmark = [
     pytest.mark.anyio,
@@ -33,6 +44,13 @@ T = TypeVar("T")
 @pytest.fixture(params=["asyncio", "trio"])
 def anyio_backend(request: pytest.FixtureRequest) -> str:
     return str(request.param)
+
+
+@pytest.fixture(autouse=True)
+def garbage_is_collected_here() -> Iterator[None]:
+    """And not in another test, where it is an error."""
+    yield
+    gc.collect()
 
 
 @asynccontextmanager
@@ -430,3 +448,34 @@ def test_the_signatures_are_explicit() -> None:
             assert not any(p.kind is p.VAR_KEYWORD for p in shown.values())
     with pytest.raises(TypeError, match=r"try_acquire\(\) got an unexpected keyword argument 'lese'"):
         Client("http://127.0.0.1:1").try_acquire("x", lese=1)  # type: ignore[call-arg]
+
+
+async def test_a_loss_cancels_the_leader_which_campaigns_again(service: str, key: str) -> None:
+    tokens: list[int] = []
+    async with (
+        aio.Client(service, heartbeat_interval=0.1, lease=30) as client,
+        aio.Client(service, poll_interval=None) as operator,
+    ):
+
+        async def body(guard: aio.Guard) -> str:
+            tokens.append(guard.fencing_token)
+            if len(tokens) == 1:
+                while True:
+                    try:
+                        view = await operator.get(key)
+                        await operator.break_lock(key, view.record_version_number)
+                    except VersionMismatch:
+                        continue
+                    break
+                await anyio.sleep(60)
+            return "done"
+
+        with anyio.fail_after(20):
+            assert await aio.Election(client, key, "10.0.0.1").lead(body) == "done"
+        assert len(tokens) == 2
+        async with aclosing(aio.Election(operator, key).observe()) as leaders:
+            assert await anext(leaders) is None
+            guard = await aio.Election(client, key, b"10.0.0.2").campaign()
+            with anyio.fail_after(10):
+                leader = await anext(leaders)
+        assert leader == Leader(guard.owner_name or "", b"10.0.0.2", guard.fencing_token)

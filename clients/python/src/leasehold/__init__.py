@@ -15,13 +15,14 @@ All durations are seconds. A lease id is a secret: no `repr`, log or message of 
 
 from ._about import __version__
 from ._acquisition import Held
-from ._client import AcquireOptions
+from ._client import AcquireOptions, LockOptions, TogetherOptions
 from ._guard import Detached
 from ._http import MakePool
 from ._messages import Auth, Request, Token
 from ._semaphore import PermitOptions
 from ._timing import Wait
 from .client import Client
+from .election import Election
 from .errors import (
     AlreadyDone,
     CloseError,
@@ -49,8 +50,20 @@ from .errors import (
     WaitCancelled,
     WrongKind,
 )
-from .guard import Guard, PermitsGuard
-from .model import Holder, LockView, Page, ReleaseOutcome, Renewal, SemaphoreView, Ticket, UnreadableRow
+from .guard import Guard, LocksGuard, PermitsGuard
+from .model import (
+    Done,
+    Holder,
+    Leader,
+    LockView,
+    Page,
+    Ran,
+    ReleaseOutcome,
+    Renewal,
+    SemaphoreView,
+    Ticket,
+    UnreadableRow,
+)
 from .observations import Observation, SavedObservation
 from .semaphore import ReadWriteLock, Semaphore
 from .transactions import Isolation, Participant, Transaction, TransactionStatus
@@ -64,6 +77,8 @@ __all__ = [
     "ConditionFailed",
     "CorruptRecord",
     "Detached",
+    "Done",
+    "Election",
     "ExceedsCapacity",
     "Forbidden",
     "Guard",
@@ -71,11 +86,14 @@ __all__ = [
     "Holder",
     "InvalidRequest",
     "Isolation",
+    "Leader",
     "LeaseholdError",
     "LockHeld",
     "LockLost",
     "LockNotFound",
+    "LockOptions",
     "LockView",
+    "LocksGuard",
     "LossReason",
     "MakePool",
     "Misconfigured",
@@ -86,6 +104,7 @@ __all__ = [
     "PermitsGuard",
     "PermitsMismatch",
     "QueueFull",
+    "Ran",
     "ReadWriteLock",
     "ReleaseOutcome",
     "Renewal",
@@ -96,6 +115,7 @@ __all__ = [
     "Superseded",
     "Throttled",
     "Ticket",
+    "TogetherOptions",
     "Token",
     "Transaction",
     "TransactionCommitted",

@@ -17,6 +17,7 @@ from ._guard import Granted, Holding
 from ._numbers import Numbers
 from ._telemetry import result_of
 from ._timing import Budget, Lease, Wait, lease_to_ms
+from ._together import L, Together
 from ._world import World
 from .errors import InvalidRequest, LockNotFound, Superseded, Unavailable
 from .model import (
@@ -46,8 +47,8 @@ T_co = TypeVar("T_co", covariant=True)
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class AcquireOptions(TypedDict, total=False):
-    """The options of `try_acquire`, `acquire` and `lock`."""
+class LockOptions(TypedDict, total=False):
+    """The options of a lock."""
 
     sort_key: str | None
     """On a table with a sort key, and only there: 1 to 1024 bytes of UTF-8."""
@@ -63,9 +64,6 @@ class AcquireOptions(TypedDict, total=False):
     """Raise `LockNotFound` where there is no row. Default: false."""
     attributes: Mapping[str, Any] | None
     """Further attributes of the row, as plain JSON, at most 50."""
-    occurrence: str | None
-    """The occurrence of a recurring job, such as `2026-11-21T02`. Raises `AlreadyDone` where it, or a later
-    one, was completed."""
     at_most_once: bool
     """True: the occurrence counts as completed from the acquisition on. Default: false."""
     staleness: Literal["rvn", "clock"]
@@ -80,6 +78,26 @@ class AcquireOptions(TypedDict, total=False):
     hold_on_unavailable: bool
     """True: go on believing in the lock while the service cannot be reached. **Another holder may have
     taken it over meanwhile**: only where two at once are better than none. Default: false."""
+
+
+class AcquireOptions(LockOptions, total=False):
+    """The options of `try_acquire`, `acquire` and `lock`."""
+
+    occurrence: str | None
+    """The occurrence of a recurring job, such as `2026-11-21T02`. Raises `AlreadyDone` where it, or a later
+    one, was completed."""
+
+
+class TogetherOptions(TypedDict, total=False):
+    """The options of a request for several locks: as of one."""
+
+    owner_name: str | None
+    lease: float | None
+    staleness: Literal["rvn", "clock"]
+    heartbeat_interval: float | None
+    manual_heartbeats: bool
+    lock_delay: float
+    hold_on_unavailable: bool
 
 
 class Settings(TypedDict):
@@ -303,6 +321,35 @@ class BaseClient(Generic[G]):
         holding = self._holding(lease, heartbeat_interval, manual_heartbeats, hold_on_unavailable, lock_delay)
         self._core.check_open()
         return Acquisition(self._core, request, lease, holding, self._guard_type)
+
+    def _together(
+        self,
+        keys: Iterable[str | tuple[str, str]],
+        guard: type[L],
+        *,
+        owner_name: str | None = None,
+        lease: float | None = None,
+        staleness: Literal["rvn", "clock"] = "rvn",
+        heartbeat_interval: float | None = None,
+        manual_heartbeats: bool = False,
+        lock_delay: float = 0.0,
+        hold_on_unavailable: bool = False,
+    ) -> Together[L]:
+        if isinstance(keys, str):
+            raise InvalidRequest("must be several keys, not one text", "keys")
+        names: list[LockName] = [(key, None) if isinstance(key, str) else key for key in keys]
+        if len(names) < 2:
+            raise InvalidRequest("must be 2 to 50", "keys")
+        lease = self._settings["lease"] if lease is None else lease
+        request: _wire.AcquireAllRequest = {
+            "keys": [],
+            "ownerName": self._owner_name(owner_name),
+            "leaseDurationMs": lease_to_ms(lease),
+            "staleness": None if staleness == "rvn" else staleness,
+        }
+        holding = self._holding(lease, heartbeat_interval, manual_heartbeats, hold_on_unavailable, lock_delay)
+        self._core.check_open()
+        return Together(self._core, names, request, lease, holding, guard)
 
     def _owner_name(self, chosen: str | None) -> str:
         return chosen or self._settings["owner_name"] or f"{socket.gethostname()}:{os.getpid()}"

@@ -82,7 +82,47 @@ class Detached:
     """The number of the last request under the lease id."""
 
 
-class BaseGuard:
+class Keeping:
+    """What every guard does, whatever it guards."""
+
+    def granted(self) -> Self:
+        """Returns this guard. (`Held.granted` raises.)"""
+        return self
+
+    async def leave(self, error: BaseException | None) -> None:
+        """The end of a block: releases. An exception of the body passes through, whatever becomes of it."""
+        try:
+            await self.release_until(None)
+        except LockLost:
+            if error is None:
+                raise
+        except Exception as failure:
+            _log.warning("%s could not be released: %s", self, failure)
+
+    def check(self) -> None:
+        raise NotImplementedError
+
+    def on_lost(self, callback: Callback) -> None:
+        raise NotImplementedError
+
+    async def until_lost(self, timeout: float | None) -> LossReason | None:
+        raise NotImplementedError
+
+    async def release_until(self, deadline: float | None) -> None:
+        raise NotImplementedError
+
+
+async def call_back(callback: Callback, guard: Keeping) -> None:
+    """Runs a callback, which may be a coroutine. Its exception is logged."""
+    try:
+        result = callback(guard)
+        if inspect.isawaitable(result):
+            await result
+    except Exception:
+        _log.exception("a callback for %s failed", guard)
+
+
+class BaseGuard(Keeping):
     """What was granted under one lease id, and is kept by heartbeats."""
 
     def __init__(
@@ -112,6 +152,7 @@ class BaseGuard:
         self._loss: tuple[LossReason, LockView | None] | None = None
         self._trouble: Exception | None = None  # why the last heartbeat failed
         self._release_sent = False
+        self._leaving: Leaving | None = None  # once a release has begun
         self._delivered = False
         self._begun: float | None = None  # when the guard was handed over
         self._beat_at: float | None = None  # None: never, or one is under way
@@ -218,10 +259,6 @@ class BaseGuard:
             self._delivered = True
             return Detached(self.key, self.sort_key, self._lease_id, self._numbers.last)
 
-    def granted(self) -> Self:
-        """Returns this guard. (`Held.granted` raises.)"""
-        return self
-
     # Below: for this package.
 
     @property
@@ -238,11 +275,13 @@ class BaseGuard:
                 self._beat_at = self._core.world.now() + self._pause()
             self._plan()
 
-    async def release_until(self, deadline: float | None, leaving: Leaving = Leaving()) -> None:  # noqa: B008
-        """Releases, tried again until the deadline; at least tried once."""
+    async def release_until(self, deadline: float | None, leaving: Leaving | None = None) -> None:
+        """Releases, tried again until the deadline; at least tried once. Another call, after a failure,
+        leaves what the first one would have left."""
         with self._state:
             if self._delivered:
                 return
+            self._leaving = this = self._leaving or leaving or Leaving()
             self._look()
             if self._loss is not None:
                 raise self._error()
@@ -250,7 +289,7 @@ class BaseGuard:
 
         async def once(timeout: float) -> None:
             first, self._release_sent = not self._release_sent, True
-            outcome = await self._send_release(timeout, leaving)
+            outcome = await self._send_release(timeout, this)
             if outcome == "replayed" and first:
                 # Somebody else ended it: an operator, or another process with this lease id.
                 raise LockLost("released", key=self.key, sort_key=self.sort_key)
@@ -301,16 +340,6 @@ class BaseGuard:
         """Waits until the lock is lost or given back, or for `timeout` seconds; tells why it is lost."""
         await self._over.wait(timeout)
         return self.lost
-
-    async def leave(self, error: BaseException | None) -> None:
-        """The end of a block: releases. An exception of the body passes through, whatever becomes of it."""
-        try:
-            await self.release_until(None)
-        except LockLost:
-            if error is None:
-                raise
-        except Exception as failure:
-            _log.warning("the lock %r could not be released: %s", self.key, failure)
 
     async def _send_heartbeat(self, numbered: Numbered[Wish], timeout: float) -> Renewal:
         raise NotImplementedError
@@ -484,15 +513,7 @@ class BaseGuard:
         with self._state:
             callbacks, self._on_lost = self._on_lost, []
         for callback in callbacks:
-            await self._call(callback)
-
-    async def _call(self, callback: Callback) -> None:
-        try:
-            result = callback(self)
-            if inspect.isawaitable(result):
-                await result
-        except Exception:
-            _log.exception("a callback for the lock %r failed", self.key)
+            await call_back(callback, self)
 
 
 class BaseLockGuard(BaseGuard):
@@ -574,4 +595,4 @@ class _AtRisk:
 
     async def tell(self) -> None:
         if not self._guard._over.is_set():
-            await self._guard._call(self._callback)
+            await call_back(self._callback, self._guard)

@@ -59,7 +59,7 @@ class Threads:
             await pause(0)
         await pause(0)
         if errors:
-            raise errors[0]
+            raise errors.pop()  # nothing keeps the frames of its traceback alive
         return results[0]
 
     def schedule(self, task: Task, at: float, *, at_exit: bool = False) -> None:

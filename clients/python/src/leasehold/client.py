@@ -9,21 +9,31 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ._acquisition import Held
 from ._api import Leaving, Wish
-from ._client import AcquireOptions, BaseClient, Settings, State, explicit_options, list_query
+from ._client import (
+    AcquireOptions,
+    BaseClient,
+    LockOptions,
+    Settings,
+    State,
+    TogetherOptions,
+    explicit_options,
+    list_query,
+)
 from ._http import HttpTransport, MakePool
 from ._messages import Auth, Service, Token, service_of
 from ._runtime import run
 from ._semaphore import READ_WRITE_CAPACITY
 from ._threads import LOOK_AGAIN, Threads
 from ._timing import OPERATION_BOUND, Wait
+from ._watching import Observer
 from ._world import World
-from .errors import CloseError, LockLost, WaitCancelled
-from .guard import Guard
-from .model import LockView, Page, ReleaseOutcome, Renewal, SemaphoreView
+from .errors import AlreadyDone, CloseError, LockLost, WaitCancelled
+from .guard import Guard, LocksGuard
+from .model import Done, LockView, Page, Ran, ReleaseOutcome, Renewal, SemaphoreView, payload_of
 from .semaphore import ReadWriteLock, Semaphore
 from .transactions import TransactionCalls
 
@@ -33,6 +43,8 @@ if TYPE_CHECKING:
     from ._core import Kept
 
 _log = logging.getLogger("leasehold")
+
+T = TypeVar("T")
 
 
 class Client(BaseClient[Guard], TransactionCalls):
@@ -140,6 +152,70 @@ class Client(BaseClient[Guard], TransactionCalls):
         with self.acquire(key, wait=wait, cancel=cancel, **options).granted() as guard:
             yield guard
 
+    @explicit_options(BaseClient._together)
+    def try_acquire_all(
+        self, keys: Iterable[str | tuple[str, str]], **options: Unpack[TogetherOptions]
+    ) -> LocksGuard | Held:
+        """Asks once for several locks, all or none, and tries nothing again. `keys`: 2 to 50, each a key or a
+        pair of key and sort key. `Held` names one of those that somebody else holds."""
+        return run(self._once(self._together(keys, LocksGuard, **options)))
+
+    @explicit_options(BaseClient._together)
+    def acquire_all(
+        self,
+        keys: Iterable[str | tuple[str, str]],
+        *,
+        wait: Wait = "lease",
+        cancel: threading.Event | None = None,
+        **options: Unpack[TogetherOptions],
+    ) -> LocksGuard | Held:
+        """Waits until all locks are granted at once: two callers who want the same locks never wait for each
+        other with some in hand. Otherwise as `acquire`."""
+        sleep = partial(self._sleep, cancel)
+        return run(self._wait(self._together(keys, LocksGuard, **options), wait, sleep))
+
+    @explicit_options(BaseClient._together)
+    @contextmanager
+    def lock_all(
+        self,
+        keys: Iterable[str | tuple[str, str]],
+        *,
+        wait: Wait = "lease",
+        cancel: threading.Event | None = None,
+        **options: Unpack[TogetherOptions],
+    ) -> Iterator[LocksGuard]:
+        """`with client.lock_all(["a", "b"]) as guard:` waits for all locks, and releases them at the
+        block's end. Raises as `lock` does."""
+        with self.acquire_all(keys, wait=wait, cancel=cancel, **options).granted() as guard:
+            yield guard
+
+    @explicit_options(BaseClient._acquisition)
+    def once(
+        self,
+        key: str,
+        occurrence: str,
+        body: Callable[[Guard], T],
+        *,
+        wait: Wait = "lease",
+        cancel: threading.Event | None = None,
+        **options: Unpack[LockOptions],
+    ) -> Ran[T] | Done:
+        """Runs `body` with the guard of the lock, unless the occurrence, or a later one, was done before.
+        Occurrences are compared byte for byte: `2026-11-21T02`.
+
+        Text or bytes that `body` returns become the lock's data. An exception of `body` passes through, and
+        the occurrence may be run again; never with `at_most_once=True`. Raises `LockHeld` when the wait ends
+        in vain, and `LockLost` or `Unavailable` where it is not certain that the occurrence counts as done.
+        """
+        try:
+            guard = self.acquire(key, wait=wait, cancel=cancel, occurrence=occurrence, **options).granted()
+        except AlreadyDone as done:
+            return Done(done.lock)
+        with guard:
+            result = body(guard)
+            guard.release(completed=occurrence, data=payload_of(result))
+        return Ran(result)
+
     def semaphore(self, key: str, capacity: int, *, sort_key: str | None = None) -> Semaphore:
         """A semaphore of `capacity` permits. Where it exists, the capacity is the one that it has."""
         return Semaphore(self, (key, sort_key), capacity)
@@ -224,6 +300,17 @@ class Client(BaseClient[Guard], TransactionCalls):
         """Reads one semaphore, strongly consistent. Raises `LockNotFound`. Counts as an observation of each
         holder and each ticket."""
         return run(self._get_semaphore((key, sort_key)))
+
+    def observe(
+        self, key: str, *, sort_key: str | None = None, cancel: threading.Event | None = None
+    ) -> Iterator[LockView | None]:
+        """Yields the lock or the semaphore as it is, and again as soon as it has changed: by watching. `None`
+        where there is none. Goes on for ever, through outages; setting `cancel` ends it with `WaitCancelled`.
+        """
+        sleep = partial(self._sleep, cancel)
+        observer = Observer(self._core, (key, sort_key), self._settings["poll_interval"], sleep)
+        while True:
+            yield run(observer.next())
 
     def list(
         self,

@@ -6,15 +6,16 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from ._api import Leaving, Wish
-from ._guard import BaseGuard, BaseLockGuard, BasePermitsGuard
+from ._guard import BaseLockGuard, BasePermitsGuard, Keeping
 from ._runtime import run
+from ._together import BaseLocksGuard
 from .errors import LossReason
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class Block(BaseGuard):
+class Block(Keeping):
     """A guard for threads, and for `with`."""
 
     def wait_lost(self, timeout: float | None = None) -> LossReason | None:
@@ -86,4 +87,17 @@ class PermitsGuard(Block, BasePermitsGuard):
 
     def release(self) -> None:
         """Gives the permits back; as `Guard.release`."""
+        run(self.release_until(None))
+
+
+class LocksGuard(Block, BaseLocksGuard):
+    """Several locks under one lease id and one fencing token. One lost: all are lost, and the rest is given
+    back. They are kept as a `Guard` is, and released at the end of their block."""
+
+    def heartbeat(self, *, lease: float | None = None) -> None:
+        """Renews each lease now; as `Guard.heartbeat`."""
+        run(self.renew(lease))
+
+    def release(self) -> None:
+        """Gives all locks back; as `Guard.release`. One failure does not stop the others."""
         run(self.release_until(None))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from . import _wire
 
     _Permits: TypeAlias = _wire.HeartbeatPermitsResponse | _wire.AcquirePermitsResponse
+
+T = TypeVar("T")
 
 Value: TypeAlias = Any
 """`None`, `bool`, `int`, `Decimal`, `str`, `bytes`; a list or a mapping of such; a set of numbers, of texts
@@ -197,6 +199,44 @@ class SemaphoreView(LockView):
 
 
 @dataclass(frozen=True)
+class Ran(Generic[T]):
+    """The occurrence was run here, and is done."""
+
+    result: T
+    """What the body returned."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """The occurrence, or a later one, was done before: nothing was run."""
+
+    lock: LockView | None
+    """The lock, whose `data` is what the run left. `None` where it was deleted since."""
+
+    @property
+    def data(self) -> bytes | None:
+        """What the run left."""
+        return None if self.lock is None else self.lock.data
+
+
+@dataclass(frozen=True)
+class Leader:
+    """Who leads."""
+
+    owner_name: str
+    value: bytes | None
+    """What the leader published: its address."""
+    fencing_token: int | None
+
+    @classmethod
+    def of(cls, lock: LockView | None) -> Leader | None:
+        """The leader that holds this lock, if any."""
+        if lock is None or lock.state == "released":
+            return None
+        return cls(lock.owner_name, lock.data, lock.fencing_token)
+
+
+@dataclass(frozen=True)
 class UnreadableRow:
     """A row that is no readable lock record: an operator must look at it."""
 
@@ -313,6 +353,11 @@ class PermitsGrant:
     @classmethod
     def from_wire(cls, answer: _wire.AcquirePermitsResponse) -> PermitsGrant:
         return cls(answer["ownerName"], PermitsRenewal.of(answer), answer["outcome"], answer["capacity"])
+
+
+def payload_of(result: object) -> bytes | str | None:
+    """What a body returned, where it is a payload."""
+    return result if isinstance(result, (bytes, str)) else None
 
 
 def payload_text(data: bytes | str | None) -> str | None:

@@ -18,7 +18,17 @@ except ModuleNotFoundError as error:
 
 from ._http import MakeClient
 from .client import Client
-from .guard import Guard, PermitsGuard
+from .election import Election
+from .guard import Guard, LocksGuard, PermitsGuard
 from .semaphore import ReadWriteLock, Semaphore
 
-__all__ = ["Client", "Guard", "MakeClient", "PermitsGuard", "ReadWriteLock", "Semaphore"]
+__all__ = [
+    "Client",
+    "Election",
+    "Guard",
+    "LocksGuard",
+    "MakeClient",
+    "PermitsGuard",
+    "ReadWriteLock",
+    "Semaphore",
+]

@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 
 from .._acquisition import Held
 from .._api import Leaving, Wish
-from .._client import AcquireOptions, BaseClient, Settings, State, explicit_options, list_query
+from .._client import (
+    AcquireOptions,
+    BaseClient,
+    LockOptions,
+    Settings,
+    State,
+    TogetherOptions,
+    explicit_options,
+    list_query,
+)
 from .._messages import Auth, Service, Token, service_of
 from .._semaphore import READ_WRITE_CAPACITY
 from .._timing import OPERATION_BOUND, Wait
+from .._watching import Observer
 from .._world import World
-from ..errors import CloseError, LockLost
-from ..model import LockView, Page, ReleaseOutcome, Renewal, SemaphoreView
+from ..errors import AlreadyDone, CloseError, LockLost
+from ..model import Done, LockView, Page, Ran, ReleaseOutcome, Renewal, SemaphoreView, payload_of
 from ._http import HttpxTransport, MakeClient
 from ._tasks import Tasks
-from .guard import Guard, bound_body
+from .guard import Guard, LocksGuard, bound_body
 from .semaphore import ReadWriteLock, Semaphore
 
 if TYPE_CHECKING:
@@ -31,6 +41,8 @@ if TYPE_CHECKING:
     from .._core import Kept
 
 _log = logging.getLogger("leasehold")
+
+T = TypeVar("T")
 
 
 class Client(BaseClient[Guard]):
@@ -119,6 +131,68 @@ class Client(BaseClient[Guard]):
         async with bound_body(guard, cancel_on_loss):
             yield guard
 
+    @explicit_options(BaseClient._together)
+    async def try_acquire_all(
+        self, keys: Iterable[str | tuple[str, str]], **options: Unpack[TogetherOptions]
+    ) -> LocksGuard | Held:
+        """Asks once for several locks, all or none, and tries nothing again. `keys`: 2 to 50, each a key or a
+        pair of key and sort key. `Held` names one of those that somebody else holds."""
+        return await self._once(self._together(keys, LocksGuard, **options))
+
+    @explicit_options(BaseClient._together)
+    async def acquire_all(
+        self,
+        keys: Iterable[str | tuple[str, str]],
+        *,
+        wait: Wait = "lease",
+        **options: Unpack[TogetherOptions],
+    ) -> LocksGuard | Held:
+        """Waits until all locks are granted at once: two callers who want the same locks never wait for each
+        other with some in hand. Otherwise as `acquire`."""
+        return await self._wait(self._together(keys, LocksGuard, **options), wait, self._core.pause)
+
+    @explicit_options(BaseClient._together)
+    @asynccontextmanager
+    async def lock_all(
+        self,
+        keys: Iterable[str | tuple[str, str]],
+        *,
+        wait: Wait = "lease",
+        cancel_on_loss: bool = True,
+        **options: Unpack[TogetherOptions],
+    ) -> AsyncIterator[LocksGuard]:
+        """`async with client.lock_all(["a", "b"]) as guard:` waits for all locks, and releases them at the
+        block's end. Raises as `lock` does."""
+        guard = (await self.acquire_all(keys, wait=wait, **options)).granted()
+        async with bound_body(guard, cancel_on_loss):
+            yield guard
+
+    @explicit_options(BaseClient._acquisition)
+    async def once(
+        self,
+        key: str,
+        occurrence: str,
+        body: Callable[[Guard], Awaitable[T]],
+        *,
+        wait: Wait = "lease",
+        **options: Unpack[LockOptions],
+    ) -> Ran[T] | Done:
+        """Awaits `body` with the guard of the lock, unless the occurrence, or a later one, was done before. A
+        loss of the lock cancels it. Occurrences are compared byte for byte: `2026-11-21T02`.
+
+        Text or bytes that `body` returns become the lock's data. An exception of `body` passes through, and
+        the occurrence may be run again; never with `at_most_once=True`. Raises `LockHeld` when the wait ends
+        in vain, and `LockLost` or `Unavailable` where it is not certain that the occurrence counts as done.
+        """
+        try:
+            asked = await self.acquire(key, wait=wait, occurrence=occurrence, **options)
+        except AlreadyDone as done:
+            return Done(done.lock)
+        async with bound_body(guard := asked.granted(), True):
+            result = await body(guard)
+            await guard.release(completed=occurrence, data=payload_of(result))
+        return Ran(result)
+
     def semaphore(self, key: str, capacity: int, *, sort_key: str | None = None) -> Semaphore:
         """A semaphore of `capacity` permits. Where it exists, the capacity is the one that it has."""
         return Semaphore(self, (key, sort_key), capacity)
@@ -201,6 +275,16 @@ class Client(BaseClient[Guard]):
         """Reads one semaphore, strongly consistent. Raises `LockNotFound`. Counts as an observation of each
         holder and each ticket."""
         return await self._get_semaphore((key, sort_key))
+
+    async def observe(
+        self, key: str, *, sort_key: str | None = None
+    ) -> AsyncGenerator[LockView | None, None]:
+        """Yields the lock or the semaphore as it is, and again as soon as it has changed: by watching. `None`
+        where there is none. Goes on for ever, through outages."""
+        poll_interval = self._settings["poll_interval"]
+        observer = Observer(self._core, (key, sort_key), poll_interval, self._core.pause)
+        while True:
+            yield await observer.next()
 
     async def list(
         self,

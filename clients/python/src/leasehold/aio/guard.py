@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import anyio
 
 from .._api import Leaving, Wish
-from .._guard import BaseGuard, BaseLockGuard, BasePermitsGuard
+from .._guard import BaseLockGuard, BasePermitsGuard, Keeping
+from .._together import BaseLocksGuard
 from ..errors import LossReason
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ _PATIENCE = 1.0
 """Seconds for which a cancelled block waits for its release, which then goes on in the background."""
 
 
-class Block(BaseGuard):
+class Block(Keeping):
     """A guard for tasks, and for `async with`."""
 
     async def wait_lost(self, timeout: float | None = None) -> LossReason | None:
@@ -110,4 +111,17 @@ class PermitsGuard(Block, BasePermitsGuard):
 
     async def release(self) -> None:
         """Gives the permits back; as `Guard.release`."""
+        await self.release_until(None)
+
+
+class LocksGuard(Block, BaseLocksGuard):
+    """Several locks under one lease id and one fencing token. One lost: all are lost, and the rest is given
+    back. They are kept as a `Guard` is, and released at the end of their block."""
+
+    async def heartbeat(self, *, lease: float | None = None) -> None:
+        """Renews each lease now; as `Guard.heartbeat`."""
+        await self.renew(lease)
+
+    async def release(self) -> None:
+        """Gives all locks back; as `Guard.release`. One failure does not stop the others."""
         await self.release_until(None)
