@@ -1,4 +1,5 @@
-//! Explores the larger bounds: `cargo run --release -p leasehold-model`. With an argument, those whose name contains it.
+//! Explores the larger bounds: `cargo run --release -p leasehold-model`. With an argument, explores those whose name
+//! contains it.
 
 use std::process::ExitCode;
 
@@ -12,7 +13,7 @@ fn main() -> ExitCode {
     for bounds in Bounds::full().into_iter().filter(|bounds| bounds.name.contains(&part)) {
         let protocol = Protocol { bounds, without: None };
         let checker = protocol.clone().explored().spawn_dfs();
-        // The reporter knows the time that each exploration took.
+        // The reporter knows the time of each exploration.
         println!("{}: {bounds:?}", bounds.name);
         let checker = checker.join_and_report(&mut WriteReporter::new(&mut std::io::stdout()));
         let discoveries = checker.discoveries();
