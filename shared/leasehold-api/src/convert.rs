@@ -99,6 +99,7 @@ pub(crate) fn heartbeat(request: HeartbeatRequest, principal: Option<Principal>)
         lease_duration: lease_duration(request.lease_duration_ms)?,
         data,
         expected: expected(request.record_version_number)?,
+        fencing_token: request.fencing_token,
         principal,
     })
 }

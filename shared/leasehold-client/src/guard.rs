@@ -51,6 +51,8 @@ pub struct Heartbeat {
     pub(crate) lease: Option<Duration>,
     pub(crate) data: Option<Vec<u8>>,
     pub(crate) delete_data: bool,
+    /// The fencing token of the grant, where it is known.
+    pub(crate) fencing_token: Option<u64>,
 }
 
 impl Heartbeat {

@@ -206,7 +206,11 @@ impl Lease {
         let mut heartbeats = self.heartbeats.lock().await;
         self.check_held()?;
         let term = self.term.borrow().clone();
-        let change = Heartbeat { lease: change.lease.or(Some(term.lease)), ..change.clone() };
+        let change = Heartbeat {
+            lease: change.lease.or(Some(term.lease)),
+            fencing_token: Some(term.fencing_token),
+            ..change.clone()
+        };
         let numbered = heartbeats.next(&self.numbers, || change.clone());
         let sent = numbered.first_sent;
         let lease = numbered.request.lease.unwrap_or(term.lease);

@@ -74,6 +74,7 @@ impl Remote {
             request_id: Some(numbered.id.clone()),
             lease_duration_ms: change.lease.map(millis),
             record_version_number: None,
+            fencing_token: change.fencing_token,
             data,
             data_base64,
             delete_data: change.delete_data.then_some(true),

@@ -290,6 +290,10 @@ pub(crate) fn heartbeat(request: &Heartbeat, stamp: &Stamp, policy: &Policy) -> 
         write.condition.push_str(" AND recordVersionNumber = :expected");
         write.text(":expected", rvn.as_str());
     }
+    if let Some(token) = request.fencing_token {
+        write.condition.push_str(" AND fencingToken = :token");
+        write.number(":token", token);
+    }
 
     let mut update = format!("SET recordVersionNumber = :rvn, leaseVersion = :rvn{SET_EXPIRE_AT}, staleAt = ");
     write.text(":rvn", &stamp.rvn);

@@ -337,6 +337,11 @@ impl Row {
         })
     }
 
+    /// Whether the row is of the grant with this fencing token. True where none is given.
+    fn is_of(&self, fencing_token: Option<u64>) -> bool {
+        fencing_token.is_none_or(|token| self.fencing_token == Field::Value(token))
+    }
+
     /// Whether the row is bound to no principal, or to this one. True where no principal is given.
     fn admits(&self, principal: Option<&Principal>) -> bool {
         principal.is_none_or(|principal| match &self.principal {
@@ -732,6 +737,7 @@ pub fn heartbeat(
                 && row.admits(request.principal.as_ref())
                 && !row.released
                 && row.order(request.sequence.as_ref()) == Order::New
+                && row.is_of(request.fencing_token)
                 && row.is_at(request.expected.as_ref()) =>
         {
             let row = renewed(row, request, stamp, policy);
@@ -752,6 +758,9 @@ pub fn refuse_heartbeat(old: Option<&Row>, request: &Heartbeat) -> HeartbeatAnsw
         return HeartbeatAnswer::Forbidden;
     }
     let held = old.filter(|row| row.carries(&hash) && !row.released);
+    if held.is_some_and(|row| !row.is_of(request.fencing_token)) {
+        return HeartbeatAnswer::Lost(Lost { reason: LostReason::TakenOver, lock: old.and_then(shown) });
+    }
     match held.map(|row| (row, row.order(request.sequence.as_ref()))) {
         Some((row, Order::Repeat)) => HeartbeatAnswer::Renewed(row.clone()),
         Some((row, Order::Late)) => HeartbeatAnswer::Superseded(superseded(row)),

@@ -414,6 +414,8 @@ pub struct Heartbeat {
     pub data: DataChange,
     /// The record version number that the row must still have, if given.
     pub expected: Option<Rvn>,
+    /// The fencing token that the row must have, if given: it tells the grant from a later one under the same lease id.
+    pub fencing_token: Option<u64>,
     /// The principal, if given: the lock must be bound to no other.
     pub principal: Option<Principal>,
 }

@@ -320,6 +320,11 @@ pub struct HeartbeatRequest {
     /// try may have been applied and have changed the number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub record_version_number: Option<String>,
+    /// The fencing token of the grant. The heartbeat is `lost` where the lock has another one: a copy that arrives after its
+    /// lease id was forgotten, and granted again, changes nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 9_007_199_254_740_991_u64))]
+    pub fencing_token: Option<u64>,
     /// A new payload, as text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,

@@ -539,6 +539,7 @@ impl World {
                     lease_duration: Some(lease(*ms)),
                     data: DataChange::Set(text(Data::new(data))),
                     expected: None,
+                    fencing_token: Some(*token),
                     principal: None,
                 };
                 let (row, answer) = life_cycle.heartbeat(self.row(), &request, stamp);

@@ -97,6 +97,7 @@ pub fn heartbeat(owner: &str) -> Heartbeat {
         lease_duration: None,
         data: DataChange::Keep,
         expected: None,
+        fencing_token: None,
         principal: None,
     }
 }

@@ -41,6 +41,8 @@ enum Step {
         lease_ms: Option<u64>,
         data: DataChoice,
         expected: Option<RvnChoice>,
+        /// The row's fencing token, or another one.
+        token: Option<bool>,
     },
     Release {
         caller: usize,
@@ -156,9 +158,10 @@ fn step() -> impl Strategy<Value = Step> {
                     caller, sequence, lease_ms, staleness, data, replace, existing, attribute, principal, once
                 }
             }),
-        4 => (caller.clone(), sequence(), principal(), prop::option::of(lease.clone()), data, prop::option::of(rvn_choice()))
-            .prop_map(|(caller, sequence, principal, lease_ms, data, expected)| Step::Heartbeat {
-                caller, sequence, principal, lease_ms, data, expected
+        4 => (caller.clone(), sequence(), principal(), prop::option::of(lease.clone()), data, prop::option::of(rvn_choice()),
+              prop::option::of(prop::bool::weighted(0.7)))
+            .prop_map(|(caller, sequence, principal, lease_ms, data, expected, token)| Step::Heartbeat {
+                caller, sequence, principal, lease_ms, data, expected, token
             }),
         4 => (caller, principal(), prop::bool::weighted(0.3), any::<Option<u8>>(), prop::option::of(rvn_choice()), completed)
             .prop_map(|(caller, principal, delete, data, expected, completed)| Step::Release {
@@ -280,8 +283,18 @@ impl Bench {
                     }
                 }
             }
-            Step::Heartbeat { caller, sequence: number, principal: choice, lease_ms, data: payload, expected } => {
+            Step::Heartbeat {
+                caller,
+                sequence: number,
+                principal: choice,
+                lease_ms,
+                data: payload,
+                expected,
+                token,
+            } => {
+                let known = before.as_ref().and_then(|row| row.fencing_token.value().copied()).unwrap_or(1);
                 let request = Heartbeat {
+                    fencing_token: token.map(|is_the_rows| if is_the_rows { known } else { known + 1 }),
                     sequence: sequence(number),
                     lease_duration: lease_ms.map(|ms| LeaseDuration::from_millis(ms).expect("valid")),
                     data: match payload {
