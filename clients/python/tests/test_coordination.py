@@ -200,8 +200,8 @@ def test_what_is_left_of_several_locks_is_taken_back(
 
     proxy.fault = fault
     guard = observed.acquire_all(pair(key), wait=20).granted()
-    first, second, last = (r.body["leaseId"] for r in proxy.seen if r.action == "acquire-all")
-    assert first == second != last == guard.lease_id
+    used = [r.body["leaseId"] for r in proxy.seen if r.action == "acquire-all"]
+    assert used[0] == used[1] != used[-1] == guard.lease_id
 
 
 def test_what_is_no_set_of_locks_is_refused(client: Client, key: str) -> None:
