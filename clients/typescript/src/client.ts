@@ -144,6 +144,8 @@ export interface ReadOptions {
 /** Which items to list: a Query with a `keyCondition`, a Scan without. */
 export interface ListItemsOptions extends ReadOptions {
   keyCondition?: string | undefined;
+  /** An index of the table that projects all attributes. Default: the table itself. */
+  indexName?: string | undefined;
   filter?: string | undefined;
   /** The expressions' `:values`. */
   values?: object | undefined;
@@ -520,6 +522,7 @@ export class Client implements AsyncDisposable {
     const { runtime, service } = this.#context;
     const request = {
       tableName: table,
+      indexName: options.indexName,
       keyConditionExpression: options.keyCondition,
       filterExpression: options.filter,
       projectionExpression: options.projection,
