@@ -39,7 +39,10 @@ export interface ClientOptions {
   fetch?: Fetch | undefined;
   /** Default lease: 100 to 86400000. Default: 20000. */
   lease?: number | undefined;
-  /** Between two polls of a held lock, at least 50. Default: 1000, or the pause that the service asks for if that is longer. */
+  /**
+   * Between two polls of a held lock, at least 50. Default: the client watches the lock, with one read that waits at the service; where that
+   * is not possible, 1000, or the pause that the service asks for if that is longer.
+   */
   pollInterval?: number | undefined;
   /** How long a wait goes on after the lease of the holder that was found. Default: 2000. */
   waitMargin?: number | undefined;
@@ -168,6 +171,7 @@ export class Client implements AsyncDisposable {
       lease: checkLease(options.lease ?? 20_000),
       pollInterval: options.pollInterval === undefined ? undefined : checkDuration("pollInterval", options.pollInterval),
       waitMargin: checkDuration("waitMargin", options.waitMargin ?? 2000),
+      watching: { isPossible: true },
       guards: new Set(),
       releases: new Recent(),
       underWay: new Set(),
@@ -196,7 +200,7 @@ export class Client implements AsyncDisposable {
   }
 
   /**
-   * Waits for the lock: polls it, takes it over from a holder that died, and gives up when `wait` is over. Not reentrant: a client waits
+   * Waits for the lock: watches it, takes it over from a holder that died, and gives up when `wait` is over. Not reentrant: a client waits
    * for its own lock, too.
    *
    * @throws {UnavailableError | ThrottledError} the service could not be reached until the wait was over.

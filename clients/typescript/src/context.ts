@@ -10,6 +10,8 @@ export interface Context extends GuardHost {
   /** Undefined where the caller chose none. */
   readonly pollInterval: number | undefined;
   readonly waitMargin: number;
+  /** Whether the service has watches, as far as this client knows. */
+  readonly watching: { isPossible: boolean };
   /** Acquisitions that go on, and clean-ups after abandoned ones. They never reject. */
   readonly underWay: Set<Promise<unknown>>;
   /** Aborted when the client is closed. */

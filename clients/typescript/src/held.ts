@@ -3,16 +3,16 @@ import { LockHeldError } from "./errors.js";
 import type { Lock } from "./lock.js";
 
 /** Someone else holds the lock. */
-export class Held {
+export class Held<View extends Lock = Lock> {
   /** Tells the two results of an acquire apart. */
   readonly kind = "held";
   /** The lock as it was last seen. */
-  readonly lock: Lock;
+  readonly lock: View;
   readonly #error: LockHeldError;
 
   /** @internal */
-  constructor(error: LockHeldError) {
-    this.lock = error.lock;
+  constructor(error: LockHeldError, lock: View) {
+    this.lock = lock;
     this.#error = error;
   }
 

@@ -26,6 +26,7 @@ const ROUTES: Readonly<Record<Call, readonly ["GET" | "POST", string]>> = {
   release: ["POST", "/v1/release"],
   break: ["POST", "/v1/break"],
   get: ["GET", "/v1/lock"],
+  watch: ["GET", "/v1/watch"],
   list: ["GET", "/v1/locks"],
   begin: ["POST", "/v1/transactions/begin"],
   add: ["POST", "/v1/transactions/add"],

@@ -15,6 +15,8 @@ export interface LambdaOptions {
   client?: LambdaClient | undefined;
 }
 
+/** Calls that only the HTTP API has. */
+const HTTP_CALLS: ReadonlySet<Call> = new Set(["list", "watch"]);
 /** Calls of the function for locks. The function for transactions has the others. */
 const LOCK_CALLS: ReadonlySet<Call> = new Set(["acquire", "heartbeat", "release", "break", "get"]);
 
@@ -23,7 +25,7 @@ export function lambda(lockFunction: string, { transactFunction, client }: Lambd
   const invoker = client ?? new LambdaClient({ maxAttempts: 1 });
   const functionFor = (call: Call): string => {
     if (LOCK_CALLS.has(call)) return lockFunction;
-    if (call === "list") throw new InvalidRequestError("A direct invocation cannot list locks: use the url of the HTTP API.", "transport");
+    if (HTTP_CALLS.has(call)) throw new InvalidRequestError(`There is no direct invocation of ${call}: use the url of the HTTP API.`, "transport");
     if (transactFunction === undefined) throw new InvalidRequestError("Transactions need the option transactFunction.", "transactFunction");
     return transactFunction;
   };

@@ -30,6 +30,7 @@ export interface Requests {
   release: Request<"ReleaseRequest">;
   break: Request<"BreakRequest">;
   get: { key: string; sortKey: string | undefined };
+  watch: { key: string; sortKey: string | undefined; version: string; waitMs: number };
   list: { limit?: number | undefined; cursor?: string | undefined; state?: string | undefined; ownerName?: string | undefined; key?: string | undefined };
   begin: Request<"BeginRequest">;
   add: Request<"AddRequest">;
@@ -47,6 +48,7 @@ export interface Answers {
   release: Schemas["ReleaseResponse"];
   break: Schemas["ReleaseResponse"];
   get: Schemas["Lock"];
+  watch: Schemas["Lock"];
   list: Schemas["ListResponse"];
   begin: Schemas["BeginResponse"];
   add: Schemas["AddResponse"];
@@ -66,6 +68,7 @@ const MEMBERS: { readonly [C in Call]: { readonly [Member in keyof Answers[C]]?:
   release: { outcome: "string" },
   break: { outcome: "string" },
   get: { recordVersionNumber: "string" },
+  watch: { recordVersionNumber: "string", state: "string" },
   list: { locks: "object" },
   begin: { state: "string" },
   add: { answers: "object" },

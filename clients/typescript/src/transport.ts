@@ -7,6 +7,7 @@ export type Call =
   | "release"
   | "break"
   | "get"
+  | "watch"
   | "list"
   | "begin"
   | "add"

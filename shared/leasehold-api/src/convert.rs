@@ -1,5 +1,7 @@
 //! Between the wire and the protocol.
 
+use std::fmt::Display;
+
 use base64::{Engine, prelude::BASE64_STANDARD};
 use leasehold_protocol::{
     Acquire, AcquireAnswer, Break, Data, DataChange, Disposal, Error, ErrorKind, Grant, GrantOutcome, Heartbeat,
@@ -42,31 +44,23 @@ pub(crate) fn misconfigured() -> Problem {
     )
 }
 
+/// Names the part of the request whose field is at fault.
+pub(crate) fn within(part: impl Display, problem: Problem) -> Problem {
+    Problem { field: problem.field.map(|field| format!("{part}.{field}")), ..problem }
+}
+
 pub(crate) fn key(key: String, sort_key: Option<String>) -> Result<LockKey, Problem> {
     LockKey::new(key, sort_key).map_err(|error| problem(&error))
 }
 
 pub(crate) fn acquire(request: AcquireRequest, principal: Option<Principal>) -> Result<Acquire, Problem> {
-    let staleness = match (request.staleness.unwrap_or_default(), request.observed_record_version_number) {
-        (Staleness::Clock, Some(_)) => {
-            return Err(Problem::invalid(
-                "observedRecordVersionNumber",
-                "Either name the observed version or rely on the clock, not both.",
-            ));
-        }
-        (Staleness::Clock, None) => leasehold_protocol::Staleness::Clock,
-        (Staleness::Rvn, None) => leasehold_protocol::Staleness::Never,
-        (Staleness::Rvn, Some(rvn)) => {
-            leasehold_protocol::Staleness::Observed(checked(Rvn::new("observedRecordVersionNumber", rvn))?)
-        }
-    };
     Ok(Acquire {
+        staleness: staleness(request.staleness.unwrap_or_default(), request.observed_record_version_number)?,
         key: key(request.key, request.sort_key)?,
         owner_name: checked(OwnerName::new(request.owner_name))?,
         lease_id: request.lease_id.map_or_else(|| Ok(LeaseId::generate()), lease_id)?,
         sequence: sequence(request.sequence, request.request_id)?,
         lease_duration: lease_duration(request.lease_duration_ms)?.unwrap_or_default(),
-        staleness,
         data: data(request.data, request.data_base64)?,
         replace_data: request.replace_data.unwrap_or(true),
         only_if_exists: request.only_if_exists.unwrap_or(false),
@@ -74,6 +68,21 @@ pub(crate) fn acquire(request: AcquireRequest, principal: Option<Principal>) -> 
         attributes: request.attributes.as_ref().map(attributes::from_json).transpose()?.unwrap_or_default(),
         principal,
     })
+}
+
+/// The judgement that an acquire relies on: the caller's about a version, the clock's, or none.
+pub(crate) fn staleness(by: Staleness, observed_rvn: Option<String>) -> Result<leasehold_protocol::Staleness, Problem> {
+    match (by, observed_rvn) {
+        (Staleness::Clock, Some(_)) => Err(Problem::invalid(
+            "observedRecordVersionNumber",
+            "Either name the observed version or rely on the clock, not both.",
+        )),
+        (Staleness::Clock, None) => Ok(leasehold_protocol::Staleness::Clock),
+        (Staleness::Rvn, None) => Ok(leasehold_protocol::Staleness::Never),
+        (Staleness::Rvn, Some(rvn)) => {
+            checked(Rvn::new("observedRecordVersionNumber", rvn)).map(leasehold_protocol::Staleness::Observed)
+        }
+    }
 }
 
 pub(crate) fn heartbeat(request: HeartbeatRequest, principal: Option<Principal>) -> Result<Heartbeat, Problem> {
@@ -230,7 +239,7 @@ pub(crate) fn superseded(superseded: lifecycle::Superseded) -> Problem {
         lock: superseded.lock.map(|lock| Box::new(show_lock(lock))),
         ..Problem::new(
             ProblemType::Superseded,
-            "A later request under this lease id was carried out, and this one changed nothing. The lock is still yours: \
+            "A later request under this lease id was carried out, and this one changed nothing. Nothing is lost: \
              go on with a number above sequence.",
         )
     }
@@ -282,10 +291,7 @@ pub(crate) fn show_lock(lock: LockView) -> wire::Lock {
     wire::Lock {
         key: lock.key.partition().to_owned(),
         sort_key: lock.key.sort().map(str::to_owned),
-        state: match lock.state {
-            LockState::Held => wire::LockState::Held,
-            LockState::Released => wire::LockState::Released,
-        },
+        state: show_state(lock.state),
         owner_name: lock.owner_name,
         record_version_number: lock.rvn,
         lease_duration_ms: lock.lease_ms,
@@ -296,6 +302,13 @@ pub(crate) fn show_lock(lock: LockView) -> wire::Lock {
         data_base64,
         attributes: attributes::to_json(lock.attributes),
         semaphore: None,
+    }
+}
+
+pub(crate) fn show_state(state: LockState) -> wire::LockState {
+    match state {
+        LockState::Held => wire::LockState::Held,
+        LockState::Released => wire::LockState::Released,
     }
 }
 

@@ -17,7 +17,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use sha2::Sha256;
 
-use crate::parse;
+use crate::{convert, parse};
 
 /// The additional attribute that names the acquisition of an execution.
 const ACQUISITION: &str = "executionAcquisition";
@@ -46,7 +46,7 @@ impl ExecutionSecret {
         let Value::Object(execution) = execution else {
             return Err(Problem::invalid("execution", "execution must be an object with arn and acquisition."));
         };
-        let execution: Execution = parse::object(execution).map_err(|problem| within("execution", problem))?;
+        let execution: Execution = parse::object(execution).map_err(|problem| convert::within("execution", problem))?;
         let lease_id = self.lease_id(&execution.arn, &execution.acquisition, execution.secret.as_deref());
         members.insert("leaseId".to_owned(), lease_id.into());
         if members.get("action").is_some_and(|action| action == "acquire") {
@@ -86,11 +86,6 @@ struct Execution {
 /// The acquisition that the row names, which may be that of an earlier holder.
 pub(crate) fn acquisition_of(lock: &Lock) -> Option<&str> {
     lock.attributes.get(ACQUISITION)?.as_str()
-}
-
-fn within(member: &str, mut problem: Problem) -> Problem {
-    problem.field = problem.field.map(|field| format!("{member}.{field}"));
-    problem
 }
 
 #[cfg(test)]

@@ -63,7 +63,7 @@ impl Input<'_> {
 }
 
 /// An answer as a JSON document.
-pub(crate) fn document(answer: &impl Serialize) -> Box<RawValue> {
+pub fn document(answer: &impl Serialize) -> Box<RawValue> {
     // Strings, numbers and maps with string keys always serialise.
     to_raw_value(answer).unwrap_or_else(|_| RawValue::NULL.to_owned())
 }
