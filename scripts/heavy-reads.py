@@ -54,7 +54,7 @@ def attacks():
         "expressionAttributeValues": {":v": {"S": "-"}}}
     yield "filter: 150 calls of contains", "/v1/items/list", {
         **listing,
-        "filterExpression": expression([f"contains(long,:w)" for _ in range(149)] + ["id>:v"], operator),
+        "filterExpression": expression(["contains(words,:w)" for _ in range(149)] + ["id>:v"], operator),
         "expressionAttributeValues": {":v": {"S": "-"}, ":w": {"S": "yz"}}}
     every = ",".join(members)
     yield "100 reads, a projection each", "/v1/items/get", {
@@ -95,7 +95,7 @@ class Service:
             deep = {"M": {"x": deep, "y1": {"S": "y"}}}
         for number in range(ITEMS):
             item = {f"a{member:02}": {"S": "x"} for member in range(MEMBERS)}
-            item |= {"id": {"S": f"{number:04}"}, "m": deep, "long": {"S": "xy" * 200}}
+            item |= {"id": {"S": f"{number:04}"}, "m": deep, "words": {"S": "xy" * 200}}
             self.call("PutItem", {"TableName": "items", "Item": item})
         for number in range(100):
             item = {"id": {"S": f"{number:04}"}, "text": {"S": "x" * 390_000}}

@@ -371,25 +371,32 @@ async fn surplus_requests_are_told_to_come_back() {
 #[tokio::test]
 async fn watches_that_never_end_leave_the_service_to_others() {
     const PLACES: usize = 512;
+    const SURPLUS: usize = 88;
     let serve = Serve::start(&["--memory"]).await;
     let granted = serve.acquire("watched", "secret").await;
     let version = granted["recordVersionNumber"].as_str().expect("text");
     let head = format!("GET /v1/watch?key=watched&version={version} HTTP/1.1\r\nHost: localhost\r\n\r\n");
-    let mut streams = Vec::new();
-    for _ in 0..PLACES {
+    let mut watches = JoinSet::new();
+    for _ in 0..PLACES + SURPLUS {
         let mut stream = TcpStream::connect(serve.address()).await.expect("it listens");
         stream.write_all(head.as_bytes()).await.expect("sent");
-        streams.push(stream);
+        watches.spawn(async move {
+            let mut status = [0; 12];
+            stream.read_exact(&mut status).await.expect("an answer");
+            (status, stream)
+        });
+    }
+    for _ in 0..SURPLUS {
+        let (status, _stream) = within(watches.join_next()).await.expect("a watch").expect("no panic");
+        assert_eq!(&status, b"HTTP/1.1 429");
     }
     let watch = || problem(serve.http.get(format!("{}/v1/watch?key=watched&waitMs=0", serve.base_url)));
-    // The last watches may not have arrived yet.
-    let crowded = async { while watch().await.0 != 429 {} };
-    within(crowded).await;
+    assert_eq!(watch().await.0, 429);
     serve.acquire("other", "secret").await;
     let heartbeat = json!({ "key": "other", "leaseId": "secret" });
     assert_eq!(problem(serve.http.post(format!("{}/v1/heartbeat", serve.base_url)).json(&heartbeat)).await.0, 200);
     // Whoever hangs up leaves a place.
-    drop(streams);
+    drop(watches);
     let relieved = async { while watch().await.0 != 200 {} };
     within(relieved).await;
 }
