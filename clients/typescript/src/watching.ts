@@ -1,7 +1,7 @@
 /** Waiting by watching: one read that waits, in place of polls (rule K1). */
 import type { Context } from "./context.js";
 import { isTransient, LockNotFoundError } from "./errors.js";
-import { type Lock, lockFromWire } from "./lock.js";
+import { type Lock, lockFromWire, type SemaphoreView, watchedVersion } from "./lock.js";
 import { pollPause, requestTimeout, watchDuration } from "./pacing.js";
 import { sleepUntil } from "./timers.js";
 
@@ -12,7 +12,7 @@ export function watches({ pollInterval, watching }: Context): boolean {
 
 /** The news of a watch: the row as it is now, or nothing where the row is gone. */
 export interface Sight {
-  readonly lock: Lock | undefined;
+  readonly lock: Lock | SemaphoreView | undefined;
 }
 
 /**
@@ -33,7 +33,7 @@ export async function watch(
   try {
     const answer = await service.ask("watch", { ...target, version, waitMs }, { timeout: waitMs + requestTimeout(), signal });
     const lock = lockFromWire(answer);
-    if (lock.recordVersionNumber !== version || runtime.now() >= sentAt + waitMs) return { lock };
+    if (watchedVersion(lock) !== version || runtime.now() >= sentAt + waitMs) return { lock };
   } catch (error) {
     signal.throwIfAborted();
     if (error instanceof LockNotFoundError) return { lock: undefined };

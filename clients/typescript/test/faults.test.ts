@@ -9,7 +9,7 @@ import {
   CorruptRecordError,
   type ErrorKind,
   ForbiddenError,
-  type Guard,
+  type Holding,
   LeaseholdError,
   LockLostError,
   ThrottledError,
@@ -424,7 +424,7 @@ describe("outages and lost answers", { concurrency: 8 }, () => {
   });
 
   test("a release that fails hides neither the body's error nor its result", async () => {
-    const failures: { error: unknown; guard: Guard }[] = [];
+    const failures: { error: unknown; guard: Holding }[] = [];
     await using parts = await throughProxy({ onReleaseError: (error, guard) => failures.push({ error, guard }) });
     const { proxy, client } = parts;
     proxy.fault = ({ call }) => (call === "release" ? { status: 403, body: "{}" } : "pass");
