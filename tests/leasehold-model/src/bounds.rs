@@ -47,9 +47,9 @@ pub struct Bounds {
 /// The number of times that an occurrence may run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Runs {
-    /// Until one run is completed.
+    /// The occurrence may run until one run is completed.
     UntilDone,
-    /// Once, completed or not.
+    /// The occurrence may run once, completed or not.
     AtMostOnce,
 }
 

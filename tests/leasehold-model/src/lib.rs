@@ -11,7 +11,7 @@
 //! world    the state, and its transitions
 //! caller   the rules that a caller follows
 //! clause   the clauses of the protocol, each of which a test takes away
-//! bounds   how far the exploration goes
+//! bounds   the bounds of an exploration
 //! symmetry the states that count as one
 //! ```
 //!
@@ -55,16 +55,17 @@ impl Protocol {
         self.checker().threads(threads).symmetry_fn(symmetry::representative)
     }
 
-    /// The names of the properties that an exploration must come by. Without them its bounds are too small to prove anything.
+    /// The names of the events that an exploration must contain. Without them its bounds are too small to prove
+    /// anything.
     pub fn must_see(&self) -> Vec<&'static str> {
         let Bounds { attempts, once, .. } = self.bounds;
-        // An occurrence that counts as done from its acquire on is taken over by nobody.
+        // No caller takes over an occurrence that counts as done from its acquire on.
         let taken_over = once != Some(Runs::AtMostOnce);
         let seen = [(TAKEN_OVER, taken_over), (REPEATED, attempts > 1), (REFUSED_A_RUN, once.is_some())];
         seen.into_iter().filter(|(_, is_due)| *is_due).map(|(name, _)| name).collect()
     }
 
-    /// Whether the property is an event that is to be seen, and no promise.
+    /// Whether the property is an event that an exploration must contain, and no promise.
     pub fn is_event(name: &str) -> bool {
         [TAKEN_OVER, REPEATED, REFUSED_A_RUN].contains(&name)
     }

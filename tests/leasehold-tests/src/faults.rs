@@ -52,9 +52,9 @@ pub enum Fault {
 
 /// The source of fates.
 pub enum Fates {
-    /// From this list, one for each request; after its end, no more faults.
+    /// A list of fates, one for each request; after its end, no more faults.
     Script(VecDeque<Fault>),
-    /// From a seeded generator: a fault in `one_in` requests, delays up to `longest`.
+    /// A seeded generator: a fault in one of `one_in` requests, delays up to `longest`.
     Random {
         /// The generator. Its seed makes a run repeatable.
         rng: fastrand::Rng,

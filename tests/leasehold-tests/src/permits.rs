@@ -24,7 +24,7 @@ pub enum PermitEvent {
         who: String,
         /// The number of permits.
         permits: u64,
-        /// Its fencing token.
+        /// The grant's fencing token.
         token: u64,
     },
     /// A holder reduced its permits.
