@@ -64,7 +64,7 @@ export class Guard extends Holding<Change> {
   }
 
   protected async sendHeartbeat(request: Numbered<HeartbeatBody & Change>, sendOptions: SendOptions): Promise<Renewal> {
-    return renewalOf(await this.#host.service.ask("heartbeat", request, sendOptions));
+    return renewalOf(await this.#host.service.ask("heartbeat", { ...request, fencingToken: this.fencingToken }, sendOptions));
   }
 }
 

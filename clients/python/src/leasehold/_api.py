@@ -86,6 +86,7 @@ class Api:
         lease_id: str,
         numbered: Numbered[Wish],
         timeout: float,
+        fencing_token: int | None = None,
     ) -> Renewal:
         wish = numbered.content
         request: _wire.HeartbeatRequest = {
@@ -93,6 +94,7 @@ class Api:
             "sortKey": name[1],
             "leaseId": lease_id,
             "leaseDurationMs": None if wish.lease is None else lease_to_ms(wish.lease),
+            "fencingToken": fencing_token,
             "data": payload_text(wish.data),
             "dataBase64": payload_base64(wish.data),
             "deleteData": wish.delete_data or None,

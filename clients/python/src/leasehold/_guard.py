@@ -535,7 +535,8 @@ class BaseLockGuard(BaseGuard):
         return self._renewal.record_version_number
 
     async def _send_heartbeat(self, numbered: Numbered[Wish], timeout: float) -> Renewal:
-        return await self._core.api.heartbeat(self._name, self._lease_id, numbered, timeout)
+        token = self._renewal.fencing_token
+        return await self._core.api.heartbeat(self._name, self._lease_id, numbered, timeout, token)
 
     async def _send_release(self, timeout: float, leaving: Leaving) -> ReleaseOutcome:
         outcome = await self._core.api.release(self._name, self._lease_id, timeout, leaving)

@@ -260,6 +260,7 @@ pub(crate) const ON_ANY_TABLE: &[Case] = cases! {
         another_request_of_the_same_number_is_superseded,
         a_request_without_a_number_counts_as_new,
         a_number_does_not_outlive_its_lease_id,
+        late_heartbeat_changes_no_later_grant,
         a_number_is_no_possession,
         numbers_and_ids_have_bounds,
     }

@@ -121,6 +121,28 @@ pub(super) async fn a_number_does_not_outlive_its_lease_id(bench: Bench) {
     lock.heartbeat(&bob.lease_id, json!({ "sequence": 2 })).await.renewed();
 }
 
+/// A lease id that every row forgot may be granted again, to a copy of its acquire that arrives late.
+pub(super) async fn late_heartbeat_changes_no_later_grant(bench: Bench) {
+    let lock = bench.lock();
+    let acquire = json!({ "leaseId": fresh("lease"), "sequence": 1 });
+    let alice = lock.acquire("alice", acquire.clone()).await.granted("created");
+    let beat = json!({ "sequence": 2, "data": "up to 19", "fencingToken": alice.token });
+    lock.heartbeat(&alice.lease_id, beat.clone()).await.renewed();
+    lock.release(&alice.lease_id, json!({})).await.released("released");
+    for owner in ["bob", "carol"] {
+        let grant = lock.acquire(owner, json!({})).await.granted("reacquired");
+        let beat = json!({ "data": "up to 23", "fencingToken": grant.token });
+        lock.heartbeat(&grant.lease_id, beat).await.renewed();
+        lock.release(&grant.lease_id, json!({})).await.released("released");
+    }
+    let ghost = lock.acquire("alice", acquire).await.granted("reacquired");
+    let row = lock.row().await;
+    let lost = lock.heartbeat(&alice.lease_id, beat).await.problem("lost");
+    assert_eq!(lost["reason"], "taken-over");
+    assert_eq!(lock.row().await, row, "nothing changed");
+    assert_eq!((&ghost.body["data"], ghost.token), (&json!("up to 23"), alice.token + 3));
+}
+
 pub(super) async fn a_number_is_no_possession(bench: Bench) {
     let lock = bench.lock();
     let grant = hold(&lock, json!({})).await;
