@@ -234,7 +234,7 @@ def eventually(condition: Callable[[], object], within: float = 10.0) -> None:
     deadline = time.monotonic() + within
     while not condition():
         assert time.monotonic() < deadline, "it did not come true in time"
-        time.sleep(0.01)
+        time.sleep(0.02)
 
 
 def keeper_threads() -> int:

@@ -52,7 +52,7 @@ def waiter(proxy: Proxy, make_client: MakeClient) -> Client:
 def test_a_waiter_watches_until_the_lock_is_released(
     proxy: Proxy, make_client: MakeClient, waiter: Client, key: str
 ) -> None:
-    holder = make_client().acquire(key).granted()
+    holder = make_client(heartbeat_interval=0.2).acquire(key, lease=20).granted()
     waiting = Background(lambda: waiter.acquire(key, wait=30))
     eventually(lambda: proxy.count("watch") > 4)  # one for each heartbeat
     holder.release()
@@ -63,7 +63,7 @@ def test_a_waiter_watches_until_the_lock_is_released(
 def test_a_waiter_watches_until_the_lock_is_deleted(
     proxy: Proxy, make_client: MakeClient, waiter: Client, key: str
 ) -> None:
-    holder = make_client().acquire(key).granted()
+    holder = make_client(heartbeat_interval=0.2).acquire(key, lease=20).granted()
     waiting = Background(lambda: waiter.acquire(key, wait=30))
     eventually(lambda: proxy.count("watch") > 0)
     holder.release(delete=True)
@@ -104,7 +104,7 @@ def test_a_service_without_watches_is_polled(
     proxy: Proxy, make_client: MakeClient, waiter: Client, key: str
 ) -> None:
     proxy.fault = only("watch", Answer(404))
-    holder = make_client().acquire(key).granted()
+    holder = make_client(heartbeat_interval=0.2).acquire(key, lease=20).granted()
     waiting = Background(lambda: waiter.acquire(key, wait=30))
     eventually(lambda: proxy.count("acquire") > 2)
     holder.release()

@@ -2,8 +2,9 @@
 import { Acquisition, pursue } from "./acquisition.js";
 import type { Context } from "./context.js";
 import type { LockHeldError } from "./errors.js";
-import { checkGuardOptions, Guard, type GuardOptions } from "./guard.js";
+import { Guard } from "./guard.js";
 import type { Held } from "./held.js";
+import { checkGuardOptions, type GuardOptions } from "./holding.js";
 import type { Lock } from "./lock.js";
 import { type CallOptions, checkLease } from "./options.js";
 import { pollPause, type Wait, type WaitBudget } from "./pacing.js";
@@ -24,6 +25,13 @@ export interface TryAcquireOptions extends CallOptions, GuardOptions {
   replaceData?: boolean | undefined;
   /** If true, a missing row is refused with {@link LockNotFoundError}. Default: false. */
   onlyIfExists?: boolean | undefined;
+  /**
+   * The run of a recurring job that the lock is for, such as `2026-11-21T02`. Refused with {@link AlreadyDoneError} where it, or a later one,
+   * was completed.
+   */
+  occurrence?: string | undefined;
+  /** If true, the occurrence counts as completed from the acquire on: a run that fails is not tried again. Default: false. */
+  atMostOnce?: boolean | undefined;
   /** Further attributes of the row, at most 50. */
   attributes?: Record<string, unknown> | undefined;
   /**
@@ -56,7 +64,7 @@ class LockAcquisition extends Acquisition<Guard, Lock, AcquireBody> {
     private readonly options: TryAcquireOptions,
     leaseDuration: number,
   ) {
-    super(context, leaseDuration);
+    super(context, leaseDuration, options.lockDelay);
   }
 
   protected async send(): Promise<Guard> {
@@ -76,6 +84,8 @@ class LockAcquisition extends Acquisition<Guard, Lock, AcquireBody> {
       replaceData: options.replaceData,
       onlyIfExists: options.onlyIfExists,
       attributes: options.attributes,
+      occurrence: options.occurrence,
+      atMostOnce: options.atMostOnce,
     });
     this.#named = request.observedRecordVersionNumber;
     const answer = await this.counted(request, (numbered, sendOptions) => service.ask("acquire", numbered, sendOptions));
@@ -83,7 +93,8 @@ class LockAcquisition extends Acquisition<Guard, Lock, AcquireBody> {
     this.throwIfTooLate();
     observations.forget(key, sortKey);
     const { outcome, previousOwnerName } = this.#told;
-    const grant = { ...answer, outcome, previousOwnerName, key, sortKey, leaseId, sequence: this.numbers.last };
+    const version = answer.recordVersionNumber;
+    const grant = { ...answer, version, outcome, previousOwnerName, key, sortKey, leaseId, sequence: this.numbers.last };
     return new Guard(this.context, grant, this.lease, options);
   }
 

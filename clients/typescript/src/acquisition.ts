@@ -32,22 +32,29 @@ interface Attempt<Guard extends Grip, View extends Lock> {
 export abstract class Acquisition<Guard extends Grip, View extends Lock, Body extends object> implements Attempt<Guard, View> {
   protected readonly leaseId: string;
   protected readonly numbers: Numbers<Body>;
-  protected readonly lease = new Lease();
+  protected readonly lease: Lease;
   /** Whether the service may know the lease id. */
   protected isKnown = false;
-  #underWay: Promise<Guard> | undefined;
+  #underWay: Promise<Guard | undefined> | undefined;
 
   protected constructor(
     protected readonly context: Context,
     readonly leaseDuration: number,
+    lockDelay: number | undefined,
   ) {
+    this.lease = new Lease(lockDelay);
     this.leaseId = context.runtime.uuid();
     this.numbers = new Numbers(context.runtime);
   }
 
   ask(): Promise<Guard> {
-    this.#underWay = this.send();
-    return this.#underWay;
+    return this.underWay(this.send());
+  }
+
+  /** Takes note of the request that is under way, which may bring a guard. */
+  protected underWay<Result extends Guard | undefined>(request: Promise<Result>): Promise<Result> {
+    this.#underWay = request;
+    return request;
   }
 
   abstract found(refusal: LockHeldError, budget: WaitBudget | undefined): View;

@@ -2,19 +2,25 @@
 import { acquire, type AcquireOptions, type TryAcquireOptions } from "./acquire.js";
 import { type Context, track } from "./context.js";
 import { answerFromWire, itemFromWire, itemToWire } from "./dynamodb.js";
-import { InvalidRequestError, LockLostError, LockNotFoundError, TooLateError } from "./errors.js";
-import { checkGuardOptions, Guard, type GuardOptions, type ReleaseOutcome } from "./guard.js";
+import { AlreadyDoneError, InvalidRequestError, LockNotFoundError, UnavailableError } from "./errors.js";
+import { Guard } from "./guard.js";
 import type { Held } from "./held.js";
+import { checkGuardOptions, type GuardOptions, type Holding, type ReleaseOutcome } from "./holding.js";
+import { acquireAll, type AcquireAllOptions, type JointGuard, type LockName, type TryAcquireAllOptions } from "./joint.js";
 import { type Fetch, HttpTransport, type Token } from "./http.js";
-import { Lease } from "./lease.js";
-import { type Lock, lockFromWire } from "./lock.js";
-import { Numbers } from "./numbers.js";
+import { isSemaphore, type Lock, lockFromWire, type SemaphoreView } from "./lock.js";
 import { Observations, type SavedObservation } from "./observations.js";
+import { observe } from "./observing.js";
 import { type CallOptions, checkDuration, checkLease, type HeartbeatOptions, type ReleaseOptions } from "./options.js";
-import { toWire } from "./payload.js";
+import { changeToWire, toWire, type WirePayload } from "./payload.js";
+import { PermitsGuard } from "./permits.js";
+import { Sightings } from "./plan.js";
 import { Recent } from "./recent.js";
 import { defaultOwnerName, type Runtime, systemRuntime } from "./runtime.js";
-import { type Answers, type Requests, retrying, type SendOptions, Service } from "./service.js";
+import { type Resumed, type ResumeBody, renewOnce } from "./resuming.js";
+import { under, work } from "./scope.js";
+import { ReadWriteLock, Semaphore, type SemaphoreOptions } from "./semaphore.js";
+import { type Answers, retrying, Service } from "./service.js";
 import { silent, type Telemetry } from "./telemetry.js";
 import { keepAlive } from "./timers.js";
 import { Transaction, type TransactionRequest } from "./transaction.js";
@@ -50,7 +56,7 @@ export interface ClientOptions {
    * Called when a release fails and throwing would hide the result, or the error, of the work under the lock: at the end of `withLock` and
    * of `await using`. Such a lock is free one lease after its last heartbeat. Default: `console.warn`.
    */
-  onReleaseError?: ((error: unknown, guard: Guard) => void) | undefined;
+  onReleaseError?: ((error: unknown, guard: Holding) => void) | undefined;
   /** Receives spans and measurements: `openTelemetry()` of `leasehold/opentelemetry`. */
   telemetry?: Telemetry | undefined;
   /** Clock, timers and chance, for tests. */
@@ -68,8 +74,25 @@ function transportOf({ transport, url, token, fetch }: ClientOptions): Transport
 }
 
 /** Reports a failed release to whoever reads the process's output. */
-function warnOfRelease(error: unknown, { key }: Guard): void {
+function warnOfRelease(error: unknown, { key }: Holding): void {
   console.warn(`leasehold: the lock ${JSON.stringify(key)} could not be released: ${messageOf(error)}`);
+}
+
+/** Options of `once`. */
+export type OnceOptions = Omit<AcquireOptions, "occurrence">;
+
+/** The occurrence was run here, and is completed. */
+export interface Done<T> {
+  readonly kind: "done";
+  /** What the body returned. */
+  readonly result: T;
+}
+
+/** The occurrence, or a later one, was completed before. */
+export interface AlreadyDone {
+  readonly kind: "already-done";
+  /** The lock as it is: its `data` and `text` are what the last completed run left. */
+  readonly lock: Lock;
 }
 
 /** Filters of a listing. */
@@ -85,7 +108,7 @@ export interface ListOptions {
 
 /** One page of a listing. It may have no lock and still not be the last. */
 export interface Page {
-  readonly locks: readonly Lock[];
+  readonly locks: readonly (Lock | SemaphoreView)[];
   /** Rows that are not readable locks: an operator must look at them. */
   readonly unreadable: readonly { readonly key: string; readonly sortKey?: string; readonly detail: string }[];
 }
@@ -121,6 +144,8 @@ export interface ReadOptions {
 /** Which items to list: a Query with a `keyCondition`, a Scan without. */
 export interface ListItemsOptions extends ReadOptions {
   keyCondition?: string | undefined;
+  /** An index of the table that projects all attributes. Default: the table itself. */
+  indexName?: string | undefined;
   filter?: string | undefined;
   /** The expressions' `:values`. */
   values?: object | undefined;
@@ -156,7 +181,7 @@ export interface TransactionStatus {
 export class Client implements AsyncDisposable {
   readonly #context: Context;
   readonly #closing = new AbortController();
-  #closed: Promise<Map<Guard, unknown>> | undefined;
+  #closed: Promise<Map<Holding, unknown>> | undefined;
 
   /** @throws {InvalidRequestError} an option is out of its range. */
   constructor(options: ClientOptions) {
@@ -167,6 +192,7 @@ export class Client implements AsyncDisposable {
       telemetry: options.telemetry ?? silent,
       runtime,
       observations: new Observations(runtime),
+      sightings: new Sightings(runtime),
       ownerName: options.ownerName ?? defaultOwnerName(),
       lease: checkLease(options.lease ?? 20_000),
       pollInterval: options.pollInterval === undefined ? undefined : checkDuration("pollInterval", options.pollInterval),
@@ -220,24 +246,7 @@ export class Client implements AsyncDisposable {
    * @throws {LockLostError} `body` came to its end, but the lock was lost meanwhile.
    */
   async withLock<T>(key: string, body: (guard: Guard) => T | Promise<T>, options: AcquireOptions = {}): Promise<T> {
-    const guard = (await this.acquire(key, options)).granted();
-    let result: T;
-    const letGo = keepAlive(this.#context.runtime);
-    try {
-      result = await body(guard);
-    } catch (error) {
-      await guard[Symbol.asyncDispose]();
-      throw error;
-    } finally {
-      letGo();
-    }
-    try {
-      await guard.release();
-    } catch (error) {
-      if (error instanceof LockLostError) throw error;
-      this.#context.releaseFailed(error, guard);
-    }
-    return result;
+    return under(this.#context, (await this.acquire(key, options)).granted(), body);
   }
 
   /**
@@ -258,7 +267,8 @@ export class Client implements AsyncDisposable {
     const { sortKey } = options;
     const { answer, lease, sequence } = await this.#renew({ key, sortKey, leaseId, leaseDurationMs }, options);
     checkGuardOptions(options, answer.leaseDurationMs);
-    return new Guard(this.#context, { ...answer, key, sortKey, leaseId, sequence, outcome: "resumed" }, lease, options);
+    const grant = { ...answer, version: answer.recordVersionNumber, key, sortKey, leaseId, sequence, outcome: "resumed" as const };
+    return new Guard(this.#context, grant, lease, options);
   }
 
   /**
@@ -269,30 +279,18 @@ export class Client implements AsyncDisposable {
   async heartbeat(key: string, leaseId: string, options: HeartbeatOptions & { sequence?: number | undefined } = {}): Promise<Renewal> {
     const { data, sortKey } = options;
     const leaseDurationMs = options.lease === undefined ? undefined : checkLease(options.lease);
-    const payload = data === null ? { deleteData: true } : toWire(data);
-    const { answer, sequence } = await this.#renew({ key, sortKey, leaseId, leaseDurationMs, ...payload }, options);
+    const { answer, sequence } = await this.#renew({ key, sortKey, leaseId, leaseDurationMs, ...changeToWire(data) }, options);
     const { recordVersionNumber, fencingToken } = answer;
     return { recordVersionNumber, leaseDurationMs: answer.leaseDurationMs, fencingToken, sequence };
   }
 
   /** Sends one heartbeat under a lease id that has no guard here, with its retries. */
-  async #renew(
-    body: Omit<Requests["heartbeat"], "sequence" | "requestId">,
-    { sequence, signal }: { sequence?: number | undefined; signal?: AbortSignal | undefined },
-  ): Promise<{ answer: Answers["heartbeat"]; lease: Lease; sequence: number }> {
-    const { runtime, service } = this.#context;
-    const numbers = new Numbers<typeof body>(runtime, sequence);
-    const lease = new Lease();
-    const renew = async (sendOptions: SendOptions): Promise<Answers["heartbeat"]> => {
-      const { request } = numbers.take(body);
-      lease.send(request.sequence, body.leaseDurationMs ?? Infinity, runtime.now());
-      const answer = await numbers.send(request, (numbered) => service.ask("heartbeat", numbered, sendOptions));
-      lease.renewed(answer.leaseDurationMs);
-      if (lease.validUntil <= runtime.now()) throw new TooLateError();
-      return answer;
-    };
-    const answer = await retrying(runtime, renew, { signal, lease: body.leaseDurationMs ?? undefined });
-    return { answer, lease, sequence: numbers.last };
+  #renew(
+    body: ResumeBody & WirePayload & { deleteData?: true },
+    options: { sequence?: number | undefined; signal?: AbortSignal | undefined; lockDelay?: number | undefined },
+  ): Promise<Resumed<Answers["heartbeat"]>> {
+    const { service } = this.#context;
+    return renewOnce(this.#context, body, (request, sendOptions) => service.ask("heartbeat", request, sendOptions), options);
   }
 
   /**
@@ -301,11 +299,115 @@ export class Client implements AsyncDisposable {
    * @throws {LockLostError} someone else has it.
    */
   async release(key: string, leaseId: string, options: ReleaseOptions = {}): Promise<ReleaseOutcome> {
-    const request = { key, sortKey: options.sortKey, leaseId, delete: options.delete, ...toWire(options.data) };
+    const request = { key, sortKey: options.sortKey, leaseId, delete: options.delete, completed: options.completed, ...toWire(options.data) };
     const { runtime, service } = this.#context;
     const { outcome } = await retrying(runtime, (sendOptions) => service.ask("release", request, sendOptions), { signal: options.signal });
     this.#context.releases.set(key, options.sortKey, runtime.now());
     return outcome;
+  }
+
+  /**
+   * Runs `body` once for each `occurrence` of a recurring job, on whichever host comes first: a run that fails is tried again by the next who
+   * asks, one that succeeded never. Occurrences must grow: `2026-11-21T02`. What `body` returns, where that is a text or bytes, is kept
+   * as the lock's data. With `atMostOnce`, a run that fails is not tried again either.
+   *
+   * @throws {LockLostError} `body` came to its end, but the lock was lost meanwhile: another run may follow.
+   * @throws {UnavailableError | ThrottledError} nobody knows whether the completion was stored; another run may follow.
+   */
+  async once<T>(key: string, occurrence: string, body: (guard: Guard) => T | Promise<T>, options: OnceOptions = {}): Promise<Done<T> | AlreadyDone | Held> {
+    const guard = await this.acquire(key, { ...options, occurrence }).catch((error: unknown): AlreadyDone => {
+      if (error instanceof AlreadyDoneError) return { kind: "already-done", lock: error.lock };
+      throw error;
+    });
+    if (guard.kind !== "granted") return guard;
+    const result = await work(this.#context, guard, body);
+    const data = typeof result === "string" || result instanceof Uint8Array ? result : undefined;
+    await guard.release({ completed: occurrence, data });
+    return { kind: "done", result };
+  }
+
+  /**
+   * Asks for 2 to 50 locks once: all or none of them.
+   *
+   * @throws {UnavailableError | ThrottledError} nobody knows; what may have been granted is released in the background.
+   */
+  async tryAcquireAll(locks: readonly LockName[], options: TryAcquireAllOptions = {}): Promise<JointGuard | Held> {
+    return acquireAll(this.#context, locks, options, undefined);
+  }
+
+  /**
+   * Waits for 2 to 50 locks: all or none of them, so that two callers with the same locks in another order cannot wait for each other.
+   *
+   * @throws {UnavailableError | ThrottledError} the service could not be reached until the wait was over.
+   */
+  async acquireAll(locks: readonly LockName[], options: AcquireAllOptions = {}): Promise<JointGuard | Held> {
+    const { wait = "lease" } = options;
+    if (typeof wait === "number") checkDuration("wait", wait);
+    return acquireAll(this.#context, locks, options, wait);
+  }
+
+  /** Waits for all locks, does `body` under them, and releases them: as {@link withLock}. */
+  async withLocks<T>(locks: readonly LockName[], body: (guard: JointGuard) => T | Promise<T>, options: AcquireAllOptions = {}): Promise<T> {
+    return under(this.#context, (await this.acquireAll(locks, options)).granted(), body);
+  }
+
+  /** Yields the lock or the semaphore under the key as it is, and again after each change; undefined while there is none. */
+  observe(key: string, { sortKey, signal }: CallOptions = {}): AsyncGenerator<Lock | SemaphoreView | undefined, void, undefined> {
+    return observe(this.#context, { key, sortKey }, signal);
+  }
+
+  /** A semaphore of so many permits: that many hold it at a time, or fewer where some take several. Nothing is sent. */
+  semaphore(key: string, capacity: number, options: SemaphoreOptions = {}): Semaphore {
+    return new Semaphore(this.#context, key, capacity, PermitsGuard, options);
+  }
+
+  /** A lock that many readers hold at a time, at most `capacity` (100), or one writer. Nothing is sent. */
+  readWriteLock(key: string, { capacity = 100, ...options }: SemaphoreOptions & { capacity?: number | undefined } = {}): ReadWriteLock {
+    return new ReadWriteLock(this.#context, key, capacity, options);
+  }
+
+  /** A lock that is granted in the order in which it was asked for: a semaphore of one permit. Nothing is sent. */
+  fairLock(key: string, options: SemaphoreOptions = {}): Semaphore {
+    return this.semaphore(key, 1, options);
+  }
+
+  /** The semaphore as it is; undefined if there is none. */
+  async getSemaphore(key: string, { sortKey, signal }: CallOptions = {}): Promise<SemaphoreView | undefined> {
+    const { runtime, service, sightings } = this.#context;
+    try {
+      const view = lockFromWire(await retrying(runtime, (sendOptions) => service.ask("semaphore-get", { key, sortKey }, sendOptions), { signal }));
+      if (!isSemaphore(view)) throw new UnavailableError("The answer is incomplete.");
+      sightings.saw(view);
+      return view;
+    } catch (error) {
+      if (error instanceof LockNotFoundError) return undefined;
+      throw error;
+    }
+  }
+
+  /**
+   * Takes its permits from a holder, or its place from a waiter, as an operator: if it still has the version that you saw. `id` is a
+   * `holderId` or a `ticketId`.
+   *
+   * @throws {VersionMismatchError} it changed since, or is gone.
+   */
+  async breakEntry(key: string, id: string, version: string, { sortKey, signal }: CallOptions = {}): Promise<ReleaseOutcome> {
+    const { runtime, service } = this.#context;
+    const request = { key, sortKey, holderId: id, version };
+    return (await retrying(runtime, (sendOptions) => service.ask("semaphore-break", request, sendOptions), { signal })).outcome;
+  }
+
+  /**
+   * Changes the capacity of a semaphore, as an operator: if it still is what you saw. Holders keep what they have; after a cut nothing is
+   * granted until enough permits came back. Resolves with the capacity, and how many permits are free.
+   *
+   * @throws {VersionMismatchError} the capacity is another.
+   * @throws {LockNotFoundError} there is no such semaphore.
+   */
+  async setCapacity(key: string, capacity: number, expected: number, { sortKey, signal }: CallOptions = {}): Promise<{ capacity: number; available: number }> {
+    const { runtime, service } = this.#context;
+    const request = { key, sortKey, capacity, expected };
+    return retrying(runtime, (sendOptions) => service.ask("semaphore-capacity", request, sendOptions), { signal });
   }
 
   /** The lock as it is; undefined if there is none. */
@@ -319,8 +421,8 @@ export class Client implements AsyncDisposable {
     }
   }
 
-  /** All locks that match. Rows that are no readable locks are left out: see {@link pages}. */
-  async *list(options: ListOptions = {}): AsyncGenerator<Lock, void, undefined> {
+  /** All locks and semaphores that match. Rows that are no readable locks are left out: see {@link pages}. */
+  async *list(options: ListOptions = {}): AsyncGenerator<Lock | SemaphoreView, void, undefined> {
     for await (const page of this.pages(options)) yield* page.locks;
   }
 
@@ -420,6 +522,7 @@ export class Client implements AsyncDisposable {
     const { runtime, service } = this.#context;
     const request = {
       tableName: table,
+      indexName: options.indexName,
       keyConditionExpression: options.keyCondition,
       filterExpression: options.filter,
       projectionExpression: options.projection,
@@ -470,12 +573,12 @@ export class Client implements AsyncDisposable {
     for (const [guard, error] of failures) this.#context.releaseFailed(error, guard);
   }
 
-  async #close(): Promise<Map<Guard, unknown>> {
+  async #close(): Promise<Map<Holding, unknown>> {
     const { guards, underWay, runtime } = this.#context;
     this.#closing.abort(new DOMException("The client was closed.", "AbortError"));
     // What goes on in the background does not keep the process alive; that somebody waits for it does.
     const letGo = keepAlive(runtime);
-    const failures = new Map<Guard, unknown>();
+    const failures = new Map<Holding, unknown>();
     while (guards.size > 0 || underWay.size > 0) {
       const releases = [...guards].map((guard) => guard.release().catch((error: unknown) => failures.set(guard, error)));
       await Promise.all([...releases, ...underWay]);

@@ -1,9 +1,11 @@
 /** The state that the parts of one client share. */
-import type { GuardHost } from "./guard.js";
+import type { GuardHost } from "./holding.js";
 import type { Observations } from "./observations.js";
+import type { Sightings } from "./plan.js";
 
 export interface Context extends GuardHost {
   readonly observations: Observations;
+  readonly sightings: Sightings;
   readonly ownerName: string;
   /** In milliseconds, as are the next two. */
   readonly lease: number;

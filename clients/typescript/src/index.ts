@@ -1,26 +1,33 @@
 /**
  * Client of Leasehold, a serverless distributed lock service: leases, heartbeats, fencing tokens.
  *
- * Start with {@link Client}. A lock that is held is a {@link Guard}; one that is not, {@link Held}. A {@link Transaction} changes many
- * items of DynamoDB tables together, or not at all.
+ * Start with {@link Client}. A lock that is held is a {@link Guard}; one that is not, {@link Held}. Beside locks there are semaphores,
+ * read/write locks and fair locks ({@link Semaphore}), several locks at once ({@link JointGuard}) and elections ({@link Election}). A
+ * {@link Transaction} changes many items of DynamoDB tables together, or not at all.
  */
 export type { AcquireOptions, TryAcquireOptions } from "./acquire.js";
 export {
+  type AlreadyDone,
   Client,
   type ClientOptions,
   type Isolation,
+  type Done,
   type ListItemsOptions,
   type ListOptions,
+  type OnceOptions,
   type Page,
   type ReadOptions,
   type Renewal,
   type ResumeOptions,
   type TransactionStatus,
 } from "./client.js";
+export { type CampaignOptions, Election, type Leader } from "./election.js";
 export {
+  AlreadyDoneError,
   ConditionFailedError,
   CorruptRecordError,
   type ErrorKind,
+  ExceedsCapacityError,
   ForbiddenError,
   InvalidRequestError,
   LeaseholdError,
@@ -29,6 +36,8 @@ export {
   LockNotFoundError,
   type LostReason,
   MisconfiguredError,
+  PermitsMismatchError,
+  QueueFullError,
   SupersededError,
   ThrottledError,
   TransactionCommittedError,
@@ -37,16 +46,21 @@ export {
   TransactionRolledBackError,
   UnavailableError,
   VersionMismatchError,
+  WrongKindError,
 } from "./errors.js";
-export { Guard, type GuardOptions, type Handover, type Outcome, type ReleaseOutcome } from "./guard.js";
+export { Guard } from "./guard.js";
 export { Held } from "./held.js";
+export { type GuardOptions, type Handover, Holding, type Outcome, type ReleaseOutcome } from "./holding.js";
 export type { Fetch, Token } from "./http.js";
-export type { Lock } from "./lock.js";
+export { type AcquireAllOptions, JointGuard, type LockName, type TryAcquireAllOptions } from "./joint.js";
+export { type Holder, isSemaphore, type Lock, type SemaphoreView, type Ticket } from "./lock.js";
 export type { SavedObservation } from "./observations.js";
 export type { CallOptions, HeartbeatOptions, ReleaseOptions } from "./options.js";
 export type { Wait } from "./pacing.js";
 export type { Payload } from "./payload.js";
+export { PermitsGuard, type PermitsHeartbeatOptions, type PermitsOptions, type TryPermitsOptions } from "./permits.js";
 export type { Runtime } from "./runtime.js";
+export { ReadWriteLock, type ResumePermitsOptions, Semaphore, type SemaphoreOptions, WriterGuard } from "./semaphore.js";
 export { type ReturnValues, Transaction, type TransactionRequest, type WriteOptions } from "./transaction.js";
 export type { TransactionOptions, TransactOptions } from "./transactions.js";
 export type { Measurement, Telemetry } from "./telemetry.js";

@@ -11,7 +11,7 @@ const SHORTEST_REQUEST_MS = 200;
 /** The shortest time-out in a wait: the last look must not be wasted. */
 export const LAST_LOOK_MS = 1000;
 /** The longest watch that the service allows. */
-const LONGEST_WATCH_MS = 20_000;
+export const LONGEST_WATCH_MS = 20_000;
 /** The longest `Retry-After`: a proxy must not put a waiter to sleep for a day. */
 const LONGEST_RETRY_AFTER_MS = 60_000;
 /** The shortest pause between two tries of a heartbeat. */

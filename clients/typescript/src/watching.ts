@@ -1,7 +1,7 @@
 /** Waiting by watching: one read that waits, in place of polls (rule K1). */
 import type { Context } from "./context.js";
 import { isTransient, LockNotFoundError } from "./errors.js";
-import { type Lock, lockFromWire } from "./lock.js";
+import { type Lock, lockFromWire, type SemaphoreView, watchedVersion } from "./lock.js";
 import { pollPause, requestTimeout, watchDuration } from "./pacing.js";
 import { sleepUntil } from "./timers.js";
 
@@ -12,12 +12,12 @@ export function watches({ pollInterval, watching }: Context): boolean {
 
 /** The news of a watch: the row as it is now, or nothing where the row is gone. */
 export interface Sight {
-  readonly lock: Lock | undefined;
+  readonly lock: Lock | SemaphoreView | undefined;
 }
 
 /**
  * Resolves with news of the key, or with its row when `until` is reached. A watch that failed, or that ended early without news,
- * resolves with undefined, after one poll pause.
+ * resolves with undefined, after one poll pause. An empty version is that of a key without a row.
  */
 export async function watch(
   context: Context,
@@ -33,12 +33,13 @@ export async function watch(
   try {
     const answer = await service.ask("watch", { ...target, version, waitMs }, { timeout: waitMs + requestTimeout(), signal });
     const lock = lockFromWire(answer);
-    if (lock.recordVersionNumber !== version || runtime.now() >= sentAt + waitMs) return { lock };
+    if (watchedVersion(lock) !== version || runtime.now() >= sentAt + waitMs) return { lock };
   } catch (error) {
     signal.throwIfAborted();
-    if (error instanceof LockNotFoundError) return { lock: undefined };
+    const isOver = version !== "" || runtime.now() >= sentAt + waitMs;
+    if (error instanceof LockNotFoundError && isOver) return { lock: undefined };
     if (isTransient(error)) retryAfter = error.retryAfter;
-    else watching.isPossible = false;
+    else if (!(error instanceof LockNotFoundError)) watching.isPossible = false;
   }
   const pause = pollPause(undefined, retryAfter, runtime.random());
   await sleepUntil(runtime, Math.min(until, runtime.now() + pause), signal);

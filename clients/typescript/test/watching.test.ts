@@ -52,11 +52,11 @@ describe("K1: waiting by watching", { concurrency: 4 }, () => {
     await using parts = await watcher();
     const { proxy, client } = parts;
     const key = freshKey();
-    const lease = 6000;
+    const lease = 12_000;
     const holder = guardOf(await service.client().tryAcquire(key, { lease, heartbeatInterval: false }));
-    const waiting = client.acquire(key, { wait: 20_000 });
+    const waiting = client.acquire(key, { wait: 40_000 });
     await eventually(() => proxy.calls("watch").length === 1, "a watch");
-    await sleep(lease / 6);
+    await sleep(lease / 12);
     await holder.heartbeat();
     const last = holder.recordVersionNumber;
     const beatAt = performance.now();
@@ -165,7 +165,7 @@ describe("K1: waiting by watching", { concurrency: 4 }, () => {
     await using parts = await watcher();
     const { proxy, client } = parts;
     const key = freshKey();
-    guardOf(await service.client().tryAcquire(key, { lease: 600, heartbeatInterval: false }));
+    guardOf(await service.client().acquire(key, { lease: 2000, heartbeatInterval: false }));
     const guard = guardOf(await client.acquire(key, { wait: 20_000, staleness: "clock" }));
     assert.equal(guard.outcome, "takenOver");
     for (const { query } of proxy.calls("watch")) assert.ok(Number(query.get("waitMs")) <= 1250);

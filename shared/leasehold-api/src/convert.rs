@@ -1,4 +1,4 @@
-//! Between the wire and the protocol.
+//! Converts between the wire and the protocol.
 
 use std::fmt::Display;
 
@@ -70,7 +70,7 @@ pub(crate) fn acquire(request: AcquireRequest, principal: Option<Principal>) -> 
     })
 }
 
-/// The judgement that an acquire relies on: the caller's about a version, the clock's, or none.
+/// The evidence that an acquire relies on: the caller's observation of a version, the clock, or none.
 pub(crate) fn staleness(by: Staleness, observed_rvn: Option<String>) -> Result<leasehold_protocol::Staleness, Problem> {
     match (by, observed_rvn) {
         (Staleness::Clock, Some(_)) => Err(Problem::invalid(
@@ -163,7 +163,7 @@ pub(crate) fn grant_outcome(outcome: GrantOutcome) -> AcquireOutcome {
     }
 }
 
-/// Returns the grant, or the problem that a refused acquire is answered with.
+/// Returns the grant, or the problem that answers a refused acquire.
 pub(crate) fn grant_or_refusal(answer: AcquireAnswer) -> Result<Grant, Problem> {
     match answer {
         AcquireAnswer::Granted(grant) => Ok(grant),
@@ -245,14 +245,14 @@ pub(crate) fn superseded(superseded: lifecycle::Superseded) -> Problem {
     }
 }
 
-/// The answer to a lease id that is right, from a principal that is not.
+/// The problem for a right lease id from a principal that the lock is not bound to.
 pub(crate) fn bound_to_another() -> Problem {
     let detail = "The lock was acquired under this lease id by another principal, and only that one may renew or release it. \
                   Nothing was changed.";
     Problem::new(ProblemType::Forbidden, detail)
 }
 
-/// The answer to a release that completes what the lock was not acquired for.
+/// The problem for a release that completes an occurrence for which the lock was not acquired.
 pub(crate) fn other_occurrence() -> Problem {
     Problem::invalid(
         "completed",
@@ -268,7 +268,7 @@ pub(crate) fn version_mismatch(lock: Option<LockView>) -> Problem {
     Problem { lock: lock.map(|lock| Box::new(show_lock(lock))), ..Problem::new(ProblemType::VersionMismatch, detail) }
 }
 
-/// The answer to a lock's operation on the key of a semaphore.
+/// The problem for a lock's operation on a key that is no lock's.
 pub(crate) fn no_lock() -> Problem {
     let detail = "This key is no lock's. Where GET /v1/locks shows it as a semaphore, use the routes of /v1/semaphore.";
     Problem::new(ProblemType::WrongKind, detail)
@@ -319,7 +319,7 @@ pub(crate) fn state(state: wire::LockState) -> LockState {
     }
 }
 
-/// Text where it is text, base64 where it is not.
+/// Returns a payload as text where it is UTF-8, and as base64 where it is not.
 pub(crate) fn show_data(data: Option<Vec<u8>>) -> (Option<String>, Option<String>) {
     match data.map(String::from_utf8) {
         None => (None, None),

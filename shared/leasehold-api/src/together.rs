@@ -17,7 +17,7 @@ impl Service {
     /// `POST /v1/acquire-all`
     ///
     /// # Errors
-    /// `held`, `lost`, `superseded`, and those that any operation may meet.
+    /// `held`, `lost`, `superseded`, and those of any operation.
     pub async fn acquire_all(
         &self,
         caller: &Caller,
@@ -41,7 +41,7 @@ impl Service {
         .await
     }
 
-    /// One request for each lock.
+    /// Returns one request for each lock.
     fn locks_wanted(&self, caller: &Caller, request: AcquireAllRequest) -> Result<AcquireAll, Problem> {
         let owner_name = checked(OwnerName::new(request.owner_name))?;
         let lease_id = request.lease_id.map_or_else(|| Ok(LeaseId::generate()), convert::lease_id)?;

@@ -1,4 +1,4 @@
-//! How far an exploration goes.
+//! The bounds of an exploration.
 
 /// The bounds of one exploration. All times are milliseconds.
 #[derive(Debug, Clone, Copy)]
@@ -6,50 +6,50 @@
 pub struct Bounds {
     /// The name, for reports.
     pub name: &'static str,
-    /// Callers.
+    /// The number of callers.
     pub callers: u8,
-    /// Lease ids of each caller, one after the other.
+    /// The number of lease ids that each caller uses, one after the other.
     pub lease_ids: u8,
-    /// Requests under one lease id, without the release.
+    /// The number of requests under one lease id, without the release.
     pub requests: u8,
-    /// Attempts at one request, by the service or by its caller.
+    /// The number of attempts at one request, by the service or by its caller.
     pub attempts: u8,
-    /// Attempts that are under way at a time.
+    /// The number of attempts that are under way at a time.
     pub in_flight: usize,
-    /// Deliveries of an attempt beyond the first, over all attempts.
+    /// The number of deliveries of an attempt beyond the first, over all attempts.
     pub copies: u8,
     /// The last moment.
     pub end: u16,
-    /// The steps in which time passes, again and again.
+    /// The steps in which time passes, in a cycle.
     pub steps: &'static [u16],
     /// The leases that requests name.
     pub leases: &'static [u16],
-    /// Breaks by an operator.
+    /// The number of breaks by an operator.
     pub breaks: u8,
-    /// Deletions.
+    /// Whether releases may delete.
     pub deletes: bool,
-    /// Whether callers die. (Each may fall silent in any case.)
+    /// Whether callers die. (Every caller may stop sending in any case.)
     pub deaths: bool,
-    /// Whether first attempts are lost. (Each may stay under way for ever in any case.)
+    /// Whether first attempts are lost. (Every attempt may stay under way for ever in any case.)
     pub losses: bool,
-    /// Writes of a Java client with `updateExistingLockRecord`.
+    /// The number of writes of a Java client with `updateExistingLockRecord`.
     pub java: u8,
     /// Whether callers judge by the clock, and servers' clocks differ.
     pub clock: bool,
-    /// Whether answers arrive late. (Each may be lost in any case.)
+    /// Whether answers arrive late. (Every answer may be lost in any case.)
     pub delays: bool,
     /// Whether the clocks of observers run fast, by almost a thousandth.
     pub drift: bool,
-    /// What callers want of the lock: to run one occurrence, the same one, or none.
+    /// The runs of the one occurrence that callers want the lock for, or none.
     pub once: Option<Runs>,
 }
 
-/// How often an occurrence may run.
+/// The number of times that an occurrence may run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Runs {
-    /// Until one run is completed.
+    /// The occurrence may run until one run is completed.
     UntilDone,
-    /// Once, completed or not.
+    /// The occurrence may run once, completed or not.
     AtMostOnce,
 }
 
@@ -76,46 +76,47 @@ const SMALL: Bounds = Bounds {
 };
 
 impl Bounds {
-    /// Explorations that take seconds, for the tests.
-    pub fn small() -> [Self; 8] {
-        let once = Self { in_flight: 1, leases: &[200], ..SMALL };
+    /// Explorations that take seconds, for the tests. Each is large enough for a lock to be taken over.
+    pub fn small() -> [Self; 9] {
+        let once = Self { in_flight: 1, leases: &[100], end: 300, ..SMALL };
+        let first = Self { attempts: 1, ..once };
         [
             Self { in_flight: 1, ..SMALL },
-            Self { name: "small, copies and deletions", copies: 1, deletes: true, lease_ids: 2, requests: 1, ..once },
-            Self { name: "small, breaks", breaks: 1, deaths: true, ..once },
-            Self { name: "small, Java", java: 2, breaks: 1, requests: 1, end: 300, ..once },
-            Self { name: "small, clocks", clock: true, attempts: 1, end: 500, ..once },
+            Self { name: "small, copies and deletions", copies: 1, deletes: true, ..first },
+            Self { name: "small, breaks", breaks: 1, deaths: true, ..first },
+            Self { name: "small, three callers", callers: 3, end: 200, ..first },
+            Self { name: "small, Java", java: 1, breaks: 1, ..first },
+            Self { name: "small, clocks", clock: true, leases: &[200], end: 500, ..first },
             Self {
                 name: "small, delays and drift",
                 delays: true,
                 drift: true,
-                attempts: 1,
                 leases: &[2000],
                 steps: &[1999, 1],
                 end: 4000,
-                ..once
+                ..first
             },
-            Self { name: "small, an occurrence", lease_ids: 2, requests: 1, attempts: 1, ..once }
-                .running(Runs::UntilDone),
-            Self { name: "small, at most once", deletes: true, requests: 1, ..once }.running(Runs::AtMostOnce),
+            Self { name: "small, an occurrence", deletes: true, ..first }.running(Runs::UntilDone),
+            Self { name: "small, at most once", deletes: true, ..first }.running(Runs::AtMostOnce),
         ]
     }
 
     /// The explorations of the command.
-    pub fn full() -> [Self; 9] {
+    pub fn full() -> [Self; 10] {
         let full = Self { deaths: true, ..SMALL };
-        let once = Self { in_flight: 1, leases: &[200], ..full };
+        let once = Self { in_flight: 1, leases: &[100], end: 300, ..full };
+        let first = Self { attempts: 1, ..once };
         [
-            Self { name: "changed leases", requests: 3, end: 400, leases: &[100, 300], deaths: false, ..full },
-            Self { name: "copies and deletions", copies: 1, deletes: true, lease_ids: 2, ..once },
-            Self { name: "three callers", callers: 3, breaks: 1, requests: 1, ..once },
-            Self { name: "a Java client", java: 3, breaks: 1, deletes: true, end: 300, requests: 1, ..once },
-            Self { name: "clocks", clock: true, end: 500, ..once },
+            Self { name: "changed leases", requests: 3, end: 400, leases: &[100, 300], in_flight: 2, ..first },
+            Self { name: "late attempts", ..full },
+            Self { name: "copies and deletions", copies: 1, deletes: true, ..once },
+            Self { name: "two lease ids", deletes: true, lease_ids: 2, ..first },
+            Self { name: "three callers", callers: 3, breaks: 1, ..first },
+            Self { name: "a Java client", java: 2, breaks: 1, deletes: true, ..first },
+            Self { name: "clocks", clock: true, breaks: 1, leases: &[200], end: 500, ..first },
             Self { name: "delays", delays: true, ..once },
             Self { name: "drift", delays: true, drift: true, leases: &[2000], steps: &[1999, 1], end: 6000, ..once },
-            Self { name: "an occurrence", deletes: true, lease_ids: 2, copies: 1, requests: 1, ..once }
-                .running(Runs::UntilDone),
-            Self { name: "at most once", breaks: 1, lease_ids: 2, requests: 1, ..once }.running(Runs::AtMostOnce),
+            Self { name: "an occurrence", deletes: true, copies: 1, ..once }.running(Runs::UntilDone),
         ]
     }
 
@@ -130,12 +131,12 @@ impl Bounds {
         moments.find(|&moment| moment > now).filter(|&moment| moment <= self.end)
     }
 
-    /// The same, where callers run an occurrence.
+    /// The same bounds, where callers run an occurrence.
     const fn running(self, runs: Runs) -> Self {
         Self { once: Some(runs), ..self }
     }
 
-    /// Two callers, and what else a clause's trace needs.
+    /// Two callers, and the other needs of a clause's trace.
     pub(crate) const fn trace() -> Self {
         Self { requests: 3, end: 400, leases: &[100, 300], ..SMALL }
     }

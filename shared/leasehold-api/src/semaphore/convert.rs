@@ -1,4 +1,4 @@
-//! Between the wire and the protocol.
+//! Converts between the wire and the protocol.
 
 use leasehold_protocol::lifecycle::NUMBER_LIMIT;
 use leasehold_protocol::semaphore::{
@@ -174,12 +174,12 @@ pub(crate) fn enqueued(place: Ahead) -> EnqueueResponse {
     }
 }
 
-/// Permits that are free: none, where the capacity was cut below what is out.
+/// The number of free permits: zero, where the capacity was cut below the number in use.
 pub(crate) fn free(available: i64) -> u64 {
     available.try_into().unwrap_or(0)
 }
 
-/// The public view. What it shares with a lock's reads as a lock that is held while there is a holder.
+/// The public view. Its common fields with a lock read as a held lock while the semaphore has a holder.
 pub(crate) fn show(row: Semaphore) -> Lock {
     let state = row.state();
     let changed = row.changed();
@@ -245,7 +245,7 @@ pub(crate) fn not_found() -> Problem {
     Problem::new(ProblemType::NotFound, "No semaphore has this key.")
 }
 
-/// The problem that a refusal amounts to. `row` is the semaphore that refused.
+/// Returns the problem for a refusal. `row` is the semaphore that refused.
 pub(crate) fn refused(refusal: Refusal, row: Option<Semaphore>) -> Problem {
     let problem = match refusal {
         Refusal::OtherKind => return no_semaphore(),

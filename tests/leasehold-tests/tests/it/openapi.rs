@@ -1,4 +1,4 @@
-//! `docs/openapi.json` is made from the wire types, and cannot drift from them or from the routes.
+//! `docs/openapi.json` is generated from the wire types, and cannot drift from them or from the routes.
 
 use leasehold_api::http::{Operation, Route};
 use leasehold_api::{SemaphoreOperation, TransactionOperation};
