@@ -69,7 +69,7 @@ def make_stack():
             BillingMode="PAY_PER_REQUEST",
         )
     for name in ("invoke", "cleanup"):
-        arns[name] = make_function(f"leasehold-{name}")
+        arns[name] = make_function(name)
     # A child that knows nothing of locks: a mark, some work, a mark.
     make_machine("child", child())
     make_machine("failing-child", one_state({"Type": "Fail", "Error": "OutOfPaper", "Cause": "Tray 2"}))
@@ -104,11 +104,11 @@ def make_function(name):
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as zipped:
         bootstrap = zipfile.ZipInfo("bootstrap")
         bootstrap.external_attr = 0o755 << 16
-        zipped.writestr(bootstrap, (ROOT / "target/debug" / name).read_bytes(), zipfile.ZIP_DEFLATED, 1)
+        zipped.writestr(bootstrap, (ROOT / "target/debug/leasehold-locks").read_bytes(), zipfile.ZIP_DEFLATED, 1)
     made = functions.create_function(
-        FunctionName=name,
+        FunctionName=f"leasehold-{name}",
         Runtime="provided.al2023",
-        Handler="bootstrap",
+        Handler=name,
         Role=ROLE,
         Timeout=10,
         Code={"ZipFile": archive.getvalue()},
