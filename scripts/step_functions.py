@@ -18,6 +18,7 @@ from botocore.config import Config
 ROOT = pathlib.Path(__file__).parent.parent
 TABLE = "leasehold"
 MARKS = "marks"
+WAITERS = "waiters"
 SECRET = "known to the functions"
 LATE_REQUEST_SECONDS = 6
 # A wait of an hour, the default, allows a look only each fourth second.
@@ -29,6 +30,7 @@ ROLE = "arn:aws:iam::000000000000:role/unchecked"
 LOCAL_NAMES = {
     "StepFunctions.ExecutionAlreadyExistsException": "ExecutionAlreadyExists",
     "Sfn.ExecutionDoesNotExistException": "Sfn.ExecutionDoesNotExist",
+    "Sfn.TaskDoesNotExistException": "Sfn.TaskDoesNotExist",
 }
 
 
@@ -42,7 +44,9 @@ def client(name):
     )
 
 
-dynamodb, functions, sfn, events = (client(name) for name in ("dynamodb", "lambda", "stepfunctions", "events"))
+dynamodb, functions, sfn, events, pipes = (
+    client(name) for name in ("dynamodb", "lambda", "stepfunctions", "events", "pipes")
+)
 arns = {}
 
 # The endings that may leave a lock held, as the stack's rule has them. An execution that fails by one of the
@@ -68,6 +72,16 @@ def make_stack():
             AttributeDefinitions=[{"AttributeName": "key", "AttributeType": "S"}],
             BillingMode="PAY_PER_REQUEST",
         )
+    waiters = dynamodb.create_table(
+        TableName=WAITERS,
+        KeySchema=[{"AttributeName": "lock", "KeyType": "HASH"}, {"AttributeName": "waiter", "KeyType": "RANGE"}],
+        AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("lock", "waiter")],
+        BillingMode="PAY_PER_REQUEST",
+        StreamSpecification={"StreamEnabled": True, "StreamViewType": "KEYS_ONLY"},
+    )
+    locks = dynamodb.update_table(
+        TableName=TABLE, StreamSpecification={"StreamEnabled": True, "StreamViewType": "NEW_IMAGE"}
+    )
     for name in ("invoke", "cleanup"):
         arns[name] = make_function(name)
     # A child that knows nothing of locks: a mark, some work, a mark.
@@ -80,6 +94,19 @@ def make_stack():
     make_machine("three-turns", in_a_map(with_work(definition("mutex"), child(" & $string($states.input.turn)"))))
     make_machine("twice", twice(with_work(definition("mutex"), child())))
     make_machine("express-child", one_state({"Type": "Succeed"}), type="EXPRESS")
+    make_machine("waker", definition("waker", waits=True))
+    make_machine("sleeper", sleeping(with_work(definition("mutex", waits=True), child()), 30))
+    make_machine("short-sleeper", sleeping(with_work(definition("mutex", waits=True), child()), 4))
+    make_machine("sleeps-at-once", sleeps_at_once(sleeping(with_work(definition("mutex", waits=True), child()), 30)))
+    for table in (waiters, locks):
+        described = table["TableDescription"]
+        pipes.create_pipe(
+            Name=described["TableName"],
+            Source=described["LatestStreamArn"],
+            Target=arns["waker"],
+            RoleArn=ROLE,
+            SourceParameters={"DynamoDBStreamParameters": {"StartingPosition": "LATEST"}},
+        )
     events.put_rule(
         Name="leasehold-cleanup",
         EventPattern=json.dumps(
@@ -117,7 +144,7 @@ def make_function(name):
     return made["FunctionArn"]
 
 
-def definition(name):
+def definition(name, waits=False):
     text = (ROOT / f"statemachines/{name}.asl.json").read_text()
     for placeholder, value in {
         "InvokeFunctionArn": arns["invoke"],
@@ -125,6 +152,10 @@ def definition(name):
         "CleanupStateMachineArn": arns.get("cleanup-machine", ""),
         "LateRequestSeconds": str(LATE_REQUEST_SECONDS),
         "Partition": "aws",
+        "TableName": TABLE,
+        "PartitionKeyName": "key",
+        "SortKeyName": "",
+        "WaitersTableName": WAITERS if waits else "",
     }.items():
         text = text.replace("${" + placeholder + "}", value)
     for real, local in LOCAL_NAMES.items():
@@ -203,6 +234,23 @@ def twice(machine):
                        "Default": "Twice"}
     states["Twice"] = {"Type": "Succeed"}
     return {**machine, "StartAt": "Begin"}
+
+
+def sleeping(machine, seconds):
+    """Always sleeps for so long: the local AWS takes no expression for the time-out of a state."""
+    for state in machine["States"].values():
+        if state.get("Resource", "").endswith(".waitForTaskToken"):
+            state["TimeoutSeconds"] = seconds
+        for choice in state.get("Choices", []):
+            for name in choice.get("Assign", {}):
+                choice["Assign"][name] = seconds
+    return machine
+
+
+def sleeps_at_once(machine):
+    """As if the lock had been released between the refusal and the sleep."""
+    machine["States"]["LockPrepare"]["Next"] = "LockMayWait"
+    return machine
 
 
 def without_language(machine):
@@ -618,6 +666,85 @@ def at_work(executions):
     return None
 
 
+def sleep_ends_with_the_release():
+    """A sleeping execution is woken by a release, a Java client's deletion and a break; nobody polls."""
+    acquire("sleep", "a function", leaseDurationMs=600_000)
+    releases = [
+        lambda: invoke("release", "sleep", leaseId="a function"),
+        lambda: dynamodb.delete_item(TableName=TABLE, Key={"key": {"S": "sleep"}}),
+        lambda: invoke("break", "sleep", recordVersionNumber=invoke("get", "sleep")["recordVersionNumber"]),
+    ]
+    for release in releases:
+        if state("sleep") != "held":
+            acquire("sleep", f"a function {uuid.uuid4()}", leaseDurationMs=600_000)
+        execution = start("sleeper", key="sleep", seconds=0, maxWaitSeconds=600)
+        wait_for("the sleep", lambda: sleepers("sleep"))
+        release()
+        succeeded(execution, 25)
+        assert timeouts(execution) == 0
+        assert sleepers("sleep") == []
+    # However long the wait: the question whether to wait, the sleep, and the second acquire.
+    assert entered(execution, "LockMayWait", "LockSleep", "LockWait", "LockAcquire") == 4, "3 beside the first acquire"
+
+
+def sleepers_wake_one_at_a_time():
+    """Each release wakes the next sleeper; one who is gone is passed over."""
+    acquire("sleepers", "a function", leaseDurationMs=600_000)
+    gone = {"lock": {"S": '["sleepers"]'}, "waiter": {"S": "1#gone"}, "permits": {"N": "1"}, "token": {"S": "gone"}}
+    dynamodb.put_item(TableName=WAITERS, Item=gone)
+    executions = [start("sleeper", key="sleepers", seconds=1, maxWaitSeconds=600) for _ in range(3)]
+    wait_for("the sleep", lambda: len(sleepers("sleepers")) == 4)
+    invoke("release", "sleepers", leaseId="a function")
+    spans = []
+    for execution in executions:
+        succeeded(execution, 60)
+        assert timeouts(execution) == 0
+        spans.append((marks(execution)["began"], marks(execution)["ended"]))
+    spans.sort()
+    for (_, ended), (began, _) in zip(spans, spans[1:]):
+        assert began >= ended, spans
+    assert sleepers("sleepers") == []
+
+
+def sleeper_misses_no_release():
+    """A lock that was freed before the sleep began wakes the sleeper all the same."""
+    execution = start("sleeps-at-once", key="missed", seconds=0, maxWaitSeconds=600)
+    succeeded(execution, 25)
+    assert timeouts(execution) == 0
+
+
+def sleeper_takes_over_from_the_dead():
+    """Nobody wakes a sleeper when the holder dies: the sleep ends when the lease is over."""
+    acquire("dead", "a function", leaseDurationMs=3000)
+    began = time.monotonic()
+    execution = start("short-sleeper", key="dead", seconds=0, maxWaitSeconds=600)
+    succeeded(execution, 30)
+    assert time.monotonic() - began > 3
+    assert timeouts(execution) > 0
+
+
+def sleepers(key):
+    found = dynamodb.query(
+        TableName=WAITERS,
+        KeyConditionExpression="#lock = :lock",
+        ExpressionAttributeNames={"#lock": "lock"},
+        ExpressionAttributeValues={":lock": {"S": json.dumps([key])}},
+        ConsistentRead=True,
+    )
+    return found["Items"]
+
+
+def timeouts(execution):
+    history = sfn.get_execution_history(executionArn=execution, maxResults=1000)["events"]
+    return [event.get("taskFailedEventDetails", {}).get("error") for event in history].count("States.Timeout")
+
+
+def entered(execution, *states):
+    """How often the execution has entered one of these: its state transitions, as they are billed."""
+    history = sfn.get_execution_history(executionArn=execution, maxResults=1000)["events"]
+    return sum(event.get("stateEnteredEventDetails", {}).get("name") in states for event in history)
+
+
 STORIES = [
     uncontended,
     contended,
@@ -636,6 +763,10 @@ STORIES = [
     late_acquire,
     late_heartbeat,
     twenty_take_turns,
+    sleep_ends_with_the_release,
+    sleepers_wake_one_at_a_time,
+    sleeper_misses_no_release,
+    sleeper_takes_over_from_the_dead,
 ]
 
 
