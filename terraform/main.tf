@@ -47,17 +47,18 @@ locals {
   }
 
   environment = {
-    LEASEHOLD_TABLE_NAME        = local.table_name
-    LEASEHOLD_PARTITION_KEY     = var.partition_key_name
-    LEASEHOLD_SORT_KEY          = var.sort_key_name
-    LEASEHOLD_RETENTION_SECONDS = tostring(var.retention_seconds)
-    LEASEHOLD_CLOCK_SKEW_MS     = tostring(var.clock_skew_ms)
-    LEASEHOLD_LOG               = var.log_level
-    LEASEHOLD_KEY_SCOPES        = var.key_scopes
-    LEASEHOLD_OWNER_BINDING     = tostring(var.owner_binding)
-    LEASEHOLD_JWT_CLAIM         = var.jwt_claim
-    LEASEHOLD_METRICS           = tostring(var.operation_metrics)
-    LEASEHOLD_STACK             = var.name
+    LEASEHOLD_TABLE_NAME           = local.table_name
+    LEASEHOLD_PARTITION_KEY        = var.partition_key_name
+    LEASEHOLD_SORT_KEY             = var.sort_key_name
+    LEASEHOLD_RETENTION_SECONDS    = tostring(var.retention_seconds)
+    LEASEHOLD_CLOCK_SKEW_MS        = tostring(var.clock_skew_ms)
+    LEASEHOLD_TAKEOVER_CLOCK_CHECK = tostring(var.takeover_clock_check)
+    LEASEHOLD_LOG                  = var.log_level
+    LEASEHOLD_KEY_SCOPES           = var.key_scopes
+    LEASEHOLD_OWNER_BINDING        = tostring(var.owner_binding)
+    LEASEHOLD_JWT_CLAIM            = var.jwt_claim
+    LEASEHOLD_METRICS              = tostring(var.operation_metrics)
+    LEASEHOLD_STACK                = var.name
   }
 
   # These functions make the lease ids of executions as well.

@@ -117,6 +117,12 @@ variable "clock_skew_ms" {
   default     = 1000
 }
 
+variable "takeover_clock_check" {
+  description = "Whether a takeover by an observed version also needs the service's clock to be past the lease, by more than clock_skew_ms. Otherwise the caller's word is enough"
+  type        = bool
+  default     = false
+}
+
 variable "memory_mb" {
   description = "Memory of each function"
   type        = number

@@ -104,6 +104,12 @@ export interface LeaseholdProps {
    */
   readonly clockSkew?: Duration;
   /**
+   * Whether a takeover by an observed version also needs the service's clock to be past the lease, by more than
+   * `clockSkew`. Otherwise the caller's word is enough.
+   * @default false
+   */
+  readonly takeoverClockCheck?: boolean;
+  /**
    * Memory of each function.
    * @default 256
    */
@@ -383,6 +389,7 @@ export class Leasehold extends Construct {
         LEASEHOLD_SORT_KEY: props.sortKeyName ?? '',
         LEASEHOLD_RETENTION_SECONDS: String((props.retention ?? Duration.days(7)).toSeconds()),
         LEASEHOLD_CLOCK_SKEW_MS: String((props.clockSkew ?? Duration.seconds(1)).toMilliseconds()),
+        LEASEHOLD_TAKEOVER_CLOCK_CHECK: String(props.takeoverClockCheck ?? false),
         LEASEHOLD_LOG: props.logLevel ?? 'info',
         LEASEHOLD_KEY_SCOPES: Lazy.string({ produce: () => this.keyScopes() }),
         LEASEHOLD_OWNER_BINDING: String(props.ownerBinding ?? false),

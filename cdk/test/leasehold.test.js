@@ -24,9 +24,13 @@ function worker(stack) {
   return new iam.Role(stack, 'Worker', { roleName: 'worker', assumedBy: new iam.ServicePrincipal('lambda.amazonaws.com') });
 }
 
-function keyScopes(template) {
+function environment(template) {
   const [fn] = Object.values(template.findResources('AWS::Lambda::Function', { Properties: { Timeout: 29 } }));
-  return JSON.stringify(fn.Properties.Environment.Variables.LEASEHOLD_KEY_SCOPES);
+  return fn.Properties.Environment.Variables;
+}
+
+function keyScopes(template) {
+  return JSON.stringify(environment(template).LEASEHOLD_KEY_SCOPES);
 }
 
 test('grantUse allows the routes of a holder and no others', () => {
@@ -52,6 +56,12 @@ test('pattern of keys without a star at its end is refused', () => {
   for (const keys of [['billing'], ['*/billing'], ['a*b*']]) {
     assert.throws(() => synthesise({}, (lock, stack) => lock.grantUse(worker(stack), { keys })), /one \*, at its end/);
   }
+});
+
+test('takeovers are checked by clock only where asked for', () => {
+  assert.strictEqual(environment(synthesise({})).LEASEHOLD_TAKEOVER_CLOCK_CHECK, 'false');
+  const template = synthesise({ takeoverClockCheck: true });
+  assert.strictEqual(environment(template).LEASEHOLD_TAKEOVER_CLOCK_CHECK, 'true');
 });
 
 test('unsafe combinations are refused', () => {

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import anyio
 import pytest
 from conftest import MakeClient, RunPython, finished
-from proxy import Answer, Delay, Fault, Late, Proxy, Refuse, Seen, only
+from proxy import Answer, Delay, Fault, Hang, Late, Proxy, Refuse, Seen, only
 
 from leasehold import Client, Held, LeaseholdError, LockHeld, LockLost, Unavailable, VersionMismatch, aio
 
@@ -172,6 +172,17 @@ async def test_a_cancelled_wait_asks_no_more(proxy: Proxy, service: str, key: st
         await anyio.sleep(0.4)
         assert proxy.count("acquire") == asked
         assert (await holder.get(key)).state == "released"
+
+
+async def test_a_cancelled_wait_ends_its_watch(proxy: Proxy, service: str, key: str) -> None:
+    proxy.fault = only("watch", Hang())
+    async with client_of(service) as holder, client_of(proxy.url, poll_interval=None) as client:
+        await holder.acquire(key)
+        with anyio.fail_after(10), anyio.move_on_after(0.5) as scope:
+            await client.acquire(key, wait=None)
+        assert scope.cancelled_caught
+        assert (proxy.count("acquire"), proxy.count("watch")) == (1, 1)
+        assert client._core.can_watch
 
 
 async def test_a_handler_that_is_cancelled_releases(service: str, key: str) -> None:

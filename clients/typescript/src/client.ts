@@ -2,19 +2,23 @@
 import { acquire, type AcquireOptions, type TryAcquireOptions } from "./acquire.js";
 import { type Context, track } from "./context.js";
 import { answerFromWire, itemFromWire, itemToWire } from "./dynamodb.js";
-import { InvalidRequestError, LockLostError, LockNotFoundError, TooLateError } from "./errors.js";
-import { checkGuardOptions, Guard, type GuardOptions, type ReleaseOutcome } from "./guard.js";
+import { InvalidRequestError, LockNotFoundError, UnavailableError } from "./errors.js";
+import { Guard } from "./guard.js";
 import type { Held } from "./held.js";
+import { checkGuardOptions, type GuardOptions, type Holding, type ReleaseOutcome } from "./holding.js";
 import { type Fetch, HttpTransport, type Token } from "./http.js";
-import { Lease } from "./lease.js";
-import { type Lock, lockFromWire } from "./lock.js";
-import { Numbers } from "./numbers.js";
+import { isSemaphore, type Lock, lockFromWire, type SemaphoreView } from "./lock.js";
 import { Observations, type SavedObservation } from "./observations.js";
 import { type CallOptions, checkDuration, checkLease, type HeartbeatOptions, type ReleaseOptions } from "./options.js";
-import { toWire } from "./payload.js";
+import { changeToWire, toWire, type WirePayload } from "./payload.js";
+import { PermitsGuard } from "./permits.js";
+import { Sightings } from "./plan.js";
 import { Recent } from "./recent.js";
 import { defaultOwnerName, type Runtime, systemRuntime } from "./runtime.js";
-import { type Answers, type Requests, retrying, type SendOptions, Service } from "./service.js";
+import { type Resumed, type ResumeBody, renewOnce } from "./resuming.js";
+import { under } from "./scope.js";
+import { ReadWriteLock, Semaphore, type SemaphoreOptions } from "./semaphore.js";
+import { type Answers, retrying, Service } from "./service.js";
 import { silent, type Telemetry } from "./telemetry.js";
 import { keepAlive } from "./timers.js";
 import { Transaction, type TransactionRequest } from "./transaction.js";
@@ -39,7 +43,10 @@ export interface ClientOptions {
   fetch?: Fetch | undefined;
   /** Default lease: 100 to 86400000. Default: 20000. */
   lease?: number | undefined;
-  /** Between two polls of a held lock, at least 50. Default: 1000, or the pause that the service asks for if that is longer. */
+  /**
+   * Between two polls of a held lock, at least 50. Default: the client watches the lock, with one read that waits at the service; where that
+   * is not possible, 1000, or the pause that the service asks for if that is longer.
+   */
   pollInterval?: number | undefined;
   /** How long a wait goes on after the lease of the holder that was found. Default: 2000. */
   waitMargin?: number | undefined;
@@ -47,7 +54,7 @@ export interface ClientOptions {
    * Called when a release fails and throwing would hide the result, or the error, of the work under the lock: at the end of `withLock` and
    * of `await using`. Such a lock is free one lease after its last heartbeat. Default: `console.warn`.
    */
-  onReleaseError?: ((error: unknown, guard: Guard) => void) | undefined;
+  onReleaseError?: ((error: unknown, guard: Holding) => void) | undefined;
   /** Receives spans and measurements: `openTelemetry()` of `leasehold/opentelemetry`. */
   telemetry?: Telemetry | undefined;
   /** Clock, timers and chance, for tests. */
@@ -65,7 +72,7 @@ function transportOf({ transport, url, token, fetch }: ClientOptions): Transport
 }
 
 /** Reports a failed release to whoever reads the process's output. */
-function warnOfRelease(error: unknown, { key }: Guard): void {
+function warnOfRelease(error: unknown, { key }: Holding): void {
   console.warn(`leasehold: the lock ${JSON.stringify(key)} could not be released: ${messageOf(error)}`);
 }
 
@@ -82,7 +89,7 @@ export interface ListOptions {
 
 /** One page of a listing. It may have no lock and still not be the last. */
 export interface Page {
-  readonly locks: readonly Lock[];
+  readonly locks: readonly (Lock | SemaphoreView)[];
   /** Rows that are not readable locks: an operator must look at them. */
   readonly unreadable: readonly { readonly key: string; readonly sortKey?: string; readonly detail: string }[];
 }
@@ -153,7 +160,7 @@ export interface TransactionStatus {
 export class Client implements AsyncDisposable {
   readonly #context: Context;
   readonly #closing = new AbortController();
-  #closed: Promise<Map<Guard, unknown>> | undefined;
+  #closed: Promise<Map<Holding, unknown>> | undefined;
 
   /** @throws {InvalidRequestError} an option is out of its range. */
   constructor(options: ClientOptions) {
@@ -164,10 +171,12 @@ export class Client implements AsyncDisposable {
       telemetry: options.telemetry ?? silent,
       runtime,
       observations: new Observations(runtime),
+      sightings: new Sightings(runtime),
       ownerName: options.ownerName ?? defaultOwnerName(),
       lease: checkLease(options.lease ?? 20_000),
       pollInterval: options.pollInterval === undefined ? undefined : checkDuration("pollInterval", options.pollInterval),
       waitMargin: checkDuration("waitMargin", options.waitMargin ?? 2000),
+      watching: { isPossible: true },
       guards: new Set(),
       releases: new Recent(),
       underWay: new Set(),
@@ -196,7 +205,7 @@ export class Client implements AsyncDisposable {
   }
 
   /**
-   * Waits for the lock: polls it, takes it over from a holder that died, and gives up when `wait` is over. Not reentrant: a client waits
+   * Waits for the lock: watches it, takes it over from a holder that died, and gives up when `wait` is over. Not reentrant: a client waits
    * for its own lock, too.
    *
    * @throws {UnavailableError | ThrottledError} the service could not be reached until the wait was over.
@@ -216,24 +225,7 @@ export class Client implements AsyncDisposable {
    * @throws {LockLostError} `body` came to its end, but the lock was lost meanwhile.
    */
   async withLock<T>(key: string, body: (guard: Guard) => T | Promise<T>, options: AcquireOptions = {}): Promise<T> {
-    const guard = (await this.acquire(key, options)).granted();
-    let result: T;
-    const letGo = keepAlive(this.#context.runtime);
-    try {
-      result = await body(guard);
-    } catch (error) {
-      await guard[Symbol.asyncDispose]();
-      throw error;
-    } finally {
-      letGo();
-    }
-    try {
-      await guard.release();
-    } catch (error) {
-      if (error instanceof LockLostError) throw error;
-      this.#context.releaseFailed(error, guard);
-    }
-    return result;
+    return under(this.#context, (await this.acquire(key, options)).granted(), body);
   }
 
   /**
@@ -254,7 +246,8 @@ export class Client implements AsyncDisposable {
     const { sortKey } = options;
     const { answer, lease, sequence } = await this.#renew({ key, sortKey, leaseId, leaseDurationMs }, options);
     checkGuardOptions(options, answer.leaseDurationMs);
-    return new Guard(this.#context, { ...answer, key, sortKey, leaseId, sequence, outcome: "resumed" }, lease, options);
+    const grant = { ...answer, version: answer.recordVersionNumber, key, sortKey, leaseId, sequence, outcome: "resumed" as const };
+    return new Guard(this.#context, grant, lease, options);
   }
 
   /**
@@ -265,30 +258,18 @@ export class Client implements AsyncDisposable {
   async heartbeat(key: string, leaseId: string, options: HeartbeatOptions & { sequence?: number | undefined } = {}): Promise<Renewal> {
     const { data, sortKey } = options;
     const leaseDurationMs = options.lease === undefined ? undefined : checkLease(options.lease);
-    const payload = data === null ? { deleteData: true } : toWire(data);
-    const { answer, sequence } = await this.#renew({ key, sortKey, leaseId, leaseDurationMs, ...payload }, options);
+    const { answer, sequence } = await this.#renew({ key, sortKey, leaseId, leaseDurationMs, ...changeToWire(data) }, options);
     const { recordVersionNumber, fencingToken } = answer;
     return { recordVersionNumber, leaseDurationMs: answer.leaseDurationMs, fencingToken, sequence };
   }
 
   /** Sends one heartbeat under a lease id that has no guard here, with its retries. */
-  async #renew(
-    body: Omit<Requests["heartbeat"], "sequence" | "requestId">,
-    { sequence, signal }: { sequence?: number | undefined; signal?: AbortSignal | undefined },
-  ): Promise<{ answer: Answers["heartbeat"]; lease: Lease; sequence: number }> {
-    const { runtime, service } = this.#context;
-    const numbers = new Numbers<typeof body>(runtime, sequence);
-    const lease = new Lease();
-    const renew = async (sendOptions: SendOptions): Promise<Answers["heartbeat"]> => {
-      const { request } = numbers.take(body);
-      lease.send(request.sequence, body.leaseDurationMs ?? Infinity, runtime.now());
-      const answer = await numbers.send(request, (numbered) => service.ask("heartbeat", numbered, sendOptions));
-      lease.renewed(answer.leaseDurationMs);
-      if (lease.validUntil <= runtime.now()) throw new TooLateError();
-      return answer;
-    };
-    const answer = await retrying(runtime, renew, { signal, lease: body.leaseDurationMs ?? undefined });
-    return { answer, lease, sequence: numbers.last };
+  #renew(
+    body: ResumeBody & WirePayload & { deleteData?: true },
+    options: { sequence?: number | undefined; signal?: AbortSignal | undefined; lockDelay?: number | undefined },
+  ): Promise<Resumed<Answers["heartbeat"]>> {
+    const { service } = this.#context;
+    return renewOnce(this.#context, body, (request, sendOptions) => service.ask("heartbeat", request, sendOptions), options);
   }
 
   /**
@@ -297,11 +278,65 @@ export class Client implements AsyncDisposable {
    * @throws {LockLostError} someone else has it.
    */
   async release(key: string, leaseId: string, options: ReleaseOptions = {}): Promise<ReleaseOutcome> {
-    const request = { key, sortKey: options.sortKey, leaseId, delete: options.delete, ...toWire(options.data) };
+    const request = { key, sortKey: options.sortKey, leaseId, delete: options.delete, completed: options.completed, ...toWire(options.data) };
     const { runtime, service } = this.#context;
     const { outcome } = await retrying(runtime, (sendOptions) => service.ask("release", request, sendOptions), { signal: options.signal });
     this.#context.releases.set(key, options.sortKey, runtime.now());
     return outcome;
+  }
+
+  /** A semaphore of so many permits: that many hold it at a time, or fewer where some take several. Nothing is sent. */
+  semaphore(key: string, capacity: number, options: SemaphoreOptions = {}): Semaphore {
+    return new Semaphore(this.#context, key, capacity, PermitsGuard, options);
+  }
+
+  /** A lock that many readers hold at a time, at most `capacity` (100), or one writer. Nothing is sent. */
+  readWriteLock(key: string, { capacity = 100, ...options }: SemaphoreOptions & { capacity?: number | undefined } = {}): ReadWriteLock {
+    return new ReadWriteLock(this.#context, key, capacity, options);
+  }
+
+  /** A lock that is granted in the order in which it was asked for: a semaphore of one permit. Nothing is sent. */
+  fairLock(key: string, options: SemaphoreOptions = {}): Semaphore {
+    return this.semaphore(key, 1, options);
+  }
+
+  /** The semaphore as it is; undefined if there is none. */
+  async getSemaphore(key: string, { sortKey, signal }: CallOptions = {}): Promise<SemaphoreView | undefined> {
+    const { runtime, service, sightings } = this.#context;
+    try {
+      const view = lockFromWire(await retrying(runtime, (sendOptions) => service.ask("semaphore-get", { key, sortKey }, sendOptions), { signal }));
+      if (!isSemaphore(view)) throw new UnavailableError("The answer is incomplete.");
+      sightings.saw(view);
+      return view;
+    } catch (error) {
+      if (error instanceof LockNotFoundError) return undefined;
+      throw error;
+    }
+  }
+
+  /**
+   * Takes its permits from a holder, or its place from a waiter, as an operator: if it still has the version that you saw. `id` is a
+   * `holderId` or a `ticketId`.
+   *
+   * @throws {VersionMismatchError} it changed since, or is gone.
+   */
+  async breakEntry(key: string, id: string, version: string, { sortKey, signal }: CallOptions = {}): Promise<ReleaseOutcome> {
+    const { runtime, service } = this.#context;
+    const request = { key, sortKey, holderId: id, version };
+    return (await retrying(runtime, (sendOptions) => service.ask("semaphore-break", request, sendOptions), { signal })).outcome;
+  }
+
+  /**
+   * Changes the capacity of a semaphore, as an operator: if it still is what you saw. Holders keep what they have; after a cut nothing is
+   * granted until enough permits came back. Resolves with the capacity, and how many permits are free.
+   *
+   * @throws {VersionMismatchError} the capacity is another.
+   * @throws {LockNotFoundError} there is no such semaphore.
+   */
+  async setCapacity(key: string, capacity: number, expected: number, { sortKey, signal }: CallOptions = {}): Promise<{ capacity: number; available: number }> {
+    const { runtime, service } = this.#context;
+    const request = { key, sortKey, capacity, expected };
+    return retrying(runtime, (sendOptions) => service.ask("semaphore-capacity", request, sendOptions), { signal });
   }
 
   /** The lock as it is; undefined if there is none. */
@@ -315,8 +350,8 @@ export class Client implements AsyncDisposable {
     }
   }
 
-  /** All locks that match. Rows that are no readable locks are left out: see {@link pages}. */
-  async *list(options: ListOptions = {}): AsyncGenerator<Lock, void, undefined> {
+  /** All locks and semaphores that match. Rows that are no readable locks are left out: see {@link pages}. */
+  async *list(options: ListOptions = {}): AsyncGenerator<Lock | SemaphoreView, void, undefined> {
     for await (const page of this.pages(options)) yield* page.locks;
   }
 
@@ -466,12 +501,12 @@ export class Client implements AsyncDisposable {
     for (const [guard, error] of failures) this.#context.releaseFailed(error, guard);
   }
 
-  async #close(): Promise<Map<Guard, unknown>> {
+  async #close(): Promise<Map<Holding, unknown>> {
     const { guards, underWay, runtime } = this.#context;
     this.#closing.abort(new DOMException("The client was closed.", "AbortError"));
     // What goes on in the background does not keep the process alive; that somebody waits for it does.
     const letGo = keepAlive(runtime);
-    const failures = new Map<Guard, unknown>();
+    const failures = new Map<Holding, unknown>();
     while (guards.size > 0 || underWay.size > 0) {
       const releases = [...guards].map((guard) => guard.release().catch((error: unknown) => failures.set(guard, error)));
       await Promise.all([...releases, ...underWay]);

@@ -1,15 +1,19 @@
 /** The state that the parts of one client share. */
-import type { GuardHost } from "./guard.js";
+import type { GuardHost } from "./holding.js";
 import type { Observations } from "./observations.js";
+import type { Sightings } from "./plan.js";
 
 export interface Context extends GuardHost {
   readonly observations: Observations;
+  readonly sightings: Sightings;
   readonly ownerName: string;
   /** In milliseconds, as are the next two. */
   readonly lease: number;
   /** Undefined where the caller chose none. */
   readonly pollInterval: number | undefined;
   readonly waitMargin: number;
+  /** Whether the service has watches, as far as this client knows. */
+  readonly watching: { isPossible: boolean };
   /** Acquisitions that go on, and clean-ups after abandoned ones. They never reject. */
   readonly underWay: Set<Promise<unknown>>;
   /** Aborted when the client is closed. */

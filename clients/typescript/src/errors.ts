@@ -15,6 +15,11 @@ export type ErrorKind =
   | "corrupt-record"
   | "misconfigured"
   | "superseded"
+  | "already-done"
+  | "wrong-kind"
+  | "permits-mismatch"
+  | "exceeds-capacity"
+  | "queue-full"
   | "contended"
   | "rolled-back"
   | "committed"
@@ -44,6 +49,8 @@ export class LockHeldError extends LeaseholdError {
     readonly lock: Lock,
     /** How long the service asks to wait before the next request, in milliseconds. */
     readonly retryAfter = 0,
+    /** All that are held, where several were asked for. */
+    readonly locks: readonly Lock[] = [lock],
   ) {
     super(message);
   }
@@ -118,6 +125,47 @@ export class SupersededError extends LeaseholdError {
     readonly sequence: number,
     /** The token of the acquisition, where the service told. */
     readonly fencingToken?: number,
+  ) {
+    super(message);
+  }
+}
+
+/** The occurrence, or a later one, was completed: do not run it. `lock.data` is what its run left. */
+export class AlreadyDoneError extends LeaseholdError {
+  readonly kind = "already-done";
+
+  constructor(
+    message: string,
+    /** The lock as it is. */
+    readonly lock: Lock,
+  ) {
+    super(message);
+  }
+}
+
+/** The key is a semaphore's, and the request a lock's; or the other way round. */
+export class WrongKindError extends LeaseholdError {
+  readonly kind = "wrong-kind";
+}
+
+/** The holder has another number of permits than the request says. There is no upgrade. */
+export class PermitsMismatchError extends LeaseholdError {
+  readonly kind = "permits-mismatch";
+}
+
+/** More permits are asked for than the semaphore has. */
+export class ExceedsCapacityError extends LeaseholdError {
+  readonly kind = "exceeds-capacity";
+}
+
+/** The queue of the semaphore has no room. A wait goes on; the service refuses one ticket. */
+export class QueueFullError extends LeaseholdError {
+  readonly kind = "queue-full";
+
+  constructor(
+    message: string,
+    /** The semaphore as it is, where the service told. */
+    readonly lock?: Lock,
   ) {
     super(message);
   }
@@ -230,6 +278,11 @@ const classes = {
   CorruptRecordError,
   MisconfiguredError,
   SupersededError,
+  AlreadyDoneError,
+  WrongKindError,
+  PermitsMismatchError,
+  ExceedsCapacityError,
+  QueueFullError,
   TransactionContendedError,
   TransactionRolledBackError,
   TransactionCommittedError,

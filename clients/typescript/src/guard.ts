@@ -1,202 +1,44 @@
-/// <reference lib="esnext.disposable" preserve="true" />
-/** A lock that is held: its heartbeats, its loss, its release (rules C2, C7 and C8). */
-import { InvalidRequestError, isRetryable, LeaseholdError, LockLostError, type LostReason, SupersededError, TooLateError } from "./errors.js";
+/** A lock that is held. */
+import { type Grant, type GuardHost, type GuardOptions, type HeartbeatBody, Holding, type ReleaseOutcome, type Renewal } from "./holding.js";
 import type { Lease } from "./lease.js";
-import { Numbers } from "./numbers.js";
-import { checkLease, type HeartbeatOptions, type ReleaseOptions } from "./options.js";
-import { heartbeatInterval as defaultInterval, heartbeatPause, heartbeatRetryPause, longestHeartbeatInterval, OPERATION_BOUND_MS } from "./pacing.js";
-import { fromWire, toWire, type WirePayload } from "./payload.js";
-import type { Recent } from "./recent.js";
-import type { Runtime } from "./runtime.js";
-import { type Requests, retrying, type SendOptions, type Service } from "./service.js";
-import type { Telemetry } from "./telemetry.js";
-import { abortable, at, keepAlive, LinkedController } from "./timers.js";
-import type { components } from "./wire.js";
+import type { Numbered } from "./numbers.js";
+import type { HeartbeatOptions, ReleaseOptions } from "./options.js";
+import { changeToWire, fromWire, toWire, type WirePayload } from "./payload.js";
+import type { Answers, SendOptions } from "./service.js";
 
-/** How a grant came about; `resumed`: by `client.resume`. */
-export type Outcome = components["schemas"]["AcquireOutcome"] | "resumed";
-/** How a release came about: `replayed` and `absent` where it, or an operator, had been there before. */
-export type ReleaseOutcome = components["schemas"]["ReleaseOutcome"];
-
-/** How a held lock is kept. All durations in milliseconds. */
-export interface GuardOptions {
-  /** Between two heartbeats: at most half the lease. Default: a quarter of it. `false`: heartbeats are yours to send. */
-  heartbeatInterval?: number | false | undefined;
-  /**
-   * Goes on believing in the lock when its lease has run out and the service cannot be reached. **Another holder may have taken it over
-   * meanwhile.** Only for work where two at once are better than none. Default: false.
-   */
-  holdOnUnavailable?: boolean | undefined;
-  /** Called when the lease has less than `atRiskBelow` left: once for each lease that was not renewed in time. */
-  onAtRisk?: ((guard: Guard) => void) | undefined;
-  /** Above 0. Default: half the lease. */
-  atRiskBelow?: number | undefined;
+/** The answer that the guard of a lock is made of. */
+export interface LockGrant extends Grant, WirePayload {
+  readonly previousOwnerName?: string | null | undefined;
 }
 
-/** Refuses what could not keep a lock of this lease. */
-export function checkGuardOptions({ heartbeatInterval, atRiskBelow }: GuardOptions, lease: number): void {
-  if (typeof heartbeatInterval === "number" && !(heartbeatInterval > 0 && heartbeatInterval <= longestHeartbeatInterval(lease))) {
-    throw new InvalidRequestError("The heartbeat interval must be above 0 and at most half the lease.", "heartbeatInterval");
-  }
-  if (atRiskBelow === undefined) return;
-  if (!(atRiskBelow > 0)) throw new InvalidRequestError("atRiskBelow must be above 0 milliseconds.", "atRiskBelow");
-  if (heartbeatInterval !== false && atRiskBelow >= lease - (heartbeatInterval ?? defaultInterval(lease))) {
-    throw new InvalidRequestError("atRiskBelow must be below what is left of the lease when the next heartbeat is due.", "atRiskBelow");
-  }
+/** The part of a heartbeat that a lock has beside what every kind has. */
+interface Change extends WirePayload {
+  readonly deleteData?: boolean | undefined;
 }
 
-/** The parts of a client that a guard needs. */
-export interface GuardHost {
-  readonly service: Service;
-  readonly runtime: Runtime;
-  readonly telemetry: Telemetry;
-  /** Guards that are held, or being released. */
-  readonly guards: Set<Guard>;
-  /** When this client last released a lock, on the monotonic clock. */
-  readonly releases: Recent<number>;
-  /** Reports a failed release where nothing may be thrown. Never throws. */
-  releaseFailed(error: unknown, guard: Guard): void;
-}
-
-/** Everything that another process needs to go on with a lock. */
-export interface Handover {
-  readonly key: string;
-  readonly sortKey?: string;
-  /** A secret: whoever knows it can renew and release the lock. */
-  readonly leaseId: string;
-  /** The last number under the lease id: requests with a lower one change nothing any more. */
-  readonly sequence: number;
-}
-
-type HeartbeatBody = Omit<Requests["heartbeat"], "sequence" | "requestId">;
-
-/** The answer that a guard is made of. */
-export interface Grant extends WirePayload {
-  key: string;
-  sortKey?: string | undefined;
-  leaseId: string;
-  /** The last number that was taken under the lease id. */
-  sequence: number;
-  outcome: Outcome;
-  recordVersionNumber: string;
-  leaseDurationMs: number;
-  fencingToken: number;
-  previousOwnerName?: string | null | undefined;
-}
-
-/**
- * A lock that is held, until it is released or lost. Heartbeats are sent in the background; they do not keep the process alive.
- *
- * `isHeld` and `remaining()` go by the clock and are right at once, even after a long computation that kept timers from firing;
- * `signal` and `onAtRisk` need the event loop to turn.
- */
-export class Guard implements AsyncDisposable {
-  /** Tells the two results of an acquire apart. */
-  readonly kind = "granted";
-  readonly key: string;
-  readonly sortKey: string | undefined;
-  /** Above every token granted for this key before, and below 2^53. Hand it to the resource that the lock protects. */
-  readonly fencingToken: number;
-  readonly outcome: Outcome;
+/** A lock that is held, until it is released or lost. */
+export class Guard extends Holding<Change> {
   /** Who had the lock before, where that is known. */
   readonly previousOwnerName: string | undefined;
   /** The payload of the row at the time of the grant: what was stored with it, or what the predecessor left. */
   readonly data: Uint8Array | undefined;
   /** The same as text, where it is UTF-8. */
   readonly text: string | undefined;
-
-  readonly #context: GuardHost;
-  readonly #options: GuardOptions;
-  readonly #leaseId: string;
-  readonly #grantedAt: number;
-  readonly #lease: Lease;
-  readonly #numbers: Numbers<HeartbeatBody>;
-  #leaseDuration: number;
-  #recordVersionNumber: string;
-  /** Counts the renewals: tells whether one happened meanwhile. */
-  #generation = 0;
-  /** The generation that `onAtRisk` was called for. */
-  #warnedOf = -1;
-  #cancelBeat = (): void => undefined;
-  #cancelWatch = (): void => undefined;
-  /** Heartbeats go one after the other. */
-  #turn: Promise<unknown> = Promise.resolve();
-  /** What the last failed heartbeat failed with. */
-  #trouble: unknown;
-  /** Aborted at the end, whichever it is: what is under way for this guard ends with it. */
-  readonly #ended = new AbortController();
-  readonly #lostController = new AbortController();
-  #lost: LockLostError | undefined;
-  #released: Promise<ReleaseOutcome> | undefined;
+  readonly #host: GuardHost;
 
   /** @internal */
-  constructor(context: GuardHost, grant: Grant, lease: Lease, options: GuardOptions) {
-    this.#context = context;
-    this.#options = options;
-    this.key = grant.key;
-    this.sortKey = grant.sortKey;
-    this.fencingToken = grant.fencingToken;
-    this.outcome = grant.outcome;
+  constructor(host: GuardHost, grant: LockGrant, lease: Lease, options: GuardOptions) {
+    super(host, grant, lease, options);
+    this.#host = host;
     this.previousOwnerName = grant.previousOwnerName ?? undefined;
     const payload = fromWire(grant);
     this.data = payload.data;
     this.text = payload.text;
-    this.#leaseId = grant.leaseId;
-    this.#grantedAt = context.runtime.now();
-    this.#lease = lease;
-    this.#numbers = new Numbers(context.runtime, grant.sequence);
-    this.#leaseDuration = grant.leaseDurationMs;
-    this.#recordVersionNumber = grant.recordVersionNumber;
-    context.guards.add(this);
-    this.#watch();
-    this.#scheduleBeat(lease.startedAt);
-  }
-
-  /** The secret that proves possession: whoever knows it can renew and release the lock. Not shown when the guard is printed. */
-  get leaseId(): string {
-    return this.#leaseId;
   }
 
   /** Changes with every heartbeat. */
   get recordVersionNumber(): string {
-    return this.#recordVersionNumber;
-  }
-
-  /** The lease of the last renewal, in milliseconds. */
-  get leaseDuration(): number {
-    return this.#leaseDuration;
-  }
-
-  /** How long the lock is surely held from now on, in milliseconds, by this holder's own cautious count; 0 when it is not. */
-  remaining(): number {
-    if (this.#ended.signal.aborted) return 0;
-    return Math.max(0, this.#lease.validUntil - this.#context.runtime.now());
-  }
-
-  /** Whether the lock is held now. False as soon as it is lost or its release begins. */
-  get isHeld(): boolean {
-    return !this.#ended.signal.aborted && (this.#options.holdOnUnavailable === true || this.remaining() > 0);
-  }
-
-  /** Why the lock was lost; undefined while it is held, and after a release. */
-  get lost(): LostReason | undefined {
-    return this.#lossByNow()?.reason;
-  }
-
-  /** Aborted when the lock is lost, with a {@link LockLostError} as its reason. Not aborted by a release. */
-  get signal(): AbortSignal {
-    return this.#lostController.signal;
-  }
-
-  /** Throws the {@link LockLostError} if the lock is lost. */
-  throwIfLost(): void {
-    const loss = this.#lossByNow();
-    if (loss) throw loss;
-  }
-
-  /** This guard: with {@link Held.granted}, the way to treat giving up as an error. */
-  granted(): this {
-    return this;
+    return this.currentVersion;
   }
 
   /**
@@ -208,255 +50,25 @@ export class Guard implements AsyncDisposable {
    * @throws {InvalidRequestError} and other refusals: nothing was changed.
    */
   async heartbeat(options: Omit<HeartbeatOptions, "sortKey"> = {}): Promise<void> {
-    const lease = checkLease(options.lease ?? this.#leaseDuration);
-    checkGuardOptions(this.#options, lease);
-    const linked = new LinkedController(options.signal, this.#ended.signal);
-    // The turn before this one may pause in the background.
-    const letGo = keepAlive(this.#context.runtime);
-    try {
-      const turn = this.#exclusively(async () => {
-        try {
-          await this.#renew(lease, options.data, { signal: linked.signal, background: false, retryable: isRetryable });
-        } catch (error) {
-          // What was given up may have shortened the lease that counts, and the next heartbeat is due earlier.
-          this.#scheduleBeat(this.#lease.startedAt);
-          throw error;
-        }
-      });
-      await abortable(turn, linked.signal);
-    } finally {
-      letGo();
-      linked.unlink();
-    }
+    await this.renewBy(() => changeToWire(options.data), options);
   }
 
-  /**
-   * Gives the lock back. Heartbeats end first. May be repeated, also after it failed.
-   *
-   * @throws {LockLostError} the lock was lost before; nothing is sent if that is known.
-   * @throws {UnavailableError | ThrottledError} not within 10 s: the lock is free one lease after its last heartbeat.
-   */
   release(options: Omit<ReleaseOptions, "sortKey"> = {}): Promise<ReleaseOutcome> {
-    this.#released ??= this.#release(options);
-    return this.#released;
+    const { key, sortKey, leaseId } = this;
+    const request = { key, sortKey, leaseId, delete: options.delete, completed: options.completed, ...toWire(options.data) };
+    return this.releaseBy((sendOptions) => this.#host.service.ask("release", request, sendOptions), options.signal);
   }
 
-  /**
-   * Stops keeping the lock without releasing it, for another process to go on with it: `client.resume`. Later releases send nothing.
-   *
-   * @throws {LockLostError} the lock is lost, or its release has begun.
-   */
-  detach(): Handover {
-    const loss = this.#lossByNow();
-    if (loss) throw this.#lose(loss);
-    this.#ended.signal.throwIfAborted();
-    this.#end(new LockLostError(this.key, "released", "It was handed on."));
-    this.#context.guards.delete(this);
-    this.#released = Promise.resolve("absent");
-    const { key, sortKey } = this;
-    return { key, ...(sortKey !== undefined && { sortKey }), leaseId: this.#leaseId, sequence: this.#numbers.last };
+  override toJSON(): Record<string, unknown> {
+    return { ...super.toJSON(), recordVersionNumber: this.recordVersionNumber };
   }
 
-  /** Releases, and never throws: an error of a release must not hide that of the work. `onReleaseError` is told. */
-  async [Symbol.asyncDispose](): Promise<void> {
-    if (this.lost) return;
-    try {
-      await this.release();
-    } catch (error) {
-      this.#context.releaseFailed(error, this);
-    }
+  protected async sendHeartbeat(request: Numbered<HeartbeatBody & Change>, sendOptions: SendOptions): Promise<Renewal> {
+    return renewalOf(await this.#host.service.ask("heartbeat", request, sendOptions));
   }
+}
 
-  /** What may be shown. */
-  toJSON(): Record<string, unknown> {
-    const { key, sortKey, fencingToken, recordVersionNumber, isHeld, lost } = this;
-    return { key, ...(sortKey !== undefined && { sortKey }), fencingToken, recordVersionNumber, isHeld, ...(lost && { lost }) };
-  }
-
-  /** @internal */
-  [Symbol.for("nodejs.util.inspect.custom")](_depth: number, options: object, inspect: (value: unknown, options: object) => string): string {
-    return `Guard ${inspect(this.toJSON(), options)}`;
-  }
-
-  async #release(options: Omit<ReleaseOptions, "sortKey">): Promise<ReleaseOutcome> {
-    const { runtime, service, guards } = this.#context;
-    try {
-      // By the clock, too: a timer that could not fire yet must not make a lost lock look kept.
-      const loss = this.#lossByNow();
-      if (loss) throw this.#lose(loss);
-      this.#end(new LockLostError(this.key, "released", "It was released."));
-      const { outcome } = await retrying(
-        runtime,
-        (sendOptions) =>
-          service.ask("release",
-            { key: this.key, sortKey: this.sortKey, leaseId: this.#leaseId, delete: options.delete, ...toWire(options.data) },
-            sendOptions,
-          ),
-        { lease: this.#leaseDuration, signal: options.signal },
-      );
-      this.#context.releases.set(this.key, this.sortKey, runtime.now());
-      return outcome;
-    } catch (error) {
-      if (error instanceof LockLostError) throw this.#lose(error);
-      // It may be tried again.
-      this.#released = undefined;
-      throw error;
-    } finally {
-      guards.delete(this);
-    }
-  }
-
-  /** Runs `work` when the heartbeat before it has ended. */
-  #exclusively<T>(work: () => Promise<T>): Promise<T> {
-    const turn = this.#turn.then(work);
-    this.#turn = turn.catch(() => undefined);
-    return turn;
-  }
-
-  /** Sends one heartbeat, and others while `retryable`. */
-  async #renew(
-    lease: number,
-    data: string | Uint8Array | null | undefined,
-    options: { signal: AbortSignal; background: boolean; retryable: (error: unknown) => boolean },
-  ): Promise<void> {
-    const { runtime } = this.#context;
-    const payload = data === null ? { deleteData: true } : toWire(data);
-    const wanted: HeartbeatBody = { key: this.key, sortKey: this.sortKey, leaseId: this.#leaseId, leaseDurationMs: lease, ...payload };
-    const knownLoss = this.#lossByNow();
-    if (knownLoss) throw this.#lose(knownLoss);
-    const until = this.#options.holdOnUnavailable === true ? runtime.now() + OPERATION_BOUND_MS : this.#lease.validUntil;
-    await retrying(
-      runtime,
-      async (sendOptions) => {
-        // An abandoned heartbeat may be carried out yet: it is repeated before the next number is taken.
-        while ((await this.#send(wanted, sendOptions)) !== wanted);
-      },
-      { ...options, until, pace: (pause) => heartbeatRetryPause(pause, this.remaining()), lease: Math.min(lease, this.#lease.believed) },
-    );
-  }
-
-  /** Sends one request: the open one again, or `wanted`. Returns the body that was sent. */
-  async #send(wanted: HeartbeatBody, sendOptions: SendOptions): Promise<HeartbeatBody> {
-    const { runtime, service } = this.#context;
-    const { request, body } = this.#numbers.take(wanted);
-    const sentAt = runtime.now();
-    this.#lease.send(request.sequence, request.leaseDurationMs ?? this.#leaseDuration, sentAt);
-    this.#watch();
-    const measured = (result: string): void => {
-      this.#context.telemetry.record({ name: "heartbeat", duration: runtime.now() - sentAt, result });
-    };
-    try {
-      const answer = await this.#numbers.send(request, (numbered) => service.ask("heartbeat", numbered, sendOptions));
-      // The lease ran out before the answer: somebody may have been told of the loss.
-      const loss = this.#lossByNow();
-      if (loss) throw loss;
-      if (answer.fencingToken !== this.fencingToken) throw this.#ghost();
-      this.#lease.renewed(answer.leaseDurationMs);
-      if (this.#lease.validUntil <= runtime.now()) throw new TooLateError();
-      this.#leaseDuration = answer.leaseDurationMs;
-      this.#recordVersionNumber = answer.recordVersionNumber;
-      this.#generation += 1;
-      this.#trouble = undefined;
-      this.#watch();
-      this.#scheduleBeat(this.#lease.startedAt);
-      measured("renewed");
-      return body;
-    } catch (error) {
-      measured(error instanceof LeaseholdError ? error.kind : "aborted");
-      if (error instanceof LockLostError) throw this.#lose(error);
-      const isGhost = error instanceof SupersededError && error.fencingToken !== undefined && error.fencingToken !== this.fencingToken;
-      if (isGhost) throw this.#lose(this.#ghost());
-      this.#trouble = error;
-      throw error;
-    }
-  }
-
-  /** The row has another token than the one that was granted. */
-  #ghost(): LockLostError {
-    return new LockLostError(this.key, "taken-over", "A late request acquired it again, and another holder may have been in between.");
-  }
-
-  /** The heartbeat that nobody asked for. Only the service's word `lost` is believed; all else says nothing about a thief. */
-  async #beat(generation: number): Promise<void> {
-    const retryable = (error: unknown): boolean => !(error instanceof LockLostError);
-    try {
-      await this.#exclusively(async () => {
-        // Renewed by hand while this one waited for its turn.
-        if (generation !== this.#generation || this.#ended.signal.aborted) return;
-        await this.#renew(this.#leaseDuration, undefined, { signal: this.#ended.signal, background: true, retryable });
-      });
-    } catch {
-      // Either it was lost, and `signal` tells; or the lease is about to run out, and then it will; or the holder holds on.
-      if (this.#options.holdOnUnavailable === true) this.#scheduleBeat(this.#context.runtime.now());
-    }
-  }
-
-  /** Sets the timer of the next heartbeat, one interval after `since`. */
-  #scheduleBeat(since: number): void {
-    this.#cancelBeat();
-    const { heartbeatInterval } = this.#options;
-    if (heartbeatInterval === false || this.#ended.signal.aborted) return;
-    const { runtime } = this.#context;
-    const generation = this.#generation;
-    const { believed } = this.#lease;
-    const interval = Math.min(heartbeatInterval ?? defaultInterval(believed), longestHeartbeatInterval(believed));
-    const pause = heartbeatPause(interval, runtime.random());
-    this.#cancelBeat = at(runtime, since + pause, () => void this.#beat(generation), true);
-  }
-
-  /** Sets the timers that look after the lease as it is now. */
-  #watch(): void {
-    this.#cancelWatch();
-    if (this.#ended.signal.aborted) return;
-    const { runtime } = this.#context;
-    const { onAtRisk, atRiskBelow, holdOnUnavailable } = this.#options;
-    const generation = this.#generation;
-    const { validUntil } = this.#lease;
-    const timers: (() => void)[] = [];
-    this.#cancelWatch = () => {
-      for (const cancel of timers) cancel();
-    };
-    if (onAtRisk && this.#warnedOf !== generation) {
-      const warn = (): void => {
-        this.#warnedOf = generation;
-        onAtRisk(this);
-      };
-      timers.push(at(runtime, validUntil - (atRiskBelow ?? this.#leaseDuration / 2), warn, true));
-    }
-    if (holdOnUnavailable !== true) {
-      const expire = (): void => {
-        const loss = this.#lossByNow();
-        if (loss) this.#lose(loss);
-      };
-      timers.push(at(runtime, validUntil, expire, true));
-    }
-  }
-
-  /** The loss, if there is one: also one that the clock knows of and no timer has told yet. */
-  #lossByNow(): LockLostError | undefined {
-    if (this.#lost || this.isHeld || this.#ended.signal.aborted) return this.#lost;
-    return new LockLostError(this.key, "expired", "The lease ran out before it could be renewed.", { cause: this.#trouble });
-  }
-
-  /** Makes the loss known, once. Returns the one that is. */
-  #lose(error: LockLostError): LockLostError {
-    if (!this.#lost) {
-      this.#lost = error;
-      this.#context.guards.delete(this);
-      this.#context.telemetry.record({ name: "loss", reason: error.reason });
-      this.#end(error);
-      this.#lostController.abort(error);
-    }
-    return this.#lost;
-  }
-
-  /** Ends heartbeats and timers. */
-  #end(reason: LockLostError): void {
-    if (this.#ended.signal.aborted) return;
-    const { runtime, telemetry } = this.#context;
-    telemetry.record({ name: "hold", duration: runtime.now() - this.#grantedAt });
-    this.#cancelBeat();
-    this.#cancelWatch();
-    this.#ended.abort(reason);
-  }
+/** What every kind of heartbeat is answered with. */
+function renewalOf({ recordVersionNumber, leaseDurationMs, fencingToken }: Answers["heartbeat"]): Renewal {
+  return { version: recordVersionNumber, leaseDurationMs, fencingToken };
 }

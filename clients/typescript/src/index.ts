@@ -18,9 +18,11 @@ export {
   type TransactionStatus,
 } from "./client.js";
 export {
+  AlreadyDoneError,
   ConditionFailedError,
   CorruptRecordError,
   type ErrorKind,
+  ExceedsCapacityError,
   ForbiddenError,
   InvalidRequestError,
   LeaseholdError,
@@ -29,6 +31,8 @@ export {
   LockNotFoundError,
   type LostReason,
   MisconfiguredError,
+  PermitsMismatchError,
+  QueueFullError,
   SupersededError,
   ThrottledError,
   TransactionCommittedError,
@@ -37,16 +41,20 @@ export {
   TransactionRolledBackError,
   UnavailableError,
   VersionMismatchError,
+  WrongKindError,
 } from "./errors.js";
-export { Guard, type GuardOptions, type Handover, type Outcome, type ReleaseOutcome } from "./guard.js";
+export { Guard } from "./guard.js";
 export { Held } from "./held.js";
+export { type GuardOptions, type Handover, Holding, type Outcome, type ReleaseOutcome } from "./holding.js";
 export type { Fetch, Token } from "./http.js";
-export type { Lock } from "./lock.js";
+export { type Holder, isSemaphore, type Lock, type SemaphoreView, type Ticket } from "./lock.js";
 export type { SavedObservation } from "./observations.js";
 export type { CallOptions, HeartbeatOptions, ReleaseOptions } from "./options.js";
 export type { Wait } from "./pacing.js";
 export type { Payload } from "./payload.js";
+export { PermitsGuard, type PermitsHeartbeatOptions, type PermitsOptions, type TryPermitsOptions } from "./permits.js";
 export type { Runtime } from "./runtime.js";
+export { ReadWriteLock, type ResumePermitsOptions, Semaphore, type SemaphoreOptions, WriterGuard } from "./semaphore.js";
 export { type ReturnValues, Transaction, type TransactionRequest, type WriteOptions } from "./transaction.js";
 export type { TransactionOptions, TransactOptions } from "./transactions.js";
 export type { Measurement, Telemetry } from "./telemetry.js";

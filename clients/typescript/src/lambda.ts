@@ -11,19 +11,27 @@ import { type Answer, type Call, type ExchangeOptions, messageOf, parseDocument,
 export interface LambdaOptions {
   /** Name or ARN of the function for transactions and items. Without it they are refused. */
   transactFunction?: string | undefined;
+  /** Name or ARN of the function for semaphores. Without it they are refused. */
+  semaphoreFunction?: string | undefined;
   /** The client to invoke with. Its `maxAttempts` must be 1: Leasehold repeats requests itself. Default: a client for this environment. */
   client?: LambdaClient | undefined;
 }
 
+/** Calls that only the HTTP API has. */
+const HTTP_CALLS: ReadonlySet<Call> = new Set(["list", "watch", "acquire-all"]);
 /** Calls of the function for locks. The function for transactions has the others. */
 const LOCK_CALLS: ReadonlySet<Call> = new Set(["acquire", "heartbeat", "release", "break", "get"]);
 
-/** Returns a transport that invokes the function of this name or ARN. A listing of locks needs the HTTP API. */
-export function lambda(lockFunction: string, { transactFunction, client }: LambdaOptions = {}): Transport {
+/** Returns a transport that invokes the function of this name or ARN. Listings, watches and acquire-all need the HTTP API. */
+export function lambda(lockFunction: string, { transactFunction, semaphoreFunction, client }: LambdaOptions = {}): Transport {
   const invoker = client ?? new LambdaClient({ maxAttempts: 1 });
   const functionFor = (call: Call): string => {
     if (LOCK_CALLS.has(call)) return lockFunction;
-    if (call === "list") throw new InvalidRequestError("A direct invocation cannot list locks: use the url of the HTTP API.", "transport");
+    if (HTTP_CALLS.has(call)) throw new InvalidRequestError(`There is no direct invocation of ${call}: use the url of the HTTP API.`, "transport");
+    if (call.startsWith("semaphore-")) {
+      if (semaphoreFunction === undefined) throw new InvalidRequestError("Semaphores need the option semaphoreFunction.", "semaphoreFunction");
+      return semaphoreFunction;
+    }
     if (transactFunction === undefined) throw new InvalidRequestError("Transactions need the option transactFunction.", "transactFunction");
     return transactFunction;
   };

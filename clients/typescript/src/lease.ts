@@ -18,10 +18,13 @@ export class Lease {
   #sent: (Renewal & { readonly sequence: number }) | undefined;
   #cap = Infinity;
 
+  /** A holder believes in its lease less `delay` milliseconds. */
+  constructor(private readonly delay = 0) {}
+
   /** A request with this number and lease is about to be sent. The same number again is a repeat. */
   send(sequence: number, duration: number, now: number): void {
     if (this.#sent?.sequence !== sequence) this.#sent = { sequence, sentAt: now, duration };
-    this.#cap = Math.min(this.#cap, this.#sent.sentAt + duration);
+    this.#cap = Math.min(this.#cap, this.#sent.sentAt + duration - this.delay);
   }
 
   /** The request was carried out, and the answer names this lease. */
@@ -44,6 +47,6 @@ export class Lease {
   /** From this time on nothing is held. -Infinity before the grant. */
   get validUntil(): number {
     if (this.#renewed === undefined) return -Infinity;
-    return Math.min(this.#renewed.sentAt + this.#renewed.duration, this.#cap);
+    return Math.min(this.#renewed.sentAt + this.#renewed.duration - this.delay, this.#cap);
   }
 }

@@ -10,6 +10,8 @@ const LONGEST_REQUEST_MS = 5000;
 const SHORTEST_REQUEST_MS = 200;
 /** The shortest time-out in a wait: the last look must not be wasted. */
 export const LAST_LOOK_MS = 1000;
+/** The longest watch that the service allows. */
+export const LONGEST_WATCH_MS = 20_000;
 /** The longest `Retry-After`: a proxy must not put a waiter to sleep for a day. */
 const LONGEST_RETRY_AFTER_MS = 60_000;
 /** The shortest pause between two tries of a heartbeat. */
@@ -47,6 +49,11 @@ export function heartbeatRetryPause(pause: number, left: number): number {
 export function pollPause(chosen: number | undefined, retryAfter: number, random: number): number {
   const interval = chosen === undefined ? Math.max(POLL_MS, retryAfter) : Math.max(chosen, SHORTEST_POLL_MS);
   return interval * (1 + random / 4);
+}
+
+/** Returns how long a watch asks the service to wait, in whole milliseconds, with so much time until its client has to act. */
+export function watchDuration(left: number): number {
+  return Math.ceil(Math.min(left, LONGEST_WATCH_MS));
 }
 
 /** Returns the pause before a client asks for a key again that it released `releasedAgo`: one poll, for others to come first. */

@@ -1,8 +1,10 @@
 /** Refusals and failures of the service, as errors. */
 import { answerFromWire } from "./dynamodb.js";
 import {
+  AlreadyDoneError,
   ConditionFailedError,
   CorruptRecordError,
+  ExceedsCapacityError,
   ForbiddenError,
   InvalidRequestError,
   type LeaseholdError,
@@ -10,6 +12,8 @@ import {
   LockLostError,
   LockNotFoundError,
   MisconfiguredError,
+  PermitsMismatchError,
+  QueueFullError,
   SupersededError,
   ThrottledError,
   TransactionCommittedError,
@@ -18,8 +22,9 @@ import {
   TransactionRolledBackError,
   UnavailableError,
   VersionMismatchError,
+  WrongKindError,
 } from "./errors.js";
-import { lockFromWire } from "./lock.js";
+import { type Lock, lockFromWire, refusedFromWire } from "./lock.js";
 import type { Answer } from "./transport.js";
 import type { components } from "./wire.js";
 
@@ -33,11 +38,12 @@ export function refusal({ status, document, retryAfter }: Answer, key: string): 
   const problem: Partial<Problem> = found.status === status ? found : {};
   const detail = typeof problem.detail === "string" ? problem.detail : `The answer is HTTP ${status}.`;
   const lock = problem.lock ? lockFromWire(problem.lock) : undefined;
+  const locks = (problem.locks ?? []).flatMap(refusedFromWire);
   switch (problem.type) {
     case "held":
-      return lock ? new LockHeldError(detail, lock, retryAfter) : new UnavailableError("The answer is incomplete.");
+      return heldError(detail, lock ? [lock] : locks, retryAfter) ?? new UnavailableError("The answer is incomplete.");
     case "lost":
-      return new LockLostError(key, problem.reason ?? "taken-over", detail, { lock });
+      return new LockLostError(problem.locks?.[0]?.key ?? key, problem.locks?.[0]?.reason ?? problem.reason ?? "taken-over", detail, { lock });
     case "superseded":
       if (typeof problem.sequence !== "number") return new UnavailableError("The answer is incomplete.");
       return new SupersededError(detail, problem.sequence, problem.fencingToken ?? undefined);
@@ -60,13 +66,17 @@ export function refusal({ status, document, retryAfter }: Answer, key: string): 
     case "unsupported-media-type":
     case "method-not-allowed":
     case "unknown-route":
-    // The key is a semaphore's; the other four answer requests that this client does not make.
-    case "wrong-kind":
-    case "already-done":
-    case "permits-mismatch":
-    case "exceeds-capacity":
-    case "queue-full":
       return new InvalidRequestError(detail, problem.field ?? undefined);
+    case "already-done":
+      return lock ? new AlreadyDoneError(detail, lock) : new UnavailableError("The answer is incomplete.");
+    case "wrong-kind":
+      return new WrongKindError(detail);
+    case "permits-mismatch":
+      return new PermitsMismatchError(detail);
+    case "exceeds-capacity":
+      return new ExceedsCapacityError(detail);
+    case "queue-full":
+      return new QueueFullError(detail, lock);
     case "contended":
       return new TransactionContendedError(detail, problem.publicId ?? undefined, retryAfter);
     case "rolled-back":
@@ -88,4 +98,9 @@ export function refusal({ status, document, retryAfter }: Answer, key: string): 
   // 408: the server stopped waiting for the request. Below 300: a proxy answered in place of the service.
   if (status >= 500 || status === 408 || status < 300) return new UnavailableError(detail, retryAfter);
   return new InvalidRequestError(detail);
+}
+
+function heldError(detail: string, locks: readonly Lock[], retryAfter: number): LockHeldError | undefined {
+  const [first] = locks;
+  return first && new LockHeldError(detail, first, retryAfter, locks);
 }

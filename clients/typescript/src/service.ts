@@ -26,10 +26,19 @@ export interface SendOptions {
 /** The request of each call. */
 export interface Requests {
   acquire: Numbered<Request<"AcquireRequest">>;
+  "acquire-all": Numbered<Request<"AcquireAllRequest">>;
   heartbeat: Numbered<Request<"HeartbeatRequest">>;
   release: Request<"ReleaseRequest">;
   break: Request<"BreakRequest">;
   get: { key: string; sortKey: string | undefined };
+  watch: { key: string; sortKey: string | undefined; version: string; waitMs: number };
+  "semaphore-acquire": Numbered<Request<"AcquirePermitsRequest">>;
+  "semaphore-enqueue": Numbered<Request<"EnqueueRequest">>;
+  "semaphore-heartbeat": Numbered<Request<"HeartbeatPermitsRequest">>;
+  "semaphore-release": Request<"ReleasePermitsRequest">;
+  "semaphore-break": Request<"BreakEntryRequest">;
+  "semaphore-capacity": Request<"CapacityRequest">;
+  "semaphore-get": { key: string; sortKey: string | undefined };
   list: { limit?: number | undefined; cursor?: string | undefined; state?: string | undefined; ownerName?: string | undefined; key?: string | undefined };
   begin: Request<"BeginRequest">;
   add: Request<"AddRequest">;
@@ -43,10 +52,19 @@ export interface Requests {
 /** The answer of each call. */
 export interface Answers {
   acquire: Schemas["AcquireResponse"];
+  "acquire-all": Schemas["AcquireAllResponse"];
   heartbeat: Schemas["HeartbeatResponse"];
   release: Schemas["ReleaseResponse"];
   break: Schemas["ReleaseResponse"];
   get: Schemas["Lock"];
+  watch: Schemas["Lock"];
+  "semaphore-acquire": Schemas["AcquirePermitsResponse"];
+  "semaphore-enqueue": Schemas["EnqueueResponse"];
+  "semaphore-heartbeat": Schemas["HeartbeatPermitsResponse"];
+  "semaphore-release": Schemas["ReleaseResponse"];
+  "semaphore-break": Schemas["ReleaseResponse"];
+  "semaphore-capacity": Schemas["CapacityResponse"];
+  "semaphore-get": Schemas["Lock"];
   list: Schemas["ListResponse"];
   begin: Schemas["BeginResponse"];
   add: Schemas["AddResponse"];
@@ -59,13 +77,24 @@ export interface Answers {
 
 const LEASE = { recordVersionNumber: "string", leaseDurationMs: "number", fencingToken: "number" } as const;
 
+const PERMITS = { version: "string", leaseDurationMs: "number", fencingToken: "number", permits: "number", holderId: "string" } as const;
+
 /** Members of each answer that the client relies on. */
 const MEMBERS: { readonly [C in Call]: { readonly [Member in keyof Answers[C]]?: "string" | "number" | "object" } } = {
   acquire: { ...LEASE, outcome: "string" },
+  "acquire-all": { leaseDurationMs: "number", fencingToken: "number", locks: "object" },
   heartbeat: LEASE,
   release: { outcome: "string" },
   break: { outcome: "string" },
   get: { recordVersionNumber: "string" },
+  watch: { recordVersionNumber: "string", state: "string" },
+  "semaphore-acquire": { ...PERMITS, outcome: "string", capacity: "number" },
+  "semaphore-enqueue": { ticketId: "string", number: "number" },
+  "semaphore-heartbeat": PERMITS,
+  "semaphore-release": { outcome: "string" },
+  "semaphore-break": { outcome: "string" },
+  "semaphore-capacity": { capacity: "number", available: "number" },
+  "semaphore-get": { recordVersionNumber: "string" },
   list: { locks: "object" },
   begin: { state: "string" },
   add: { answers: "object" },

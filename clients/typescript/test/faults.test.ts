@@ -9,7 +9,7 @@ import {
   CorruptRecordError,
   type ErrorKind,
   ForbiddenError,
-  type Guard,
+  type Holding,
   LeaseholdError,
   LockLostError,
   ThrottledError,
@@ -139,9 +139,9 @@ describe("outages and lost answers", { concurrency: 8 }, () => {
     await service.client().breakLock(key, (await versionOf(key)) ?? "");
     const guard = guardOf(await waiting);
     const leaseIds = proxy.calls("acquire").map(({ body }) => body["leaseId"]);
-    assert.equal(leaseIds.length, 3);
     assert.equal(leaseIds[0], leaseIds[1]);
-    assert.notEqual(leaseIds[1], leaseIds[2]);
+    assert.notEqual(leaseIds[0], leaseIds.at(-1));
+    assert.equal(new Set(leaseIds).size, 2);
     assert.equal(guard.outcome, "reacquired");
     await guard.release();
   });
@@ -424,7 +424,7 @@ describe("outages and lost answers", { concurrency: 8 }, () => {
   });
 
   test("a release that fails hides neither the body's error nor its result", async () => {
-    const failures: { error: unknown; guard: Guard }[] = [];
+    const failures: { error: unknown; guard: Holding }[] = [];
     await using parts = await throughProxy({ onReleaseError: (error, guard) => failures.push({ error, guard }) });
     const { proxy, client } = parts;
     proxy.fault = ({ call }) => (call === "release" ? { status: 403, body: "{}" } : "pass");

@@ -90,6 +90,7 @@ export interface SeenRequest {
   call: string;
   headers: IncomingHttpHeaders;
   body: Record<string, unknown>;
+  query: URLSearchParams;
 }
 
 /**
@@ -125,6 +126,7 @@ export class FaultProxy implements AsyncDisposable {
           call: path.replace(/^\/v1\//, "").replace(/\?.*/, ""),
           headers: request.headers,
           body: (text === "" ? {} : JSON.parse(text)) as Record<string, unknown>,
+          query: new URLSearchParams(path.replace(/^[^?]*/, "")),
         };
         this.seen.push(seen);
         const fault = this.fault(seen);
@@ -138,8 +140,14 @@ export class FaultProxy implements AsyncDisposable {
         }
         if (typeof fault === "object" && "delayRequest" in fault) await this.#delay(fault.delayRequest);
         const method = request.method ?? "GET";
+        // A watch ends when its caller hangs up. What was asked for by a POST is carried out.
+        const hungUp = new AbortController();
+        response.once("close", () => {
+          hungUp.abort();
+        });
         const forwarded = await fetch(target + path, {
           method,
+          ...(method === "GET" && { signal: hungUp.signal }),
           ...(text !== "" && { body: text, headers: { "content-type": request.headers["content-type"] ?? "" } }),
         });
         const body = await forwarded.text();
@@ -177,8 +185,8 @@ export class FaultProxy implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.#ended.abort();
-    await Promise.all(this.#underWay);
     this.#server.closeAllConnections();
+    await Promise.all(this.#underWay);
     this.#server.close();
   }
 }

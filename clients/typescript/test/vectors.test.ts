@@ -1,15 +1,16 @@
 /** The rules of docs/client.md, as the cases that the suites of all clients read. */
 import assert from "node:assert/strict";
-import { readdir, readFile } from "node:fs/promises";
+import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { Client } from "../dist/client.js";
 import { InvalidRequestError, isRetryable, isUnanswered, LeaseholdError, LockLostError, SupersededError, UnavailableError } from "../dist/errors.js";
-import { checkGuardOptions } from "../dist/guard.js";
+import { checkGuardOptions } from "../dist/holding.js";
 import { Lease } from "../dist/lease.js";
 import { Numbers } from "../dist/numbers.js";
 import { Observations } from "../dist/observations.js";
 import * as pacing from "../dist/pacing.js";
+import { plan } from "../dist/plan.js";
 import { Service } from "../dist/service.js";
 import { type Answer, parseDocument, type Transport } from "../dist/transport.js";
 import { packageRoot } from "./support.js";
@@ -200,8 +201,26 @@ const calls: Record<string, (it: Case) => Promise<void> | void> = {
   },
 };
 
+calls["plan"] = ({ given, expect, name }) => {
+  const entries = given.holders as [string, string, number, number][];
+  const tickets = given.queue as [string, string, number, number, number][];
+  const seen = given.observations as [string, string, number][];
+  const holders = entries.map(([holderId, version, leaseDurationMs, permits]) => ({ holderId, version, leaseDurationMs, permits }));
+  const queue = tickets.map(([ticketId, version, leaseDurationMs, permits, number]) => ({ ticketId, version, leaseDurationMs, permits, number }));
+  const ages = new Map(seen.map(([id, version, age]) => [id, { version, age }]));
+  const ageOf = (id: string, version: string): number => {
+    const known = ages.get(id);
+    return known?.version === version ? known.age : 0;
+  };
+  const wanted = { permits: given.permits, ticketId: optional<string>(given.ticketId), refreshIn: given.refreshInMs ?? Infinity, left: given.leftMs };
+  const next = plan({ capacity: given.capacity, available: given.available, holders, queue }, wanted, ageOf);
+  if ("waitMs" in next) assertTime(next.waitMs, expect.waitMs, name);
+  else assert.deepEqual(next.ask, expect.ask, name);
+};
+
 const folder = join(packageRoot, "..", "vectors");
-for (const file of (await readdir(folder)).filter((name) => name.endsWith(".json"))) {
+const files = ["coordination.json", "lease.json", "observations.json", "problems.json", "sequence.json", "timing.json"];
+for (const file of files) {
   const { cases } = JSON.parse(await readFile(join(folder, file), "utf8")) as { cases: Case[] };
   for (const it of cases) {
     test(`${it.rule} ${it.call}: ${it.name}`, async () => {

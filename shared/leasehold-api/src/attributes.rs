@@ -13,7 +13,7 @@ const MAX_ATTRIBUTE_NAME_BYTES: usize = 255;
 const MAX_ATTRIBUTES_BYTES: usize = 64 * 1024;
 /// DynamoDB nests to 32 levels, the outermost of which is the item.
 const MAX_DEPTH: usize = 30;
-/// From here on a JSON number with a fraction or an exponent no longer says which number was meant.
+/// The magnitude from which a JSON number with a fraction or an exponent is ambiguous.
 const INEXACT_FROM: f64 = 9_007_199_254_740_992.0;
 /// The smallest magnitude that DynamoDB stores.
 const SMALLEST: f64 = 1e-130;
@@ -48,7 +48,7 @@ fn invalid(detail: String) -> Problem {
     Problem::invalid("attributes", detail)
 }
 
-/// As DynamoDB counts it, roughly.
+/// Estimates the size as DynamoDB counts it.
 fn size_of(value: &Value) -> usize {
     match value {
         Value::Null | Value::Bool(_) => 1,
@@ -113,12 +113,12 @@ fn value_to_json(value: AttributeValue) -> Value {
         AttributeValue::Bs(items) => {
             items.into_iter().map(|bytes| Value::String(BASE64_STANDARD.encode(bytes))).collect()
         }
-        // Null, and what future versions of DynamoDB may add.
+        // Null, and types that future versions of DynamoDB may add.
         _ => Value::Null,
     }
 }
 
-/// A number as JSON where that is exact, as a string where it is not.
+/// Returns a number as JSON where that is exact, and as a string where it is not.
 fn number_to_json(text: String) -> Value {
     if let Ok(integer) = text.parse::<i64>() {
         return integer.into();

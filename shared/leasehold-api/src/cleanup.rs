@@ -28,7 +28,7 @@ struct StatusChange {
 #[serde(rename_all = "camelCase")]
 struct Detail {
     execution_arn: String,
-    /// Of the one acquisition to release, where the execution itself asks for it.
+    /// The one acquisition to release, where the execution itself requests the clean-up.
     acquisition: Option<String>,
     /// A JSON document in a string; null where it is too long for an event.
     input: Option<String>,
@@ -64,7 +64,7 @@ pub struct CleanUp {
 pub struct CleanedLock {
     /// The key of the lock.
     pub key: String,
-    /// On a table with a sort key.
+    /// The sort key, on a table that has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sort_key: Option<String>,
     /// The outcome of the release.
@@ -75,21 +75,21 @@ pub struct CleanedLock {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum CleanUpOutcome {
-    /// The execution held it, and holds it no longer.
+    /// The execution held the lock, which is now released.
     Released,
-    /// The execution had released it.
+    /// The execution had released the lock before.
     Replayed,
-    /// There is no such row.
+    /// The row does not exist.
     Absent,
-    /// The lock is not the execution's: someone else has it, or had it since.
+    /// The lock is not the execution's: another holder has it, or had it since.
     NotHeld,
 }
 
 /// Releases all locks that the execution's input names.
 ///
 /// # Errors
-/// `invalid-request` for an event or an input that cannot be read; otherwise the first failure of a release, after all
-/// were tried. Repeating the event does no harm.
+/// `invalid-request` for an event or an input that cannot be read. Otherwise the first failure of a release, after all
+/// releases were tried. A repeat of the event does no harm.
 pub async fn release_all(service: &Service, stack: &ExecutionSecret, event: Value) -> Result<CleanUp, Problem> {
     let StatusChange { detail } = parse::object(object(event, "The event")?)?;
     let Some(input) = detail.input else {
@@ -194,7 +194,7 @@ async fn release(service: &Service, name: &LockName, lease_id: String) -> Result
         lease_id: lease_id.clone(),
         ..ReleaseRequest::default()
     };
-    // EventBridge tells the end of the execution, whoever the execution was to the service.
+    // EventBridge reports the end of the execution, so the release does not depend on the execution's own principal.
     let caller = Caller::unrestricted();
     let answer = match service.release(&caller, request).await {
         Err(problem) if problem.problem_type == ProblemType::WrongKind => {

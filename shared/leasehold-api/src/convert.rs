@@ -1,4 +1,6 @@
-//! Between the wire and the protocol.
+//! Converts between the wire and the protocol.
+
+use std::fmt::Display;
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use leasehold_protocol::{
@@ -42,31 +44,23 @@ pub(crate) fn misconfigured() -> Problem {
     )
 }
 
+/// Names the part of the request whose field is at fault.
+pub(crate) fn within(part: impl Display, problem: Problem) -> Problem {
+    Problem { field: problem.field.map(|field| format!("{part}.{field}")), ..problem }
+}
+
 pub(crate) fn key(key: String, sort_key: Option<String>) -> Result<LockKey, Problem> {
     LockKey::new(key, sort_key).map_err(|error| problem(&error))
 }
 
 pub(crate) fn acquire(request: AcquireRequest, principal: Option<Principal>) -> Result<Acquire, Problem> {
-    let staleness = match (request.staleness.unwrap_or_default(), request.observed_record_version_number) {
-        (Staleness::Clock, Some(_)) => {
-            return Err(Problem::invalid(
-                "observedRecordVersionNumber",
-                "Either name the observed version or rely on the clock, not both.",
-            ));
-        }
-        (Staleness::Clock, None) => leasehold_protocol::Staleness::Clock,
-        (Staleness::Rvn, None) => leasehold_protocol::Staleness::Never,
-        (Staleness::Rvn, Some(rvn)) => {
-            leasehold_protocol::Staleness::Observed(checked(Rvn::new("observedRecordVersionNumber", rvn))?)
-        }
-    };
     Ok(Acquire {
+        staleness: staleness(request.staleness.unwrap_or_default(), request.observed_record_version_number)?,
         key: key(request.key, request.sort_key)?,
         owner_name: checked(OwnerName::new(request.owner_name))?,
         lease_id: request.lease_id.map_or_else(|| Ok(LeaseId::generate()), lease_id)?,
         sequence: sequence(request.sequence, request.request_id)?,
         lease_duration: lease_duration(request.lease_duration_ms)?.unwrap_or_default(),
-        staleness,
         data: data(request.data, request.data_base64)?,
         replace_data: request.replace_data.unwrap_or(true),
         only_if_exists: request.only_if_exists.unwrap_or(false),
@@ -74,6 +68,21 @@ pub(crate) fn acquire(request: AcquireRequest, principal: Option<Principal>) -> 
         attributes: request.attributes.as_ref().map(attributes::from_json).transpose()?.unwrap_or_default(),
         principal,
     })
+}
+
+/// The evidence that an acquire relies on: the caller's observation of a version, the clock, or none.
+pub(crate) fn staleness(by: Staleness, observed_rvn: Option<String>) -> Result<leasehold_protocol::Staleness, Problem> {
+    match (by, observed_rvn) {
+        (Staleness::Clock, Some(_)) => Err(Problem::invalid(
+            "observedRecordVersionNumber",
+            "Either name the observed version or rely on the clock, not both.",
+        )),
+        (Staleness::Clock, None) => Ok(leasehold_protocol::Staleness::Clock),
+        (Staleness::Rvn, None) => Ok(leasehold_protocol::Staleness::Never),
+        (Staleness::Rvn, Some(rvn)) => {
+            checked(Rvn::new("observedRecordVersionNumber", rvn)).map(leasehold_protocol::Staleness::Observed)
+        }
+    }
 }
 
 pub(crate) fn heartbeat(request: HeartbeatRequest, principal: Option<Principal>) -> Result<Heartbeat, Problem> {
@@ -154,7 +163,7 @@ pub(crate) fn grant_outcome(outcome: GrantOutcome) -> AcquireOutcome {
     }
 }
 
-/// Returns the grant, or the problem that a refused acquire is answered with.
+/// Returns the grant, or the problem that answers a refused acquire.
 pub(crate) fn grant_or_refusal(answer: AcquireAnswer) -> Result<Grant, Problem> {
     match answer {
         AcquireAnswer::Granted(grant) => Ok(grant),
@@ -230,20 +239,20 @@ pub(crate) fn superseded(superseded: lifecycle::Superseded) -> Problem {
         lock: superseded.lock.map(|lock| Box::new(show_lock(lock))),
         ..Problem::new(
             ProblemType::Superseded,
-            "A later request under this lease id was carried out, and this one changed nothing. The lock is still yours: \
+            "A later request under this lease id was carried out, and this one changed nothing. Nothing is lost: \
              go on with a number above sequence.",
         )
     }
 }
 
-/// The answer to a lease id that is right, from a principal that is not.
+/// The problem for a right lease id from a principal that the lock is not bound to.
 pub(crate) fn bound_to_another() -> Problem {
     let detail = "The lock was acquired under this lease id by another principal, and only that one may renew or release it. \
                   Nothing was changed.";
     Problem::new(ProblemType::Forbidden, detail)
 }
 
-/// The answer to a release that completes what the lock was not acquired for.
+/// The problem for a release that completes an occurrence for which the lock was not acquired.
 pub(crate) fn other_occurrence() -> Problem {
     Problem::invalid(
         "completed",
@@ -259,7 +268,7 @@ pub(crate) fn version_mismatch(lock: Option<LockView>) -> Problem {
     Problem { lock: lock.map(|lock| Box::new(show_lock(lock))), ..Problem::new(ProblemType::VersionMismatch, detail) }
 }
 
-/// The answer to a lock's operation on the key of a semaphore.
+/// The problem for a lock's operation on a key that is no lock's.
 pub(crate) fn no_lock() -> Problem {
     let detail = "This key is no lock's. Where GET /v1/locks shows it as a semaphore, use the routes of /v1/semaphore.";
     Problem::new(ProblemType::WrongKind, detail)
@@ -282,10 +291,7 @@ pub(crate) fn show_lock(lock: LockView) -> wire::Lock {
     wire::Lock {
         key: lock.key.partition().to_owned(),
         sort_key: lock.key.sort().map(str::to_owned),
-        state: match lock.state {
-            LockState::Held => wire::LockState::Held,
-            LockState::Released => wire::LockState::Released,
-        },
+        state: show_state(lock.state),
         owner_name: lock.owner_name,
         record_version_number: lock.rvn,
         lease_duration_ms: lock.lease_ms,
@@ -299,6 +305,13 @@ pub(crate) fn show_lock(lock: LockView) -> wire::Lock {
     }
 }
 
+pub(crate) fn show_state(state: LockState) -> wire::LockState {
+    match state {
+        LockState::Held => wire::LockState::Held,
+        LockState::Released => wire::LockState::Released,
+    }
+}
+
 pub(crate) fn state(state: wire::LockState) -> LockState {
     match state {
         wire::LockState::Held => LockState::Held,
@@ -306,7 +319,7 @@ pub(crate) fn state(state: wire::LockState) -> LockState {
     }
 }
 
-/// Text where it is text, base64 where it is not.
+/// Returns a payload as text where it is UTF-8, and as base64 where it is not.
 pub(crate) fn show_data(data: Option<Vec<u8>>) -> (Option<String>, Option<String>) {
     match data.map(String::from_utf8) {
         None => (None, None),

@@ -1,15 +1,16 @@
 //! Counters of the operations and their outcomes. The Lambda functions collect them; without a recorder nothing is
 //! counted.
 //!
-//! By operation: `Granted`, and among these `TakenOver`; `Held`, `Lost`, `Broken`, `Forbidden`, `Unavailable` (throttled
-//! requests among them); and `Latency` in milliseconds, one value for each operation but watches, whatever came of it. Of
-//! semaphores, `PermitsInUse` in percent and `QueueLength`, one value for each operation that saw one.
+//! The counters, by operation: `Granted`, and among these `TakenOver`; `Held`, `Lost`, `Broken`, `Forbidden`,
+//! `Unavailable` (throttled requests among them). `Latency` is in milliseconds, one value for each operation but
+//! watches, whatever its outcome. For semaphores, `PermitsInUse` in percent and `QueueLength` have one value for each
+//! operation that saw a semaphore.
 
 use std::time::Duration;
 
 use metrics::{Unit, counter, describe_counter, describe_histogram, histogram};
 
-/// Tells the recorder which unit each metric has.
+/// Describes to the recorder the unit of each metric.
 pub fn describe() {
     describe_counter!("Granted", Unit::Count, "acquires that got the lock");
     describe_counter!("TakenOver", Unit::Count, "those of them that took a dead holder's lock");
@@ -24,24 +25,24 @@ pub fn describe() {
     describe_histogram!("Latency", Unit::Milliseconds, "from the request to its answer");
 }
 
-/// Counts transactions of which a sweep found an item that DynamoDB refuses to free.
+/// Counts transactions that a sweep found stuck: DynamoDB refuses to free one of their items.
 pub(crate) fn count_stuck(transactions: usize) {
     if transactions > 0 {
         counter!("StuckTransactions", "operation" => "sweep").increment(transactions as u64);
     }
 }
 
-/// Records how full a semaphore is, and how many wait for it.
+/// Records the usage of a semaphore, and the length of its queue.
 #[allow(clippy::cast_precision_loss, reason = "permits are far below 2^53")]
 pub(crate) fn count_permits(in_use: u64, capacity: u64, queue: usize) {
     histogram!("PermitsInUse", "operation" => "semaphore").record(in_use as f64 * 100.0 / capacity as f64);
     histogram!("QueueLength", "operation" => "semaphore").record(queue as f64);
 }
 
-/// Counts one operation and its outcome, as they are called in the log.
+/// Counts one operation and its outcome, under their names in the log.
 pub(crate) fn count(operation: &'static str, outcome: &str, latency: Duration) {
     let name = match (operation, outcome) {
-        // Asked again and again by whoever watches the service.
+        // Monitors of the service call this all the time.
         ("health", _) => return,
         ("acquire" | "semaphore-acquire", "created" | "reacquired" | "renewed" | "takenOver")
         | ("acquire-all", "granted") => Some("Granted"),
@@ -56,7 +57,7 @@ pub(crate) fn count(operation: &'static str, outcome: &str, latency: Duration) {
     for name in name.into_iter().chain(taken_over) {
         counter!(name, "operation" => operation).increment(1);
     }
-    // A watch takes as long as its caller likes.
+    // The caller chooses how long a watch takes.
     if operation == "watch" {
         return;
     }

@@ -1,4 +1,4 @@
-//! The cursor of a listing: where the next page starts, bound to the query it belongs to.
+//! The cursor of a listing: the start of the next page, bound to the query it belongs to.
 
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use leasehold_protocol::LockKey;
@@ -6,16 +6,16 @@ use leasehold_wire::{ListRequest, Problem};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// Enough to notice damage and mistakes. It is no secret: whoever may list may start anywhere.
+/// Enough to detect damage and mistakes. The checksum is no secret: a caller that may list may start anywhere.
 const CHECKSUM_BYTES: usize = 8;
 
 #[derive(Serialize, Deserialize)]
 struct Position(String, Option<String>);
 
-/// The cursor that continues `request` after `key`.
+/// Returns the cursor that continues `request` after `key`.
 pub(crate) fn encode(request: &ListRequest, key: &LockKey) -> String {
     let position = Position(key.partition().to_owned(), key.sort().map(str::to_owned));
-    // Two strings always serialise.
+    // The serialisation of two strings cannot fail.
     let position = serde_json::to_vec(&position).unwrap_or_default();
     let mut cursor = checksum(request, &position).to_vec();
     cursor.extend(position);

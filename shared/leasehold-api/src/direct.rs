@@ -1,8 +1,8 @@
 //! Direct invocations: from Step Functions, from `aws lambda invoke`.
 //!
 //! The input is the same JSON document as over HTTP, with an `action` beside the fields; the output is the same
-//! response. A refusal is an error whose name `Retry` and `Catch` match on, and whose message is the problem document,
-//! without the payload of the lock that it shows.
+//! response. A refusal is an error. `Retry` and `Catch` match on its name. Its message is the problem document, without
+//! the payload of the lock in it.
 
 use leasehold_wire::{Problem, ProblemType};
 use serde_json::Value;
@@ -14,7 +14,7 @@ use crate::route::{Input, Route, document};
 /// Step Functions keeps 32,768 characters of an error's cause.
 const MAX_PROBLEM_BYTES: usize = 30_000;
 
-/// Carries out one invocation, if it asks for one of these operations.
+/// Carries out one invocation, if its action is one of these operations.
 ///
 /// # Errors
 /// The problem; [`ProblemType::error_name`] is the name of the error.
@@ -47,8 +47,8 @@ fn actions<R: Route>(operations: &[R]) -> String {
 }
 
 /// Shortens a problem to a length that Step Functions does not truncate, since a truncated one is no JSON document. The
-/// lock's payload and attributes are left to `get`, unless they are the result of an occurrence that is done and short. An
-/// item, and the names of several locks, are left out where they are too long.
+/// lock's payload and attributes are removed, unless they are the short result of an occurrence that is done; `get`
+/// returns them. An item, and the names of several locks, are removed where they are too long.
 fn without_payload(mut problem: Problem) -> Problem {
     let is_short = |problem: &Problem| document(problem).get().len() <= MAX_PROBLEM_BYTES;
     let is_result = problem.problem_type == ProblemType::AlreadyDone && is_short(&problem);

@@ -2,12 +2,12 @@
 //!
 //! An execution may acquire several locks, or one lock several times: in a loop, in the iterations of a Map, in the
 //! branches of a Parallel. Each acquisition needs a lease id of its own, and the clean-up after an aborted execution
-//! must be able to make the same lease id again. So an execution names itself and the acquisition, in place of a lease
-//! id: `"execution": {"arn": …, "acquisition": …}`. The acquisition is a random text. An acquire stores the acquisition
-//! as an additional attribute of the row, where the clean-up reads it.
+//! must be able to derive the same lease id again. An execution therefore names itself and the acquisition, in place of
+//! a lease id: `"execution": {"arn": …, "acquisition": …}`. The acquisition is a random text. An acquire stores the
+//! acquisition as an additional attribute of the row, where the clean-up reads it.
 //!
 //! Neither the ARN nor the acquisition is a secret. The lease id is their keyed hash under a secret of the stack, which
-//! only the functions know.
+//! is known to the functions only.
 
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -17,26 +17,26 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use sha2::Sha256;
 
-use crate::parse;
+use crate::{convert, parse};
 
 /// The additional attribute that names the acquisition of an execution.
 const ACQUISITION: &str = "executionAcquisition";
 
-/// The secret from which lease ids of executions are made. Without one, whoever reads a row and knows the execution's
-/// ARN can make its lease id.
+/// The secret from which the lease ids of executions are derived. Without a secret, a reader of a row who knows the
+/// execution's ARN can derive its lease id.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct ExecutionSecret(String);
 
 impl ExecutionSecret {
-    /// A secret of any length; an empty one protects nothing.
+    /// Takes a secret of any length; an empty one protects nothing.
     pub fn new(secret: impl Into<String>) -> Self {
         Self(secret.into())
     }
 
-    /// Replaces `execution` in the input of a direct invocation by the lease id that it stands for.
+    /// Replaces `execution` in the input of a direct invocation by its lease id.
     ///
     /// # Errors
-    /// `invalid-request` for an `execution` that cannot be read, or that stands beside a `leaseId`.
+    /// `invalid-request` for an `execution` that cannot be read, or that comes with a `leaseId`.
     pub fn name_lease(&self, mut input: Value) -> Result<Value, Problem> {
         let Value::Object(members) = &mut input else { return Ok(input) };
         let Some(execution) = members.remove("execution") else { return Ok(input) };
@@ -46,12 +46,12 @@ impl ExecutionSecret {
         let Value::Object(execution) = execution else {
             return Err(Problem::invalid("execution", "execution must be an object with arn and acquisition."));
         };
-        let execution: Execution = parse::object(execution).map_err(|problem| within("execution", problem))?;
+        let execution: Execution = parse::object(execution).map_err(|problem| convert::within("execution", problem))?;
         let lease_id = self.lease_id(&execution.arn, &execution.acquisition, execution.secret.as_deref());
         members.insert("leaseId".to_owned(), lease_id.into());
         if members.get("action").is_some_and(|action| action == "acquire") {
             let attributes = members.entry("attributes").or_insert_with(|| Map::new().into());
-            // Anything else than an object is refused when the request is read.
+            // A value other than an object is refused when the request is read.
             if let Value::Object(attributes) = attributes {
                 attributes.insert(ACQUISITION.to_owned(), execution.acquisition.into());
             }
@@ -61,7 +61,7 @@ impl ExecutionSecret {
 
     #[allow(clippy::expect_used, reason = "HMAC takes a key of any length")]
     pub(crate) fn lease_id(&self, arn: &str, acquisition: &str, secret: Option<&str>) -> String {
-        // A JSON array, in which no two sequences of texts look alike.
+        // A JSON array, so that no two lists of texts give the same bytes.
         let named = serde_json::json!([arn, acquisition, secret]).to_string();
         let mut mac = Hmac::<Sha256>::new_from_slice(self.0.as_bytes()).expect("HMAC takes a key of any length");
         mac.update(named.as_bytes());
@@ -86,11 +86,6 @@ struct Execution {
 /// The acquisition that the row names, which may be that of an earlier holder.
 pub(crate) fn acquisition_of(lock: &Lock) -> Option<&str> {
     lock.attributes.get(ACQUISITION)?.as_str()
-}
-
-fn within(member: &str, mut problem: Problem) -> Problem {
-    problem.field = problem.field.map(|field| format!("{member}.{field}"));
-    problem
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The HTTP API, version 1, whatever brings the requests.
+//! The HTTP API, version 1, independent of the server that receives the requests.
 
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Method, Response, StatusCode};
@@ -16,7 +16,7 @@ pub struct HttpRequest<'a> {
     pub caller: &'a Caller,
     /// The method.
     pub method: &'a Method,
-    /// `Content-Type`, if there is one that is text.
+    /// `Content-Type`, if it is present and text.
     pub content_type: Option<&'a str>,
     /// The query string, still encoded.
     pub query: &'a str,
@@ -24,7 +24,7 @@ pub struct HttpRequest<'a> {
     pub body: &'a [u8],
 }
 
-/// Carries out `operation`. Whatever is wrong with the request, the answer is a problem document.
+/// Carries out `operation`. The answer to every faulty request is a problem document.
 pub async fn handle<R: Route>(service: &R::Service, operation: R, request: HttpRequest<'_>) -> Response<Vec<u8>> {
     match dispatch(service, operation, request).await {
         Ok(document) => response(StatusCode::OK, "application/json", document),
@@ -54,7 +54,7 @@ async fn dispatch<R: Route>(
 }
 
 fn body<R: Route>(request: HttpRequest<'_>) -> Result<&[u8], Problem> {
-    // A browser sends a body without a type, or as text, for any web page without asking first.
+    // A browser sends a body without a type, or as text, for any web page without a preflight request.
     if !request.content_type.is_some_and(is_json) {
         let detail = "Send the body with the Content-Type application/json.";
         return Err(Problem::new(ProblemType::UnsupportedMediaType, detail));
@@ -65,12 +65,12 @@ fn body<R: Route>(request: HttpRequest<'_>) -> Result<&[u8], Problem> {
     Ok(request.body)
 }
 
-/// A body above [`Route::MAX_BODY_BYTES`].
+/// The problem for a body above [`Route::MAX_BODY_BYTES`].
 pub fn body_too_large<R: Route>() -> Problem {
     Problem::new(ProblemType::TooLarge, format!("The body may have at most {} bytes.", R::MAX_BODY_BYTES))
 }
 
-/// A path that is none of [`Route::path`].
+/// The problem for a path that is none of [`Route::path`].
 pub fn unknown_route() -> Problem {
     let detail = "This API has /v1/acquire, acquire-all, heartbeat, release, break, lock, watch, locks and health; \
                   /v1/semaphore, and /v1/semaphore/acquire, heartbeat, release, break, enqueue and capacity; and where it has \
@@ -84,7 +84,7 @@ fn is_json(content_type: &str) -> bool {
     media_type == "application/json" || (media_type.starts_with("application/") && media_type.ends_with("+json"))
 }
 
-/// A problem document.
+/// Returns the response that contains a problem document.
 pub fn problem_response(problem: &Problem) -> Response<Vec<u8>> {
     let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = response(status, "application/problem+json", document(problem));
@@ -97,7 +97,7 @@ fn response(status: StatusCode, content_type: &'static str, document: Box<RawVal
     let mut response = Response::new(String::from(Box::<str>::from(document)).into_bytes());
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    // A lease id, or the state of a lock, must not be found in a cache.
+    // No cache may contain a lease id, or the state of a lock.
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
     use crate::{SemaphoreOperation, TransactionOperation};
 
-    /// Each path has its first part, or its last, in the text.
+    /// Checks that the first or the last part of each path is in the text.
     fn names<R: Route>(detail: &str) {
         for operation in R::ALL {
             let path = operation.path();

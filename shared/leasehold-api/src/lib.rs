@@ -1,21 +1,21 @@
-//! # The bindings: from what travels to the protocol, and back
+//! # The bindings: from requests to the protocol, and from its answers to responses
 //!
-//! [`Service`] carries out one operation: it checks a request of [`leasehold_wire`], asks
+//! [`Service`] carries out one operation: it checks a request of [`leasehold_wire`], calls
 //! [`leasehold_protocol::LockTable`], and turns the answer into a response or a [`Problem`](leasehold_wire::Problem).
-//! It writes the one log line of the operation: operation, key, owner, outcome, duration, attempts at DynamoDB;
-//! never a lease id, its hash or a payload. And it counts what came of it ([`counts`]).
+//! It writes the one log line of the operation: operation, key, owner, outcome, duration, attempts at DynamoDB. The
+//! line never contains a lease id, its hash or a payload. [`counts`] counts the outcome.
 //!
-//! [`access`] says which keys a caller may touch, and whom its locks are bound to.
+//! [`access`] decides which keys a caller may touch, and which principal its locks are bound to.
 //!
-//! [`TransactionService`] does the same over [`leasehold_transactions::Transactions`]. Its log line has the transaction and the
-//! number of requests; never an item. Key scopes are about locks, and not asked: what transactions may touch, the function's
-//! role says.
+//! [`TransactionService`] does the same over [`leasehold_transactions::Transactions`]. Its log line contains the
+//! transaction and the number of requests, and never an item. Key scopes apply to locks only: the function's role
+//! decides which tables transactions may use.
 //!
-//! A watch waits until a lock changes: writes of this [`Service`] wake it at once.
+//! A watch waits until a lock changes. Writes of this [`Service`] wake it at once.
 //!
-//! [`Route`] is the table of what can be asked of each. [`http`] binds it to HTTP, [`direct`] to direct invocations,
-//! [`cleanup`] to the end of Step Functions executions. None knows what brings the requests: the Lambda adapters and
-//! `leasehold serve` hand theirs to the same functions, and say who calls.
+//! [`Route`] is the table of the operations of each service. [`http`] binds it to HTTP, [`direct`] to direct
+//! invocations, [`cleanup`] to the end of Step Functions executions. None of them depends on the server: the Lambda
+//! adapters and `leasehold serve` call the same functions, and name the caller.
 
 pub mod access;
 mod attributes;
@@ -37,7 +37,7 @@ mod transactions;
 mod watches;
 
 pub use execution::ExecutionSecret;
-pub use route::{Input, Route};
+pub use route::{Input, Route, document};
 pub use semaphore::SemaphoreOperation;
 pub use service::{OPERATION_TARGET, Service};
 pub use transactions::{TransactionOperation, TransactionService};

@@ -1,4 +1,4 @@
-//! The log of a process that serves: its format, and what may show in it.
+//! The log of a serving process: its format, and the limits of its content.
 
 use std::io::IsTerminal;
 
@@ -14,17 +14,17 @@ pub use tracing::level_filters::LevelFilter;
 /// The format of the log, by its readers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
-    /// Programs: one JSON object a line, on standard output, where Lambda collects it.
+    /// For programs: one JSON object a line, on standard output, where Lambda collects it.
     Json,
-    /// People: on standard error.
+    /// For people: on standard error.
     Text,
 }
 
-/// Starts the log. `LEASEHOLD_LOG` says how much of it: `off`, `error`, `warn`, `info`, `debug` or `trace`; without it,
-/// or with something else in it, `default` holds. A second call changes nothing.
+/// Starts the log. `LEASEHOLD_LOG` sets its level: `off`, `error`, `warn`, `info`, `debug` or `trace`. Without it, or
+/// with another value, `default` applies. A second call changes nothing.
 pub fn init_logging(format: LogFormat, default: LevelFilter) {
     let level = level(default);
-    // An error means that the embedding process has a subscriber already, which is its right.
+    // An error means that the embedding process already has a subscriber, which then stays.
     let _ = match format {
         LogFormat::Json => tracing::subscriber::set_global_default(json_subscriber(level, std::io::stdout)),
         LogFormat::Text => {
@@ -57,15 +57,15 @@ where
     fmt::layer().json().flatten_event(true).with_current_span(false).with_span_list(true).with_writer(writer)
 }
 
-/// The level is for our own crates. Others print requests and answers when they are let: with them would go hashes of
-/// lease ids and payloads. Of Lambda's runtime, the span that carries the request id is wanted.
+/// Applies the level to Leasehold's crates. Other crates may print requests and answers, and with them hashes of lease
+/// ids and payloads. From Lambda's runtime, the span with the request id is needed.
 pub fn filter(level: LevelFilter) -> Targets {
     Targets::new()
         .with_default(level.min(LevelFilter::WARN))
         .with_target("leasehold", level)
         .with_target("lambda_runtime", level.min(LevelFilter::INFO))
-        // Prints the error of a refused direct invocation, which is the problem document with its payload.
+        // This target prints the error of a refused direct invocation: the problem document with its payload.
         .with_target("lambda_runtime::layers::panic", LevelFilter::OFF)
-        // Calls the lack of a socket an error, which is what the embedded engine is about.
+        // This target reports the lack of a socket as an error, which is normal with the embedded engine.
         .with_target("aws_smithy_runtime::client::http::connection_poisoning", LevelFilter::OFF)
 }

@@ -1,4 +1,4 @@
-//! Reads requests strictly, and says which field is at fault.
+//! Reads requests strictly, and names the field at fault.
 
 use leasehold_wire::{Problem, ProblemType};
 use percent_encoding::percent_decode_str;
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 /// Reads a JSON document.
 pub(crate) fn json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
-    // Serde would also take the fields from an array, in order.
+    // Serde would also read the fields from an array, in order.
     if body.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
         return Err(Problem::new(ProblemType::InvalidRequest, "The body must be a JSON object."));
     }
@@ -66,8 +66,8 @@ fn at_fault<T: DeserializeOwned>(error: &serde_path_to_error::Error<serde_json::
                 let detail = format!("The body is not valid JSON: {malformed}.");
                 return Problem::new(ProblemType::InvalidRequest, detail);
             }
-            // A number where an enumeration belongs, or two of its members, are called syntax errors as well. What is wrong
-            // with them is said of the document that was read.
+            // Serde also reports a number in place of an enumeration, or two of its members, as syntax errors. Such a
+            // document is read again as a value, which gives the precise problem.
             Ok(Value::Object(members)) => {
                 if let Err(problem) = object::<T>(members) {
                     return problem;

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use crate::access::Caller;
 use crate::{Service, parse};
 
-/// One operation of a service: where it is reached, and how it is carried out.
+/// One operation of a service: its route, and its implementation.
 pub trait Route: Copy + fmt::Debug + Send + Sync + 'static {
     /// The service that carries it out.
     type Service: Clone + Send + Sync + 'static;
@@ -23,16 +23,16 @@ pub trait Route: Copy + fmt::Debug + Send + Sync + 'static {
     /// The largest body that is read, in bytes.
     const MAX_BODY_BYTES: usize;
 
-    /// Where it is reached.
+    /// The path of the operation.
     fn path(self) -> &'static str;
 
-    /// By which method. What takes `GET` reads its input from the query, what takes `POST` from the body.
+    /// The HTTP method. An operation with `GET` reads its input from the query, one with `POST` from the body.
     fn method(self) -> Method;
 
     /// The `action` of a direct invocation, where there is one.
     fn action(self) -> Option<&'static str>;
 
-    /// Carries it out. The answer is a JSON document.
+    /// Carries out the operation. The answer is a JSON document.
     fn carry_out(
         self,
         service: &Self::Service,
@@ -41,7 +41,7 @@ pub trait Route: Copy + fmt::Debug + Send + Sync + 'static {
     ) -> impl Future<Output = Result<Box<RawValue>, Problem>> + Send;
 }
 
-/// Where the fields of a request stand.
+/// The source of the fields of a request.
 #[derive(Debug)]
 pub enum Input<'a> {
     /// A body.
@@ -62,9 +62,9 @@ impl Input<'_> {
     }
 }
 
-/// An answer as a JSON document.
-pub(crate) fn document(answer: &impl Serialize) -> Box<RawValue> {
-    // Strings, numbers and maps with string keys always serialise.
+/// Returns an answer as a JSON document.
+pub fn document(answer: &impl Serialize) -> Box<RawValue> {
+    // The serialisation of strings, numbers and maps with string keys cannot fail.
     to_raw_value(answer).unwrap_or_else(|_| RawValue::NULL.to_owned())
 }
 

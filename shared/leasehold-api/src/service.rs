@@ -22,13 +22,13 @@ use crate::{convert, counts, cursor, semaphore};
 const DEFAULT_LIMIT: u64 = 100;
 const MAX_LIMIT: u64 = 1000;
 
-/// The longest wait of a watch, and the usual one: gateways give up on an answer after 29 seconds.
+/// The maximum wait of a watch, and its default: gateways drop a request without an answer after 29 seconds.
 const MAX_WAIT_MS: u64 = 20_000;
 
-/// A Lambda function's answer may have 6 MB; a listing stops well before, whatever the limit asked for.
+/// The maximum size of a listing, whatever its limit. A Lambda function's answer may have 6 MB.
 const MAX_LISTING_BYTES: usize = 4 * 1024 * 1024;
 
-/// The target of the one line of each operation, for a log that prints these lines in a way of its own.
+/// The target of the one line of each operation, for a log that formats these lines itself.
 pub const OPERATION_TARGET: &str = "leasehold::operation";
 
 /// The lock service. Cheap to clone.
@@ -45,8 +45,8 @@ impl Service {
         Self { table, checks_takeovers: false, watches: Arc::default() }
     }
 
-    /// Makes a takeover by an observed version also need the server's clock to be past the lease, by more than the allowed skew.
-    /// Then no caller can take a live lock by claiming an observation that it never made.
+    /// Makes a takeover by an observed version also require that the server's clock is past the lease, by more than the
+    /// allowed skew. No caller can then take a live lock by claiming an observation that it never made.
     #[must_use]
     pub fn check_takeovers_by_clock(self, checks_takeovers: bool) -> Self {
         Self { checks_takeovers, ..self }
@@ -55,8 +55,8 @@ impl Service {
     /// `POST /v1/acquire`
     ///
     /// # Errors
-    /// `held`, `lost` for an ended lease id, `superseded`, `already-done`, `not-found` under `onlyIfExists`, and those that any
-    /// operation may meet: `invalid-request`, `too-large`, `forbidden`, `corrupt-record`, `throttled`, `unavailable`.
+    /// `held`, `lost` for an ended lease id, `superseded`, `already-done`, `not-found` under `onlyIfExists`, and those
+    /// of any operation: `invalid-request`, `too-large`, `forbidden`, `corrupt-record`, `throttled`, `unavailable`.
     pub async fn acquire(&self, caller: &Caller, request: AcquireRequest) -> Result<AcquireResponse, Problem> {
         traced(operation_span("acquire", &request.key, caller), async {
             let mut request = convert::acquire(request, caller.bound())?;
@@ -80,7 +80,7 @@ impl Service {
     /// `POST /v1/heartbeat`
     ///
     /// # Errors
-    /// `lost`, `superseded`, and those that any operation may meet.
+    /// `lost`, `superseded`, and those of any operation.
     pub async fn heartbeat(&self, caller: &Caller, request: HeartbeatRequest) -> Result<HeartbeatResponse, Problem> {
         traced(operation_span("heartbeat", &request.key, caller), async {
             let request = convert::heartbeat(request, caller.bound())?;
@@ -110,7 +110,7 @@ impl Service {
     /// `POST /v1/release`
     ///
     /// # Errors
-    /// `lost`, and those that any operation may meet.
+    /// `lost`, and those of any operation.
     pub async fn release(&self, caller: &Caller, request: ReleaseRequest) -> Result<ReleaseResponse, Problem> {
         traced(operation_span("release", &request.key, caller), async {
             let request = convert::release(request, caller.bound())?;
@@ -131,7 +131,7 @@ impl Service {
     /// `POST /v1/break`
     ///
     /// # Errors
-    /// `version-mismatch`, and those that any operation may meet.
+    /// `version-mismatch`, and those of any operation.
     pub async fn break_lock(&self, caller: &Caller, request: BreakRequest) -> Result<ReleaseResponse, Problem> {
         traced(operation_span("break", &request.key, caller), async {
             let request = convert::break_lock(request)?;
@@ -150,7 +150,7 @@ impl Service {
     /// `GET /v1/lock`
     ///
     /// # Errors
-    /// `not-found`, and those that any operation may meet.
+    /// `not-found`, and those of any operation.
     pub async fn get(&self, caller: &Caller, request: GetRequest) -> Result<Lock, Problem> {
         traced(operation_span("get", &request.key, caller), async {
             let key = convert::key(request.key, request.sort_key)?;
@@ -167,7 +167,7 @@ impl Service {
     /// `GET /v1/watch`
     ///
     /// # Errors
-    /// As `GET` of that kind.
+    /// Those of `GET` for that kind of row.
     pub async fn watch(&self, caller: &Caller, request: WatchRequest) -> Result<Lock, Problem> {
         traced(operation_span("watch", &request.key, caller), async {
             let key = convert::key(request.key, request.sort_key)?;
@@ -180,7 +180,7 @@ impl Service {
                 ));
             }
             caller.check_key(key.partition())?;
-            // Followed before the first look, so that no write falls between the two.
+            // The watch subscribes before its first read, so that it misses no write between the two.
             let mut found = self.watches.follow(&self.table, &key, logged_problem);
             let mut record = self.table.read(&key).await.map_err(|error| logged_problem(&error))?;
             let change = async {
@@ -198,7 +198,7 @@ impl Service {
         .await
     }
 
-    /// Answers all watches at once, those that are still to come as well: for the end of a process.
+    /// Answers all current and future watches at once, for the end of a process.
     pub fn close_watches(&self) {
         self.watches.close();
     }
@@ -206,7 +206,7 @@ impl Service {
     /// `GET /v1/locks`
     ///
     /// # Errors
-    /// Those that any operation may meet; a cursor of another listing is an `invalid-request`.
+    /// Those of any operation; a cursor of another listing is an `invalid-request`.
     pub async fn list(&self, caller: &Caller, request: ListRequest) -> Result<ListResponse, Problem> {
         traced(operation_span("list", request.key.as_deref().unwrap_or_default(), caller), async {
             let query = list_query(caller, &request)?;
@@ -253,8 +253,8 @@ impl Service {
     }
 }
 
-/// Whether a watch is over: the lock has another version than the caller knows, or none, or no holder. Of a semaphore `changed`
-/// counts, which heartbeats leave alone.
+/// Whether a watch is over: the lock has another version than the caller knows, or none, or no holder. For a semaphore
+/// `changed` counts instead, which heartbeats do not change.
 fn has_changed(record: Option<&Record>, known: Option<&str>) -> bool {
     let Some(known) = known else { return record.is_some() };
     match record {
@@ -264,7 +264,7 @@ fn has_changed(record: Option<&Record>, known: Option<&str>) -> bool {
     }
 }
 
-/// The public view of what was read, and its state as the outcome.
+/// Returns the public view of a record that was read, and its state as the outcome.
 fn shown(record: Option<Record>) -> Result<(String, Lock), Problem> {
     let lock = match record {
         Some(Record::Lock(row)) if row.other_kind => return Err(convert::no_lock()),
@@ -299,7 +299,7 @@ pub(crate) fn operation_span(name: &'static str, key: &str, caller: &Caller) -> 
     OperationSpan { name, span }
 }
 
-/// Runs one operation, writes its log line and counts it. No payload, lease id or hash gets into either.
+/// Runs one operation, writes its log line and counts it. Neither contains a payload, a lease id or its hash.
 pub(crate) async fn traced<T>(
     OperationSpan { name, span }: OperationSpan,
     work: impl Future<Output = Result<(String, T), Problem>>,
@@ -317,7 +317,7 @@ pub(crate) async fn traced<T>(
     result
 }
 
-/// The name of an outcome, as it is on the wire.
+/// The name of an outcome on the wire.
 pub(crate) fn wire_name(value: impl serde::Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(name)) => name,
@@ -341,7 +341,8 @@ fn release_response(released: &leasehold_protocol::Released) -> (String, Release
 pub(crate) fn logged_problem(error: &Error) -> Problem {
     match error.kind() {
         ErrorKind::InvalidRequest { .. } | ErrorKind::TooLarge => {}
-        // Nothing but a repair of the setup helps: the command, too, shows this reason to whoever uses a table directly.
+        // Only a repair of the setup helps. The command shows this reason, too, to a user who works on a table
+        // directly.
         ErrorKind::Misconfigured => tracing::error!(error = error.for_log(), "misconfigured"),
         ErrorKind::CorruptRecord | ErrorKind::Throttled | ErrorKind::Unavailable => {
             tracing::warn!(error = error.for_log(), "failed");
@@ -367,7 +368,7 @@ fn list_query(caller: &Caller, request: &ListRequest) -> Result<ListQuery, Probl
         limit: usize::try_from(limit).unwrap_or(usize::MAX),
         after: cursor::decode(request)?,
         partition: request.key.clone(),
-        // The scope was checked for the named key: all its rows may be shown.
+        // The scope was checked for the named key: the listing may show all its rows.
         prefixes: caller.prefixes().filter(|_| request.key.is_none()).map(<[String]>::to_vec),
         state: request.state.map(convert::state),
         owner_name: request.owner_name.clone(),

@@ -1,8 +1,7 @@
 //! `POST /v1/acquire-all`: several locks, all or none.
 
 use leasehold_protocol::{
-    Acquire, AcquireAll, AcquireAllAnswer, Attributes, LeaseId, LockKey, LockState, LockView, Lost, OwnerName, Rvn,
-    Staleness,
+    Acquire, AcquireAll, AcquireAllAnswer, Attributes, LeaseId, LockKey, LockView, Lost, OwnerName, Staleness,
 };
 use leasehold_wire::{
     self as wire, AcquireAllRequest, AcquireAllResponse, GrantedLock, Problem, ProblemType, RefusedLock, Secret,
@@ -18,7 +17,7 @@ impl Service {
     /// `POST /v1/acquire-all`
     ///
     /// # Errors
-    /// `held`, `lost`, `superseded`, and those that any operation may meet.
+    /// `held`, `lost`, `superseded`, and those of any operation.
     pub async fn acquire_all(
         &self,
         caller: &Caller,
@@ -42,15 +41,16 @@ impl Service {
         .await
     }
 
-    /// One request for each lock.
+    /// Returns one request for each lock.
     fn locks_wanted(&self, caller: &Caller, request: AcquireAllRequest) -> Result<AcquireAll, Problem> {
         let owner_name = checked(OwnerName::new(request.owner_name))?;
         let lease_id = request.lease_id.map_or_else(|| Ok(LeaseId::generate()), convert::lease_id)?;
         let sequence = convert::sequence(request.sequence, request.request_id)?;
         let lease_duration = convert::lease_duration(request.lease_duration_ms)?.unwrap_or_default();
-        let by_clock = request.staleness == Some(wire::Staleness::Clock);
+        let by = request.staleness.unwrap_or_default();
         let acquire = |(index, wanted): (usize, WantedLock)| {
-            let (key, staleness) = wanted_lock(wanted, by_clock).map_err(|problem| of_entry(index, problem))?;
+            let (key, staleness) =
+                wanted_lock(wanted, by).map_err(|problem| convert::within(format_args!("keys[{index}]"), problem))?;
             let staleness = if self.checks_takeovers { staleness.checked_by_clock() } else { staleness };
             Ok(Acquire {
                 key,
@@ -72,25 +72,9 @@ impl Service {
     }
 }
 
-fn wanted_lock(wanted: WantedLock, by_clock: bool) -> Result<(LockKey, Staleness), Problem> {
+fn wanted_lock(wanted: WantedLock, by: wire::Staleness) -> Result<(LockKey, Staleness), Problem> {
     let key = convert::key(wanted.key, wanted.sort_key)?;
-    let staleness = match (by_clock, wanted.observed_record_version_number) {
-        (true, Some(_)) => {
-            return Err(Problem::invalid(
-                "observedRecordVersionNumber",
-                "Either name the observed version or rely on the clock, not both.",
-            ));
-        }
-        (true, None) => Staleness::Clock,
-        (false, None) => Staleness::Never,
-        (false, Some(rvn)) => Staleness::Observed(checked(Rvn::new("observedRecordVersionNumber", rvn))?),
-    };
-    Ok((key, staleness))
-}
-
-/// Names the entry whose field is at fault.
-fn of_entry(index: usize, problem: Problem) -> Problem {
-    Problem { field: problem.field.map(|field| format!("keys[{index}].{field}")), ..problem }
+    Ok((key, convert::staleness(by, wanted.observed_record_version_number)?))
 }
 
 fn response_or_refusal(answer: AcquireAllAnswer, requests: &[Acquire]) -> Result<AcquireAllResponse, Problem> {
@@ -153,10 +137,7 @@ fn refused(key: &LockKey, lock: Option<LockView>) -> RefusedLock {
         key,
         sort_key,
         reason: None,
-        state: Some(match lock.state {
-            LockState::Held => wire::LockState::Held,
-            LockState::Released => wire::LockState::Released,
-        }),
+        state: Some(convert::show_state(lock.state)),
         owner_name: Some(lock.owner_name),
         record_version_number: Some(lock.rvn),
         lease_duration_ms: Some(lock.lease_ms),

@@ -1,8 +1,8 @@
 //! Watches: requests that wait until a lock changes.
 //!
-//! A watch is a hint. Each begins with a read of its own, so that what it answers is never older than the request. Then all
-//! watches of a key share one reader, which reads when this service has written the key, and from time to time for the
-//! writes of others.
+//! A watch is a hint. Each watch begins with a read of its own, so that its answer is never older than the request.
+//! After that, all watches of a key share one reader. The reader reads when this service has written the key, and at
+//! intervals for the writes of others.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,13 +14,13 @@ use leasehold_wire::Problem;
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
-/// The pause between two reads of a key that this service does not write. It bounds what a watched key costs.
+/// The pause between two reads of a key that this service does not write. It bounds the cost of a watched key.
 const READ_INTERVAL: Duration = Duration::from_millis(500);
 
-/// What a reader found.
+/// The result of a reader's last read.
 type Found = Result<Option<Record>, Problem>;
 
-/// The keys that are watched.
+/// The watched keys.
 pub(crate) struct Watches {
     topics: Mutex<HashMap<LockKey, Topic>>,
     closed: watch::Sender<bool>,
@@ -51,7 +51,7 @@ impl Watches {
         }
     }
 
-    /// Ends all watches, and those that are still to come.
+    /// Ends all current and future watches.
     pub(crate) fn close(&self) {
         self.closed.send_replace(true);
     }
@@ -62,7 +62,7 @@ impl Watches {
         let _ = self.closed.subscribe().wait_for(|closed| *closed).await;
     }
 
-    /// What is found at this key from now on. `report` turns a failure into what its callers are told.
+    /// Subscribes to this key. `report` turns a failure into the problem for the callers.
     pub(crate) fn follow(
         self: &Arc<Self>,
         table: &LockTable,
@@ -100,7 +100,7 @@ struct Reader {
 impl Reader {
     async fn run(self) {
         loop {
-            // Written, unwatched or time for a look: each is a reason to go on.
+            // The reader goes on after a write, at the end of the last watch, or after the interval.
             let _ = timeout(READ_INTERVAL, async {
                 tokio::select! {
                     () = self.written.notified() => {}
@@ -116,7 +116,7 @@ impl Reader {
         }
     }
 
-    /// Whether nobody watches any more. Under the lock, so that no watch begins meanwhile.
+    /// Whether the key has no more watches. Holds the lock, so that no watch begins meanwhile.
     fn ends(&self) -> bool {
         let mut topics = self.watches.lock();
         let is_unwatched = self.found.receiver_count() == 0;

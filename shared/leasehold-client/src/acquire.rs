@@ -88,8 +88,15 @@ impl Client {
         if let Some(guard) = pursuit.shared() {
             return Ok(Acquisition::Granted(guard));
         }
+        let mut watched: Option<Held> = None;
         loop {
-            sleep(pause.min(budget.left())).await;
+            match watched.take() {
+                Some(mut held) => {
+                    self.await_change(&request, &mut held, pause, &mut budget).await;
+                    seen = Some(held);
+                }
+                None => sleep(pause.min(budget.left())).await,
+            }
             if let Some(guard) = pursuit.shared() {
                 return Ok(Acquisition::Granted(guard));
             }
@@ -106,11 +113,15 @@ impl Client {
                         return Ok(Acquisition::Held(Held { lock: lock.clone(), observation }));
                     }
                     budget.report(&request, lock, &observation);
-                    seen = Some(Held { lock: lock.clone(), observation: observation.clone() });
+                    let held = Held { lock: lock.clone(), observation: observation.clone() };
                     let poll = poll_pause(request.poll_interval, error.retry_after(), chance());
                     // A version that was named and is still there will not do better at once.
                     let due = request.staleness == Staleness::Rvn
                         && pursuit.named.as_deref() != Some(observation.record_version_number());
+                    if self.watches(request.poll_interval) && (due || request.staleness == Staleness::Clock) {
+                        watched = Some(held.clone());
+                    }
+                    seen = Some(held);
                     if due { poll.min(observation.stale_in()) } else { poll }
                 }
                 ErrorKind::Lost(_) => {

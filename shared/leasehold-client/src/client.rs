@@ -5,6 +5,7 @@ use std::collections::hash_map::Entry;
 use std::fmt;
 use std::future::Future;
 use std::num::NonZeroUsize;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use leasehold_wire::{
     UnreadableRow,
 };
 use lru::LruCache;
+use tokio::sync::Notify;
 use tokio::sync::oneshot;
 use tokio::time::timeout_at;
 
@@ -57,6 +59,9 @@ struct Inner {
     released: Mutex<LruCache<LockKey, Instant>>,
     held: Mutex<HeldLocks>,
     keeper: Keeper,
+    /// Until the service turns out to have no watches.
+    can_watch: AtomicBool,
+    closing: Notify,
 }
 
 /// All that one client holds.
@@ -139,6 +144,8 @@ impl ClientBuilder {
             released: Mutex::new(LruCache::new(MAX_RELEASED)),
             held: Mutex::default(),
             keeper: Keeper::default(),
+            can_watch: AtomicBool::new(true),
+            closing: Notify::new(),
         }))
     }
 }
@@ -393,6 +400,7 @@ impl Client {
         let releases: Vec<_> = {
             let mut held = self.held();
             held.closed = true;
+            self.0.closing.notify_waiters();
             let leases: Vec<_> = held.shared.drain().map(|(_, shared)| shared.lease).collect();
             let revoked = leases.into_iter().filter(|lease| lease.revoke().is_ok());
             revoked.map(|lease| (lease.key.clone(), self.send_release(&lease, Release::new()))).collect()
@@ -439,6 +447,15 @@ impl Client {
     /// `Closed`
     pub(crate) fn check_open(&self) -> Result<(), Error> {
         if self.held().closed { Err(Error::closed()) } else { Ok(()) }
+    }
+
+    /// Notified when the client is closed.
+    pub(crate) fn closing(&self) -> &Notify {
+        &self.0.closing
+    }
+
+    pub(crate) fn can_watch(&self) -> &AtomicBool {
+        &self.0.can_watch
     }
 
     pub(crate) fn in_background(&self, job: impl Future<Output = ()> + Send + 'static) {

@@ -24,7 +24,6 @@
 //!
 //! ## Types
 //!
-//!
 //! * [`Client`]: `try_acquire` (one request), `acquire` (waits), `with_lock`, `get`, `list`, `break_lock`, `close`.
 //! * [`LockRequest`]: which lock, and how: lease, wait, heartbeats, data.
 //! * [`Acquisition`]: a [`Guard`], or who has the lock. Contention is a value, not an error.
@@ -42,7 +41,8 @@
 //!
 //! 1. One random lease id for one acquisition (C1). A request without an answer may be repeated.
 //! 2. A holder counts its lease from before it sent (C2), an observer from after the answer, and a thousandth more (C3).
-//! 3. A held lock is polled, and taken over as soon as its version was seen for its whole lease (C4).
+//! 3. A held lock is watched, or polled where that cannot be (K1), and taken over as soon as its version was seen for its
+//!    whole lease (C4).
 //! 4. `unavailable` says nothing about the lock: the client retries, with back-off, within the bound of the operation (C5).
 //! 5. Whoever stops waiting gives back what may have been granted (C6).
 //! 6. Heartbeats run in the background. A theft is known at once, an outage when the lease has run out (C7).
@@ -77,6 +77,7 @@ pub mod transactions;
 mod transport;
 #[cfg(test)]
 mod vectors;
+mod watching;
 
 pub use acquire::{Acquisition, Held};
 pub use client::{Client, ClientBuilder, CloseError, ListOptions, Listed, Unreleased};

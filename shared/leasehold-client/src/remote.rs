@@ -9,7 +9,7 @@ use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{Method, Request, Response, StatusCode};
 use leasehold_wire::{
     AcquireRequest, AcquireResponse, BreakRequest, GetRequest, HealthResponse, HeartbeatRequest, HeartbeatResponse,
-    ListRequest, ListResponse, Lock, Problem, ReleaseRequest, ReleaseResponse, Secret, path,
+    ListRequest, ListResponse, Lock, Problem, ReleaseRequest, ReleaseResponse, Secret, WatchRequest, path,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -114,6 +114,12 @@ impl Remote {
         self.query(path::LOCK, request, left).await
     }
 
+    /// Watches a lock. The answer may take so long, and the time of a request besides.
+    pub(crate) async fn watch(&self, request: &WatchRequest, wait: Duration) -> Result<Lock, Error> {
+        let limit = self.request_timeout.saturating_add(wait);
+        self.call(get(path::WATCH, request)?, limit).await
+    }
+
     pub(crate) async fn list(&self, request: &ListRequest, left: Duration) -> Result<ListResponse, Error> {
         self.query(path::LOCKS, request, left).await
     }
@@ -140,11 +146,8 @@ impl Remote {
         request: &Q,
         left: Duration,
     ) -> Result<A, Error> {
-        // A space as %20 means the same to every gateway and signature; a plus does not.
-        let query = serde_urlencoded::to_string(request).map_err(not_a_request)?.replace('+', "%20");
-        let request = Request::builder().method(Method::GET).uri(format!("{path}?{query}"));
         let limit = timing::request_timeout(self.request_timeout, None, left);
-        self.call(request.body(Vec::new()).map_err(not_a_request)?, limit).await
+        self.call(get(path, request)?, limit).await
     }
 
     async fn call<A: DeserializeOwned>(&self, request: Request<Vec<u8>>, limit: Duration) -> Result<A, Error> {
@@ -154,6 +157,13 @@ impl Remote {
             Err(_) => Err(Error::timed_out(limit)),
         }
     }
+}
+
+fn get<Q: Serialize>(path: &str, request: &Q) -> Result<Request<Vec<u8>>, Error> {
+    // A space as %20 means the same to every gateway and signature; a plus does not.
+    let query = serde_urlencoded::to_string(request).map_err(not_a_request)?.replace('+', "%20");
+    let request = Request::builder().method(Method::GET).uri(format!("{path}?{query}"));
+    request.body(Vec::new()).map_err(not_a_request)
 }
 
 fn not_a_request(error: impl std::error::Error) -> Error {

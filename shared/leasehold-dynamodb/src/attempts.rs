@@ -1,17 +1,17 @@
-//! Attempts: how often a call is made, and the pauses between.
+//! Attempts: their number, and the pauses between them.
 
 use std::time::Duration;
 
 use crate::jitter;
 
-/// The first try and two more. That survives a single lost packet or a node that fails over; a caller who gets
-/// `unavailable` after that learns it within four seconds.
+/// The first attempt and two more. Three attempts survive a single lost packet or a node that fails over. A caller that
+/// gets `unavailable` after that gets it within four seconds.
 pub const MAX_ATTEMPTS: u32 = 3;
 
 /// The ceiling of the first pause; it doubles. DynamoDB's own SDKs begin at 50 ms or below.
 const FIRST_BACKOFF: Duration = Duration::from_millis(50);
 
-/// Six doublings are 3.2 seconds, which is as long as anyone should wait without a sign.
+/// Six doublings are 3.2 seconds, which is the longest acceptable wait without an answer.
 const MAX_DOUBLINGS: u32 = 6;
 
 /// Makes a call until it is answered, fails for good, or has failed [`MAX_ATTEMPTS`] times.
@@ -25,7 +25,7 @@ where
     let mut attempt = 1;
     loop {
         tracing::Span::current().record("dynamodb_attempts", attempt);
-        // Boxed, because the SDK's futures are large and would be moved about at every level above.
+        // Boxed, because the SDK's futures are large and would be moved at every level above.
         match Box::pin(call()).await {
             Err(error) if attempt < MAX_ATTEMPTS && is_transient(&error) => pause(attempt).await,
             result => return result,
@@ -34,7 +34,7 @@ where
     }
 }
 
-/// Sleeps before another try, with full jitter. `failures` counts the tries that failed so far.
+/// Sleeps before another attempt, with full jitter. `failures` is the number of failed attempts so far.
 #[allow(clippy::disallowed_methods, reason = "the pause between attempts")]
 pub async fn pause(failures: u32) {
     let doublings = failures.saturating_sub(1).min(MAX_DOUBLINGS);

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 /// The service's wall clock.
 ///
-/// It seeds fencing tokens and stamps `staleAt` and `expireAt`. No decision rests on it, except the one
-/// that a caller asks for by name with `staleness: "clock"`.
+/// The clock seeds fencing tokens and gives `staleAt` and `expireAt`. No decision depends on it, except the one that a
+/// caller requests by name with `staleness: "clock"`.
 #[derive(Clone)]
 pub struct Clock(Arc<dyn Fn() -> u64 + Send + Sync>);
 
@@ -42,14 +42,14 @@ impl std::fmt::Debug for Clock {
     }
 }
 
-/// A fresh random UUID: record version numbers and the lease ids of callers who brought none.
+/// A fresh random UUID, for record version numbers and for the lease ids of callers that sent none.
 #[allow(clippy::disallowed_methods, reason = "this is the place that owns UUIDs")]
 pub fn fresh_uuid() -> String {
     uuid::Uuid::new_v4().to_string()
 }
 
-/// Full jitter: a pause drawn evenly from zero to `ceiling`, so that callers who failed together do not
-/// come back together.
+/// Full jitter: a pause drawn evenly from zero to `ceiling`, so that callers which failed together do not retry
+/// together.
 #[allow(clippy::disallowed_methods, reason = "this is the place that owns randomness")]
 pub fn jitter(ceiling: Duration) -> Duration {
     ceiling.mul_f64(fastrand::f64())

@@ -1,4 +1,4 @@
-//! Failures of DynamoDB, sorted by what the caller can do about them.
+//! Failures of DynamoDB, by the action that the caller can take.
 
 use std::error::Error as StdError;
 
@@ -15,13 +15,13 @@ pub struct Failure {
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
-/// A kind exists only where callers act differently. All but the first two are certain and final: nothing was written, and a
-/// retry changes nothing.
+/// A kind exists only where callers act differently. All kinds but the first two are certain and final: nothing was
+/// written, and a retry changes nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailureKind {
-    /// DynamoDB refused for load, or because other writes of the same items are under way.
+    /// DynamoDB throttled the call, or other writes of the same items are under way.
     Throttled,
-    /// Nobody knows whether the call was carried out.
+    /// The call may or may not have been carried out.
     Unavailable,
     /// An item, or the whole request, would exceed a limit of DynamoDB.
     TooLarge,
@@ -56,12 +56,12 @@ impl Failure {
         Self { kind, message, source: None }
     }
 
-    /// Says what was attempted, and keeps the rest for the log.
+    /// Describes the attempted action, and keeps the original failure for the log.
     pub(crate) fn during(self, attempted: String) -> Self {
         Self { kind: self.kind, message: attempted, source: Some(Box::new(self)) }
     }
 
-    /// The kind, which says what the caller can do.
+    /// The kind, which tells the caller how to act.
     pub fn kind(&self) -> FailureKind {
         self.kind
     }
@@ -71,7 +71,7 @@ impl Failure {
         matches!(self.kind, FailureKind::Throttled | FailureKind::Unavailable)
     }
 
-    /// Everything known, for the log. It may name tables and endpoints: never for a caller's eyes.
+    /// Returns everything known, for the log. The text may name tables and endpoints, so no caller may see it.
     pub fn for_log(&self) -> String {
         error_chain(self)
     }

@@ -1,4 +1,4 @@
-//! Makes tables, for local runs and tests. A deployment makes its tables with its template.
+//! Creates tables, for local runs and tests. A deployment creates its tables with its template.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use aws_sdk_dynamodb::types::{
 
 use crate::{Failure, FailureKind};
 
-/// DynamoDB makes a table in about ten seconds; after a minute something is wrong.
+/// DynamoDB creates a table in about ten seconds; a minute indicates a fault.
 const MAX_LOOKS: u32 = 120;
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// A table as it should be.
+/// The definition of a table.
 #[derive(Debug, Clone)]
 pub struct TableDefinition<'a> {
-    /// Its name.
+    /// The table's name.
     pub name: &'a str,
     /// The partition key, and the sort key if there is one.
     pub keys: Vec<Key<'a>>,
@@ -33,7 +33,7 @@ pub type Key<'a> = (&'a str, ScalarAttributeType);
 /// A global secondary index.
 #[derive(Debug, Clone)]
 pub struct Index<'a> {
-    /// Its name.
+    /// The index's name.
     pub name: &'a str,
     /// Its partition key, and its sort key if there is one.
     pub keys: Vec<Key<'a>>,
@@ -43,7 +43,7 @@ pub struct Index<'a> {
 /// the table was created.
 ///
 /// # Errors
-/// The table cannot be made, or has other keys. The message says which table.
+/// Fails if the table cannot be created, or has other keys. The message names the table.
 pub async fn ensure_table(client: &Client, table: &TableDefinition<'_>) -> Result<bool, Failure> {
     match client.describe_table().table_name(table.name).send().await.map_err(Failure::from) {
         Ok(output) => check_keys(table, output.table.as_ref()).map(|()| false),
@@ -65,7 +65,7 @@ async fn create(client: &Client, table: &TableDefinition<'_>) -> Result<(), Fail
         );
     match request.send().await {
         Ok(_) => {}
-        // Another process was faster.
+        // Another process created the table first.
         Err(error)
             if error.as_service_error().is_some_and(
                 aws_sdk_dynamodb::operation::create_table::CreateTableError::is_resource_in_use_exception,

@@ -1,4 +1,4 @@
-//! From the SDK's serialised request to the response that it parses.
+//! Connects the SDK's serialised request to the response that the SDK parses.
 
 use std::fmt;
 use std::sync::Arc;
@@ -42,17 +42,17 @@ impl HttpConnector for Connector {
     }
 }
 
-/// Runs one operation. A caller that gives up before the operation has begun leaves nothing to do.
+/// Runs one operation. If the caller gives up before the operation has begun, the operation does not run.
 pub(crate) async fn answer(core: Arc<Core>, target: String, body: Bytes) -> Answer {
     if core.file.is_none() {
-        // Without a point to give way at, one task would run to its end before the next one starts, and no race would
-        // ever show.
+        // Without this yield, one task would run to its end before the next one starts, and tests would never show a
+        // race.
         tokio::task::yield_now().await;
         return core.run(&target, &body);
     }
     let (sender, receiver) = oneshot::channel();
-    // A write waits for the disk. Once begun it is carried out even if the caller gives up, as it would be behind a
-    // network; `core` keeps the file locked until then.
+    // A write waits for the disk. Once begun it is carried out even if the caller gives up, as over a network; `core`
+    // keeps the file locked until then.
     tokio::task::spawn_blocking(move || {
         if !sender.is_closed() {
             let _ = sender.send(core.run(&target, &body));

@@ -1,12 +1,12 @@
-//! Why an engine could not be opened or served.
+//! The reasons why an engine cannot be opened or served.
 
 use std::path::PathBuf;
 
-/// The engine could not be started, opened or served. Every message says what to do about it.
+/// The engine could not be started, opened or served. Every message tells the user how to correct it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
-    /// The file's lock is held.
+    /// Another process holds the file's lock.
     #[error(
         "{} is in use by another process; stop that process, or use a different file",
         path.display()
@@ -16,7 +16,7 @@ pub enum EngineError {
         path: PathBuf,
     },
 
-    /// The folder that the file should be in is not there.
+    /// The folder of the file does not exist.
     #[error(
         "cannot open {}: its folder does not exist; create it first, or use a different file",
         path.display()
@@ -37,7 +37,7 @@ pub enum EngineError {
         path: PathBuf,
     },
 
-    /// The file holds something else. It was not touched.
+    /// The file is not a database. It was not changed.
     #[error(
         "cannot open {}: it is not a SQLite database; use a different file, or move this one away",
         path.display()
@@ -47,7 +47,7 @@ pub enum EngineError {
         path: PathBuf,
     },
 
-    /// SQLite takes its paths as text.
+    /// SQLite requires its paths to be text.
     #[error(
         "cannot open {}: its path is not valid UTF-8; use a different file",
         path.display()
@@ -85,7 +85,7 @@ pub enum EngineError {
     #[error("the embedded engine did not start: {0}; this is likely a lack of memory")]
     Start(#[source] Box<dyn std::error::Error + Send + Sync>),
 
-    /// The HTTP server ended before it was asked to.
+    /// The HTTP server ended before its shutdown was requested.
     #[error("the embedded engine can no longer be served over HTTP: {0}; start it again")]
     Serve(String),
 }

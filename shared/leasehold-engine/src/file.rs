@@ -1,5 +1,4 @@
-//! The database file: what must be true of it before SQLite sees it, and the lock that keeps other
-//! processes away.
+//! The database file: the checks before SQLite opens it, and the lock that excludes other processes.
 
 use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};
@@ -13,12 +12,12 @@ use crate::EngineError;
 /// The first bytes of every SQLite database that is not empty.
 const SQLITE_MAGIC: &[u8; 16] = b"SQLite format 3\0";
 
-/// A database file that belongs to this process for as long as this value lives.
+/// A database file that this process owns for as long as this value lives.
 pub(crate) struct DatabaseFile {
     path: String,
-    /// The file that was opened. Empty until SQLite has made it.
+    /// The identity of the opened file. Empty until SQLite has created it.
     identity: OnceLock<(u64, u64)>,
-    // Closing the file releases the lock, also when the process is killed.
+    // The end of the process, even by a kill, closes the file and releases the lock.
     _lock: File,
 }
 
@@ -37,8 +36,7 @@ impl DatabaseFile {
         Path::new(&self.path)
     }
 
-    /// Returns whether the path still leads to the file that was opened. SQLite goes on writing to one that was
-    /// removed.
+    /// Returns whether the path still leads to the file that was opened. SQLite would go on writing to a removed file.
     pub(crate) fn is_in_place(&self) -> bool {
         let found = fs::metadata(&self.path).ok().map(|metadata| (metadata.dev(), metadata.ino()));
         found.is_some_and(|found| *self.identity.get_or_init(|| found) == found)
@@ -50,8 +48,8 @@ impl DatabaseFile {
     }
 }
 
-/// The one absolute name of the file. Two names for one file must find the same lock, and SQLite
-/// must not take a relative name such as `:memory:` or `file:…` for anything but a file.
+/// The one absolute name of the file. Two names for one file must lead to the same lock. SQLite must not take a
+/// relative name such as `:memory:` or `file:…` for anything but a file.
 fn resolve(path: &Path) -> Result<PathBuf, EngineError> {
     match fs::canonicalize(path) {
         Ok(found) if found.is_file() => Ok(found),
@@ -61,7 +59,7 @@ fn resolve(path: &Path) -> Result<PathBuf, EngineError> {
     }
 }
 
-/// As [`resolve`], for a file that is yet to be created.
+/// Does the same as [`resolve`], for a file that does not exist yet.
 fn resolve_new(path: &Path) -> Result<PathBuf, EngineError> {
     let absolute = std::path::absolute(path).map_err(|source| access(path, source))?;
     let (Some(folder), Some(name)) = (absolute.parent(), absolute.file_name()) else {
@@ -95,7 +93,7 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// Refuses a file that holds something else, rather than have SQLite report it in its own words.
+/// Refuses a file that is not a database, with a clearer message than SQLite's.
 fn check_contents(path: &Path) -> Result<(), EngineError> {
     let file = match File::open(path) {
         Ok(file) => file,
@@ -104,7 +102,7 @@ fn check_contents(path: &Path) -> Result<(), EngineError> {
     };
     let mut start = Vec::with_capacity(SQLITE_MAGIC.len());
     file.take(SQLITE_MAGIC.len() as u64).read_to_end(&mut start).map_err(|source| access(path, source))?;
-    // SQLite takes an empty file for a new database.
+    // SQLite accepts an empty file as a new database.
     if start.is_empty() || start == SQLITE_MAGIC {
         Ok(())
     } else {

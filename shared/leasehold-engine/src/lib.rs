@@ -1,9 +1,9 @@
 //! An embedded DynamoDB engine behind the AWS SDK's own HTTP seam.
 //!
-//! Leasehold has one implementation of its protocol: DynamoDB expressions sent through
-//! `aws-sdk-dynamodb`. This crate lets those very expressions run on a laptop or in a test, without
-//! a socket and without an account. An [`Engine`] is the SDK's [`HttpClient`]: it takes the request
-//! that the SDK has serialised, runs it, and hands back the response that the SDK parses.
+//! Leasehold has one implementation of its protocol: DynamoDB expressions sent through `aws-sdk-dynamodb`. This crate
+//! runs the same expressions on a laptop or in a test, without a socket and without an account. An [`Engine`] is the
+//! SDK's [`HttpClient`]: it takes the request that the SDK has serialised, runs it, and returns the response that the
+//! SDK parses.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -18,8 +18,8 @@
 //!   may have the file open; a second one is refused with [`EngineError::InUse`].
 //! - [`Engine::expose`] serves the same data to other DynamoDB clients over HTTP.
 //!
-//! Limits: requests run one at a time; nothing is ever throttled, and no transaction ever conflicts
-//! (inject such faults by wrapping the engine at the same seam); time to live removes nothing.
+//! Limits: requests run one at a time; no request is ever throttled, and no transaction ever conflicts (inject such
+//! faults by wrapping the engine at the same seam); time to live removes nothing.
 
 mod connector;
 mod error;
@@ -51,8 +51,8 @@ use crate::operations::Answer;
 
 pub use crate::error::EngineError;
 
-/// Never resolved, since no connection is made. The reserved top-level domain makes a client that
-/// lost its connector fail instead of reaching somebody.
+/// The endpoint is never resolved, since no connection is made. The reserved top-level domain makes a client without
+/// its connector fail instead of reaching a real server.
 const ENDPOINT: &str = "http://embedded.invalid";
 
 /// The embedded engine. Clones are cheap and share one database.
@@ -65,14 +65,14 @@ pub struct Engine {
 
 /// The parts that all clones, and all running requests, share.
 struct Core {
-    // Before `file`: the database is closed while its file is still locked.
+    // The order matters: the database is closed before its file is unlocked.
     database: Database,
     names: Names,
     file: Option<DatabaseFile>,
 }
 
 impl Engine {
-    /// An engine whose data lives as long as its last clone.
+    /// Returns an engine whose data lives as long as its last clone.
     pub fn memory() -> Result<Self, EngineError> {
         let database = Database::memory().map_err(|e| EngineError::Start(e.into()))?;
         Ok(Self::new(database, Names::default(), None))
@@ -80,9 +80,8 @@ impl Engine {
 
     /// Opens the durable database at `path`, creating it where there is none.
     ///
-    /// Blocks while the file is read or brought up to date. The lock that keeps other processes
-    /// away is a sibling, `<path>.lock`; it stays behind, because removing it would race with the
-    /// next process.
+    /// Blocks while the file is read or upgraded. The lock that excludes other processes is a sibling file,
+    /// `<path>.lock`. It stays behind, because removing it would race with the next process.
     pub fn open(path: &Path) -> Result<Self, EngineError> {
         let file = DatabaseFile::claim(path)?;
         let failed =
@@ -98,31 +97,32 @@ impl Engine {
         Self { core, connector }
     }
 
-    /// A client configuration that talks to this engine. Time-outs and retries are left to the
-    /// caller, as they would be for the real service.
+    /// Returns a client configuration that uses this engine. The caller sets time-outs and retries, as for the real
+    /// service.
     pub fn sdk_config(&self) -> config::Builder {
         config::Builder::new()
             .behavior_version(BehaviorVersion::v2026_01_12())
             .region(Region::from_static("us-east-1"))
             .endpoint_resolver(Nowhere)
             .http_client(self.clone())
-            // Nobody checks a signature here, so none is computed.
+            // The engine checks no signature, so none is computed.
             .allow_no_auth()
             .identity_cache(IdentityCache::no_cache())
-            // Guards against slow sockets; here it would only wrap bodies that are in memory.
+            // This protects against slow sockets; here it would only wrap bodies that are in memory.
             .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
     }
 
-    /// Runs the operation that `target` names, such as `DynamoDB_20120810.GetItem`: the answer's status and JSON.
+    /// Runs the operation that `target` names, such as `DynamoDB_20120810.GetItem`. Returns the answer's status and
+    /// JSON.
     pub async fn answer(&self, target: String, body: Bytes) -> (u16, Vec<u8>) {
         let answer = connector::answer(Arc::clone(&self.core), target, body).await;
         (answer.status, answer.body)
     }
 
-    /// Makes a write that changes nothing, to learn whether writes still reach the disk.
+    /// Makes a write that changes nothing, to check that writes still reach the disk.
     ///
     /// # Errors
-    /// The file is gone, full or read-only.
+    /// Fails if the file is missing, full or read-only.
     pub async fn check_writes(&self, table: &str) -> Result<(), String> {
         let tag = serde_json::json!({
             "ResourceArn": format!("arn:aws:dynamodb:us-east-1:000000000000:table/{table}"),
@@ -134,9 +134,9 @@ impl Engine {
 
     /// Serves this engine's data to other DynamoDB clients over HTTP until `shutdown` resolves.
     ///
-    /// Signatures are required to be there, as clients expect, but are not verified: whoever
-    /// reaches the listener owns the data. Bind it to the loopback interface. Requests that are
-    /// running at shutdown are finished first.
+    /// Signatures must be present, as clients expect, but are not verified: every client that reaches the listener can
+    /// read and write the data. Bind it to the loopback interface. Requests that are running at shutdown are finished
+    /// first.
     pub async fn expose(
         &self,
         listener: tokio::net::TcpListener,
@@ -148,7 +148,7 @@ impl Engine {
     }
 }
 
-/// Answers at once. The SDK's own resolver would evaluate its rules on every request.
+/// Resolves the endpoint at once. The SDK's own resolver would evaluate its rules on every request.
 #[derive(Debug)]
 struct Nowhere;
 
@@ -184,7 +184,7 @@ impl Core {
     fn run(&self, target: &str, body: &[u8]) -> Answer {
         let answer = self.names.run(&self.database, target, body);
         match &self.file {
-            // Writes to a file that was removed are lost.
+            // Writes to a removed file are lost.
             Some(file) if !file.is_in_place() => {
                 operations::internal_error("the database file was removed or replaced")
             }

@@ -1,8 +1,8 @@
 //! Table names, exact to the letter.
 //!
-//! DynamoDB tells `Orders` from `orders`; SQLite, in which the engine keeps a table of that name, does not. A table
-//! whose own name is taken in another case, or reserved by SQLite or the engine, is stored under another name, and
-//! requests and answers are translated. No other table's requests are looked into.
+//! DynamoDB distinguishes `Orders` from `orders`; SQLite, in which the engine keeps a table of that name, does not. A
+//! table gets another stored name where its own is taken in another case, or reserved by SQLite or the engine. Its
+//! requests and answers are translated. The requests of other tables are not inspected.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,13 +15,13 @@ use serde_json::{Map, Value};
 
 use crate::operations::{self, Answer};
 
-/// Beginning of every name that stands for another one.
+/// The prefix of every stored name that differs from the table's own.
 const PREFIX: &str = "exact.";
 
-/// Beginnings of names that belong to SQLite and to the engine.
+/// The prefixes of names that belong to SQLite and to the engine.
 const RESERVED: [&str; 3] = [PREFIX, "sqlite_", "_"];
 
-/// Members that hold the name or the ARN of a table.
+/// The members that contain the name or the ARN of a table.
 const MEMBERS: [&str; 10] = [
     "TableName",
     "TableArn",
@@ -35,27 +35,27 @@ const MEMBERS: [&str; 10] = [
     "LastEvaluatedStreamArn",
 ];
 
-/// Members of a request or an answer whose own members are named after tables.
+/// The members of a request or an answer whose own members are named after tables.
 const BY_TABLE: [&str; 5] =
     ["RequestItems", "Responses", "UnprocessedItems", "UnprocessedKeys", "ItemCollectionMetrics"];
 
-/// The tables that are stored under another name than their own.
+/// The tables whose stored name differs from their own.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
-    /// Stored names by the tables' own.
+    /// The stored names, by the tables' own names.
     stored: RwLock<BTreeMap<String, String>>,
     /// Held while the set of tables changes.
     changing: Mutex<()>,
 }
 
 impl Names {
-    /// Reads which tables of an existing database are stored under another name.
+    /// Finds the tables of an existing database whose stored name differs from their own.
     pub(crate) fn load(database: &Database) -> dynoxide::Result<Self> {
         let stored = tables(database)?.into_iter().filter_map(|stored| Some((decode(&stored)?, stored))).collect();
         Ok(Self { stored: RwLock::new(stored), changing: Mutex::default() })
     }
 
-    /// Runs the operation that `target` names on the tables that the request means.
+    /// Runs the operation that `target` names, with the table names of the request translated.
     pub(crate) fn run(&self, database: &Database, target: &str, body: &[u8]) -> Answer {
         match target.rsplit('.').next().unwrap_or_default() {
             "CreateTable" => self.create(database, target, body),
@@ -90,7 +90,7 @@ impl Names {
         answer
     }
 
-    /// Removes what a CreateTable that failed has left behind: the engine registers a table before it makes it.
+    /// Removes the remains of a failed CreateTable: the engine registers a table before it creates it.
     fn forget(&self, database: &Database, name: &str) {
         let stored = self.write().remove(name).unwrap_or_else(|| name.to_owned());
         if database.get_table_metadata(&stored).is_ok_and(|registered| registered.is_some()) {
@@ -168,7 +168,7 @@ fn is_usable(name: &str, tables: &[String]) -> bool {
         && !tables.iter().any(|other| other.eq_ignore_ascii_case(name))
 }
 
-/// A name in lower case that stands for this one and for no other.
+/// Returns a lower-case name that stands for this one and for no other.
 fn encode(name: &str) -> String {
     let mut stored = PREFIX.to_owned();
     for character in name.chars() {
@@ -180,7 +180,7 @@ fn encode(name: &str) -> String {
     stored
 }
 
-/// The name that a stored one stands for, where it stands for another one.
+/// Returns the own name of a table with this stored name, if the two differ.
 fn decode(stored: &str) -> Option<String> {
     let mut name = String::new();
     let mut characters = stored.strip_prefix(PREFIX)?.chars();
@@ -190,8 +190,8 @@ fn decode(stored: &str) -> Option<String> {
     Some(name)
 }
 
-/// Renames the tables wherever a request or an answer names them. An attribute of such a name holds an object, never
-/// a text.
+/// Renames the tables wherever a request or an answer names them. An attribute with such a name contains an object,
+/// never a text.
 fn rename(document: &mut Value, new_name: &impl Fn(&str) -> Option<String>) {
     if let Value::Object(members) = document {
         for member in BY_TABLE {
@@ -236,7 +236,7 @@ fn rename_text(text: &mut String, new_name: &impl Fn(&str) -> Option<String>) {
     }
 }
 
-/// The name of the table in an ARN, and what stands before and after it.
+/// Returns the name of the table in an ARN, and the text before and after it.
 fn in_arn(text: &str) -> Option<(&str, &str, &str)> {
     let start = text.starts_with("arn:").then(|| text.find(":table/"))?? + ":table/".len();
     let end = text[start..].find('/').map_or(text.len(), |length| start + length);
@@ -263,7 +263,7 @@ fn statements(request: &mut Value) -> impl Iterator<Item = &mut String> {
     found.into_iter()
 }
 
-/// Renames the table after `FROM`, `INTO` or `UPDATE`, where it stands in quotation marks.
+/// Renames the table after `FROM`, `INTO` or `UPDATE`, where its name is in quotation marks.
 fn rename_in_statement(statement: &str, new_name: &impl Fn(&str) -> Option<String>) -> String {
     let mut renamed = String::new();
     let mut rest = statement;

@@ -6,15 +6,15 @@ use serde::de::DeserializeOwned;
 
 const UNKNOWN_OPERATION: &str = r#"{"__type":"com.amazon.coral.service#UnknownOperationException"}"#;
 
-/// Operations whose refused requests DynamoDB reports as numbered validation errors.
+/// The operations whose validation errors DynamoDB numbers.
 const ENVELOPED: [&str; 3] = ["PutItem", "UpdateItem", "DeleteItem"];
 
-/// The JSON parser stops at a depth that only nested attribute values reach. DynamoDB stops at 32
-/// of their levels, with these words.
+/// The message for a document deeper than the JSON parser's limit, which only nested attribute values reach. DynamoDB
+/// stops at 32 levels of them, with these words.
 const TOO_DEEP: &str = "Nesting Levels have exceeded supported limits: \
      Attributes in the item have nested levels beyond supported limit";
 
-/// An HTTP response in the making.
+/// The status and the body of an HTTP response.
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) body: Vec<u8>,
@@ -33,7 +33,7 @@ macro_rules! dispatch {
 /// Runs the operation that `target` names, such as `DynamoDB_20120810.GetItem`.
 pub(crate) fn run(database: &Database, target: &str, body: &[u8]) -> Answer {
     let operation = target.split_once('.').map_or("", |(_, operation)| operation);
-    // The operations of the lock protocol come first; the match is made from top to bottom.
+    // The operations of the lock protocol come first; the match runs from top to bottom.
     let result = dispatch!(database, operation, body, {
         "UpdateItem" => update_item,
         "GetItem" => get_item,
@@ -71,11 +71,11 @@ pub(crate) fn run(database: &Database, target: &str, body: &[u8]) -> Answer {
     }
 }
 
-/// Why there is no result.
+/// The reason why there is no result.
 enum Failure {
     /// The request could not be read.
     Unreadable(serde_json::Error),
-    /// The engine refused it.
+    /// The engine refused the request.
     Refused(DynoxideError),
     /// The result could not be written.
     Unwritable(serde_json::Error),
@@ -94,7 +94,7 @@ where
     serde_json::to_vec(&reply).map_err(Failure::Unwritable)
 }
 
-/// DynamoDB's answer where it has failed itself.
+/// DynamoDB's answer to its own failure.
 pub(crate) fn internal_error(message: &str) -> Answer {
     let error = DynoxideError::InternalServerError(message.to_owned());
     Answer { status: error.status_code(), body: error.to_json().into_bytes() }
@@ -103,7 +103,7 @@ pub(crate) fn internal_error(message: &str) -> Answer {
 fn refusal(operation: &str, failure: Failure) -> Answer {
     let error = match failure {
         Failure::Unreadable(error) => unreadable(operation, &error.to_string()),
-        // Errors of parts that the engine parses while it runs carry the same markers.
+        // Errors in parts that the engine parses while it runs carry the same markers.
         Failure::Refused(DynoxideError::SerializationException(message)) => unreadable(operation, &message),
         Failure::Refused(error) => error,
         Failure::Unwritable(error) => DynoxideError::InternalServerError(error.to_string()),
@@ -111,8 +111,8 @@ fn refusal(operation: &str, failure: Failure) -> Answer {
     Answer { status: error.status_code(), body: error.to_json().into_bytes() }
 }
 
-/// DynamoDB's refusal of a request that did not parse. The engine's request types mark, in front of
-/// the parser's message, which kind of refusal theirs is; no marker may reach the client.
+/// Returns DynamoDB's refusal of a request that did not parse. The engine's request types put a marker before the
+/// parser's message, which tells the kind of refusal. No marker may reach the client.
 fn unreadable(operation: &str, message: &str) -> DynoxideError {
     use DynoxideError::{SerializationException, ValidationException};
 
@@ -130,7 +130,7 @@ fn unreadable(operation: &str, message: &str) -> DynoxideError {
     if let Some(rest) = bare.strip_prefix("SERIALIZATION:") {
         return SerializationException(rest.to_owned());
     }
-    // The position in these is the one inside a value, and part of DynamoDB's own words.
+    // The position in these is inside a value, and part of DynamoDB's own words.
     if let Some(rest) = message.strip_prefix("VALIDATION_AS_READ:") {
         return ValidationException(rest.to_owned());
     }
@@ -146,15 +146,15 @@ fn unreadable(operation: &str, message: &str) -> DynoxideError {
     SerializationException(bare.to_owned())
 }
 
-/// Returns whether DynamoDB counts the parser's complaint as a validation error: a value that is missing or
-/// unknown, as opposed to one of the wrong JSON type.
+/// Returns whether DynamoDB treats the parser's complaint as a validation error. It does for a missing or an unknown
+/// value, but not for a value of the wrong JSON type.
 fn is_validation(message: &str) -> bool {
     ["missing field", "unknown variant", "invalid type: null", "Supplied AttributeValue"]
         .iter()
         .any(|part| message.contains(part))
 }
 
-/// The message without the " at line 1 column 2" that the parser appends.
+/// Returns the message without the " at line 1 column 2" that the parser appends.
 fn without_position(message: &str) -> &str {
     match message.rsplit_once(" at line ") {
         Some((text, position)) if position.contains(" column ") => text,

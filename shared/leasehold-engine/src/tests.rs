@@ -1,4 +1,4 @@
-//! Everything here goes through a real SDK client, as it does in use.
+//! All tests use a real SDK client, as applications do.
 
 use std::cell::Cell;
 use std::path::Path;
@@ -25,8 +25,7 @@ fn refused(result: Result<Engine, EngineError>) -> EngineError {
     result.expect_err("the file must be refused")
 }
 
-/// Opens a file that was in use a moment ago. A worker thread may give the last handle back a little later than its
-/// answer.
+/// Opens a file that was in use a moment ago. A worker thread may release the last handle a little after its answer.
 #[allow(clippy::disallowed_methods, reason = "nothing tells when the handle is given back")]
 async fn reopened(path: &Path) -> Engine {
     for _ in 0..200 {
@@ -67,7 +66,7 @@ fn text(value: &str) -> AttributeValue {
     AttributeValue::S(value.to_owned())
 }
 
-/// A write that succeeds only where no row is.
+/// A write that succeeds only where there is no row.
 fn claim(client: &Client, key: &str, owner: &str) -> PutItemFluentBuilder {
     client
         .put_item()
@@ -136,7 +135,7 @@ async fn a_request_gives_way_to_other_tasks() {
         bystander_ran.get()
     };
     let bystander = async { bystander_ran.set(true) };
-    // In this order: only a request that gives way lets the bystander run before it ends.
+    // The order matters: only a request that yields lets the bystander run before it ends.
     let (gave_way, ()) = tokio::join!(biased; request, bystander);
     assert!(gave_way);
 }
@@ -166,7 +165,7 @@ async fn a_file_is_open_once() {
     assert!(matches!(error, EngineError::InUse { .. }), "{error}");
     assert!(error.to_string().contains("leasehold.db is in use by another process"), "{error}");
 
-    // A clone inside a client keeps the file as well as any other.
+    // A clone inside a client keeps the file locked, as any other does.
     let client = client(&engine);
     drop(engine);
     refused(Engine::open(&path));
@@ -256,7 +255,7 @@ fn an_empty_path_is_refused() {
     assert!(matches!(error, EngineError::Access { .. }), "{error}");
 }
 
-/// Nothing that SQLite reads as a database in memory may be taken for a durable one.
+/// No name that SQLite reads as a database in memory may be taken for a durable one.
 #[test]
 fn a_name_that_means_something_to_sqlite_is_still_a_file() {
     let folder = tempfile::tempdir().unwrap();
@@ -477,7 +476,7 @@ async fn failed_create_table_leaves_nothing_registered() {
                 .unwrap(),
         )
         .key_schema(key())
-        // SQLite takes these two for one.
+        // SQLite takes these two names for one.
         .global_secondary_indexes(index("Index"))
         .global_secondary_indexes(index("index"))
         .send()

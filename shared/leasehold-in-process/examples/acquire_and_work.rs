@@ -1,4 +1,4 @@
-//! Holds a lock while it works, stops when the lock is lost, and finds out who has it when it is not free.
+//! Holds a lock while it works, stops when the lock is lost, and reports the holder when the lock is not free.
 //!
 //! `cargo run --example acquire_and_work`
 
@@ -18,7 +18,7 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
 /// The example, for its test to run.
 ///
 /// # Errors
-/// The example does not do what it says.
+/// Fails if the example does not do what it describes.
 pub(crate) async fn run() -> Result<(), Box<dyn Error + Send + Sync>> {
     let service = local::service().await?;
     let client = Client::new(service.clone());
@@ -26,7 +26,7 @@ pub(crate) async fn run() -> Result<(), Box<dyn Error + Send + Sync>> {
     let guard = client.acquire(request).await?.granted()?;
     println!("host-1 holds {} with token {}", guard.key(), guard.fencing_token());
 
-    // Another process does not get it. That is an answer, not an error.
+    // Another process does not get the lock. That is an answer, not an error.
     let other = Client::new(service);
     let request = LockRequest::new("report").owner_name("host-2").wait(Wait::AtMost(Duration::from_millis(100)));
     match other.acquire(request).await? {
@@ -34,14 +34,15 @@ pub(crate) async fn run() -> Result<(), Box<dyn Error + Send + Sync>> {
         Acquisition::Granted(_) => return Err("two hold the lock".into()),
     }
 
-    // The work stops when the lock is lost. The resource checks the token: it alone can refuse a paused process.
+    // The work stops when the lock is lost. The resource checks the token: only the resource can refuse a paused
+    // process.
     tokio::select! {
         () = write_report(guard.fencing_token()) => println!("the report is written"),
         Some(loss) = guard.lost() => return Err(format!("stopped: {loss}").into()),
     }
     guard.release().await?;
 
-    // The same in one call.
+    // Acquires, works and releases in one call.
     let successor = LockRequest::new("report").owner_name("host-2");
     other
         .with_lock(successor, async |guard| {
@@ -54,6 +55,6 @@ pub(crate) async fn run() -> Result<(), Box<dyn Error + Send + Sync>> {
 
 async fn write_report(token: u64) {
     println!("writing with token {token}");
-    // Each await is a place where a loss stops the work.
+    // A loss stops the work at the next await.
     tokio::task::yield_now().await;
 }

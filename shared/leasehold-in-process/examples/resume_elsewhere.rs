@@ -1,4 +1,4 @@
-//! Acquires a lock in one process, and works and releases in another: what is handed over is a small JSON document.
+//! Acquires a lock in one process, and works and releases in another. The first one hands over a small JSON document.
 //!
 //! `cargo run --example resume_elsewhere`
 
@@ -19,11 +19,11 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
 /// The example, for its test to run.
 ///
 /// # Errors
-/// The example does not do what it says.
+/// Fails if the example does not do what it describes.
 pub(crate) async fn run() -> Result<(), Box<dyn Error + Send + Sync>> {
     let service = local::service().await?;
 
-    // The first process leaves the lock behind. Its lease goes on: a minute for the second one to come.
+    // The first process leaves the lock behind. The lease goes on: the second process has a minute to resume it.
     let first = Client::new(service.clone());
     let request =
         LockRequest::new("import").lease(Duration::from_mins(1)).heartbeats(Heartbeats::Manual).data("page 7");
@@ -33,7 +33,7 @@ pub(crate) async fn run() -> Result<(), Box<dyn Error + Send + Sync>> {
     let document = serde_json::to_string(&guard.detach())?;
     first.close().await?;
 
-    // The second process reads it from a queue or a state machine.
+    // The second process reads the document from a queue or a state machine.
     let second = Client::new(service);
     let handover: Handover = serde_json::from_str(&document)?;
     let guard = second.resume("import", handover).await?;

@@ -1,4 +1,4 @@
-//! Moves money between two accounts in a transaction: both are changed, or none.
+//! Moves money between two accounts in a transaction, which changes both or none.
 //!
 //! `cargo run --example transfer`
 
@@ -27,7 +27,7 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
 /// The example, for its test to run.
 ///
 /// # Errors
-/// The example does not do what it says.
+/// Fails if the example does not do what it describes.
 pub(crate) async fn run() -> Result<(), Box<dyn Error + Send + Sync>> {
     let client = Client::new(local::service().await?);
     client
@@ -38,7 +38,7 @@ pub(crate) async fn run() -> Result<(), Box<dyn Error + Send + Sync>> {
         .await?;
 
     transfer(&client, "Moe", "Larry", 30).await?;
-    // An error of the body rolls the transaction back, and comes out as it is.
+    // An error of the body rolls the transaction back, and is returned unchanged.
     match transfer(&client, "Moe", "Larry", 100).await {
         Err(error) => println!("refused: {error}"),
         Ok(()) => return Err("Moe has not that much".into()),
@@ -64,7 +64,7 @@ async fn transfer(client: &Client, from: &str, to: &str, amount: i64) -> Result<
         .await
 }
 
-/// Reads an account and locks it: nobody changes it before the transaction ends.
+/// Reads an account and locks it: no other transaction changes it before this one ends.
 async fn account(tx: &Transaction, id: &str) -> Result<Account, Box<dyn Error + Send + Sync>> {
     tx.get(ACCOUNTS, json!({ "id": id })).await?.ok_or_else(|| format!("there is no account {id}").into())
 }

@@ -1,7 +1,7 @@
 //! # The service inside the caller's process
 //!
-//! For an application that may use the DynamoDB table itself: the same client, the same rules, the same service code,
-//! and no service in between.
+//! For an application that may use the DynamoDB table itself. The client, the rules and the service code are the same,
+//! without a service in between.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -15,10 +15,10 @@
 //! # }
 //! ```
 //!
-//! [`InProcess::connect_with_transactions`] serves transactions, too.
+//! [`InProcess::connect_with_transactions`] also serves transactions.
 //!
-//! Three examples run by themselves, on an embedded DynamoDB: `cargo run --example acquire_and_work`, `resume_elsewhere`
-//! and `transfer`.
+//! Three examples run by themselves, on an embedded DynamoDB: `cargo run --example acquire_and_work`,
+//! `resume_elsewhere` and `transfer`.
 
 use aws_sdk_dynamodb::Client;
 use futures_util::FutureExt;
@@ -33,7 +33,7 @@ use leasehold_dynamodb::Clock;
 use leasehold_protocol::{LockTable, Policy, TableSchema};
 use leasehold_transactions::{self as transactions, Transactions};
 
-/// Hands requests to the service in this process.
+/// Passes requests to the service in this process.
 #[derive(Debug, Clone)]
 pub struct InProcess {
     service: Service,
@@ -41,39 +41,39 @@ pub struct InProcess {
 }
 
 impl InProcess {
-    /// This service, without transactions.
+    /// Returns this service, without transactions.
     pub fn new(service: Service) -> Self {
         Self { service, transactions: None }
     }
 
-    /// The same, with transactions.
+    /// Adds transactions.
     #[must_use]
     pub fn with_transactions(self, transactions: TransactionService) -> Self {
         Self { transactions: Some(transactions), ..self }
     }
 
-    /// The service on the table of this name, whose partition key is `key`, with credentials and region from the usual
-    /// places.
+    /// Returns the service on the table of this name, whose partition key is `key`, with credentials and region from
+    /// the usual places.
     ///
     /// # Errors
-    /// A sentence that says what is wrong with the name.
+    /// Returns a sentence that names the mistake in the name.
     pub async fn connect(table_name: &str) -> Result<Self, String> {
         Self::on_table(&leasehold_dynamodb::connect(None).await, TableSchema::new(table_name), Policy::default())
     }
 
-    /// The same, with transactions, which are kept in the table `transaction_table`.
+    /// Returns the service with transactions, which are kept in the table `transaction_table`.
     ///
     /// # Errors
-    /// A sentence that says what is wrong with the name.
+    /// Returns a sentence that names the mistake in the name.
     pub async fn connect_with_transactions(table_name: &str, transaction_table: &str) -> Result<Self, String> {
         Self::on_tables(&leasehold_dynamodb::connect(None).await, TableSchema::new(table_name), transaction_table)
     }
 
-    /// The service on these tables, with transactions, which may touch all others. `dynamodb` as in
+    /// Returns the service on these tables, with transactions, which may use all other tables. `dynamodb` is used as in
     /// [`InProcess::on_table`].
     ///
     /// # Errors
-    /// A sentence that says what is wrong with the names in `schema`.
+    /// Returns a sentence that names the mistake in the names of `schema`.
     pub fn on_tables(dynamodb: &Client, schema: TableSchema, transaction_table: &str) -> Result<Self, String> {
         let protected = vec![schema.table_name.clone()];
         let locks = Self::on_table(dynamodb, schema, Policy::default())?;
@@ -83,11 +83,11 @@ impl InProcess {
         Ok(locks.with_transactions(TransactionService::new(transactions)))
     }
 
-    /// The service on this table. `dynamodb` is taken with its credentials, region and connections; its retries and
-    /// time-outs are set to what the protocol needs.
+    /// Returns the service on this table. `dynamodb` keeps its credentials, region and connections. Its retries and
+    /// time-outs are set as the protocol requires.
     ///
     /// # Errors
-    /// A sentence that says what is wrong with the names in `schema`.
+    /// Returns a sentence that names the mistake in the names of `schema`.
     pub fn on_table(dynamodb: &Client, schema: TableSchema, policy: Policy) -> Result<Self, String> {
         schema.check()?;
         let config = leasehold_dynamodb::configure(dynamodb.config().to_builder()).build();
@@ -115,7 +115,7 @@ impl Transport for InProcess {
     }
 }
 
-/// The answer of one service, if the path is one of its own.
+/// Returns the answer of one service, if the path is one of its own.
 async fn answer<R: Route>(service: &R::Service, request: &Request<Vec<u8>>) -> Option<Response<Vec<u8>>> {
     let operation = *R::ALL.iter().find(|operation| operation.path() == request.uri().path())?;
     let content_type = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());

@@ -248,6 +248,7 @@ mod tests {
             ("LEASEHOLD_SORT_KEY", "sk"),
             ("LEASEHOLD_RETENTION_SECONDS", "60"),
             ("LEASEHOLD_CLOCK_SKEW_MS", "250"),
+            ("LEASEHOLD_TAKEOVER_CLOCK_CHECK", "true"),
             ("LEASEHOLD_KEY_SCOPES", SCOPES),
             ("LEASEHOLD_OWNER_BINDING", "true"),
             ("LEASEHOLD_JWT_CLAIM", "client_id"),
@@ -258,6 +259,7 @@ mod tests {
         .expect("valid");
         assert_eq!((config.schema.partition_key.as_str(), config.schema.sort_key.as_deref()), ("pk", Some("sk")));
         assert_eq!(config.policy, Policy { retention_seconds: 60, clock_skew_ms: 250 });
+        assert!(config.takeover_clock_check);
         let scopes = Some(Scopes::parse(SCOPES).expect("valid"));
         assert_eq!(config.access, Access { scopes, owner_binding: true });
         assert_eq!((config.jwt_claim.as_str(), config.metrics), ("client_id", false));

@@ -19,6 +19,7 @@ use lambda_http::tower::ServiceExt;
 use lambda_http::{Adapter, Body};
 use lambda_runtime::{Context, Diagnostic, LambdaEvent, service_fn};
 use leasehold_api::access::{self, Caller};
+use leasehold_api::document;
 use leasehold_api::http::{HttpRequest, Route, handle, problem_response, unknown_route};
 use leasehold_protocol::Principal;
 use leasehold_wire::{Problem, ProblemType};
@@ -26,7 +27,7 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::handlers::{document, named};
+use crate::handlers::named;
 
 /// Longer than the longest path of the API.
 const MAX_PATH_BYTES: usize = 1024;

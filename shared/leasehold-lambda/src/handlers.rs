@@ -6,13 +6,12 @@ mod transactions;
 use lambda_runtime::{Diagnostic, Error, LambdaEvent, service_fn};
 use leasehold_api::access::{self, Access};
 use leasehold_api::http::{Operation, Route};
-use leasehold_api::{ExecutionSecret, SemaphoreOperation, Service, cleanup, direct};
+use leasehold_api::{ExecutionSecret, SemaphoreOperation, Service, cleanup, direct, document};
 use leasehold_dynamodb::Clock;
 use leasehold_protocol::LockTable;
 use leasehold_wire::Problem;
-use serde::Serialize;
 use serde_json::Value;
-use serde_json::value::{RawValue, to_raw_value};
+use serde_json::value::RawValue;
 
 use crate::{Config, Emf, config, gateway, init};
 
@@ -155,10 +154,4 @@ pub(crate) fn named(problem: Problem) -> Diagnostic {
         error_type: problem.problem_type.error_name().to_owned(),
         error_message: serde_json::to_string(&problem).unwrap_or(problem.detail),
     }
-}
-
-/// An answer as a JSON document.
-pub(crate) fn document(answer: &impl Serialize) -> Box<RawValue> {
-    // Strings, numbers and maps with string keys always serialise.
-    to_raw_value(answer).unwrap_or_else(|_| RawValue::NULL.to_owned())
 }

@@ -1,4 +1,4 @@
-//! What can go wrong, by what the caller must do about it.
+//! The failures of the protocol, by the action that the caller must take.
 
 use std::error::Error as StdError;
 
@@ -15,26 +15,26 @@ pub struct Error {
 /// A kind exists only where callers act differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
-    /// The request breaks a rule of the API; repeating it is useless.
+    /// The request breaks a rule of the API; a retry fails again.
     InvalidRequest {
         /// The field at fault, as it is spelled on the wire.
         field: &'static str,
     },
-    /// What the caller wants stored does not fit into one DynamoDB item.
+    /// The data do not fit into one DynamoDB item.
     TooLarge,
     /// The row is not a readable lock record. An operator must look at it.
     CorruptRecord,
     /// The service cannot work with its table: the table is missing or has other keys, or the credentials do not allow
-    /// it. Nothing was written, and a retry changes nothing: whoever runs the service must act.
+    /// it. Nothing was written, and a retry changes nothing: the operator of the service must act.
     Misconfigured,
-    /// DynamoDB refused for load. Try again later, with the same lease id.
+    /// DynamoDB throttled the request. Retry later, with the same lease id.
     Throttled,
-    /// Nobody knows whether the write was applied. Try again with the same lease id.
+    /// The write may or may not have been applied. Retry with the same lease id.
     Unavailable,
 }
 
 impl Error {
-    /// A request that breaks a rule: which field, and what the rule is.
+    /// Returns the error of a request that breaks a rule: the field at fault, and the rule.
     pub fn invalid(field: &'static str, message: impl Into<String>) -> Self {
         Self::new(ErrorKind::InvalidRequest { field }, message)
     }
@@ -48,12 +48,12 @@ impl Error {
         self
     }
 
-    /// What the caller must do.
+    /// The kind, which tells the caller how to act.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// Everything known, for the log. It may name tables and endpoints: never for a caller's eyes.
+    /// Returns everything known, for the log. The text may name tables and endpoints, so no caller may see it.
     pub fn for_log(&self) -> String {
         leasehold_dynamodb::error_chain(self)
     }

@@ -1,7 +1,7 @@
 //! The rules of [`crate::lifecycle`] as DynamoDB expressions: one conditional write for each operation.
 //!
-//! Read a condition here beside the `match` of the same name there. `#key` and `#data` stand for names that are
-//! configurable or reserved words; every other attribute is written as it is called.
+//! Compare a condition here with the `match` of the same name there. `#key` and `#data` stand for names that are
+//! configurable or reserved words; every other attribute has its own name.
 
 use std::collections::HashMap;
 
@@ -19,18 +19,19 @@ use crate::model::{
 /// No client overwrote the row in place since `leaseIdHash` was written: see [`crate::item::LEASE_VERSION`].
 const IS_OURS: &str = "(attribute_not_exists(leaseVersion) OR leaseVersion = recordVersionNumber)";
 
-/// The lock is bound to nobody, or to this principal.
+/// The lock is bound to no principal, or to this one.
 const IS_ADMITTED: &str = "(attribute_not_exists(ownerPrincipal) OR ownerPrincipal = :principal)";
 
-/// A token that can be added to.
+/// The token is below the limit, so that the next one can be counted from it.
 const IS_COUNTABLE: &str = "(attribute_not_exists(fencingToken) OR fencingToken BETWEEN :zero AND :lastToken)";
 
-/// As near as an expression comes to [`Row::is_readable`](crate::lifecycle::Row): an owner, and a lease that begins like
-/// a number, is as long as one may be, and is no Go duration. (That every character is a digit cannot be said.)
+/// The nearest that an expression comes to [`Row::is_readable`](crate::lifecycle::Row): the row has an owner and a
+/// lease. The lease begins like a number, is not too long, and is no Go duration. (An expression cannot check that
+/// every character is a digit.)
 const IS_READABLE: &str = "attribute_type(ownerName, :string) AND leaseDuration BETWEEN :firstDigit AND :pastLastDigit \
      AND size(leaseDuration) <= :maxDigits AND NOT contains(leaseDuration, :goUnit)";
 
-/// No request under the lease id was carried out that is as high as this one, or higher. An unreadable number is none.
+/// No request with this number or a higher one was carried out under the lease id. An unreadable number counts as none.
 const IS_NEW: &str = "NOT (leaseSequence BETWEEN :sequence AND :lastSequence)";
 
 /// The row is no tombstone.
@@ -38,14 +39,14 @@ const IS_THERE: &str = "NOT (attribute_exists(isReleased) AND deletedVersion = r
 
 /// The row is a lock.
 const IS_LOCK: &str = "attribute_not_exists(leaseholdKind)";
-/// The row remembers neither the occurrence nor a later one as done. An unreadable memory is no leave.
+/// Neither the occurrence nor a later one is recorded as done. An unreadable record refuses.
 const IS_DUE: &str = "(attribute_not_exists(lastOccurrence) OR lastOccurrence < :occurrence)";
 
-/// The occurrence is the one that the row's acquisition is for, or is due.
+/// The row's acquisition is for the occurrence, or the occurrence is due.
 const IS_RUNNING_OR_DUE: &str = "(runningOccurrence = :occurrence OR attribute_not_exists(lastOccurrence) \
      OR lastOccurrence < :occurrence)";
 
-/// A row that remembers an occurrence never expires: TTL passes over a text.
+/// A row that records an occurrence never expires: TTL ignores an attribute that is a string.
 const SET_EXPIRE_AT: &str = ", expireAt = if_not_exists(lastOccurrence, :expireAt)";
 
 /// A conditional update of the row.
@@ -74,7 +75,7 @@ impl Write {
         self.values.insert(":leaseIdHash".into(), AttributeValue::B(Blob::new(hash.0)));
     }
 
-    /// Requires, beside `condition`, that the request is new, where it says which one it is.
+    /// Returns `condition`, and where the request is numbered also the condition that the request is new.
     fn new_only(&mut self, condition: String, sequence: Option<&Sequence>) -> String {
         if sequence.is_none() {
             return condition;
@@ -83,7 +84,7 @@ impl Write {
         format!("{condition} AND {IS_NEW}")
     }
 
-    /// Binds the parts of a sequence, and gives the assignments that store it.
+    /// Binds the parts of a sequence, and returns the assignments that store it.
     fn sequence(&mut self, sequence: &Sequence) -> &'static str {
         self.number(":sequence", sequence.number());
         let Some(id) = sequence.request_id() else { return ", leaseSequence = :sequence" };
@@ -91,7 +92,7 @@ impl Write {
         ", leaseSequence = :sequence, leaseRequestId = :requestId"
     }
 
-    /// Binds what [`IS_READABLE`] compares with.
+    /// Binds the values that [`IS_READABLE`] compares with.
     fn readable(&mut self) {
         self.text(":string", "S");
         self.text(":firstDigit", "1");
@@ -100,20 +101,21 @@ impl Write {
         self.number(":maxDigits", MAX_LEASE_DIGITS as u64);
     }
 
-    /// Binds the payload to `:data` and gives the assignment that stores it.
+    /// Binds the payload to `:data`, and returns the assignment that stores it.
     fn data(&mut self, data: &Data, assignment: &'static str) -> &'static str {
         self.name("#data", DATA);
         self.values.insert(":data".into(), AttributeValue::B(Blob::new(data.as_bytes())));
         assignment
     }
 
-    /// Binds when a released row may expire, and gives the assignment that stores it.
+    /// Binds the time at which a released row may expire, and returns the assignment that stores it.
     fn expire_at(&mut self, stamp: &Stamp, policy: &Policy) -> &'static str {
         self.number(":expireAt", policy.expire_at(stamp, None));
         SET_EXPIRE_AT
     }
 
-    /// Says that the row carries this lease id and, if somebody asks, is bound to nobody but this principal.
+    /// Returns the condition that the row carries this lease id. Where a principal is given, the row must be bound to
+    /// no other.
     fn possession(&mut self, hash: &LeaseIdHash, principal: Option<&Principal>) -> String {
         self.hash(hash);
         let mut possession = format!("leaseIdHash = :leaseIdHash AND {IS_OURS}");
@@ -127,14 +129,14 @@ impl Write {
 
 const SET_DATA: &str = ", #data = :data";
 
-/// Removals, behind the assignments of an update.
+/// Appends removals to the assignments of an update.
 pub(crate) fn remove(update: &mut String, names: &[&str]) {
     if !names.is_empty() {
         update.extend([" REMOVE ", &names.join(", ")]);
     }
 }
 
-/// Rule 2; as part of an attempt at several locks, or alone.
+/// Rule 2, for one lock alone or as part of an attempt at several locks.
 #[allow(clippy::too_many_lines, reason = "one expression")]
 pub(crate) fn acquire(
     schema: &TableSchema,
@@ -147,7 +149,7 @@ pub(crate) fn acquire(
     let is_renewal = attempt.is_none_or(|attempt| attempt.form == Form::Renewal);
     let mut write = Write::default();
     let own = write.possession(&request.lease_id.hash(), request.principal.as_ref());
-    // A comparison with an attribute that is not there is false, and `<>` true.
+    // A comparison with an absent attribute is false, except `<>`, which is true.
     let is_unknown = "leaseIdHash <> :leaseIdHash AND previousLeaseIdHash <> :leaseIdHash";
     let is_unfollowed = "(leaseIdHash = :leaseIdHash OR previousLeaseIdHash <> :leaseIdHash)";
     let mut is_due = String::new();
@@ -414,7 +416,7 @@ pub(crate) struct Filter {
 pub(crate) fn filter(state: Option<LockState>, owner_name: Option<&str>) -> Filter {
     let by_state = state.map(|state| match state {
         LockState::Held => "attribute_not_exists(isReleased)",
-        // Which semaphores have no holder is told when they are read.
+        // An expression cannot count a semaphore's holders: semaphores are filtered after they are read.
         LockState::Released => "(attribute_exists(isReleased) OR attribute_exists(leaseholdKind))",
     });
     let by_owner = owner_name.map(|_| "ownerName = :ownerName");

@@ -18,17 +18,17 @@ pub(crate) const FENCING_TOKEN: &str = "fencingToken";
 pub(crate) const STALE_AT: &str = "staleAt";
 /// The attribute that DynamoDB's TTL watches.
 pub const EXPIRE_AT: &str = "expireAt";
-/// The record version number that the holder of `leaseIdHash` wrote. A Java client with
-/// `updateExistingLockRecord` takes a row over in place and leaves `leaseIdHash` where it is; this attribute,
-/// which it leaves too, then no longer matches, and the former holder is refused.
+/// The record version number that the holder of `leaseIdHash` wrote. A Java client with `updateExistingLockRecord`
+/// takes a row over in place and leaves both `leaseIdHash` and this attribute. This attribute then no longer matches,
+/// and the former holder is refused.
 pub(crate) const LEASE_VERSION: &str = "leaseVersion";
 /// The lease as a number: an expression cannot add the string `leaseDuration` to the clock, and a heartbeat that
 /// keeps the lease must still write `staleAt` without reading first.
 pub(crate) const LEASE_MS: &str = "leaseMs";
-/// Whom the lock is bound to, where owners are.
+/// The principal that the lock is bound to, where owners are bound.
 pub(crate) const OWNER_PRINCIPAL: &str = "ownerPrincipal";
 
-/// The number of the last request under the lease id that was carried out.
+/// The number of the last request that was carried out under the lease id.
 pub(crate) const LEASE_SEQUENCE: &str = "leaseSequence";
 /// The id of that request, where it has one.
 pub(crate) const LEASE_REQUEST_ID: &str = "leaseRequestId";
@@ -40,36 +40,36 @@ pub(crate) const PREVIOUS_OWNER_NAME: &str = "previousOwnerName";
 pub(crate) const PREVIOUS_RELEASED: &str = "previousReleased";
 /// The record version number that the last release or break ended.
 pub(crate) const ENDED_VERSION: &str = "endedVersion";
-/// Equal to the record version number on a tombstone. A Java client that takes the row over in place changes the one
-/// and not the other, and thereby makes it a lock again.
+/// Equal to the record version number on a tombstone. A Java client that takes the row over in place changes the record
+/// version number and not this attribute, and so makes the row a lock again.
 pub(crate) const DELETED_VERSION: &str = "deletedVersion";
 /// The occurrence that the last acquisition was for.
 pub(crate) const RUNNING_OCCURRENCE: &str = "runningOccurrence";
 /// The last occurrence that is done. A row that has it never expires.
 pub(crate) const LAST_OCCURRENCE: &str = "lastOccurrence";
 
-/// What the row is, where it is not a lock.
+/// The kind of the row, where it is not a lock.
 pub(crate) const LEASEHOLD_KIND: &str = "leaseholdKind";
-/// How many permits a semaphore has.
+/// The number of permits of a semaphore.
 pub(crate) const CAPACITY: &str = "capacity";
-/// How many of them are free.
+/// The number of free permits.
 pub(crate) const AVAILABLE: &str = "available";
-/// Who has permits.
+/// The holders of permits.
 pub(crate) const HOLDERS: &str = "holders";
 /// The fencing tokens of the holders.
 pub(crate) const TOKENS: &str = "tokens";
-/// Who waits.
+/// The waiters.
 pub(crate) const QUEUE: &str = "queue";
-/// The numbers of those who wait.
+/// The ticket numbers of the waiters.
 pub(crate) const TICKETS: &str = "tickets";
 /// The number of the next ticket.
 pub(crate) const NEXT_TICKET: &str = "nextTicket";
 /// The last ends of holders and tickets.
 pub(crate) const ENDED: &str = "ended";
-/// New whenever those who wait should look again.
+/// Changes whenever the waiters should look again.
 pub(crate) const CHANGED: &str = "changed";
 
-/// The names that belong to the protocol: no caller's attribute may have one.
+/// The names that belong to the protocol: no attribute of a caller may have one.
 pub const RESERVED_ATTRIBUTES: [&str; 31] = [
     OWNER_NAME,
     LEASE_DURATION,
@@ -104,7 +104,7 @@ pub const RESERVED_ATTRIBUTES: [&str; 31] = [
     CHANGED,
 ];
 
-/// An item as DynamoDB has it.
+/// An item as DynamoDB stores it.
 pub type Item = HashMap<String, AttributeValue>;
 
 /// The name of the table and of its key attributes.
@@ -125,7 +125,7 @@ impl TableSchema {
     }
 
     /// # Errors
-    /// A sentence, where a key has the name of one of the record's own attributes or of the other key.
+    /// Returns a sentence where a key has the name of one of the record's own attributes or of the other key.
     pub fn check(&self) -> Result<(), String> {
         let names = std::iter::once(&self.partition_key).chain(&self.sort_key);
         if let Some(name) = names.into_iter().find(|name| RESERVED_ATTRIBUTES.contains(&name.as_str())) {
@@ -137,7 +137,7 @@ impl TableSchema {
         Ok(())
     }
 
-    /// The key as DynamoDB wants it.
+    /// The key in DynamoDB's form.
     pub(crate) fn encode_key(&self, key: &LockKey) -> Item {
         let mut item = Item::from([(self.partition_key.clone(), AttributeValue::S(key.partition().to_owned()))]);
         if let (Some(name), Some(value)) = (&self.sort_key, key.sort()) {
@@ -156,8 +156,8 @@ impl TableSchema {
         Some(LockKey::stored(text(&self.partition_key)?, sort))
     }
 
-    /// Reads an item that DynamoDB returned, a tombstone as well; `None` if it has no key of this schema, which cannot
-    /// be.
+    /// Reads an item that DynamoDB returned, a tombstone as well. Returns `None` if the item has no key of this schema,
+    /// which cannot happen.
     pub fn decode_row(&self, mut item: Item) -> Option<Row> {
         let key = self.decode_key(&item)?;
         for name in std::iter::once(&self.partition_key).chain(&self.sort_key) {
@@ -208,8 +208,8 @@ pub(crate) fn number(value: Option<AttributeValue>) -> Field<u64> {
     field(value, |value| whole_number(value.as_n().ok()?))
 }
 
-/// Decimal milliseconds as a string, as the Java client writes them, without leading zeros. A lease of zero would make
-/// a held lock as good as free, so it is not readable; nor is the Go client's `20s`.
+/// Reads decimal milliseconds as a string without leading zeros, as the Java client writes them. A lease of zero would
+/// make a held lock as good as free, so it is unreadable; so is the Go client's `20s`.
 fn lease_ms(value: Option<AttributeValue>) -> Field<u64> {
     field(value, |value| {
         let digits = value.as_s().ok().filter(|digits| digits.len() <= MAX_LEASE_DIGITS && !digits.starts_with('0'))?;
@@ -222,7 +222,7 @@ fn whole_number(text: &str) -> Option<u64> {
     text.parse().ok().filter(|&number| is_decimal && number < NUMBER_LIMIT)
 }
 
-/// A fraction counts as the whole number below it, which compares alike with every sequence.
+/// Reads a sequence. A fraction counts as the whole number below it, which compares alike with every sequence.
 pub(crate) fn sequence(number: Option<&AttributeValue>, request_id: Option<AttributeValue>) -> Option<Sequence> {
     let number = number?.as_n().ok()?;
     let number = number.split('.').next()?.parse().ok().filter(|&number| number <= MAX_SEQUENCE)?;

@@ -1,8 +1,8 @@
 //! # The lock protocol, on one DynamoDB table
 //!
-//! A **lock** is one row that at most one holder owns. [`LockTable`] acquires, renews, releases and breaks it,
-//! each with exactly one conditional write, and tells the caller what came of it from the old row that DynamoDB
-//! returns with that write, applied or refused. Nothing is read first, nothing afterwards.
+//! A **lock** is one row that at most one holder owns. [`LockTable`] acquires, renews, releases and breaks it, each
+//! with exactly one conditional write. DynamoDB returns the old row with that write, applied or refused, and the answer
+//! follows from that row. No read comes before the write, and none after it.
 //!
 //! ```text
 //! model       the words as types: a value that exists is valid
@@ -14,15 +14,15 @@
 //! semaphore   several holders of one row, and a queue
 //! ```
 //!
-//! **Who judges what.** The service keeps no state and compares no clocks. An *observer* polls, compares record
-//! version numbers, and asks for a takeover by naming the one that it saw unchanged for the record's own lease. A
-//! *holder* counts its lease from before it sent the last good request. The `fencingToken` of a grant is what a
-//! protected resource should check: an advisory lock cannot stop a holder that was paused.
+//! **Roles.** The service keeps no state and compares no clocks. An *observer* polls and compares record version
+//! numbers. It asks for a takeover by naming the one that it saw unchanged for the record's own lease. A *holder*
+//! counts its lease from before it sent the last good request. A protected resource should check the `fencingToken` of
+//! a grant: an advisory lock cannot stop a holder that was paused.
 //!
-//! **Answers and errors.** That a lock is held, or lost, is an answer ([`AcquireAnswer`], [`HeartbeatAnswer`] and so
-//! on). An [`Error`] means that there is no answer, and its [`ErrorKind`] says what to do.
+//! **Answers and errors.** A held or a lost lock is an answer ([`AcquireAnswer`], [`HeartbeatAnswer`] and so on). An
+//! [`Error`] means that there is no answer, and its [`ErrorKind`] says what to do.
 //!
-//! **Ambiguity.** A time-out does not say whether the write was applied. Every request may be repeated with the same
+//! **Ambiguity.** A time-out does not say whether the write was applied. Every request may be retried with the same
 //! lease id; the old row tells an applied attempt from a refused one.
 //!
 //! **Limits.** Keys of 2048 bytes, sort keys of 1024, payloads of 256 KiB, leases of 100 ms to a day. Throughput per

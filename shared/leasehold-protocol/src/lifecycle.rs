@@ -1,11 +1,12 @@
 //! The life of a lock, as pure functions of (row, request, stamp). No I/O, no clock, no randomness.
 //!
-//! [`acquire`], [`heartbeat`], [`release`] and [`break_lock`] state the rules: the row that a request leaves, and the answer.
-//! The service does not call them. It sends the same rules to DynamoDB as conditional writes (`expressions`), since only
-//! the table can decide. They are the specification: a property test compares rows and answers with theirs, and the model explores them.
+//! [`acquire`], [`heartbeat`], [`release`] and [`break_lock`] state the rules: the row that a request leaves, and the
+//! answer. The service does not call them. It sends the same rules to DynamoDB as conditional writes (`expressions`),
+//! since only the table can decide. They are the specification: a property test compares rows and answers with theirs,
+//! and the model explores them.
 //!
-//! The functions that these four are made of do serve requests: [`grant`], [`renewed`], [`release_result`] and the
-//! `refuse_…` functions tell the answer from the old row, which every write returns.
+//! The parts of these four functions do serve requests: [`grant`], [`renewed`], [`release_result`] and the `refuse_…`
+//! functions derive the answer from the old row, which every write returns.
 
 pub mod together;
 
@@ -14,22 +15,22 @@ use crate::model::{
     Occurrence, Principal, Release, Rvn, Sequence, Staleness,
 };
 
-/// No number in a row may reach 2^53 - 1: every JSON parser must hold it exactly, and the next one too.
+/// Every number in a row is below 2^53 - 1, so that every JSON parser holds it and its successor exactly.
 pub const NUMBER_LIMIT: u64 = (1 << 53) - 1;
 
 /// The last fencing token whose successor is below [`NUMBER_LIMIT`].
 pub(crate) const LAST_COUNTABLE_TOKEN: u64 = NUMBER_LIMIT - 2;
 
-/// The longest lease of another client that is read, in decimal digits of milliseconds: thirty thousand years.
+/// The longest lease of another client that is accepted, in decimal digits of milliseconds: thirty thousand years.
 pub(crate) const MAX_LEASE_DIGITS: usize = 15;
 
-/// What the service adds to a request: fresh for each attempt at a write.
+/// The values that the service adds to a request: fresh for each attempt at a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stamp {
     /// The record version number that this attempt writes.
     pub rvn: String,
-    /// The server's clock in epoch microseconds: what a fencing token starts from. Milliseconds would do until a row is
-    /// deleted and made again within one.
+    /// The server's clock in epoch microseconds: the seed of a fencing token. Milliseconds would repeat a token where a
+    /// row is deleted and created again within one millisecond.
     pub now_us: u64,
 }
 
@@ -43,10 +44,11 @@ impl Stamp {
 /// The two durations that an operator may choose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
-    /// How long after its lease a row stays before DynamoDB's TTL may delete it, in seconds. Default: 7 days.
+    /// The time for which a row stays after its lease, before DynamoDB's TTL may delete it, in seconds. Default: 7
+    /// days.
     pub retention_seconds: u64,
-    /// How far apart the servers' clocks may be for `staleness: "clock"` to be safe, in milliseconds. Default:
-    /// 1000, far above what Amazon Time Sync keeps.
+    /// The largest difference between the servers' clocks with which `staleness: "clock"` is safe, in milliseconds.
+    /// Default: 1000, far above the bound that Amazon Time Sync keeps.
     pub clock_skew_ms: u64,
 }
 
@@ -59,34 +61,34 @@ impl Default for Policy {
 impl Policy {
     /// Ten years: a longer retention is a mistake in the unit.
     pub const MAX_RETENTION_SECONDS: u64 = 10 * 366 * 24 * 3600;
-    /// An hour: clocks that are further apart are no base for any decision.
+    /// An hour: clocks that differ by more cannot be the base of any decision.
     pub const MAX_CLOCK_SKEW_MS: u64 = 3_600_000;
 
-    /// When TTL may delete the row, in epoch seconds. A renewal that keeps the row's lease does not know its
-    /// length, so it allows for the longest: housekeeping may be late, never early.
+    /// The time at which TTL may delete the row, in epoch seconds. A renewal that keeps the row's lease does not know
+    /// its length and assumes the longest: housekeeping may be late, never early.
     pub(crate) fn expire_at(&self, stamp: &Stamp, lease_ms: Option<u64>) -> u64 {
         (stamp.now_ms() + lease_ms.unwrap_or(MAX_LEASE_MS)).div_ceil(1000) + self.retention_seconds
     }
 
-    /// A lock is dead by the clock when its `staleAt` is before this, in epoch milliseconds.
+    /// The time before which the `staleAt` of a stale lock must be, in epoch milliseconds.
     pub(crate) fn stale_before(&self, stamp: &Stamp) -> u64 {
         stamp.now_ms().saturating_sub(self.clock_skew_ms)
     }
 }
 
-/// An attribute as it stands in the table, where any client may have written it.
+/// An attribute as stored in the table, where any client may have written it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Field<T> {
-    /// Not there.
+    /// Missing.
     Absent,
-    /// There, of the wrong type or out of range.
+    /// Present, of the wrong type or out of range.
     Unreadable,
-    /// There, and good.
+    /// Present and readable.
     Value(T),
 }
 
 impl<T> Field<T> {
-    /// The value, if it is good.
+    /// The value, if it is readable.
     pub fn value(&self) -> Option<&T> {
         match self {
             Self::Value(value) => Some(value),
@@ -94,7 +96,7 @@ impl<T> Field<T> {
         }
     }
 
-    /// The value itself, if it is good.
+    /// The value itself, if it is readable.
     pub fn into_value(self) -> Option<T> {
         match self {
             Self::Value(value) => Some(value),
@@ -111,12 +113,12 @@ impl<T> Field<T> {
     }
 }
 
-/// A row as it is stored, by us or by another client: nothing about it is taken for granted.
+/// A row as stored, by Leasehold or by another client: no attribute is assumed to be present or valid.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
-    /// Which lock.
+    /// The lock's key.
     pub key: LockKey,
-    /// Whether `leaseholdKind` is there, and the row no lock.
+    /// Whether `leaseholdKind` is present: the row is then no lock.
     pub other_kind: bool,
     /// `ownerName`.
     pub owner_name: Field<String>,
@@ -126,19 +128,19 @@ pub struct Row {
     pub lease_number: Option<u64>,
     /// `recordVersionNumber`.
     pub rvn: Field<String>,
-    /// Whether `isReleased` is there; its presence alone counts.
+    /// Whether `isReleased` is present; its value does not matter.
     pub released: bool,
-    /// `data`; empty counts as there.
+    /// `data`; an empty value counts as present.
     pub data: Option<Vec<u8>>,
     /// `leaseIdHash`; absent where another client wrote the row.
     pub lease_id_hash: Option<LeaseIdHash>,
-    /// `leaseVersion`: the record version number that came with `leaseIdHash`. A client that overwrites the row
-    /// in place changes the one and not the other, and thereby disowns the lease id.
+    /// `leaseVersion`: the record version number that came with `leaseIdHash`. A client that overwrites the row in
+    /// place changes the record version number only, and so disowns the lease id.
     pub lease_version: Option<String>,
-    /// `ownerPrincipal`: whom the lock is bound to.
+    /// `ownerPrincipal`: the principal that the lock is bound to.
     pub principal: Field<String>,
-    /// `leaseSequence` and `leaseRequestId`: the last request under the lease id that was carried out. An unreadable one
-    /// counts as none.
+    /// `leaseSequence` and `leaseRequestId`: the last request that was carried out under the lease id. An unreadable
+    /// one counts as none.
     pub sequence: Option<Sequence>,
     /// The acquisition before this one.
     pub previous: Previous,
@@ -156,7 +158,7 @@ pub struct Row {
     pub stale_at: Option<u64>,
     /// `expireAt`, in epoch seconds.
     pub expire_at: Option<u64>,
-    /// Everything else.
+    /// All other attributes.
     pub attributes: Attributes,
 }
 
@@ -167,12 +169,12 @@ pub struct Previous {
     pub lease_id_hash: Option<LeaseIdHash>,
     /// `previousOwnerName`; empty where there was no row.
     pub owner_name: Field<String>,
-    /// Whether `previousReleased` says that it had ended.
+    /// Whether `previousReleased` says that the previous acquisition had ended.
     pub released: bool,
 }
 
 impl Previous {
-    /// The copy that an acquisition takes of the row that it finds.
+    /// The copy of the found row that an acquisition takes.
     fn of(row: Option<&Row>) -> Self {
         let owner_name = row.map_or(Field::Absent, |row| row.owner_name.clone());
         Self {
@@ -188,18 +190,18 @@ impl Previous {
     }
 }
 
-/// The place of a request among those under its lease id.
+/// The place of a request in the order of requests under its lease id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// Above the last one that was carried out, or not numbered.
+    /// Higher than the last request that was carried out, or not numbered.
     New,
-    /// The last one that was carried out.
+    /// The last request that was carried out.
     Repeat,
-    /// Below the last one, or another request of the same number.
+    /// Lower than the last request, or another request with the same number.
     Late,
 }
 
-/// Where `new` stands beside the last request that was carried out.
+/// Compares `new` with the last request that was carried out.
 pub(crate) fn order(new: Option<&Sequence>, last: Option<&Sequence>) -> Order {
     match (new, last) {
         (Some(new), Some(last)) if new == last => Order::Repeat,
@@ -208,22 +210,22 @@ pub(crate) fn order(new: Option<&Sequence>, last: Option<&Sequence>) -> Order {
     }
 }
 
-/// What anyone may know of a lock.
+/// The public view of a lock.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LockView {
-    /// Which lock.
+    /// The lock's key.
     pub key: LockKey,
     /// Held or released.
     pub state: LockState,
-    /// Who holds it, or held it last.
+    /// The current holder, or the last one.
     pub owner_name: String,
     /// Changes with every acquire and heartbeat.
     pub rvn: String,
-    /// How long it must be seen unchanged before it is stale, in milliseconds.
+    /// The time without a change after which the lock is stale, in milliseconds.
     pub lease_ms: u64,
     /// Absent where another client wrote the row.
     pub fencing_token: Option<u64>,
-    /// The occurrence that the holder runs.
+    /// The occurrence that the current acquisition is for.
     pub occurrence: Option<String>,
     /// The last occurrence that is done.
     pub last_occurrence: Option<String>,
@@ -236,13 +238,13 @@ pub struct LockView {
 /// Whether a lock has a holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockState {
-    /// It has, as far as the table knows. The holder may be dead.
+    /// The lock has a holder, as far as the table knows. The holder may be dead.
     Held,
-    /// It has none.
+    /// The lock has no holder.
     Released,
 }
 
-/// A row that is not a readable lock record: never free, and an operator's business.
+/// A row that is not a readable lock record. It is never free, and an operator must look at it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("The record's {attribute} is {problem}.")]
 pub struct CorruptRecord {
@@ -257,6 +259,8 @@ impl CorruptRecord {
 }
 
 impl Row {
+    /// Returns the public view of the lock.
+    ///
     /// # Errors
     /// `CorruptRecord` where a part that observers need is missing or unreadable.
     pub fn lock(&self) -> Result<LockView, CorruptRecord> {
@@ -287,7 +291,7 @@ impl Row {
         self.rvn.value().is_some_and(|own| own == rvn)
     }
 
-    /// No other client overwrote the row since the lease id's hash was written.
+    /// Whether no other client overwrote the row since the hash of the lease id was written.
     fn is_ours(&self) -> bool {
         self.lease_version.as_deref().is_none_or(|version| self.has_rvn(version))
     }
@@ -300,7 +304,7 @@ impl Row {
         self.lease_id_hash.as_ref() == Some(hash)
     }
 
-    /// Another acquisition has followed the one of this lease id.
+    /// Whether the row's acquisition follows the one of this lease id.
     fn follows(&self, hash: &LeaseIdHash) -> bool {
         self.previous.lease_id_hash.as_ref() == Some(hash) && !self.has_hash(hash)
     }
@@ -309,7 +313,7 @@ impl Row {
         order(sequence, self.sequence.as_ref())
     }
 
-    /// How the acquisition that wrote this row came about, and who had the lock before.
+    /// The outcome of the acquisition that wrote this row, and the owner before it.
     fn first_outcome(&self) -> (GrantOutcome, Option<String>) {
         let previous = &self.previous;
         let owner = previous.owner();
@@ -326,14 +330,14 @@ impl Row {
         }
     }
 
-    /// The version that the caller names: the row's, or the one whose end made the row.
+    /// Whether `expected` is the version of the row, or the one whose end made the row.
     fn is_at(&self, expected: Option<&Rvn>) -> bool {
         expected.is_none_or(|rvn| {
             self.has_rvn(rvn.as_str()) || (self.released && self.ended_version.as_deref() == Some(rvn.as_str()))
         })
     }
 
-    /// It is bound to nobody, or to this principal; or nobody asks.
+    /// Whether the row is bound to no principal, or to this one. True where no principal is given.
     fn admits(&self, principal: Option<&Principal>) -> bool {
         principal.is_none_or(|principal| match &self.principal {
             Field::Absent => true,
@@ -356,22 +360,22 @@ impl Row {
         }
     }
 
-    /// What observers need is there. A lock that nobody can read is nobody's to take over.
+    /// Whether all parts that observers need are readable. A lock that observers cannot read cannot be taken over.
     fn is_readable(&self) -> bool {
         self.owner_name.value().is_some() && self.lease_ms.value().is_some()
     }
 
-    /// This occurrence, or a later one, is done.
+    /// Whether this occurrence, or a later one, is done.
     fn has_done(&self, occurrence: &Occurrence) -> bool {
         self.last_occurrence.value().is_some_and(|last| last.as_str() >= occurrence.as_str())
     }
 
-    /// The row's acquisition is for this occurrence.
+    /// Whether the row's acquisition is for this occurrence.
     fn runs(&self, occurrence: &Occurrence) -> bool {
         self.occurrence.as_deref() == Some(occurrence.as_str())
     }
 
-    /// No occurrence is asked for, or one that is later than all that are done.
+    /// Whether the request is for no occurrence, or for one that is later than all that are done.
     fn is_due(&self, request: &Acquire) -> bool {
         request.once.as_ref().is_none_or(|once| match &self.last_occurrence {
             Field::Absent => true,
@@ -380,12 +384,12 @@ impl Row {
         })
     }
 
-    /// The occurrence that is asked for is the one that the row's acquisition is for.
+    /// Whether the row's acquisition is for the occurrence of the request.
     fn is_for(&self, request: &Acquire) -> bool {
         request.once.as_ref().is_some_and(|once| self.runs(&once.occurrence))
     }
 
-    /// The fencing token that the next grant counts on; `None` where there is none yet.
+    /// The fencing token that the next grant counts from; `None` where there is none yet.
     pub(crate) fn countable_token(&self) -> Result<Option<u64>, CorruptRecord> {
         match self.fencing_token {
             Field::Absent => Ok(None),
@@ -402,43 +406,44 @@ impl Row {
 pub enum AcquireAnswer {
     /// The caller holds the lock.
     Granted(Grant),
-    /// Someone else holds it.
+    /// Another holder has it.
     Held(LockView),
-    /// Someone else holds it, and the clock cannot judge the row: only a caller that observed the row can take it over.
+    /// Another holder has it, and the clock cannot judge the row: only a caller that observed the row can take it over.
     HeldBeyondClocks(LockView),
-    /// The acquisition of this lease id has ended; a lease id is good for one.
+    /// The acquisition of this lease id has ended. A lease id is valid for one acquisition.
     Lost(Lost),
     /// The caller holds the lock, and has sent a later request.
     Superseded(Superseded),
-    /// The occurrence, or a later one, is done. The public view of the row, if it is readable and no tombstone.
+    /// The occurrence, or a later one, is done. Contains the public view of the row, if it is readable and no
+    /// tombstone.
     AlreadyDone(Option<LockView>),
-    /// There is no such row, and the caller would not create it.
+    /// The row does not exist, and the request must not create it.
     NotFound,
     /// The row is no lock.
     WrongKind,
 }
 
-/// A lock that was granted.
+/// A grant of a lock.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Grant {
     /// The row as it is now.
     pub row: Row,
-    /// How it came about.
+    /// The outcome of the acquire.
     pub outcome: GrantOutcome,
-    /// Above every token granted for this key before.
+    /// Higher than every token granted for this key before.
     pub fencing_token: u64,
-    /// Who had it before, if that was another acquisition.
+    /// The previous owner, if it was another acquisition.
     pub previous_owner_name: Option<String>,
 }
 
-/// How a grant came about.
+/// The outcome of an acquire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum GrantOutcome {
     /// There was no row.
     Created,
     /// The row was released.
     Reacquired,
-    /// The row was held, and stale.
+    /// The row was held and stale.
     TakenOver,
     /// The row was already held by this lease id.
     Renewed,
@@ -448,19 +453,19 @@ pub enum GrantOutcome {
 #[derive(Debug, Clone, PartialEq)]
 #[allow(clippy::large_enum_variant, reason = "one a request, and mostly the large one")]
 pub enum HeartbeatAnswer {
-    /// The lease starts anew. The row as it is now.
+    /// The lease starts anew. Contains the row after the write.
     Renewed(Row),
-    /// The caller no longer has the lock.
+    /// The caller no longer holds the lock.
     Lost(Lost),
-    /// The caller has the lock, and has sent a later request.
+    /// The caller holds the lock, and has sent a later request.
     Superseded(Superseded),
-    /// The lease id is right, but the lock is bound to another principal. Nothing is lost.
+    /// The lease id is right, but the lock is bound to another principal. The caller has lost nothing.
     Forbidden,
     /// The row is no lock.
     WrongKind,
 }
 
-/// A later request under the lease id was carried out; this one changed nothing, and nothing is lost.
+/// A later request under the lease id was carried out. This one changed nothing, and the lock is not lost.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Superseded {
     /// The number of the last request that was carried out.
@@ -473,19 +478,19 @@ pub struct Superseded {
     pub lock: Option<LockView>,
 }
 
-/// The lock is not the caller's.
+/// The caller does not hold the lock.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Lost {
-    /// Why.
+    /// The reason.
     pub reason: LostReason,
-    /// What anyone may know of the row, if it is there and readable.
+    /// The public view of the row, if it exists and is readable.
     pub lock: Option<LockView>,
 }
 
-/// Why a lock is not the caller's.
+/// The reason why the caller does not hold a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LostReason {
-    /// The row is gone.
+    /// The row does not exist.
     Absent,
     /// It was released under this lease id, or broken by an operator.
     Released,
@@ -493,18 +498,19 @@ pub enum LostReason {
     TakenOver,
     /// The lease id is right, but the record version number is not the expected one.
     VersionMismatch,
-    /// The lease id waits in a semaphore's queue, and has no permits.
+    /// The lease id has a ticket in a semaphore's queue, and no permits.
     Queued,
 }
 
 /// The result of a release.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ReleaseAnswer {
-    /// Nobody holds the lock under this lease id any more.
+    /// This lease id no longer holds the lock.
     Done(Released),
-    /// The caller did not have the lock.
+    /// The caller did not hold the lock.
     Lost(Lost),
-    /// The caller has the lock, and did not acquire it for the occurrence that the release completes. Nothing is lost.
+    /// The caller holds the lock, and did not acquire it for the occurrence that the release completes. Nothing is
+    /// lost.
     OtherOccurrence,
     /// The lease id is right, but the lock is bound to another principal.
     Forbidden,
@@ -515,29 +521,29 @@ pub enum ReleaseAnswer {
 /// A lock without a holder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Released {
-    /// How that came about.
+    /// The outcome of the release or break.
     pub outcome: ReleaseOutcome,
-    /// Whose it was.
+    /// The last owner.
     pub owner_name: Option<String>,
 }
 
-/// How a release came about.
+/// The outcome of a release or break.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReleaseOutcome {
-    /// By this request.
+    /// This request released the lock.
     Released,
-    /// By an earlier one.
+    /// An earlier request released it.
     Replayed,
-    /// The row is gone.
+    /// The row does not exist.
     Absent,
 }
 
 /// The result of a break.
 #[derive(Debug, Clone, PartialEq)]
 pub enum BreakAnswer {
-    /// The lock has no holder: by this request (`Released`) or by an earlier one (`Replayed`).
+    /// The lock has no holder: this request (`Released`) or an earlier one (`Replayed`) ended it.
     Done(Released),
-    /// The row changed since the operator looked, or is gone.
+    /// The row changed since the operator read it, or does not exist.
     VersionMismatch(Option<LockView>),
     /// The row is no lock.
     WrongKind,
@@ -552,9 +558,9 @@ pub struct Transition<A> {
     pub answer: A,
 }
 
-/// Rules 2, 9 and 11: a lock is granted where there is no row, where it is released, and where it is stale, each time by a
-/// lease id that the row does not remember; and, by a request that is new, where it is held by this same lease id. An
-/// acquisition for an occurrence needs besides that the row remembers neither it nor a later one as done.
+/// Rules 2, 9 and 11. Grants a lock that has no row, is released, or is stale, to a lease id that the row does not
+/// remember. Grants a lock that this same lease id holds to a request that is new. An acquisition for an occurrence
+/// also needs that the row records neither the occurrence nor a later one as done.
 ///
 /// # Errors
 /// `CorruptRecord` where the row is held and unreadable.
@@ -587,10 +593,10 @@ fn permits(row: Option<&Row>, request: &Acquire, stamp: &Stamp, policy: &Policy)
     }
 }
 
-/// The grant that an applied acquire made of `old`.
+/// Returns the grant that an applied acquire made of `old`.
 ///
 /// # Errors
-/// `CorruptRecord` where the old fencing token cannot be counted on.
+/// `CorruptRecord` where no token can be counted from the old fencing token.
 pub fn grant(old: Option<&Row>, request: &Acquire, stamp: &Stamp, policy: &Policy) -> Result<Grant, CorruptRecord> {
     let hash = request.lease_id.hash();
     let outcome = match old {
@@ -648,11 +654,11 @@ pub fn grant(old: Option<&Row>, request: &Acquire, stamp: &Stamp, policy: &Polic
     })
 }
 
-/// The answer to an acquire that was refused on `old`: a refusal, or the grant that this very request was answered with
-/// before.
+/// Returns the answer to an acquire that was refused on `old`: a refusal, or, for a repeat, the grant of the first
+/// attempt.
 ///
 /// # Errors
-/// `CorruptRecord` where the row cannot be read: it is never taken for free.
+/// `CorruptRecord` where the row is unreadable: an unreadable row is never taken for free.
 pub fn refuse_acquire(old: Option<&Row>, request: &Acquire) -> Result<AcquireAnswer, CorruptRecord> {
     let hash = request.lease_id.hash();
     let Some(row) = old else { return Ok(AcquireAnswer::NotFound) };
@@ -689,7 +695,7 @@ pub fn refuse_acquire(old: Option<&Row>, request: &Acquire) -> Result<AcquireAns
     Ok(if is_beyond_clocks { AcquireAnswer::HeldBeyondClocks(lock) } else { AcquireAnswer::Held(lock) })
 }
 
-/// The grant that the last request under the row's lease id was answered with.
+/// Returns the grant that answered the last request under the row's lease id.
 fn granted_before(row: &Row) -> Result<Grant, CorruptRecord> {
     let (outcome, previous_owner_name) = row.first_outcome();
     let fencing_token = *row.fencing_token.require("fencingToken")?;
@@ -710,8 +716,8 @@ fn shown(row: &Row) -> Option<LockView> {
     if row.is_deleted() { None } else { row.lock().ok() }
 }
 
-/// Rules 3 and 9: the row carries this lease id, is bound to nobody else, is not released, has carried out no later request,
-/// and (if given) has this record version number.
+/// Rules 3 and 9. The row must carry this lease id, be bound to no other principal, not be released, have carried out
+/// no later request, and (if given) have this record version number.
 pub fn heartbeat(
     row: Option<&Row>,
     request: &Heartbeat,
@@ -735,7 +741,8 @@ pub fn heartbeat(
     }
 }
 
-/// The answer to a heartbeat that was refused on `old`: a refusal, or the success that this very request had before.
+/// Returns the answer to a heartbeat that was refused on `old`: a refusal, or, for a repeat, the success of the first
+/// attempt.
 pub fn refuse_heartbeat(old: Option<&Row>, request: &Heartbeat) -> HeartbeatAnswer {
     let hash = request.lease_id.hash();
     if is_other_kind(old) {
@@ -752,7 +759,7 @@ pub fn refuse_heartbeat(old: Option<&Row>, request: &Heartbeat) -> HeartbeatAnsw
     }
 }
 
-/// The row that an applied heartbeat made of `old`.
+/// Returns the row that an applied heartbeat made of `old`.
 pub fn renewed(old: &Row, request: &Heartbeat, stamp: &Stamp, policy: &Policy) -> Row {
     let new_lease_ms = request.lease_duration.map(LeaseDuration::as_millis);
     let mut row = old.clone();
@@ -775,14 +782,14 @@ pub fn renewed(old: &Row, request: &Heartbeat, stamp: &Stamp, policy: &Policy) -
     row
 }
 
-/// Rules 4 and 10: the row carries this lease id, is bound to nobody else, and (if given) has this record version number. What
-/// completes an occurrence names the one that the acquisition is for.
+/// Rules 4 and 10. The row must carry this lease id, be bound to no other principal, and (if given) have this record
+/// version number. A release that completes an occurrence must name the one that the acquisition is for.
 pub fn release(row: Option<&Row>, request: &Release, stamp: &Stamp, policy: &Policy) -> Transition<ReleaseAnswer> {
     let hash = request.lease_id.hash();
     let is_holders = |row: &&Row| !row.other_kind && row.carries(&hash) && row.admits(request.principal.as_ref());
     let permitted = row.filter(is_holders).filter(|row| row.is_at(request.expected.as_ref())).filter(|row| {
         match request.disposal {
-            // A row that is already released has nothing to release, but may still be deleted.
+            // A row that is already released cannot be released again, but may still be deleted.
             Disposal::Keep(_) => !row.released,
             Disposal::Complete(ref occurrence, _) => !row.released && row.runs(occurrence),
             Disposal::Delete => !row.is_deleted(),
@@ -808,7 +815,7 @@ pub fn release(row: Option<&Row>, request: &Release, stamp: &Stamp, policy: &Pol
     Transition { row: Some(next), answer: ReleaseAnswer::Done(release_result(row)) }
 }
 
-/// The answer to a release or a break that was applied to `old`, or finds it released already.
+/// Returns the answer to a release or a break that was applied to `old`, or that finds `old` already released.
 pub fn release_result(old: &Row) -> Released {
     Released {
         outcome: if old.released { ReleaseOutcome::Replayed } else { ReleaseOutcome::Released },
@@ -816,7 +823,7 @@ pub fn release_result(old: &Row) -> Released {
     }
 }
 
-/// The answer to a release that was refused on `old`: it was done before, or the lock is not the caller's.
+/// Returns the answer to a release that was refused on `old`: it was done before, or the caller does not hold the lock.
 pub fn refuse_release(old: Option<&Row>, request: &Release) -> ReleaseAnswer {
     let hash = request.lease_id.hash();
     let done = |outcome, owner_name| ReleaseAnswer::Done(Released { outcome, owner_name });
@@ -831,7 +838,7 @@ pub fn refuse_release(old: Option<&Row>, request: &Release) -> ReleaseAnswer {
         if old.filter(is_held).is_some_and(|row| !row.runs(occurrence)) {
             return ReleaseAnswer::OtherOccurrence;
         }
-        // The lock may be free, but nothing remembers that the occurrence is done.
+        // The lock may be free, but the row does not record the occurrence as done.
         if !old.is_some_and(|row| row.has_done(occurrence)) {
             return ReleaseAnswer::Lost(lost(old, &hash));
         }
@@ -848,8 +855,8 @@ pub fn refuse_release(old: Option<&Row>, request: &Release) -> ReleaseAnswer {
     }
 }
 
-/// The operator's release: conditional on the record version number that the operator saw, and on nothing else,
-/// so that it works on a row whose lease nobody can read.
+/// The operator's release. Its only condition is the record version number that the operator saw, so it works on a row
+/// whose lease is unreadable.
 pub fn break_lock(row: Option<&Row>, request: &Break, stamp: &Stamp, policy: &Policy) -> Transition<BreakAnswer> {
     match row {
         Some(row) if !row.other_kind && row.has_rvn(request.seen.as_str()) && !row.released => {
@@ -859,7 +866,7 @@ pub fn break_lock(row: Option<&Row>, request: &Break, stamp: &Stamp, policy: &Po
     }
 }
 
-/// The answer to a break that was refused on `old`: this version was ended before, or the row changed.
+/// Returns the answer to a break that was refused on `old`: this version was ended before, or the row changed.
 pub fn refuse_break(old: Option<&Row>, request: &Break) -> BreakAnswer {
     let seen = request.seen.as_str();
     match old {
@@ -873,7 +880,7 @@ pub fn refuse_break(old: Option<&Row>, request: &Break) -> BreakAnswer {
     }
 }
 
-/// The reason why the lock of this lease id is lost.
+/// Returns the reason why the lock of this lease id is lost.
 pub fn lost(old: Option<&Row>, hash: &LeaseIdHash) -> Lost {
     let reason = match old {
         None => LostReason::Absent,
@@ -885,7 +892,7 @@ pub fn lost(old: Option<&Row>, hash: &LeaseIdHash) -> Lost {
     Lost { reason, lock: old.and_then(shown) }
 }
 
-/// The caller holds the lock already.
+/// Whether the caller already holds the lock.
 fn is_renewal(row: &Row, request: &Acquire) -> bool {
     row.carries(&request.lease_id.hash()) && row.admits(request.principal.as_ref())
 }
@@ -894,12 +901,13 @@ fn is_other_kind(row: Option<&Row>) -> bool {
     row.is_some_and(|row| row.other_kind)
 }
 
-/// The lease id is the row's, and the principal is not.
+/// Whether the lease id is the row's, and the principal is not.
 fn is_anothers(row: Option<&Row>, hash: &LeaseIdHash, principal: Option<&Principal>) -> bool {
     row.is_some_and(|row| row.carries(hash) && !row.admits(principal))
 }
 
-/// The row after a release or a break: a new version, so that nobody who judged the old one stale takes it over.
+/// The row after a release or a break. Its new version fails a takeover by an observer who judged the old version
+/// stale.
 fn released_row(row: &Row, stamp: &Stamp, policy: &Policy) -> Row {
     let ended_version = match &row.rvn {
         Field::Absent => Some(String::new()),
@@ -916,7 +924,7 @@ fn released_row(row: &Row, stamp: &Stamp, policy: &Policy) -> Row {
     }
 }
 
-/// When TTL may delete the row: never where it remembers an occurrence.
+/// The time at which TTL may delete the row; none where the row records an occurrence.
 fn expiry(last_occurrence: &Field<String>, at: u64) -> Option<u64> {
     (*last_occurrence == Field::Absent).then_some(at)
 }

@@ -13,8 +13,8 @@ use leasehold_dynamodb::fresh_uuid;
 pub const MAX_KEY_BYTES: usize = 2048;
 /// The longest sort key that DynamoDB takes, in bytes of UTF-8.
 pub const MAX_SORT_KEY_BYTES: usize = 1024;
-/// The longest owner name, lease id or record version number, in bytes of UTF-8. A Step Functions execution
-/// ARN, the longest name in common use, has fewer than 400; the rest is room.
+/// The longest owner name, lease id or record version number, in bytes of UTF-8. A Step Functions execution ARN, the
+/// longest name in common use, has fewer than 400; the rest is reserve.
 pub const MAX_NAME_BYTES: usize = 1024;
 /// The largest payload of one lock. With the attributes' share it stays well below DynamoDB's 400 KB item.
 pub const MAX_DATA_BYTES: usize = 256 * 1024;
@@ -22,11 +22,11 @@ pub const MAX_DATA_BYTES: usize = 256 * 1024;
 pub const MAX_REQUEST_ID_BYTES: usize = 64;
 /// The highest sequence: the largest number that every JSON parser holds exactly.
 pub const MAX_SEQUENCE: u64 = (1 << 53) - 1;
-/// The shortest lease: below it, network jitter alone would look like death.
+/// The shortest lease: with a shorter one, network jitter alone would make a holder look dead.
 pub const MIN_LEASE_MS: u64 = 100;
 /// The longest lease: a day.
 pub const MAX_LEASE_MS: u64 = 86_400_000;
-/// The lease of a caller who names none: the Java client's default.
+/// The lease of a caller that names none: the Java client's default.
 pub const DEFAULT_LEASE_MS: u64 = 20_000;
 
 pub(crate) fn check_length(field: &'static str, value: &str, max: usize) -> Result<(), Error> {
@@ -37,7 +37,7 @@ pub(crate) fn check_length(field: &'static str, value: &str, max: usize) -> Resu
     }
 }
 
-/// Which lock: a partition key and, on a table that has one, a sort key.
+/// The name of a lock: a partition key and, on a table that has one, a sort key.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LockKey {
     partition: String,
@@ -72,7 +72,7 @@ impl LockKey {
     }
 }
 
-/// Who holds a lock, for people to read. It proves nothing.
+/// The name of a holder, for people to read. It proves nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnerName(String);
 
@@ -91,7 +91,7 @@ impl OwnerName {
     }
 }
 
-/// The holder's secret for one acquisition. Printing it shows nothing.
+/// The holder's secret for one acquisition. Its debug output shows nothing.
 #[derive(Clone, PartialEq, Eq)]
 pub struct LeaseId(String);
 
@@ -104,7 +104,7 @@ impl LeaseId {
         Ok(Self(id))
     }
 
-    /// A fresh one, for a caller who brought none.
+    /// Generates a fresh lease id, for a caller that sent none.
     pub fn generate() -> Self {
         Self(fresh_uuid())
     }
@@ -114,7 +114,7 @@ impl LeaseId {
         &self.0
     }
 
-    /// What the table stores.
+    /// The hash that the table stores.
     pub fn hash(&self) -> LeaseIdHash {
         LeaseIdHash(Sha256::digest(self.0.as_bytes()).into())
     }
@@ -126,7 +126,7 @@ impl fmt::Debug for LeaseId {
     }
 }
 
-/// Who calls, as whoever checked the credentials names it: a role's ARN, a token's subject. No secret.
+/// The identity of the caller, as the authentication names it: a role's ARN or a token's subject. It is not secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Principal(String);
 
@@ -145,7 +145,7 @@ impl Principal {
     }
 }
 
-/// SHA-256 of a lease id. As good as the lease id to someone who can guess it, so it is not printed either.
+/// SHA-256 of a lease id. A guessable lease id can be found from its hash, so the hash is not printed either.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct LeaseIdHash(pub(crate) [u8; 32]);
 
@@ -155,7 +155,7 @@ impl fmt::Debug for LeaseIdHash {
     }
 }
 
-/// How long observers must see no heartbeat before they may take over.
+/// The time without a heartbeat after which observers may take over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeaseDuration(u64);
 
@@ -184,7 +184,7 @@ impl Default for LeaseDuration {
     }
 }
 
-/// The place of a request among those under its lease id. A repeat of a request has the same two parts.
+/// The place of a request in the order of requests under its lease id. A repeat of a request has the same two parts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Sequence {
     number: u64,
@@ -204,7 +204,7 @@ impl Sequence {
         Ok(Self { number, request_id })
     }
 
-    /// The place that a row says.
+    /// The place that a row stores.
     pub(crate) fn stored(number: u64, request_id: Option<String>) -> Self {
         Self { number, request_id }
     }
@@ -214,13 +214,14 @@ impl Sequence {
         self.number
     }
 
-    /// Tells requests of the same number apart, where several processes share a lease id.
+    /// The request id, which tells requests of the same number apart where several processes share a lease id.
     pub fn request_id(&self) -> Option<&str> {
         self.request_id.as_deref()
     }
 }
 
-/// A record version number as a caller names it: any non-empty string, since other clients need not use UUIDs.
+/// A record version number as a caller names it: any non-empty string, since other clients may use other values than
+/// UUIDs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rvn(String);
 
@@ -261,9 +262,9 @@ impl Occurrence {
 /// The occurrence that an acquisition is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Once {
-    /// Refused where the row remembers this occurrence, or a later one, as done.
+    /// The occurrence. The acquire is refused where the row records it, or a later one, as done.
     pub occurrence: Occurrence,
-    /// Remember the occurrence as done from the acquisition on, so that a run that fails is not tried again.
+    /// Records the occurrence as done from the acquisition on, so that a failed run is not retried.
     pub at_most_once: bool,
 }
 
@@ -299,22 +300,22 @@ impl fmt::Debug for Data {
 /// Further attributes of a row.
 pub type Attributes = BTreeMap<String, AttributeValue>;
 
-/// How an acquire may judge that a held lock is dead.
+/// The evidence by which an acquire may judge a held lock stale.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Staleness {
-    /// Not at all: wait for the release.
+    /// None: the acquire waits for the release.
     Never,
     /// The caller saw this record version number unchanged for the record's own lease.
     Observed(Rvn),
-    /// The caller saw it, and the server's clock is past `staleAt` by more than the configured skew. A row that another client
-    /// wrote has no such time: there the caller's observation is enough.
+    /// The caller saw this record version number unchanged, and the server's clock is past `staleAt` by more than the
+    /// configured skew. A row that another client wrote has no such time: there the observation alone is enough.
     ObservedAndClock(Rvn),
     /// The server's clock is past `staleAt` by more than the configured skew.
     Clock,
 }
 
 impl Staleness {
-    /// The same, where an observation alone is not enough.
+    /// Adds the server's clock to an observation as a second condition.
     #[must_use]
     pub fn checked_by_clock(self) -> Self {
         match self {
@@ -327,33 +328,35 @@ impl Staleness {
 /// A request for a lock.
 #[derive(Debug, Clone)]
 pub struct Acquire {
-    /// Which lock.
+    /// The lock's key.
     pub key: LockKey,
-    /// Who wants it.
+    /// The owner who asks for the lock.
     pub owner_name: OwnerName,
     /// The secret that will prove possession.
     pub lease_id: LeaseId,
-    /// The place of this request among those under the lease id. Absent, a late or repeated copy counts as a new request.
+    /// The place of this request in the order of requests under the lease id. Without it, a late or repeated copy
+    /// counts as a new request.
     pub sequence: Option<Sequence>,
-    /// For how long without a heartbeat.
+    /// The lease.
     pub lease_duration: LeaseDuration,
-    /// How a held lock may be judged dead.
+    /// The evidence by which a held lock may be judged stale.
     pub staleness: Staleness,
-    /// The payload to store; absent, what the row has stays.
+    /// The payload to store. Without it, the row's payload stays.
     pub data: Option<Data>,
-    /// Whether `data` replaces what the row has. If not, it is stored only where the row has none.
+    /// Whether `data` replaces the row's payload. If not, it is stored only where the row has none.
     pub replace_data: bool,
-    /// Refuse to create the row.
+    /// Whether the request must not create the row.
     pub only_if_exists: bool,
-    /// The occurrence to run. Absent, the acquisition is for none.
+    /// The occurrence to run. Without it, the acquisition is for none.
     pub once: Option<Once>,
-    /// Further attributes to set. None of the protocol's own names.
+    /// Further attributes to set. None may have one of the protocol's own names.
     pub attributes: Attributes,
-    /// Whom the lock is bound to: nobody else may renew or release it. Absent, whoever knows the lease id may.
+    /// The principal that the lock is bound to: no other may renew or release it. Without it, the lease id alone
+    /// suffices.
     pub principal: Option<Principal>,
 }
 
-/// The most locks that one request may name: DynamoDB takes 100 writes in a transaction, and bills each twice.
+/// The maximum number of locks in one request: DynamoDB takes 100 writes in a transaction, and bills each twice.
 pub const MAX_LOCKS_AT_ONCE: usize = 50;
 
 /// A request for several locks, all or none.
@@ -361,7 +364,7 @@ pub const MAX_LOCKS_AT_ONCE: usize = 50;
 pub struct AcquireAll(Vec<Acquire>);
 
 impl AcquireAll {
-    /// One request for each lock, alike but for the key and the staleness.
+    /// Takes one request for each lock, equal but for the key and the staleness.
     ///
     /// # Errors
     /// `InvalidRequest` unless there are 2 to 50 different keys.
@@ -383,67 +386,68 @@ impl AcquireAll {
     }
 }
 
-/// What a heartbeat does with the payload.
+/// The change that a heartbeat makes to the payload.
 #[derive(Debug, Clone, Default)]
 pub enum DataChange {
-    /// Leave it.
+    /// Keeps the payload.
     #[default]
     Keep,
-    /// Replace it.
+    /// Replaces the payload.
     Set(Data),
-    /// Remove it.
+    /// Removes the payload.
     Delete,
 }
 
 /// A holder's renewal.
 #[derive(Debug, Clone)]
 pub struct Heartbeat {
-    /// Which lock.
+    /// The lock's key.
     pub key: LockKey,
     /// The proof of possession.
     pub lease_id: LeaseId,
-    /// The place of this request among those under the lease id. Absent, a late or repeated copy counts as a new request.
+    /// The place of this request in the order of requests under the lease id. Without it, a late or repeated copy
+    /// counts as a new request.
     pub sequence: Option<Sequence>,
-    /// A new lease; absent, the row's stays.
+    /// The new lease. Without it, the row's stays.
     pub lease_duration: Option<LeaseDuration>,
-    /// What becomes of the payload.
+    /// The change to the payload.
     pub data: DataChange,
-    /// Only if the row still has this record version number.
+    /// The record version number that the row must still have, if given.
     pub expected: Option<Rvn>,
-    /// Only if the lock is bound to nobody else. Absent, whomever it is bound to.
+    /// The principal, if given: the lock must be bound to no other.
     pub principal: Option<Principal>,
 }
 
 /// A holder's release.
 #[derive(Debug, Clone)]
 pub struct Release {
-    /// Which lock.
+    /// The lock's key.
     pub key: LockKey,
     /// The proof of possession.
     pub lease_id: LeaseId,
-    /// What becomes of the row.
+    /// The state in which the row is left.
     pub disposal: Disposal,
-    /// Only if the row still has this record version number.
+    /// The record version number that the row must still have, if given.
     pub expected: Option<Rvn>,
-    /// Only if the lock is bound to nobody else. Absent, whomever it is bound to.
+    /// The principal, if given: the lock must be bound to no other.
     pub principal: Option<Principal>,
 }
 
-/// What becomes of the row of a released lock.
+/// The state in which a release leaves the row.
 #[derive(Debug, Clone)]
 pub enum Disposal {
-    /// It stays, so the fencing token survives; with new data, if given.
+    /// The row stays, with its fencing token, and with new data if given.
     Keep(Option<Data>),
-    /// As `Keep`, and remembers the running occurrence, which this names, as done.
+    /// As `Keep`, and the row records the running occurrence, which this names, as done.
     Complete(Occurrence, Option<Data>),
-    /// It becomes a tombstone, which reads as not there: the payload goes, the fencing token stays.
+    /// The row becomes a tombstone, which reads as not there: the payload is removed, the fencing token stays.
     Delete,
 }
 
 /// An operator's forced release.
 #[derive(Debug, Clone)]
 pub struct Break {
-    /// Which lock.
+    /// The lock's key.
     pub key: LockKey,
     /// The record version number that the operator saw.
     pub seen: Rvn,

@@ -1,4 +1,4 @@
-//! Makes the table of the locks, for local runs and tests. A deployment makes the table with its template.
+//! Creates the lock table, for local runs and tests. A deployment creates the table with its template.
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::ScalarAttributeType;
@@ -10,7 +10,7 @@ use crate::item::{EXPIRE_AT, TableSchema};
 /// Returns whether the table was created.
 ///
 /// # Errors
-/// The table cannot be made, or has other keys.
+/// Fails if the table cannot be created, or has other keys.
 pub async fn ensure_table(client: &Client, schema: &TableSchema) -> Result<bool, Failure> {
     let keys = std::iter::once(&schema.partition_key).chain(&schema.sort_key);
     let definition = TableDefinition {

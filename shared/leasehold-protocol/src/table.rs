@@ -1,4 +1,4 @@
-//! The locks of one DynamoDB table: carries the rules out and tells the caller what came of it.
+//! The locks of one DynamoDB table: carries out the rules and derives the answers.
 
 mod together;
 
@@ -26,21 +26,21 @@ pub struct LockTable {
     clock: Clock,
 }
 
-/// Which locks to list.
+/// The locks to list.
 #[derive(Debug, Clone, Default)]
 pub struct ListQuery {
-    /// At most this many: 1 to 1000.
+    /// The maximum number of locks: 1 to 1000.
     pub limit: usize,
-    /// Only locks after this one.
+    /// The key after which the listing starts.
     pub after: Option<LockKey>,
-    /// Only the sort keys under this partition key.
+    /// Restricts the listing to the sort keys under this partition key.
     pub partition: Option<String>,
-    /// Only partition keys that begin with one of these, byte for byte. No other key then shows, not even as the place where
-    /// the next page starts.
+    /// Restricts the listing to partition keys that begin with one of these, byte for byte. No other key then appears,
+    /// not even as the start of the next page.
     pub prefixes: Option<Vec<String>>,
-    /// Only locks in this state.
+    /// Restricts the listing to locks in this state.
     pub state: Option<LockState>,
-    /// Only locks whose current or last owner has this name.
+    /// Restricts the listing to locks whose current or last owner has this name.
     pub owner_name: Option<String>,
 }
 
@@ -50,7 +50,7 @@ impl ListQuery {
         self.prefixes.as_ref().is_none_or(|prefixes| prefixes.iter().any(begins))
     }
 
-    /// DynamoDB filters by state as far as an expression can: which semaphore has a holder, it cannot say.
+    /// Checks the state where DynamoDB's filter cannot: an expression cannot count a semaphore's holders.
     fn shows(&self, record: &Record) -> bool {
         match (self.state, record) {
             (Some(state), Record::Semaphore(_, Ok(semaphore))) => semaphore.state() == state,
@@ -70,7 +70,7 @@ pub enum Record {
 }
 
 impl Record {
-    /// Which one.
+    /// The key of the row.
     pub fn key(&self) -> &LockKey {
         match self {
             Self::Lock(row) => &row.key,
@@ -78,7 +78,7 @@ impl Record {
         }
     }
 
-    /// The lock's row, if it is one.
+    /// The row, if it is a lock.
     pub fn into_lock(self) -> Option<Row> {
         match self {
             Self::Lock(row) => Some(row),
@@ -96,24 +96,24 @@ impl Record {
 pub struct Page {
     /// The rows that match, in the table's order.
     pub rows: Vec<Record>,
-    /// Where the next page starts; none, if this is the last.
+    /// The start of the next page; none, if this is the last.
     pub next: Option<LockKey>,
 }
 
-/// How many rows a listing with a filter reads at a time, matching or not.
+/// The number of rows that a listing with a filter reads at a time, matching or not.
 const FILTERED_PAGE: i32 = 1000;
 
-/// How many requests one listing may cost before it hands back what it has and a cursor.
+/// The maximum number of requests of one listing. At that number the listing returns the rows it has and a cursor.
 const MAX_PAGES: usize = 10;
 
-/// What DynamoDB did with a conditional write.
+/// The result of a conditional write.
 pub(crate) struct Written<T> {
     pub(crate) applied: bool,
     /// The row before it, applied or refused.
     pub(crate) old: Option<T>,
-    /// What the last attempt brought along.
+    /// The stamp of the last attempt.
     pub(crate) stamp: Stamp,
-    /// The record version numbers of all attempts: any of them in the table is our own.
+    /// The record version numbers of all attempts: each of them in the table is our own write.
     pub(crate) issued: Vec<String>,
 }
 
@@ -131,15 +131,15 @@ impl LockTable {
     /// Asks for a lock.
     ///
     /// # Errors
-    /// `InvalidRequest`, `TooLarge`, `CorruptRecord`, `Throttled`, `Unavailable`. After the last two, repeat with
-    /// the same lease id.
+    /// `InvalidRequest`, `TooLarge`, `CorruptRecord`, `Throttled`, `Unavailable`. After the last two, retry with the
+    /// same lease id.
     pub async fn acquire(&self, request: &Acquire) -> Result<AcquireAnswer, Error> {
         self.check_attributes(request)?;
         let written = self
             .write(&request.key, |stamp| expressions::acquire(&self.schema, request, stamp, &self.policy, None))
             .await?;
         if written.applied {
-            // Where DynamoDB answers nothing for a row that it created, the embedded engine answers its key.
+            // For a row that it created, DynamoDB returns no attributes, and the embedded engine returns the key.
             let old = written.old.filter(|row| row.released || row.rvn != Field::Absent);
             let grant = lifecycle::grant(old.as_ref(), request, &written.stamp, &self.policy)?;
             return Ok(AcquireAnswer::Granted(grant));
@@ -150,15 +150,15 @@ impl LockTable {
     /// Renews a lease.
     ///
     /// # Errors
-    /// `InvalidRequest`, `TooLarge`, `CorruptRecord`, `Throttled`, `Unavailable`. The last two say nothing about
-    /// the lock: repeat until the lease, counted from before the last good heartbeat was sent, runs out.
+    /// `InvalidRequest`, `TooLarge`, `CorruptRecord`, `Throttled`, `Unavailable`. The last two say nothing about the
+    /// lock: retry until the lease, counted from before the last good heartbeat was sent, runs out.
     pub async fn heartbeat(&self, request: &Heartbeat) -> Result<HeartbeatAnswer, Error> {
         let written = self.write(&request.key, |stamp| expressions::heartbeat(request, stamp, &self.policy)).await?;
         Ok(match written.old {
             Some(old) if written.applied => {
                 HeartbeatAnswer::Renewed(lifecycle::renewed(&old, request, &written.stamp, &self.policy))
             }
-            // An earlier attempt of this very request was applied and its answer lost: rule 5.
+            // An earlier attempt of the same request was applied and its answer lost: rule 5.
             Some(old) if old.rvn.value().is_some_and(|rvn| written.issued.contains(rvn)) && !old.released => {
                 HeartbeatAnswer::Renewed(old)
             }
@@ -166,10 +166,10 @@ impl LockTable {
         })
     }
 
-    /// Gives a lock back.
+    /// Releases a lock.
     ///
     /// # Errors
-    /// `InvalidRequest`, `TooLarge`, `Throttled`, `Unavailable`. After the last two, repeat.
+    /// `InvalidRequest`, `TooLarge`, `Throttled`, `Unavailable`. After the last two, retry.
     pub async fn release(&self, request: &Release) -> Result<ReleaseAnswer, Error> {
         let written = self.write(&request.key, |stamp| expressions::release(request, stamp, &self.policy)).await?;
         if matches!(request.disposal, Disposal::Delete) {
@@ -181,8 +181,8 @@ impl LockTable {
         })
     }
 
-    /// Rule 10: removes the additional attributes from the tombstone that this release left, or an earlier attempt at it.
-    /// One attempt: a tombstone hides what stays in it.
+    /// Rule 10: removes the additional attributes from the tombstone that this release, or an earlier attempt at it,
+    /// left. The removal is tried once: a tombstone hides the attributes that stay in it.
     async fn clear_tombstone(&self, key: &LockKey, written: &Written<Row>) -> Result<(), Error> {
         let Some(old) = written.old.as_ref().filter(|old| !old.attributes.is_empty()) else { return Ok(()) };
         let version = if written.applied { Some(&written.stamp.rvn) } else { old.deleted_version.as_ref() };
@@ -198,7 +198,7 @@ impl LockTable {
     /// Takes a lock from its holder, as an operator.
     ///
     /// # Errors
-    /// `InvalidRequest`, `Throttled`, `Unavailable`. After the last two, repeat.
+    /// `InvalidRequest`, `Throttled`, `Unavailable`. After the last two, retry.
     pub async fn break_lock(&self, request: &Break) -> Result<BreakAnswer, Error> {
         let written = self.write(&request.key, |stamp| expressions::break_lock(request, stamp, &self.policy)).await?;
         Ok(match written.old {
@@ -207,7 +207,7 @@ impl LockTable {
         })
     }
 
-    /// Reads one row, strongly consistent. A tombstone is not there.
+    /// Reads one row, strongly consistent. A tombstone reads as not there.
     ///
     /// # Errors
     /// `InvalidRequest`, `Throttled`, `Unavailable`.
@@ -221,7 +221,7 @@ impl LockTable {
         Ok(output.item.and_then(|item| self.schema.decode_record(item)).filter(|record| !record.is_deleted()))
     }
 
-    /// Lists rows, strongly consistent within each of DynamoDB's own pages. Tombstones are left out.
+    /// Lists rows, strongly consistent within each of DynamoDB's own pages. The listing leaves tombstones out.
     ///
     /// # Errors
     /// `InvalidRequest`, `Throttled`, `Unavailable`.
@@ -237,7 +237,7 @@ impl LockTable {
                 rows.truncate(query.limit);
                 return Ok(Page { next: rows.last().map(|record| record.key().clone()), rows });
             }
-            // Under prefixes a page ends with a row that may show, so it is read on until there is one.
+            // With prefixes, a page must end with a row that may be shown, so reading goes on until there is one.
             let is_enough = pages >= MAX_PAGES && (query.prefixes.is_none() || !rows.is_empty());
             if start.is_none() || rows.len() == query.limit || is_enough {
                 break;
@@ -333,8 +333,8 @@ impl LockTable {
         Ok(Written { applied, old: old.and_then(|item| self.schema.decode_row(item)), stamp, issued })
     }
 
-    /// Carries out one conditional write. An attempt whose fate nobody knows is repeated, each time under a new
-    /// stamp; whether an earlier one was applied shows in the row that the last one returns.
+    /// Carries out one conditional write. An attempt with an unknown result is retried, each time under a new stamp.
+    /// The row that the last attempt returns shows whether an earlier one was applied.
     pub(crate) async fn write_item(
         &self,
         key: &LockKey,
@@ -357,7 +357,7 @@ impl LockTable {
         Ok(Written { applied, old, stamp, issued })
     }
 
-    /// Whether the write was applied, and the item before it.
+    /// Returns whether the write was applied, and the item before it.
     async fn write_once(&self, key: Item, write: Write) -> Result<(bool, Option<Item>), Failure> {
         let names = (!write.names.is_empty()).then_some(write.names);
         let request = self
@@ -381,7 +381,7 @@ impl LockTable {
     }
 }
 
-/// Makes a call again where that may help.
+/// Retries a call where a retry may help.
 async fn repeat<T, F>(call: impl FnMut() -> F) -> Result<T, Error>
 where
     F: Future<Output = Result<T, Failure>>,

@@ -23,8 +23,8 @@ pub type Item = HashMap<String, AttributeValue>;
 /// The prefix of all attributes that belong to the protocol. Users may not name one.
 pub const RESERVED_PREFIX: &str = "leaseholdTx";
 
-/// The lock. Absent: the item is free. Writers that go past transactions must make this a condition:
-/// `attribute_not_exists(leaseholdTxId)`.
+/// The lock. An item without this attribute is free. Writers that bypass transactions must make its absence a
+/// condition: `attribute_not_exists(leaseholdTxId)`.
 pub(crate) const ID: &str = "leaseholdTxId";
 pub(crate) const OPERATION: &str = "leaseholdTxOperation";
 pub(crate) const LOCKED_AT: &str = "leaseholdTxLockedAt";
@@ -33,26 +33,26 @@ pub(crate) const BEFORE: &str = "leaseholdTxBefore";
 pub(crate) const IMAGE: &str = "leaseholdTxImage";
 const UNDO_PREFIX: &str = "leaseholdTxUndo_";
 
-/// The name of the attribute that keeps the value of `name` as it was.
+/// The name of the attribute that keeps the old value of `name`.
 pub(crate) fn undo_name(name: &str) -> String {
     format!("{UNDO_PREFIX}{name}")
 }
 
-/// The attribute whose old value this one keeps.
+/// The name of the attribute whose old value this one keeps.
 pub(crate) fn undone_name(name: &str) -> Option<&str> {
     name.strip_prefix(UNDO_PREFIX)
 }
 
-/// The value of `leaseholdTxId`. Every write of a locked item by its holder gives it a value that it never had, so that
-/// a write on the condition of the value that was seen comes in time or not at all.
+/// The value of `leaseholdTxId`. Every write of a locked item by its holder gives the lock a new value. A write that is
+/// conditional on the value that was read therefore applies to the item as it was read, or fails.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LockValue {
     pub(crate) holder: PublicId,
-    /// The life of the holder: a transaction id can be used again after the record of its outcome was removed.
+    /// The life of the holder. A transaction id can be used again after the record of its outcome was removed.
     pub(crate) nonce: String,
     /// The version of the TX record that came with the lock.
     pub(crate) version: u64,
-    /// A put on an existing item locks it first, and then replaces its content.
+    /// Whether the put is applied. A put on an existing item first locks it, and then replaces its content.
     pub(crate) applied: bool,
 }
 
@@ -76,7 +76,7 @@ impl fmt::Display for LockValue {
 /// The lock on an item.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Lock {
-    /// The exact value, as it was seen.
+    /// The exact value, as it was read.
     pub(crate) seen: AttributeValue,
     pub(crate) value: LockValue,
     pub(crate) operation: Operation,
@@ -84,8 +84,7 @@ pub(crate) struct Lock {
 }
 
 impl Lock {
-    /// The lock on an item, if it has one. An unreadable holder is a lock all the same, of a transaction that does not
-    /// exist.
+    /// The lock on an item, if it has one. An unreadable holder is also a lock, of a transaction that does not exist.
     pub(crate) fn of(item: &Item) -> Option<Self> {
         let seen = item.get(ID)?.clone();
         let text =
@@ -100,34 +99,35 @@ impl Lock {
         Some(Self { seen, value, operation, transient: item.contains_key(TRANSIENT) })
     }
 
-    /// Whether the item is missing for its holder, though there is a row.
+    /// Whether the item does not exist for its holder, although there is a row.
     pub(crate) fn is_absent(&self) -> bool {
         self.operation == Operation::Delete || (self.transient && self.operation.only_locks())
     }
 
-    /// Whether a put waits to replace the content.
+    /// Whether a put has locked the item and not yet replaced its content.
     pub(crate) fn is_unapplied(&self) -> bool {
         self.operation == Operation::Put && !self.value.applied
     }
 
-    /// The value that an undo attribute has where there was none. The nonce makes it one that no user has stored.
+    /// The value of an undo attribute where there was no old value. Its nonce makes it differ from every value that a
+    /// user stores.
     pub(crate) fn nothing(nonce: &str) -> AttributeValue {
         AttributeValue::S(format!("{RESERVED_PREFIX}Nothing#{nonce}"))
     }
 }
 
-/// An item as it was before the transaction that has it.
+/// The item before the transaction that holds it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Before {
-    /// It was missing.
+    /// The item did not exist.
     Missing,
-    /// It is told by the item itself.
+    /// The item itself contains its old values.
     Here(Item),
-    /// It is in the row of this name.
+    /// The row of this name contains the old item.
     InRow(String),
 }
 
-/// The item as it was before the transaction that has the lock.
+/// Returns the item before the transaction that holds the lock.
 pub(crate) fn before(item: &Item, lock: &Lock) -> Before {
     if lock.transient {
         return Before::Missing;
@@ -151,8 +151,7 @@ pub(crate) fn before(item: &Item, lock: &Lock) -> Before {
     Before::Here(before)
 }
 
-/// The item as its user knows it, if there is one. (A read of several answers an empty one for an item that is not
-/// there.)
+/// The item as its user sees it, if it exists. (A read of several items returns an empty one for a missing item.)
 pub(crate) fn present(item: Option<Item>) -> Option<Item> {
     item.filter(|item| !item.is_empty()).map(strip)
 }
@@ -168,7 +167,7 @@ pub(crate) fn is_reserved(name: &str) -> bool {
     name.starts_with(RESERVED_PREFIX)
 }
 
-/// About as many bytes as DynamoDB counts: names, and values with their overhead.
+/// An estimate of the bytes that DynamoDB counts: names, and values with their overhead.
 pub(crate) fn size(item: &Item) -> usize {
     item.iter().map(|(name, value)| name.len() + value_size(value)).sum()
 }

@@ -1,7 +1,7 @@
-//! The end of a decided transaction: each of its items is freed by a write of its own.
+//! The end of a decided transaction: one write for each of its items frees the item.
 //!
-//! A write that frees an item is conditional on the exact lock that was seen. It comes late, twice, or from two coordinators
-//! without effect, and one that DynamoDB refuses keeps no other item locked.
+//! A write that frees an item is conditional on the exact lock that was read. It therefore has no effect when it is
+//! late, repeated, or sent by a second coordinator. A write that DynamoDB refuses keeps no other item locked.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use futures_util::{FutureExt, StreamExt, stream};
@@ -16,13 +16,14 @@ use crate::record::{self, Record};
 use crate::tables::{MAX_STATEMENTS, Outcome, Tables};
 use crate::write::Write;
 
-/// So many writes of one completion are under way at a time.
+/// The maximum number of concurrent writes of one completion.
 const PARALLEL: usize = 16;
 
-/// An expression has at most 4 KB: so many attributes are restored by SET and REMOVE, and more by replacing the item.
+/// The maximum number of attributes that SET and REMOVE restore, since an expression has at most 4 KB. For more, the
+/// whole item is replaced.
 const MAX_RESTORED: usize = 100;
 
-/// One item that is to be freed.
+/// One item to free.
 #[derive(Debug)]
 struct Completion {
     key: ItemKey,
@@ -31,19 +32,20 @@ struct Completion {
     change: Change,
 }
 
-/// What becomes of the content of an item that is freed.
+/// The change to the content of an item that is freed.
 #[derive(Debug)]
 enum Change {
     Delete,
-    /// These attributes of the protocol are removed.
+    /// Removes these attributes of the protocol.
     Free(Vec<String>),
-    /// The attributes on the left become what the second says, or are removed; those of the protocol are removed as well.
+    /// Gives each attribute of the first list its old value, or removes it. Also removes the attributes of the second
+    /// list, which are the protocol's.
     Restore(Vec<(String, Old)>, Vec<String>),
-    /// The item becomes this one.
+    /// Replaces the item by this one.
     Replace(Item),
 }
 
-/// Where the old value of an attribute is.
+/// The place of the old value of an attribute.
 #[derive(Debug)]
 enum Old {
     Nothing,
@@ -55,7 +57,8 @@ enum Old {
 }
 
 impl Completion {
-    /// What frees an item that `lock` holds. `image` is the item before the transaction, where it has a row of its own.
+    /// Returns the completion that frees an item which `lock` holds. `image` is the item before the transaction, where
+    /// it has a row of its own.
     fn of(key: &ItemKey, item: &Item, lock: &Lock, outcome: State, image: Option<Item>) -> Self {
         let reserved = || item.keys().filter(|name| is_reserved(name)).cloned().collect();
         let change = if outcome == State::Committed {
@@ -91,7 +94,7 @@ impl Completion {
         write.when(format!("{ID} = :seen")).value(":seen", seen)
     }
 
-    /// The same as a PartiQL statement; `None` of what is said better by an expression.
+    /// Returns the same write as a PartiQL statement, or `None` for a write that needs an expression.
     fn statement(&self) -> Option<(String, Vec<AttributeValue>)> {
         let head = match &self.change {
             Change::Delete => format!("DELETE FROM \"{}\"", self.key.table()),
@@ -119,7 +122,7 @@ impl Completion {
     }
 }
 
-/// What makes an item what it was before a put replaced it.
+/// Returns the change that restores an item which a put replaced.
 fn restore(
     key: &ItemKey,
     item: &Item,
@@ -166,10 +169,11 @@ fn update(key: &ItemKey, restored: Vec<(String, Old)>, reserved: Vec<String>) ->
 }
 
 impl Transactions {
-    /// Frees these items of a decided transaction. Answers why DynamoDB refuses to free one, if it does: the others are free.
+    /// Frees these items of a decided transaction. If DynamoDB refuses to free one, frees the others and returns the
+    /// reason.
     ///
     /// # Errors
-    /// Failures that a repeat may cure.
+    /// Failures that a retry may resolve.
     pub(crate) async fn free(&self, record: &Record, keys: &[ItemKey]) -> Result<Option<String>, Error> {
         let mut effort = Effort::new(&self.policy);
         let mut stuck: Vec<(ItemKey, String)> = Vec::new();
@@ -177,13 +181,14 @@ impl Transactions {
         loop {
             let mut completions = self.completions(record, &left, &mut stuck).await?;
             left.clear();
-            // Those that need an expression come last, so that the others fill their calls.
+            // Completions that need an expression come last, so that the others fill their calls.
             completions.sort_by_key(|completion| completion.statement().is_none());
             for (key, outcome) in self.carry_out(completions).await {
                 match outcome {
-                    // There is nothing left of a missing table that could be locked.
+                    // A missing table contains no locked items.
                     Outcome::Done | Outcome::NoTable => {}
-                    // After a condition, somebody else freed the item, or changed it while the decision was made.
+                    // After a failed condition, another coordinator freed the item, or changed it while the decision
+                    // was made.
                     Outcome::Condition | Outcome::Busy => left.push(key),
                     Outcome::Refused(message) => stuck.push((key, message)),
                 }
@@ -198,7 +203,7 @@ impl Transactions {
         }
     }
 
-    /// What frees those of the items that the transaction still has.
+    /// Returns the completions of those items that the transaction still holds.
     async fn completions(
         &self,
         record: &Record,
@@ -207,7 +212,7 @@ impl Transactions {
     ) -> Result<Vec<Completion>, Error> {
         let items = match self.tables.read(keys).await {
             Err(error) if !error.is_passing() && keys.len() > 1 => {
-                // One table is missing or forbidden, which does not concern the items of the others.
+                // One table is missing or forbidden, which does not affect the items of the other tables.
                 let mut completions = Vec::new();
                 for key in keys {
                     completions.extend(Box::pin(self.completions(record, std::slice::from_ref(key), stuck)).await?);
@@ -267,7 +272,7 @@ async fn free_group(tables: &Tables, group: Vec<Completion>) -> Vec<(ItemKey, Ou
                 tracing::debug!(error = error.for_log(), "items are freed later");
                 return group.into_iter().map(|completion| (completion.key, Outcome::Busy)).collect();
             }
-            // The role may lack the permission for statements; each write says for itself what is wrong.
+            // The role may lack the permission for statements; each single write then returns its own error.
             Err(_) => {}
         }
     }
@@ -296,7 +301,7 @@ pub(crate) fn is_unapplied(record: &Record, item: Option<&Item>) -> bool {
     lock.is_some_and(|lock| lock.operation == Operation::Put && !lock.value.applied)
 }
 
-/// The update that takes a finished transaction out of the index.
+/// Returns the update that removes a finished transaction from the index.
 pub(crate) fn finish(own: &ItemKey, record: &Record, expire_at: u64) -> Write {
     let update = format!(
         "SET finished = :true, {} = :expireAt REMOVE {}, {}, stuck",

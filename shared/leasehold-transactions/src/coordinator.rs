@@ -1,5 +1,5 @@
-//! How a transaction is carried out. Any number of coordinators may drive the same one at the same time, and each may stop
-//! anywhere.
+//! The transaction protocol. Any number of coordinators may drive the same transaction at the same time, and each may
+//! stop at any point.
 //!
 //! ```text
 //! TX record   pending ────────► committed | rolled-back ────────► finished
@@ -14,29 +14,32 @@
 //! | free | for each item one plain write; 25 in a call | the exact lock that was seen |
 //! | finish | one plain write takes the TX record out of the sweep index, and gives it an end | this nonce |
 //!
-//! The undo stands in the item: `SET leaseholdTxUndo_balance = if_not_exists(balance, :nothing), balance = :new` keeps the old
-//! value in the write that changes it, because the operands of an update expression are taken from the item as it was. A put
-//! replaces all attributes, so no expression can keep them. It locks the item first, reads what nobody changes any more, and
-//! then replaces it.
+//! The undo is part of the item: `SET leaseholdTxUndo_balance = if_not_exists(balance, :nothing), balance = :new` keeps
+//! the old value in the write that changes it, because an update expression takes its operands from the old item. A put
+//! replaces all attributes, so no expression can keep them. A put therefore locks the item first, reads the content,
+//! which can no longer change, and then replaces it.
 //!
 //! # Why it is safe
 //!
-//! 1. **Pending.** An item is locked only in a write that also checks that its transaction is pending. After the decision
-//!    nothing joins.
-//! 2. **Version.** The decision is on condition of the version whose entries the decider has read. What it frees is all there
-//!    is.
-//! 3. **Unapplied.** The version whose puts are not applied is named in the TX record by the write that locks, and taken away
-//!    after they are. A commit is refused while one is named, so a committed put is never missing.
-//! 4. **Seen.** Every write by the holder gives the lock a value that it never had. A write on the condition of the value that
-//!    was seen finds the item exactly as it was read, or does nothing: late, twice, or beside another coordinator.
+//! 1. **Pending.** An item is locked only in a write that also checks that its transaction is pending. After the
+//!    decision no item joins.
+//! 2. **Version.** The decision is conditional on the version whose entries the decider has read. The decider therefore
+//!    frees all items.
+//! 3. **Unapplied.** The write that locks for a put adds the version to the TX record's list of unapplied versions. The
+//!    version is removed after its puts are applied. A commit is refused while the list has a version, so a committed
+//!    put is never missing.
+//! 4. **Seen.** Every write by the holder gives the lock a new value. A write that is conditional on the value that was
+//!    read finds the item exactly as it was read, or does nothing. This holds for a late write, a repeated one, and one
+//!    beside another coordinator.
 //! 5. **Nonce.** The id of a transaction can be used again after its record was removed. The nonce in rows, locks and
-//!    conditions keeps what is left of one life from the next.
+//!    conditions separates the remains of one life from the next.
 //!
-//! A put is applied by a write that does not check the TX record. It may land after the transaction was rolled back, but then
-//! it changes the lock, so that whoever frees the item on the condition of the old lock looks again and finds the image.
+//! A put is applied by a write that does not check the TX record. It may land after the transaction was rolled back.
+//! But then it changes the lock, so that a coordinator that frees the item on the condition of the old lock reads again
+//! and finds the image.
 //!
-//! No clock decides anything that matters: patience, idleness and age only choose when a pending transaction is rolled back,
-//! which is always safe.
+//! No clock decides anything about safety: patience, idleness and age only choose when a pending transaction is rolled
+//! back, which is always safe.
 
 use leasehold_dynamodb::Clock;
 
@@ -49,32 +52,32 @@ use crate::tables::Tables;
 /// TransactWriteItems takes 4 MB. Sizes here are estimates.
 pub(crate) const MAX_BYTES: usize = 3_500_000;
 
-/// TransactWriteItems takes so many writes.
+/// The maximum number of writes in one TransactWriteItems call.
 pub(crate) const MAX_WRITES: usize = 100;
 
-/// Rows of entries and images live at least this long, whatever the retention of outcomes is: a week, in which some sweeper
-/// prolongs those of an unfinished transaction.
+/// The minimum life of rows of entries and images, whatever the retention of outcomes is: a week, in which a sweeper
+/// prolongs the rows of an unfinished transaction.
 const MIN_ROW_LIFE_MS: u64 = 7 * 24 * 3_600_000;
 
-/// How the transactions are run.
+/// The durations that an operator may choose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
-    /// How long a transaction that has an item is left in peace, if it shows no sign of life, before another one that needs
-    /// the item rolls it back. Default: 1 s.
+    /// The time without a sign of life after which a transaction is rolled back by another one that needs one of its
+    /// items. Default: 1 s.
     pub patience_ms: u64,
-    /// How long a call tries to get items that other transactions have. Default: 10 s.
+    /// The time for which a call tries to get items that other transactions hold. Default: 10 s.
     pub contention_ms: u64,
-    /// How long nobody must have worked on a transaction before a sweeper rolls it back. Default: 60 s.
+    /// The time without work on a transaction after which a sweeper rolls it back. Default: 60 s.
     pub idle_ms: u64,
-    /// How long the outcome of a transaction is kept. Default: 7 days.
+    /// The time for which the outcome of a transaction is kept. Default: 7 days.
     pub retention_ms: u64,
 }
 
 impl Policy {
-    /// A day: an item that is locked for longer is as good as lost.
+    /// A day: an item that stays locked for longer is as good as lost.
     pub const MAX_IDLE_SECONDS: u64 = 24 * 3600;
 
-    /// Longer than any call tries to get an item.
+    /// Longer than the time for which any call tries to get an item.
     pub const MAX_PATIENCE_MS: u64 = 10_000;
 }
 
@@ -97,20 +100,20 @@ pub struct Transactions {
 /// The result of a step.
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// It is done.
+    /// The step is done.
     Done,
-    /// The transaction is not what it was taken for: look again.
+    /// The view of the transaction is stale: read it again.
     Stale,
-    /// Something was in the way that may be gone by now: try again.
+    /// A temporary obstacle stopped the step: retry it.
     Again,
-    /// Another transaction was in the way, and was given time or moved out of it.
+    /// Another transaction was in the way. It was given time, or the conflict with it was resolved.
     Waited,
-    /// It cannot be done: the transaction must be rolled back with this error.
+    /// The step is impossible: the transaction must be rolled back with this error.
     Abort(Error),
 }
 
 impl Transactions {
-    /// Loads a transaction that is open.
+    /// Loads an open transaction.
     pub(crate) async fn open(&self, id: &PublicId) -> Result<Transaction, Error> {
         let transaction = self.tables.load(id).await?.ok_or(Error::NotFound)?;
         match transaction.record.state {
@@ -120,21 +123,22 @@ impl Transactions {
         }
     }
 
-    /// A transaction that has no record yet.
+    /// Returns the record of a new transaction, which is not yet written.
     pub(crate) fn new_record(&self, id: PublicId) -> Record {
         let now = self.clock.now_ms();
-        // Sixty-four random bits tell the lives of an id.
+        // Sixty-four random bits distinguish the lives of an id.
         let nonce = leasehold_dynamodb::fresh_uuid()[..18].replace('-', "");
         Record::new(id, nonce, now, now + self.policy.idle_ms)
     }
 
-    /// When what ends now may be forgotten, in epoch seconds.
+    /// The time, in epoch seconds, at which the record of a transaction that ends now may be removed.
     pub(crate) fn forget_at(&self) -> u64 {
         (self.clock.now_ms() + self.policy.retention_ms) / 1000
     }
 
-    /// When TTL may remove rows of entries and images that are written now, in epoch seconds. They have an end from the start
-    /// because the finished transaction pays for no write to each of them; a sweeper prolongs those of an unfinished one.
+    /// The time, in epoch seconds, at which TTL may remove rows of entries and images that are written now. These rows
+    /// have an end from the start, so that a finished transaction pays for no further write to each of them. A sweeper
+    /// prolongs the rows of an unfinished transaction.
     pub(crate) fn rows_expire_at(&self) -> u64 {
         (self.clock.now_ms() + self.row_life_ms()) / 1000
     }
@@ -148,7 +152,7 @@ impl Transactions {
     }
 }
 
-/// The answer to whoever comes after a rollback.
+/// The error for callers that come after a rollback.
 pub(crate) fn rolled_back(record: &Record) -> Error {
     if record.is_tombstone {
         return Error::NotFound;

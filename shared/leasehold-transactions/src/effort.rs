@@ -1,4 +1,4 @@
-//! How hard one call tries: pauses, their number, and patience with other transactions.
+//! The limits of one call: its pauses, their number, and its patience with other transactions.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,55 +13,57 @@ use crate::key::ItemKey;
 use crate::model::{PublicId, State};
 use crate::record::{Record, Transaction};
 
-/// Failures, conflicts and stale views that one call gets over. With the pauses in between it is about five seconds.
+/// The maximum number of failures, conflicts and stale views that one call survives. The pauses in between take about
+/// five seconds.
 const MAX_TRIES: u32 = 8;
 
-/// Maximum number of consecutive stale steps while the transaction looks the same. A coordinator that is at the same work
-/// changes how it looks.
+/// The maximum number of consecutive stale steps without a visible change of the transaction. A coordinator that does
+/// the same work changes the view.
 const MAX_STALE: u32 = 6;
 
-/// Maximum number of looks at an item with the lock of a transaction that is over, or of which there is no record. A
-/// transaction gets its record within the time of one write, and frees its items before it is finished.
+/// The maximum number of reads of an item whose lock belongs to a finished or an unknown transaction. A transaction
+/// gets its record within the time of one write, and frees its items before it is finished.
 const MAX_GHOSTS: u32 = 15;
 
-/// An older transaction waits for a younger one for this share of its patience, so that one that is nearly through gets
-/// through.
+/// The divisor of the patience of an older transaction with a younger one. The older one still waits for this time, so
+/// that a younger one that is nearly done can finish.
 const ELDERS_SHARE: u32 = 20;
 
-/// A transaction whose age is above this share of its patience, earlier attempts included, does not wait for younger ones.
+/// The divisor of the patience that gives an age. A transaction older than that, earlier attempts included, does not
+/// wait for younger ones.
 const OLD_SHARE: u64 = 4;
 
-/// Between two looks at an item that another transaction has.
+/// The pause between two reads of an item that another transaction holds.
 const LOOK: Duration = Duration::from_millis(40);
 
-/// How a transaction looks: its state, its version, and how many of its puts wait.
+/// The visible state of a transaction: its state, its version, and the number of versions with unapplied puts.
 type View = (State, u64, usize);
 
 /// The state of one call.
 #[derive(Debug)]
 pub(crate) struct Effort {
     policy: Policy,
-    /// When another transaction was first waited for.
+    /// The time at which this call first waited for another transaction.
     contended_since: Option<Instant>,
     tries: u32,
     stale: u32,
-    /// How the transaction looked when a step last found it otherwise.
+    /// The view of the transaction at the last stale step.
     view: Option<View>,
     batch_limit: usize,
     rivals: HashMap<PublicId, Sighting>,
-    /// How often an item was seen with the lock of a transaction that is over.
+    /// The number of reads of an item with the lock of a transaction that is finished or unknown.
     ghosts: HashMap<PublicId, u32>,
 }
 
-/// When another transaction was seen.
+/// The sightings of another transaction.
 #[derive(Debug)]
 struct Sighting {
-    /// Version and time of the last work: signs of life.
+    /// The version and the time of the last work, which are its signs of life.
     life: (u64, u64),
     first: Instant,
-    /// Since when it has shown no other sign of life.
+    /// The time since which it has shown no other sign of life.
     since: Instant,
-    /// Two that wait for each other must not lose patience at the same time.
+    /// A random factor: two transactions that wait for each other must not lose patience at the same time.
     factor: f64,
 }
 
@@ -79,12 +81,12 @@ impl Effort {
         }
     }
 
-    /// Waits before a step is tried again that other writes got in the way of.
+    /// Waits before a step is retried that conflicted with other writes.
     pub(crate) async fn pause(&mut self) -> Result<(), Error> {
         self.failed(Error::Throttled("other writes of the same items kept getting in the way".into())).await
     }
 
-    /// Waits before the transaction is looked at again.
+    /// Waits before the transaction is read again.
     pub(crate) async fn failed(&mut self, error: Error) -> Result<(), Error> {
         self.tries += 1;
         if self.tries > MAX_TRIES {
@@ -94,7 +96,7 @@ impl Effort {
         Ok(())
     }
 
-    /// Waits before the transaction is looked at again, which was not what it was taken for.
+    /// Waits before the transaction is read again, after a step found its view stale.
     pub(crate) async fn stale(&mut self, transaction: &Transaction) -> Result<(), Error> {
         let record = &transaction.record;
         let view = Some((record.state, record.version, record.unapplied.len()));
@@ -117,13 +119,13 @@ impl Effort {
         self.batch_limit = (from / 2).max(1);
     }
 
-    /// Whether other transactions were waited for as long as one call may.
+    /// Whether this call has waited for other transactions as long as it may.
     fn is_out_of_time(&mut self) -> bool {
         let since = *self.contended_since.get_or_insert_with(Instant::now);
         since.elapsed() > Duration::from_millis(self.policy.contention_ms)
     }
 
-    /// How long to wait before the next look at an item of another transaction. None: it had its time.
+    /// Returns the pause before the next read of an item that another transaction holds, or `None` if its time is over.
     fn patience_with(&mut self, other: &Record, me: &Record, now_ms: u64) -> Option<Duration> {
         let now = Instant::now();
         let life = (other.version, other.last_worked_at);
@@ -138,8 +140,8 @@ impl Effort {
             sighting.since = now;
         }
         let patience = Duration::from_millis(self.policy.patience_ms).mul_f64(sighting.factor);
-        // The older one goes first, alive or not, so that of two that wait for each other one goes on, and none waits for
-        // ever. A retry is as old as its first attempt.
+        // The older transaction goes first, alive or not. Of two that wait for each other, one therefore goes on, and
+        // none waits for ever. A retry is as old as its first attempt.
         let is_older = (me.born_at, &me.id) < (other.born_at, &other.id);
         if is_older && now_ms.saturating_sub(me.born_at) > self.policy.patience_ms / OLD_SHARE {
             return None;
@@ -151,8 +153,8 @@ impl Effort {
 }
 
 impl Transactions {
-    /// Deals with a transaction that has an item which `me` needs: frees the item if the transaction is decided, gives it
-    /// time, or, when that is over, rolls it back.
+    /// Resolves a conflict with a transaction that holds an item which `me` needs. Frees the item if the other
+    /// transaction is decided. Otherwise waits, or rolls the other one back when its time is over.
     pub(crate) async fn resolve_conflict(
         &self,
         me: &Record,
@@ -163,8 +165,8 @@ impl Transactions {
         let other = &lock.value.holder;
         let theirs = self.tables.record(other).await?;
         let Some(theirs) = theirs.filter(|theirs| theirs.holds(&lock.value) && !theirs.finished) else {
-            // It freed the item after we looked, or its record is not to be seen yet; or somebody put back an old copy of the
-            // item, lock and all.
+            // The other transaction freed the item after it was read, or its record is not visible yet. Or an old copy
+            // of the item was restored together with its lock.
             let ghosts = effort.ghosts.entry(other.clone()).or_default();
             *ghosts += 1;
             if *ghosts > MAX_GHOSTS {
@@ -174,7 +176,7 @@ impl Transactions {
             return Ok(Step::Waited);
         };
         if theirs.state != State::Pending {
-            // This item first; whoever else waits for the others frees them, or a sweeper does.
+            // Frees this item first. Other waiters, or a sweeper, free the other items.
             if let Some(reason) = self.free(&theirs, std::slice::from_ref(key)).await? {
                 return Err(Error::stuck(other, &reason));
             }

@@ -1,4 +1,4 @@
-//! Adding: the transaction takes in requests, locks their items and changes them, in one write for up to 98 items.
+//! Adding: the transaction records requests, locks their items and changes them, in one write for up to 98 items.
 
 use std::collections::BTreeSet;
 
@@ -27,12 +27,12 @@ const OWN_WRITES: usize = 2;
 /// An item of up to 400 KB has room for its content and an image of this size.
 const MAX_IMAGE_IN_ITEM: usize = 180_000;
 
-/// So many puts are applied at a time.
+/// The maximum number of puts that are applied concurrently.
 const PARALLEL: usize = 16;
 
 impl Transactions {
-    /// Makes the transaction take in all requests that it has not, and applies them. `new` is a transaction whose
-    /// record is yet to be written, which happens together with the first lock.
+    /// Records and applies all requests that the transaction does not have yet. `new` is a transaction without a
+    /// record: its record is written together with the first lock.
     pub(crate) async fn enlist(
         &self,
         id: &PublicId,
@@ -67,8 +67,8 @@ impl Transactions {
                     effort.pause().await?;
                     known = Some(transaction);
                 }
-                // Meanwhile this transaction may have had to make way itself, and then must not move others; or a new
-                // one is a repeat, and is over.
+                // Meanwhile another transaction may have rolled this one back, which then must not roll back others. Or
+                // a new one is a repeat, and is over.
                 Ok(Step::Waited) => known = self.unless_begun(transaction, is_new).await?,
                 Ok(Step::Stale) => {
                     if let Err(error) = effort.stale(&transaction).await {
@@ -76,7 +76,7 @@ impl Transactions {
                     }
                 }
                 Ok(Step::Abort(error)) => self.abort(&transaction.record, is_new, error).await?,
-                // Whether it was written is in the tables.
+                // The tables show whether it was written.
                 Err(error) if error.is_passing() => {
                     effort.failed(error).await?;
                     known = self.unless_begun(transaction, is_new).await?;
@@ -86,15 +86,15 @@ impl Transactions {
         }
     }
 
-    /// A new transaction of which nothing is in the tables, to be begun anew; `None` of one that must be looked at
-    /// again.
+    /// Returns a new transaction of which the tables have no trace, so that it is begun anew. Returns `None` for a
+    /// transaction that must be read again.
     async fn unless_begun(&self, transaction: Transaction, is_new: bool) -> Result<Option<Transaction>, Error> {
         let is_begun = !is_new || self.tables.record(&transaction.record.id).await?.is_some();
         Ok((!is_begun).then_some(transaction))
     }
 
-    /// Rolls back a transaction that cannot go on, leaves a record of it even if there was none, and answers why. Only
-    /// if it has a record against expectation, it may go on.
+    /// Rolls back a transaction that cannot go on, and returns the reason as an error. Leaves a record of the rollback
+    /// even if there was none. The transaction goes on only if it has an unexpected record.
     async fn abort(&self, record: &Record, is_new: bool, error: Error) -> Result<(), Error> {
         if is_new {
             return match self.leave_rolled_back(record, error.to_string()).await? {
@@ -106,7 +106,7 @@ impl Transactions {
         Err(if settled.record.state == State::Committed { Error::Committed } else { error })
     }
 
-    /// Locks as many of the missing items as go into one write, and changes them.
+    /// Locks and changes as many of the missing items as fit into one write.
     async fn lock(
         &self,
         transaction: &mut Transaction,
@@ -119,7 +119,7 @@ impl Transactions {
         let items = match self.tables.read(&keys).await {
             Ok(items) => items,
             Err(error) => {
-                // They may be too large to be read together in time.
+                // The items may be too large to be read together in time.
                 effort.halve_batches(keys.len());
                 return Err(error);
             }
@@ -165,7 +165,8 @@ impl Transactions {
             }
             Ok(Written::Cancelled(reasons)) => match reasons.first() {
                 Some(Reason::Condition(_)) => Ok(Step::Stale),
-                // Somebody is at the same transaction, and what is said of its items may be due to that.
+                // Another coordinator works on the same transaction, and may have caused the reasons that the items
+                // give.
                 Some(Reason::Busy) => Ok(Step::Again),
                 _ => match refusal(&transaction.record, reasons.into_iter().skip(own_count), owners) {
                     Refusal::Holder(key, lock) => self.resolve_conflict(&transaction.record, &key, &lock, effort).await,
@@ -174,7 +175,7 @@ impl Transactions {
                 },
             },
             Err(Error::TooLarge(message)) if chosen.len() == 1 => Ok(Step::Abort(Error::TooLarge(message))),
-            // DynamoDB counts otherwise than we do.
+            // DynamoDB counts the size differently.
             Err(Error::TooLarge(_)) => {
                 effort.halve_batches(chosen.len());
                 Ok(Step::Again)
@@ -184,8 +185,8 @@ impl Transactions {
         }
     }
 
-    /// The transaction's own part of an add: the next version of the TX record, which takes in the entries or comes
-    /// with a batch of them. With the record as it is then.
+    /// Returns the transaction's own writes of an add: the next version of the TX record, which contains the entries or
+    /// comes with a batch of them. Also returns that next record.
     fn bump_record(
         &self,
         record: &Record,
@@ -242,7 +243,7 @@ impl Transactions {
         (writes, next)
     }
 
-    /// Applies the puts that wait for it and are among these requests. Those of other calls are left to them.
+    /// Applies the unapplied puts that are among these requests. Leaves the puts of other calls to those calls.
     async fn apply_puts(&self, transaction: &mut Transaction, prepared: &[Prepared]) -> Result<Step, Error> {
         for version in transaction.record.unapplied.clone() {
             let record = &transaction.record;
@@ -254,7 +255,8 @@ impl Transactions {
                 let digest = transaction.entries_of(key).last().map(|entry| &entry.digest);
                 let is_this = |candidate: &&Prepared| candidate.key == *key && Some(&candidate.digest) == digest;
                 match (prepared.iter().find(is_this), item) {
-                    // Somebody rolled the transaction back; or overwrote the item, lock and all.
+                    // Another coordinator rolled the transaction back, or another writer overwrote the item together
+                    // with its lock.
                     (Some(_), item) if !is_held(record, item.as_ref()) => return Ok(Step::Stale),
                     (_, item) if !is_unapplied(record, item.as_ref()) => {}
                     (Some(candidate), Some(item)) => waiting.push((candidate, item)),
@@ -306,7 +308,7 @@ impl Transactions {
         }
     }
 
-    /// Keeps an item as it was in a row of its own.
+    /// Keeps the old item in a row of its own.
     async fn keep_image(&self, id: &PublicId, row: &str, item: Item) -> Result<(), Error> {
         let image = record::image(id, row, item, self.rows_expire_at());
         self.tables.write(Write::put(&self.tables.own, image)).await.map(drop)
@@ -317,7 +319,7 @@ fn is_held(record: &Record, item: Option<&Item>) -> bool {
     item.and_then(Lock::of).is_some_and(|lock| record.holds(&lock.value))
 }
 
-/// Refuses a call of one transaction that has the id of another one.
+/// Refuses a one-call transaction whose id belongs to another transaction.
 pub(crate) fn refuse_other(record: &Record, digest: Option<&[u8]>) -> Result<(), Error> {
     match (record.digest.as_deref(), digest) {
         (Some(theirs), Some(ours)) if theirs != ours => Err(other_transaction()),
@@ -329,7 +331,7 @@ pub(crate) fn other_transaction() -> Error {
     Error::invalid("transactionId", "Another transaction has this id.")
 }
 
-/// The requests that the transaction has not taken in, in the order in which all coordinators lock.
+/// Returns the requests that the transaction does not have yet, in the order in which all coordinators lock.
 fn missing<'a>(transaction: &Transaction, prepared: &'a [Prepared]) -> Result<Vec<&'a Prepared>, Error> {
     let mut missing = Vec::new();
     for candidate in prepared {
@@ -338,7 +340,7 @@ fn missing<'a>(transaction: &Transaction, prepared: &'a [Prepared]) -> Result<Ve
             missing.push(candidate);
             continue;
         };
-        // A repeat; or a read of an item that the transaction has already.
+        // A repeat, or a read of an item that the transaction already holds.
         if last.digest == candidate.digest || candidate.operation() == Operation::Get {
             continue;
         }
@@ -356,23 +358,23 @@ fn missing<'a>(transaction: &Transaction, prepared: &'a [Prepared]) -> Result<Ve
     Ok(missing)
 }
 
-/// A request that is to be carried out, and its item as it was read.
+/// A request to carry out, and its item as it was read.
 struct Chosen<'a> {
     candidate: &'a Prepared,
     item: Option<Item>,
-    /// The lock of this transaction, where it has the item already.
+    /// The lock of this transaction, where it already holds the item.
     held: Option<Lock>,
 }
 
-/// Why nothing can be locked at the moment.
+/// The reason why no item can be locked at the moment.
 enum Obstacle {
-    /// Another transaction has this item.
+    /// Another transaction holds this item.
     Holder(ItemKey, Box<Lock>),
-    /// The transaction is not what it was taken for.
+    /// The view of the transaction is stale.
     Stale,
 }
 
-/// As many of the candidates as fit into one write.
+/// Chooses as many of the candidates as fit into one write.
 fn choose<'a>(
     transaction: &Transaction,
     candidates: &[&'a Prepared],
@@ -408,13 +410,13 @@ fn choose<'a>(
     Ok(Ok(chosen))
 }
 
-/// Why an add was not written.
+/// The reason why an add was not written.
 enum Refusal {
-    /// Another transaction has this item.
+    /// Another transaction holds this item.
     Holder(ItemKey, Lock),
-    /// A request cannot be carried out.
+    /// A request is impossible.
     Final(Error),
-    /// Something changed since it was read.
+    /// An item or the transaction changed since it was read.
     Passing,
 }
 
@@ -435,7 +437,7 @@ fn refusal(record: &Record, reasons: impl Iterator<Item = Reason>, owners: Vec<(
                 let is_as_read = match (&chosen.held, &lock) {
                     (None, lock) => lock.is_none() && now.is_some() == chosen.item.is_some(),
                     (Some(held), Some(lock)) => lock.seen == held.seen,
-                    // The condition was put to an item that is not there.
+                    // The condition was checked on a missing item.
                     (Some(held), None) => held.is_absent(),
                 };
                 if is_as_read && is_users {
@@ -451,12 +453,12 @@ fn refusal(record: &Record, reasons: impl Iterator<Item = Reason>, owners: Vec<(
 /// A part of an add.
 struct Part {
     write: Write,
-    /// Whether the user's condition is in it.
+    /// Whether it contains the user's condition.
     is_users: bool,
 }
 
 impl Chosen<'_> {
-    /// Whether the put is applied by a write of its own, because the item has a content that nobody has locked yet.
+    /// Whether the put is applied by a separate write, because the item has a content that is not locked yet.
     fn waits_for_apply(&self) -> bool {
         self.candidate.operation() == Operation::Put && self.item.is_some() && self.held.is_none()
     }
@@ -468,7 +470,8 @@ impl Chosen<'_> {
         usize::from(!is_only_apart) + usize::from(is_apart)
     }
 
-    /// The row for a large item that a put replaces in the same write, because it is locked already.
+    /// Returns the row for the old content of a large item that a put replaces in the same write, because it is already
+    /// locked.
     fn image_row(&self, record: &Record, version: u64) -> Option<(String, Item)> {
         let (item, lock) = (self.item.as_ref()?, self.held.as_ref()?);
         let is_put = self.candidate.operation() == Operation::Put;
@@ -480,14 +483,14 @@ impl Chosen<'_> {
         }
     }
 
-    /// The writes that lock the item for the request, and change it.
+    /// Returns the writes that lock the item for the request, and change it.
     fn writes(&self, record: &Record, version: u64, now: u64) -> Vec<Part> {
         let (candidate, request) = (self.candidate, &self.candidate.request);
         let (key, condition) = (&candidate.key, request.condition.as_deref());
         let is_absent = self.held.as_ref().is_some_and(Lock::is_absent);
         let mut parts = Vec::new();
-        // For its user the item is not there, though there is a row: the condition is put to an item that is certainly
-        // missing.
+        // The item is absent for its user, although there is a row. The condition is therefore checked on an item that
+        // certainly does not exist.
         if let Some(condition) = condition.filter(|_| is_absent) {
             let check = Write::check(&key.nobody()).when(condition).with_users(&request.names, &request.values);
             parts.push(Part { write: check, is_users: true });
@@ -512,7 +515,7 @@ impl Chosen<'_> {
         parts
     }
 
-    /// The write of the item without its condition.
+    /// Returns the write of the item without its condition.
     fn change(&self, record: &Record, lock: LockValue, now: u64) -> Write {
         let candidate = self.candidate;
         let key = &candidate.key;
@@ -566,7 +569,7 @@ impl Chosen<'_> {
     }
 }
 
-/// What a lock puts on an item.
+/// The attributes that a lock adds to an item.
 fn lock_attributes(lock: &LockValue, operation: Operation, now: u64) -> Item {
     Item::from([
         (ID.to_owned(), record::text(lock.to_string())),
@@ -575,7 +578,7 @@ fn lock_attributes(lock: &LockValue, operation: Operation, now: u64) -> Item {
     ])
 }
 
-/// The item of a failed condition, if the caller wants to see it.
+/// Returns the item of a failed condition, if the caller asked for it.
 pub(crate) fn shown(candidate: &Prepared, item: Option<Item>) -> Option<Item> {
     let is_absent = item.as_ref().and_then(Lock::of).is_some_and(|lock| lock.is_absent());
     item.filter(|_| candidate.request.return_item_on_failure && !is_absent).map(strip)
@@ -591,7 +594,7 @@ impl Prepared {
         self.changed.iter().map(|path| top_level(path, &self.request.names)).collect()
     }
 
-    /// About as many bytes as a write of it has.
+    /// An estimate of the bytes of its write.
     pub(crate) fn bytes(&self) -> usize {
         let content = match &self.request.action {
             Action::Put { item } => size(item),

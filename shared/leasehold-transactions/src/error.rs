@@ -1,78 +1,78 @@
-//! What can go wrong, by what the caller must do about it.
+//! The failures of transactions, by the action that the caller must take.
 
 use leasehold_dynamodb::{Failure, FailureKind};
 
 use crate::attributes::Lock;
 use crate::{Item, PublicId};
 
-/// Why there is no answer, or not the one that was hoped for.
+/// The reason why there is no answer, or not the expected one.
 ///
 /// After [`ConditionFailed`](Self::ConditionFailed), [`TooLarge`](Self::TooLarge), and an
-/// [`InvalidRequest`](Self::InvalidRequest) that DynamoDB found when it was to write, the transaction is rolled back.
-/// An `InvalidRequest` that is found before anything is written leaves it as it was. After
+/// [`InvalidRequest`](Self::InvalidRequest) that DynamoDB returned at the write, the transaction is rolled back. An
+/// `InvalidRequest` that is found before any write leaves the transaction unchanged. After
 /// [`Contended`](Self::Contended), [`Throttled`](Self::Throttled) and [`Unavailable`](Self::Unavailable) the same call
-/// may be repeated: it goes on where it stopped. (A one-shot that fails with anything but the last two is rolled back.)
+/// may be retried: it goes on where it stopped. (A one-shot that fails with anything but the last two is rolled back.)
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The request breaks a rule, of this service or of DynamoDB: repair it.
+    /// The request breaks a rule of this service or of DynamoDB: correct it.
     #[error("{message}")]
     InvalidRequest {
         /// The member at fault, such as `requests[2].put.item`.
         field: String,
-        /// What is wrong with it.
+        /// The rule that it breaks.
         message: String,
     },
-    /// There is no such transaction: it was never begun, or removed long after its end.
+    /// The transaction does not exist: it was never begun, or was removed long after its end.
     #[error("There is no such transaction. It was never begun, or ended so long ago that it was removed.")]
     NotFound,
-    /// The transaction was rolled back: begin another one.
+    /// The transaction was rolled back: begin a new one.
     #[error("The transaction was rolled back: {reason}")]
     RolledBack {
-        /// Why.
+        /// The reason of the rollback.
         reason: String,
     },
-    /// The transaction is committed, which cannot be taken back, nor added to.
+    /// The transaction is committed: it can be neither rolled back nor extended.
     #[error("The transaction is committed.")]
     Committed,
-    /// Another transaction has an item, and did not make way in time: try again.
+    /// Another transaction holds an item, and did not free it in time: retry.
     #[error("The transaction {other} has an item that this one needs, and is at work. Try again.")]
     Contended {
-        /// The other one, by the name that proves nothing.
+        /// The public id of the other transaction.
         other: PublicId,
     },
     /// The condition of a request does not hold. The transaction was rolled back.
     #[error("The condition of requests[{request}] does not hold; the transaction was rolled back.")]
     ConditionFailed {
-        /// Which of the requests of this call.
+        /// The index of the request in this call.
         request: usize,
-        /// The item as it is, if the request asked for it and there is one.
+        /// The current item, if the request asked for it and the item exists.
         item: Option<Item>,
     },
-    /// Something does not fit into DynamoDB's limits. The transaction was rolled back, if it was begun.
+    /// The request exceeds a limit of DynamoDB. The transaction was rolled back, if it was begun.
     #[error("{0}")]
     TooLarge(String),
     /// The service may not use a table that the request names.
     #[error("The service may not use the table {table}: its role needs the permission.")]
     Forbidden {
-        /// Which table.
+        /// The table's name.
         table: String,
     },
     /// The service cannot work with its own table: the table is missing, or the credentials do not allow it. Nothing
-    /// was written, and a retry changes nothing: whoever runs the service must act.
+    /// was written, and a retry changes nothing: the operator of the service must act.
     #[error("The service cannot use its table of transactions.")]
     Misconfigured(#[source] Source),
-    /// Rows are not as this protocol leaves them. An operator must look at them.
+    /// Rows are not in a state that this protocol writes. An operator must look at them.
     #[error("{0}")]
     Corrupt(String),
-    /// DynamoDB refused for load: slow down, and repeat.
+    /// DynamoDB throttled the call: back off and retry.
     #[error("DynamoDB throttled the request.")]
     Throttled(#[source] Source),
-    /// Nobody knows what became of the call: repeat it.
+    /// The call may or may not have been carried out: retry it.
     #[error("DynamoDB did not answer, or not in time.")]
     Unavailable(#[source] Source),
 }
 
-/// What the SDK said, for the log.
+/// The error of the SDK, for the log.
 pub type Source = Box<dyn std::error::Error + Send + Sync>;
 
 impl Error {
@@ -97,13 +97,13 @@ impl Error {
         Self::Corrupt(message.into())
     }
 
-    /// Whether it says nothing about the request, and a repeat may cure it.
+    /// Whether the error says nothing about the request, and a retry may succeed.
     pub(crate) const fn is_passing(&self) -> bool {
         matches!(self, Self::Throttled(_) | Self::Unavailable(_))
     }
 
-    /// Whether a one-shot that fails with it is over. Not where the id is that of another transaction, which must not
-    /// suffer for it, and not where the outcome is told by the error.
+    /// Whether this error ends the one-shot that returns it. It does not where the id belongs to another transaction,
+    /// which must not be rolled back, nor where the error itself states the outcome.
     pub(crate) const fn ends_one_shot(&self) -> bool {
         match self {
             Self::Throttled(_)
@@ -121,16 +121,16 @@ impl Error {
         }
     }
 
-    /// Everything known, for the log. It may name endpoints: never for a caller's eyes.
+    /// Returns everything known, for the log. The text may name endpoints, so no caller may see it.
     pub fn for_log(&self) -> String {
         leasehold_dynamodb::error_chain(self)
     }
 }
 
-/// The field that is at fault where a table is missing.
+/// The field at fault where a table is missing.
 pub(crate) const NO_TABLE: &str = "tableName";
 
-/// Sorts a failure of a call that is about a table which the request names.
+/// Maps a failure of a call on a table which the request names.
 pub(crate) fn failure(failure: impl Into<Failure>, table: &str) -> Error {
     let failure = failure.into();
     match failure.kind() {
@@ -144,7 +144,7 @@ pub(crate) fn failure(failure: impl Into<Failure>, table: &str) -> Error {
     }
 }
 
-/// Sorts a failure of a call that is about the transactions table alone.
+/// Maps a failure of a call on the transactions table alone.
 pub(crate) fn own_failure(failure: impl Into<Failure>) -> Error {
     let failure = failure.into();
     match failure.kind() {

@@ -1,4 +1,4 @@
-//! Reads DynamoDB's expressions as far as it takes to split them, to add to them, and to find what they name.
+//! Reads DynamoDB's expressions as far as needed to split them, to extend them, and to find the names in them.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -6,7 +6,7 @@ use crate::attributes::RESERVED_PREFIX;
 
 const CLAUSES: [&str; 4] = ["SET", "REMOVE", "ADD", "DELETE"];
 
-/// A word, a placeholder with its `#` or `:`, or one other character; and where it begins.
+/// A word, a placeholder with its `#` or `:`, or one other character; and the position of its first byte.
 type Token<'a> = (usize, &'a str);
 
 fn tokens(text: &str) -> Vec<Token<'_>> {
@@ -38,7 +38,7 @@ pub(crate) fn names_reserved(text: &str) -> bool {
     tokens(text).iter().any(|(_, token)| token.trim_start_matches(['#', ':']).starts_with(RESERVED_PREFIX))
 }
 
-/// An update expression with one more assignment in its `SET` clause.
+/// Returns an update expression with one more assignment in its `SET` clause.
 pub(crate) fn and_set(update: &str, assignment: &str) -> String {
     let set = clauses(update).into_iter().find(|((_, token), begins)| *begins && token.eq_ignore_ascii_case("SET"));
     match set {
@@ -50,7 +50,7 @@ pub(crate) fn and_set(update: &str, assignment: &str) -> String {
     }
 }
 
-/// The paths that an update expression changes, as they are written in it.
+/// The paths that an update expression changes, as written in it.
 pub(crate) fn changed_paths(update: &str) -> Vec<String> {
     let mut paths: Vec<String> = Vec::new();
     let mut depth = 0;
@@ -67,7 +67,7 @@ pub(crate) fn changed_paths(update: &str) -> Vec<String> {
             ")" => depth -= 1,
             _ => {}
         }
-        // The value of an ADD or DELETE, and the operand of a SET.
+        // The value of an ADD or DELETE, or the operand of a SET, ends the path.
         in_path &= token != "=" && !token.starts_with(':');
         if let (true, Some(path)) = (in_path, paths.last_mut()) {
             path.push_str(token);
@@ -77,14 +77,14 @@ pub(crate) fn changed_paths(update: &str) -> Vec<String> {
     paths
 }
 
-/// The name of the attribute that a path leads into, its placeholder resolved.
+/// The name of the attribute that a path begins with, its placeholder resolved.
 pub(crate) fn top_level<'a>(path: &'a str, names: &'a HashMap<String, String>) -> &'a str {
     let first = path.split(['.', '[']).next().unwrap_or_default();
     names.get(first).map_or(first, String::as_str)
 }
 
-/// The tokens of an update expression, each with whether it begins a clause. A keyword where a name or an operand is
-/// due is a name: DynamoDB says whether it takes such a name.
+/// The tokens of an update expression, each with whether it begins a clause. A keyword in the place of a name or an
+/// operand is a name: DynamoDB decides whether it accepts such a name.
 fn clauses(update: &str) -> Vec<(Token<'_>, bool)> {
     let mut is_name_due = false;
     tokens(update)
@@ -97,7 +97,7 @@ fn clauses(update: &str) -> Vec<(Token<'_>, bool)> {
         .collect()
 }
 
-/// Both conditions, where there are two. Theirs must be balanced: see [`is_balanced`].
+/// Both conditions, where there are two. `theirs` must be balanced: see [`is_balanced`].
 pub(crate) fn both(ours: &str, theirs: Option<&str>) -> String {
     match theirs {
         None => ours.to_owned(),
@@ -107,8 +107,8 @@ pub(crate) fn both(ours: &str, theirs: Option<&str>) -> String {
     }
 }
 
-/// Whether each parenthesis that is opened is closed after it, so that the text stays one operand between parentheses
-/// of ours.
+/// Whether each opening parenthesis has a closing one after it, so that the text stays one operand inside added
+/// parentheses.
 pub(crate) fn is_balanced(text: &str) -> bool {
     let depths = depths(text);
     depths.iter().all(|&depth| depth >= 0) && depths.last().is_none_or(|&depth| depth == 0)
@@ -120,7 +120,7 @@ fn is_wrapped(text: &str) -> bool {
     text.trim_start().starts_with('(') && depths.iter().position(|&depth| depth == 0) == depths.len().checked_sub(1)
 }
 
-/// How many parentheses are open after each token.
+/// The number of open parentheses after each token.
 fn depths(text: &str) -> Vec<i32> {
     let step = |depth: &mut i32, (_, token): Token<'_>| {
         *depth += match token {

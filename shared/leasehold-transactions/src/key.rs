@@ -1,4 +1,4 @@
-//! Which item: a table and a key, comparable and in one order for all coordinators.
+//! The name of an item: a table and a key, comparable and in one order for all coordinators.
 
 use std::cmp::Ordering;
 use std::fmt::Write as _;
@@ -7,7 +7,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 
 use crate::attributes::Item;
 
-/// The key of one item. Two are equal if DynamoDB takes them for one item.
+/// The key of one item. Two keys are equal if they name one item in DynamoDB.
 #[derive(Debug, Clone)]
 pub struct ItemKey {
     table: String,
@@ -17,19 +17,19 @@ pub struct ItemKey {
 }
 
 impl ItemKey {
-    /// The item of `table` whose key attributes are these.
+    /// Returns the key of the item of `table` with these key attributes.
     pub fn new(table: impl Into<String>, attributes: Item) -> Self {
         let table = table.into();
         let mut names: Vec<_> = attributes.keys().collect();
         names.sort();
         let mut canonical = table.clone();
         for name in names {
-            // Lengths, so that no two keys run into the same text.
+            // The lengths keep the texts of two keys distinct.
             let _ = write!(canonical, "\u{1}{}:{name}=", name.len());
             let _ = match &attributes[name] {
                 AttributeValue::S(text) => write!(canonical, "S{}:{text}", text.len()),
                 AttributeValue::N(number) => write!(canonical, "N{}", canonical_number(number)),
-                // Of a B; or no key, and DynamoDB will say so.
+                // A binary value; or a value that cannot be a key, which DynamoDB refuses.
                 other => write!(canonical, "{other:?}"),
             };
         }
@@ -46,7 +46,7 @@ impl ItemKey {
         &self.attributes
     }
 
-    /// One of the key's attributes: where it exists, the item does.
+    /// The name of one of the key's attributes: the item exists where this attribute does.
     pub(crate) fn any_name(&self) -> &str {
         self.attributes.keys().min().map_or("", String::as_str)
     }
@@ -73,7 +73,7 @@ impl ItemKey {
         Self::new(self.table.clone(), attributes)
     }
 
-    /// The key of an item of the same table.
+    /// Returns the key of an item of the same table.
     pub(crate) fn sibling(&self, item: &Item) -> Self {
         let attributes =
             self.attributes.keys().filter_map(|name| Some((name.clone(), item.get(name)?.clone()))).collect();
@@ -101,8 +101,8 @@ impl Ord for ItemKey {
     }
 }
 
-/// `1`, `1.0` and `10e-1` are one key: sign, digits without zeros at either end, and the power of ten of the last
-/// digit.
+/// Makes `1`, `1.0` and `10e-1` one key: the sign, the digits without zeros at either end, and the power of ten of the
+/// last digit.
 fn canonical_number(text: &str) -> String {
     let (sign, unsigned) = match text.as_bytes().first() {
         Some(b'-') => ("-", &text[1..]),
@@ -111,7 +111,7 @@ fn canonical_number(text: &str) -> String {
     };
     let (mantissa, exponent) = unsigned.split_once(['e', 'E']).unwrap_or((unsigned, "0"));
     let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-    // What is no number stays as it is: DynamoDB will say so.
+    // A text that is no number stays unchanged: DynamoDB refuses it.
     let Ok(exponent) = exponent.parse::<i64>() else {
         return text.to_owned();
     };

@@ -1,8 +1,8 @@
 //! # Transactions: atomic, isolated changes to many DynamoDB items
 //!
-//! A **transaction** locks items, changes them for its own eyes, and makes all changes everybody's, or none, by one
-//! conditional write. It may stay open over many calls, have more items than TransactWriteItems takes, and be worked on
-//! by any number of stateless coordinators, each of which may crash at any point. The multi-phase commit is that of
+//! A **transaction** locks items and changes them provisionally. One conditional write then commits all changes, or
+//! none. A transaction may stay open over many calls, and may have more items than TransactWriteItems takes. Any number
+//! of stateless coordinators may work on it, each of which may crash at any point. The multi-phase commit is that of
 //! "From CD to ACID: Adding Atomicity and Isolation to DynamoDB", with its steps batched into TransactWriteItems calls.
 //!
 //! ```text
@@ -20,11 +20,12 @@
 //! attributes    what an item carries while it takes part
 //! ```
 //!
-//! **Guarantees.** All changes of a committed transaction happen, and none of a rolled-back one stays. What a
-//! transaction has locked (a [`Get`](Action::Get) locks, too) nobody else changes before its end, so transactions that
-//! lock what they read are serialisable. Readers outside choose what they see: [`Isolation`].
+//! **Guarantees.** All changes of a committed transaction happen, and none of a rolled-back one stays. No other
+//! transaction changes an item that a transaction has locked (a [`Get`](Action::Get) locks, too) before the holder's
+//! end. Transactions that lock the items they read are therefore serialisable. Readers outside choose an isolation
+//! level: [`Isolation`].
 //!
-//! **What others must respect.** A writer that goes past transactions makes `attribute_not_exists(leaseholdTxId)` a
+//! **Rules for other writers.** A writer that bypasses transactions makes `attribute_not_exists(leaseholdTxId)` a
 //! condition of its writes. Names that begin with [`RESERVED_PREFIX`] are the protocol's.
 //!
 //! **Limits.** An item with its undo has at most 400 KB, and is nested at most 30 deep. One call takes an item once;

@@ -1,4 +1,4 @@
-//! What callers ask for, and what they are told.
+//! The requests of callers, and their answers.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,35 +10,36 @@ use crate::attributes::Item;
 use crate::error::Error;
 use crate::key::ItemKey;
 
-/// The caller's name for a transaction: a UUID, and a secret. Whoever knows it may add to the transaction and end it.
+/// The caller's name for a transaction: a UUID, and a secret. Any caller that knows it may add to the transaction and
+/// end it.
 ///
-/// It is stored nowhere: rows, locks, logs and refusals of other callers carry the [`PublicId`] that is derived from
+/// The id is not stored: rows, locks, logs and refusals of other callers contain the [`PublicId`] that is derived from
 /// it.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct TransactionId(String);
 
 impl TransactionId {
-    /// Draws a new one.
+    /// Generates a new one.
     pub fn fresh() -> Self {
         Self(fresh_uuid())
     }
 
-    /// Reads a UUID, in any of the forms that UUIDs are written in.
+    /// Reads a UUID, in any of its usual forms.
     ///
     /// # Errors
-    /// `InvalidRequest` for what is no UUID.
+    /// `InvalidRequest` for a text that is no UUID.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let uuid = uuid::Uuid::parse_str(text);
         uuid.map(|uuid| Self(uuid.hyphenated().to_string()))
             .map_err(|_| Error::invalid("transactionId", "transactionId must be a UUID."))
     }
 
-    /// The secret as a text, for an answer to its owner.
+    /// The secret as text, for an answer to its owner.
     pub fn reveal(&self) -> &str {
         &self.0
     }
 
-    /// The name that others may see.
+    /// The public name of the transaction.
     pub fn public(&self) -> PublicId {
         let hash = Sha256::digest(format!("leasehold transaction {}", self.0));
         let mut bytes = [0; 16];
@@ -53,8 +54,7 @@ impl fmt::Debug for TransactionId {
     }
 }
 
-/// The name of a transaction that others may see: a UUID derived from the [`TransactionId`] by SHA-256. It proves
-/// nothing.
+/// The public name of a transaction: a UUID derived from the [`TransactionId`] by SHA-256. It proves nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PublicId(String);
 
@@ -62,19 +62,19 @@ impl PublicId {
     /// Reads a UUID.
     ///
     /// # Errors
-    /// `InvalidRequest` for what is no UUID.
+    /// `InvalidRequest` for a text that is no UUID.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let uuid = uuid::Uuid::parse_str(text);
         uuid.map(|uuid| Self(uuid.hyphenated().to_string()))
             .map_err(|_| Error::invalid("publicId", "publicId must be a UUID."))
     }
 
-    /// As it stands in a table.
+    /// The id that a table stores.
     pub(crate) fn stored(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// As a text.
+    /// The id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -86,61 +86,61 @@ impl fmt::Display for PublicId {
     }
 }
 
-/// One operation on one item, as an entry of TransactWriteItems or TransactGetItems says it.
+/// One operation on one item, equivalent to an entry of TransactWriteItems or TransactGetItems.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
     /// The table's name.
     pub table: String,
-    /// What is to be done.
+    /// The operation.
     pub action: Action,
-    /// What must hold of the item as it was when the transaction locked it.
+    /// The condition on the item at the time when the transaction locked it.
     pub condition: Option<String>,
     /// `ExpressionAttributeNames`, for all expressions of this request.
     pub names: HashMap<String, String>,
     /// `ExpressionAttributeValues`, likewise.
     pub values: Item,
-    /// What to answer with.
+    /// The attributes to return.
     pub return_values: ReturnValues,
-    /// Whether a failed condition is answered with the item as it is.
+    /// Whether the answer to a failed condition contains the current item.
     pub return_item_on_failure: bool,
 }
 
-/// What is to be done with an item.
+/// An operation on an item.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
-    /// Lock and read it.
+    /// Locks and reads the item.
     Get {
-        /// Its key.
+        /// The item's key.
         key: Item,
-        /// Which paths to answer with; all, if there is none.
+        /// The paths to return. Without it, all.
         projection: Option<String>,
     },
-    /// Put this in its place.
+    /// Replaces the item.
     Put {
         /// The whole item, key included.
         item: Item,
     },
-    /// Change it, or make it.
+    /// Changes the item, or creates it.
     Update {
-        /// Its key.
+        /// The item's key.
         key: Item,
         /// The update expression.
         expression: String,
     },
-    /// Take it away, when the transaction is committed.
+    /// Removes the item, when the transaction is committed.
     Delete {
-        /// Its key.
+        /// The item's key.
         key: Item,
     },
-    /// Lock it, and check the condition.
+    /// Locks the item, and checks the condition.
     Check {
-        /// Its key.
+        /// The item's key.
         key: Item,
     },
 }
 
 impl Action {
-    /// The verb alone.
+    /// The verb of the operation.
     pub const fn operation(&self) -> Operation {
         match self {
             Self::Get { .. } => Operation::Get,
@@ -185,26 +185,26 @@ impl Operation {
         Self::ALL.into_iter().find(|operation| operation.as_str() == text)
     }
 
-    /// Each verb has a first letter of its own.
+    /// Finds a verb by its first letter, which each verb has for itself.
     pub(crate) fn by_letter(letter: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|operation| operation.as_str().starts_with(letter))
     }
 
-    /// Whether the item keeps its content.
+    /// Whether the operation leaves the content of the item.
     pub(crate) const fn only_locks(self) -> bool {
         matches!(self, Self::Get | Self::Check)
     }
 }
 
-/// The state of the item that a write is answered with.
+/// The state of the item that the answer to a write contains.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ReturnValues {
-    /// None.
+    /// No attributes.
     #[default]
     None,
     /// The item as it was before the transaction.
     AllOld,
-    /// The item as it is after the write: only of puts and updates.
+    /// The item as it is after the write. Only for puts and updates.
     AllNew,
     /// The attributes that an update names, as they were before the transaction.
     UpdatedOld,
@@ -212,21 +212,21 @@ pub enum ReturnValues {
     UpdatedNew,
 }
 
-/// What one request brought.
+/// The answer to one request.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Answer {
-    /// The item that was asked for, if there is one.
+    /// The requested item, if it exists.
     pub item: Option<Item>,
 }
 
-/// How far a transaction has come.
+/// The progress of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// It is open.
+    /// The transaction is open.
     Pending,
-    /// Its changes are, or are becoming, everybody's.
+    /// Its changes are final. Its items are free, or are being freed.
     Committed,
-    /// Its changes are, or are being, undone.
+    /// Its changes are undone, or are being undone.
     RolledBack,
 }
 
@@ -244,24 +244,24 @@ impl State {
     }
 }
 
-/// What is known of a transaction.
+/// The public state of a transaction.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Status {
-    /// The transaction.
+    /// The public id of the transaction.
     pub id: PublicId,
-    /// How far it has come.
+    /// The progress of the transaction.
     pub state: State,
-    /// Why it was rolled back.
+    /// The reason of the rollback.
     pub reason: Option<String>,
     /// Whether all its items are free again. False for a moment after the decision, or until a sweep.
     pub finished: bool,
-    /// Why DynamoDB refuses to free an item of the transaction, which only an operator can change.
+    /// The reason why DynamoDB refuses to free an item of the transaction. Only an operator can remove it.
     pub stuck: Option<String>,
-    /// Epoch milliseconds.
+    /// The time of its beginning, in epoch milliseconds.
     pub created_at: u64,
-    /// Epoch milliseconds.
+    /// The time of the last work on it, in epoch milliseconds.
     pub last_worked_at: u64,
-    /// The items that took part, in the order in which they were locked. A transaction of one call keeps them while its
+    /// The items that took part, in the order in which they were locked. A one-call transaction keeps them while its
     /// record has at most 1 KB.
     pub requests: Vec<Participant>,
 }
@@ -275,30 +275,30 @@ pub struct Participant {
     pub operation: Operation,
 }
 
-/// How much a reader wants to see of transactions that have an item.
+/// The changes of other transactions that a reader sees.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Isolation {
-    /// The item as it is, though it may be undone.
+    /// The item as it is, although its change may be undone.
     Uncommitted,
     /// The item as the last committed transaction left it.
     #[default]
     Committed,
 }
 
-/// What a sweep did.
+/// The counts of a sweep.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Swept {
-    /// Transactions that were looked at.
+    /// The number of transactions that were examined.
     pub examined: usize,
-    /// Of these, pending ones that nobody worked on: rolled back.
+    /// The number of pending ones without recent work: rolled back.
     pub rolled_back: usize,
-    /// Decided ones whose items were still locked: completed.
+    /// The number of decided ones whose items were still locked: completed.
     pub completed: usize,
-    /// Decided ones of which DynamoDB refuses to free an item: an operator must look at them.
+    /// The number of decided ones of which DynamoDB refuses to free an item: an operator must look at them.
     pub stuck: usize,
-    /// Ones that could not be dealt with this time; the log says why.
+    /// The number of ones that failed this time; the log says why.
     pub failed: usize,
-    /// Whether there was more to do than this sweep was allowed.
+    /// Whether more was due than this sweep was allowed to examine.
     pub more: bool,
 }
 
@@ -307,6 +307,6 @@ pub struct Swept {
 pub struct TransactionPage {
     /// The transactions, each without its requests where these are in rows of their own.
     pub transactions: Vec<Status>,
-    /// Where the next page starts; none after the last.
+    /// The start of the next page; none after the last.
     pub next: Option<String>,
 }

@@ -1,7 +1,8 @@
 //! Transactions whose requests are all known, begun and committed in one call.
 //!
-//! What fits into one TransactWriteItems call (or TransactGetItems, if it only reads) and meets no lock goes through
-//! it: the locks of other transactions are honoured by a condition on each item. All else takes the long path.
+//! The short path is one TransactWriteItems call (or TransactGetItems, if the transaction only reads). It applies where
+//! the requests fit into one call and find no lock: a condition on each item respects the locks of other transactions.
+//! All other transactions take the long path.
 
 use crate::attributes::{self, ID, Lock};
 use crate::coordinator::{MAX_BYTES, MAX_WRITES, Transactions, rolled_back};
@@ -44,7 +45,7 @@ impl Transactions {
         let mut effort = Effort::new(&self.policy);
         let transaction = match self.enlist(id, prepared, Some(record.clone()), &mut effort).await {
             Ok(transaction) => transaction,
-            // The call is a repeat, and its answers are gone with the locks.
+            // The call is a repeat, and its answers were removed with the locks.
             Err(Error::Committed) => return self.answer_repeat(record, prepared).await,
             Err(error) => return Err(error),
         };
@@ -53,22 +54,23 @@ impl Transactions {
         if settled.record.state == State::Committed { Ok(answers) } else { Err(rolled_back(&settled.record)) }
     }
 
-    /// The answer to a call whose id is that of a committed transaction: of this one, if the requests are the same.
+    /// Answers a call whose id is that of a committed transaction. Fails unless that transaction had the same requests.
     pub(crate) async fn answer_repeat(&self, record: &Record, prepared: &[Prepared]) -> Result<Vec<Answer>, Error> {
         let found = self.tables.load(&record.id).await?.ok_or(Error::NotFound)?;
         refuse_unless_repeat(&found, record, prepared)?;
         if asks_for_nothing(prepared) { Ok(vec![Answer::default(); prepared.len()]) } else { Err(Error::Committed) }
     }
 
-    /// All writes in one call that leaves no record: the caller cannot repeat it. The token makes a repeat of ours
-    /// safe.
+    /// Makes all writes in one call that leaves no record: the caller cannot repeat it. The token makes the retries of
+    /// this function safe.
     async fn write_unrecorded(&self, prepared: &[Prepared]) -> Result<Short, Error> {
         if !fits(prepared, MAX_WRITES) {
             return Ok(Short::Closed);
         }
         let token = leasehold_dynamodb::fresh_uuid();
         let mut effort = Effort::new(&self.policy);
-        // An attempt without an answer may be carried out late, and nothing would stand in its way.
+        // The error of an attempt without an answer. Such an attempt may be carried out late, and nothing would stop
+        // it.
         let mut lost: Option<Error> = None;
         loop {
             let writes = prepared.iter().map(write).collect();
@@ -93,7 +95,7 @@ impl Transactions {
         }
     }
 
-    /// All writes in one call, with a record of the outcome.
+    /// Makes all writes in one call, with a record of the outcome.
     async fn write_all(&self, record: &Record, prepared: &[Prepared]) -> Result<Short, Error> {
         if !fits(prepared, MAX_WRITES - 1) {
             return Ok(Short::Closed);
@@ -109,14 +111,14 @@ impl Transactions {
                     effort.failed(error).await?;
                     continue;
                 }
-                // It may be too large, which is no obstacle on the long path; if something else is wrong, that says it
-                // too.
+                // The call may be too large, which is no obstacle on the long path. Any other fault comes up on the
+                // long path too.
                 Err(_) => return Ok(Short::Closed),
             };
             let mut reasons = reasons.into_iter();
             match reasons.next() {
                 Some(Reason::Condition(_)) => return self.repeated(record, prepared).await,
-                // This very call may be under way, and what is said of its items due to that.
+                // This same call may be under way, and may have caused the reasons that the items give.
                 Some(Reason::Busy) => {
                     effort.pause().await?;
                     continue;
@@ -139,7 +141,7 @@ impl Transactions {
         let items = match self.tables.read_together(&keys).await {
             Ok(Some(items)) => items,
             Err(error) if error.is_passing() => return Err(error),
-            // Somebody writes them, or they are too large to be read at once.
+            // Other writers are changing the items, or the items are too large to be read at once.
             Ok(None) | Err(_) => return Ok(Short::Closed),
         };
         if items.iter().flatten().any(|item| Lock::of(item).is_some()) {
@@ -148,7 +150,7 @@ impl Transactions {
         if is_named && !self.put_finished(&committed(record, prepared)).await? {
             let found = self.tables.load(&record.id).await?.ok_or(Error::NotFound)?;
             match found.record.state {
-                // A repeat of what is done reads anew.
+                // A repeat of a completed read reads anew.
                 State::Committed => refuse_unless_repeat(&found, record, prepared)?,
                 State::RolledBack => return Err(rolled_back(&found.record)),
                 State::Pending => return Ok(Short::Closed),
@@ -158,16 +160,16 @@ impl Transactions {
         Ok(Short::Done(items.into_iter().map(attributes::present).zip(prepared).map(answer).collect()))
     }
 
-    /// Keeps a record of a transaction that came to nothing, as the long path does.
+    /// Keeps a record of a transaction that failed, as the long path does.
     async fn refuse(&self, record: &Record, prepared: &[Prepared], error: Error) -> Result<Short, Error> {
         if self.leave_rolled_back(record, error.to_string()).await?.is_none() {
             return Err(error);
         }
-        // An attempt that was given up was carried out after all.
+        // An earlier attempt without an answer was carried out after all.
         self.repeated(record, prepared).await
     }
 
-    /// There is such a transaction already: this call is a repeat, or of another one.
+    /// Answers a call whose id is in use. It is either a repeat, or a call that reuses the id of another transaction.
     async fn repeated(&self, record: &Record, prepared: &[Prepared]) -> Result<Short, Error> {
         let found = self.tables.record(&record.id).await?.ok_or(Error::NotFound)?;
         refuse_other(&found, record.digest.as_deref())?;
@@ -179,7 +181,8 @@ impl Transactions {
     }
 }
 
-/// Refuses a call that has the id of another transaction. One of several calls may have had the requests among its own.
+/// Refuses a call that has the id of another transaction. A transaction of several calls may have had these requests
+/// among its own.
 fn refuse_unless_repeat(found: &Transaction, record: &Record, prepared: &[Prepared]) -> Result<(), Error> {
     let has = |request: &Prepared| found.entries_of(&request.key).any(|entry| entry.digest == request.digest);
     if found.record.digest.is_none() && !prepared.iter().all(has) {
@@ -188,7 +191,7 @@ fn refuse_unless_repeat(found: &Transaction, record: &Record, prepared: &[Prepar
     refuse_other(&found.record, record.digest.as_deref())
 }
 
-/// Whether the requests go into one TransactWriteItems call, and ask for nothing that it does not answer.
+/// Whether the requests fit into one TransactWriteItems call, and ask for nothing that it does not return.
 fn fits(prepared: &[Prepared], max_writes: usize) -> bool {
     let bytes: usize = prepared.iter().map(Prepared::bytes).sum();
     asks_for_nothing(prepared) && prepared.len() <= max_writes && bytes <= MAX_BYTES
@@ -200,11 +203,11 @@ fn asks_for_nothing(prepared: &[Prepared]) -> bool {
         .all(|prepared| prepared.operation() != Operation::Get && prepared.request.return_values == ReturnValues::None)
 }
 
-/// What a cancelled call says of its requests.
+/// The result of a cancelled call.
 enum Verdict {
-    /// Other writes of the items are under way: try again.
+    /// Other writes of the items are under way: retry.
     Busy,
-    /// A transaction has an item.
+    /// A transaction holds an item.
     Locked,
     Refused(Error),
 }
@@ -229,7 +232,7 @@ fn verdict(reasons: Vec<Reason>, prepared: &[Prepared]) -> Verdict {
     if is_busy { Verdict::Busy } else { Verdict::Locked }
 }
 
-/// The record of a transaction that is done by one call. It names the items while it costs no more for that.
+/// The record of a transaction that is completed by one call. It lists the items while that adds no cost.
 fn committed(record: &Record, prepared: &[Prepared]) -> Record {
     let entry = |request: &Prepared| Entry {
         key: request.key.clone(),
@@ -242,7 +245,7 @@ fn committed(record: &Record, prepared: &[Prepared]) -> Record {
     if record.has_room_for(&entries) { Record { entries, ..record } } else { record }
 }
 
-/// The write of one request, if no transaction has the item.
+/// The write of one request, conditional on no transaction holding the item.
 fn write(prepared: &Prepared) -> Write {
     let request = &prepared.request;
     let condition = both(&format!("attribute_not_exists({ID})"), request.condition.as_deref());

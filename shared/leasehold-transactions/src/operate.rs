@@ -1,4 +1,4 @@
-//! What operators do: see the transactions that are not finished, and unlock an item whose transaction is unknown.
+//! The operations for operators: list the unfinished transactions, and unlock an item whose transaction is unknown.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 
@@ -11,16 +11,16 @@ use crate::record::{
     Record, SWEEP_AT, SWEEP_SHARD, SWEEP_SHARDS, TRANSACTION_ID, participants, record_key, shard_name,
 };
 
-/// Maximum number of parts of the index that one page is looked for in.
+/// The maximum number of parts of the index that are read for one page.
 const MAX_LOOKS: u32 = 40;
 
 impl Transactions {
-    /// Lists up to about `limit` transactions that are not finished: open ones, and decided ones whose items are locked.
-    /// With `only_stuck`, only those of which DynamoDB refuses to free an item. A page is short only if it is the last, or
-    /// after 40 parts of the index.
+    /// Lists up to about `limit` unfinished transactions: open ones, and decided ones whose items are locked. With
+    /// `only_stuck`, lists only those of which DynamoDB refuses to free an item. A page is short only if it is the
+    /// last, or after 40 parts of the index.
     ///
     /// # Errors
-    /// `InvalidRequest` for a start that is none; `Throttled`, `Unavailable`.
+    /// `InvalidRequest` for an invalid start; `Throttled`, `Unavailable`.
     pub async fn unfinished(
         &self,
         only_stuck: bool,
@@ -57,19 +57,19 @@ impl Transactions {
         Ok(TransactionPage { transactions, next })
     }
 
-    /// Unlocks an item whose transaction is unknown, as one that came with a backup, on condition that its lock is `seen`. The
-    /// operator says what the transaction came to: the item becomes what it was before if that is a rollback, and what the
-    /// transaction made of it if that is a commit.
+    /// Unlocks an item whose transaction is unknown, such as an item from a backup, on condition that its lock is
+    /// `seen`. The operator names the outcome of the transaction. A rollback restores the old item, and a commit keeps
+    /// the changes of the transaction.
     ///
     /// # Errors
-    /// `InvalidRequest`, where the item has another lock, or its transaction can end it; `Corrupt`, where its image is
-    /// missing; `Forbidden`, `Throttled`, `Unavailable`.
+    /// `InvalidRequest`, where the item has another lock, or its transaction can still end it; `Corrupt`, where its
+    /// image is missing; `Forbidden`, `Throttled`, `Unavailable`.
     pub async fn unlock(&self, table: &str, key: &Item, seen: &str, outcome: State) -> Result<(), Error> {
         check_table(table, &self.protected, "tableName".to_owned())?;
         let key = key_in(&self.tables, table, key, true, "key".to_owned()).await?;
         let item = self.tables.read(std::slice::from_ref(&key)).await?.pop().flatten();
         let Some(lock) = item.as_ref().and_then(Lock::of) else {
-            // A repeat, or somebody else's.
+            // A repeat of this call, or an unlock by another caller.
             return Ok(());
         };
         if lock.seen != AttributeValue::S(seen.to_owned()) {
@@ -89,7 +89,7 @@ impl Transactions {
     }
 }
 
-/// What the TX record tells of a transaction.
+/// The public state of a transaction, from its TX record.
 pub(crate) fn status(record: Record) -> Status {
     Status {
         requests: participants(&record.entries),
@@ -103,7 +103,7 @@ pub(crate) fn status(record: Record) -> Status {
     }
 }
 
-/// A place in the index: `shard`, or `shard.sweepAt.transactionId`.
+/// A position in the index: `shard`, or `shard.sweepAt.transactionId`.
 fn write_cursor(shard: u8, key: &Item) -> Option<String> {
     let at = key.get(SWEEP_AT)?.as_n().ok()?;
     let id = key.get(TRANSACTION_ID)?.as_s().ok()?;

@@ -1,4 +1,4 @@
-//! Checks requests before anything is written, and finds out which items they are about.
+//! Checks requests before any write, and finds the items that they name.
 
 use std::collections::BTreeSet;
 
@@ -11,10 +11,10 @@ use crate::projection::Projection;
 use crate::record::digest;
 use crate::tables::{KeyAttribute, Tables};
 
-/// More in one call would not fit into a gateway's time-out.
+/// The maximum number of requests in one call: more would not finish within a gateway's time-out.
 pub(crate) const MAX_REQUESTS: usize = 1000;
 
-/// A request that is fit to be carried out.
+/// A checked request.
 #[derive(Debug)]
 pub(crate) struct Prepared {
     /// Its place among the requests of the call.
@@ -24,7 +24,7 @@ pub(crate) struct Prepared {
     pub(crate) digest: Vec<u8>,
     /// Whether the call has a name, so that the same digest is always a repeat.
     pub(crate) is_named: bool,
-    /// The paths that an update changes, as they are written.
+    /// The paths that an update changes, as written in it.
     pub(crate) changed: Vec<String>,
     pub(crate) projection: Option<Projection>,
 }
@@ -174,10 +174,10 @@ async fn key(tables: &Tables, request: &Request, field: impl Fn(&str) -> String)
     key_in(tables, &request.table, source, member == "key", field(member)).await
 }
 
-/// The key of an item of a table: `source` itself, or (unless `is_all`) a part of it.
+/// Returns the key of an item of a table: `source` itself, or (unless `is_all`) a part of it.
 ///
 /// # Errors
-/// `InvalidRequest`, where it is not made as the table's keys are.
+/// `InvalidRequest`, where it does not have the form of the table's keys.
 pub(crate) async fn key_in(
     tables: &Tables,
     table: &str,
@@ -196,7 +196,7 @@ pub(crate) async fn key_in(
     if let Some(parts) = pick(&tables.key_attributes(table).await?) {
         return Ok(ItemKey::new(table, parts));
     }
-    // The table may be another one than that of the same name which was looked at before.
+    // The table may have been deleted and created anew since its key was last read.
     let schema = tables.describe_key(table).await?;
     let parts = pick(&schema).ok_or_else(|| {
         let parts: Vec<_> = schema.iter().map(|part| format!("{} ({})", part.name, part.kind.as_str())).collect();

@@ -1,4 +1,4 @@
-//! `ProjectionExpression`, applied here: which state of an item is to be seen is only known once it has been read whole.
+//! `ProjectionExpression`, evaluated here. The visible state of an item is known only after it has been read whole.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -6,10 +6,10 @@ use aws_sdk_dynamodb::types::AttributeValue;
 
 use crate::attributes::Item;
 
-/// Longest path, in steps: DynamoDB nests no deeper.
+/// The longest path, in steps: DynamoDB nests no deeper.
 const MAX_STEPS: usize = 32;
 
-/// Paths into an item, as a tree: an item costs no more than its own size, however many paths there are.
+/// Paths into an item, as a tree. The cost of an item is limited by its own size, however many paths there are.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Projection {
     /// Whether a path ends here.
@@ -40,9 +40,9 @@ impl Projection {
         end.is_whole = true;
     }
 
-    /// What of the item the paths lead to. Elements of a list move together, as DynamoDB's do.
+    /// Returns the parts of the item that the paths name. Elements of a list move together, as in DynamoDB.
     pub(crate) fn apply(&self, item: &Item) -> Item {
-        // The fewer of the two are looked up among the others.
+        // Looks up the members of the smaller map in the larger one.
         if item.len() < self.members.len() {
             let wanted = |(name, value)| Some((name, self.members.get(name)?, value));
             return item.iter().filter_map(wanted).filter_map(projected).collect();
@@ -62,7 +62,7 @@ impl Projection {
             }
             AttributeValue::L(values) => {
                 let element = |(index, below): (&usize, &Self)| below.project(values.get(*index)?);
-                // No index beyond the list is looked at.
+                // Indexes beyond the list are not visited.
                 let projected: Vec<_> = self.elements.range(..values.len()).filter_map(element).collect();
                 (!projected.is_empty()).then_some(AttributeValue::L(projected))
             }

@@ -22,26 +22,26 @@ use crate::prepare::{check_table, key_in};
 use crate::projection::Projection;
 use crate::tables::{IndexKind, KeyAttribute, repeat};
 
-/// An item may change hands between two reads; so many times in a row it does not.
+/// The maximum number of reads of an item whose holder changes between two reads.
 const MAX_LOOKS: u32 = 10;
 
-/// One call reads at most this many items, as BatchGetItem does.
+/// The maximum number of items that one call reads, as in BatchGetItem.
 const MAX_ITEMS: usize = 100;
 
-/// Which item to read.
+/// The item to read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReadRequest {
     /// The table's name.
     pub table: String,
-    /// Its key.
+    /// The item's key.
     pub key: Item,
-    /// Which paths to answer with; all, if there is none.
+    /// The paths to return. Without it, all.
     pub projection: Option<String>,
     /// `ExpressionAttributeNames` for the projection.
     pub names: HashMap<String, String>,
 }
 
-/// Which items to read: a Query if there is a key condition, a Scan otherwise.
+/// The items to read: by a Query if there is a key condition, by a Scan otherwise.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ListRequest {
     /// The table's name.
@@ -50,7 +50,7 @@ pub struct ListRequest {
     pub index: Option<String>,
     /// `KeyConditionExpression`.
     pub key_condition: Option<String>,
-    /// `FilterExpression`. DynamoDB applies it to items as they are.
+    /// `FilterExpression`. DynamoDB applies it to the items as stored.
     pub filter: Option<String>,
     /// `ProjectionExpression`.
     pub projection: Option<String>,
@@ -58,11 +58,11 @@ pub struct ListRequest {
     pub names: HashMap<String, String>,
     /// `ExpressionAttributeValues`.
     pub values: Item,
-    /// Ascending order of the sort key. Only for a Query.
+    /// Whether the sort key ascends. Only for a Query.
     pub forward: Option<bool>,
-    /// How many items to look at.
+    /// The maximum number of items to examine.
     pub limit: Option<i32>,
-    /// Where the page before ended.
+    /// The end of the page before.
     pub start: Option<Item>,
 }
 
@@ -71,13 +71,13 @@ pub struct ListRequest {
 pub struct ItemPage {
     /// The items.
     pub items: Vec<Item>,
-    /// Where the next page starts; none after the last.
+    /// The start of the next page; none after the last.
     pub next: Option<Item>,
 }
 
 impl Transactions {
-    /// Reads items, in the order of the requests: at most 100. Each is read strongly consistent; that they are all of one
-    /// moment is only true inside of a transaction.
+    /// Reads at most 100 items, in the order of the requests. Each read is strongly consistent. Only a read inside a
+    /// transaction returns all items as of one moment.
     ///
     /// # Errors
     /// `InvalidRequest`, `Forbidden`, `Corrupt`, `Throttled`, `Unavailable`.
@@ -109,9 +109,9 @@ impl Transactions {
             .collect())
     }
 
-    /// Reads a page of a table, or of one of its indexes. What a filter or a limit is applied to is the items as they are: an item whose change is not
-    /// committed is found by what it is changed to, and answered as it was; and one that such a change took out of the
-    /// filter's reach is missing.
+    /// Reads a page of a table, or of one of its indexes. DynamoDB applies a filter or a limit to the items as stored.
+    /// An item with an uncommitted change is found by its changed values, and returned with its old ones. An item that
+    /// such a change made fail the filter is missing.
     ///
     /// # Errors
     /// `InvalidRequest`, `Forbidden`, `Corrupt`, `Throttled`, `Unavailable`.
@@ -136,7 +136,8 @@ impl Transactions {
         for item in items {
             let part = |part: &KeyAttribute| Some((part.name.clone(), item.get(&part.name)?.clone()));
             let key = ItemKey::new(request.table.clone(), key_attributes.iter().filter_map(part).collect());
-            // A global index is behind: it may show what a transaction made of an item on the way to what it committed.
+            // A global index lags behind. It may show a state that a transaction gave an item before the state that it
+            // committed.
             let item = if request.index.is_some() && isolation == Isolation::Committed && Lock::of(&item).is_some() {
                 self.tables.read(std::slice::from_ref(&key)).await?.pop().flatten()
             } else {
@@ -192,7 +193,7 @@ impl Transactions {
         .await
     }
 
-    /// What is to be seen of an item.
+    /// Returns the item as the isolation level shows it.
     async fn resolve(&self, item: Option<Item>, key: &ItemKey, isolation: Isolation) -> Result<Option<Item>, Error> {
         let mut item = item;
         for look in 1..=MAX_LOOKS {
@@ -206,7 +207,7 @@ impl Transactions {
             }
             match self.as_committed(found, &lock).await? {
                 Some(seen) => return Ok(seen),
-                // The holder came to its end between the reads.
+                // The holder ended between the reads.
                 None if look < MAX_LOOKS => pause(look).await,
                 None => return Err(Error::stray(&lock)),
             }
@@ -215,12 +216,12 @@ impl Transactions {
         Ok(None)
     }
 
-    /// What the last committed transaction left of an item that `lock` holds; `None`, if the rows of the holder are on the
-    /// move.
+    /// Returns the state that the last committed transaction left of an item that `lock` holds. Returns `None` if the
+    /// rows of the holder are changing.
     async fn as_committed(&self, item: Item, lock: &Lock) -> Result<Option<Option<Item>>, Error> {
         let before = attributes::before(&item, lock);
         let now = (!lock.is_absent()).then(|| attributes::strip(item));
-        // Both outcomes may look the same, as of an item that is only locked.
+        // Both outcomes may be equal, as for an item that is only locked.
         let is_ours = !lock.value.nonce.is_empty();
         if is_ours && matches!((&before, &now), (Before::Here(before), Some(now)) if before == now) {
             return Ok(Some(now));

@@ -6,8 +6,8 @@
 //! | `1#NONCE#00001` | a batch of entries that did not fit |
 //! | `2#NONCE#…` | an item before a put, where it is too large to stand in the item itself |
 //!
-//! All rows of a transaction have its public id as partition key. The nonce tells one life of the id from the next: TTL
-//! removes the rows of a life in any order, and what is left of an earlier one means nothing to a later one.
+//! All rows of a transaction have its public id as partition key. The nonce separates one life of the id from the next.
+//! TTL removes the rows of a life in any order, and a later life ignores the remaining rows of an earlier one.
 
 use std::collections::BTreeSet;
 
@@ -23,8 +23,7 @@ use crate::model::{Action, Operation, Participant, PublicId, Request, State};
 pub(crate) const TRANSACTION_ID: &str = "transactionId";
 pub(crate) const ROW: &str = "row";
 pub(crate) const EXPIRE_AT: &str = "expireAt";
-/// The index of the transactions that are not finished: `sweepShard`, and from when on a sweeper looks at it,
-/// `sweepAt`.
+/// The index of the unfinished transactions: `sweepShard`, and `sweepAt`, the time from which a sweeper examines it.
 pub(crate) const SWEEP_INDEX: &str = "sweep";
 pub(crate) const SWEEP_SHARD: &str = "sweepShard";
 pub(crate) const SWEEP_AT: &str = "sweepAt";
@@ -33,13 +32,14 @@ pub(crate) const SWEEP_AT: &str = "sweepAt";
 pub(crate) const SWEEP_SHARDS: u8 = 8;
 
 const RECORD_ROW: &str = "0#transaction";
-/// Above all rows but the images.
+/// The first name after all rows but the images.
 pub(crate) const FIRST_IMAGE_ROW: &str = "2#";
 
-/// A record of up to 1 KB costs one write unit. The decision and the end add some fifty bytes.
+/// The maximum size of a record that costs one write unit, which is 1 KB. The decision and the end add about fifty
+/// bytes.
 const MAX_INLINE_BYTES: usize = 960;
 
-/// A digest of so many bytes tells a repeated request of a transaction from another one.
+/// The number of bytes of a digest, which tells a repeated request of a transaction from another one.
 const DIGEST_BYTES: usize = 8;
 
 /// The TX record.
@@ -49,27 +49,29 @@ pub(crate) struct Record {
     /// Different in each life of the id.
     pub(crate) nonce: String,
     pub(crate) state: State,
-    /// Rises with every write that adds entries, so that nobody commits without them.
+    /// Rises with every write that adds entries, so that no commit misses them.
     pub(crate) version: u64,
     pub(crate) created_at: u64,
-    /// When the first attempt began, of which this one is a retry: the older of two goes first.
+    /// The beginning of the first attempt, of which this one may be a retry: of two transactions the older one goes
+    /// first.
     pub(crate) born_at: u64,
     pub(crate) last_worked_at: u64,
     pub(crate) finished: bool,
-    /// From when on a sweeper looks at it, in epoch milliseconds. None once it is finished.
+    /// The time from which a sweeper examines it, in epoch milliseconds. None once it is finished.
     pub(crate) sweep_at: Option<u64>,
     pub(crate) reason: Option<String>,
-    /// Why an item of the decided transaction cannot be freed.
+    /// The reason why an item of the decided transaction cannot be freed.
     pub(crate) stuck: Option<String>,
-    /// Of a transaction of one call: tells a repeated call from another one.
+    /// The digest of a one-call transaction, which tells a repeated call from another one.
     pub(crate) digest: Option<Vec<u8>>,
-    /// Versions whose puts are not all applied.
+    /// The versions whose puts are not all applied.
     pub(crate) unapplied: BTreeSet<u64>,
     /// The number of batches.
     pub(crate) batches: u64,
     /// The entries that are in no batch.
     pub(crate) entries: Vec<Entry>,
-    /// There was no such transaction when it was to be ended. The record keeps a late write from beginning it.
+    /// Whether the transaction did not exist when it was to be ended. The record then prevents a late write from
+    /// beginning it.
     pub(crate) is_tombstone: bool,
 }
 
@@ -147,26 +149,26 @@ impl Record {
         })
     }
 
-    /// Whether the record with these entries, too, costs one write unit.
+    /// Whether the record still costs one write unit with these entries added.
     pub(crate) fn has_room_for(&self, entries: &[Entry]) -> bool {
         let all = self.entries.iter().chain(entries).cloned().collect();
         size(&Self { entries: all, ..self.clone() }.encode()) <= MAX_INLINE_BYTES
     }
 
-    /// Whether a lock is of this life of the transaction.
+    /// Whether a lock belongs to this life of the transaction.
     pub(crate) fn holds(&self, lock: &LockValue) -> bool {
         lock.holder == self.id && lock.nonce == self.nonce
     }
 }
 
-/// One request, as far as it is needed once it is carried out.
+/// The part of a request that is needed after it was carried out.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Entry {
     pub(crate) key: ItemKey,
     pub(crate) operation: Operation,
-    /// The version of the TX record that came with it.
+    /// The version of the TX record that was written with it.
     pub(crate) version: u64,
-    /// Tells a repeated request from another one.
+    /// The digest, which tells a repeated request from another one.
     pub(crate) digest: Vec<u8>,
 }
 
@@ -174,7 +176,7 @@ pub(crate) struct Entry {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Transaction {
     pub(crate) record: Record,
-    /// In the order of the calls.
+    /// All entries, in the order of the calls.
     pub(crate) entries: Vec<Entry>,
     /// Whether all batches were found. TTL may have removed those of a finished transaction.
     pub(crate) is_whole: bool,
@@ -185,7 +187,7 @@ impl Transaction {
         Self { record, entries: Vec::new(), is_whole: true }
     }
 
-    /// `None`, where there is no TX record.
+    /// Returns `None` where there is no TX record.
     pub(crate) fn decode(rows: &[Item]) -> Result<Option<Self>, Error> {
         let is_record = |row: &&Item| read_text(row, ROW).as_deref() == Some(RECORD_ROW);
         let Some(row) = rows.iter().find(is_record) else {
@@ -209,13 +211,13 @@ impl Transaction {
         self.entries.iter().filter(move |entry| entry.key == *key)
     }
 
-    /// Each item once.
+    /// The keys of all items, each once.
     pub(crate) fn keys(&self) -> Vec<ItemKey> {
         self.entries.iter().map(|entry| &entry.key).collect::<BTreeSet<_>>().into_iter().cloned().collect()
     }
 }
 
-/// Entries as their caller may see them.
+/// The entries in the form that their caller sees.
 pub(crate) fn participants(entries: &[Entry]) -> Vec<Participant> {
     let participant = |entry: &Entry| Participant { key: entry.key.clone(), operation: entry.operation };
     entries.iter().map(participant).collect()
@@ -229,7 +231,7 @@ fn batch_prefix(nonce: &str) -> String {
     format!("1#{nonce}#")
 }
 
-/// The key of a batch, by the version of the TX record that came with it.
+/// The key of a batch, by the version of the TX record that was written with it.
 pub(crate) fn batch_key(record: &Record, version: u64) -> Item {
     row_key(&record.id, &format!("{}{version:05}", batch_prefix(&record.nonce)))
 }
@@ -241,13 +243,13 @@ pub(crate) fn batch(record: &Record, version: u64, entries: &[Entry], expire_at:
     row
 }
 
-/// The name of the row that keeps an item as it was before this version of the transaction.
+/// The name of the row that keeps an old item, as it was before this version of the transaction.
 pub(crate) fn image_name(record: &Record, version: u64, key: &ItemKey) -> String {
     let hash = Sha256::digest(key.canonical());
     format!("{}{version:05}#{}", image_prefix(&record.nonce), hex(&hash[..16]))
 }
 
-/// The beginning of the names of all images of one life of a transaction.
+/// The prefix of the names of all images of one life of a transaction.
 pub(crate) fn image_prefix(nonce: &str) -> String {
     format!("{FIRST_IMAGE_ROW}{nonce}#")
 }
@@ -260,7 +262,7 @@ pub(crate) fn row_key(id: &PublicId, row: &str) -> Item {
     Item::from([(TRANSACTION_ID.to_owned(), text(id.as_str())), (ROW.to_owned(), text(row))])
 }
 
-/// The row that keeps an item as it was.
+/// The row that keeps an old item.
 pub(crate) fn image(id: &PublicId, name: &str, item: Item, expire_at: u64) -> Item {
     let mut row = row_key(id, name);
     row.insert(EXPIRE_AT.to_owned(), number(expire_at));
@@ -290,9 +292,9 @@ pub(crate) fn unreadable(row: &Item) -> Error {
     Error::corrupt(format!("A row of the transaction {id} is unreadable."))
 }
 
-/// Entries as two attributes, in few bytes: `tables` names each table with its key attributes; `requests` has for each
-/// entry the first letter of its verb with the number of its table and the version, the digest, and the values of the
-/// key.
+/// Encodes entries as two attributes, in few bytes. `tables` names each table with its key attributes. `requests` has
+/// for each entry the first letter of its verb with the number of its table and the version, the digest, and the values
+/// of the key.
 pub(crate) fn encode_entries(entries: &[Entry]) -> Item {
     if entries.is_empty() {
         return Item::new();
@@ -351,7 +353,7 @@ pub(crate) fn digest_of_all<'a>(digests: impl Iterator<Item = &'a Vec<u8>>) -> V
     hash.finalize()[..2 * DIGEST_BYTES].to_vec()
 }
 
-/// The same for the same request of the same call, however its maps are ordered in memory.
+/// The digest of a request, which depends on the call and the request but not on the order of maps in memory.
 pub(crate) fn digest(request: &Request, call_id: Option<&str>) -> Vec<u8> {
     let mut hash = Sha256::new();
     let mut part = |text: &str| {
@@ -385,7 +387,7 @@ fn ordered(item: &Item) -> String {
 fn ordered_value(value: &AttributeValue) -> String {
     match value {
         AttributeValue::M(members) => ordered(members),
-        // Sets have no order, and clients write them in any.
+        // Sets have no order, and clients write their members in any order.
         AttributeValue::Ss(members) | AttributeValue::Ns(members) => {
             let mut members = members.clone();
             members.sort();

@@ -1,4 +1,4 @@
-//! Makes the table of the transactions, for local runs and tests. A deployment makes the table with its template.
+//! Creates the transactions table, for local runs and tests. A deployment creates the table with its template.
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::ScalarAttributeType::{N, S};
@@ -9,7 +9,7 @@ use crate::record::{EXPIRE_AT, ROW, SWEEP_AT, SWEEP_INDEX, SWEEP_SHARD, TRANSACT
 /// Creates the table if it is missing, and checks its keys. Returns whether the table was created.
 ///
 /// # Errors
-/// The table cannot be made, or has other keys.
+/// Fails if the table cannot be created, or has other keys.
 pub async fn ensure_table(client: &Client, table: &str) -> Result<bool, Failure> {
     let definition = TableDefinition {
         name: table,

@@ -1,4 +1,4 @@
-//! The decision, and what follows from it.
+//! The decision of a transaction, and its completion.
 
 use crate::complete::{finish, is_unapplied};
 use crate::coordinator::{Step, Transactions};
@@ -13,18 +13,18 @@ use crate::write::Write;
 #[derive(Debug)]
 pub(crate) struct Settled {
     pub(crate) record: Record,
-    /// Why it is decided and not finished: the sweeper will try again.
+    /// The reason why it is decided and not finished: the sweeper will retry.
     pub(crate) unfinished: Option<Error>,
 }
 
 impl Transactions {
-    /// Decides a transaction, if it is not decided, and completes it. Answers what it came to, which may be the other
-    /// outcome. Once it is decided, no failure hides that.
+    /// Decides a transaction, if it is not decided, and completes it. Returns the outcome, which may be the other one.
+    /// After the decision, no failure hides the outcome.
     pub(crate) async fn settle(&self, id: &PublicId, outcome: State, reason: Option<String>) -> Result<Settled, Error> {
         self.settle_known(id, None, outcome, reason).await
     }
 
-    /// The same, of a transaction that was just loaded.
+    /// Settles a transaction that may just have been loaded.
     pub(crate) async fn settle_known(
         &self,
         id: &PublicId,
@@ -48,7 +48,7 @@ impl Transactions {
                 return Err(Error::NotFound);
             }
             if *nonce.get_or_insert_with(|| transaction.record.nonce.clone()) != transaction.record.nonce {
-                // Another life of the id, which is not the caller's.
+                // The record is of another life of the id, which is not the caller's.
                 return unfinished(decided, Error::Unavailable("the record expired meanwhile".into()));
             }
             let is_decided = transaction.record.state != State::Pending;
@@ -65,7 +65,7 @@ impl Transactions {
                 }
             } else {
                 match self.decide(&mut transaction, outcome, reason.as_deref()).await {
-                    // It waits for puts, if nothing else is the matter.
+                    // The commit may only have to wait for puts.
                     Ok(Step::Stale) if outcome == State::Committed && !transaction.record.unapplied.is_empty() => {
                         self.confirm_applied(&mut transaction).await
                     }
@@ -92,18 +92,18 @@ impl Transactions {
         }
     }
 
-    /// Rolls back what cannot be committed.
+    /// Rolls back a transaction that cannot be committed.
     async fn give_up(&self, id: &PublicId, error: Error) -> Result<Settled, Error> {
         let reason = match &error {
             Error::RolledBack { reason } => reason.clone(),
             error => error.to_string(),
         };
-        // Boxed: it is called by the function that it calls; at most once, since a rollback confirms no puts.
+        // Boxed, since the two functions call each other: at most once, because a rollback confirms no puts.
         let settled = Box::pin(self.settle(id, State::RolledBack, Some(reason))).await?;
         if settled.record.state == State::Committed { Ok(settled) } else { Err(error) }
     }
 
-    /// Decides. The condition says that the decider knows all entries and that a commit waits for no put.
+    /// Decides. The condition requires that the decider knows all entries and that a commit waits for no put.
     async fn decide(&self, transaction: &mut Transaction, outcome: State, reason: Option<&str>) -> Result<Step, Error> {
         let record = &transaction.record;
         let set_reason = if reason.is_some() { ", reason = :reason" } else { "" };
@@ -131,8 +131,8 @@ impl Transactions {
         Ok(Step::Done)
     }
 
-    /// Looks whether the puts that the record calls unapplied are applied after all: whoever applied them may have died before
-    /// it said so. What is really missing nobody but its caller knows.
+    /// Checks whether the puts that the record lists as unapplied are applied after all: their coordinator may have
+    /// crashed before it recorded that. The content of a put that is really missing is known to its caller only.
     async fn confirm_applied(&self, transaction: &mut Transaction) -> Result<Step, Error> {
         let versions = transaction.record.unapplied.clone();
         for version in versions {
@@ -147,7 +147,7 @@ impl Transactions {
         Ok(Step::Done)
     }
 
-    /// Notes that all puts of a version are applied.
+    /// Records that all puts of a version are applied.
     pub(crate) async fn confirm(&self, transaction: &mut Transaction, version: u64) -> Result<(), Error> {
         let record = &transaction.record;
         let write = Write::update(&self.record_item(&record.id), "DELETE unapplied :version")
@@ -159,7 +159,7 @@ impl Transactions {
         Ok(())
     }
 
-    /// Frees all items of a transaction that is decided, and finishes it.
+    /// Frees all items of a decided transaction, and finishes it.
     async fn complete(&self, transaction: &Transaction) -> Result<(), Error> {
         let record = &transaction.record;
         let stuck = self.free(record, &transaction.keys()).await?;
@@ -168,14 +168,14 @@ impl Transactions {
             return Err(Error::stuck(&record.id, &reason));
         }
         if !transaction.is_whole {
-            // It must not be forgotten, because whoever meets one of its items has to know the outcome.
+            // The record must stay, because a coordinator that finds one of its items needs the outcome.
             self.note_stuck(record, LOST_ENTRIES).await?;
             return Err(Error::Unavailable(LOST_ENTRIES.into()));
         }
         self.tables.write(finish(&self.record_item(&record.id), record, self.forget_at())).await.map(drop)
     }
 
-    /// Notes why an item cannot be freed, for the operators who look at the transaction.
+    /// Records the reason why an item cannot be freed, for operators.
     async fn note_stuck(&self, record: &Record, reason: &str) -> Result<(), Error> {
         if record.stuck.as_deref() == Some(reason) {
             return Ok(());
@@ -188,30 +188,31 @@ impl Transactions {
     }
 
     /// Writes the record of a transaction that was rolled back before it had one, so that a late write cannot begin it.
-    /// Answers `None` where there is no other record, and otherwise the one that is there.
+    /// Returns `None` where there is no other record, and otherwise that record.
     pub(crate) async fn leave_rolled_back(&self, record: &Record, reason: String) -> Result<Option<Record>, Error> {
         let record = Record { state: State::RolledBack, finished: true, reason: Some(reason), ..record.clone() };
         if self.put_finished(&record).await? {
             return Ok(None);
         }
-        // The attempt that was given up may have been carried out.
+        // An earlier attempt without an answer may have been carried out.
         let found = self.tables.record(&record.id).await?;
         Ok(found.filter(|found| found.nonce != record.nonce || found.state != record.state))
     }
 
-    /// Keeps an id that nothing was begun under from being begun late. Whether nothing was.
+    /// Spends an id under which no transaction was begun, so that none begins late. Returns whether none was begun.
     pub(crate) async fn leave_tombstone(&self, id: &PublicId) -> Result<bool, Error> {
         let record = Record { is_tombstone: true, ..self.new_record(id.clone()) };
         let reason = "it was ended before it was begun.".to_owned();
         Ok(self.leave_rolled_back(&record, reason).await?.is_none_or(|found| found.is_tombstone))
     }
 
-    /// Writes the record of a transaction that is finished from the start, if there is none of this id.
+    /// Writes the record of a transaction that is finished from the start, if there is none with this id.
     pub(crate) async fn put_finished(&self, record: &Record) -> Result<bool, Error> {
         self.put_new(&Record { sweep_at: None, ..record.clone() }, Some(self.forget_at())).await
     }
 
-    /// Writes a TX record, if there is none of this id. Whether it did; but an attempt that was given up may have.
+    /// Writes a TX record, if there is none with this id. Returns whether it did; `false` is also possible if an
+    /// earlier attempt without an answer wrote it.
     pub(crate) async fn put_new(&self, record: &Record, expire_at: Option<u64>) -> Result<bool, Error> {
         let mut effort = Effort::new(&self.policy);
         loop {
@@ -222,7 +223,7 @@ impl Transactions {
         }
     }
 
-    /// The write of a record that must not be there.
+    /// Returns the write of a record that must not exist yet.
     pub(crate) fn new_row(&self, record: &Record, expire_at: Option<u64>) -> Write {
         let mut row = record.encode();
         row.extend(expire_at.map(|at| (EXPIRE_AT.to_owned(), record::number(at))));

@@ -1,4 +1,4 @@
-//! The sweeper: finishes what coordinators left behind. Nothing that is finished concerns it: TTL removes that.
+//! The sweeper: finishes the transactions that coordinators left unfinished. TTL removes the finished ones.
 
 use std::time::Duration;
 
@@ -11,37 +11,38 @@ use crate::model::{PublicId, State, Swept};
 use crate::record::{EXPIRE_AT, Record, SWEEP_SHARDS, batch_key, shard_name};
 use crate::write::Write;
 
-/// So many transactions are dealt with at a time.
+/// The maximum number of transactions that a sweep works on concurrently.
 const PARALLEL: usize = 8;
 
-/// The end of a look at one transaction.
+/// The result for one transaction.
 enum Outcome {
     RolledBack,
     Completed,
-    /// Somebody is at work on it.
+    /// A coordinator works on it.
     Spared,
-    /// DynamoDB refuses to free an item of it.
+    /// DynamoDB refuses to free one of its items.
     Stuck,
     Failed,
 }
 
 impl Transactions {
-    /// Looks at up to `limit` transactions that are due: rolls back pending ones that nobody has worked on, and completes
-    /// decided ones. Several sweepers at once do each other no harm.
+    /// Examines up to `limit` transactions that are due: rolls back pending ones without recent work, and completes
+    /// decided ones. Several sweepers may run at the same time.
     ///
-    /// That a transaction is idle is judged by clocks, which may differ: to roll back a pending transaction is always safe.
+    /// Clocks, which may differ, decide whether a transaction is idle: the rollback of a pending transaction is always
+    /// safe.
     ///
     /// # Errors
-    /// `Throttled`, `Unavailable`, where not even the index could be read. What one transaction comes to does not keep the
-    /// sweeper from the others.
+    /// `Throttled`, `Unavailable`, where not even the index could be read. The failure of one transaction does not stop
+    /// the sweep of the others.
     pub async fn sweep(&self, limit: usize) -> Result<Swept, Error> {
         let mut swept = Swept::default();
         let first = random_shard();
         for turn in 0..SWEEP_SHARDS {
             let shard = (first + turn) % SWEEP_SHARDS;
-            // To each its share, so that what is due in one does not keep a sweeper from the others.
+            // Each shard gets its share, so that the work of one shard does not keep a sweeper from the others.
             let wanted = (limit - swept.examined).div_ceil(usize::from(SWEEP_SHARDS - turn));
-            // One more than may be dealt with tells whether there is more.
+            // One more than the share shows whether there is more.
             let now = self.clock.now_ms();
             let (mut due, _) = self.tables.unfinished(&shard_name(shard), now, wanted + 1, None).await?;
             if due.len() > wanted {
@@ -58,7 +59,7 @@ impl Transactions {
         Ok(swept)
     }
 
-    /// Brings one transaction to its end, whatever its age: an operator's rollback. One that is decided is completed.
+    /// Ends one transaction of any age: an operator's rollback. A decided one is completed.
     ///
     /// # Errors
     /// `NotFound`, `Corrupt`, `Throttled`, `Unavailable`.
@@ -81,7 +82,7 @@ impl Transactions {
             Ok(outcome) => outcome,
             Err(error) => {
                 tracing::warn!(transaction = %id, error = error.for_log(), "could not be swept");
-                // Not the first one that every sweep looks at, for then none would look at others.
+                // Moves it behind the others, since every sweep would otherwise examine it first and no other.
                 if let Err(error) = self.put_off(&id).await {
                     tracing::warn!(transaction = %id, error = error.for_log(), "could not be put off");
                 }
@@ -94,7 +95,7 @@ impl Transactions {
         let now = self.clock.now_ms();
         let Some(record) = self.tables.record(id).await?.filter(|record| record.sweep_at.is_some_and(|at| at <= now))
         else {
-            // The index is a little behind.
+            // The index lags a little behind.
             return Ok(Outcome::Spared);
         };
         if record.state != State::Pending {
@@ -116,7 +117,7 @@ impl Transactions {
         }
     }
 
-    /// Looks at a transaction again after one idle time, and keeps its rows from expiring until then.
+    /// Postpones the next look at a transaction by one idle time, and keeps its rows from expiring until then.
     async fn put_off(&self, id: &PublicId) -> Result<(), Error> {
         let Some(transaction) = self.tables.load(id).await?.filter(|found| !found.record.finished) else {
             return Ok(());
@@ -131,7 +132,7 @@ impl Transactions {
         self.tables.write(write).await.map(drop)
     }
 
-    /// Puts off the removal of a transaction's batches and images.
+    /// Postpones the removal of a transaction's batches and images.
     async fn prolong(&self, record: &Record, versions: impl Iterator<Item = u64>) -> Result<(), Error> {
         let versions: std::collections::BTreeSet<_> = versions.collect();
         let batches = versions.into_iter().map(|version| batch_key(record, version));
@@ -140,7 +141,7 @@ impl Transactions {
             let key = crate::key::ItemKey::new(&self.tables.own, key);
             let expire_at = self.rows_expire_at();
             let write = Write::update(&key, format!("SET {EXPIRE_AT} = :at"))
-                // Once in a quarter of their life is enough.
+                // Once in a quarter of the rows' life is enough.
                 .when(format!("{EXPIRE_AT} < :soon"))
                 .number(":at", expire_at)
                 .number(":soon", expire_at - self.row_life_ms() / 4000);
@@ -163,7 +164,7 @@ impl Swept {
     }
 }
 
-/// Sweepers that start at the same time begin with different shards.
+/// A random shard, so that sweepers that start at the same time begin with different shards.
 fn random_shard() -> u8 {
     let millis = jitter(Duration::from_millis(u64::from(SWEEP_SHARDS))).as_millis();
     u8::try_from(millis).unwrap_or_default() % SWEEP_SHARDS

@@ -1,4 +1,4 @@
-//! The calls to DynamoDB: one function for each that the protocol makes.
+//! The calls to DynamoDB: one function for each call of the protocol.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,16 +22,16 @@ use crate::record::{
 };
 use crate::write::Write;
 
-/// BatchExecuteStatement takes no more statements than this.
+/// The maximum number of statements in one BatchExecuteStatement call.
 pub(crate) const MAX_STATEMENTS: usize = 25;
 
-/// BatchGetItem takes no more keys than this, and TransactWriteItems no more writes.
+/// The maximum number of keys in one BatchGetItem call, and of writes in one TransactWriteItems call.
 const MAX_KEYS: usize = 100;
 
-/// A write of several rows is to be seen whole after so many looks, if it ever is.
+/// The maximum number of reads until a write of several rows is visible as a whole.
 const MAX_LOOKS: u32 = 8;
 
-/// A read of many items comes in so many parts at most.
+/// The maximum number of parts in which a read of many items comes.
 const MAX_ROUNDS: u32 = 20;
 
 /// The transactions table, and the users' tables by their names.
@@ -40,14 +40,14 @@ pub(crate) struct Tables {
     pub(crate) client: Client,
     /// The transactions table.
     pub(crate) own: String,
-    /// Schemas by table, as they were when they were last needed.
+    /// The schemas by table, as they were last read.
     schemas: Arc<Mutex<HashMap<String, Schema>>>,
 }
 
-/// What must be known of a user's table.
+/// The known parts of the schema of a user's table.
 #[derive(Debug, Clone, Default)]
 struct Schema {
-    /// The key never changes while a table lives.
+    /// The key, which never changes while a table exists.
     key: Vec<KeyAttribute>,
     /// The indexes that project all attributes.
     full_indexes: HashMap<String, IndexKind>,
@@ -56,9 +56,9 @@ struct Schema {
 /// The kind of an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IndexKind {
-    /// Is behind the table.
+    /// An index that lags behind the table.
     Global,
-    /// Can be read strongly consistent.
+    /// An index that can be read strongly consistent.
     Local,
 }
 
@@ -81,42 +81,42 @@ impl KeyAttribute {
     }
 }
 
-/// What came of a TransactWriteItems call that DynamoDB answered.
+/// The result of a TransactWriteItems call that DynamoDB answered.
 #[derive(Debug)]
 pub(crate) enum Written {
-    /// All of it is written.
+    /// All writes are applied.
     Done,
-    /// Nothing is: a reason for each write, in their order.
+    /// No write is applied. Contains a reason for each write, in their order.
     Cancelled(Vec<Reason>),
 }
 
-/// Why a write did not happen.
+/// The reason why a write did not happen.
 #[derive(Debug)]
 pub(crate) enum Reason {
-    /// It could have.
+    /// The write itself was possible.
     None,
-    /// Its condition does not hold; the item as it is, if there is one.
+    /// Its condition does not hold. Contains the current item, if it exists.
     Condition(Option<Item>),
-    /// Other writes of the item are under way, or there is too much load: try again.
+    /// Other writes of the item are under way, or DynamoDB throttles: retry.
     Busy,
-    /// It makes no sense to DynamoDB.
+    /// DynamoDB considers the write invalid.
     Invalid(String),
     /// The item would be too large.
     TooLarge(String),
 }
 
-/// What became of one write of several that are carried out each by itself.
+/// The result of one of several independent writes.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// It is made.
+    /// The write is applied.
     Done,
     /// Its condition does not hold.
     Condition,
-    /// It may be tried again.
+    /// The write may be retried.
     Busy,
     /// The table does not exist.
     NoTable,
-    /// DynamoDB will not make it, and says why.
+    /// DynamoDB refuses the write, for this reason.
     Refused(String),
 }
 
@@ -125,14 +125,15 @@ impl Tables {
         Self { client, own, schemas: Arc::default() }
     }
 
-    /// Makes all of these writes or none. They are at most [`MAX_KEYS`].
+    /// Makes all of these writes or none: at most [`MAX_KEYS`].
     ///
-    /// After `Unavailable`, nobody knows whether they are made.
+    /// After `Unavailable`, the writes may or may not have been made.
     pub(crate) async fn transact(&self, writes: Vec<Write>) -> Result<Written, Error> {
         self.transact_as(None, writes).await
     }
 
-    /// The same, with a token: in the ten minutes after the first time, a repeat is answered and not done again.
+    /// Makes the writes with a token: in the ten minutes after the first call, DynamoDB answers a repeat and does not
+    /// carry it out again.
     pub(crate) async fn transact_as(&self, token: Option<String>, writes: Vec<Write>) -> Result<Written, Error> {
         let tables: Vec<_> = writes.iter().map(|write| write.table.clone()).collect();
         let items = writes.into_iter().map(Write::into_sdk).collect::<Result<Vec<_>, _>>()?;
@@ -149,9 +150,9 @@ impl Tables {
         }
     }
 
-    /// Makes one write by itself. Whether it happened; if not, its condition does not hold.
+    /// Makes one write by itself. Returns whether it was applied; if not, its condition does not hold.
     ///
-    /// After `Unavailable`, nobody knows whether it is made.
+    /// After `Unavailable`, the write may or may not have been made.
     pub(crate) async fn write(&self, write: Write) -> Result<bool, Error> {
         let Write { table, operation, item, update, condition, names, values } = write;
         let names = (!names.is_empty()).then_some(names);
@@ -179,9 +180,9 @@ impl Tables {
         }
     }
 
-    /// Carries out up to [`MAX_STATEMENTS`] PartiQL statements in one call, each by itself.
+    /// Carries out up to [`MAX_STATEMENTS`] independent PartiQL statements in one call.
     ///
-    /// After `Unavailable`, nobody knows which of them are made.
+    /// After `Unavailable`, each of them may or may not have been carried out.
     pub(crate) async fn execute(&self, statements: Vec<(String, Vec<AttributeValue>)>) -> Result<Vec<Outcome>, Error> {
         let statements = statements.into_iter().map(|(text, parameters)| {
             let statement = BatchStatementRequest::builder().statement(text).set_parameters(Some(parameters)).build();
@@ -193,11 +194,11 @@ impl Tables {
         Ok(output.responses().iter().map(|response| outcome(response.error())).collect())
     }
 
-    /// A transaction with all its entries, strongly consistent. `None`, where there is none.
+    /// Loads a transaction with all its entries, strongly consistent. Returns `None` where there is none.
     pub(crate) async fn load(&self, id: &PublicId) -> Result<Option<Transaction>, Error> {
         for look in 1..=MAX_LOOKS {
             match Transaction::decode(&self.rows_between(id, "0#", FIRST_IMAGE_ROW, None).await?)? {
-                // A read of several rows may catch a write of several half-way.
+                // A read of several rows may see a part of a write of several rows.
                 Some(transaction) if !transaction.is_whole && !transaction.record.finished && look < MAX_LOOKS => {
                     pause(look).await;
                 }
@@ -207,7 +208,7 @@ impl Tables {
         Ok(None)
     }
 
-    /// The TX record alone.
+    /// Reads the TX record alone.
     pub(crate) async fn record(&self, id: &PublicId) -> Result<Option<Record>, Error> {
         if id.as_str().is_empty() {
             return Ok(None);
@@ -216,7 +217,7 @@ impl Tables {
         row.map(|row| Record::decode(&row).ok_or_else(|| record::unreadable(&row))).transpose()
     }
 
-    /// The rows of a transaction with names in this range, strongly consistent.
+    /// Reads the rows of a transaction with names in this range, strongly consistent.
     async fn rows_between(
         &self,
         id: &PublicId,
@@ -253,8 +254,8 @@ impl Tables {
         }
     }
 
-    /// Transactions of one shard that are not finished, and that a sweeper should look at until this time: the longest
-    /// overdue first. With the place where the next page starts.
+    /// Returns the unfinished transactions of one shard that a sweeper should examine until this time, the longest
+    /// overdue first, and the start of the next page.
     pub(crate) async fn unfinished(
         &self,
         shard: &str,
@@ -283,7 +284,7 @@ impl Tables {
         Ok((output.items.unwrap_or_default().into_iter().filter_map(id).collect(), output.last_evaluated_key))
     }
 
-    /// Items of any tables, in the order of their keys, strongly consistent each.
+    /// Reads items of any tables, in the order of their keys, each strongly consistent.
     pub(crate) async fn read(&self, keys: &[ItemKey]) -> Result<Vec<Option<Item>>, Error> {
         if let [key] = keys {
             return Ok(vec![self.read_one(key).await?]);
@@ -321,7 +322,7 @@ impl Tables {
         self.rows_between(&record.id, &prefix, &format!("{prefix}~"), Some("#id, #row")).await
     }
 
-    /// The item that a row keeps as it was.
+    /// Reads the old item that a row keeps.
     pub(crate) async fn image(&self, id: &PublicId, row: &str) -> Result<Option<Item>, Error> {
         let row = self.read_one(&ItemKey::new(&self.own, record::row_key(id, row))).await?;
         Ok(row.and_then(record::imaged))
@@ -339,7 +340,7 @@ impl Tables {
         Ok(output.await?.item)
     }
 
-    /// Items as they were at one moment. `None`: other writes got in the way.
+    /// Reads items as of one moment. Returns `None` where other writes conflicted.
     pub(crate) async fn read_together(&self, keys: &[ItemKey]) -> Result<Option<Vec<Option<Item>>>, Error> {
         let gets = keys.iter().map(|key| {
             let get = Get::builder().table_name(key.table()).set_key(Some(key.attributes().clone())).build();
@@ -369,7 +370,7 @@ impl Tables {
         }
     }
 
-    /// Sorts a failure of a call about several tables. It is most likely about a user's.
+    /// Maps a failure of a call on several tables. It most likely concerns a user's table.
     fn failure_of<'a>(&self, error: impl Into<Failure>, mut tables: impl Iterator<Item = &'a str>) -> Error {
         match tables.find(|table| *table != self.own) {
             Some(table) => failure(error, table),
@@ -377,7 +378,7 @@ impl Tables {
         }
     }
 
-    /// The attributes that make up a table's key, as last known.
+    /// The attributes of a table's key, as last read.
     pub(crate) async fn key_attributes(&self, table: &str) -> Result<Vec<KeyAttribute>, Error> {
         if let Some(schema) = self.known(table) {
             return Ok(schema.key);
@@ -385,20 +386,20 @@ impl Tables {
         self.describe_key(table).await
     }
 
-    /// The same, as DynamoDB knows it: tables are made anew, in tests.
+    /// The attributes of a table's key, read from DynamoDB: tests create tables anew.
     pub(crate) async fn describe_key(&self, table: &str) -> Result<Vec<KeyAttribute>, Error> {
         self.describe(table).await.map(|schema| schema.key)
     }
 
-    /// The kind of an index that projects all attributes, and so the locks.
+    /// The kind of an index that projects all attributes, and therefore the locks.
     ///
     /// # Errors
-    /// `InvalidRequest` for an index that does not, or is not there.
+    /// `InvalidRequest` for an index that does not project all attributes, or does not exist.
     pub(crate) async fn full_index(&self, table: &str, index: &str) -> Result<IndexKind, Error> {
         if let Some(kind) = self.known(table).and_then(|schema| schema.full_indexes.get(index).copied()) {
             return Ok(kind);
         }
-        // It may be newer than what is known of the table.
+        // The index may be newer than the last description of the table.
         self.describe(table).await?.full_indexes.get(index).copied().ok_or_else(|| {
             let detail = format!(
                 "The table {table} has no index {index} that projects all attributes. The entries of another index do not \
@@ -485,7 +486,7 @@ fn outcome(error: Option<&BatchStatementError>) -> Outcome {
     }
 }
 
-/// Makes a call again where that may help.
+/// Retries a call where a retry may help.
 pub(crate) async fn repeat<T, F>(call: impl FnMut() -> F) -> Result<T, Error>
 where
     F: Future<Output = Result<T, Error>>,

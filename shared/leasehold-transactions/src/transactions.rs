@@ -1,4 +1,4 @@
-//! What callers do with transactions.
+//! The calls of the library: begin, add, commit, rollback, run, status.
 
 use aws_sdk_dynamodb::Client;
 use leasehold_dynamodb::{Clock, pause};
@@ -16,12 +16,12 @@ use crate::settle::Settled;
 use crate::tables::Tables;
 use crate::write::Write;
 
-/// A write of several items is to be seen whole after so many looks.
+/// The maximum number of reads until a write of several items is visible as a whole.
 const MAX_LOOKS: u32 = 6;
 
 impl Transactions {
-    /// Transactions over the table `table`. `client` must come from a configuration that went through
-    /// [`leasehold_dynamodb::configure`]. No transaction may touch `table` itself, nor the tables in `protected`.
+    /// Returns transactions over the table `table`. `client` must come from a configuration that went through
+    /// [`leasehold_dynamodb::configure`]. No transaction may name `table` itself, nor the tables in `protected`.
     pub fn new(client: Client, table: impl Into<String>, policy: Policy, clock: Clock, protected: Vec<String>) -> Self {
         let table = table.into();
         let mut protected = protected;
@@ -29,11 +29,11 @@ impl Transactions {
         Self { tables: Tables::new(client, table), policy, clock, protected }
     }
 
-    /// Opens a transaction. Name the id, and the call may be repeated; without one, it is generated. `retry_of` names
-    /// the attempt that this one takes the place of: a retry is as old as it, and the older of two goes first.
+    /// Opens a transaction. A call that names the id may be repeated; without one, the id is generated. `retry_of`
+    /// names the attempt that this one replaces: a retry is as old as that attempt, and the older of two goes first.
     ///
     /// # Errors
-    /// `Committed`, `RolledBack` of an id that was used before; those of any call: `Throttled`, `Unavailable`.
+    /// `Committed` and `RolledBack` for an id that was used before; for any call: `Throttled`, `Unavailable`.
     pub async fn begin(
         &self,
         id: Option<TransactionId>,
@@ -43,7 +43,7 @@ impl Transactions {
         let record = self.aged_record(id.public(), retry_of).await?;
         if !self.put_new(&record, None).await? {
             self.open(&record.id).await.map_err(|error| match error {
-                // Somebody has ended it before it was begun.
+                // Another call ended it before it was begun.
                 Error::NotFound => Error::RolledBack { reason: "it was ended before it was begun.".to_owned() },
                 error => error,
             })?;
@@ -51,7 +51,7 @@ impl Transactions {
         Ok(id)
     }
 
-    /// Begins and adds, with one write less.
+    /// Begins and adds, with one write fewer.
     ///
     /// # Errors
     /// Those of [`Self::add`].
@@ -77,7 +77,7 @@ impl Transactions {
             Ok(answers) => Ok((id, answers)),
             Err(error) => {
                 if !is_named {
-                    // Its caller does not know it, and cannot go on with it.
+                    // The caller does not know the id, and cannot go on with the transaction.
                     let _ = self.abandon(&record).await;
                 }
                 Err(error)
@@ -85,7 +85,7 @@ impl Transactions {
         }
     }
 
-    /// A new record that is as old as the attempt before.
+    /// Returns a new record that is as old as the attempt before.
     async fn aged_record(&self, id: PublicId, retry_of: Option<&TransactionId>) -> Result<Record, Error> {
         let record = self.new_record(id);
         let Some(before) = retry_of else { return Ok(record) };
@@ -94,8 +94,8 @@ impl Transactions {
         Ok(Record { born_at, ..record })
     }
 
-    /// Rolls back what nobody will come back to, begun or not. Answers what it came to; if that is not certain, a
-    /// sweeper will see to it.
+    /// Rolls back a transaction that no caller will continue, begun or not. Returns the outcome; if it is not certain,
+    /// a sweeper will end the transaction.
     async fn abandon(&self, record: &Record) -> Option<State> {
         let reason = "the call that began it failed.".to_owned();
         let ended = match self.leave_rolled_back(record, reason.clone()).await {
@@ -115,14 +115,13 @@ impl Transactions {
         }
     }
 
-    /// Adds requests: locks their items and changes them, for this transaction's eyes. A request that the transaction
-    /// has already is answered and not done again, so the call may be repeated. `call_id` tells a repeat of this call
-    /// from another call with an equal request. Without requests it keeps the transaction from being taken for
-    /// abandoned.
+    /// Adds requests: locks their items and changes them provisionally. A request that the transaction already has is
+    /// answered and not carried out again, so the call may be repeated. `call_id` tells a repeat of this call from
+    /// another call with an equal request. A call without requests keeps the transaction from being judged idle.
     ///
     /// # Errors
     /// `NotFound`, `RolledBack`, `Committed`, `InvalidRequest`, `ConditionFailed`, `TooLarge`, `Contended`,
-    /// `Forbidden`, `Corrupt`, `Throttled`, `Unavailable`: see [`Error`] for what becomes of the transaction.
+    /// `Forbidden`, `Corrupt`, `Throttled`, `Unavailable`: [`Error`] describes the state of the transaction after each.
     pub async fn add(
         &self,
         id: &TransactionId,
@@ -156,7 +155,7 @@ impl Transactions {
         if touched.await? { Ok(()) } else { self.open(id).await.map(drop) }
     }
 
-    /// Makes all changes of a transaction everybody's. May be repeated.
+    /// Makes all changes of a transaction visible to everyone. May be repeated.
     ///
     /// # Errors
     /// `NotFound`, `RolledBack`; those of [`Self::add`] where requests were added and not yet applied.
@@ -175,7 +174,7 @@ impl Transactions {
         let settled = self.settle_begun(id, State::RolledBack).await?;
         match settled.unfinished {
             _ if settled.record.state == State::Committed => Err(Error::Committed),
-            // Something cannot be undone, which nobody would expect of a rollback.
+            // A change cannot be undone, which no caller expects of a rollback.
             Some(error @ Error::Corrupt(_)) => Err(error),
             _ => Ok(()),
         }
@@ -189,15 +188,15 @@ impl Transactions {
         result
     }
 
-    /// Spends the id of a transaction that was not found, before that is said: a late write, of which nobody knows any
-    /// more, must not begin it afterwards. Whether the late write came first.
+    /// Spends the id of a transaction that was not found, before the caller gets that answer: a late write must not
+    /// begin the transaction afterwards. Returns whether the late write came first.
     async fn is_begun_late<T: Sync>(&self, id: &PublicId, result: &Result<T, Error>) -> Result<bool, Error> {
         Ok(matches!(result, Err(Error::NotFound)) && !self.leave_tombstone(id).await?)
     }
 
-    /// Begins, adds and commits in one call: one write, where the requests fit into TransactWriteItems, ask for no
-    /// answers and meet no transaction. Name the id, and the call may be repeated. Without one, the short path leaves
-    /// no record.
+    /// Begins, adds and commits in one call. This is one write, where the requests fit into TransactWriteItems, ask for
+    /// no answers and conflict with no transaction. A call that names the id may be repeated. Without an id, the short
+    /// path leaves no record.
     ///
     /// # Errors
     /// Those of [`Self::add`] and [`Self::commit`].
@@ -219,7 +218,7 @@ impl Transactions {
         if !error.ends_one_shot() && is_named {
             return Err(error);
         }
-        // Before the final no, a record must stand in the way of an attempt that was given up and may come late.
+        // Before the final error, a record must stop an earlier attempt without an answer that may still come late.
         match self.abandon(&record).await {
             Some(State::Committed) => Ok((id, self.answer_repeat(&record, &prepared).await?)),
             Some(_) => Err(error),
@@ -228,7 +227,7 @@ impl Transactions {
         }
     }
 
-    /// What is known of a transaction, long after its end.
+    /// Returns the public state of a transaction, also long after its end.
     ///
     /// # Errors
     /// `NotFound`, `Corrupt`, `Throttled`, `Unavailable`.
@@ -238,7 +237,7 @@ impl Transactions {
         Ok(Status { requests: participants(&transaction.entries), ..status(transaction.record) })
     }
 
-    /// What the requests of a call are answered with, once they are all applied.
+    /// Returns the answers to the requests of a call, once they are all applied.
     pub(crate) async fn answers(&self, record: &Record, prepared: &[Prepared]) -> Result<Vec<Answer>, Error> {
         let needs_item = |request: &&Prepared| {
             request.operation() == Operation::Get || request.request.return_values != ReturnValues::None
@@ -267,7 +266,7 @@ impl Transactions {
         Ok(answers)
     }
 
-    /// Items that the transaction has locked.
+    /// Reads items that the transaction has locked.
     async fn locked(&self, record: &Record, keys: &[ItemKey]) -> Result<Vec<(Item, Lock)>, Error> {
         if keys.is_empty() {
             return Ok(Vec::new());
@@ -281,7 +280,8 @@ impl Transactions {
             if let Some(items) = items.into_iter().map(held).collect() {
                 return Ok(items);
             }
-            // Somebody rolled the transaction back, and freed the item; or the read came between the parts of the lock.
+            // Another coordinator rolled the transaction back and freed the item, or the read saw a part of the lock's
+            // write.
             self.open(&record.id).await?;
             pause(look).await;
         }
@@ -298,7 +298,7 @@ impl Transactions {
 }
 
 impl Prepared {
-    /// What of an item the request asks for.
+    /// Returns the parts of an item that the request asks for.
     pub(crate) fn project(&self, item: Option<Item>) -> Option<Item> {
         item.map(|item| match &self.projection {
             Some(projection) => projection.apply(&item),

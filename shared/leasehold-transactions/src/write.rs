@@ -13,7 +13,7 @@ use crate::expression::placeholders;
 use crate::key::ItemKey;
 use crate::model::Operation;
 
-/// One write: its table, its content and its condition. A `get` is none.
+/// One write: its table, its content and its condition. A `get` writes nothing.
 #[derive(Debug, Clone)]
 pub(crate) struct Write {
     pub(crate) table: String,
@@ -80,7 +80,7 @@ impl Write {
         self.value(placeholder, AttributeValue::N(value.to_string()))
     }
 
-    /// Adds a user's names and values. DynamoDB refuses those that no expression of the write has a use for.
+    /// Adds those of a user's names and values that an expression of the write uses. DynamoDB refuses the others.
     pub(crate) fn with_users(mut self, names: &HashMap<String, String>, values: &Item) -> Self {
         let condition = self.condition.as_deref().unwrap_or_default();
         for placeholder in placeholders(&self.update).into_iter().chain(placeholders(condition)) {
@@ -94,7 +94,7 @@ impl Write {
         self
     }
 
-    /// As the SDK wants it. A refused condition is always answered with the item: it says who is in the way.
+    /// Returns the write in the SDK's form. A failed condition always returns the item, which names the holder.
     pub(crate) fn into_sdk(self) -> Result<TransactWriteItem, Error> {
         let names = (!self.names.is_empty()).then_some(self.names);
         let values = (!self.values.is_empty()).then_some(self.values);

@@ -1,4 +1,4 @@
-//! A service to ask, and the table behind it.
+//! A service under test, and its table.
 
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -28,16 +28,16 @@ pub(crate) const HEALTH: &str = "/v1/health";
 
 pub(crate) const JSON: &str = "application/json";
 
-/// A row, as DynamoDB has it.
+/// A row as DynamoDB stores it.
 pub(crate) type Item = HashMap<String, AttributeValue>;
 
-/// The service takes four seconds at most; a gateway gives up after thirty.
+/// The service takes at most four seconds; a gateway waits at most thirty.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// Less than any server waits before it closes an idle connection, so that no request meets a closing one.
+/// Less than any server waits before it closes an idle connection, so that no request uses a closing one.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 
 pub(crate) fn http_client() -> reqwest::Client {
-    // An error means that the process has a provider already, which will do.
+    // An error means that the process already has a provider, which is sufficient.
     let _ = rustls::crypto::ring::default_provider().install_default();
     reqwest::Client::builder()
         .no_proxy()
@@ -48,7 +48,7 @@ pub(crate) fn http_client() -> reqwest::Client {
         .expect("a client without TLS settings")
 }
 
-/// What one case works with.
+/// The environment of one case.
 #[derive(Debug, Clone)]
 pub(crate) struct Bench {
     http: reqwest::Client,
@@ -66,7 +66,7 @@ impl Bench {
         &self.target.schema
     }
 
-    /// A lock that nobody has used.
+    /// A new lock that no caller has used.
     pub(crate) fn lock(&self) -> Lock {
         self.lock_of(fresh("key"))
     }
@@ -98,7 +98,7 @@ impl Bench {
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
         let bytes = response.bytes().await.expect("a complete body");
         let reply = Reply::new(call, status, headers, String::from_utf8(bytes.into()).expect("a body of UTF-8"));
-        // A grant tells its own caller the lease id, once.
+        // A grant contains the lease id for its own caller, once.
         let own = reply.granted_lease_id().unwrap_or_default();
         self.secrets.learn(&own);
         if let Some(leak) = self.secrets.find(&reply.text().replacen(&own, "", 1)) {
@@ -114,7 +114,7 @@ impl Bench {
         self.call(Method::POST, path, Some(JSON), body.to_string()).await
     }
 
-    /// A body that `serde_json` would not write.
+    /// Posts a body that `serde_json` would not write.
     pub(crate) async fn post_text(&self, path: &str, body: impl Into<Vec<u8>>) -> Reply {
         self.call(Method::POST, path, Some(JSON), body).await
     }
@@ -123,7 +123,7 @@ impl Bench {
         self.call(Method::GET, &format!("{path}{}", query(parameters)), None, "").await
     }
 
-    /// All pages of a listing: its locks.
+    /// The locks of all pages of a listing.
     pub(crate) async fn list_all(&self, parameters: &[(&str, &str)]) -> Vec<Value> {
         let mut locks = Vec::new();
         let mut cursor: Option<String> = None;
@@ -149,7 +149,7 @@ pub(crate) struct Lock {
 }
 
 impl Lock {
-    /// `fields`, and the key: a request about this lock, or what it is answered.
+    /// Adds the key to `fields`, for a request about this lock or an answer to it.
     pub(crate) fn with_key(&self, fields: Value) -> Value {
         let key = json!({ "key": self.key });
         let sort_key = self.sort_key.as_ref().map_or(Value::Null, |sort_key| json!({ "sortKey": sort_key }));
@@ -167,7 +167,7 @@ impl Lock {
         self.bench.post(ACQUIRE, &body).await
     }
 
-    /// Acquires the lock, which nobody has used.
+    /// Acquires the lock, which no caller has used.
     pub(crate) async fn hold(&self, owner: &str) -> Grant {
         self.acquire(owner, json!({})).await.granted("created")
     }
@@ -194,7 +194,7 @@ impl Lock {
         self.bench.get(WATCH, &parameters).await
     }
 
-    /// What anyone may know of the lock after `grant`, with these differences.
+    /// The public view of the lock after `grant`, with these differences.
     pub(crate) fn view(&self, grant: &Grant, differences: Value) -> Value {
         let shown = ["ownerName", "recordVersionNumber", "leaseDurationMs", "fencingToken", "data", "dataBase64"]
             .into_iter()
@@ -216,7 +216,7 @@ impl Lock {
         row["recordVersionNumber"].as_s().expect("a string").clone()
     }
 
-    /// Checks that the lock was deleted: a tombstone is left, which reads as not there. Gives the row.
+    /// Checks that the lock was deleted: a tombstone is left, which reads as not there. Returns the row.
     pub(crate) async fn deleted(&self) -> Item {
         let row = self.row().await.expect("a tombstone");
         assert_eq!(row["isReleased"], text("1"));
@@ -227,21 +227,21 @@ impl Lock {
         row
     }
 
-    /// The row, past the service.
+    /// The row, read directly from the table.
     pub(crate) async fn row(&self) -> Option<Item> {
         let request = self.bench.target.dynamodb.get_item().table_name(&self.bench.schema().table_name);
         let output = request.set_key(Some(self.item_key())).consistent_read(true).send().await;
         output.expect("the table answers").item
     }
 
-    /// Puts a row here, as another client would. Everything that was there is gone.
+    /// Puts a row here, as another client would. It replaces the whole row.
     pub(crate) async fn plant(&self, attributes: Item) {
         let request = self.bench.target.dynamodb.put_item().table_name(&self.bench.schema().table_name);
         let item = self.item_key().into_iter().chain(attributes).collect();
         request.set_item(Some(item)).send().await.expect("the table takes the row");
     }
 
-    /// Changes these attributes of the row and no others, as another client would. `None` removes one.
+    /// Changes only these attributes of the row, as another client would. `None` removes one.
     pub(crate) async fn overwrite<'a>(&self, changes: impl IntoIterator<Item = (&'a str, Option<AttributeValue>)>) {
         let mut row = self.row().await.expect("a row to change");
         for (name, value) in changes {
@@ -261,12 +261,12 @@ impl Lock {
     }
 }
 
-/// A string that no other case has.
+/// A string that no other case uses.
 pub(crate) fn fresh(what: &str) -> String {
     format!("{what}-{}", fresh_uuid())
 }
 
-/// `object` with the members of `more`, which win.
+/// Adds the members of `more` to `object`, and overwrites members of the same name.
 pub(crate) fn merged(mut object: Value, more: Value) -> Value {
     if let (Value::Object(object), Value::Object(more)) = (&mut object, more) {
         object.extend(more);
@@ -299,7 +299,7 @@ pub(crate) fn epoch_ms() -> u64 {
     u64::try_from(since_epoch.as_millis()).expect("before the year 500 million")
 }
 
-/// Waits, where nothing tells that the time has come.
+/// Waits for a fixed time, where no event can be awaited.
 #[allow(clippy::disallowed_methods, reason = "the service under test has a clock of its own")]
 pub(crate) async fn pause(millis: u64) {
     tokio::time::sleep(Duration::from_millis(millis)).await;

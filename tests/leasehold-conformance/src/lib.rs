@@ -1,8 +1,8 @@
 //! # The conformance suite of the HTTP API
 //!
-//! What a caller may rely on, whatever serves the API: the binary on a laptop, the functions behind a gateway, any
-//! engine or DynamoDB itself underneath. The suite speaks HTTP only. It has a DynamoDB client as well, to look at the
-//! rows that the service writes and to plant rows as other clients write them.
+//! The suite tests the promises of the API to its callers. They hold for every server: the binary on a laptop, the
+//! functions behind a gateway, any engine or DynamoDB itself underneath. The suite uses HTTP only. It also has a
+//! DynamoDB client, which reads the rows that the service writes and plants rows as other clients write them.
 //!
 //! ```no_run
 //! # async fn example(target: leasehold_conformance::Target) -> Result<(), leasehold_conformance::Failures> {
@@ -11,9 +11,9 @@
 //! # Ok(()) }
 //! ```
 //!
-//! A **case** is an async function that panics where the service differs. Each has keys of its own, so that cases run
-//! at the same time, and on a table that is in use; the rows stay behind. [`run`] is for a table without a sort key,
-//! [`run_with_sort_key`] for one with; all but a few cases run on both.
+//! A **case** is an async function that panics where the service differs. Each case has keys of its own, so that cases
+//! run at the same time, and on a table that is in use; the rows stay behind. [`run`] is for a table without a sort
+//! key, [`run_with_sort_key`] for one with; all but a few cases run on both.
 //!
 //! ```text
 //! bench   a service to ask, and the table behind it
@@ -23,8 +23,8 @@
 //! races   many callers, one lock
 //! ```
 //!
-//! Limits: nothing here makes DynamoDB fail, so `throttled` and `unavailable` are not provoked. The clock's skew is
-//! taken to be the default, 1000 ms, and the retention 7 days.
+//! Limits: the suite does not make DynamoDB fail, so it does not provoke `throttled` and `unavailable`. It assumes the
+//! default clock skew, 1000 ms, and the default retention, 7 days.
 
 #![allow(
     clippy::expect_used,
@@ -56,17 +56,17 @@ use crate::cases::Case;
 
 pub use crate::races::{permit_races, races};
 
-/// How many cases run at a time: enough to meet each other, not enough to measure the machine.
+/// The number of concurrent cases: enough to interact, not enough to measure the machine.
 const CONCURRENT_CASES: usize = 16;
 
-/// The slowest case takes three seconds, and two minutes where functions run in containers on a laptop. One that takes this
-/// long will not end.
+/// The slowest case takes three seconds, and two minutes where functions run in containers on a laptop. A case that
+/// reaches this limit hangs.
 const CASE_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// A service, and the table behind it.
 #[derive(Debug, Clone)]
 pub struct Target {
-    /// Where the API is reached, without a trailing slash: `http://127.0.0.1:8080`.
+    /// The base URL of the API, without a trailing slash: `http://127.0.0.1:8080`.
     pub base_url: String,
     /// The DynamoDB that the service uses.
     pub dynamodb: aws_sdk_dynamodb::Client,
@@ -77,9 +77,9 @@ pub struct Target {
 /// The cases that failed.
 #[derive(Debug)]
 pub struct Failures {
-    /// How many cases were run.
+    /// The number of cases that were run.
     pub cases: usize,
-    /// Those that failed, by name.
+    /// The failed cases, by name.
     pub failed: Vec<Failure>,
 }
 
@@ -88,7 +88,7 @@ pub struct Failures {
 pub struct Failure {
     /// The case's name: its module and function.
     pub case: &'static str,
-    /// What differed.
+    /// The difference that failed the case.
     pub difference: String,
 }
 
@@ -104,7 +104,7 @@ impl fmt::Display for Failures {
 
 impl std::error::Error for Failures {}
 
-/// Runs the suite on a table without a sort key, and says how many cases there were.
+/// Runs the suite on a table without a sort key, and returns the number of cases.
 ///
 /// # Errors
 /// All cases that failed.
@@ -113,7 +113,7 @@ pub async fn run(target: &Target) -> Result<usize, Failures> {
     run_all(target, [cases::ON_ANY_TABLE, cases::WITHOUT_SORT_KEY].concat()).await
 }
 
-/// Runs the suite on a table with a sort key, and says how many cases there were.
+/// Runs the suite on a table with a sort key, and returns the number of cases.
 ///
 /// # Errors
 /// All cases that failed.

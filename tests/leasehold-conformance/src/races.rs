@@ -10,16 +10,16 @@ use crate::Target;
 use crate::bench::{ACQUIRE_ALL, Bench, Lock, fresh, http_client, merged};
 use crate::reply::{Grant, Reply};
 
-/// Lets `callers` race for sets of locks, and for one lock: `rounds` times when it is released, and `rounds` times when it is held and all of
-/// them observed the same version. Exactly one must win each time, with a higher fencing token than all before, and
-/// the others must be shown the winner.
+/// Lets `callers` race for sets of locks, and for one lock: `rounds` times when it is released, and `rounds` times when
+/// it is held and all callers observed the same version. Exactly one must win each time, with a higher fencing token
+/// than all before, and the others must be shown the winner.
 ///
 /// # Panics
-/// Where that is not so.
+/// Panics where a race ends otherwise.
 pub async fn races(target: &Target, callers: usize, rounds: usize) {
     let http = http_client();
     let lock = Bench::new(target, http.clone()).lock();
-    // A bench for each round: every answer of a round is searched for the lease ids of that round, not of all.
+    // Each round has its own bench, so that its answers are searched for the lease ids of this round only.
     let afresh = || Lock { bench: Bench::new(target, http.clone()), ..lock.clone() };
     let mut holder = lock.hold("the first").await;
     for _ in 0..rounds {
@@ -40,7 +40,8 @@ pub async fn races(target: &Target, callers: usize, rounds: usize) {
     }
 }
 
-/// Lets `callers` race, each for three of nine locks, all or none: whoever wins has all of its locks, and whoever loses none.
+/// Lets `callers` race, each for three of nine locks, all or none. A winner must have all of its locks, and a loser
+/// none.
 async fn race_for_sets(bench: &Bench, callers: usize, round: usize) {
     const LOCKS: usize = 9;
     let locks: Vec<Lock> = (0..LOCKS).map(|_| bench.lock()).collect();
@@ -87,7 +88,7 @@ async fn race_for_sets(bench: &Bench, callers: usize, round: usize) {
     }
 }
 
-/// One round: the winner, checked against everyone else's answer.
+/// Runs one round. Returns the winner, after a check against all other answers.
 async fn race(lock: &Lock, callers: usize, fields: Value, outcome: &str) -> Grant {
     let start = Arc::new(Barrier::new(callers));
     let mut runners: JoinSet<Reply> = (0..callers)
@@ -114,11 +115,11 @@ async fn race(lock: &Lock, callers: usize, fields: Value, outcome: &str) -> Gran
     winner
 }
 
-/// How many permits there are to race for.
+/// The number of permits in the race.
 const PERMITS: usize = 5;
 
-/// Lets `callers` race for five permits, `rounds` times while they are free, and `rounds` times while dead holders have them.
-/// Exactly five must win each time, with tokens above all before, and no permit may leak.
+/// Lets `callers` race for five permits, `rounds` times while they are free, and `rounds` times while dead holders have
+/// them. Exactly five must win each time, with tokens above all before, and no permit may leak.
 ///
 /// # Panics
 /// If more or fewer win, a token does not rise, or the permits do not add up.
@@ -146,7 +147,7 @@ pub async fn permit_races(target: &Target, callers: usize, rounds: usize) {
     }
 }
 
-/// The holders, as an observer names them; and checks that they have all permits.
+/// Returns the holders as an observer names them, after a check that they have all permits.
 async fn holders(lock: &Lock) -> Vec<Value> {
     let view = lock.bench.get("/v1/semaphore", &lock.parameters()).await.ok();
     assert_eq!(view["available"], 0, "{view}");
@@ -154,7 +155,8 @@ async fn holders(lock: &Lock) -> Vec<Value> {
     view["holders"].as_array().expect("a list").iter().map(named).collect()
 }
 
-/// One round: the tokens of those who won. Each runner names one of `observed` as dead, if there are any.
+/// Runs one round, and returns the tokens of the winners. Each runner names one of `observed` as dead, if there are
+/// any.
 async fn race_for_permits(lock: &Lock, callers: usize, observed: &[Value]) -> Vec<u64> {
     let start = Arc::new(Barrier::new(callers));
     let mut runners: JoinSet<Reply> = (0..callers)

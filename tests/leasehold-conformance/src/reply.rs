@@ -1,5 +1,5 @@
-//! What was answered, and short ways to say what it should have been. Each checks the whole answer: its status, its
-//! headers, and that it has no member which the contract does not give it.
+//! Answers, and short checks of them. Each check covers the whole answer: its status, its headers, and that it has no
+//! member outside the contract.
 
 use std::fmt;
 
@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 
 use crate::bench::{ACQUIRE, ACQUIRE_ALL};
 
-/// A kind of problem, as the contract has it.
+/// A kind of problem, as the contract defines it.
 struct Kind {
     slug: &'static str,
     status: u16,
-    /// What its document has besides `type`, `status`, `title` and `detail`.
+    /// The members of its document besides `type`, `status`, `title` and `detail`.
     required: &'static [&'static str],
     optional: &'static [&'static str],
     retry_after: Option<&'static str>,
@@ -23,7 +23,7 @@ const fn kind(slug: &'static str, status: u16, required: &'static [&'static str]
 }
 
 const KINDS: [Kind; 16] = [
-    // Of several locks, those that are refused.
+    // `locks` lists the refused ones of several locks.
     Kind { retry_after: Some("1"), optional: &["lock", "locks"], ..kind("held", 423, &[]) },
     Kind { optional: &["lock", "locks"], ..kind("lost", 409, &["reason"]) },
     Kind { optional: &["locks"], ..kind("wrong-kind", 409, &[]) },
@@ -43,13 +43,13 @@ const KINDS: [Kind; 16] = [
     kind("corrupt-record", 500, &[]),
 ];
 
-/// What a title or a detail would have if it came from inside.
+/// Words that would show an internal message in a title or a detail.
 const INTERNALS: [&str; 8] = ["panic", ".rs", "src/", "sqlite", "dynoxide", "exception", "aws", "http"];
 
 /// Below 2^53, every JSON parser holds a number exactly.
 const NUMBER_LIMIT: u64 = 1 << 53;
 
-/// An answer, and to what.
+/// An answer, and the request that it answers.
 #[derive(Debug)]
 pub(crate) struct Reply {
     call: String,
@@ -101,7 +101,7 @@ impl Reply {
         self.headers.get(name).map(|value| value.to_str().expect("ASCII"))
     }
 
-    /// The lease id that this grant tells its caller, if it is a grant.
+    /// The lease id in this answer, if it is a grant.
     pub(crate) fn granted_lease_id(&self) -> Option<String> {
         let grants = [ACQUIRE, ACQUIRE_ALL, "/v1/semaphore/acquire"];
         let is_acquire = grants.iter().any(|path| self.call.starts_with(&format!("POST {path} ")));
@@ -109,7 +109,7 @@ impl Reply {
         is_grant.then(|| self.body()["leaseId"].as_str().map(str::to_owned)).flatten()
     }
 
-    /// 200, and the document.
+    /// Checks for status 200, and returns the document.
     #[track_caller]
     pub(crate) fn ok(&self) -> Value {
         assert_eq!(self.status, 200, "{self}");
@@ -140,7 +140,7 @@ impl Reply {
         Renewal { rvn: self.fresh_version(&body), lease_ms, token: self.token_of(&body) }
     }
 
-    /// The answer to a release or a break.
+    /// Checks the answer to a release or a break.
     #[track_caller]
     pub(crate) fn released(&self, outcome: &str) {
         assert_eq!(self.ok(), json!({ "outcome": outcome }), "{self}");
@@ -161,7 +161,7 @@ impl Reply {
         }
     }
 
-    /// A problem of this kind: the document.
+    /// Checks for a problem of this kind, and returns the document.
     #[track_caller]
     pub(crate) fn problem(&self, slug: &str) -> Value {
         let kind = KINDS.iter().find(|kind| kind.slug == slug).expect("a kind of this API");
@@ -179,7 +179,7 @@ impl Reply {
         body
     }
 
-    /// The lock is held: the public view of it.
+    /// Checks that the lock is held, and returns its public view.
     #[track_caller]
     pub(crate) fn held(&self) -> Value {
         let lock = self.problem("held")["lock"].take();
@@ -187,7 +187,7 @@ impl Reply {
         lock
     }
 
-    /// The lock is lost: the public view of it, null if there is none.
+    /// Checks that the lock is lost, and returns its public view, null if there is none.
     #[track_caller]
     pub(crate) fn lost(&self, reason: &str) -> Value {
         let mut body = self.problem("lost");
@@ -195,7 +195,8 @@ impl Reply {
         body["lock"].take()
     }
 
-    /// A later request was carried out, of this number; nothing is lost, and the document tells the lock.
+    /// Checks that a later request with this number was carried out: nothing is lost, and the document contains the
+    /// lock.
     #[track_caller]
     pub(crate) fn superseded(&self, sequence: u64) -> Value {
         let mut body = self.problem("superseded");
@@ -207,19 +208,19 @@ impl Reply {
         lock
     }
 
-    /// The lock changed: the public view of it, null if there is none.
+    /// Checks that the lock changed, and returns its public view, null if there is none.
     #[track_caller]
     pub(crate) fn version_mismatch(&self) -> Value {
         self.problem("version-mismatch")["lock"].take()
     }
 
-    /// The occurrence is done: the public view of the lock, null if there is none.
+    /// Checks that the occurrence is done, and returns the public view of the lock, null if there is none.
     #[track_caller]
     pub(crate) fn already_done(&self) -> Value {
         self.problem("already-done")["lock"].take()
     }
 
-    /// Some of several locks are held, lost or no locks: those that are named.
+    /// Checks that some of several locks are held, lost or no locks, and returns the named ones.
     #[track_caller]
     pub(crate) fn refused_locks(&self, slug: &str) -> Vec<Value> {
         match self.problem(slug)["locks"].take() {
@@ -228,13 +229,13 @@ impl Reply {
         }
     }
 
-    /// The request is invalid, and this field is at fault.
+    /// Checks that the request is invalid, with this field at fault.
     #[track_caller]
     pub(crate) fn invalid(&self, field: &str) {
         assert_eq!(self.problem("invalid-request")["field"], field, "{self}");
     }
 
-    /// The request is invalid as a whole.
+    /// Checks that the request is invalid as a whole.
     #[track_caller]
     pub(crate) fn invalid_as_a_whole(&self) {
         assert_eq!(self.problem("invalid-request").get("field"), None, "{self}");
@@ -269,7 +270,7 @@ impl Reply {
         body[name].as_str().unwrap_or_else(|| panic!("{self}\n    has no text {name}")).to_owned()
     }
 
-    /// A UUID, as the other clients expect it.
+    /// Checks for a UUID, as the other clients expect it.
     #[track_caller]
     fn fresh_version(&self, body: &Value) -> String {
         let rvn = self.text_of(body, "recordVersionNumber");

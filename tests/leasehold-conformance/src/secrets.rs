@@ -1,4 +1,4 @@
-//! Lease ids, in every form in which a service might let one slip.
+//! Lease ids, in every form in which a service might disclose one.
 
 use std::sync::{Arc, Mutex};
 
@@ -6,7 +6,7 @@ use base64::Engine;
 use base64::prelude::{BASE64_STANDARD_NO_PAD, BASE64_URL_SAFE_NO_PAD};
 use sha2::{Digest, Sha256};
 
-/// A shorter lease id may stand in an answer by chance.
+/// The minimum length: a shorter lease id may be in an answer by chance.
 const SHORTEST: usize = 16;
 
 /// The lease ids of one case. Clones share them.
@@ -14,14 +14,14 @@ const SHORTEST: usize = 16;
 pub(crate) struct Secrets(Arc<Mutex<Vec<String>>>);
 
 impl Secrets {
-    /// From here on `lease_id` must not be seen.
+    /// Registers a lease id that no later answer may contain.
     pub(crate) fn learn(&self, lease_id: &str) {
         if lease_id.len() >= SHORTEST {
             self.0.lock().expect("not poisoned").extend(forms(lease_id));
         }
     }
 
-    /// The first of them that stands in `text`.
+    /// The first of them that `text` contains.
     pub(crate) fn find(&self, text: &str) -> Option<String> {
         self.0.lock().expect("not poisoned").iter().find(|form| text.contains(form.as_str())).cloned()
     }
@@ -35,7 +35,7 @@ pub(crate) fn hash(lease_id: &str) -> Vec<u8> {
 fn forms(lease_id: &str) -> Vec<String> {
     let hash = hash(lease_id);
     let hex = hash.iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
-    // Unpadded base64 is the beginning of the padded.
+    // Unpadded base64 is a prefix of the padded form.
     let base64 = [lease_id.as_bytes(), &hash]
         .into_iter()
         .flat_map(|bytes| [BASE64_STANDARD_NO_PAD.encode(bytes), BASE64_URL_SAFE_NO_PAD.encode(bytes)]);

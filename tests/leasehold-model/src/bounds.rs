@@ -1,4 +1,4 @@
-//! How far an exploration goes.
+//! The bounds of an exploration.
 
 /// The bounds of one exploration. All times are milliseconds.
 #[derive(Debug, Clone, Copy)]
@@ -6,45 +6,45 @@
 pub struct Bounds {
     /// The name, for reports.
     pub name: &'static str,
-    /// Callers.
+    /// The number of callers.
     pub callers: u8,
-    /// Lease ids of each caller, one after the other.
+    /// The number of lease ids that each caller uses, one after the other.
     pub lease_ids: u8,
-    /// Requests under one lease id, without the release.
+    /// The number of requests under one lease id, without the release.
     pub requests: u8,
-    /// Attempts at one request, by the service or by its caller.
+    /// The number of attempts at one request, by the service or by its caller.
     pub attempts: u8,
-    /// Attempts that are under way at a time.
+    /// The number of attempts that are under way at a time.
     pub in_flight: usize,
-    /// Deliveries of an attempt beyond the first, over all attempts.
+    /// The number of deliveries of an attempt beyond the first, over all attempts.
     pub copies: u8,
     /// The last moment.
     pub end: u16,
-    /// The steps in which time passes, again and again.
+    /// The steps in which time passes, in a cycle.
     pub steps: &'static [u16],
     /// The leases that requests name.
     pub leases: &'static [u16],
-    /// Breaks by an operator.
+    /// The number of breaks by an operator.
     pub breaks: u8,
-    /// Deletions.
+    /// Whether releases may delete.
     pub deletes: bool,
-    /// Whether callers die. (Each may fall silent in any case.)
+    /// Whether callers die. (Every caller may stop sending in any case.)
     pub deaths: bool,
-    /// Whether first attempts are lost. (Each may stay under way for ever in any case.)
+    /// Whether first attempts are lost. (Every attempt may stay under way for ever in any case.)
     pub losses: bool,
-    /// Writes of a Java client with `updateExistingLockRecord`.
+    /// The number of writes of a Java client with `updateExistingLockRecord`.
     pub java: u8,
     /// Whether callers judge by the clock, and servers' clocks differ.
     pub clock: bool,
-    /// Whether answers arrive late. (Each may be lost in any case.)
+    /// Whether answers arrive late. (Every answer may be lost in any case.)
     pub delays: bool,
     /// Whether the clocks of observers run fast, by almost a thousandth.
     pub drift: bool,
-    /// What callers want of the lock: to run one occurrence, the same one, or none.
+    /// The runs of the one occurrence that callers want the lock for, or none.
     pub once: Option<Runs>,
 }
 
-/// How often an occurrence may run.
+/// The number of times that an occurrence may run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Runs {
     /// Until one run is completed.
@@ -130,12 +130,12 @@ impl Bounds {
         moments.find(|&moment| moment > now).filter(|&moment| moment <= self.end)
     }
 
-    /// The same, where callers run an occurrence.
+    /// The same bounds, where callers run an occurrence.
     const fn running(self, runs: Runs) -> Self {
         Self { once: Some(runs), ..self }
     }
 
-    /// Two callers, and what else a clause's trace needs.
+    /// Two callers, and the other needs of a clause's trace.
     pub(crate) const fn trace() -> Self {
         Self { requests: 3, end: 400, leases: &[100, 300], ..SMALL }
     }

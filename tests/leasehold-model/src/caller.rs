@@ -1,31 +1,31 @@
-//! A caller, and the rules that it follows (docs/client.md has them in full).
+//! A caller, and the rules that it follows (docs/client.md has them all).
 
 use crate::Protocol;
 use crate::clause::Clause;
 use crate::world::Answer;
 
-/// What a caller asks for.
+/// The request of a caller.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Request {
-    /// The lock.
+    /// Acquires the lock.
     Acquire {
-        /// In milliseconds.
+        /// The lease, in milliseconds.
         lease: u16,
         /// The version that was seen for its lease.
         observed: Option<String>,
     },
-    /// A renewal.
+    /// Renews the lease.
     Heartbeat {
-        /// In milliseconds.
+        /// The lease, in milliseconds.
         lease: u16,
         /// The fencing token that the payload names.
         token: u64,
     },
-    /// The end.
+    /// Ends the acquisition.
     Release {
-        /// Leave a tombstone.
+        /// Whether to leave a tombstone.
         delete: bool,
-        /// The occurrence is done.
+        /// Whether the occurrence is done.
         completed: bool,
     },
 }
@@ -39,7 +39,7 @@ impl Request {
     }
 }
 
-/// The time that a clock shows which is fast by almost a thousandth.
+/// The time on a clock that is fast by almost a thousandth.
 fn fast(age: u64) -> u64 {
     age + age * 95 / 100_000
 }
@@ -65,15 +65,15 @@ pub(crate) struct Caller {
     /// The number of the last request.
     pub(crate) number: u8,
     pub(crate) pending: Option<Pending>,
-    /// A version, its lease, and when it was first seen.
+    /// A version, its lease, and the time when it was first seen.
     pub(crate) seen: Option<(String, u16, u16)>,
-    /// Until when it believes to hold the lock.
+    /// The time until which the caller believes that it holds the lock.
     pub(crate) until: Option<u16>,
-    /// The token that it was granted.
+    /// The token of its last grant.
     pub(crate) token: u64,
-    /// It was told of a grant under this lease id.
+    /// Whether an answer reported a grant under this lease id.
     pub(crate) was_granted: bool,
-    /// Known to the model alone: an operator broke its lock.
+    /// Known to the model alone: whether an operator broke its lock.
     pub(crate) is_broken: bool,
 }
 
@@ -100,7 +100,7 @@ impl Caller {
         }
     }
 
-    /// Goes on under a fresh lease id; what it saw of others stays.
+    /// Goes on under a fresh lease id, and keeps the observation of others.
     pub(crate) fn start_over(&mut self) {
         let (lease_id, seen) = (self.lease_id + 1, self.seen.take());
         *self = Self { lease_id, seen, ..Self::default() };

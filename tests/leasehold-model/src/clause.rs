@@ -1,4 +1,4 @@
-//! The clauses of the protocol that can be dropped, to see that each is needed.
+//! The clauses of the protocol that a test can drop, to show that each is needed.
 
 use leasehold_protocol::{
     Acquire, AcquireAnswer, Break, BreakAnswer, Disposal, Field, Heartbeat, HeartbeatAnswer, Policy, Release,
@@ -26,13 +26,13 @@ pub enum Clause {
     EndsChangeVersion,
     /// A client that overwrites the row in place disowns the lease id.
     Disowning,
-    /// Rule 2: a lease id is good for one acquisition.
+    /// Rule 2: a lease id is valid for one acquisition.
     LeaseIdsEnd,
     /// Rule 2: a takeover names the version that is in the row.
     ObservedVersion,
     /// Rule 2: the clock's judgement allows for the skew.
     Skew,
-    /// Rule 9, the caller's half: a shorter lease counts from when it is sent.
+    /// Rule 9, the caller's half: a shorter lease counts from its sending.
     Cap,
     /// Rule 9, the caller's half: a lease counts from before its request was first sent.
     CountFromFirst,
@@ -46,7 +46,7 @@ pub enum Clause {
     RepeatBeforeNext,
     /// An occurrence that is done is refused on a free row.
     DueWhenFree,
-    /// An occurrence that is done is refused on a dead row.
+    /// An occurrence that is done is refused on a stale row.
     DueWhenDead,
     /// A release stores the occurrence that it completes.
     Completion,
@@ -54,12 +54,12 @@ pub enum Clause {
     AtMostOnce,
     /// A tombstone keeps the occurrence that is done.
     TombstoneRemembers,
-    /// A repeat of the caller's own request is told its answer, though the occurrence counts as done.
+    /// A repeat of the caller's own request gets its answer, although the occurrence counts as done.
     OwnBeforeDone,
 }
 
 impl Clause {
-    /// All of them.
+    /// All clauses.
     pub const ALL: [Self; 23] = [
         Self::HeartbeatSequence,
         Self::AcquireSequence,
@@ -86,7 +86,7 @@ impl Clause {
         Self::OwnBeforeDone,
     ];
 
-    /// Bounds within which the missing clause shows.
+    /// Bounds within which the absence of the clause shows.
     pub const fn bounds(self) -> Bounds {
         let bounds = Bounds::trace();
         let once = Bounds { attempts: 1, in_flight: 1, requests: 2, ..bounds };
@@ -118,7 +118,7 @@ impl Clause {
     }
 }
 
-/// The life cycle, with one clause dropped or none. What becomes of the row, and the answer.
+/// The life cycle, with one clause dropped or none. Returns the row afterwards, and the answer.
 pub(crate) struct LifeCycle<'a> {
     pub(crate) without: Option<Clause>,
     pub(crate) policy: &'a Policy,
@@ -129,7 +129,7 @@ impl LifeCycle<'_> {
         self.without == Some(clause)
     }
 
-    /// The row, as the life cycle is to see it.
+    /// The row that the life cycle gets to see.
     fn seen(&self, row: Option<&Row>) -> Option<Row> {
         let mut row = row?.clone();
         if self.lacks(Clause::Disowning) {

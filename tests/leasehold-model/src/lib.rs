@@ -1,10 +1,10 @@
 //! # A model of the lock protocol, explored exhaustively
 //!
-//! One row, several callers, a network that loses, delays and duplicates every attempt at a request, an operator who breaks
-//! the lock, and a Java client that takes the row over in place. Every write goes through the **pure life cycle** of
-//! `leasehold-protocol` itself ([`leasehold_protocol::lifecycle`]); nothing of it is repeated here. The callers follow the
-//! rules for clients: they number their requests, repeat an unanswered one, count a lease from before its first sending, and
-//! believe in no more than the shortest lease under way.
+//! The model has one row, several callers, an operator who breaks the lock, and a Java client that takes the row over
+//! in place. The network loses, delays and duplicates every attempt at a request. Every write goes through the **pure
+//! life cycle** of `leasehold-protocol` itself ([`leasehold_protocol::lifecycle`]); the model repeats none of it. The
+//! callers follow the rules for clients: they number their requests, repeat an unanswered one, and count a lease from
+//! before its first sending. They never rely on more than the shortest lease under way.
 //!
 //! ```text
 //! lib      the properties, and the checker's view of the model
@@ -15,8 +15,8 @@
 //! symmetry the states that count as one
 //! ```
 //!
-//! A [`Clause`] that is dropped is dropped around the life cycle, never in it. Without any one of them the checker finds a
-//! trace that breaks a [`Promise`].
+//! A [`Clause`] is dropped around the life cycle, never in it. Without any one of the clauses the checker finds a trace
+//! that breaks a [`Promise`].
 
 #![allow(clippy::expect_used, clippy::unreachable, reason = "what the model itself wrote is as it wrote it")]
 
@@ -37,14 +37,15 @@ pub use crate::world::{Action, Promise, World};
 /// The protocol within bounds, with one clause dropped or none.
 #[derive(Debug, Clone)]
 pub struct Protocol {
-    /// How far the exploration goes.
+    /// The bounds of the exploration.
     pub bounds: Bounds,
     /// The clause that is missing.
     pub without: Option<Clause>,
 }
 
 impl Protocol {
-    /// A checker that keeps 8 bytes for each state, and counts states as one that are alike but for the callers' names.
+    /// Returns a checker that keeps 8 bytes for each state, and counts states as one that differ in the callers' names
+    /// only.
     pub fn explored(self) -> CheckerBuilder<Self> {
         let threads = available_parallelism().map_or(1, usize::from);
         self.checker().threads(threads).symmetry_fn(symmetry::representative)
@@ -105,7 +106,7 @@ mod tests {
         }
     }
 
-    /// The checker finds a trace that breaks this promise where the clause is missing.
+    /// Checks that the checker finds a trace that breaks this promise where the clause is missing.
     fn check_broken(clause: Clause, promise: &'static str) {
         let protocol = Protocol { bounds: clause.bounds(), without: Some(clause) };
         let found = HasDiscoveries::AnyOf([promise].into());

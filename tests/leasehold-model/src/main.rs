@@ -1,4 +1,5 @@
-//! Explores the larger bounds: `cargo run --release -p leasehold-model`. With an argument, those whose name contains it.
+//! Explores the larger bounds: `cargo run --release -p leasehold-model`. With an argument, explores those whose name
+//! contains it.
 
 use std::process::ExitCode;
 
@@ -11,7 +12,7 @@ fn main() -> ExitCode {
     let mut is_kept = true;
     for bounds in Bounds::full().into_iter().filter(|bounds| bounds.name.contains(&part)) {
         let checker = Protocol { bounds, without: None }.explored().spawn_dfs();
-        // The reporter knows the time that each exploration took.
+        // The reporter knows the time of each exploration.
         println!("{}: {bounds:?}", bounds.name);
         let checker = checker.join_and_report(&mut WriteReporter::new(&mut std::io::stdout()));
         let seen = ["a lock is taken over", "a request is repeated", "a run is refused or not wanted"];

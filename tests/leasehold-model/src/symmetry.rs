@@ -1,4 +1,4 @@
-//! Callers differ in nothing but their names: states that are alike but for those count as one.
+//! Callers differ in their names only: states that differ in nothing else count as one.
 
 use leasehold_protocol::{Field, LeaseIdHash};
 
@@ -48,7 +48,7 @@ pub(crate) fn representative(world: &World) -> World {
     next
 }
 
-/// Whatever of a caller has no name in it. Equal ranks cost a state that counts twice, and nothing else.
+/// Ranks a caller by all that contains no name. With equal ranks a state may count twice, which does no other harm.
 fn rank(world: &World, caller: usize) -> impl Ord + use<> {
     let Caller { lease_id: count, number, pending, seen, until, token, was_granted, is_broken } =
         &world.callers[caller];
@@ -104,7 +104,7 @@ fn rename_request(request: &mut Request, places: &Places) {
     }
 }
 
-/// A caller's name, or a version, which begins with one. All names have three letters.
+/// Renames a caller's name, or a version, which begins with one. All names have three letters.
 fn rename(text: &mut String, places: &Places) {
     let caller = (0..places.len()).find(|&caller| text.starts_with(name(caller)));
     if let Some(caller) = caller {

@@ -14,23 +14,23 @@ use crate::bounds::{Bounds, Runs};
 use crate::caller::{Caller, Pending, Request};
 use crate::clause::{Clause, LifeCycle};
 
-/// How far the servers' clocks differ where callers judge by them.
+/// The difference between the servers' clocks where callers judge by them.
 const SKEW: u16 = 200;
 
-/// What the protocol promises.
+/// The promises of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Promise {
-    /// No two callers believe at once that they hold the lock, but for a break.
+    /// No two callers believe at the same time that they hold the lock, except after a break.
     OneBelieves,
     /// Each acquisition has a higher token than all before.
     TokensRise,
-    /// A version that is gone never comes back.
+    /// A version that was replaced never comes back.
     VersionsAreNew,
     /// A payload that was acknowledged is not replaced by an older one.
     PayloadsStay,
-    /// A request that was carried out and repeated has the answer that was lost, as far as the row remembers.
+    /// A repeat of a request that was carried out gets the answer that was lost, as far as the row remembers.
     AnswersResolve,
-    /// A holder whose lease lasts is not told that the lock is lost, but for a break.
+    /// A holder whose lease lasts is not answered that the lock is lost, except after a break.
     HoldersKeep,
     /// Once an occurrence is done, no acquisition for it is granted.
     OccurrencesEnd,
@@ -38,7 +38,7 @@ pub enum Promise {
     NobodyIsStuck,
 }
 
-/// The row, which can be hashed here: nobody sets additional attributes.
+/// The row, which can be hashed here: no caller sets additional attributes.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Stored(pub(crate) Row);
 
@@ -90,15 +90,15 @@ const JAVA_LEASE: u16 = 200;
 /// The fate of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reply {
-    /// It arrives at once.
+    /// The answer arrives at once.
     Heard,
-    /// It never arrives.
+    /// The answer never arrives.
     Lost,
-    /// It is on its way.
+    /// The answer is under way.
     Delayed,
 }
 
-/// One step.
+/// One step of the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     /// Time passes.
@@ -108,52 +108,52 @@ pub enum Action {
     },
     /// A caller sends a new request.
     Send {
-        /// Its index.
+        /// The caller's index.
         caller: usize,
         /// The request.
         request: Request,
         /// Whether the first attempt is lost.
         is_lost: bool,
-        /// How far the server's clock is ahead.
+        /// The time by which the server's clock is ahead.
         skew: u16,
     },
     /// The service, or the caller, sends another attempt at the request.
     Repeat {
         /// The caller's index.
         caller: usize,
-        /// How far the server's clock is ahead.
+        /// The time by which the server's clock is ahead.
         skew: u16,
     },
     /// An attempt arrives.
     Deliver {
-        /// Its index.
+        /// The attempt's index.
         attempt: usize,
-        /// What becomes of its answer.
+        /// The fate of its answer.
         reply: Reply,
         /// Whether a copy stays under way.
         stays: bool,
     },
-    /// The answer arrives that was on its way.
+    /// A delayed answer arrives.
     Hear {
         /// The caller's index.
         caller: usize,
     },
     /// A caller dies, and starts again under a fresh lease id.
     Die {
-        /// Its index.
+        /// The caller's index.
         caller: usize,
     },
     /// An operator sends a break of the version that is in the row.
     Break,
-    /// The Java client looks at the row.
+    /// The Java client reads the row.
     JavaLooks,
-    /// The Java client takes the row in place: released, or stale.
+    /// The Java client takes a released or a stale row in place.
     JavaTakes,
     /// The Java client renews its lease.
     JavaRenews,
 }
 
-/// The state.
+/// The state of the model.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct World {
     now: u16,
@@ -164,9 +164,9 @@ pub struct World {
     breaks: u8,
     pub(crate) java: Java,
     highest_token: u64,
-    /// Of the payloads that were acknowledged, the last: the token and the number of its request.
+    /// The last acknowledged payload: the token and the number of its request.
     acknowledged: Option<[u64; 2]>,
-    /// A lease id that completed the occurrence, or, at most once, began it.
+    /// The lease id that completed the occurrence, or, with at most once, began it.
     pub(crate) done_by: Option<(usize, u8)>,
     taken_over: bool,
     repeated: bool,
@@ -182,14 +182,14 @@ fn key() -> LockKey {
     text(LockKey::new("Moe", None))
 }
 
-/// The callers, and one more whom nobody has seen before.
+/// The callers, and one more that no caller has seen before.
 const NAMES: [&str; 4] = ["ann", "bob", "cyd", "new"];
 
 pub(crate) fn name(caller: usize) -> &'static str {
     NAMES[caller]
 }
 
-/// A lease id, and the hash of it, which would be computed anew in every state.
+/// A lease id and its hash, which would otherwise be computed anew in every state.
 pub(crate) struct KnownLeaseId {
     id: LeaseId,
     pub(crate) hash: LeaseIdHash,
@@ -284,7 +284,7 @@ impl World {
 
     pub(crate) fn actions(&self, protocol: &Protocol, actions: &mut Vec<Action>) {
         let bounds = &protocol.bounds;
-        // A broken promise is the end of a trace.
+        // A broken promise ends a trace.
         if self.broken.is_some() {
             return;
         }
@@ -398,7 +398,7 @@ impl World {
             Request::Heartbeat { lease, .. } if protocol.without != Some(Clause::Cap) => {
                 caller.until = caller.until.map(|until| until.min(now + lease));
             }
-            // Whoever gives the lock back does not believe any more.
+            // A caller that releases the lock no longer believes that it holds it.
             Request::Release { .. } => caller.until = None,
             _ => {}
         }
@@ -424,7 +424,7 @@ impl World {
         let Some(pending) = &mut caller.pending else { return };
         pending.attempts += 1;
         pending.last_sent = now;
-        // Nobody waits for the answer to the attempt before.
+        // The answer to the attempt before is no longer awaited.
         pending.answer = None;
         let kind = if matches!(pending.request, Request::Release { .. }) { "-end" } else { "" };
         let version = format!("{}-{lease_id}.{number}{kind}.{}", name(index), pending.attempts);
@@ -445,7 +445,7 @@ impl World {
         let life_cycle = LifeCycle { without: protocol.without, policy: &policy };
         let is_applied = match &attempt.sender {
             Sender::Operator { seen } => {
-                // Nobody waits for this answer.
+                // No caller waits for this answer.
                 if reply != Reply::Lost {
                     return None;
                 }
@@ -587,7 +587,7 @@ impl World {
         is_applied
     }
 
-    /// No lease id but the one that ended the occurrence is granted it.
+    /// Checks that the occurrence is granted to no lease id but the one that ended it.
     fn check_occurrence(&mut self, protocol: &Protocol, asked: &Asked<'_>, is_applied: bool, answer: &Answer) {
         let id = (asked.caller, asked.lease_id);
         self.refused_a_run |= matches!(answer, Answer::AlreadyDone);
@@ -602,8 +602,8 @@ impl World {
         }
     }
 
-    /// A request that was carried out and has not been answered: its repeat has the same answer, unless the row has
-    /// forgotten this lease id since, or another client's.
+    /// Checks the repeat of a request that was carried out and has not been answered. It must get the same answer,
+    /// unless the row no longer remembers this lease id, or a Java client wrote.
     fn check_repeat(
         &mut self,
         asked: &Asked<'_>,
@@ -623,7 +623,7 @@ impl World {
         let is_same = match (&pending.carried_out, answer) {
             (None, Answer::Superseded) => false,
             (None, _) => true,
-            // What the caller had was taken or broken meanwhile, which it is told.
+            // The acquisition was taken over or broken meanwhile, which the answer says.
             (Some(_), Answer::Lost) => !matches!(asked.request, Request::Release { .. }),
             (Some(_), Answer::Ended) => matches!(asked.request, Request::Release { .. }),
             (Some(first), _) => first == answer,
@@ -636,7 +636,7 @@ impl World {
         }
     }
 
-    /// The caller hears the answer.
+    /// The caller receives the answer.
     fn answered(&mut self, protocol: &Protocol, index: usize, answer: &Answer) {
         let now = self.now;
         let java_wrote = self.java.writes > 0;
@@ -655,7 +655,7 @@ impl World {
                 if *outcome == GrantOutcome::Renewed && !caller.was_granted && !java_wrote {
                     broken = Some(Promise::AnswersResolve);
                 }
-                // A grant that is older than its lease is followed by the next request.
+                // A caller whose grant is older than its lease goes on with the next request.
                 caller.was_granted = true;
                 caller.until = until;
                 caller.token = *token;
@@ -692,7 +692,7 @@ impl World {
         }
     }
 
-    /// A new caller that has observed the row for its lease is granted the lock.
+    /// Checks that a new caller which has observed the row for its lease is granted the lock.
     fn check_way_out(&mut self) {
         let observed = self.row().map(|row| Staleness::Observed(text(Rvn::new("", version(row)))));
         let request = Acquire {
@@ -726,7 +726,7 @@ impl World {
         Some(())
     }
 
-    /// A released row is taken as one; a stale row without a look at `isReleased`, which then stays.
+    /// Takes a released row as released, and a stale row without regard to `isReleased`, which then stays.
     fn java_takes(&mut self) -> Option<()> {
         let (now, row) = (self.now, self.row()?);
         let seen = self.java.seen.as_ref();
@@ -758,7 +758,7 @@ impl World {
     }
 }
 
-/// A request that arrives.
+/// A request that has arrived.
 struct Asked<'a> {
     caller: usize,
     lease_id: u8,
@@ -767,7 +767,7 @@ struct Asked<'a> {
     reply: Reply,
 }
 
-/// An answer, as far as the caller's rules go.
+/// The parts of an answer that the caller's rules use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Answer {
     Granted { outcome: GrantOutcome, token: u64 },

@@ -1,7 +1,7 @@
 //! One Lambda sandbox on loopback: the [Runtime API], and the process of one function.
 //!
-//! Events are handed to the function and its answers taken, as Lambda does it, and the moments are noted at which they
-//! cross the socket. `TCP_NODELAY` is set, so that what is measured is the function and not a delayed acknowledgement.
+//! The sandbox passes events to the function and receives its answers, as Lambda does, and records the times at which
+//! they cross the socket. `TCP_NODELAY` is set, so that the measurement contains no delayed acknowledgement.
 //!
 //! [Runtime API]: https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html
 
@@ -25,24 +25,24 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
-/// Lambda gives a function's start as much.
+/// Lambda allows the start of a function this long.
 const INIT_LIMIT: Duration = Duration::from_secs(10);
 
 /// More than the time-out of any function.
 const ANSWER_LIMIT: Duration = Duration::from_mins(1);
 
-/// The process of one function, and what stands for Lambda towards it. Both end when it is dropped.
+/// The process of one function, and the server that replaces Lambda for it. Both end when it is dropped.
 #[derive(Debug)]
 pub struct Sandbox {
     process: Child,
     server: JoinHandle<()>,
     calls: mpsc::UnboundedReceiver<Call>,
     started: Instant,
-    /// Where the function waits for its next event.
+    /// The channel for the function's next event, while it waits for one.
     waiting: Option<oneshot::Sender<Value>>,
 }
 
-/// What the function asked of the Runtime API, and when.
+/// A call of the function to the Runtime API, and its time.
 #[derive(Debug)]
 enum Call {
     Next(Instant, oneshot::Sender<Value>),
@@ -50,23 +50,23 @@ enum Call {
     InitError(Value),
 }
 
-/// What a function made of one event.
+/// The result of a function for one event.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
-    /// It answered.
+    /// The function answered.
     Response(Value),
-    /// It failed: `errorType` and `errorMessage`.
+    /// The function failed: `errorType` and `errorMessage`.
     Error(Value),
 }
 
-/// Why a function did not come to ask for an event.
+/// The reason why a function did not request an event.
 #[derive(Debug)]
 pub enum InitError {
-    /// It said so: `errorType` and `errorMessage`.
+    /// The function reported it: `errorType` and `errorMessage`.
     Reported(Value),
-    /// It ended without a word.
+    /// The function exited without a report.
     Exited(io::Result<std::process::ExitStatus>),
-    /// It took longer than Lambda allows.
+    /// The start took longer than Lambda allows.
     TimedOut,
 }
 
@@ -74,7 +74,7 @@ impl Sandbox {
     /// Starts the function `binary` with the environment that Lambda gives every function, and `variables`.
     ///
     /// # Errors
-    /// Those of the system: no port, no such program.
+    /// Fails with the system's errors: no port, no such program.
     pub async fn start(binary: &Path, variables: &[(&str, &str)]) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
@@ -91,10 +91,10 @@ impl Sandbox {
         Ok(Self { process, server, calls, started, waiting: None })
     }
 
-    /// Waits until the function asks for its first event, and says how long that took since the start of the process.
+    /// Waits until the function requests its first event, and returns the time since the start of the process.
     ///
     /// # Errors
-    /// The function ended or reported an error instead.
+    /// Fails if the function ended or reported an error instead.
     pub async fn ready(&mut self) -> Result<Duration, InitError> {
         let call = async {
             tokio::select! {
@@ -113,10 +113,10 @@ impl Sandbox {
         }
     }
 
-    /// Hands the function an event, and says what it made of it and how long that took.
+    /// Sends the function an event, and returns its result and the time that it took.
     ///
     /// # Panics
-    /// The function neither answered nor failed, or was not [ready](Self::ready).
+    /// Panics if the function neither answered nor failed, or was not [ready](Self::ready).
     #[allow(clippy::expect_used, clippy::panic, reason = "a test or benchmark that cannot go on stops")]
     pub async fn invoke(&mut self, event: Value) -> (Answer, Duration) {
         let waiting = match self.waiting.take() {
@@ -134,10 +134,10 @@ impl Sandbox {
         }
     }
 
-    /// The most memory that the process has had resident, in megabytes of 2^20 bytes.
+    /// Returns the peak resident memory of the process, in megabytes of 2^20 bytes.
     ///
     /// # Errors
-    /// The process is no more, or the system is not Linux.
+    /// Fails if the process has ended, or the system is not Linux.
     pub fn peak_rss_mb(&self) -> io::Result<f64> {
         let process = self.process.id().ok_or(io::ErrorKind::NotFound)?;
         let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
@@ -149,7 +149,7 @@ impl Sandbox {
     /// Ends the process, and waits for its end.
     ///
     /// # Errors
-    /// Those of the system.
+    /// Fails with the system's errors.
     pub async fn stop(mut self) -> io::Result<()> {
         self.process.kill().await
     }
@@ -207,7 +207,7 @@ fn runtime_api(calls: Calls) -> Router {
 async fn next(State(calls): State<Calls>) -> Response {
     let (sender, event) = oneshot::channel();
     let _ = calls.send(Call::Next(Instant::now(), sender));
-    // No event comes any more: the sandbox is going.
+    // No further event comes: the sandbox is ending.
     let Ok(event) = event.await else { return StatusCode::GONE.into_response() };
     let headers = [
         ("lambda-runtime-aws-request-id", "8476a536-e9f4-11e8-9739-2dfe598c3fcd"),

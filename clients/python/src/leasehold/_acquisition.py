@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
 
@@ -10,12 +9,14 @@ from ._core import Abandoned, Core
 from ._guard import BaseGuard, Granted, Holding
 from ._numbers import Numbers
 from ._timing import Backoff, Budget, Lease, poll_pause, request_timeout, return_pause, wait_timeout
+from ._watching import WatchFailed, watch
 from .errors import LeaseholdError, LockHeld, LockLost, Superseded, Unavailable
-from .model import LockView
+from .model import LockView, SemaphoreView
 from .observations import Observation
 
 if TYPE_CHECKING:
     from . import _wire
+    from ._watching import Pause
 
 G = TypeVar("G", bound=BaseGuard)
 
@@ -70,10 +71,11 @@ class Acquisition(Generic[G]):
         self,
         budget: Budget,
         poll_interval: float | None,
-        sleep: Callable[[float], Awaitable[None]],
+        sleep: Pause,
     ) -> G | Held:
-        """Asks until the lock is granted or the budget is used up. Raises `Unavailable` only if no answer
-        ever came, and other `LeaseholdError`s at once. `sleep` may raise, to end the wait."""
+        """Asks until the lock is granted or the budget is used up. Between two requests it watches the lock,
+        unless a poll interval was chosen. Raises `Unavailable` only if no answer ever came, and other
+        `LeaseholdError`s at once. `sleep` may raise, to end the wait."""
         world = self._core.world
         backoff = Backoff(world.chance)
         held: Held | None = None
@@ -94,6 +96,9 @@ class Acquisition(Generic[G]):
                 budget.saw(held.lock.record_version_number, held.lock.lease, world.now())
                 pause = poll_pause(poll_interval, self._retry_after, world.chance())
                 stale_in = held.observation.stale_at - world.now()
+                if stale_in > 0 and not last_try and poll_interval is None and self._core.can_watch:
+                    held = await self._watch(held, budget, sleep)
+                    continue
                 if stale_in > 0:
                     pause = min(pause, stale_in + 0.001)  # not a moment too early, by rounding
             except _TooLate as error:
@@ -114,6 +119,34 @@ class Acquisition(Generic[G]):
                 if trouble is not None:
                     raise trouble
             await sleep(min(pause, max(0.0, rest)))
+
+    async def _watch(self, held: Held, budget: Budget, sleep: Pause) -> Held:
+        """Returns when the lock is worth asking for: it is free or stale, the watch failed, or the wait is
+        over."""
+        world = self._core.world
+        by_clock = self._request.get("staleness") == "clock"  # the service judges, and has to be asked
+        while True:
+            begun = world.now()
+            poll = begun + poll_pause(None, 0.0, world.chance())
+            last = min(budget.deadline, poll if by_clock else held.observation.stale_at + 0.001)
+            if last <= begun:
+                return held
+            try:
+                lock = await watch(self._core, self.name, held.lock.watched, last - begun, sleep)
+            except WatchFailed as error:
+                pause = poll_pause(None, error.retry_after, world.chance())
+                await sleep(max(0.0, min(pause, last - world.now())))
+                return held
+            if lock is None or lock.state == "released" or isinstance(lock, SemaphoreView):
+                return held
+            held = self._held(lock)
+            budget.saw(lock.record_version_number, lock.lease, world.now())
+            if by_clock:
+                return held
+
+    def _held(self, lock: LockView) -> Held:
+        observation = self._core.observations.see(lock)
+        return Held(lock, observation, max(0.0, observation.stale_at - self._core.world.now()))
 
     def abandon(self) -> None:
         """Leaves nothing behind: releases, in the background, what may have been granted unseen."""
@@ -140,8 +173,7 @@ class Acquisition(Generic[G]):
             self._numbers.answered()
             self._pending = was_pending  # an earlier sending may still arrive
             self._retry_after = error.retry_after
-            observation = observations.see(error.lock)
-            return Held(error.lock, observation, max(0.0, observation.stale_at - world.now()))
+            return self._held(error.lock)
         except LockLost:
             self._numbers.answered()
             self._pending = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -94,6 +95,12 @@ class Api:
 
     async def get_lock(self, name: LockName, timeout: float) -> LockView:
         return await self.get("/v1/lock", {"key": name[0], "sortKey": name[1]}, timeout, LockView.from_wire)
+
+    async def watch(self, name: LockName, version: str, wait: float, timeout: float) -> LockView:
+        """The lock, or semaphore, as soon as it is another than `version`, or after `wait` seconds.
+        `timeout` begins after them."""
+        query = {"key": name[0], "sortKey": name[1], "version": version, "waitMs": math.ceil(wait * 1000)}
+        return await self.get("/v1/watch", query, wait + timeout, LockView.from_wire)
 
     async def post(
         self, path: str, members: Mapping[str, object], timeout: float, make: Callable[[Any], T]

@@ -50,6 +50,7 @@ class Core:
         self.observations = Observations(world, observation_margin)
         self.guards: weakref.WeakSet[Kept] = weakref.WeakSet()  # the background keeps the live ones alive
         self.abandoned: set[Abandoned] = set()
+        self.can_watch = True  # until the service shows that it has no watches
         self.closed = runtime.event()
         self._released: dict[LockName, float] = {}
         _cores.add(self)

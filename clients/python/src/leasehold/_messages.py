@@ -12,8 +12,10 @@ from ._about import __version__
 from ._dynamodb import from_item
 from ._timing import retry_after
 from .errors import (
+    AlreadyDone,
     ConditionFailed,
     CorruptRecord,
+    ExceedsCapacity,
     Forbidden,
     InvalidRequest,
     LeaseholdError,
@@ -21,6 +23,8 @@ from .errors import (
     LockLost,
     LockNotFound,
     Misconfigured,
+    PermitsMismatch,
+    QueueFull,
     Superseded,
     Throttled,
     TransactionCommitted,
@@ -29,6 +33,7 @@ from .errors import (
     TransactionRolledBack,
     Unavailable,
     VersionMismatch,
+    WrongKind,
 )
 from .model import Item, LockView
 
@@ -222,7 +227,7 @@ def _problem(call: Call, problem: Mapping[str, Any], message: str, asked: float)
             return Unavailable(message, asked) if lock is None else LockHeld(lock, asked)
         case "lost":
             reason = problem.get("reason", "taken-over")
-            if reason not in ("absent", "released", "taken-over", "version-mismatch"):
+            if reason not in ("absent", "released", "taken-over", "version-mismatch", "queued"):
                 return Unavailable(message, asked)
             key, sort_key = call.members.get("key"), call.members.get("sortKey")
             return LockLost(reason, lock, key=str(key), sort_key=None if sort_key is None else str(sort_key))
@@ -235,6 +240,16 @@ def _problem(call: Call, problem: Mapping[str, Any], message: str, asked: float)
             return LockNotFound(message)
         case "version-mismatch":
             return VersionMismatch(message, lock)
+        case "already-done":
+            return AlreadyDone(message, lock)
+        case "wrong-kind":
+            return WrongKind(message)
+        case "permits-mismatch":
+            return PermitsMismatch(message)
+        case "exceeds-capacity":
+            return ExceedsCapacity(message)
+        case "queue-full":
+            return QueueFull(message, lock, asked)
         case "forbidden":
             return Forbidden(message)
         case "misconfigured":

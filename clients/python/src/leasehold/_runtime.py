@@ -50,6 +50,12 @@ class Runtime(Protocol):
         """Does the work, and does it to the end where the caller is cancelled meanwhile."""
         ...
 
+    async def unless_left(
+        self, work: Callable[[], Coroutine[Any, Any, T]], pause: Callable[[float], Awaitable[None]]
+    ) -> T:
+        """Does the work, and abandons it as soon as `pause` raises: with that exception."""
+        ...
+
     def schedule(self, task: Task, at: float, *, at_exit: bool = False) -> None:
         """Runs the task in the background at this time; an earlier plan for the same task is dropped.
         `at_exit`: a program that ends before runs the task at once, for about a second."""

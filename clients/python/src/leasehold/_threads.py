@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ._keeper import Keeper
+from ._runtime import run
 
 if TYPE_CHECKING:
     from ._runtime import Task
     from ._world import World
 
 T = TypeVar("T")
+
+LOOK_AGAIN = 0.05
+"""Seconds after which a wait looks whether its caller has left."""
 
 
 class Threads:
@@ -34,6 +38,28 @@ class Threads:
 
     async def finish(self, work: Callable[[], Awaitable[T]]) -> T:
         return await work()
+
+    async def unless_left(
+        self, work: Callable[[], Coroutine[Any, Any, T]], pause: Callable[[float], Awaitable[None]]
+    ) -> T:
+        # A thread cannot be interrupted: what is abandoned ends with its own time-out.
+        done = threading.Event()
+        results: list[T] = []
+        errors: list[BaseException] = []
+
+        def to_the_end() -> None:
+            try:
+                results.append(run(work()))
+            except BaseException as error:
+                errors.append(error)
+            done.set()
+
+        threading.Thread(target=to_the_end, name="leasehold-watch", daemon=True).start()
+        while not done.wait(LOOK_AGAIN):
+            await pause(0)
+        if errors:
+            raise errors[0]
+        return results[0]
 
     def schedule(self, task: Task, at: float, *, at_exit: bool = False) -> None:
         # What is to be done at the exit is waited for there: the threads go on until then.

@@ -26,6 +26,9 @@ _LONGEST_TIMEOUT = 5.0
 _LAST_LOOK = 1.0
 """Least time for a request at the end of a wait: too short a time-out would waste it."""
 
+LONGEST_WATCH = 20.0
+"""The longest watch that the service allows, in seconds."""
+
 _POLL_INTERVAL = 1.0
 _SHORTEST_POLL = 0.05
 

@@ -17,7 +17,7 @@ from ._client import AcquireOptions, BaseClient, Settings, State, explicit_optio
 from ._http import HttpTransport, MakePool
 from ._messages import Auth, Service, Token, service_of
 from ._runtime import run
-from ._threads import Threads
+from ._threads import LOOK_AGAIN, Threads
 from ._timing import OPERATION_BOUND, Wait
 from ._world import World
 from .errors import CloseError, LockLost, WaitCancelled
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
 _log = logging.getLogger("leasehold")
-
-_LOOK_AGAIN = 0.05
-"""Seconds after which a wait looks whether it was cancelled."""
 
 
 class Client(BaseClient[Guard], TransactionCalls):
@@ -47,8 +44,8 @@ class Client(BaseClient[Guard], TransactionCalls):
     - `headers`: further headers of each request.
     - `auth`: a callable that signs a request (see `leasehold.aws.SigV4`).
     - `lease`: seconds, 0.1 to 86400, for locks that name no other.
-    - `poll_interval`: seconds between requests for a held lock, at least 0.05. Default: 1, or more where the
-      service asks for more.
+    - `poll_interval`: seconds between requests for a held lock, at least 0.05. Default: none, the client
+      watches the lock; where the service has no watches, 1, or more where the service asks for more.
     - `heartbeat_interval`: seconds, at most half the lease. Default: a quarter of the lease.
     - `wait_margin`: seconds that `wait="lease"` and `wait="extend"` add to the observed lease.
     - `observation_margin`: seconds by which the clocks may differ of all who share saved observations.
@@ -286,7 +283,7 @@ class Client(BaseClient[Guard], TransactionCalls):
             rest = deadline - self._core.world.now()
             if rest <= 0:
                 break
-            cancel.wait(min(rest, _LOOK_AGAIN))
+            cancel.wait(min(rest, LOOK_AGAIN))
             await self._core.pause(0)
         else:
             await self._core.pause(seconds)

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 if TYPE_CHECKING:
     from .model import Item, LockView
 
-LossReason: TypeAlias = Literal["taken-over", "released", "absent", "version-mismatch", "expired", "forked"]
+LossReason: TypeAlias = Literal[
+    "taken-over", "released", "absent", "version-mismatch", "queued", "expired", "forked"
+]
 """The reason of a loss. `expired`: the lease ran out by the holder's own clock. `forked`: the lock belongs to
-the parent process. The others are the service's."""
+the parent process. The others are the service's; `queued`: the lease id waits, and has no permits."""
 
 
 class LeaseholdError(Exception):
@@ -28,7 +30,7 @@ class LockHeld(LeaseholdError):
     """Someone else holds the lock. `lock` names the holder. `retry_after`: the service's wish, in seconds."""
 
     def __init__(self, lock: LockView, retry_after: float = 0.0) -> None:
-        super().__init__(f"{lock.key!r} is held by {lock.owner_name!r}")
+        super().__init__(f"{lock.key!r} is held by {lock.held_by}")
         self.lock = lock
         self.retry_after = retry_after
 
@@ -69,6 +71,36 @@ class WaitCancelled(LeaseholdError):
 
 class LockNotFound(LeaseholdError):
     """There is no such lock (`get`, or `only_if_exists`)."""
+
+
+class AlreadyDone(LeaseholdError):
+    """The occurrence, or a later one, was completed: do not run it. The `data` of `lock` is what the run
+    left. `lock` is `None` where it was deleted since."""
+
+    def __init__(self, message: str, lock: LockView | None = None) -> None:
+        super().__init__(message)
+        self.lock = lock
+
+
+class WrongKind(LeaseholdError):
+    """The key is a semaphore's where a lock is meant, or the other way round."""
+
+
+class PermitsMismatch(LeaseholdError):
+    """The holder has another number of permits. There is no upgrade."""
+
+
+class ExceedsCapacity(LeaseholdError):
+    """The semaphore has fewer permits than are asked for: ask for fewer."""
+
+
+class QueueFull(LeaseholdError):
+    """There is no room in the queue: try again later. `lock` is the semaphore."""
+
+    def __init__(self, message: str, lock: LockView | None = None, retry_after: float = 0.0) -> None:
+        super().__init__(message)
+        self.lock = lock
+        self.retry_after = retry_after
 
 
 class VersionMismatch(LeaseholdError):

@@ -41,20 +41,149 @@ class LockView:
     """`None` where another client wrote the row."""
     data: bytes | None = None
     attributes: Mapping[str, Any] | None = None
+    occurrence: str | None = None
+    """The occurrence that the holder runs, if any."""
+    last_occurrence: str | None = None
+    """The last occurrence that was completed, if any."""
 
     @classmethod
     def from_wire(cls, lock: _wire.Lock) -> LockView:
+        """The view of a lock, or of a semaphore."""
+        if lock.get("kind") == "semaphore":
+            return SemaphoreView.of(lock)
+        return cls(**_members(lock))
+
+    @property
+    def name(self) -> LockName:
+        """Key and sort key."""
+        return self.key, self.sort_key
+
+    @property
+    def watched(self) -> str:
+        """The version that a watch compares."""
+        return self.record_version_number
+
+    @property
+    def held_by(self) -> str:
+        """Who holds it, in words."""
+        return repr(self.owner_name)
+
+
+def _members(lock: _wire.Lock) -> dict[str, Any]:
+    return {
+        "key": lock["key"],
+        "state": lock["state"],
+        "owner_name": lock["ownerName"],
+        "record_version_number": lock["recordVersionNumber"],
+        "lease": lock["leaseDurationMs"] / 1000,
+        "sort_key": lock.get("sortKey"),
+        "fencing_token": lock.get("fencingToken"),
+        "data": payload(lock),
+        "attributes": lock.get("attributes"),
+        "occurrence": lock.get("occurrence"),
+        "last_occurrence": lock.get("lastOccurrence"),
+    }
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A holder of permits."""
+
+    holder_id: str
+    """Its public name. It proves nothing."""
+    owner_name: str
+    version: str
+    """Changes with every heartbeat of this holder."""
+    lease: float
+    """Seconds for which the version must be seen unchanged before the holder is dead."""
+    permits: int
+    fencing_token: int
+    data: bytes | None = None
+
+    @property
+    def id(self) -> str:
+        """As `holder_id`."""
+        return self.holder_id
+
+    @classmethod
+    def from_wire(cls, holder: _wire.Holder) -> Holder:
         return cls(
-            key=lock["key"],
-            state=lock["state"],
-            owner_name=lock["ownerName"],
-            record_version_number=lock["recordVersionNumber"],
-            lease=lock["leaseDurationMs"] / 1000,
-            sort_key=lock.get("sortKey"),
-            fencing_token=lock.get("fencingToken"),
-            data=payload(lock),
-            attributes=lock.get("attributes"),
+            holder_id=holder["holderId"],
+            owner_name=holder["ownerName"],
+            version=holder["version"],
+            lease=holder["leaseDurationMs"] / 1000,
+            permits=holder["permits"],
+            fencing_token=holder["fencingToken"],
+            data=payload(holder),
         )
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """A place in the queue of a semaphore."""
+
+    ticket_id: str
+    """Its public name. It proves nothing."""
+    owner_name: str
+    version: str
+    """Changes with every renewal."""
+    lease: float
+    """Seconds for which the version must be seen unchanged before the waiter is dead."""
+    permits: int
+    number: int
+    """Lower numbers go first."""
+
+    @property
+    def id(self) -> str:
+        """As `ticket_id`."""
+        return self.ticket_id
+
+    @classmethod
+    def from_wire(cls, ticket: _wire.Ticket) -> Ticket:
+        return cls(
+            ticket_id=ticket["ticketId"],
+            owner_name=ticket["ownerName"],
+            version=ticket["version"],
+            lease=ticket["leaseDurationMs"] / 1000,
+            permits=ticket["permits"],
+            number=ticket["number"],
+        )
+
+
+@dataclass(frozen=True)
+class SemaphoreView(LockView):
+    """The public view of a semaphore. As a lock it is held while any permits are."""
+
+    capacity: int = 0
+    """How many permits there are."""
+    available: int = 0
+    """How many of them are free."""
+    changed: str = ""
+    """New whenever permits came back, and whenever the queue or the capacity changed."""
+    holders: tuple[Holder, ...] = ()
+    """Who has permits, the oldest first."""
+    queue: tuple[Ticket, ...] = ()
+    """Who waits, the first in the line first."""
+
+    @classmethod
+    def of(cls, state: _wire.Lock) -> SemaphoreView:
+        return cls(
+            **_members(state),
+            capacity=state["capacity"],
+            available=state["available"],
+            changed=state["changed"],
+            holders=tuple(Holder.from_wire(holder) for holder in state["holders"]),
+            queue=tuple(Ticket.from_wire(ticket) for ticket in state["queue"]),
+        )
+
+    @property
+    def watched(self) -> str:
+        return self.changed
+
+    @property
+    def held_by(self) -> str:
+        holders, waiters = ([entry.owner_name for entry in kind] for kind in (self.holders, self.queue))
+        return ", ".join(map(repr, holders)) or f"the queue: {', '.join(map(repr, waiters))}"
 
 
 @dataclass(frozen=True)
@@ -133,7 +262,7 @@ def payload_base64(data: bytes | str | None) -> str | None:
     return None if data is None or isinstance(data, str) else base64.b64encode(data).decode("ascii")
 
 
-def payload(answer: _wire.Lock | _wire.AcquireResponse) -> bytes | None:
+def payload(answer: _wire.Lock | _wire.AcquireResponse | _wire.Holder) -> bytes | None:
     """The row's payload, or `None` where it has none."""
     text = answer.get("data")
     if text is not None:

@@ -38,19 +38,19 @@ impl Access {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
     principal: Option<Principal>,
-    /// The prefixes of the keys that the caller may touch. Absent: every key.
+    /// The prefixes of the keys that the caller may touch. Without them, every key.
     prefixes: Option<Vec<String>>,
     is_bound: bool,
 }
 
 impl Caller {
-    /// Returns a caller that may touch every key, and whose locks are bound to nobody.
+    /// Returns a caller that may touch every key, and whose locks are bound to no principal.
     pub fn unrestricted() -> Self {
         Self { principal: None, prefixes: None, is_bound: false }
     }
 
-    /// One whose credentials name it, who may touch the keys that begin with one of `prefixes`; without prefixes, all.
-    /// With `is_bound`, the locks that it acquires are bound to it.
+    /// Returns a caller that is named by its credentials. It may touch the keys that begin with one of `prefixes`;
+    /// without prefixes, all. With `is_bound`, the locks that it acquires are bound to it.
     pub fn named(principal: Principal, prefixes: Option<Vec<String>>, is_bound: bool) -> Self {
         Self { principal: Some(principal), prefixes, is_bound }
     }
@@ -71,7 +71,7 @@ impl Caller {
     }
 
     /// # Errors
-    /// `forbidden`, unless the caller may touch this key. What it says does not depend on the table.
+    /// `forbidden`, unless the caller may touch this key. The problem does not depend on the table.
     pub(crate) fn check_key(&self, key: &str) -> Result<(), Problem> {
         let begins = |prefix: &String| key.as_bytes().starts_with(prefix.as_bytes());
         match self.prefixes() {
@@ -81,7 +81,7 @@ impl Caller {
     }
 
     /// # Errors
-    /// `forbidden`, if there is no key that the caller may touch.
+    /// `forbidden`, if the caller may touch no key at all.
     pub(crate) fn check_any_key(&self) -> Result<(), Problem> {
         match self.prefixes() {
             Some([]) => Err(self.refused("touch any key")),

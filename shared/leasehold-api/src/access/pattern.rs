@@ -2,13 +2,13 @@
 
 use leasehold_protocol::Principal;
 
-/// A pattern of principals. `*` stands for any characters but `/` and `:`, and alone for everyone.
+/// A pattern of principals. `*` stands for any characters but `/` and `:`. A pattern that is only `*` matches everyone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pattern(String);
 
 impl Pattern {
     /// # Errors
-    /// A sentence, where no principal can ever look like this.
+    /// Returns a sentence where no principal can match the pattern.
     pub(super) fn parse(pattern: &str) -> Result<Self, String> {
         let mistake = match pattern {
             "*" | "anonymous" | "direct" => None,
@@ -24,7 +24,7 @@ impl Pattern {
     }
 }
 
-/// Why no caller's ARN can ever look like this.
+/// Returns the reason why no caller's ARN can match the pattern.
 fn arn_mistake(pattern: &str) -> Option<&'static str> {
     let fields: Vec<_> = pattern.splitn(6, ':').collect();
     let [scheme, partition, service, region, account, resource] = fields[..] else {
@@ -51,9 +51,9 @@ fn arn_mistake(pattern: &str) -> Option<&'static str> {
     }
 }
 
-/// Matches the whole text. Going back to the last `*` is enough, since what an earlier one would take, that one can
-/// take as well, up to the same `/` or `:`; so this takes no more steps than the product of the lengths, whatever a
-/// caller is called.
+/// Matches the whole text. Backtracking to the last `*` is enough: the last one can match everything that an earlier
+/// one could, up to the same `/` or `:`. The number of steps is therefore at most the product of the lengths, for every
+/// caller's name.
 fn is_match(pattern: &[u8], text: &[u8]) -> bool {
     let (mut at, mut taken) = (0, 0);
     let mut last_star = None;
@@ -159,7 +159,7 @@ mod tests {
         }
     }
 
-    /// As the words say it, and with no thought of how long it takes.
+    /// The definition of a match, without regard to its running time.
     fn is_match_by_definition(pattern: &[u8], text: &[u8]) -> bool {
         match pattern.split_first() {
             None => text.is_empty(),
@@ -173,7 +173,7 @@ mod tests {
         }
     }
 
-    /// All patterns and texts of up to five characters.
+    /// Tests all patterns and texts of up to five characters.
     #[test]
     fn going_back_to_the_last_star_is_enough() {
         let words = |letters: &[u8]| {

@@ -1,27 +1,27 @@
 //! The names of callers.
 //!
-//! Each kind of name begins otherwise, so that nothing that a caller may choose, a session's name or a claim, makes one
-//! kind look like another: `arn:…`, `jwt:…`, `direct`, `anonymous`.
+//! Each kind of name has its own prefix: `arn:…`, `jwt:…`, `direct`, `anonymous`. A value that a caller can choose,
+//! such as a session's name or a claim, therefore cannot make one kind look like another.
 
 use leasehold_protocol::Principal;
 
-/// The name of one that the HTTP API does not ask for credentials.
+/// The name of a caller whom the HTTP API does not authenticate.
 pub fn anonymous() -> Option<Principal> {
     Principal::new("anonymous").ok()
 }
 
-/// The name of whoever may `lambda:InvokeFunction`.
+/// The name of every caller that may `lambda:InvokeFunction`.
 pub fn direct() -> Option<Principal> {
     Principal::new("direct").ok()
 }
 
-/// The name of one that signs its requests, from its ARN as AWS tells it. A session of a role is called like its role,
-/// without the path that the role may have, because AWS does not tell it. What is no such ARN has no name.
+/// The name of a caller that signs its requests, from the ARN that AWS reports. A session of a role has the name of its
+/// role, without the path that the role may have, because AWS does not report the path. Other ARNs give no name.
 pub fn from_arn(arn: &str) -> Option<Principal> {
     let fields: Vec<_> = arn.splitn(6, ':').collect();
     let ["arn", partition, service, "", account, resource] = fields[..] else { return None };
     let name = match (service, resource.split_once('/')) {
-        // The role first: its name has no slash, whatever the session's may have.
+        // The role comes first: its name has no slash, even if the session's name had one.
         ("sts", Some(("assumed-role", role_session))) => {
             let (role, _session) = role_session.split_once('/').filter(|(role, _)| !role.is_empty())?;
             format!("arn:{partition}:iam::{account}:role/{role}")
@@ -33,7 +33,7 @@ pub fn from_arn(arn: &str) -> Option<Principal> {
     Principal::new(name).ok()
 }
 
-/// The name of one that brings a token, from the value of a claim. An empty one has none.
+/// The name of a caller with a token, from the value of a claim. An empty value gives no name.
 pub fn from_claim(value: &str) -> Option<Principal> {
     Principal::new(format!("jwt:{value}")).ok().filter(|_| !value.is_empty())
 }
@@ -60,7 +60,7 @@ mod tests {
         }
     }
 
-    /// AWS allows letters, digits and `_+=,.@-` in the name of a session. Even if it allowed more:
+    /// AWS allows letters, digits and `_+=,.@-` in the name of a session. The test also covers other characters.
     #[test]
     fn the_name_of_a_session_cannot_name_another_role() {
         for session in

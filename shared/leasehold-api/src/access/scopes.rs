@@ -1,4 +1,4 @@
-//! Key scopes: which keys a principal may touch.
+//! Key scopes: the keys that a principal may touch.
 
 use leasehold_protocol::{MAX_KEY_BYTES, Principal};
 use serde::Deserialize;
@@ -24,10 +24,11 @@ struct ScopeEntry {
 
 impl Scopes {
     /// Reads `[{"principal": "arn:aws:iam::123456789012:role/orders-*", "prefixes": ["orders/"]}, …]`. In a principal,
-    /// `*` stands for any characters but `/` and `:`, and alone for everyone; an empty prefix is every key.
+    /// `*` stands for any characters but `/` and `:`. A principal that is only `*` is everyone; an empty prefix is
+    /// every key.
     ///
     /// # Errors
-    /// A sentence that says what is wrong, and where.
+    /// Returns a sentence that names the mistake, and its place.
     pub fn parse(json: &str) -> Result<Self, String> {
         let mut deserializer = serde_json::Deserializer::from_str(json);
         let entries: Vec<ScopeEntry> = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {

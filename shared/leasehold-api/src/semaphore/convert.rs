@@ -1,9 +1,10 @@
-//! Between the wire and the protocol.
+//! Converts between the wire and the protocol.
 
-use leasehold_protocol::lifecycle::{LockState as State, NUMBER_LIMIT};
+use leasehold_protocol::lifecycle::NUMBER_LIMIT;
 use leasehold_protocol::semaphore::{
     Acquire, Ahead, AllDead, Break, DEFAULT_HOLDER_LEASE_MS, DEFAULT_TICKET_LEASE_MS, Dead, Enqueue, Entry, Grant,
-    Heartbeat, Member, Permits, PublicId, Refusal, Release, Semaphore, SetCapacity, Shrink, entry_data, entry_name,
+    Heartbeat, Member, OWNER, Permits, PublicId, Refusal, Release, Semaphore, SetCapacity, Shrink, entry_data,
+    entry_name,
 };
 use leasehold_protocol::{Data, LeaseDuration, LeaseId, Lost, Principal, Rvn};
 use leasehold_wire::semaphore::{
@@ -11,13 +12,10 @@ use leasehold_wire::semaphore::{
     HeartbeatPermitsRequest, HeartbeatPermitsResponse, Holder, Kind, ObservedEntry, ReleasePermitsRequest,
     SemaphoreState, Ticket,
 };
-use leasehold_wire::{Lock, LockState, Problem, ProblemType, Secret};
+use leasehold_wire::{Lock, Problem, ProblemType, Secret};
 use serde_json::Map;
 
 use crate::convert::{self, checked};
-
-/// The owner of the row, as a lock's view of it says.
-const OWNER: &str = "leasehold:semaphore";
 
 pub(crate) fn acquire(
     request: AcquirePermitsRequest,
@@ -176,12 +174,12 @@ pub(crate) fn enqueued(place: Ahead) -> EnqueueResponse {
     }
 }
 
-/// Permits that are free: none, where the capacity was cut below what is out.
+/// The number of free permits: zero, where the capacity was cut below the number in use.
 pub(crate) fn free(available: i64) -> u64 {
     available.try_into().unwrap_or(0)
 }
 
-/// The public view. What it shares with a lock's reads as a lock that is held while there is a holder.
+/// The public view. Its common fields with a lock read as a held lock while the semaphore has a holder.
 pub(crate) fn show(row: Semaphore) -> Lock {
     let state = row.state();
     let changed = row.changed();
@@ -192,10 +190,7 @@ pub(crate) fn show(row: Semaphore) -> Lock {
     Lock {
         key: row.key.partition().to_owned(),
         sort_key: row.key.sort().map(str::to_owned),
-        state: match state {
-            State::Held => LockState::Held,
-            State::Released => LockState::Released,
-        },
+        state: convert::show_state(state),
         owner_name: OWNER.to_owned(),
         record_version_number: row.rvn,
         lease_duration_ms: NUMBER_LIMIT,
@@ -250,7 +245,7 @@ pub(crate) fn not_found() -> Problem {
     Problem::new(ProblemType::NotFound, "No semaphore has this key.")
 }
 
-/// The problem that a refusal amounts to. `row` is the semaphore that refused.
+/// Returns the problem for a refusal. `row` is the semaphore that refused.
 pub(crate) fn refused(refusal: Refusal, row: Option<Semaphore>) -> Problem {
     let problem = match refusal {
         Refusal::OtherKind => return no_semaphore(),
@@ -266,16 +261,7 @@ pub(crate) fn refused(refusal: Refusal, row: Option<Semaphore>) -> Problem {
             "The queue has no room. Poll; name tickets whose version stays the same for their lease in observed.",
         ),
         Refusal::Lost(reason) => convert::lost(Lost { reason, lock: None }),
-        Refusal::Superseded(superseded) => Problem {
-            sequence: Some(superseded.sequence),
-            record_version_number: Some(superseded.version.into()),
-            fencing_token: superseded.fencing_token,
-            ..Problem::new(
-                ProblemType::Superseded,
-                "A later request under this lease id was carried out, and this one changed nothing. Nothing is lost: go on \
-                 with a number above sequence.",
-            )
-        },
+        Refusal::Superseded(superseded) => convert::superseded(superseded),
         Refusal::PermitsMismatch(held) => Problem::new(
             ProblemType::PermitsMismatch,
             format!("This lease id has {held} permits, and gets no others. A heartbeat can give some back."),

@@ -45,7 +45,7 @@ impl Route for SemaphoreOperation {
     const ALL: &'static [Self] =
         &[Self::Acquire, Self::Heartbeat, Self::Release, Self::Break, Self::Enqueue, Self::Capacity, Self::Get];
 
-    /// The longest key, names and observed entries take less than a tenth.
+    /// The longest key, names and observed entries take less than a tenth of this.
     const MAX_BODY_BYTES: usize = 128 * 1024;
 
     fn path(self) -> &'static str {
@@ -96,7 +96,7 @@ impl Service {
     /// `POST /v1/semaphore/acquire`
     ///
     /// # Errors
-    /// `held`, `lost`, `superseded`, `permits-mismatch`, `exceeds-capacity`, `wrong-kind`, and those that any operation may meet.
+    /// `held`, `lost`, `superseded`, `permits-mismatch`, `exceeds-capacity`, `wrong-kind`, and those of any operation.
     pub async fn acquire_permits(
         &self,
         caller: &Caller,
@@ -116,7 +116,7 @@ impl Service {
     /// `POST /v1/semaphore/heartbeat`
     ///
     /// # Errors
-    /// `lost`, `superseded`, `permits-mismatch`, `wrong-kind`, and those that any operation may meet.
+    /// `lost`, `superseded`, `permits-mismatch`, `wrong-kind`, and those of any operation.
     pub async fn heartbeat_permits(
         &self,
         caller: &Caller,
@@ -135,7 +135,7 @@ impl Service {
     /// `POST /v1/semaphore/release`
     ///
     /// # Errors
-    /// `lost`, `wrong-kind`, and those that any operation may meet.
+    /// `lost`, `wrong-kind`, and those of any operation.
     pub async fn release_permits(
         &self,
         caller: &Caller,
@@ -152,7 +152,7 @@ impl Service {
     /// `POST /v1/semaphore/break`
     ///
     /// # Errors
-    /// `version-mismatch`, `wrong-kind`, and those that any operation may meet.
+    /// `version-mismatch`, `wrong-kind`, and those of any operation.
     pub async fn break_entry(&self, caller: &Caller, request: BreakEntryRequest) -> Result<ReleaseResponse, Problem> {
         traced(operation_span("semaphore-break", &request.key, caller), async {
             let request = convert::break_entry(request)?;
@@ -165,8 +165,8 @@ impl Service {
     /// `POST /v1/semaphore/enqueue`
     ///
     /// # Errors
-    /// `queue-full`, `held`, `lost`, `superseded`, `permits-mismatch`, `exceeds-capacity`, `wrong-kind`, and those that any
-    /// operation may meet.
+    /// `queue-full`, `held`, `lost`, `superseded`, `permits-mismatch`, `exceeds-capacity`, `wrong-kind`, and those of
+    /// any operation.
     pub async fn enqueue(&self, caller: &Caller, request: EnqueueRequest) -> Result<EnqueueResponse, Problem> {
         traced(operation_span("semaphore-enqueue", &request.key, caller), async {
             let request = convert::enqueue(request, caller.bound())?;
@@ -181,7 +181,7 @@ impl Service {
     /// `POST /v1/semaphore/capacity`
     ///
     /// # Errors
-    /// `version-mismatch`, `not-found`, `wrong-kind`, and those that any operation may meet.
+    /// `version-mismatch`, `not-found`, `wrong-kind`, and those of any operation.
     pub async fn set_capacity(&self, caller: &Caller, request: CapacityRequest) -> Result<CapacityResponse, Problem> {
         traced(operation_span("semaphore-capacity", &request.key, caller), async {
             let request = convert::set_capacity(request)?;
@@ -196,7 +196,7 @@ impl Service {
     /// `GET /v1/semaphore`
     ///
     /// # Errors
-    /// `not-found`, `wrong-kind`, and those that any operation may meet.
+    /// `not-found`, `wrong-kind`, and those of any operation.
     pub async fn get_semaphore(&self, caller: &Caller, request: GetRequest) -> Result<Lock, Problem> {
         traced(operation_span("semaphore-get", &request.key, caller), async {
             let key = locks::key(request.key, request.sort_key)?;
@@ -214,8 +214,8 @@ impl Service {
 }
 
 impl Service {
-    /// The answer of the table, or the problem that it amounts to. Counts the state that the row was left in, and wakes the
-    /// watches of the key unless nothing was written.
+    /// Returns the answer of the table, or the problem for its refusal. Records the usage that the row was left with.
+    /// Wakes the watches of the key, unless the request was refused and therefore wrote nothing.
     fn answer<T>(&self, key: &LockKey, step: Result<Step<T>, Error>) -> Result<T, Problem> {
         if !matches!(&step, Ok(Step { answer: Err(_), .. })) {
             self.watches.written(key);

@@ -1,4 +1,4 @@
-//! Between the wire and the protocol.
+//! Converts between the wire and the protocol.
 
 use leasehold_transactions::{
     Action, Answer, Error, Isolation, Item, ItemPage, ListRequest, Participant, ReadRequest, Request, ReturnValues,
@@ -9,7 +9,7 @@ use leasehold_wire::{Problem, ProblemType};
 
 use super::{dynamodb_json, limits};
 
-/// Reads the entries of a request. Also returns their names, in which [`problem`] tells what is wrong with one of them.
+/// Reads the entries of a request. Also returns their names, which [`problem`] uses to name the entry at fault.
 pub(super) fn requests(entries: Vec<Entry>) -> Result<(Vec<Request>, Vec<&'static str>), Problem> {
     limits::check_entries(&entries)?;
     let names = entries.iter().map(Entry::name).collect();
@@ -91,7 +91,7 @@ pub(super) fn isolation(isolation: wire::Isolation) -> Isolation {
     }
 }
 
-/// Reads the items that a request names. The flag tells a single item, named without a list.
+/// Reads the items that a request names. The flag marks a single item that is named without a list.
 pub(super) fn reads(request: wire::GetItemsRequest) -> Result<(Vec<ReadRequest>, bool), Problem> {
     limits::check_reads(&request)?;
     let wire::GetItemsRequest { requests, table_name, key, projection_expression, expression_attribute_names, .. } =
@@ -130,7 +130,7 @@ fn read(place: &str, request: wire::ItemRequest) -> Result<ReadRequest, Problem>
     })
 }
 
-/// Names the field at fault as it stands in a request for a single item, which has no list.
+/// Names the field at fault in a request for a single item, which has no list.
 pub(super) fn without_index(mut problem: Problem) -> Problem {
     if let Some(field) = &mut problem.field
         && let Some(member) = field.strip_prefix("requests[0].")
@@ -200,7 +200,7 @@ fn state(state: State) -> wire::TransactionState {
     }
 }
 
-/// Reads the end that an operator gives a transaction.
+/// Reads the outcome that an operator gives a transaction.
 pub(super) fn outcome(state: wire::TransactionState) -> Result<State, Problem> {
     match state {
         wire::TransactionState::Committed => Ok(State::Committed),
@@ -237,7 +237,8 @@ pub(super) fn swept(swept: &Swept) -> wire::SweepResponse {
     }
 }
 
-/// The problem that the caller reads. The log reads [`Error::for_log`]. `entries` are the names of the request's entries.
+/// Returns the problem that the caller reads. The log reads [`Error::for_log`]. `entries` are the names of the
+/// request's entries.
 pub(super) fn problem(error: &Error, entries: &[&'static str]) -> Problem {
     let plain = |kind| Problem::new(kind, error.to_string());
     match error {
@@ -271,7 +272,8 @@ pub(super) fn problem(error: &Error, entries: &[&'static str]) -> Problem {
     }
 }
 
-/// Translates a field at fault into the names of the caller's request: `requests[2].key` into `requests[2].Get.Key`.
+/// Translates the path of a field at fault into the names of the caller's request: `requests[2].key` into
+/// `requests[2].Get.Key`.
 fn field_of_entry(field: &str, entries: &[&'static str]) -> String {
     let translate = || {
         let (index, member) = field.strip_prefix("requests[")?.split_once(']')?;

@@ -1,4 +1,4 @@
-//! Between DynamoDB JSON and the SDK's values.
+//! Converts between DynamoDB JSON and the SDK's values.
 
 use std::fmt::Display;
 
@@ -6,10 +6,10 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use leasehold_transactions::{AttributeValue, Item};
 use leasehold_wire::transactions as wire;
 
-/// A mistake in a value, and its place. The path is completed by each caller.
+/// A mistake in a value, and its place. Each caller completes the path.
 #[derive(Debug)]
 pub(super) struct Fault {
-    /// From the item on, such as `.tags.L[2].B`.
+    /// The path from the item on, such as `.tags.L[2].B`.
     pub(super) path: String,
     pub(super) detail: String,
 }
@@ -33,7 +33,7 @@ pub(super) fn item(item: wire::Item) -> Result<Item, Fault> {
     item.0.into_iter().map(member).collect()
 }
 
-/// Reads a value. What a number is, and how large an item may be and how deeply nested, DynamoDB says.
+/// Reads a value. DynamoDB checks the form of numbers, and the size and depth of items.
 fn value(value: wire::AttributeValue) -> Result<AttributeValue, Fault> {
     Ok(match value {
         wire::AttributeValue::S(text) => AttributeValue::S(text),
@@ -67,7 +67,7 @@ fn bytes(base64: &str) -> Result<Vec<u8>, Fault> {
     BASE64_STANDARD.decode(base64).map_err(|error| Fault::new(format!("This is not base64: {error}.")))
 }
 
-/// Shows an item.
+/// Returns an item in its wire form.
 pub(super) fn show(item: Item) -> wire::Item {
     wire::Item(item.into_iter().map(|(name, value)| (name, show_value(value))).collect())
 }
@@ -85,7 +85,7 @@ fn show_value(value: AttributeValue) -> wire::AttributeValue {
         AttributeValue::Bs(blobs) => {
             wire::AttributeValue::Bs(blobs.into_iter().map(|bytes| BASE64_STANDARD.encode(bytes)).collect())
         }
-        // Null, and what future versions of DynamoDB may add.
+        // Null, and types that future versions of DynamoDB may add.
         _ => wire::AttributeValue::Null(true),
     }
 }

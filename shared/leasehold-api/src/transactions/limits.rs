@@ -1,22 +1,22 @@
-//! DynamoDB's limits of expressions, checked before anything is parsed: Leasehold evaluates some expressions itself,
-//! and must not work longer on one than DynamoDB would.
+//! DynamoDB's limits of expressions, checked before any parsing. Leasehold evaluates some expressions itself, and must
+//! not work longer on one than DynamoDB would.
 
 use std::collections::BTreeMap;
 
 use leasehold_wire::Problem;
 use leasehold_wire::transactions::{Entry, GetItemsRequest, Item, ListItemsRequest};
 
-/// Longest expression, in bytes.
+/// The maximum length of an expression, in bytes.
 const MAX_EXPRESSION_BYTES: usize = 4096;
-/// Most operators and functions of an expression.
+/// The maximum number of operators and functions in an expression.
 const MAX_OPERATORS: usize = 300;
-/// Most operands of one `IN`.
+/// The maximum number of operands of one `IN`.
 const MAX_OPERANDS: usize = 100;
-/// Most placeholders of each kind: no more than this fit into an expression of the largest length.
+/// The maximum number of placeholders of each kind: no more fit into an expression of the maximum length.
 const MAX_PLACEHOLDERS: usize = MAX_EXPRESSION_BYTES / 3;
-/// Longest attribute name that a placeholder stands for.
+/// The maximum length of an attribute name behind a placeholder.
 const MAX_NAME_BYTES: usize = 65_535;
-/// Largest sum of names and values.
+/// The maximum sum of the sizes of names and values.
 const MAX_SUBSTITUTION_BYTES: usize = 2 * 1024 * 1024;
 
 const KEYWORDS: [&str; 5] = ["AND", "OR", "NOT", "BETWEEN", "IN"];
@@ -151,7 +151,7 @@ fn check_expression(expression: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Operators and function calls. A path may hold a `-` in no place but behind a placeholder.
+/// Counts operators and function calls. A path contains no `-`, since a name with one needs a placeholder.
 fn operators(expression: &str) -> usize {
     let words = expression.split(|character: char| !(character.is_alphanumeric() || "_#:".contains(character)));
     let keywords = words.filter(|word| KEYWORDS.iter().any(|keyword| keyword.eq_ignore_ascii_case(word))).count();
@@ -165,7 +165,7 @@ fn operators(expression: &str) -> usize {
     keywords + signs + comparators + calls
 }
 
-/// Operands in the longest list in parentheses.
+/// Counts the operands in the longest list in parentheses.
 fn most_operands(expression: &str) -> usize {
     expression
         .split('(')

@@ -84,9 +84,8 @@ impl TransactionService {
     /// `POST /v1/transactions/add`
     ///
     /// # Errors
-    /// `transaction-not-found`, `rolled-back`, `committed`, `condition-failed`, `contended`, and those that
-    /// any operation may meet: `invalid-request`, `too-large`, `forbidden`, `corrupt-record`, `throttled`,
-    /// `unavailable`.
+    /// `transaction-not-found`, `rolled-back`, `committed`, `condition-failed`, `contended`, and those of any
+    /// operation: `invalid-request`, `too-large`, `forbidden`, `corrupt-record`, `throttled`, `unavailable`.
     pub async fn add(&self, request: AddRequest) -> Result<AddResponse, Problem> {
         let id = TransactionId::parse(&request.transaction_id);
         traced_boxed(operation_span("add", public(&id).as_ref(), request.requests.len()), async {
@@ -108,7 +107,7 @@ impl TransactionService {
     /// `POST /v1/transactions/commit`
     ///
     /// # Errors
-    /// `transaction-not-found`, `rolled-back`, and those that any operation may meet.
+    /// `transaction-not-found`, `rolled-back`, and those of any operation.
     pub async fn commit(&self, request: EndRequest) -> Result<EndResponse, Problem> {
         let id = TransactionId::parse(&request.transaction_id);
         traced_boxed(operation_span("commit", public(&id).as_ref(), 0), async {
@@ -122,7 +121,7 @@ impl TransactionService {
     /// `POST /v1/transactions/rollback`
     ///
     /// # Errors
-    /// `transaction-not-found`, `committed`, and those that any operation may meet.
+    /// `transaction-not-found`, `committed`, and those of any operation.
     pub async fn rollback(&self, request: EndRequest) -> Result<EndResponse, Problem> {
         let id = TransactionId::parse(&request.transaction_id);
         traced_boxed(operation_span("rollback", public(&id).as_ref(), 0), async {
@@ -136,7 +135,7 @@ impl TransactionService {
     /// `GET /v1/transaction`
     ///
     /// # Errors
-    /// `transaction-not-found`, and those that any operation may meet.
+    /// `transaction-not-found`, and those of any operation.
     pub async fn get(&self, request: GetTransactionRequest) -> Result<Transaction, Problem> {
         let (secret, id) = match (&request.id, &request.public_id) {
             (Some(id), None) => {
@@ -157,7 +156,7 @@ impl TransactionService {
     /// `GET /v1/transactions`
     ///
     /// # Errors
-    /// Those that any operation may meet.
+    /// Those of any operation.
     pub async fn list(&self, request: ListTransactionsRequest) -> Result<ListTransactionsResponse, Problem> {
         traced_boxed(operation_span("list-transactions", None, 0), async {
             let limit = within_limits(request.limit.unwrap_or(DEFAULT_SWEEP))? as usize;
@@ -172,7 +171,7 @@ impl TransactionService {
     /// `POST /v1/transactions/unlock`
     ///
     /// # Errors
-    /// Those that any operation may meet.
+    /// Those of any operation.
     pub async fn unlock(&self, request: UnlockRequest) -> Result<UnlockResponse, Problem> {
         traced_boxed(operation_span("unlock", None, 1), async {
             let ended = convert::outcome(request.outcome)?;
@@ -187,7 +186,7 @@ impl TransactionService {
     /// `POST /v1/items/get`
     ///
     /// # Errors
-    /// Those that any operation may meet.
+    /// Those of any operation.
     pub async fn get_items(&self, request: GetItemsRequest) -> Result<GetItemsResponse, Problem> {
         let count = request.requests.as_ref().map_or(1, Vec::len);
         traced_boxed(operation_span("get-items", None, count), async {
@@ -206,7 +205,7 @@ impl TransactionService {
     /// `POST /v1/items/list`
     ///
     /// # Errors
-    /// Those that any operation may meet.
+    /// Those of any operation.
     pub async fn list_items(&self, request: ListItemsRequest) -> Result<ListItemsResponse, Problem> {
         traced_boxed(operation_span("list-items", None, 1), async {
             let isolation = convert::isolation(request.isolation.unwrap_or_default());
@@ -222,7 +221,7 @@ impl TransactionService {
     /// `POST /v1/transactions/sweep`
     ///
     /// # Errors
-    /// Those that any operation may meet.
+    /// Those of any operation.
     pub async fn sweep(&self, request: SweepRequest) -> Result<SweepResponse, Problem> {
         traced_boxed(operation_span("sweep", None, 0), async {
             let limit = within_limits(request.limit.unwrap_or(DEFAULT_SWEEP))?;
@@ -244,11 +243,12 @@ fn traced_boxed<T>(
     span: OperationSpan,
     work: impl Future<Output = Result<(String, T), Problem>> + Send,
 ) -> impl Future<Output = Result<T, Problem>> + Send {
-    // The protocol's futures are so deeply nested that the compiler gives up on what holds one as it is.
+    // Boxed: the protocol's futures are so deeply nested that the compiler cannot handle a future that contains one
+    // directly.
     traced(span, Box::pin(work))
 }
 
-/// Makes the span of an operation. No item gets into the log.
+/// Makes the span of an operation. The log contains no item.
 fn operation_span(name: &'static str, id: Option<&PublicId>, requests: usize) -> OperationSpan {
     let span = tracing::info_span!(
         "operation",

@@ -9,7 +9,8 @@ use super::TransactionService;
 use crate::access::Caller;
 use crate::route::{Input, Route, document};
 
-/// A Lambda function's answer has at most 6 MB, and holds the document with its quotes escaped.
+/// The maximum size of an answer. A Lambda function's answer has at most 6 MB, and contains the document with its
+/// quotes escaped.
 const MAX_ANSWER_BYTES: usize = 4 * 1024 * 1024;
 
 /// The operations of the transaction service.
@@ -62,8 +63,8 @@ impl Route for TransactionOperation {
         Self::Unlock,
     ];
 
-    /// An event of a Lambda function has at most 6 MB, and holds the body with its quotes escaped. Larger transactions
-    /// use several adds.
+    /// An event of a Lambda function has at most 6 MB, and contains the body with its quotes escaped. Larger
+    /// transactions use several adds.
     const MAX_BODY_BYTES: usize = 4 * 1024 * 1024;
 
     fn path(self) -> &'static str {

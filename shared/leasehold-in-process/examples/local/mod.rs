@@ -1,4 +1,4 @@
-//! The service that the examples run against: in this process, on an embedded DynamoDB in memory.
+//! The service for the examples: in this process, on an embedded DynamoDB in memory.
 //!
 //! An application that may use DynamoDB itself calls `InProcess::connect("leasehold")` instead. One that calls a
 //! deployed service, or `leasehold serve`, makes its client from an `HttpTransport`.
@@ -14,10 +14,10 @@ use leasehold_protocol::TableSchema;
 /// The table of an example's own items, with the key `id`.
 pub(crate) const ACCOUNTS: &str = "accounts";
 
-/// Makes the tables, and the service over them.
+/// Creates the tables, and the service over them.
 ///
 /// # Errors
-/// A table cannot be made.
+/// Fails if a table cannot be created.
 pub(crate) async fn service() -> Result<InProcess, Box<dyn Error + Send + Sync>> {
     let engine = Engine::memory()?;
     let dynamodb = Client::from_conf(leasehold_dynamodb::configure(engine.sdk_config()).build());

@@ -8,7 +8,7 @@ use std::time::Duration;
 use lambda_runtime::{Diagnostic, Error, LambdaEvent, service_fn};
 use leasehold_api::access::Caller;
 use leasehold_api::http::Route;
-use leasehold_api::{TransactionOperation, TransactionService, direct};
+use leasehold_api::{TransactionOperation, TransactionService, direct, document};
 use leasehold_dynamodb::Clock;
 use leasehold_transactions::Transactions;
 use leasehold_wire::Problem;
@@ -17,7 +17,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::time::timeout;
 
-use super::{document, named, print, start};
+use super::{named, print, start};
 use crate::{Emf, TransactionConfig, config, gateway, init};
 
 /// The number of transactions that one call of the sweep handles. The time limit applies between two calls.

@@ -1,9 +1,9 @@
 //! Several locks at once, all or none, under one fencing token.
 //!
-//! DynamoDB carries out an [`Attempt`] as one transaction: each row's condition is that of an acquire, that the row's
-//! fencing token is below the attempt's, and that the row is not held by the lease id, or in a renewal that it is. So an
-//! acquisition never mixes with a renewal, and a late attempt finds rows that refuse it. The rows that refuse come back,
-//! and [`decide`] tells the answer from them, or the next attempt.
+//! DynamoDB carries out an [`Attempt`] as one transaction. The condition of each row is that of an acquire, and that
+//! the row's fencing token is below the attempt's. An acquisition also requires that the lease id does not hold the
+//! row, and a renewal that it does. An acquisition therefore never mixes with a renewal, and the rows refuse a late
+//! attempt. DynamoDB returns the rows that refuse, and [`decide`] derives from them the answer or the next attempt.
 
 use super::{
     AcquireAnswer, CorruptRecord, Field, LockView, Lost, LostReason, Order, Policy, Row, Stamp, Superseded, grant,
@@ -14,13 +14,13 @@ use crate::model::{Acquire, LockKey};
 /// One transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attempt {
-    /// Which rows it is for.
+    /// The rows that it is for.
     pub form: Form,
-    /// The fencing token of all rows, above each one's own.
+    /// The fencing token of all rows, higher than each row's own.
     pub fencing_token: u64,
 }
 
-/// Which rows an attempt is for.
+/// The kind of rows that an attempt is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     /// Rows of which the lease id holds none.
@@ -29,13 +29,13 @@ pub enum Form {
     Renewal,
 }
 
-/// What one row says to an attempt.
+/// The reply of one row to an attempt.
 #[derive(Debug, Clone, PartialEq)]
 #[allow(clippy::large_enum_variant, reason = "refusals are what votes are about")]
 pub enum Vote {
-    /// It would have been written.
+    /// The row would have been written.
     Yes,
-    /// It refuses; the row as it is.
+    /// The row refuses. Contains the row as it is.
     No(Option<Row>),
 }
 
@@ -45,9 +45,9 @@ pub enum Vote {
 pub enum AcquireAllAnswer {
     /// The caller holds all locks.
     Granted(GrantOfAll),
-    /// Someone else holds these.
+    /// Other holders have these.
     Held(Vec<LockView>),
-    /// The lease id holds others of the locks and not these, or its acquisition of these has ended.
+    /// The lease id holds some of the locks and not these, or its acquisition of these has ended.
     Lost(Vec<(LockKey, Lost)>),
     /// The caller holds all locks, and has sent a later request.
     Superseded(Superseded),
@@ -55,22 +55,22 @@ pub enum AcquireAllAnswer {
     WrongKind(Vec<LockKey>),
 }
 
-/// Several locks that were granted together.
+/// A grant of several locks together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GrantOfAll {
-    /// Above every token granted for any of the keys before.
+    /// Higher than every token granted for any of the keys before.
     pub fencing_token: u64,
     /// The record version number of each row, in the order of the request.
     pub versions: Vec<String>,
 }
 
-/// What follows from a refused attempt.
+/// The consequence of a refused attempt.
 #[derive(Debug, Clone, PartialEq)]
 #[allow(clippy::large_enum_variant, reason = "one verdict an attempt, which is not kept")]
 pub enum Verdict {
-    /// The caller is told this.
+    /// The answer to the caller.
     Answer(AcquireAllAnswer),
-    /// Another attempt may succeed.
+    /// The next attempt, which may succeed.
     Again(Attempt),
 }
 
@@ -89,10 +89,10 @@ fn is_own(row: &Row, request: &Acquire) -> bool {
     !row.other_kind && !row.released && is_renewal(row, request)
 }
 
-/// What each row says to an attempt, if not all agree; otherwise the rows that it leaves.
+/// Returns the vote of each row if any row refuses; otherwise the rows that the attempt leaves.
 ///
 /// # Errors
-/// `CorruptRecord` where a fencing token cannot be counted on.
+/// `CorruptRecord` where no token can be counted from a fencing token.
 pub fn attempt(
     rows: &[Option<Row>],
     requests: &[Acquire],
@@ -113,10 +113,10 @@ pub fn attempt(
     parts().map(granted).collect::<Result<_, _>>().map(Ok)
 }
 
-/// What follows from the votes on an attempt that not all rows agreed to.
+/// Returns the consequence of the votes on an attempt that at least one row refused.
 ///
 /// # Errors
-/// `CorruptRecord` where a row cannot be read: it is never taken for free.
+/// `CorruptRecord` where a row is unreadable: an unreadable row is never taken for free.
 pub fn decide(
     votes: &[Vote],
     requests: &[Acquire],
@@ -155,7 +155,7 @@ fn decide_own(rows: &[&Row], request: &Acquire) -> Result<Verdict, CorruptRecord
     Ok(Verdict::Answer(answer.unwrap_or(AcquireAllAnswer::Held(Vec::new()))))
 }
 
-/// The lease id holds none of the rows: some ended it, some are held, or some have a higher token.
+/// The lease id holds none of the rows. It ended some, others hold some, or some have a higher token.
 fn decide_foreign(
     votes: &[Vote],
     requests: &[Acquire],
@@ -169,7 +169,8 @@ fn decide_foreign(
             AcquireAnswer::WrongKind => others.push(request.key.clone()),
             AcquireAnswer::Lost(ended) => lost.push((request.key.clone(), ended)),
             AcquireAnswer::Held(lock) | AcquireAnswer::HeldBeyondClocks(lock) => held.push(lock),
-            // Not of a row that the lease id does not hold, for no occurrence, and made where it is missing.
+            // Cannot occur: the lease id does not hold the row, the request has no occurrence, and it creates a missing
+            // row.
             AcquireAnswer::Granted(_)
             | AcquireAnswer::Superseded(_)
             | AcquireAnswer::AlreadyDone(_)
@@ -192,7 +193,7 @@ fn again(form: Form, fencing_token: u64) -> Verdict {
     Verdict::Again(Attempt { form, fencing_token })
 }
 
-/// The token above those of all rows.
+/// Returns a token higher than those of all rows.
 fn above<'a>(rows: impl Iterator<Item = &'a Row>) -> Result<u64, CorruptRecord> {
     let mut highest = 0;
     for row in rows {
@@ -209,7 +210,8 @@ impl Vote {
         }
     }
 
-    /// Why the lock is not the caller's, who holds others of the request. A row that agreed did not come back.
+    /// Returns why the caller, who holds others of the requested locks, does not hold this one. A row that agreed was
+    /// not returned.
     fn loss(&self, request: &Acquire) -> Lost {
         match self {
             Self::Yes => Lost { reason: LostReason::Absent, lock: None },

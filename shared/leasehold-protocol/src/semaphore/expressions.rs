@@ -1,7 +1,7 @@
 //! The rules of [`super::lifecycle`] as DynamoDB expressions: one conditional write for each operation.
 //!
-//! Read a condition here beside the function of the same name there. A word behind `#` is an attribute of that name,
-//! since many of them are reserved words; `#h` and `#t` are the caller's own entries, `#d…` and `#q…` dead holders and
+//! Compare a condition here with the function of the same name there. A word after `#` is an attribute of that name,
+//! since many of them are reserved words. `#h` and `#t` are the caller's own entries, `#d…` and `#q…` dead holders and
 //! tickets.
 
 use std::collections::BTreeMap;
@@ -20,14 +20,13 @@ use crate::model::{LeaseDuration, MAX_SEQUENCE, Principal, Sequence};
 /// A semaphore that no older version has broken or taken.
 const IS_SEMAPHORE: &str = "leaseholdKind = :kind AND ownerName = :owner AND attribute_not_exists(isReleased)";
 
-/// The lease id has not ended, as far as is remembered. A comparison by `<>` with an attribute that is not there is
-/// true.
+/// The end of the lease id is not remembered. A comparison by `<>` with an absent attribute is true.
 const IS_NOT_ENDED: &str = "#ended.#slot.#id <> :id";
 
-/// A token that can be added to.
+/// The token is below the limit, so that the next one can be counted from it.
 const IS_COUNTABLE: &str = "fencingToken BETWEEN :zero AND :lastToken";
 
-/// Assembles a write: all its conditions must hold.
+/// Assembles a write, all of whose conditions must hold.
 struct Builder {
     write: Write,
     conditions: Vec<String>,
@@ -36,7 +35,7 @@ struct Builder {
 }
 
 impl Builder {
-    /// The write of a semaphore that is there.
+    /// Starts the write of an existing semaphore.
     fn new(stamp: &Stamp, policy: &Policy) -> Self {
         let mut write = Write::default();
         write.text(":kind", KIND);
@@ -63,7 +62,7 @@ impl Builder {
         self.write.values.insert(placeholder.to_owned(), AttributeValue::N(value.to_string()));
     }
 
-    /// Names the caller's entries and the slot that remembers its end.
+    /// Binds the names of the caller's entries and of the slot that remembers its end.
     fn member(&mut self, me: &Member) {
         self.write.name("#h", &me.holder_id());
         self.write.name("#t", &me.ticket_id());
@@ -76,7 +75,7 @@ impl Builder {
         self.condition(IS_NOT_ENDED);
     }
 
-    /// Says that the entry at `path` is the caller's own, and its request new.
+    /// Returns the condition that the entry at `path` is the caller's own, and that its request is new.
     fn own(&mut self, path: &str, principal: Option<&Principal>, sequence: Option<&Sequence>) -> String {
         let mut own = format!("{path}.#hash = :leaseIdHash");
         if let Some(principal) = principal {
@@ -91,13 +90,13 @@ impl Builder {
         own
     }
 
-    /// Says that those who wait should look again.
+    /// Records a change that the waiters should look at.
     fn changed(&mut self, stamp: &Stamp) {
         self.write.text(":changed", changed(stamp));
         self.set("#changed = :changed");
     }
 
-    /// Requires that the dead are as they were seen, and removes them.
+    /// Requires that the dead entries are as they were observed, and removes them.
     fn bury(&mut self, dead: &AllDead, stale_before: Option<u64>) {
         if let Some(before) = stale_before.filter(|_| dead.holders().next().is_some()) {
             self.write.number(":staleBefore", before);
@@ -116,7 +115,7 @@ impl Builder {
             let version = dead.version.as_str().to_owned();
             slots.insert(member.slot(), Ended { id: member.id().to_owned(), version, taken_over: true });
         }
-        // Two that share a slot cannot both be remembered: the later one is.
+        // A slot remembers one end: of two that share a slot, the later one stays.
         for (slot, ended) in slots {
             self.write.name(&format!("#s{slot}"), slot);
             self.write.values.insert(format!(":s{slot}"), item::encode_ended(&ended));
@@ -142,7 +141,7 @@ impl Builder {
     }
 }
 
-/// Names the attributes behind the words that begin with `#`.
+/// Binds the names of the attributes behind the words that begin with `#`.
 fn bind_words(write: &mut Write) {
     let text = format!("{} {}", write.condition, write.update);
     for part in text.split('#').skip(1) {
@@ -154,7 +153,7 @@ fn bind_words(write: &mut Write) {
     }
 }
 
-/// Makes the row, or takes this tombstone. With the row its maps are made, which every other write needs.
+/// Creates the row, or takes this tombstone. The write also creates the row's maps, which every other write needs.
 pub(crate) fn create(schema: &TableSchema, row: &Semaphore, tombstone: Option<&Tombstone>) -> Write {
     let mut write = Write::default();
     match tombstone {
@@ -236,7 +235,7 @@ pub(crate) fn acquire(request: &Acquire, stamp: &Stamp, policy: &Policy) -> Writ
     builder.set("#available = #available + :difference");
     builder.gone.extend(["#queue.#t".to_owned(), "#tickets.#t".to_owned()]);
     if dead.is_empty() {
-        // The queue changes only where the caller has a ticket, whose version no row has had as `changed`.
+        // The queue changes only where the caller has a ticket. No row has had the version of that ticket as `changed`.
         builder.set("#changed = if_not_exists(#queue.#t.#version, #changed)");
     } else {
         builder.changed(stamp);
@@ -245,7 +244,7 @@ pub(crate) fn acquire(request: &Acquire, stamp: &Stamp, policy: &Policy) -> Writ
     builder.build()
 }
 
-/// The renewal of a holder; `outcome`, where it comes of an acquire.
+/// The renewal of a holder. `outcome` is given where the renewal comes from an acquire.
 pub(crate) fn heartbeat(request: &Heartbeat, outcome: Option<GrantOutcome>, stamp: &Stamp, policy: &Policy) -> Write {
     let mut builder = Builder::new(stamp, policy);
     builder.write.name("#h", &Member::new(&request.key, &request.lease_id).holder_id());

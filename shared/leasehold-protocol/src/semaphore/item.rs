@@ -1,4 +1,5 @@
-//! The attributes of a semaphore's row. Anything unreadable is a [`CorruptRecord`]: no permit is granted on a guess.
+//! The attributes of a semaphore's row. An unreadable attribute is a [`CorruptRecord`]: no permit is granted on a
+//! guess.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -18,7 +19,7 @@ use crate::model::LockKey;
 /// The value of `leaseholdKind`.
 pub(crate) const KIND: &str = "semaphore";
 /// The owner of the row, as other clients see it.
-pub(crate) const OWNER: &str = "leasehold:semaphore";
+pub const OWNER: &str = "leasehold:semaphore";
 /// The lease of the row, as other clients see it: the longest that a Java client can read, so that the row is never
 /// stale.
 pub(crate) const LEASE: &str = "9223372036854775807";
@@ -34,7 +35,7 @@ const REQUEST_ID: &str = "requestId";
 const STALE_AT: &str = "staleAt";
 const DATA: &str = "data";
 const OUTCOME: &str = "outcome";
-/// How much an enqueue of a ticket that is there adds to `nextTicket`: nothing. An expression cannot ask.
+/// The increment of `nextTicket` where an enqueue finds its ticket in the queue: zero. An expression has no branches.
 const STEP: &str = "step";
 const ID: &str = "id";
 const HOW: &str = "how";
@@ -44,18 +45,18 @@ const RELEASED: &str = "released";
 type Map = HashMap<String, AttributeValue>;
 
 impl TableSchema {
-    /// Reads an item that DynamoDB returned, or that is not there, for an operation on a semaphore.
+    /// Reads an item that DynamoDB returned, or a missing one, for an operation on a semaphore.
     ///
     /// # Errors
-    /// `CorruptRecord` where the item is a semaphore's and unreadable, or a tombstone without a fencing token
-    /// to count on.
+    /// `CorruptRecord` where the item is a semaphore's and unreadable, or a tombstone whose fencing token cannot be
+    /// counted from.
     pub fn decode_found(&self, key: &LockKey, item: Option<Item>) -> Result<Found, CorruptRecord> {
         let Some(item) = item else { return Ok(Found::Free(None)) };
         if item.contains_key(LEASEHOLD_KIND) {
             let is_semaphore = item.get(LEASEHOLD_KIND).is_some_and(|kind| is_text(kind, KIND));
             return Ok(if is_semaphore { Found::Semaphore(Box::new(decode(key, item)?)) } else { Found::OtherKind });
         }
-        // A tombstone that remembers an occurrence stays: no semaphore could remember it.
+        // A tombstone that records an occurrence stays: a semaphore has no place for the record.
         let is_free = |row: &crate::Row| row.is_deleted() && row.last_occurrence == Field::Absent;
         let Some(row) = self.decode_row(item).filter(is_free) else { return Ok(Found::OtherKind) };
         let fencing_token = row.countable_token()?;
@@ -64,7 +65,8 @@ impl TableSchema {
 }
 
 impl TableSchema {
-    /// Reads an item that DynamoDB returned, of whatever kind; `None` if it has no key of this schema, which cannot be.
+    /// Reads an item of any kind that DynamoDB returned. Returns `None` if it has no key of this schema, which cannot
+    /// happen.
     pub fn decode_record(&self, item: Item) -> Option<Record> {
         if !item.get(LEASEHOLD_KIND).is_some_and(|kind| is_text(kind, KIND)) {
             return self.decode_row(item).map(Record::Lock);
@@ -135,7 +137,7 @@ fn numbers(item: &mut Item, attribute: &'static str) -> Result<BTreeMap<String, 
     read.collect::<Option<_>>().ok_or(CorruptRecord::new(attribute, "unreadable"))
 }
 
-/// Entries stand in two maps, because an expression can set a number only by itself. Both have the same names.
+/// Reads the entries from two maps with the same names, since an expression can set a number only by itself.
 fn entries<T>(
     item: &mut Item,
     attribute: &'static str,
@@ -206,7 +208,7 @@ pub(crate) fn outcome(outcome: GrantOutcome) -> AttributeValue {
     AttributeValue::S(name.to_owned())
 }
 
-/// All slots are there from the first write, and empty until they are used.
+/// All slots exist from the first write on, and are empty until they are used.
 fn ended(value: Option<AttributeValue>) -> Result<BTreeMap<String, Ended>, CorruptRecord> {
     let corrupt = CorruptRecord::new(ENDED, "unreadable");
     let Some(AttributeValue::M(slots)) = value else { return Err(corrupt) };

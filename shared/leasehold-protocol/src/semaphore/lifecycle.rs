@@ -1,8 +1,8 @@
 //! The life of a semaphore, as pure functions of (row, request, stamp). No I/O, no clock, no randomness.
 //!
-//! Each function is one operation: what becomes of the row, by which write, and what the caller is told. DynamoDB
-//! carries the same rules out as conditional writes (`expressions`). Applied or refused, a write returns the old row,
-//! and the same function tells the answer from it. A property test holds the two together.
+//! Each function is one operation. It returns the row afterwards, the write that makes it, and the answer to the
+//! caller. DynamoDB carries out the same rules as conditional writes (`expressions`). Applied or refused, a write
+//! returns the old row, and the same function derives the answer from it. A property test compares the two.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,14 @@ use super::model::{
 };
 use crate::lifecycle::{
     CorruptRecord, GrantOutcome, LAST_COUNTABLE_TOKEN, LockState, LostReason, Order, Policy, ReleaseOutcome, Stamp,
-    order,
+    Superseded, order,
 };
 use crate::model::{LeaseIdHash, LockKey, Principal, Rvn, Sequence};
 
-/// What stands under a key.
+/// The content of a key.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Found {
-    /// Nothing, or a tombstone, which a semaphore may take.
+    /// No row, or a tombstone, which a semaphore may take.
     Free(Option<Tombstone>),
     /// A lock, or a kind that this version does not know.
     OtherKind,
@@ -31,24 +31,24 @@ pub enum Found {
 pub struct Tombstone {
     /// Its record version number.
     pub rvn: String,
-    /// Its fencing token: the next one is above.
+    /// Its fencing token: the next one is higher.
     pub fencing_token: Option<u64>,
 }
 
-/// A semaphore's row. All of it is readable: damage is a [`CorruptRecord`] before there is one of these.
+/// A semaphore's row. All of it is readable: a damaged row is a [`CorruptRecord`] instead.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Semaphore {
-    /// Which one.
+    /// The semaphore's key.
     pub key: LockKey,
     /// `recordVersionNumber`.
     pub rvn: String,
-    /// How many permits there are.
+    /// The number of permits.
     pub capacity: u64,
-    /// How many are free; below zero where the capacity was cut.
+    /// The number of free permits; below zero where the capacity was cut.
     pub available: i64,
-    /// By their public ids.
+    /// The holders, by their public ids.
     pub holders: BTreeMap<String, Holder>,
-    /// By their public ids.
+    /// The tickets, by their public ids.
     pub queue: BTreeMap<String, Ticket>,
     /// The number of the next ticket.
     pub next_ticket: u64,
@@ -62,44 +62,44 @@ pub struct Semaphore {
     pub expire_at: u64,
 }
 
-/// What a holder and a ticket have in common.
+/// The common part of a holder and a ticket.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Entry {
     /// The hash of its lease id.
     pub hash: LeaseIdHash,
-    /// Who it is, for people to read.
+    /// The owner's name, for people to read.
     pub owner_name: String,
-    /// Whom it is bound to.
+    /// The principal that it is bound to.
     pub principal: Option<String>,
     /// Changes with each request that was carried out.
     pub version: String,
-    /// For how long the version must be seen unchanged before the entry is dead.
+    /// The time without a change of the version after which the entry is dead.
     pub lease_ms: u64,
-    /// How many permits it has, or waits for.
+    /// The number of permits that it has, or waits for.
     pub permits: u64,
-    /// The last request under the lease id that was carried out.
+    /// The last request that was carried out under the lease id.
     pub sequence: Option<Sequence>,
 }
 
-/// One that has permits.
+/// A holder of permits.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Holder {
-    /// Who.
+    /// The common part.
     pub entry: Entry,
     /// Its fencing token.
     pub fencing_token: u64,
-    /// When it is dead by the clock, in epoch milliseconds.
+    /// The time at which it is dead by the clock, in epoch milliseconds.
     pub stale_at: u64,
     /// Its payload.
     pub data: Option<Vec<u8>>,
-    /// The outcome of the last acquire: a repeat is answered with the same.
+    /// The outcome of the last acquire: a repeat gets the same answer.
     pub outcome: GrantOutcome,
 }
 
-/// One that waits.
+/// A waiter's place in the queue.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Ticket {
-    /// Who.
+    /// The common part.
     pub entry: Entry,
     /// Its place: lower numbers go first.
     pub number: u64,
@@ -110,14 +110,14 @@ pub struct Ticket {
 pub struct Ended {
     /// The part of the public ids that a holder and its ticket have in common.
     pub id: String,
-    /// The version that ended; empty where nobody named it.
+    /// The version that ended; empty where no request named it.
     pub version: String,
     /// Whether it was evicted as dead. If not, it was released, or broken by an operator.
     pub taken_over: bool,
 }
 
 impl Entry {
-    /// It is bound to nobody, or to this principal; or nobody asks.
+    /// Whether the entry is bound to no principal, or to this one. True where no principal is given.
     fn admits(&self, principal: Option<&Principal>) -> bool {
         match (principal, &self.principal) {
             (Some(principal), Some(owner)) => owner == principal.as_str(),
@@ -130,40 +130,40 @@ impl Entry {
     }
 }
 
-/// Which write makes the step.
+/// The write that makes the step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// None: the answer is all.
+    /// No write: there is only an answer.
     None,
     /// The write of the operation itself.
     Main,
-    /// The one that makes the row, or takes a tombstone.
+    /// The write that creates the row, or takes a tombstone.
     Create(Option<Tombstone>),
-    /// The one that renews what an acquire finds as its own.
+    /// The write that renews the caller's own holder, which an acquire finds.
     Renew,
 }
 
-/// What becomes of a row, and what the caller is told.
+/// The effect of a request on a row, and the answer to the caller.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step<T> {
     /// The row afterwards; none where there is no semaphore.
     pub row: Option<Semaphore>,
-    /// How it comes about.
+    /// The write that makes the change.
     pub change: Change,
     /// The answer.
     pub answer: Result<T, Refusal>,
 }
 
-/// Why a request was not carried out. The row that it was refused on is the [`Step`]'s.
+/// The reason why a request was not carried out. The row that it was refused on is the [`Step`]'s.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Refusal {
     /// The key is a lock's.
     OtherKind,
-    /// There are not enough free permits, somebody is ahead, or one of the named dead shows a sign of life.
+    /// There are not enough free permits, a waiter is ahead, or one of the entries named as dead shows a sign of life.
     Held,
-    /// There is no room in the queue.
+    /// The queue is full.
     QueueFull,
-    /// What the lease id stood for is over, or never was.
+    /// The holder or ticket of the lease id has ended, or never existed.
     Lost(LostReason),
     /// A later request was carried out.
     Superseded(Superseded),
@@ -171,33 +171,22 @@ pub enum Refusal {
     Forbidden,
     /// The lease id has another number of permits: this one.
     PermitsMismatch(u64),
-    /// More permits are asked for than there are: this many.
+    /// The request is for more permits than the capacity, which is this.
     ExceedsCapacity(u64),
-    /// The operator saw something else.
+    /// The operator saw another version.
     VersionMismatch,
-    /// There is no such semaphore.
+    /// The semaphore does not exist.
     NotFound,
 }
 
-/// A later request under the lease id was carried out, and nothing is lost.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Superseded {
-    /// The number of the last request that was carried out.
-    pub sequence: u64,
-    /// The version of the holder or the ticket.
-    pub version: String,
-    /// The token of the holder.
-    pub fencing_token: Option<u64>,
-}
-
-/// Permits that were granted.
+/// A grant of permits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
     /// The public id.
     pub holder_id: String,
     /// The holder.
     pub holder: Holder,
-    /// How many permits there are in all.
+    /// The number of permits in all.
     pub capacity: u64,
 }
 
@@ -208,23 +197,23 @@ pub struct Ahead {
     pub ticket_id: String,
     /// The ticket.
     pub ticket: Ticket,
-    /// How many tickets are before it, dead or alive.
+    /// The number of tickets before it, dead or alive.
     pub ahead: usize,
 }
 
 impl Semaphore {
-    /// Changes whenever permits came back, and whenever the queue or the capacity changed.
+    /// A value that changes whenever permits come back, and whenever the queue or the capacity changes.
     pub fn changed(&self) -> String {
-        // A new ticket raises the one, everything else renews the other.
+        // A new ticket raises `next_ticket`, every other change renews `last_change`.
         format!("{}.{}", self.last_change, self.next_ticket)
     }
 
-    /// Whether it has a holder, as far as the table knows.
+    /// Whether the semaphore has a holder, as far as the table knows.
     pub fn state(&self) -> LockState {
         if self.holders.is_empty() { LockState::Released } else { LockState::Held }
     }
 
-    /// The permits that are out.
+    /// The number of permits that holders have.
     pub fn in_use(&self) -> u64 {
         self.holders.values().map(|holder| holder.entry.permits).sum()
     }
@@ -248,7 +237,7 @@ impl Semaphore {
         }
     }
 
-    /// All of them are there, as they were seen.
+    /// Whether all dead entries are in the row, as they were observed.
     fn has(&self, dead: &AllDead, stale_before: Option<u64>) -> bool {
         let is_holder = |(member, dead): (&Member, &Dead)| {
             self.holder(member).is_some_and(|holder| {
@@ -263,7 +252,7 @@ impl Semaphore {
         dead.holders().all(is_holder) && dead.tickets().all(is_ticket)
     }
 
-    /// Removes them, and remembers the holders.
+    /// Removes the dead entries, and remembers the ends of the holders.
     fn bury(&mut self, dead: &AllDead) {
         for (member, dead) in dead.holders() {
             self.end(member, dead.version.as_str(), true);
@@ -273,7 +262,7 @@ impl Semaphore {
         }
     }
 
-    /// Takes a holder out, with its permits, and remembers its end.
+    /// Removes a holder, frees its permits, and remembers its end.
     fn end(&mut self, me: &Member, version: &str, taken_over: bool) {
         if let Some(holder) = self.holders.remove(&me.holder_id()) {
             self.available += signed(holder.entry.permits);
@@ -283,7 +272,7 @@ impl Semaphore {
         self.ended.insert(me.slot().to_owned(), ended);
     }
 
-    /// The row with what every write changes.
+    /// The row with the changes that every write makes.
     fn touched(&self, stamp: &Stamp, policy: &Policy) -> Self {
         Self { rvn: stamp.rvn.clone(), expire_at: policy.expire_at(stamp, None), ..self.clone() }
     }
@@ -305,7 +294,7 @@ impl Semaphore {
         }
     }
 
-    /// Adds the holder that the request asks for.
+    /// Adds the holder that the request describes.
     fn grant(&mut self, request: &Acquire, outcome: GrantOutcome, stamp: &Stamp) -> Grant {
         let me = Member::new(&request.key, &request.lease_id);
         self.available -= signed(request.permits.get());
@@ -315,7 +304,7 @@ impl Semaphore {
         Grant { holder_id: me.holder_id(), holder, capacity: self.capacity }
     }
 
-    /// Adds the ticket that the request asks for, or renews it.
+    /// Adds the ticket that the request describes, or renews it.
     fn enqueue(&mut self, request: &Enqueue, stamp: &Stamp) -> Ahead {
         let me = Member::new(&request.key, &request.lease_id);
         let number = self.ticket(&me).map_or(self.next_ticket, |ticket| ticket.number);
@@ -326,7 +315,7 @@ impl Semaphore {
         self.place(&me, number)
     }
 
-    /// A ticket that the capacity cannot satisfy is ahead of nobody.
+    /// Returns the ticket and the number of tickets ahead. A ticket that wants more than the capacity is ahead of none.
     fn place(&self, me: &Member, number: u64) -> Ahead {
         let is_ahead = |ticket: &&Ticket| ticket.number < number && ticket.entry.permits <= self.capacity;
         let ahead = self.queue.values().filter(is_ahead).count();
@@ -346,7 +335,7 @@ impl Semaphore {
 }
 
 impl Acquire {
-    /// The holder that it asks to be, without its token.
+    /// The holder that the request describes, without its token.
     pub(crate) fn holder(&self, outcome: GrantOutcome, stamp: &Stamp) -> Holder {
         Holder {
             entry: Entry {
@@ -367,7 +356,7 @@ impl Acquire {
 }
 
 impl Enqueue {
-    /// The ticket that it asks for, without its number.
+    /// The ticket that the request describes, without its number.
     pub(crate) fn entry(&self, stamp: &Stamp) -> Entry {
         Entry {
             hash: self.lease_id.hash(),
@@ -381,12 +370,12 @@ impl Enqueue {
     }
 }
 
-/// A value of `changed` that no row had: not even a version, which a grant may copy.
+/// A value of `changed` that no row had. It also differs from every version, which a grant may copy.
 pub(crate) fn changed(stamp: &Stamp) -> String {
     format!("c-{}", stamp.rvn)
 }
 
-/// Permits are far below 2^63.
+/// Converts a number of permits, which is far below 2^63.
 pub(crate) fn signed(permits: u64) -> i64 {
     permits.try_into().unwrap_or(i64::MAX)
 }
@@ -410,15 +399,16 @@ fn done<T>(row: Semaphore, change: Change, answer: T) -> Step<T> {
 fn superseded(entry: &Entry, fencing_token: Option<u64>) -> Refusal {
     Refusal::Superseded(Superseded {
         sequence: entry.sequence.as_ref().map_or(0, Sequence::number),
-        version: entry.version.clone(),
+        rvn: Some(entry.version.clone()),
         fencing_token,
+        lock: None,
     })
 }
 
-/// Grants permits where enough are free, with those of the dead that are named, and nobody who is alive is ahead.
+/// Grants permits where enough are free, counting those of the named dead, and no living ticket is ahead.
 ///
-/// A caller with a ticket judges by itself that those ahead are gone or dead: they only get fewer, and one who lies is
-/// unfair, not unsafe. One without a ticket names all tickets that there are as dead.
+/// A caller with a ticket judges by itself that the tickets ahead are gone or dead. Tickets ahead only get fewer, and a
+/// caller that lies is unfair, not unsafe. A caller without a ticket names all tickets in the queue as dead.
 ///
 /// # Errors
 /// `CorruptRecord` where no fencing token is left.
@@ -487,7 +477,7 @@ fn acquire_first(
     done(row, Change::Create(tombstone.cloned()), grant)
 }
 
-/// The lease id has permits already, and gets none a second time.
+/// The lease id already has permits, and gets none a second time.
 fn acquire_again(
     found: &Found,
     row: &Semaphore,
@@ -519,7 +509,7 @@ fn acquire_again(
     done(next, Change::Renew, Grant { holder_id: me.holder_id(), holder: renewed, capacity: row.capacity })
 }
 
-/// The heartbeat that an acquire by its own holder amounts to.
+/// The heartbeat that an acquire by its own holder is equivalent to.
 pub(crate) fn renewal(request: &Acquire) -> Heartbeat {
     Heartbeat {
         key: request.key.clone(),
@@ -556,8 +546,8 @@ fn renew(row: &mut Semaphore, me: &Member, request: &Heartbeat, stamp: &Stamp) -
     holder
 }
 
-/// Renews a holder's lease, and takes permits back where it offers some. `issued` are the versions that earlier
-/// attempts at this very request may have written.
+/// Renews a holder's lease, and takes back the permits that the holder offers. `issued` are the versions that earlier
+/// attempts at the same request may have written.
 pub fn heartbeat(found: &Found, request: &Heartbeat, stamp: &Stamp, issued: &[String], policy: &Policy) -> Step<Grant> {
     let me = Member::new(&request.key, &request.lease_id);
     let row = match found {
@@ -584,7 +574,7 @@ pub fn heartbeat(found: &Found, request: &Heartbeat, stamp: &Stamp, issued: &[St
     }
     match request.shrink {
         Some(shrink) if holder.entry.permits != shrink.held() => {
-            // An earlier copy of this request gave the permits back.
+            // An earlier copy of this request returned the permits.
             let is_done = request.sequence.is_none() && holder.entry.permits == shrink.kept();
             return if is_done { before() } else { refused(found, Refusal::PermitsMismatch(holder.entry.permits)) };
         }
@@ -596,7 +586,7 @@ pub fn heartbeat(found: &Found, request: &Heartbeat, stamp: &Stamp, issued: &[St
     done(next, Change::Main, grant)
 }
 
-/// Gives permits back, or withdraws a ticket.
+/// Returns permits, or withdraws a ticket.
 pub fn release(found: &Found, request: &Release, stamp: &Stamp, policy: &Policy) -> Step<ReleaseOutcome> {
     let me = Member::new(&request.key, &request.lease_id);
     let row = match found {
@@ -703,8 +693,8 @@ pub fn enqueue(found: &Found, request: &Enqueue, stamp: &Stamp, policy: &Policy)
     done(next, Change::Main, place)
 }
 
-/// The operator's change of the capacity. Permits that are out stay out: where they are more than the new capacity, no
-/// permit is granted until enough came back. The answer is how many are free, below zero in that case.
+/// The operator's change of the capacity. Granted permits stay granted: where they exceed the new capacity, no permit
+/// is granted until enough came back. The answer is the number of free permits, below zero in that case.
 pub fn set_capacity(found: &Found, request: &SetCapacity, stamp: &Stamp, policy: &Policy) -> Step<i64> {
     let row = match found {
         Found::OtherKind => return refused(found, Refusal::OtherKind),

@@ -1,9 +1,9 @@
-//! # Semaphores: several holders of one row, and a queue of those who wait
+//! # Semaphores: several holders of one row, and a queue of waiters
 //!
-//! A **semaphore** is one row with `capacity` permits. A grant takes some of them, and each holder has a lease, a
-//! version and a fencing token of its own: it renews, dies and is judged dead by itself. Counting semaphores, weighted
-//! permits, read/write locks (a reader takes one permit, a writer all) and fair locks (one permit, and the queue) are
-//! the same rows.
+//! A **semaphore** is one row with `capacity` permits. A grant takes some of them. Each holder has a lease, a version
+//! and a fencing token of its own: it is renewed and judged dead by itself. Counting semaphores, weighted permits,
+//! read/write locks (a reader takes one permit, a writer all) and fair locks (one permit, and the queue) are the same
+//! rows.
 //!
 //! ```text
 //! model       requests, and the public ids of holders and tickets
@@ -14,12 +14,11 @@
 //! ```
 //!
 //! **One write.** `available` and `holders` change in the same conditional write, so the count and the list cannot
-//! drift apart. The old row that comes back decides the answer. An operation takes a second write in two cases: the
-//! first request for a key makes the row, and an acquire of a higher sequence by its own holder renews the lease.
+//! drift apart. The old row decides the answer. An operation takes a second write in two cases: the first request for a
+//! key creates the row, and an acquire of a higher sequence by its own holder renews the lease.
 //!
-//! **Public ids.** The row names a holder or a ticket by a hash of its lease id and its key. The hash is another one
-//! than the stored proof of possession: an id may be seen by anyone and proves nothing. An id can be guessed where the
-//! lease id can.
+//! **Public ids.** The row names a holder or a ticket by a hash of its lease id and its key. This hash differs from the
+//! stored proof of possession: an id is public and proves nothing. An id can be guessed where the lease id can.
 //!
 //! **Limits.** 100 holders, 100 tickets, owner names of 128 bytes, 256 bytes of data a holder. DynamoDB bills a write
 //! by the size of the row, which has about 43 KB with all of them.
@@ -30,7 +29,6 @@ pub mod lifecycle;
 mod model;
 mod table;
 
-pub use lifecycle::{
-    Ahead, Ended, Entry, Found, Grant, Holder, Refusal, Semaphore, Step, Superseded, Ticket, Tombstone,
-};
+pub use item::OWNER;
+pub use lifecycle::{Ahead, Ended, Entry, Found, Grant, Holder, Refusal, Semaphore, Step, Ticket, Tombstone};
 pub use model::*;

@@ -1,4 +1,4 @@
-//! What is asked of a semaphore. A value that exists is valid.
+//! Requests to a semaphore, and their parts. A value that exists is valid.
 
 use std::fmt::Write as _;
 
@@ -7,17 +7,17 @@ use sha2::{Digest, Sha256};
 use crate::error::{Error, ErrorKind};
 use crate::model::{Data, LeaseDuration, LeaseId, LockKey, OwnerName, Principal, Rvn, Sequence, check_length};
 
-/// The most permits of a semaphore. Far above any use, and far below what a number can hold.
+/// The maximum number of permits of a semaphore: far above any use, and far below what a number can hold.
 pub const MAX_PERMITS: u64 = 1_000_000_000;
-/// The most holders of a semaphore, and the most tickets: a write is billed by the size of the row.
+/// The maximum number of holders of a semaphore, and of tickets: a write is billed by the size of the row.
 pub const MAX_ENTRIES: usize = 100;
 /// The longest owner name of a holder or a ticket, in bytes of UTF-8.
 pub const MAX_ENTRY_NAME_BYTES: usize = 128;
 /// The largest payload of a holder.
 pub const MAX_ENTRY_DATA_BYTES: usize = 256;
-/// The most dead holders and tickets that a request removes: each takes a part of an expression of 4 KB.
+/// The maximum number of dead holders and tickets that a request removes: each takes a part of an expression of 4 KB.
 pub const MAX_DEAD: usize = 10;
-/// The lease of a holder that names none. Longer than a lock's: a heartbeat pays for the whole row.
+/// The lease of a holder that names none. It is longer than a lock's, since a heartbeat pays for the whole row.
 pub const DEFAULT_HOLDER_LEASE_MS: u64 = 60_000;
 /// The lease of a ticket that names none.
 pub const DEFAULT_TICKET_LEASE_MS: u64 = 120_000;
@@ -45,7 +45,7 @@ impl Permits {
     }
 }
 
-/// The name of a holder or a ticket.
+/// Checks the name of a holder or a ticket.
 ///
 /// # Errors
 /// `InvalidRequest` unless it has 1 to 128 bytes.
@@ -54,7 +54,7 @@ pub fn entry_name(name: String) -> Result<OwnerName, Error> {
     OwnerName::new(name)
 }
 
-/// The payload of a holder.
+/// Checks the payload of a holder.
 ///
 /// # Errors
 /// `TooLarge` above 256 bytes.
@@ -68,17 +68,17 @@ pub fn entry_data(data: Data) -> Result<Data, Error> {
     }
 }
 
-/// A caller of a semaphore, as its row names it: the ids that everyone may see.
+/// A caller of a semaphore, as its row names it: by its public ids.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
     id: String,
 }
 
 impl Member {
-    /// The one that this lease id makes of its caller.
+    /// Returns the caller that uses this lease id.
     pub fn new(key: &LockKey, lease_id: &LeaseId) -> Self {
         let mut digest = Sha256::new_with_prefix("leasehold semaphore member");
-        // With its length each part ends where it says: no two of them make the same text.
+        // The length before each part marks its end, so that no two lists of parts give the same text.
         for part in [key.partition(), key.sort().unwrap_or_default(), lease_id.expose()] {
             digest.update((part.len() as u64).to_be_bytes());
             digest.update(part);
@@ -102,7 +102,7 @@ impl Member {
         &self.id
     }
 
-    /// Which of the 16 slots remembers its end.
+    /// The slot, of 16, that remembers its end.
     pub(crate) fn slot(&self) -> &'static str {
         SLOTS[usize::from(Sha256::digest(&self.id)[0] >> 4)]
     }
@@ -121,9 +121,9 @@ pub(crate) const SLOTS: [&str; 16] = ["0", "1", "2", "3", "4", "5", "6", "7", "8
 /// A public id that a caller names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PublicId {
-    /// A holder's.
+    /// The id of a holder.
     Holder(Member),
-    /// A ticket's.
+    /// The id of a ticket.
     Ticket(Member),
 }
 
@@ -140,7 +140,7 @@ impl PublicId {
         })
     }
 
-    /// Whose it is.
+    /// The caller that the id belongs to.
     pub(crate) fn member(&self) -> &Member {
         match self {
             Self::Holder(member) | Self::Ticket(member) => member,
@@ -151,21 +151,21 @@ impl PublicId {
 /// A dead holder or ticket, as the caller observed it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dead {
-    /// Which one.
+    /// The public id of the entry.
     pub id: PublicId,
     /// The version that the caller saw unchanged for the entry's own lease.
     pub version: Rvn,
-    /// The permits that a holder was seen with; nothing for a ticket, which has none.
+    /// The number of permits that the holder was seen with. Unused for a ticket, which has none.
     pub permits: u64,
 }
 
-/// The dead that one request removes: at most ten, each once, and not the caller.
+/// The dead entries that one request removes: at most ten, each once, and not the caller's own.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AllDead(Vec<Dead>);
 
 impl AllDead {
     /// # Errors
-    /// `InvalidRequest` above ten, for one that is named twice, and for the caller's own id.
+    /// `InvalidRequest` above ten, for an entry that is named twice, and for the caller's own id.
     pub fn new(dead: Vec<Dead>, caller: &Member) -> Result<Self, Error> {
         let invalid = |message: String| Err(Error::invalid("observed", message));
         if dead.len() > MAX_DEAD {
@@ -183,7 +183,7 @@ impl AllDead {
     }
 
     /// # Errors
-    /// `InvalidRequest` where a holder is among them.
+    /// `InvalidRequest` where one of them is a holder.
     pub fn tickets_only(self) -> Result<Self, Error> {
         if self.holders().next().is_some() {
             return Err(Error::invalid("observed", "A request for a ticket removes tickets only."));
@@ -207,12 +207,12 @@ impl AllDead {
         })
     }
 
-    /// The permits that come back from the dead.
+    /// The permits that the removal of the dead returns.
     pub(crate) fn permits(&self) -> u64 {
         self.holders().map(|(_, dead)| dead.permits).sum()
     }
 
-    /// There are none.
+    /// Whether there are none.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -221,63 +221,63 @@ impl AllDead {
 /// A request for permits.
 #[derive(Debug, Clone)]
 pub struct Acquire {
-    /// Which semaphore.
+    /// The semaphore's key.
     pub key: LockKey,
-    /// Who wants them: see [`entry_name`].
+    /// The owner who asks for the permits: see [`entry_name`].
     pub owner_name: OwnerName,
     /// The secret that will prove possession.
     pub lease_id: LeaseId,
-    /// The place of this request among those under the lease id.
+    /// The place of this request in the order of requests under the lease id.
     pub sequence: Option<Sequence>,
-    /// For how long without a heartbeat.
+    /// The lease.
     pub lease_duration: LeaseDuration,
-    /// How many.
+    /// The number of permits.
     pub permits: Permits,
-    /// How many there are, where there is no semaphore yet.
+    /// The number of permits in all, for a semaphore that does not exist yet.
     pub capacity: Permits,
-    /// Who is dead, as far as the caller saw.
+    /// The dead entries, as the caller observed them.
     pub dead: AllDead,
     /// Whether the dead holders must be dead by the server's clock as well.
     pub checked_by_clock: bool,
-    /// What others may read of this holder: see [`entry_data`].
+    /// The payload of this holder, which others may read: see [`entry_data`].
     pub data: Option<Data>,
-    /// Whom the permits are bound to.
+    /// The principal that the permits are bound to.
     pub principal: Option<Principal>,
 }
 
 /// A holder's renewal.
 #[derive(Debug, Clone)]
 pub struct Heartbeat {
-    /// Which semaphore.
+    /// The semaphore's key.
     pub key: LockKey,
     /// The proof of possession.
     pub lease_id: LeaseId,
-    /// The place of this request among those under the lease id.
+    /// The place of this request in the order of requests under the lease id.
     pub sequence: Option<Sequence>,
-    /// A new lease; absent, the old one stays.
+    /// The new lease. Without it, the old one stays.
     pub lease_duration: Option<LeaseDuration>,
-    /// A new payload; absent, the old one stays.
+    /// The new payload. Without it, the old one stays.
     pub data: Option<Data>,
-    /// Only if the holder still has this version.
+    /// The version that the holder must still have, if given.
     pub expected: Option<Rvn>,
-    /// Permits to give back.
+    /// The permits to give back.
     pub shrink: Option<Shrink>,
-    /// Only if the permits are bound to nobody else.
+    /// The principal, if given: the permits must be bound to no other.
     pub principal: Option<Principal>,
 }
 
 /// A holder that keeps fewer permits than it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shrink {
-    /// How many it has.
+    /// The number of permits that it has.
     held: Permits,
-    /// How many it keeps.
+    /// The number of permits that it keeps.
     kept: Permits,
 }
 
 impl Shrink {
     /// # Errors
-    /// `InvalidRequest` where more would be kept than are held: there is no upgrade.
+    /// `InvalidRequest` where `kept` is above `held`: a heartbeat cannot add permits.
     pub fn new(held: Permits, kept: Permits) -> Result<Self, Error> {
         if kept > held {
             return Err(Error::invalid("permits", "A heartbeat can give permits back, and cannot take more."));
@@ -285,17 +285,17 @@ impl Shrink {
         Ok(Self { held, kept })
     }
 
-    /// How many it has.
+    /// The number of permits that it has.
     pub(crate) fn held(self) -> u64 {
         self.held.get()
     }
 
-    /// How many it keeps.
+    /// The number of permits that it keeps.
     pub(crate) fn kept(self) -> u64 {
         self.kept.get()
     }
 
-    /// How many come back.
+    /// The number of permits that come back.
     pub(crate) fn back(self) -> u64 {
         self.held() - self.kept()
     }
@@ -304,22 +304,22 @@ impl Shrink {
 /// A holder's release, or a waiter's withdrawal.
 #[derive(Debug, Clone)]
 pub struct Release {
-    /// Which semaphore.
+    /// The semaphore's key.
     pub key: LockKey,
     /// The proof of possession.
     pub lease_id: LeaseId,
-    /// Only if the holder, or the ticket, still has this version.
+    /// The version that the holder, or the ticket, must still have, if given.
     pub expected: Option<Rvn>,
-    /// Only if it is bound to nobody else.
+    /// The principal, if given: the entry must be bound to no other.
     pub principal: Option<Principal>,
 }
 
 /// An operator's removal of a holder or a ticket.
 #[derive(Debug, Clone)]
 pub struct Break {
-    /// Which semaphore.
+    /// The semaphore's key.
     pub key: LockKey,
-    /// Which holder or ticket.
+    /// The public id of the holder or the ticket.
     pub id: PublicId,
     /// The version that the operator saw.
     pub seen: Rvn,
@@ -328,32 +328,32 @@ pub struct Break {
 /// A request for a place in the queue, or its renewal.
 #[derive(Debug, Clone)]
 pub struct Enqueue {
-    /// Which semaphore.
+    /// The semaphore's key.
     pub key: LockKey,
-    /// Who waits: see [`entry_name`].
+    /// The owner who waits: see [`entry_name`].
     pub owner_name: OwnerName,
     /// The secret under which the permits will be acquired.
     pub lease_id: LeaseId,
-    /// The place of this request among those under the lease id.
+    /// The place of this request in the order of requests under the lease id.
     pub sequence: Option<Sequence>,
-    /// For how long without a renewal.
+    /// The ticket's lease.
     pub lease_duration: LeaseDuration,
-    /// How many permits it waits for.
+    /// The number of permits that it waits for.
     pub permits: Permits,
-    /// How many there are, where there is no semaphore yet.
+    /// The number of permits in all, for a semaphore that does not exist yet.
     pub capacity: Permits,
-    /// Which tickets are dead, as far as the caller saw: no holders.
+    /// The dead tickets, as the caller observed them. There are no holders among them.
     pub dead: AllDead,
-    /// Whom the ticket is bound to.
+    /// The principal that the ticket is bound to.
     pub principal: Option<Principal>,
 }
 
 /// An operator's change of the capacity.
 #[derive(Debug, Clone)]
 pub struct SetCapacity {
-    /// Which semaphore.
+    /// The semaphore's key.
     pub key: LockKey,
-    /// The new capacity. Where more permits are out, it holds as soon as they came back.
+    /// The new capacity. Where holders have more permits, it takes effect as soon as enough came back.
     pub capacity: Permits,
     /// The capacity that the operator saw.
     pub expected: Permits,

@@ -1,4 +1,4 @@
-//! The semaphores of a lock table: carries the rules out and tells the caller what came of it.
+//! The semaphores of a lock table: carries out the rules and derives the answers.
 
 use super::expressions;
 use super::lifecycle::{self, Ahead, Change, Found, Grant, Step};
@@ -9,16 +9,15 @@ use crate::expressions::Write;
 use crate::lifecycle::{CorruptRecord, GrantOutcome, ReleaseOutcome, Stamp};
 use crate::model::LockKey;
 
-/// How many writes one operation may take. The first may find no row, and the second that another caller made it; each
-/// further one needs another such coincidence.
+/// The maximum number of writes of one operation. The first may find no row, and the second that another caller created
+/// it; each further write needs another such coincidence.
 const MAX_WRITES: usize = 5;
 
 impl LockTable {
     /// Asks for permits.
     ///
     /// # Errors
-    /// `InvalidRequest`, `CorruptRecord`, `Throttled`, `Unavailable`. After the last two, repeat with the same
-    /// lease id.
+    /// `InvalidRequest`, `CorruptRecord`, `Throttled`, `Unavailable`. After the last two, retry with the same lease id.
     pub async fn acquire_permits(&self, request: &Acquire) -> Result<Step<Grant>, Error> {
         let policy = &self.policy;
         self.carry_out(
@@ -52,7 +51,7 @@ impl LockTable {
     /// Gives permits back, or withdraws a ticket.
     ///
     /// # Errors
-    /// `InvalidRequest`, `CorruptRecord`, `Throttled`, `Unavailable`. After the last two, repeat.
+    /// `InvalidRequest`, `CorruptRecord`, `Throttled`, `Unavailable`. After the last two, retry.
     pub async fn release_permits(&self, request: &Release) -> Result<Step<ReleaseOutcome>, Error> {
         let policy = &self.policy;
         self.carry_out(
@@ -66,7 +65,7 @@ impl LockTable {
     /// Removes a holder or a ticket, as an operator.
     ///
     /// # Errors
-    /// `InvalidRequest`, `CorruptRecord`, `Throttled`, `Unavailable`. After the last two, repeat.
+    /// `InvalidRequest`, `CorruptRecord`, `Throttled`, `Unavailable`. After the last two, retry.
     pub async fn break_entry(&self, request: &Break) -> Result<Step<ReleaseOutcome>, Error> {
         let policy = &self.policy;
         self.carry_out(
@@ -80,8 +79,7 @@ impl LockTable {
     /// Takes a place in the queue, or renews it.
     ///
     /// # Errors
-    /// `InvalidRequest`, `CorruptRecord`, `Throttled`, `Unavailable`. After the last two, repeat with the same
-    /// lease id.
+    /// `InvalidRequest`, `CorruptRecord`, `Throttled`, `Unavailable`. After the last two, retry with the same lease id.
     pub async fn enqueue(&self, request: &Enqueue) -> Result<Step<Ahead>, Error> {
         let policy = &self.policy;
         self.carry_out(
@@ -95,7 +93,7 @@ impl LockTable {
     /// Changes the capacity, as an operator.
     ///
     /// # Errors
-    /// `InvalidRequest`, `CorruptRecord`, `Throttled`, `Unavailable`. After the last two, repeat.
+    /// `InvalidRequest`, `CorruptRecord`, `Throttled`, `Unavailable`. After the last two, retry.
     pub async fn set_capacity(&self, request: &SetCapacity) -> Result<Step<i64>, Error> {
         let policy = &self.policy;
         self.carry_out(
@@ -106,8 +104,8 @@ impl LockTable {
         .await
     }
 
-    /// Makes the write of the operation, and the one that the old row asks for where that was refused. `rule` is given
-    /// the versions of earlier attempts where the last one was refused.
+    /// Makes the write of the operation. Where that is refused, makes the write that the old row calls for. `rule` gets
+    /// the versions of earlier attempts where the last attempt was refused.
     async fn carry_out<T>(
         &self,
         key: &LockKey,
@@ -126,7 +124,7 @@ impl LockTable {
             };
             let written = self.write_item(key, build).await?;
             if written.applied {
-                // Where DynamoDB answers nothing for a row that it created, the embedded engine answers its key.
+                // For a row that it created, DynamoDB returns no attributes, and the embedded engine returns the key.
                 let found = match change {
                     Change::Create(tombstone) => Found::Free(tombstone),
                     _ => self.schema.decode_found(key, written.old)?,

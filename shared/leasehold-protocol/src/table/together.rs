@@ -12,14 +12,15 @@ use crate::lifecycle::Stamp;
 use crate::lifecycle::together::{AcquireAllAnswer, Attempt, Form, GrantOfAll, Verdict, Vote, decide};
 use crate::model::AcquireAll;
 
-/// Attempts that tokens of other clocks, or a renewal, may take. Each but the first knows of one more.
+/// The maximum number of attempts. An attempt fails where another clock gave a row a higher token, or where the request
+/// is a renewal. Each attempt but the first knows of one more such case.
 const MAX_ROUNDS: u32 = 5;
 
 impl LockTable {
     /// Asks for several locks, all or none.
     ///
     /// # Errors
-    /// `InvalidRequest`, `CorruptRecord`, `Throttled`, `Unavailable`. After the last two, repeat with the same lease id.
+    /// `InvalidRequest`, `CorruptRecord`, `Throttled`, `Unavailable`. After the last two, retry with the same lease id.
     pub async fn acquire_all(&self, request: &AcquireAll) -> Result<AcquireAllAnswer, Error> {
         let requests = request.requests();
         let keys = requests.iter().map(|request| self.checked_key(&request.key)).collect::<Result<Vec<_>, _>>()?;
@@ -48,11 +49,12 @@ impl LockTable {
         Err(Error::new(ErrorKind::Throttled, "Other callers changed the locks in the meantime, again and again."))
     }
 
-    /// Makes all writes, or none: then, what each row says.
+    /// Makes all writes, or none. In the second case, returns the vote of each row.
     async fn transact(&self, writes: Vec<(Item, Write)>) -> Result<Option<Vec<Vote>>, Failure> {
         let items = writes.into_iter().map(|(key, write)| self.part(key, write)).collect::<Result<_, _>>()?;
         let request = self.client.transact_write_items().set_transact_items(Some(items));
-        // A token of its own: a repeat is told from the rows, which remember longer than ten minutes.
+        // Each call has a token of its own. A repeat is recognised from the rows, which remember longer than DynamoDB's
+        // ten minutes.
         match request.client_request_token(fresh_uuid()).send().await {
             Ok(_) => Ok(None),
             Err(error) => match error.as_service_error() {
@@ -80,7 +82,7 @@ impl LockTable {
     }
 
     /// # Errors
-    /// Why the row said nothing: another transaction has it, or DynamoDB is busy.
+    /// Returns an error where the row gave no vote: another transaction has it, or DynamoDB is busy.
     fn vote(&self, reason: &CancellationReason) -> Result<Vote, Failure> {
         match reason.code().unwrap_or("None") {
             "None" => Ok(Vote::Yes),

@@ -1,4 +1,4 @@
-//! Rule 2: who is granted a lock, and who is not.
+//! Rule 2: the callers that are granted a lock, and those that are not.
 
 use serde_json::{Value, json};
 
@@ -84,7 +84,7 @@ pub(super) async fn the_observed_version_takes_over(bench: Bench) {
     assert!(bob.token > alice.token);
     assert_ne!(bob.lease_id, alice.lease_id);
 
-    // The former holder is refused whatever it tries, and shown its successor.
+    // The service refuses every request of the former holder, and shows it its successor.
     let view = lock.view(&bob, json!({}));
     let row = lock.row().await;
     assert_eq!(lock.heartbeat(&alice.lease_id, json!({})).await.lost("taken-over"), view);
@@ -188,7 +188,7 @@ pub(super) async fn an_ended_lease_id_cannot_disturb_a_successor(bench: Bench) {
         assert_eq!(lock.acquire("alice", again).await.lost("released"), lock.view(&bob, json!({})));
     }
     assert_eq!(lock.row().await, row);
-    // The memory outlives the successor's release.
+    // The memory of the end outlives the successor's release.
     lock.release(&bob.lease_id, json!({})).await.released("released");
     lock.acquire("alice", json!({ "leaseId": alice.lease_id })).await.lost("released");
 }

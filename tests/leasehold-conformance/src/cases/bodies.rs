@@ -1,10 +1,10 @@
-//! What is wrong with a body, and which field is at fault.
+//! Faulty bodies, and the field at fault in each.
 
 use serde_json::{Value, json};
 
 use crate::bench::{ACQUIRE, BREAK, Bench, HEARTBEAT, Lock, RELEASE, fresh, merged};
 
-/// The smallest good body of each operation.
+/// The smallest valid body of each operation.
 fn smallest(lock: &Lock) -> [(&'static str, Value); 4] {
     [
         (ACQUIRE, lock.with_key(json!({ "ownerName": "alice" }))),
@@ -24,7 +24,7 @@ fn without(body: &Value, name: &str) -> Value {
     body
 }
 
-/// A body for an acquire of this lock, in which `value` stands for the value of `name` as it is.
+/// A body for an acquire of this lock, in which `value` is the raw JSON of the field `name`.
 fn acquire_with(lock: &Lock, name: &str, value: &str) -> String {
     let body = lock.with_key(json!({ "ownerName": "alice", name: "VALUE" })).to_string();
     body.replace(r#""VALUE""#, value)
@@ -123,7 +123,7 @@ pub(super) async fn unknown_fields_are_named(bench: Bench) {
             bench.post(path, &merged(body.clone(), json!({ name: "x" }))).await.invalid(name);
         }
     }
-    // What one operation knows, another does not.
+    // A field of one operation is unknown to another.
     for (path, name) in [
         (ACQUIRE, "recordVersionNumber"),
         (ACQUIRE, "delete"),
@@ -203,7 +203,7 @@ pub(super) async fn null_is_as_good_as_absent(bench: Bench) {
     lock.heartbeat(&grant.lease_id, nothing).await.renewed();
     let nothing = json!({ "recordVersionNumber": null, "data": null, "dataBase64": null, "delete": null });
     lock.release(&grant.lease_id, nothing).await.released("released");
-    // But what is required must be there.
+    // Required fields must be present.
     for (path, body) in smallest(&lock) {
         for name in names(&body) {
             bench.post(path, &merged(body.clone(), json!({ name.clone(): null }))).await.invalid(&name);

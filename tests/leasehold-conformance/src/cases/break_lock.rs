@@ -65,7 +65,7 @@ pub(super) async fn a_repeat_is_told_under_a_successor(bench: Bench) {
     lock.release(&bob.lease_id, json!({})).await.released("released");
     let view = lock.released_view(&bob, json!({})).await;
     assert_eq!(lock.break_it(&alice.rvn).await.version_mismatch(), view);
-    // Broken or released: the lock of this version has no holder, which is all that was asked for.
+    // Broken or released, the lock of this version has no holder. That is the purpose of the break.
     lock.break_it(&bob.rvn).await.released("replayed");
     lock.break_it(&lock.version().await).await.released("replayed");
 }

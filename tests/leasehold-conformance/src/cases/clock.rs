@@ -1,4 +1,4 @@
-//! `staleness: "clock"`: the one decision that rests on clocks.
+//! `staleness: "clock"`: the one decision that depends on clocks.
 
 use std::time::Duration;
 
@@ -8,17 +8,17 @@ use tokio::time::Instant;
 use crate::bench::{Bench, Lock, fresh, pause};
 use crate::reply::{Grant, Reply};
 
-/// The service's default skew: how long after its lease a lock still counts as alive.
+/// The service's default skew: the time after its lease for which a lock still counts as alive.
 const SKEW_MS: u64 = 1000;
 
-/// How often a machine may be too slow to look in time.
+/// The maximum number of tries of a machine that is too slow to look in time.
 const TRIES: usize = 20;
 
 fn by_clock() -> Value {
     json!({ "staleness": "clock" })
 }
 
-/// Looks at a lock of this lease: after at least `wait_ms`, and with an answer before the lease and the skew are over.
+/// Polls a lock of this lease after at least `wait_ms`. The answer comes before the lease and the skew are over.
 async fn look_before_the_skew_is_over(bench: &Bench, lease_ms: u64, wait_ms: u64) -> (Lock, Grant, Reply) {
     for _ in 0..TRIES {
         let lock = bench.lock();
@@ -49,7 +49,7 @@ pub(super) async fn a_dead_lease_is_taken_over_after_the_skew(bench: Bench) {
 }
 
 pub(super) async fn a_heartbeat_keeps_a_lease_alive(bench: Bench) {
-    // Without a lease of its own, and with one: either counts from the heartbeat.
+    // A heartbeat without a lease, and one with a new lease: both leases count from the heartbeat.
     for (lease_ms, fields) in [(1000, json!({})), (100, json!({ "leaseDurationMs": 20_000 }))] {
         let lock = bench.lock();
         let alice = lock.acquire("alice", json!({ "leaseDurationMs": lease_ms })).await.granted("created");

@@ -1,5 +1,5 @@
-//! Rows that are no readable lock records: a typed error, never a grant. An operator can break them where they still
-//! have a version.
+//! Rows that are not readable lock records: the answer is a typed error, never a grant. An operator can break them
+//! where they still have a version.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ async fn damaged_row(bench: &Bench, attribute: &str, value: Option<AttributeValu
     (lock, rvn)
 }
 
-/// Nobody gets this lock, whatever they say, and everyone is told why.
+/// Checks that no request is granted this lock, and that each answer states the reason.
 async fn check_never_granted(lock: &Lock, rvn: &str) {
     let row = lock.row().await;
     for fields in [
@@ -124,7 +124,7 @@ pub(super) async fn an_unreadable_lease_can_be_broken(bench: Bench) {
 }
 
 pub(super) async fn a_released_row_without_a_lease_is_free(bench: Bench) {
-    // Nobody holds it, so nothing of the last holder's needs to be read; what is missing is written anew.
+    // The lock has no holder, so the service needs nothing of the last holder's. It writes missing attributes anew.
     for (attribute, previous_owner) in
         [("leaseDuration", Some("someone")), ("recordVersionNumber", Some("someone")), ("ownerName", None)]
     {
@@ -138,7 +138,7 @@ pub(super) async fn a_released_row_without_a_lease_is_free(bench: Bench) {
 }
 
 pub(super) async fn a_released_row_with_a_bad_token_is_not_free(bench: Bench) {
-    // There is no telling which token would be higher.
+    // The service cannot know which token would be higher.
     for token in [text("7"), AttributeValue::N("9007199254740991".into()), AttributeValue::N("-1".into())] {
         let (lock, _) = damaged_row(&bench, "fencingToken", Some(token)).await;
         lock.overwrite([("isReleased", Some(text("1")))]).await;
@@ -149,7 +149,7 @@ pub(super) async fn a_released_row_with_a_bad_token_is_not_free(bench: Bench) {
 }
 
 pub(super) async fn what_is_granted_is_readable(bench: Bench) {
-    // Near the limit a token is either refused or good for all that follows.
+    // Near the limit, a token is either refused or good for all later operations.
     for token in (1 << 53) - 5..(1 << 53) - 1 {
         let (lock, _) = damaged_row(&bench, "fencingToken", Some(number(token))).await;
         lock.overwrite([("isReleased", Some(text("1")))]).await;

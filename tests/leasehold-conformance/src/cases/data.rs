@@ -1,4 +1,4 @@
-//! The payload: who may store it, and who finds it.
+//! The payload: the callers that may store it, and those that find it.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -45,7 +45,7 @@ pub(super) async fn bytes_travel_as_base64(bench: Bench) {
     assert_eq!(lock.get().await.ok(), lock.view(&grant, json!({})));
     assert_eq!(lock.acquire("bob", json!({})).await.held()["dataBase64"], json!(base64));
 
-    // Bytes that are text come back as text, however they were sent.
+    // UTF-8 bytes come back as text, however they were sent.
     lock.heartbeat(&grant.lease_id, json!({ "dataBase64": BASE64_STANDARD.encode("π") })).await.renewed();
     let view = lock.get().await.ok();
     assert_eq!((&view["data"], view.get("dataBase64")), (&json!("π"), None));
@@ -92,7 +92,7 @@ pub(super) async fn what_is_left_at_release_reaches_the_successor(bench: Bench) 
     let carol = lock.acquire("carol", json!({})).await.granted("reacquired");
     assert_eq!((carol.body.get("data"), &carol.body["dataBase64"]), (None, &json!(bytes)));
 
-    // A release without data leaves what there is, and a takeover finds it.
+    // A release without data keeps the payload, and a takeover finds it.
     lock.release(&carol.lease_id, json!({})).await.released("released");
     let dave = lock.acquire("dave", json!({})).await.granted("reacquired");
     assert_eq!(dave.body["dataBase64"], json!(bytes));
@@ -115,7 +115,7 @@ pub(super) async fn a_refused_request_stores_nothing(bench: Bench) {
 }
 
 pub(super) async fn a_quarter_of_a_mebibyte_fits(bench: Bench) {
-    // As text, as the text that takes the most room in JSON, and as bytes.
+    // As plain text, as the text that is longest in JSON, and as bytes.
     for (name, data) in [
         ("data", "x".repeat(MOST)),
         ("data", "\0".repeat(MOST)),

@@ -1,5 +1,5 @@
-//! Rows of the DynamoDB Lock Client for Java, which contends for the same locks and knows nothing of lease ids,
-//! fencing tokens and `staleAt`.
+//! Rows of the DynamoDB Lock Client for Java, which contends for the same locks and does not know lease ids, fencing
+//! tokens and `staleAt`.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use serde_json::{Value, json};
@@ -17,7 +17,8 @@ fn java_row(rvn: &str) -> Item {
     ])
 }
 
-/// What the Java client writes when it takes a row over with `updateExistingLockRecord`: it leaves all else.
+/// The attributes that the Java client writes when it takes a row over with `updateExistingLockRecord`. It leaves all
+/// others.
 fn in_place(rvn: &str) -> [(&str, Option<AttributeValue>); 4] {
     [
         ("ownerName", Some(text("java"))),
@@ -44,7 +45,7 @@ async fn held_by_java(bench: &Bench) -> (Lock, String) {
     (lock, rvn)
 }
 
-/// A lock that was held by Alice, until the Java client overwrote its row in place.
+/// A lock that Alice held until the Java client overwrote its row in place.
 async fn overwritten_in_place(bench: &Bench) -> (Lock, Grant, String) {
     let (lock, rvn) = (bench.lock(), fresh("java"));
     let alice = lock.acquire("alice", json!({ "leaseDurationMs": 100, "data": "hers" })).await.granted("created");
@@ -52,7 +53,7 @@ async fn overwritten_in_place(bench: &Bench) -> (Lock, Grant, String) {
     (lock, alice, rvn)
 }
 
-/// What anyone may know of such a lock: data and fencing token are as Alice left them.
+/// The public view of such a lock: data and fencing token are Alice's.
 fn in_place_view(lock: &Lock, alice: &Grant, rvn: &str) -> Value {
     lock.view(alice, json!({ "ownerName": "java", "leaseDurationMs": 15_000, "recordVersionNumber": rvn }))
 }
@@ -114,7 +115,7 @@ pub(super) async fn a_row_is_never_dead_by_the_clock(bench: Bench) {
     let refusal = lock.acquire("alice", json!({ "staleness": "clock" })).await;
     assert_eq!(refusal.held()["recordVersionNumber"], rvn);
     assert!(refusal.text().contains("Only an observation"), "{refusal}");
-    // What is no number says nothing about time either.
+    // A value that is no number says nothing about time either.
     lock.overwrite([("staleAt", Some(text("1")))]).await;
     lock.acquire("alice", json!({ "staleness": "clock" })).await.held();
 }
@@ -127,14 +128,14 @@ pub(super) async fn a_released_row_is_reacquired(bench: Bench) {
     let alice = lock.acquire("alice", json!({})).await.granted("reacquired");
     assert_eq!((&alice.body["previousOwnerName"], &alice.body["data"]), (&json!("java"), &json!("from java")));
     assert_eq!(lock.get().await.ok(), lock.view(&alice, json!({})));
-    // Whatever the mark is: that it is there is what counts.
+    // The presence of the mark counts, whatever its value.
     lock.overwrite([("isReleased", Some(AttributeValue::Bool(false)))]).await;
     assert_eq!(lock.get().await.ok()["state"], "released");
     lock.acquire("bob", json!({})).await.granted("reacquired");
 }
 
 pub(super) async fn a_replaced_row_is_lost(bench: Bench) {
-    // By default the Java client replaces the whole row: hash, fencing token and all.
+    // By default the Java client replaces the whole row, including hash and fencing token.
     let lock = bench.lock();
     let alice = lock.hold("alice").await;
     let rvn = fresh("java");
@@ -150,7 +151,7 @@ pub(super) async fn a_replaced_row_is_lost(bench: Bench) {
 
 pub(super) async fn a_row_overwritten_in_place_disowns_its_holder(bench: Bench) {
     let (lock, alice, rvn) = overwritten_in_place(&bench).await;
-    // The lease in `staleAt`, 100 ms, is over by more than the skew: it was Alice's, and says nothing of Java's.
+    // The lease in `staleAt`, 100 ms, is over by more than the skew. It was Alice's, and says nothing of Java's.
     crate::bench::pause(1200).await;
     let row = lock.row().await;
     let view = in_place_view(&lock, &alice, &rvn);
@@ -168,14 +169,14 @@ pub(super) async fn a_row_overwritten_in_place_disowns_its_holder(bench: Bench) 
     assert_eq!(lock.get().await.ok(), view);
     assert_eq!(lock.row().await, row);
 
-    // Its heartbeat changes the version again, and nothing else.
+    // Its heartbeat changes the version again, and no other attribute.
     let next = fresh("java");
     lock.overwrite([("recordVersionNumber", Some(text(&next)))]).await;
     lock.heartbeat(&alice.lease_id, json!({})).await.lost("taken-over");
 }
 
 pub(super) async fn a_row_overwritten_in_place_is_taken_over_when_it_is_stale(bench: Bench) {
-    // By anyone, the former holder and its old lease id included: it observed like everyone else.
+    // Any observer may take it over, including the former holder with its old lease id.
     for own in [false, true] {
         let (lock, alice, rvn) = overwritten_in_place(&bench).await;
         let lease_id = if own { alice.lease_id.clone() } else { fresh("lease") };
@@ -194,7 +195,7 @@ pub(super) async fn a_row_overwritten_in_place_and_released_is_reacquired(bench:
     let view = crate::bench::merged(in_place_view(&lock, &alice, &rvn), json!({ "state": "released" }));
     assert_eq!(lock.heartbeat(&alice.lease_id, json!({})).await.lost("taken-over"), view);
     assert_eq!(lock.release(&alice.lease_id, json!({})).await.lost("taken-over"), view);
-    // The old lease id was good for one acquisition, and that one has ended.
+    // The old lease id was valid for one acquisition, which has ended.
     assert_eq!(lock.acquire("alice", json!({ "leaseId": alice.lease_id })).await.lost("released"), view);
     let bob = lock.acquire("bob", json!({})).await.granted("reacquired");
     assert_eq!(bob.body["previousOwnerName"], "java");

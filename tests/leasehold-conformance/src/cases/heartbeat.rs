@@ -1,4 +1,4 @@
-//! Rule 3: renewals, and every way to have lost a lock.
+//! Rule 3: renewals, and every way in which a lock is lost.
 
 use serde_json::{Value, json};
 
@@ -51,7 +51,7 @@ pub(super) async fn it_may_name_the_version(bench: Bench) {
         assert_eq!(lock.heartbeat(&grant.lease_id, stale).await.lost("version-mismatch"), view);
     }
     assert_eq!(lock.row().await, row);
-    // The right version is no substitute for the lease id.
+    // The right version does not replace the lease id.
     let right = json!({ "recordVersionNumber": renewal.rvn });
     assert_eq!(lock.heartbeat(&fresh("lease"), right.clone()).await.lost("taken-over"), view);
     lock.heartbeat(&grant.lease_id, right).await.renewed();

@@ -1,4 +1,4 @@
-//! Keys are any text. None is trimmed, decoded twice, folded or cut.
+//! Keys are any text. The service does not trim, decode twice, fold or truncate them.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use crate::bench::{ACQUIRE, BREAK, Bench, HEARTBEAT, LOCK, LOCKS, Lock, RELEASE,
 /// The longest key, in bytes of UTF-8.
 const MOST: usize = 2048;
 
-/// What a path, a query, a shell, a log or a database might stumble over.
+/// Texts that a path, a query, a shell, a log or a database might mishandle.
 pub(super) const ODD: [&str; 28] = [
     "/",
     "a/b/c",
@@ -39,7 +39,7 @@ pub(super) const ODD: [&str; 28] = [
     "\u{10ffff}",
 ];
 
-/// One lock through all operations: each must speak of this key, and the listings must find it.
+/// Uses one lock in all operations. Each answer must name this key, and the listings must find it.
 pub(super) async fn check_round_trip(lock: &Lock) {
     let owner = fresh("owner");
     let grant = lock.hold(&owner).await;
@@ -89,7 +89,7 @@ pub(super) async fn look_alikes_are_different_locks(bench: Bench) {
     ];
     let mut held = Vec::new();
     for text in alike {
-        // Between two marks, so that a blank at either end is seen, and at the very ends as well.
+        // The text stands between two marks, where a blank at either end counts, and also at the very ends of the key.
         for key in [format!("{id}:{text}:"), format!("{text}{id}{text}")] {
             let lock = bench.lock_of(key);
             let grant = lock.hold(text).await;

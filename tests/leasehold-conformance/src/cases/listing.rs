@@ -1,4 +1,4 @@
-//! Looking at one lock, and at many.
+//! Reads of one lock, and listings of many.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::bench::{Bench, HEALTH, LOCK, LOCKS, Lock, fresh, merged};
 use crate::reply::Grant;
 
-/// Locks of an owner whom nobody else has: how a case finds its own locks on a table in use.
+/// Locks of a fresh owner, by which a case finds its own locks on a table in use.
 async fn locks_of(bench: &Bench, owner: &str, count: usize) -> Vec<(Lock, Grant)> {
     let mut locks = Vec::with_capacity(count);
     for _ in 0..count {
@@ -26,7 +26,7 @@ fn keys_of(locks: &[(Lock, Grant)]) -> BTreeSet<String> {
     locks.iter().map(|(lock, _)| lock.key.clone()).collect()
 }
 
-/// A cursor of the listing of this owner's locks, of which there are several.
+/// A cursor of the listing of this owner's locks. The owner has several.
 async fn cursor_of(bench: &Bench, owner: &str) -> String {
     let page = bench.get(LOCKS, &[("limit", "1"), ("ownerName", owner)]).await.page();
     page.next_cursor.expect("there is more than one")
@@ -89,7 +89,7 @@ pub(super) async fn a_page_has_no_more_than_asked_for(bench: Bench) {
             break;
         }
     }
-    // Of four locks, three come on the first page, and the cursor leads to the fourth, whatever its limit.
+    // The first page contains three of four locks. The cursor leads to the fourth, with any limit.
     let page = bench.get(LOCKS, &[("ownerName", &owner), ("limit", "3")]).await.page();
     assert!(page.locks.len() <= 3, "{page:?}");
     let cursor = page.next_cursor.as_deref().expect("there is a fourth");

@@ -26,7 +26,7 @@ use std::pin::Pin;
 
 use crate::bench::Bench;
 
-/// One thing that the service must do.
+/// One requirement on the service.
 #[derive(Clone, Copy)]
 pub(crate) struct Case {
     pub(crate) name: &'static str,

@@ -1,4 +1,4 @@
-//! Once an occurrence: a recurring job's run that succeeded is not repeated.
+//! Once an occurrence: a successful run of a recurring job is not repeated.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use serde_json::{Value, json};
@@ -60,7 +60,7 @@ pub(super) async fn a_run_that_failed_is_tried_again(bench: Bench) {
 pub(super) async fn a_run_at_most_once_is_not_tried_again(bench: Bench) {
     let lock = bench.lock();
     let grant = lock.acquire("alice", at_most_once(TWO)).await.granted("created");
-    // The holder's own repeats come first.
+    // The holder's own repeats are answered first.
     let repeat = merged(at_most_once(TWO), json!({ "leaseId": grant.lease_id }));
     let grant = lock.acquire("alice", repeat).await.granted("renewed");
     assert_eq!(lock.acquire("bob", run(TWO)).await.already_done()["state"], "held");
@@ -136,7 +136,7 @@ pub(super) async fn a_row_with_a_done_occurrence_never_expires(bench: Bench) {
     assert!(lock.row().await.expect("a row")["expireAt"].is_n());
     complete(&lock, &grant, TWO, json!({})).await.released("released");
     assert_eq!(lock.row().await.expect("a row").get("expireAt"), None);
-    // TTL passes over what is not a number.
+    // TTL ignores an attribute that is no number.
     let expires = async || lock.row().await.expect("a row").get("expireAt").is_some_and(AttributeValue::is_n);
     let grant = lock.acquire("bob", run(THREE)).await.granted("reacquired");
     assert!(!expires().await, "acquired");
@@ -165,7 +165,7 @@ pub(super) async fn a_tombstone_keeps_the_occurrence(bench: Bench) {
 
 pub(super) async fn occurrences_are_compared_byte_for_byte(bench: Bench) {
     let lock = bench.lock();
-    // In the order of their bytes, which is that of no number and no language.
+    // Occurrences are in the order of their bytes, which differs from that of numbers and of languages.
     for occurrence in ["10", "9", "Z", "a", "e\u{301}", "\u{e9}", "\u{1f600}"] {
         let grant = lock.acquire("alice", run(occurrence)).await;
         assert_eq!(grant.status(), 200, "{grant}");

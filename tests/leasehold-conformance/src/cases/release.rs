@@ -1,4 +1,4 @@
-//! Rule 4: giving a lock back, once or several times.
+//! Rule 4: the release of a lock, once or several times.
 
 use serde_json::{Value, json};
 
@@ -58,7 +58,7 @@ pub(super) async fn a_released_lock_may_still_be_deleted(bench: Bench) {
     let lock = bench.lock();
     let grant = lock.hold("alice").await;
     lock.release(&grant.lease_id, json!({})).await.released("released");
-    // The version that the release ended names the lock, too: the caller knows no other.
+    // The version that the release ended also names the lock: the caller knows no other.
     let named = json!({ "delete": true, "recordVersionNumber": grant.rvn });
     lock.release(&grant.lease_id, named).await.released("replayed");
     lock.deleted().await;

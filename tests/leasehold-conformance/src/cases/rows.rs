@@ -1,4 +1,4 @@
-//! The rows as they stand in the table: other clients read them, so every attribute counts.
+//! The rows as stored in the table: other clients read them, so every attribute counts.
 
 use std::ops::RangeInclusive;
 
@@ -8,13 +8,14 @@ use serde_json::json;
 use crate::bench::{Bench, Item, Lock, bytes, epoch_ms, fresh, number, text};
 use crate::secrets::hash;
 
-/// What the clocks of the service and of this machine may differ.
+/// The largest difference between the clocks of the service and of this machine.
 const CLOCKS_DIFFER_MS: u64 = 1000;
 const RETENTION_SECONDS: u64 = 7 * 24 * 3600;
-/// A write that keeps the lease does not know its length, and keeps the row as long as the longest would.
+/// The longest lease. A write that keeps the lease does not know its length, and keeps the row as long as the longest
+/// lease would.
 const LONGEST_LEASE_MS: u64 = 86_400_000;
 
-/// When a request was under way, by this machine's clock, in epoch milliseconds.
+/// The time in which a request was under way, by this machine's clock, in epoch milliseconds.
 #[derive(Clone)]
 struct Moment(RangeInclusive<u64>);
 
@@ -25,23 +26,23 @@ impl Moment {
         (Self(sent..=epoch_ms() + CLOCKS_DIFFER_MS), reply)
     }
 
-    /// What `staleAt` may be.
+    /// The valid values of `staleAt`.
     fn stale_at(&self, lease_ms: u64) -> RangeInclusive<u64> {
         self.0.start() + lease_ms..=self.0.end() + lease_ms
     }
 
-    /// What `expireAt` may be.
+    /// The valid values of `expireAt`.
     fn expire_at(&self, lease_ms: u64) -> RangeInclusive<u64> {
         let after = |ms: &u64| (ms + lease_ms).div_ceil(1000) + RETENTION_SECONDS;
         after(self.0.start())..=after(self.0.end())
     }
 
-    /// What `expireAt` may be after a write that does not know the lease: never early, at most a day late.
+    /// The valid values of `expireAt` after a write that does not know the lease: never early, at most a day late.
     fn expire_at_latest(&self, lease_ms: u64) -> RangeInclusive<u64> {
         *self.expire_at(lease_ms).start()..=*self.expire_at(LONGEST_LEASE_MS).end()
     }
 
-    /// What the first fencing token may be: it starts from microseconds.
+    /// The valid values of the first fencing token, which starts from microseconds.
     fn first_token(&self) -> RangeInclusive<u64> {
         self.0.start() * 1000 + 1..=(self.0.end() + 1) * 1000 + 1
     }
@@ -51,7 +52,7 @@ async fn row_of(lock: &Lock) -> Item {
     lock.row().await.expect("a row")
 }
 
-/// The number that this attribute is.
+/// The number in this attribute.
 #[track_caller]
 fn number_in(row: &Item, name: &str) -> u64 {
     let value = row.get(name).unwrap_or_else(|| panic!("{name} is missing"));
@@ -59,7 +60,7 @@ fn number_in(row: &Item, name: &str) -> u64 {
     digits.parse().unwrap_or_else(|error| panic!("{name} is {digits}: {error}"))
 }
 
-/// Checks the times of the row, and gives what is left of it.
+/// Checks the times of the row, and returns its other attributes.
 #[track_caller]
 fn without_times(mut row: Item, stale_at: &RangeInclusive<u64>, expire_at: &RangeInclusive<u64>) -> Item {
     for (name, expected) in [("staleAt", stale_at), ("expireAt", expire_at)] {
@@ -74,7 +75,7 @@ fn item<const N: usize>(lock: &Lock, attributes: [(&str, AttributeValue); N]) ->
     lock.item_key().into_iter().chain(attributes.map(|(name, value)| (name.to_owned(), value))).collect()
 }
 
-/// `row` with these attributes changed, the ones without a value removed.
+/// Returns `row` with these attributes changed. An attribute without a value is removed.
 fn changed<const N: usize>(mut row: Item, changes: [(&str, Option<AttributeValue>); N]) -> Item {
     for (name, value) in changes {
         row.remove(name);
@@ -216,8 +217,8 @@ pub(super) async fn a_heartbeat_with_a_lease_writes_the_lease(bench: Bench) {
     assert_eq!(without_times(row, &moment.stale_at(45_000), &moment.expire_at(45_000)), expected);
 }
 
-/// A row that was held since `before` and has now ended: under a new version, with the lease id's hash and the fencing
-/// token as they were. Gives what is left of it.
+/// Checks a row that was held in `before` and has now ended: it has a new version, and the lease id's hash and the
+/// fencing token are unchanged. Compares the remaining attributes, too.
 #[track_caller]
 fn check_ended(before: Item, mut after: Item, moment: &Moment) {
     let expires = number_in(&after, "expireAt");

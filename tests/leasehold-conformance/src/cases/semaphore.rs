@@ -1,4 +1,4 @@
-//! Semaphores: permits, the queue, and what becomes of the dead.
+//! Semaphores: permits, the queue, and the removal of the dead.
 
 use std::collections::HashMap;
 
@@ -78,7 +78,7 @@ impl Holder {
         self.grant["fencingToken"].as_u64().expect("a number")
     }
 
-    /// The entry as an observer names it.
+    /// The entry in the form in which an observer names it.
     fn observed(&self) -> Value {
         json!({
             "holderId": self.grant["holderId"], "version": self.grant["version"], "permits": self.grant["permits"]
@@ -102,7 +102,7 @@ impl Waiter {
     }
 }
 
-/// 200, and a grant with all its members.
+/// Checks for status 200 and a grant with all its members.
 #[track_caller]
 fn granted(reply: &Reply) -> Value {
     let body = reply.ok();
@@ -123,7 +123,7 @@ fn granted(reply: &Reply) -> Value {
     body
 }
 
-/// 200, and a renewal with all its members.
+/// Checks for status 200 and a renewal with all its members.
 #[track_caller]
 fn renewed(reply: &Reply) -> Value {
     let body = reply.ok();
@@ -131,7 +131,7 @@ fn renewed(reply: &Reply) -> Value {
     body
 }
 
-/// 200, and a ticket with all its members.
+/// Checks for status 200 and a ticket with all its members.
 #[track_caller]
 fn ticket(reply: &Reply) -> Value {
     let body = reply.ok();
@@ -140,7 +140,7 @@ fn ticket(reply: &Reply) -> Value {
     body
 }
 
-/// The refusal because of others: the public view.
+/// The public view in a refusal as held.
 #[track_caller]
 fn held(reply: &Reply) -> Value {
     let view = reply.held();
@@ -148,7 +148,7 @@ fn held(reply: &Reply) -> Value {
     view
 }
 
-/// Whatever happened, the permits add up.
+/// Checks that the permits add up.
 #[track_caller]
 fn check_view(view: &Value) {
     let number = |value: &Value| value.as_u64().unwrap_or_else(|| panic!("{value} in {view}"));
@@ -406,7 +406,7 @@ pub(super) async fn dead_tickets_are_removed_by_who_comes(bench: Bench) {
     let alive = it.wait(1, json!({})).await;
     it.release(&holder.lease_id).await.released("released");
     let observed: Vec<_> = dead.iter().map(Waiter::observed).collect();
-    // Not all that wait are named: somebody who is alive is ahead.
+    // The request does not name all waiters: a living one is ahead.
     held(&it.acquire(&fresh("lease"), json!({ "observed": observed })).await);
     it.release(&alive.lease_id).await.released("released");
     let wrong = json!([observed[0], { "holderId": dead[1].ticket["ticketId"], "version": "another" }]);
@@ -457,7 +457,7 @@ pub(super) async fn watch_waits_for_permits_and_the_queue(bench: Bench) {
     };
     let work = async {
         pause(LEASE_MS).await;
-        // A sign of life wakes nobody.
+        // A heartbeat wakes no watch.
         renewed(&it.heartbeat(&holder.lease_id, json!({})).await);
         it.release(&holder.lease_id).await.released("released");
     };
@@ -510,7 +510,7 @@ pub(super) async fn operator_breaks_holders_and_tickets(bench: Bench) {
     for outcome in ["released", "replayed"] {
         strike(&waiter.ticket["ticketId"], &waiter.ticket["version"]).await.released(outcome);
     }
-    // Before the next end, which may have the same one of the 16 slots.
+    // This check comes before the next end, which may have the same one of the 16 slots.
     assert_eq!(reason(&it.acquire(&waiter.lease_id, json!({})).await), "released");
     for outcome in ["released", "replayed"] {
         strike(&holder.grant["holderId"], &holder.grant["version"]).await.released(outcome);
@@ -527,7 +527,7 @@ pub(super) async fn public_ids_are_no_proof(bench: Bench) {
     let waiter = it.wait(2, json!({})).await;
     let before = it.view().await;
     for id in [&holder.grant["holderId"], &holder.grant["version"], &waiter.ticket["ticketId"]] {
-        // Sent as no lease id that answers are searched for: this one they show.
+        // The request bypasses the search of answers for lease ids, since the answers may contain this public id.
         let post = async |route: &str, fields: Value| {
             let body = it.lock.with_key(merged(json!({ "leaseId": id }), fields)).to_string();
             bench.post_text(&format!("/v1/semaphore/{route}"), body).await
@@ -602,7 +602,7 @@ pub(super) async fn semaphore_row_is_as_described(bench: Bench) {
     it.wait(2, json!({})).await;
     let row = it.lock.row().await.expect("a row");
     let value = |name: &str| row.get(name).unwrap_or_else(|| panic!("{name}")).clone();
-    // To a Java client: a lock that somebody holds, under a lease that never ends.
+    // A Java client sees a held lock with a lease that never ends.
     assert_eq!(value("ownerName"), text("leasehold:semaphore"));
     assert_eq!(value("leaseDuration"), text(i64::MAX.to_string()));
     assert_eq!((value("leaseholdKind"), row.get("isReleased")), (text("semaphore"), None));

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::bench::{Bench, Lock, fresh, merged};
 use crate::reply::Grant;
 
-/// Acquires the lock by this numbered request.
+/// Acquires the lock with this numbered request.
 async fn hold(lock: &Lock, fields: Value) -> Grant {
     let fields = merged(json!({ "leaseId": fresh("lease"), "sequence": 1 }), fields);
     lock.acquire("alice", fields).await.granted("created")
@@ -32,7 +32,7 @@ pub(super) async fn a_repeated_acquire_has_its_first_answer(bench: Bench) {
     assert_eq!(bob.body["previousOwnerName"], "alice");
     assert_eq!(bob.body["data"], "hers");
 
-    // The same lease id, a new request: a renewal, which may be repeated in its turn.
+    // The same lease id with a new request is a renewal, which may itself be repeated.
     let renewal = repeat("bob", "renewed", json!({ "leaseId": bob.lease_id, "sequence": 8 })).await;
     assert_eq!((renewal.token, renewal.body.get("previousOwnerName")), (bob.token + 1, None));
 
@@ -52,7 +52,7 @@ pub(super) async fn a_repeated_heartbeat_has_its_first_answer(bench: Bench) {
     });
     let first = lock.heartbeat(&grant.lease_id, beat.clone()).await.renewed();
     let row = lock.row().await;
-    // It is told before its version is looked at, which it changed itself.
+    // The repeat is recognised before its version is checked, which it changed itself.
     let again = lock.heartbeat(&grant.lease_id, beat).await.renewed();
     assert_eq!((again.rvn, again.lease_ms, again.token), (first.rvn, 45_000, grant.token));
     assert_eq!(lock.row().await, row, "a repeat changes nothing");
@@ -70,7 +70,7 @@ pub(super) async fn a_late_request_is_superseded(bench: Bench) {
     for sequence in [1, 2] {
         let late = beat(sequence, "up to 17", 100);
         assert_eq!(lock.heartbeat(&grant.lease_id, late.clone()).await.superseded(3), view);
-        // A version that is wrong as well is no loss either.
+        // A wrong version in addition is no loss either.
         let named = merged(late, json!({ "recordVersionNumber": grant.rvn }));
         assert_eq!(lock.heartbeat(&grant.lease_id, named).await.superseded(3), view);
         let late = json!({ "leaseId": grant.lease_id, "sequence": sequence, "data": "up to 16" });
@@ -101,7 +101,7 @@ pub(super) async fn a_request_without_a_number_counts_as_new(bench: Bench) {
     let lock = bench.lock();
     let grant = hold(&lock, json!({})).await;
     lock.heartbeat(&grant.lease_id, json!({})).await.renewed();
-    // The number stays through such a heartbeat, and goes with such an acquire.
+    // The number stays after a heartbeat without one, and an acquire without one removes it.
     lock.heartbeat(&grant.lease_id, json!({ "sequence": 2 })).await.renewed();
     lock.heartbeat(&grant.lease_id, json!({})).await.renewed();
     lock.heartbeat(&grant.lease_id, json!({ "sequence": 1 })).await.superseded(2);

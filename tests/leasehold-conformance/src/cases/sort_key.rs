@@ -12,7 +12,7 @@ fn under(key: &Lock, sort_key: impl Into<String>) -> Lock {
     Lock { sort_key: Some(sort_key.into()), ..key.clone() }
 }
 
-/// What the listing of this key shows, in its order.
+/// The sort keys in the listing of this key, in its order.
 async fn sort_keys_of(bench: &Bench, parameters: &[(&str, &str)]) -> Vec<String> {
     let listed = bench.list_all(parameters).await;
     listed.iter().map(|lock| lock["sortKey"].as_str().expect("a sort key").to_owned()).collect()
@@ -38,7 +38,7 @@ pub(super) async fn a_missing_sort_key_is_refused(bench: Bench) {
     }
     bench.get(LOCK, &[("key", &lock.key)]).await.invalid("sortKey");
     bench.get(LOCK, &[("key", &lock.key), ("sortKey", "")]).await.invalid("sortKey");
-    // A listing is of all sort keys of a key.
+    // A listing contains all sort keys of a key.
     bench.get(LOCKS, &[("key", &lock.key), ("sortKey", "sort")]).await.invalid("sortKey");
     assert_eq!(lock.row().await, row);
 }
@@ -58,7 +58,7 @@ pub(super) async fn sort_keys_are_independent(bench: Bench) {
     a.release(&alice.lease_id, json!({ "delete": true })).await.released("released");
     a.get().await.problem("not-found");
     assert_eq!(b.get().await.ok(), b.view(&bob, json!({})));
-    // One lease id may hold several locks: it is good for one acquisition of each.
+    // One lease id may hold several locks: it is valid for one acquisition of each.
     let both = json!({ "leaseId": bob.lease_id });
     a.acquire("bob", both.clone()).await.granted("created");
     b.release(&bob.lease_id, json!({})).await.released("released");
@@ -73,7 +73,7 @@ pub(super) async fn a_key_lists_its_sort_keys_in_order(bench: Bench) {
     for sort_key in sort_keys {
         under(&key, sort_key).hold("alice").await;
     }
-    // A neighbour, whose locks are nobody's business here.
+    // A neighbouring key, whose locks must not appear in the listing.
     bench.lock_of(format!("{}x", key.key)).hold("alice").await;
     sort_keys.sort_unstable();
     for limit in ["1", "2", "5", "12", "13", "14", "1000"] {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::bench::{ACQUIRE_ALL, Bench, Item, Lock, fresh, merged, number, pause, text};
 use crate::reply::Reply;
 
-/// What names these locks in a request.
+/// The names of these locks in a request.
 fn keys<const N: usize>(locks: [&Lock; N]) -> Value {
     locks.iter().map(|lock| lock.with_key(json!({}))).collect()
 }
@@ -14,7 +14,7 @@ async fn acquire_all(bench: &Bench, owner: &str, keys: Value, fields: Value) -> 
     bench.post(ACQUIRE_ALL, &merged(json!({ "keys": keys, "ownerName": owner }), fields)).await
 }
 
-/// Checks a grant of these locks: the whole answer, and that each row is the owner's, under the one token.
+/// Checks a grant of these locks: the whole answer, and that each row is the owner's, with the one token.
 async fn granted<const N: usize>(reply: &Reply, locks: [&Lock; N], owner: &str) -> Value {
     let body = reply.ok();
     let members: Vec<_> = body.as_object().expect("an object").keys().map(String::as_str).collect();
@@ -30,7 +30,7 @@ async fn granted<const N: usize>(reply: &Reply, locks: [&Lock; N], owner: &str) 
     body
 }
 
-/// The public view of a lock that was refused among others: without its payload.
+/// The public view of a lock that was refused with others: without its payload.
 async fn named(lock: &Lock) -> Value {
     let mut view = lock.get().await.ok();
     let members = view.as_object_mut().expect("an object");
@@ -66,7 +66,7 @@ pub(super) async fn the_token_is_above_all_others(bench: Bench) {
     let (a, b) = (bench.lock(), bench.lock());
     let old = a.hold("bob").await;
     a.release(&old.lease_id, json!({})).await.released("released");
-    // As if a server's clock had been far ahead.
+    // Simulates a server whose clock was far ahead.
     let ahead = 8_000_000_000_000_000_u64;
     a.overwrite([("fencingToken", Some(number(ahead)))]).await;
     let reply = acquire_all(&bench, "alice", keys([&b, &a]), json!({})).await;
@@ -133,7 +133,7 @@ pub(super) async fn a_late_request_is_superseded(bench: Bench) {
     ask(at(5, "r")).await.ok();
     ask(at(4, "r")).await.superseded(5);
     ask(at(5, "another")).await.superseded(5);
-    // A heartbeat of one of them counts as well.
+    // A heartbeat of one of the locks counts as well.
     let lease_id = lease["leaseId"].as_str().expect("text");
     b.heartbeat(lease_id, json!({ "sequence": 7 })).await.renewed();
     ask(at(6, "r")).await.superseded(7);
@@ -240,7 +240,7 @@ pub(super) async fn its_fields_have_bounds(bench: Bench) {
     assert_eq!(acquire_all(&bench, "alice", named, json!({})).await.ok()["locks"].as_array().map(Vec::len), Some(50));
 }
 
-/// Two callers who want (a, b) and (b, a), again and again: neither waits for the other with one lock in hand.
+/// Two callers repeatedly want (a, b) and (b, a): neither waits for the other while it holds one lock.
 pub(super) async fn crossed_callers_get_all_or_none(bench: Bench) {
     const ROUNDS: usize = 8;
     let (a, b) = (bench.lock(), bench.lock());

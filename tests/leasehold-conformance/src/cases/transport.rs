@@ -1,4 +1,4 @@
-//! The edge: headers, methods, routes, sizes and queries.
+//! The HTTP layer: headers, methods, routes, sizes and queries.
 
 use reqwest::Method;
 use serde_json::json;
@@ -100,7 +100,7 @@ pub(super) async fn routes_are_fixed(bench: Bench) {
     }
 }
 
-/// A body for an acquire that is `length` bytes long, of which the most are blank.
+/// A body for an acquire that is `length` bytes long, most of them blanks.
 fn padded(lock: &Lock, length: usize) -> String {
     let body = lock.with_key(json!({ "ownerName": "alice" })).to_string();
     let blank = " ".repeat(length - body.len());
@@ -114,7 +114,7 @@ pub(super) async fn two_mebibytes_are_read(bench: Bench) {
 }
 
 pub(super) async fn more_is_not_read(bench: Bench) {
-    // The answer must reach a client that sends its whole body before it listens.
+    // The answer must reach a client that sends its whole body before it reads.
     let lock = bench.lock();
     for length in [MOST + 1, 2 * MOST, 5 * MOST / 2] {
         bench.post_text(ACQUIRE, padded(&lock, length)).await.problem("too-large");
@@ -173,8 +173,8 @@ pub(super) async fn queries_are_decoded_once(bench: Bench) {
 }
 
 pub(super) async fn every_answer_keeps_the_secret(bench: Bench) {
-    // Each answer of each case is searched for the lease ids that the case has used, and for their hashes. These are
-    // the answers that have most occasion to show one.
+    // Each answer of each case is searched for the lease ids that the case has used, and for their hashes. These
+    // answers are the most likely to contain one.
     let lock = bench.lock();
     let alice = lock.acquire("alice", json!({ "leaseId": fresh("lease"), "data": "hers" })).await.granted("created");
     let own = json!({ "leaseId": alice.lease_id });

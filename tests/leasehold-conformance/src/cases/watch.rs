@@ -1,10 +1,10 @@
-//! Waiting for a change.
+//! Waits for a change.
 
 use serde_json::json;
 
 use crate::bench::{Bench, WATCH, fresh, merged, query};
 
-/// Longer than any change here takes to be seen.
+/// Longer than any change here takes to become visible.
 const LONG: &str = "20000";
 
 pub(super) async fn it_answers_at_once_when_the_lock_is_another(bench: Bench) {
@@ -15,7 +15,7 @@ pub(super) async fn it_answers_at_once_when_the_lock_is_another(bench: Bench) {
         assert_eq!(lock.watch(version, LONG).await.ok(), view);
     }
     assert_eq!(bench.get(WATCH, &lock.parameters()).await.ok(), view);
-    // A released lock needs no waiting for.
+    // A watch of a released lock does not wait.
     lock.release(&grant.lease_id, json!({})).await.released("released");
     let view = lock.released_view(&grant, json!({})).await;
     assert_eq!(lock.watch(&lock.version().await, LONG).await.ok(), view);

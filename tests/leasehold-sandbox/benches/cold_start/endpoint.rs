@@ -16,21 +16,21 @@ use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
-/// Where the SDK's client finds the certificates that the system trusts, here and in Lambda.
+/// The files in which the SDK's client finds the certificates that the system trusts, here and in Lambda.
 const SYSTEM_BUNDLES: [&str; 2] = ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"];
 
-/// How the functions reach DynamoDB.
+/// The protocol by which the functions reach DynamoDB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scheme {
     Http,
     Https,
 }
 
-/// One engine and the way to it.
+/// One engine, and its address.
 pub(crate) struct Endpoint {
     pub(crate) engine: Engine,
     pub(crate) url: String,
-    /// What the bare SDK calls are made with.
+    /// The client for the bare SDK calls.
     pub(crate) client: Client,
     connections: Arc<AtomicUsize>,
 }
@@ -61,7 +61,7 @@ impl Endpoint {
         Self { engine, url, client, connections }
     }
 
-    /// How many connections were opened to it since the last time this was asked.
+    /// Returns the number of connections since the last call of this function.
     pub(crate) fn take_connections(&self) -> usize {
         self.connections.swap(0, Ordering::Relaxed)
     }
@@ -74,7 +74,7 @@ fn listener() -> (std::net::TcpListener, SocketAddr) {
     (listener, address)
 }
 
-/// A thread of its own, so that nothing waits for the harness.
+/// Runs a future on a thread of its own, so that it does not wait for the harness.
 fn serve(future: impl Future<Output = ()> + Send + 'static) {
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -82,7 +82,7 @@ fn serve(future: impl Future<Output = ()> + Send + 'static) {
     });
 }
 
-/// Hands every connection on to `engine`, decrypted, and counts them.
+/// Forwards every connection to `engine`, decrypted, and counts the connections.
 async fn forward(listener: TcpListener, engine: SocketAddr, tls: Option<TlsAcceptor>, count: Arc<AtomicUsize>) {
     loop {
         let (mut client, _) = listener.accept().await.expect("a connection");
@@ -92,7 +92,7 @@ async fn forward(listener: TcpListener, engine: SocketAddr, tls: Option<TlsAccep
         tokio::spawn(async move {
             let mut engine = TcpStream::connect(engine).await.expect("it listens");
             engine.set_nodelay(true).expect("TCP");
-            // A function that is killed breaks its connection, which is no failure of ours.
+            // A function that is killed breaks its connection, which is no failure of the endpoint.
             let _ = match tls {
                 None => copy_bidirectional(&mut client, &mut engine).await,
                 Some(tls) => match tls.accept(client).await {
@@ -104,7 +104,7 @@ async fn forward(listener: TcpListener, engine: SocketAddr, tls: Option<TlsAccep
     }
 }
 
-/// The same settings as the functions', with nothing around them.
+/// A client with the same settings as the functions', and nothing around it.
 fn bare_client(url: &str, authority: &Authority) -> Client {
     let trust = TrustStore::empty().with_pem_certificate(authority.certificate.as_bytes());
     let context = TlsContext::builder().with_trust_store(trust).build().expect("a certificate");
@@ -132,8 +132,8 @@ impl Authority {
         Self { certificate: issuer.pem(), issuer }
     }
 
-    /// What the functions are to trust: all that the system trusts, since to sort that out is part of a start, and
-    /// this.
+    /// Writes the certificates for the functions to trust: this one, and all that the system trusts, since sorting
+    /// those is part of a start.
     pub(crate) fn write_bundle(&self, file: &Path) {
         let system = SYSTEM_BUNDLES.iter().find_map(|bundle| std::fs::read_to_string(bundle).ok());
         let system = system.expect("the system has a bundle of certificates: please install ca-certificates");

@@ -1,8 +1,9 @@
-//! What a cold start costs: the functions' real binaries, in the environment that Lambda and the template give them.
+//! Measures the cost of a cold start: the functions' real binaries, in the environment that Lambda and the template
+//! give them.
 //!
 //! `scripts/cold-start.sh` builds the functions as they are deployed and runs this. The arguments are folders of built
-//! functions: one, or several to compare. Functions take turns, so that whatever else the machine does falls on all of
-//! them alike.
+//! functions: one, or several to compare. Functions take turns, so that other load on the machine affects all of them
+//! equally.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::cast_precision_loss, reason = "a benchmark that cannot run stops")]
 
@@ -31,10 +32,11 @@ const STARTS: usize = 60;
 const WARM: usize = 25;
 const TABLE: &str = "leasehold";
 
-/// The functions, the event that each is given, and the status that it answers with over HTTP.
+/// The functions, the event for each, and the status of its answer over HTTP.
 ///
-/// A lock is held by the lease id of the events, so acquire renews, heartbeat renews, release finds its own release, break
-/// is refused for its version, and the clean-up finds a lock that is not the execution's: one write each.
+/// The lease id of the events holds the lock. Acquire therefore renews, heartbeat renews, release finds its own
+/// release, break is refused for its version, and the clean-up finds a lock that is not the execution's: one write
+/// each.
 const FUNCTIONS: [(&str, &str, Option<u64>); 9] = [
     ("acquire", "http-acquire", Some(200)),
     ("heartbeat", "http-heartbeat", Some(200)),
@@ -51,7 +53,7 @@ const FUNCTIONS: [(&str, &str, Option<u64>); 9] = [
 const EACH: [&str; 3] = ["acquire", "heartbeat", "release"];
 const ONE: [&str; 3] = ["acquire"; 3];
 
-/// One function, and what was measured of it.
+/// One function, and its measurements.
 struct Subject {
     folder: PathBuf,
     name: &'static str,
@@ -212,7 +214,7 @@ impl Subject {
     }
 }
 
-/// The SDK's own time for one write to the row that the functions touch.
+/// Measures the SDK's own time for one write to the row that the functions use.
 async fn bare_update(client: &Client) -> Duration {
     let request = client
         .update_item()
@@ -226,7 +228,7 @@ async fn bare_update(client: &Client) -> Duration {
     started.elapsed()
 }
 
-/// The table, and the lock that the events are about. A direct invocation brings a lease id of its own.
+/// Creates the table, and the lock that the events are about. A direct invocation has a lease id of its own.
 async fn hold_lock(endpoint: &Endpoint, function: &str) {
     let client = Client::from_conf(leasehold_dynamodb::configure(endpoint.engine.sdk_config()).build());
     let schema = TableSchema::new(TABLE);
@@ -272,7 +274,7 @@ fn report<'a>(nothing: Duration, subjects: impl Iterator<Item = &'a mut Subject>
     }
 }
 
-/// What is uploaded, and what is in it.
+/// Prints the sizes of the binaries, and of the archives that are uploaded.
 fn sizes(folders: &[PathBuf]) {
     println!("{:<22} {:>10} {:>8}   in megabytes of 2^20 bytes", "", "binary", "zip");
     for name in ["leasehold-locks", "leasehold-transactions"] {

@@ -1,4 +1,4 @@
-//! Asks for its first event and waits: the start of a process and one connection, which no function can do without.
+//! Requests its first event and waits: the start of a process and one connection, which every function needs.
 
 use std::io::{Error, Read, Write};
 use std::net::TcpStream;

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import sys
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
@@ -54,6 +55,30 @@ class Tasks:
 
         self.schedule(to_the_end, self._world.now(), at_exit=True)
         await done.wait()
+        if errors:
+            raise errors[0]
+        return results[0]
+
+    async def unless_left(
+        self, work: Callable[[], Coroutine[Any, Any, T]], pause: Callable[[float], Awaitable[None]]
+    ) -> T:
+        results: list[T] = []
+        errors: list[Exception] = []
+        async with anyio.create_task_group() as tasks:
+
+            async def do() -> None:
+                try:
+                    results.append(await work())
+                except Exception as error:
+                    errors.append(error)
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(do)
+            try:
+                await pause(math.inf)
+            except Exception as left:
+                errors.append(left)
+            tasks.cancel_scope.cancel()
         if errors:
             raise errors[0]
         return results[0]

@@ -7,6 +7,7 @@ mod transactions;
 mod transports;
 mod vectors;
 mod waiting;
+mod watching;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

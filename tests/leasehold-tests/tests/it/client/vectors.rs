@@ -46,6 +46,9 @@ impl Transport for Script {
         if path == "/v1/release" {
             return async { Ok(answer(200, &json!({ "outcome": "released" }))) }.boxed();
         }
+        if path == "/v1/watch" {
+            return async { Ok(problem(404, "unknown-route", &json!({}))) }.boxed();
+        }
         let document: Value = serde_json::from_slice(request.body()).expect("JSON");
         self.sent.lock().expect("not poisoned").push(document.clone());
         let (step, next) = {

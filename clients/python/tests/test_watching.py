@@ -1,0 +1,184 @@
+"""Waiting by watches, with polls as the fallback."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import pytest
+from conftest import MakeClient, eventually
+from proxy import Answer, Hang, Proxy, only
+
+from leasehold import Client, Guard, Held, LeaseholdError, WaitCancelled
+
+T = TypeVar("T")
+
+
+@pytest.fixture(params=["threads", "asyncio"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """Every client keeps the same rules."""
+    return str(request.param)
+
+
+class Background:
+    """Calls a function in a thread, and has its result."""
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self.result: object = None
+        self._call = call
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.result = self._call()
+        except LeaseholdError as error:
+            self.result = error
+
+    def wait(self) -> object:
+        self._thread.join(30)
+        assert not self._thread.is_alive()
+        return self.result
+
+
+@pytest.fixture
+def waiter(proxy: Proxy, make_client: MakeClient) -> Client:
+    """A client that watches."""
+    return make_client(proxy.url, poll_interval=None)
+
+
+def test_a_waiter_watches_until_the_lock_is_released(
+    proxy: Proxy, make_client: MakeClient, waiter: Client, key: str
+) -> None:
+    holder = make_client().acquire(key).granted()
+    waiting = Background(lambda: waiter.acquire(key, wait=30))
+    eventually(lambda: proxy.count("watch") > 4)  # one for each heartbeat
+    holder.release()
+    assert isinstance(waiting.wait(), Guard)
+    assert proxy.count("acquire") == 2, "refused once, and granted"
+
+
+def test_a_waiter_watches_until_the_lock_is_deleted(
+    proxy: Proxy, make_client: MakeClient, waiter: Client, key: str
+) -> None:
+    holder = make_client().acquire(key).granted()
+    waiting = Background(lambda: waiter.acquire(key, wait=30))
+    eventually(lambda: proxy.count("watch") > 0)
+    holder.release(delete=True)
+    result = waiting.wait()
+    assert isinstance(result, Guard)
+    assert result.outcome == "created"
+
+
+def test_a_dead_holder_is_taken_over_after_one_watch(
+    proxy: Proxy, make_client: MakeClient, waiter: Client, key: str
+) -> None:
+    make_client().acquire(key, lease=1.5, manual_heartbeats=True).granted()
+    guard = waiter.acquire(key, wait=30).granted()
+    assert guard.outcome == "takenOver"
+    assert (proxy.count("acquire"), proxy.count("watch")) == (2, 1)
+    watched = next(request.path for request in proxy.seen if request.action == "watch")
+    assert 1400 < int(watched.rpartition("waitMs=")[2]) <= 1503
+
+
+def test_a_wait_that_ends_has_one_last_look(
+    proxy: Proxy, make_client: MakeClient, waiter: Client, key: str
+) -> None:
+    make_client(owner_name="one").acquire(key, lease=60).granted()
+    held = waiter.acquire(key, wait=0.5)
+    assert isinstance(held, Held)
+    assert held.lock.owner_name == "one"
+    assert (proxy.count("acquire"), proxy.count("watch")) == (2, 1)
+
+
+def test_a_chosen_poll_interval_polls(proxy: Proxy, make_client: MakeClient, key: str) -> None:
+    make_client().acquire(key, lease=60).granted()
+    assert isinstance(make_client(proxy.url, poll_interval=0.05).acquire(key, wait=0.5), Held)
+    assert proxy.count("watch") == 0
+    assert proxy.count("acquire") > 2
+
+
+def test_a_service_without_watches_is_polled(
+    proxy: Proxy, make_client: MakeClient, waiter: Client, key: str
+) -> None:
+    proxy.fault = only("watch", Answer(404))
+    holder = make_client().acquire(key).granted()
+    waiting = Background(lambda: waiter.acquire(key, wait=30))
+    eventually(lambda: proxy.count("acquire") > 2)
+    holder.release()
+    assert isinstance(waiting.wait(), Guard)
+    assert proxy.count("watch") == 1, "never again"
+
+
+@pytest.mark.parametrize("answer", [Answer(503), Answer(429)])
+def test_a_watch_that_fails_costs_a_poll(
+    proxy: Proxy, make_client: MakeClient, waiter: Client, key: str, answer: Answer
+) -> None:
+    proxy.fault = only("watch", answer, times=2)
+    holder = make_client().acquire(key, lease=60).granted()
+    waiting = Background(lambda: waiter.acquire(key, wait=30))
+    eventually(lambda: proxy.count("watch") > 2)
+    assert proxy.count("acquire") == 3, "asked after each failure"
+    holder.release()
+    assert isinstance(waiting.wait(), Guard)
+
+
+def test_a_watch_that_answers_early_costs_a_poll(
+    proxy: Proxy, make_client: MakeClient, waiter: Client, key: str
+) -> None:
+    holder = make_client().acquire(key, lease=60, manual_heartbeats=True).granted()
+    lock = f"""{{"key": "{key}", "state": "held", "ownerName": "somebody", "leaseDurationMs": 60000,
+        "recordVersionNumber": "{holder.record_version_number}"}}"""
+    proxy.fault = only("watch", Answer(200, lock.encode()))
+    assert isinstance(waiter.acquire(key, wait=1.6), Held)
+    assert 1 <= proxy.count("watch") <= 3
+
+
+def test_the_clock_of_the_service_is_asked_each_poll(
+    proxy: Proxy, make_client: MakeClient, waiter: Client, key: str
+) -> None:
+    make_client().acquire(key, lease=2, manual_heartbeats=True).granted()
+    guard = waiter.acquire(key, wait=30, staleness="clock").granted()
+    assert guard.outcome == "takenOver"
+    assert proxy.count("acquire") > 2
+
+
+def test_close_ends_a_watch(proxy: Proxy, make_client: MakeClient, waiter: Client, key: str) -> None:
+    proxy.fault = only("watch", Hang())
+    make_client().acquire(key, lease=60).granted()
+    waiting = Background(lambda: waiter.acquire(key, wait=None))
+    eventually(lambda: proxy.count("watch") > 0)
+    waiter.close()
+    assert "closed" in str(waiting.wait())
+    assert not proxy.closing.is_set(), "the watch was abandoned, and not answered"
+
+
+def test_cancellation_ends_a_watch(
+    proxy: Proxy, make_client: MakeClient, waiter: Client, key: str, kind: str
+) -> None:
+    if kind != "threads":
+        pytest.skip("an event loop has cancellation")
+    proxy.fault = only("watch", Hang())
+    make_client().acquire(key, lease=60).granted()
+    cancel = threading.Event()
+    waiting = Background(lambda: waiter.acquire(key, wait=None, cancel=cancel))
+    eventually(lambda: proxy.count("watch") > 0)
+    cancel.set()
+    assert isinstance(waiting.wait(), WaitCancelled)
+    assert waiter._core.can_watch
+
+
+def test_a_hand_over_needs_no_poll(make_client: MakeClient, key: str) -> None:
+    """Ten hand-overs to a waiter take less time than ten polls."""
+    client, other = make_client(lease=60), make_client(poll_interval=None, lease=60)
+    start = time.monotonic()
+    for number in range(10):
+        holder = client.acquire(f"{key}-{number}").granted()
+        waiting = Background(lambda number=number: other.acquire(f"{key}-{number}", wait=30))  # type: ignore[misc]
+        time.sleep(0.2)
+        holder.release()
+        result = waiting.wait()
+        assert isinstance(result, Guard)
+    assert time.monotonic() - start < 10

@@ -1,0 +1,461 @@
+/// <reference lib="esnext.disposable" preserve="true" />
+/** What is held, of whatever kind: its heartbeats, its loss, its release (rules C2, C7 and C8). */
+import { InvalidRequestError, isRetryable, LeaseholdError, LockLostError, type LostReason, SupersededError, TooLateError } from "./errors.js";
+import type { Lease } from "./lease.js";
+import { type Numbered, Numbers } from "./numbers.js";
+import { checkLease } from "./options.js";
+import { heartbeatInterval as defaultInterval, heartbeatPause, heartbeatRetryPause, longestHeartbeatInterval, OPERATION_BOUND_MS } from "./pacing.js";
+import type { Recent } from "./recent.js";
+import type { Runtime } from "./runtime.js";
+import { retrying, type SendOptions, type Service } from "./service.js";
+import type { Telemetry } from "./telemetry.js";
+import { abortable, at, keepAlive, LinkedController } from "./timers.js";
+import type { components } from "./wire.js";
+
+/** How a grant came about; `resumed`: by `client.resume`. */
+export type Outcome = components["schemas"]["AcquireOutcome"] | "resumed";
+/** How a release came about: `replayed` and `absent` where it, or an operator, had been there before. */
+export type ReleaseOutcome = components["schemas"]["ReleaseOutcome"];
+
+/** How a held lock is kept. All durations in milliseconds. */
+export interface GuardOptions {
+  /** Between two heartbeats: at most half the lease. Default: a quarter of it. `false`: heartbeats are yours to send. */
+  heartbeatInterval?: number | false | undefined;
+  /**
+   * Goes on believing in the lock when its lease has run out and the service cannot be reached. **Another holder may have taken it over
+   * meanwhile.** Only for work where two at once are better than none. Default: false.
+   */
+  holdOnUnavailable?: boolean | undefined;
+  /** Called when the lease has less than `atRiskBelow` left: once for each lease that was not renewed in time. */
+  onAtRisk?: ((guard: Holding) => void) | undefined;
+  /** Above 0. Default: half the lease. */
+  atRiskBelow?: number | undefined;
+  /**
+   * The holder believes in its lease less so many milliseconds, and its heartbeats keep pace with that: for resources that go on with a
+   * request for a while after its sender has stopped. Below the lease. Default: 0.
+   */
+  lockDelay?: number | undefined;
+}
+
+/** Refuses what could not keep a lock of this lease. */
+export function checkGuardOptions({ heartbeatInterval, atRiskBelow, lockDelay = 0 }: GuardOptions, published: number): void {
+  if (!(lockDelay >= 0 && lockDelay < published)) throw new InvalidRequestError("lockDelay must be 0 or more, and below the lease.", "lockDelay");
+  const lease = published - lockDelay;
+  if (typeof heartbeatInterval === "number" && !(heartbeatInterval > 0 && heartbeatInterval <= longestHeartbeatInterval(lease))) {
+    throw new InvalidRequestError("The heartbeat interval must be above 0 and at most half the lease.", "heartbeatInterval");
+  }
+  if (atRiskBelow === undefined) return;
+  if (!(atRiskBelow > 0)) throw new InvalidRequestError("atRiskBelow must be above 0 milliseconds.", "atRiskBelow");
+  if (heartbeatInterval !== false && atRiskBelow >= lease - (heartbeatInterval ?? defaultInterval(lease))) {
+    throw new InvalidRequestError("atRiskBelow must be below what is left of the lease when the next heartbeat is due.", "atRiskBelow");
+  }
+}
+
+/** The parts of a client that a guard needs. */
+export interface GuardHost {
+  readonly service: Service;
+  readonly runtime: Runtime;
+  readonly telemetry: Telemetry;
+  /** Guards that are held, or being released. */
+  readonly guards: Set<Holding>;
+  /** When this client last released a lock, on the monotonic clock. */
+  readonly releases: Recent<number>;
+  /** Reports a failed release where nothing may be thrown. Never throws. */
+  releaseFailed(error: unknown, guard: Holding): void;
+}
+
+/** Everything that another process needs to go on with a lock. */
+export interface Handover {
+  readonly key: string;
+  readonly sortKey?: string;
+  /** A secret: whoever knows it can renew and release the lock. */
+  readonly leaseId: string;
+  /** The last number under the lease id: requests with a lower one change nothing any more. */
+  readonly sequence: number;
+}
+
+/** The members of a heartbeat that every kind has. */
+export interface HeartbeatBody {
+  readonly key: string;
+  readonly sortKey: string | undefined;
+  readonly leaseId: string;
+  readonly leaseDurationMs: number;
+}
+
+/** What a heartbeat is answered with, of whatever kind. */
+export interface Renewal {
+  readonly version: string;
+  readonly leaseDurationMs: number;
+  readonly fencingToken: number;
+}
+
+/** The part of a grant that every kind has. */
+export interface Grant extends Renewal {
+  readonly key: string;
+  readonly sortKey: string | undefined;
+  readonly leaseId: string;
+  /** The last number that was taken under the lease id. */
+  readonly sequence: number;
+  readonly outcome: Outcome;
+}
+
+/**
+ * What a guard of a lock and a guard of permits have in common: it holds until it is released or lost. Heartbeats are sent in the
+ * background; they do not keep the process alive.
+ *
+ * `isHeld` and `remaining()` go by the clock and are right at once, even after a long computation that kept timers from firing;
+ * `signal` and `onAtRisk` need the event loop to turn.
+ */
+export abstract class Holding<Change extends object = object> implements AsyncDisposable {
+  /** Tells the two results of an acquire apart. */
+  readonly kind = "granted";
+  readonly key: string;
+  readonly sortKey: string | undefined;
+  /** Above every token granted for this key before, and below 2^53. Hand it to the resource that is protected. */
+  readonly fencingToken: number;
+  readonly outcome: Outcome;
+
+  readonly #context: GuardHost;
+  readonly #options: GuardOptions;
+  readonly #leaseId: string;
+  readonly #grantedAt: number;
+  readonly #lease: Lease;
+  readonly #numbers: Numbers<HeartbeatBody & Change>;
+  #leaseDuration: number;
+  #version: string;
+  /** Counts the renewals: tells whether one happened meanwhile. */
+  #generation = 0;
+  /** The generation that `onAtRisk` was called for. */
+  #warnedOf = -1;
+  #cancelBeat = (): void => undefined;
+  #cancelWatch = (): void => undefined;
+  /** Heartbeats go one after the other. */
+  #turn: Promise<unknown> = Promise.resolve();
+  /** What the last failed heartbeat failed with. */
+  #trouble: unknown;
+  /** Aborted at the end, whichever it is: what is under way for this guard ends with it. */
+  readonly #ended = new AbortController();
+  readonly #lostController = new AbortController();
+  #lost: LockLostError | undefined;
+  #released: Promise<ReleaseOutcome> | undefined;
+
+  /** @internal */
+  protected constructor(context: GuardHost, grant: Grant, lease: Lease, options: GuardOptions) {
+    this.#context = context;
+    this.#options = options;
+    this.key = grant.key;
+    this.sortKey = grant.sortKey;
+    this.fencingToken = grant.fencingToken;
+    this.outcome = grant.outcome;
+    this.#leaseId = grant.leaseId;
+    this.#grantedAt = context.runtime.now();
+    this.#lease = lease;
+    this.#numbers = new Numbers(context.runtime, grant.sequence);
+    this.#leaseDuration = grant.leaseDurationMs;
+    this.#version = grant.version;
+    context.guards.add(this);
+    this.#watch();
+    this.#scheduleBeat(lease.startedAt);
+  }
+
+  /** The secret that proves possession: whoever knows it can renew and release the lock. Not shown when the guard is printed. */
+  get leaseId(): string {
+    return this.#leaseId;
+  }
+
+  /** @internal */
+  protected get currentVersion(): string {
+    return this.#version;
+  }
+
+  /** The lease of the last renewal, in milliseconds. */
+  get leaseDuration(): number {
+    return this.#leaseDuration;
+  }
+
+  /** How long it is surely held from now on, in milliseconds, by this holder's own cautious count; 0 when it is not. */
+  remaining(): number {
+    if (this.#ended.signal.aborted) return 0;
+    return Math.max(0, this.#lease.validUntil - this.#context.runtime.now());
+  }
+
+  /** Whether it is held now. False as soon as it is lost or its release begins. */
+  get isHeld(): boolean {
+    return !this.#ended.signal.aborted && (this.#options.holdOnUnavailable === true || this.remaining() > 0);
+  }
+
+  /** Why it was lost; undefined while it is held, and after a release. */
+  get lost(): LostReason | undefined {
+    return this.#lossByNow()?.reason;
+  }
+
+  /** Aborted when it is lost, with a {@link LockLostError} as its reason. Not aborted by a release. */
+  get signal(): AbortSignal {
+    return this.#lostController.signal;
+  }
+
+  /** Throws the {@link LockLostError} if it is lost. */
+  throwIfLost(): void {
+    const loss = this.#lossByNow();
+    if (loss) throw loss;
+  }
+
+  /** This guard: with {@link Held.granted}, the way to treat giving up as an error. */
+  granted(): this {
+    return this;
+  }
+
+  /**
+   * Renews the lease now, with the change that `change` returns when the heartbeat before has ended.
+   *
+   * @internal
+   */
+  protected async renewBy(change: () => Change, { lease = this.#leaseDuration, signal }: { lease?: number | undefined; signal?: AbortSignal | undefined }): Promise<void> {
+    checkGuardOptions(this.#options, checkLease(lease));
+    const linked = new LinkedController(signal, this.#ended.signal);
+    // The turn before this one may pause in the background.
+    const letGo = keepAlive(this.#context.runtime);
+    try {
+      const turn = this.#exclusively(async () => {
+        try {
+          await this.#renew(lease, change(), { signal: linked.signal, background: false, retryable: isRetryable });
+        } catch (error) {
+          // What was given up may have shortened the lease that counts, and the next heartbeat is due earlier.
+          this.#scheduleBeat(this.#lease.startedAt);
+          throw error;
+        }
+      });
+      await abortable(turn, linked.signal);
+    } finally {
+      letGo();
+      linked.unlink();
+    }
+  }
+
+  /**
+   * Gives back what is held. Heartbeats end first. May be repeated, also after it failed.
+   *
+   * @throws {LockLostError} it was lost before; nothing is sent if that is known.
+   * @throws {UnavailableError | ThrottledError} not within 10 s: it is free one lease after its last heartbeat.
+   */
+  abstract release(options?: { signal?: AbortSignal | undefined }): Promise<ReleaseOutcome>;
+
+  /** @internal */
+  protected releaseBy(send: (sendOptions: SendOptions) => Promise<{ outcome: ReleaseOutcome }>, signal: AbortSignal | undefined): Promise<ReleaseOutcome> {
+    this.#released ??= this.#release(send, signal);
+    return this.#released;
+  }
+
+  /**
+   * Stops the heartbeats without a release, for another process to go on: by `resume`. Later releases send nothing.
+   *
+   * @throws {LockLostError} it is lost, or its release has begun.
+   */
+  detach(): Handover {
+    const loss = this.#lossByNow();
+    if (loss) throw this.#lose(loss);
+    this.#ended.signal.throwIfAborted();
+    this.#end(new LockLostError(this.key, "released", "It was handed on."));
+    this.#context.guards.delete(this);
+    this.#released = Promise.resolve("absent");
+    const { key, sortKey } = this;
+    return { key, ...(sortKey !== undefined && { sortKey }), leaseId: this.#leaseId, sequence: this.#numbers.last };
+  }
+
+  /** Releases, and never throws: an error of a release must not hide that of the work. `onReleaseError` is told. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (this.lost) return;
+    try {
+      await this.release();
+    } catch (error) {
+      this.#context.releaseFailed(error, this);
+    }
+  }
+
+  /** What may be shown. */
+  toJSON(): Record<string, unknown> {
+    const { key, sortKey, fencingToken, isHeld, lost } = this;
+    return { key, ...(sortKey !== undefined && { sortKey }), fencingToken, isHeld, ...(lost && { lost }) };
+  }
+
+  /** @internal */
+  [Symbol.for("nodejs.util.inspect.custom")](_depth: number, options: object, inspect: (value: unknown, options: object) => string): string {
+    return `Guard ${inspect(this.toJSON(), options)}`;
+  }
+
+  async #release(send: (sendOptions: SendOptions) => Promise<{ outcome: ReleaseOutcome }>, signal: AbortSignal | undefined): Promise<ReleaseOutcome> {
+    const { runtime, guards } = this.#context;
+    try {
+      // By the clock, too: a timer that could not fire yet must not make a lost lock look kept.
+      const loss = this.#lossByNow();
+      if (loss) throw this.#lose(loss);
+      this.#end(new LockLostError(this.key, "released", "It was released."));
+      const { outcome } = await retrying(runtime, send, { lease: this.#leaseDuration, signal });
+      this.#context.releases.set(this.key, this.sortKey, runtime.now());
+      return outcome;
+    } catch (error) {
+      if (error instanceof LockLostError) throw this.#lose(error);
+      // It may be tried again.
+      this.#released = undefined;
+      throw error;
+    } finally {
+      guards.delete(this);
+    }
+  }
+
+  /** Sends one heartbeat, and returns what it was answered with. */
+  protected abstract sendHeartbeat(request: Numbered<HeartbeatBody & Change>, sendOptions: SendOptions): Promise<Renewal>;
+
+  /** Runs `work` when the heartbeat before it has ended. */
+  #exclusively<T>(work: () => Promise<T>): Promise<T> {
+    const turn = this.#turn.then(work);
+    this.#turn = turn.catch(() => undefined);
+    return turn;
+  }
+
+  /** Sends one heartbeat, and others while `retryable`. */
+  async #renew(
+    lease: number,
+    change: Change,
+    options: { signal: AbortSignal; background: boolean; retryable: (error: unknown) => boolean },
+  ): Promise<void> {
+    const { runtime } = this.#context;
+    const wanted = { key: this.key, sortKey: this.sortKey, leaseId: this.#leaseId, leaseDurationMs: lease, ...change };
+    const knownLoss = this.#lossByNow();
+    if (knownLoss) throw this.#lose(knownLoss);
+    const until = this.#options.holdOnUnavailable === true ? runtime.now() + OPERATION_BOUND_MS : this.#lease.validUntil;
+    await retrying(
+      runtime,
+      async (sendOptions) => {
+        // An abandoned heartbeat may be carried out yet: it is repeated before the next number is taken.
+        while ((await this.#send(wanted, sendOptions)) !== wanted);
+      },
+      { ...options, until, pace: (pause) => heartbeatRetryPause(pause, this.remaining()), lease: Math.min(lease, this.#lease.believed) },
+    );
+  }
+
+  /** Sends one request: the open one again, or `wanted`. Returns the body that was sent. */
+  async #send(wanted: HeartbeatBody & Change, sendOptions: SendOptions): Promise<HeartbeatBody & Change> {
+    const { runtime } = this.#context;
+    const { request, body } = this.#numbers.take(wanted);
+    const sentAt = runtime.now();
+    this.#lease.send(request.sequence, request.leaseDurationMs, sentAt);
+    this.#watch();
+    const measured = (result: string): void => {
+      this.#context.telemetry.record({ name: "heartbeat", duration: runtime.now() - sentAt, result });
+    };
+    try {
+      const answer = await this.#numbers.send(request, (numbered) => this.sendHeartbeat(numbered, sendOptions));
+      // The lease ran out before the answer: somebody may have been told of the loss.
+      const loss = this.#lossByNow();
+      if (loss) throw loss;
+      if (answer.fencingToken !== this.fencingToken) throw this.#ghost();
+      this.#lease.renewed(answer.leaseDurationMs);
+      if (this.#lease.validUntil <= runtime.now()) throw new TooLateError();
+      this.#leaseDuration = answer.leaseDurationMs;
+      this.#version = answer.version;
+      this.#generation += 1;
+      this.#trouble = undefined;
+      this.#watch();
+      this.#scheduleBeat(this.#lease.startedAt);
+      measured("renewed");
+      return body;
+    } catch (error) {
+      measured(error instanceof LeaseholdError ? error.kind : "aborted");
+      if (error instanceof LockLostError) throw this.#lose(error);
+      const isGhost = error instanceof SupersededError && error.fencingToken !== undefined && error.fencingToken !== this.fencingToken;
+      if (isGhost) throw this.#lose(this.#ghost());
+      this.#trouble = error;
+      throw error;
+    }
+  }
+
+  /** The row has another token than the one that was granted. */
+  #ghost(): LockLostError {
+    return new LockLostError(this.key, "taken-over", "A late request acquired it again, and another holder may have been in between.");
+  }
+
+  /** The heartbeat that nobody asked for. Only the service's word `lost` is believed; all else says nothing about a thief. */
+  async #beat(generation: number): Promise<void> {
+    const retryable = (error: unknown): boolean => !(error instanceof LockLostError);
+    try {
+      await this.#exclusively(async () => {
+        // Renewed by hand while this one waited for its turn.
+        if (generation !== this.#generation || this.#ended.signal.aborted) return;
+        await this.#renew(this.#leaseDuration, {} as Change, { signal: this.#ended.signal, background: true, retryable });
+      });
+    } catch {
+      // Either it was lost, and `signal` tells; or the lease is about to run out, and then it will; or the holder holds on.
+      if (this.#options.holdOnUnavailable === true) this.#scheduleBeat(this.#context.runtime.now());
+    }
+  }
+
+  /** Sets the timer of the next heartbeat, one interval after `since`. */
+  #scheduleBeat(since: number): void {
+    this.#cancelBeat();
+    const { heartbeatInterval } = this.#options;
+    if (heartbeatInterval === false || this.#ended.signal.aborted) return;
+    const { runtime } = this.#context;
+    const generation = this.#generation;
+    const { believed } = this.#lease;
+    const interval = Math.min(heartbeatInterval ?? defaultInterval(believed), longestHeartbeatInterval(believed));
+    const pause = heartbeatPause(interval, runtime.random());
+    this.#cancelBeat = at(runtime, since + pause, () => void this.#beat(generation), true);
+  }
+
+  /** Sets the timers that look after the lease as it is now. */
+  #watch(): void {
+    this.#cancelWatch();
+    if (this.#ended.signal.aborted) return;
+    const { runtime } = this.#context;
+    const { onAtRisk, atRiskBelow, holdOnUnavailable } = this.#options;
+    const generation = this.#generation;
+    const { validUntil } = this.#lease;
+    const timers: (() => void)[] = [];
+    this.#cancelWatch = () => {
+      for (const cancel of timers) cancel();
+    };
+    if (onAtRisk && this.#warnedOf !== generation) {
+      const warn = (): void => {
+        this.#warnedOf = generation;
+        onAtRisk(this);
+      };
+      timers.push(at(runtime, validUntil - (atRiskBelow ?? this.#leaseDuration / 2), warn, true));
+    }
+    if (holdOnUnavailable !== true) {
+      const expire = (): void => {
+        const loss = this.#lossByNow();
+        if (loss) this.#lose(loss);
+      };
+      timers.push(at(runtime, validUntil, expire, true));
+    }
+  }
+
+  /** The loss, if there is one: also one that the clock knows of and no timer has told yet. */
+  #lossByNow(): LockLostError | undefined {
+    if (this.#lost || this.isHeld || this.#ended.signal.aborted) return this.#lost;
+    return new LockLostError(this.key, "expired", "The lease ran out before it could be renewed.", { cause: this.#trouble });
+  }
+
+  /** Makes the loss known, once. Returns the one that is. */
+  #lose(error: LockLostError): LockLostError {
+    if (!this.#lost) {
+      this.#lost = error;
+      this.#context.guards.delete(this);
+      this.#context.telemetry.record({ name: "loss", reason: error.reason });
+      this.#end(error);
+      this.#lostController.abort(error);
+    }
+    return this.#lost;
+  }
+
+  /** Ends heartbeats and timers. */
+  #end(reason: LockLostError): void {
+    if (this.#ended.signal.aborted) return;
+    const { runtime, telemetry } = this.#context;
+    telemetry.record({ name: "hold", duration: runtime.now() - this.#grantedAt });
+    this.#cancelBeat();
+    this.#cancelWatch();
+    this.#ended.abort(reason);
+  }
+}

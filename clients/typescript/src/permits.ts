@@ -1,0 +1,405 @@
+/** Permits that are held, and waiting for them in the queue (rules K2, K4 and K5). */
+import { Acquisition, pursue } from "./acquisition.js";
+import type { Context } from "./context.js";
+import { isRetryable, LockHeldError, LockNotFoundError, QueueFullError, SupersededError, UnavailableError } from "./errors.js";
+import type { Held } from "./held.js";
+import { checkGuardOptions, type Grant, type GuardHost, type GuardOptions, type HeartbeatBody, Holding, type ReleaseOutcome, type Renewal } from "./holding.js";
+import type { Lease } from "./lease.js";
+import { isSemaphore, type Lock, lockFromWire, type SemaphoreView } from "./lock.js";
+import type { Numbered } from "./numbers.js";
+import { checkLease } from "./options.js";
+import { pollPause, requestTimeout, staleAfter, type Wait, type WaitBudget } from "./pacing.js";
+import { toWire, type WirePayload } from "./payload.js";
+import { type DeadEntry, MOST_NAMES, type Plan, plan } from "./plan.js";
+import { type Requests, retrying, type SendOptions } from "./service.js";
+import { abortable, sleepUntil } from "./timers.js";
+import { watch, watches } from "./watching.js";
+
+/** The lease of a holder that chose none, in milliseconds. Writes are billed by the row's size, so it is longer than a lock's. */
+const PERMITS_LEASE_MS = 60_000;
+/** The lease of a ticket, in milliseconds. */
+const TICKET_LEASE_MS = 120_000;
+
+/** Options of `tryAcquire` of a semaphore. */
+export interface TryPermitsOptions extends GuardOptions {
+  /** How many permits. Default: 1. */
+  permits?: number | undefined;
+  /** For people to read: 1 to 128 bytes. Default: the client's. */
+  ownerName?: string | undefined;
+  /** How long others must see no heartbeat before they may take the permits, in milliseconds: 100 to 86400000. Default: 60000. */
+  lease?: number | undefined;
+  /** A payload of this holder, for anyone to read: at most 256 bytes. */
+  data?: string | Uint8Array | undefined;
+  /** Ends the call, at whatever it waits for; it rejects with the signal's reason. */
+  signal?: AbortSignal | undefined;
+}
+
+/** Options of `acquire` of a semaphore, and of its scopes. */
+export interface PermitsOptions extends TryPermitsOptions {
+  /** How long to wait. Default: `"lease"`: the longest lease of the holders and the waiters that are found, plus a margin. */
+  wait?: Wait | undefined;
+  /** How long others must see no renewal of the ticket in the queue before they may pass it, in milliseconds. Default: 120000. */
+  ticketLease?: number | undefined;
+}
+
+/** Options of a heartbeat for permits. */
+export interface PermitsHeartbeatOptions {
+  /** A new lease, in milliseconds: 100 to 86400000. Default: the guard's. */
+  lease?: number | undefined;
+  /** A new payload: at most 256 bytes. Default: it stays. */
+  data?: string | Uint8Array | undefined;
+  signal?: AbortSignal | undefined;
+}
+
+/** The answer that the guard of permits is made of. */
+export interface PermitsGrant extends Grant {
+  readonly holderId: string;
+  readonly permits: number;
+  readonly capacity: number;
+}
+
+/** The part of a heartbeat that permits have beside what every kind has. */
+interface Change extends WirePayload {
+  readonly permits?: number;
+  readonly heldPermits?: number;
+}
+
+/** Permits that are held, until they are released or lost. */
+export class PermitsGuard extends Holding<Change> {
+  /** The public name of this holder. It proves nothing. */
+  readonly holderId: string;
+  /** How many permits the semaphore had at the grant. */
+  readonly capacity: number;
+  readonly #host: GuardHost;
+  #permits: number;
+
+  /** @internal */
+  constructor(host: GuardHost, grant: PermitsGrant, lease: Lease, options: GuardOptions) {
+    super(host, grant, lease, options);
+    this.#host = host;
+    this.holderId = grant.holderId;
+    this.capacity = grant.capacity;
+    this.#permits = grant.permits;
+  }
+
+  /** How many permits are held. */
+  get permits(): number {
+    return this.#permits;
+  }
+
+  /** Changes with every heartbeat. */
+  get version(): string {
+    return this.currentVersion;
+  }
+
+  /**
+   * Keeps so many permits, and gives the others back. There is no way up again.
+   *
+   * @throws {LockLostError} the permits are lost, or their release has begun.
+   * @throws {UnavailableError | ThrottledError} it cannot be known; the next heartbeat finds out.
+   * @throws {InvalidRequestError} that is more than are held.
+   */
+  async keep(permits: number, { signal }: { signal?: AbortSignal | undefined } = {}): Promise<void> {
+    await this.renewBy(() => ({ permits, heldPermits: this.#permits }), { signal });
+  }
+
+  /**
+   * Renews the lease now, and changes lease or payload if asked to. Tried again while the service cannot be reached, for the rest of
+   * the lease.
+   *
+   * @throws {LockLostError} the permits are lost, or their release has begun.
+   * @throws {UnavailableError | ThrottledError} it cannot be known; the permits are held until the lease runs out.
+   */
+  async heartbeat(options: PermitsHeartbeatOptions = {}): Promise<void> {
+    await this.renewBy(() => toWire(options.data), options);
+  }
+
+  release({ signal }: { signal?: AbortSignal | undefined } = {}): Promise<ReleaseOutcome> {
+    const { key, sortKey, leaseId } = this;
+    return this.releaseBy((sendOptions) => this.#host.service.ask("semaphore-release", { key, sortKey, leaseId, version: undefined }, sendOptions), signal);
+  }
+
+  override toJSON(): Record<string, unknown> {
+    const { holderId, permits, capacity } = this;
+    return { ...super.toJSON(), holderId, permits, capacity };
+  }
+
+  protected async sendHeartbeat(request: Numbered<HeartbeatBody & Change>, sendOptions: SendOptions): Promise<Renewal> {
+    const renewal = await this.#host.service.ask("semaphore-heartbeat", request, sendOptions);
+    this.#permits = renewal.permits;
+    return renewal;
+  }
+}
+
+/** What is asked for. */
+export interface PermitsTarget {
+  readonly key: string;
+  readonly sortKey: string | undefined;
+  readonly capacity: number;
+  readonly permits: number;
+}
+
+/** A request for permits, or for a ticket, which has no payload. */
+type Body = Omit<Requests["semaphore-enqueue"], "sequence" | "requestId"> & WirePayload;
+
+/** Makes the guard of a grant. */
+export type GuardClass<Guard extends PermitsGuard> = new (host: GuardHost, grant: PermitsGrant, lease: Lease, options: GuardOptions) => Guard;
+
+/** One lease id for permits, with its ticket. Requests for permits and for the ticket are numbered together. */
+export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<Guard, SemaphoreView, Body> {
+  /** Whether the last request that was taken asks for permits. If not, it asks for a ticket. */
+  #isForPermits = true;
+  /** Whether only the service can tell what is next. */
+  #mustAsk = true;
+  /** The semaphore as it was seen last. */
+  #view: SemaphoreView | undefined;
+  #ticket: { readonly id: string; readonly number: number; readonly refreshAt: number } | undefined;
+  /** Whether the view was seen after the ticket was taken. */
+  #isCurrent = true;
+  /** Whether the queue was full: the next request for a ticket names the dead. */
+  #isFull = false;
+  /** The names of the last refused request, and until when they are not named again. */
+  #refused: { readonly names: string; readonly until: number } | undefined;
+  /** Granted while the ticket was refreshed, as the answer to an earlier request. */
+  #granted: Guard | undefined;
+  /** The first grant tells how it came about, also where it arrived too late to be of use. */
+  #outcome: Grant["outcome"] | undefined;
+
+  constructor(
+    context: Context,
+    private readonly target: PermitsTarget,
+    private readonly options: PermitsOptions,
+    leaseDuration: number,
+    private readonly guard: GuardClass<Guard>,
+  ) {
+    super(context, leaseDuration, options.lockDelay);
+    this.#view = context.sightings.last(target.key, target.sortKey);
+  }
+
+  /** Asks for the permits, unless the view tells the answer. */
+  protected async send(): Promise<Guard> {
+    if (this.#granted) return this.#granted;
+    const isUnanswered = this.numbers.isOpen && this.#isForPermits;
+    const next = this.#plan(Infinity);
+    const names = next && "ask" in next ? next.ask : [];
+    if (this.#view && !this.#mustAsk && !isUnanswered && !(next && "ask" in next && this.#mayName(names))) {
+      throw new LockHeldError("The permits are held, or somebody is ahead in the queue.", this.#view);
+    }
+    try {
+      return await this.#ask(names);
+    } catch (error) {
+      if (error instanceof LockHeldError) this.#wasRefused(error, names);
+      throw error;
+    }
+  }
+
+  found(_refusal: LockHeldError, budget: WaitBudget | undefined): SemaphoreView {
+    const view = this.#view;
+    if (!view) throw new UnavailableError("The answer is incomplete.");
+    this.#count(view, budget);
+    return view;
+  }
+
+  #count(view: SemaphoreView, budget: WaitBudget | undefined): void {
+    const signsOfLife = view.holders.map(({ version }) => version).join();
+    const longest = Math.max(0, ...[...view.holders, ...view.queue].map(({ leaseDurationMs }) => leaseDurationMs));
+    budget?.found(signsOfLife, longest, this.context.runtime.now());
+  }
+
+  /** Takes a ticket, and looks until the plan says to ask. */
+  async rest(_refusal: LockHeldError, budget: WaitBudget, signal: AbortSignal): Promise<void> {
+    const { runtime } = this.context;
+    while (runtime.now() < budget.deadline && !this.#granted && !this.#mustAsk) {
+      if (!this.#ticket || runtime.now() >= this.#ticket.refreshAt) {
+        await this.#queue(budget.deadline, signal);
+        continue;
+      }
+      if (!this.#isCurrent) {
+        await this.#read(budget.deadline, signal);
+        continue;
+      }
+      if (this.#view) this.#count(this.#view, budget);
+      const next = this.#plan(budget.deadline - runtime.now());
+      if (!next) return;
+      if ("waitMs" in next) {
+        await this.#look(runtime.now() + next.waitMs, budget, signal);
+      } else if (this.#mayName(next.ask)) {
+        return;
+      } else {
+        await sleepUntil(runtime, Math.min(this.#refused?.until ?? 0, budget.deadline), signal);
+      }
+    }
+  }
+
+  protected giveBack(sendOptions: SendOptions): Promise<unknown> {
+    const { key, sortKey } = this.target;
+    return this.context.service.ask("semaphore-release", { key, sortKey, leaseId: this.leaseId, version: undefined }, sendOptions);
+  }
+
+  /** What to do next, by the last view. */
+  #plan(left: number): Plan | undefined {
+    if (!this.#view) return undefined;
+    const { runtime, sightings } = this.context;
+    const { key, sortKey, permits } = this.target;
+    const refreshIn = this.#ticket ? this.#ticket.refreshAt - runtime.now() : Infinity;
+    const wanted = { permits, ticketId: this.#isCurrent ? this.#ticket?.id : undefined, refreshIn, left };
+    return plan(this.#view, wanted, sightings.ages(key, sortKey));
+  }
+
+  /** Whether a request that names these is worth sending: not at once after it was refused. */
+  #mayName(names: readonly DeadEntry[]): boolean {
+    if (!this.#isCurrent) return false;
+    return this.#refused?.names !== JSON.stringify(names) || this.context.runtime.now() >= this.#refused.until;
+  }
+
+  #wasRefused({ lock, retryAfter }: LockHeldError, names: readonly DeadEntry[]): void {
+    const { pollInterval, runtime } = this.context;
+    this.#mustAsk = false;
+    this.#refused = { names: JSON.stringify(names), until: runtime.now() + pollPause(pollInterval, retryAfter, runtime.random()) };
+    this.#saw(lock);
+  }
+
+  /** Takes note of what is under the key now. */
+  #saw(lock: Lock | undefined): void {
+    if (!lock || !isSemaphore(lock)) {
+      // The semaphore is gone, and the ticket with it.
+      this.#mustAsk = true;
+      return;
+    }
+    this.context.sightings.saw(lock);
+    this.#view = lock;
+    this.#isCurrent = true;
+    // A waiter that was taken for dead goes to the end of the queue.
+    if (!lock.queue.some(({ ticketId }) => ticketId === this.#ticket?.id)) this.#ticket = undefined;
+  }
+
+  /** Waits for news of the semaphore, or until `until`. */
+  async #look(until: number, budget: WaitBudget, signal: AbortSignal): Promise<void> {
+    const { context, target } = this;
+    const { runtime, pollInterval } = context;
+    const { key, sortKey } = target;
+    if (!watches(context)) {
+      await sleepUntil(runtime, Math.min(until, runtime.now() + pollPause(pollInterval, 0, runtime.random())), signal);
+    } else {
+      const sight = await watch(context, { key, sortKey }, this.#view?.changed ?? "", until, signal);
+      if (sight) {
+        this.#saw(sight.lock);
+        return;
+      }
+    }
+    await this.#read(budget.deadline, signal);
+  }
+
+  async #read(until: number, signal: AbortSignal): Promise<void> {
+    const { runtime, service } = this.context;
+    const { key, sortKey } = this.target;
+    try {
+      const look = (sendOptions: SendOptions) => service.ask("semaphore-get", { key, sortKey }, sendOptions);
+      this.#saw(lockFromWire(await retrying(runtime, look, { until, signal })));
+    } catch (error) {
+      if (!(error instanceof LockNotFoundError)) throw error;
+      this.#saw(undefined);
+    }
+  }
+
+  /** Takes or refreshes the ticket. A full queue, or a named ticket that lives, costs one poll pause. */
+  async #queue(until: number, signal: AbortSignal): Promise<void> {
+    const { runtime, pollInterval } = this.context;
+    const dead = this.#isFull ? this.#deadTickets() : [];
+    // It goes on when this wait is over: it must have ended before it can be undone.
+    const enqueue = () => abortable(this.underWay(this.#enqueue(dead)), signal);
+    const retryable = (error: unknown): boolean => isRetryable(error) && !this.#mustAsk;
+    try {
+      this.#granted = await retrying(runtime, enqueue, { until, signal, retryable });
+    } catch (error) {
+      if (!(error instanceof QueueFullError || error instanceof LockHeldError)) throw error;
+      this.#isFull = error instanceof QueueFullError;
+      if (error.lock) this.#saw(error.lock);
+      await sleepUntil(runtime, Math.min(until, runtime.now() + pollPause(pollInterval, 0, runtime.random())), signal);
+    }
+  }
+
+  /** Up to ten tickets of the last view that are dead. */
+  #deadTickets(): DeadEntry[] {
+    const { key, sortKey } = this.target;
+    const ageOf = this.context.sightings.ages(key, sortKey);
+    const dead = this.#view?.queue.filter(({ ticketId, version, leaseDurationMs }) => ageOf(ticketId, version) >= staleAfter(leaseDurationMs)) ?? [];
+    return dead.slice(0, MOST_NAMES).map(({ ticketId, version, permits }) => ({ holderId: ticketId, version, permits }));
+  }
+
+  async #ask(observed: readonly DeadEntry[]): Promise<Guard> {
+    const wanted = { ...this.#common(observed), leaseDurationMs: this.leaseDuration, ...toWire(this.options.data) };
+    for (;;) {
+      const { granted } = await this.#send(wanted, true);
+      if (granted) return granted;
+    }
+  }
+
+  async #enqueue(observed: readonly DeadEntry[]): Promise<Guard | undefined> {
+    const wanted = { ...this.#common(observed), leaseDurationMs: this.#ticketLease };
+    for (;;) {
+      const { granted, body } = await this.#send(wanted, false);
+      if (granted || body === wanted) return granted;
+    }
+  }
+
+  get #ticketLease(): number {
+    return this.options.ticketLease ?? TICKET_LEASE_MS;
+  }
+
+  #common(observed: readonly DeadEntry[]): Body {
+    const { key, sortKey, capacity, permits } = this.target;
+    const ownerName = this.options.ownerName ?? this.context.ownerName;
+    return { key, sortKey, capacity, permits, ownerName, leaseId: this.leaseId, observed: [...observed] };
+  }
+
+  /** Sends one request: the open one again, or `wanted`. Returns the body that was sent, and the guard where it brought one. */
+  async #send(wanted: Body, isForPermits: boolean): Promise<{ body: object; granted?: Guard }> {
+    const { request, body } = this.numbers.take(wanted);
+    if (body === wanted) this.#isForPermits = isForPermits;
+    if (this.#isForPermits) return { body, granted: await this.#sendAcquire(request) };
+    await this.#sendEnqueue(request);
+    return { body };
+  }
+
+  async #sendAcquire(request: Numbered<Body>): Promise<Guard> {
+    const { service } = this.context;
+    const { key, sortKey } = this.target;
+    const answer = await this.counted(request, (numbered, sendOptions) => service.ask("semaphore-acquire", numbered, sendOptions));
+    this.#outcome ??= answer.outcome;
+    this.throwIfTooLate();
+    const grant = { ...answer, outcome: this.#outcome, key, sortKey, leaseId: this.leaseId, sequence: this.numbers.last };
+    return new this.guard(this.context, grant, this.lease, this.options);
+  }
+
+  async #sendEnqueue(request: Numbered<Body>): Promise<void> {
+    const { runtime, service } = this.context;
+    const refreshAt = runtime.now() + this.#ticketLease / 3;
+    const timeout = requestTimeout(this.#ticketLease);
+    try {
+      const { ticketId: id, number } = await this.numbers.send(request, (numbered) => service.ask("semaphore-enqueue", numbered, { timeout }));
+      this.isKnown = true;
+      if (this.#ticket?.number !== number) this.#isCurrent = false;
+      this.#ticket = { id, number, refreshAt };
+    } catch (error) {
+      // A late request has been granted: only another request for the permits can tell of it.
+      if (error instanceof SupersededError && error.fencingToken !== undefined) this.#mustAsk = true;
+      throw error;
+    }
+  }
+}
+
+/** Asks for permits: once, or as long as `wait` says. */
+export async function acquirePermits<Guard extends PermitsGuard>(
+  context: Context,
+  target: PermitsTarget,
+  options: PermitsOptions,
+  wait: Wait | undefined,
+  guard: GuardClass<Guard>,
+): Promise<Guard | Held<SemaphoreView>> {
+  const lease = checkLease(options.lease ?? PERMITS_LEASE_MS);
+  checkGuardOptions(options, lease);
+  if (options.ticketLease !== undefined) checkLease(options.ticketLease);
+  const { key, sortKey } = target;
+  return pursue(context, { key, sortKey, wait, signal: options.signal }, () => new PermitsAcquisition(context, target, options, lease, guard));
+}

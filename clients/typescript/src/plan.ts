@@ -1,0 +1,107 @@
+/** What a waiter for permits does next (rules K3 and K5). */
+import type { Holder, SemaphoreView, Ticket } from "./lock.js";
+import { LONGEST_WATCH_MS, staleAfter } from "./pacing.js";
+import { Recent } from "./recent.js";
+import type { Runtime } from "./runtime.js";
+
+/** A request names ten dead entries at most. */
+export const MOST_NAMES = 10;
+
+/** A dead holder or ticket, as a request names it. */
+export interface DeadEntry {
+  readonly holderId: string;
+  readonly version: string;
+  readonly permits: number;
+}
+
+/** Ask now, and name these; or look for so long at most, in milliseconds. */
+export type Plan = { readonly ask: readonly DeadEntry[] } | { readonly waitMs: number };
+
+/** What the plan is for. */
+export interface Wanted {
+  readonly permits: number;
+  /** The caller's own ticket. */
+  readonly ticketId: string | undefined;
+  /** When that is to be refreshed, in milliseconds from now. */
+  readonly refreshIn: number;
+  /** What is left of the wait. */
+  readonly left: number;
+}
+
+/** The part of a view that decides. */
+export type Permits = Pick<SemaphoreView, "capacity" | "available"> & {
+  readonly holders: readonly Pick<Holder, "holderId" | "version" | "leaseDurationMs" | "permits">[];
+  readonly queue: readonly Pick<Ticket, "ticketId" | "version" | "leaseDurationMs" | "permits" | "number">[];
+};
+
+/** Returns for how long an entry was seen with this version. */
+export type AgeOf = (id: string, version: string) => number;
+
+interface Entry {
+  readonly name: DeadEntry;
+  /** Until the entry is dead, in milliseconds: 0 or less where it is. */
+  readonly left: number;
+}
+
+/** Decides whether to ask, and whom to name as dead. */
+export function plan(view: Permits, wanted: Wanted, ageOf: AgeOf): Plan {
+  const entry = (holderId: string, { version, leaseDurationMs, permits }: { version: string; leaseDurationMs: number; permits: number }): Entry => ({
+    name: { holderId, version, permits },
+    left: staleAfter(leaseDurationMs) - ageOf(holderId, version),
+  });
+  const own = view.queue.find(({ ticketId }) => ticketId === wanted.ticketId);
+  // The service tells what became of the ticket, or that the capacity does not suffice.
+  if ((wanted.ticketId !== undefined && !own) || wanted.permits > view.capacity) return { ask: [] };
+  const isAhead = (ticket: Permits["queue"][number]): boolean => !own || (ticket.number < own.number && ticket.permits <= view.capacity);
+  const ahead = view.queue.filter(isAhead).map((ticket) => entry(ticket.ticketId, ticket));
+  const holders = view.holders.map((holder) => entry(holder.holderId, holder));
+  const lives = [...ahead, ...holders].map(({ left }) => left).filter((left) => left > 0);
+  const wait = { waitMs: Math.max(0, Math.min(...lives, wanted.refreshIn, wanted.left, LONGEST_WATCH_MS)) };
+  if (ahead.some(({ left }) => left > 0)) return wait;
+  const names = own ? [] : ahead.map(({ name }) => name);
+  let missing = wanted.permits - view.available;
+  const dead = holders.filter(({ left }) => left <= 0).map(({ name }) => name);
+  dead.sort((one, other) => other.permits - one.permits || (one.holderId < other.holderId ? -1 : 1));
+  for (const name of dead) {
+    if (missing <= 0) break;
+    names.push(name);
+    missing -= name.permits;
+  }
+  return missing > 0 || names.length > MOST_NAMES ? wait : { ask: names };
+}
+
+/** The last view of each semaphore, and since when each of its entries has its version. */
+export class Sightings {
+  readonly #sightings = new Recent<{ view: SemaphoreView; since: Map<string, { version: string; time: number }> }>();
+
+  constructor(private readonly runtime: Runtime) {}
+
+  /** The semaphore was seen. To be called after the answer arrived. An entry that the view lacks is forgotten. */
+  saw(view: SemaphoreView): void {
+    const known = this.#sightings.get(view.key, view.sortKey)?.since;
+    const time = this.runtime.now();
+    const entries = [...view.holders.map(({ holderId, version }) => [holderId, version] as const), ...view.queue.map(({ ticketId, version }) => [ticketId, version] as const)];
+    const since = new Map(
+      entries.map(([id, version]) => {
+        const before = known?.get(id);
+        return [id, before?.version === version ? before : { version, time }];
+      }),
+    );
+    this.#sightings.set(view.key, view.sortKey, { view, since });
+  }
+
+  /** Returns the last view. */
+  last(key: string, sortKey: string | undefined): SemaphoreView | undefined {
+    return this.#sightings.get(key, sortKey)?.view;
+  }
+
+  /** Returns the ages of the semaphore's entries, as they are now. */
+  ages(key: string, sortKey: string | undefined): AgeOf {
+    const since = this.#sightings.get(key, sortKey)?.since;
+    const now = this.runtime.now();
+    return (id, version) => {
+      const seen = since?.get(id);
+      return seen?.version === version ? now - seen.time : 0;
+    };
+  }
+}

@@ -1,0 +1,38 @@
+/** Renewals under a lease id that has no guard here. */
+import type { Context } from "./context.js";
+import { TooLateError } from "./errors.js";
+import type { HeartbeatBody } from "./holding.js";
+import { Lease } from "./lease.js";
+import { type Numbered, Numbers } from "./numbers.js";
+import { retrying, type SendOptions } from "./service.js";
+
+/** The body of such a renewal: a lease that it does not name stays the record's. */
+export type ResumeBody = Omit<HeartbeatBody, "leaseDurationMs"> & { readonly leaseDurationMs: number | undefined };
+
+/** What a renewal came to: its answer, the account of the lease, and the last number that was taken. */
+export interface Resumed<Answer> {
+  readonly answer: Answer;
+  readonly lease: Lease;
+  readonly sequence: number;
+}
+
+/** Sends one heartbeat, with its retries. */
+export async function renewOnce<Body extends ResumeBody, Answer extends { leaseDurationMs: number }>(
+  { runtime }: Context,
+  body: Body,
+  exchange: (request: Numbered<Body>, options: SendOptions) => Promise<Answer>,
+  { sequence, signal, lockDelay }: { sequence?: number | undefined; signal?: AbortSignal | undefined; lockDelay?: number | undefined },
+): Promise<Resumed<Answer>> {
+  const numbers = new Numbers<Body>(runtime, sequence);
+  const lease = new Lease(lockDelay);
+  const renew = async (sendOptions: SendOptions): Promise<Answer> => {
+    const { request } = numbers.take(body);
+    lease.send(request.sequence, body.leaseDurationMs ?? Infinity, runtime.now());
+    const answer = await numbers.send(request, (numbered) => exchange(numbered, sendOptions));
+    lease.renewed(answer.leaseDurationMs);
+    if (lease.validUntil <= runtime.now()) throw new TooLateError();
+    return answer;
+  };
+  const answer = await retrying(runtime, renew, { signal, lease: body.leaseDurationMs });
+  return { answer, lease, sequence: numbers.last };
+}

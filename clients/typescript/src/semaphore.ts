@@ -1,0 +1,165 @@
+/** Semaphores, read/write locks and fair locks (rule K6). */
+import { type Context, track } from "./context.js";
+import { InvalidRequestError } from "./errors.js";
+import type { Held } from "./held.js";
+import { checkGuardOptions, type GuardOptions } from "./holding.js";
+import type { SemaphoreView } from "./lock.js";
+import { checkDuration, checkLease } from "./options.js";
+import { acquirePermits, type GuardClass, PermitsGuard, type PermitsOptions, type TryPermitsOptions } from "./permits.js";
+import { renewOnce } from "./resuming.js";
+import { under } from "./scope.js";
+
+/** Options of `resume` of a semaphore. */
+export interface ResumePermitsOptions extends GuardOptions {
+  /** A new lease, in milliseconds: 100 to 86400000. Default: the record's. */
+  lease?: number | undefined;
+  /** The number that `detach` handed out. Default: the client learns it from the service, with one request more. */
+  sequence?: number | undefined;
+  signal?: AbortSignal | undefined;
+}
+
+/** Which semaphore, on a table with a sort key. */
+export interface SemaphoreOptions {
+  sortKey?: string | undefined;
+}
+
+/**
+ * A semaphore: `capacity` permits, of which a grant takes some. Made by {@link Client.semaphore}; nothing is sent until permits are asked
+ * for. The first request makes the semaphore with this capacity; later the semaphore's own holds.
+ */
+export class Semaphore<Guard extends PermitsGuard = PermitsGuard> {
+  readonly #context: Context;
+  readonly #guard: GuardClass<Guard>;
+  readonly #permits: number;
+  readonly #sortKey: string | undefined;
+
+  /** @internal */
+  constructor(
+    context: Context,
+    readonly key: string,
+    readonly capacity: number,
+    guard: GuardClass<Guard>,
+    { sortKey, permits = 1 }: SemaphoreOptions & { permits?: number } = {},
+  ) {
+    this.#context = context;
+    this.#guard = guard;
+    this.#permits = permits;
+    this.#sortKey = sortKey;
+  }
+
+  /**
+   * Asks for permits once, and takes no place in the queue.
+   *
+   * @throws {ExceedsCapacityError} there are fewer in all.
+   * @throws {UnavailableError | ThrottledError} nobody knows; what may have been granted is released in the background.
+   */
+  async tryAcquire(options: TryPermitsOptions = {}): Promise<Guard | Held<SemaphoreView>> {
+    return this.#acquire(options, undefined);
+  }
+
+  /**
+   * Waits for permits: in the queue, after those who came before. Holders and waiters that died are passed. Gives up when `wait` is over.
+   *
+   * @throws {ExceedsCapacityError} there are fewer in all.
+   * @throws {UnavailableError | ThrottledError} the service could not be reached until the wait was over.
+   */
+  async acquire(options: PermitsOptions = {}): Promise<Guard | Held<SemaphoreView>> {
+    const { wait = "lease" } = options;
+    if (typeof wait === "number") checkDuration("wait", wait);
+    return this.#acquire(options, wait);
+  }
+
+  /**
+   * Waits for permits, does `body` under them, and gives them back. An error of `body` comes out as it is. `guard.signal` is aborted when
+   * the permits are lost, for `body` to stop.
+   *
+   * @throws {LockHeldError} the wait was over.
+   * @throws {LockLostError} `body` came to its end, but the permits were lost meanwhile.
+   */
+  async withPermits<T>(body: (guard: Guard) => T | Promise<T>, options: PermitsOptions = {}): Promise<T> {
+    return under(this.#context, (await this.acquire(options)).granted(), body);
+  }
+
+  /**
+   * Makes a guard for permits that were acquired elsewhere, by renewing them. One process at a time should do this.
+   *
+   * @throws {LockLostError} nobody holds them under this lease id any more.
+   */
+  async resume(leaseId: string, options: ResumePermitsOptions = {}): Promise<Guard> {
+    this.#context.closed.throwIfAborted();
+    const resumed = this.#resume(leaseId, options);
+    track(this.#context, resumed);
+    return resumed;
+  }
+
+  async #resume(leaseId: string, options: ResumePermitsOptions): Promise<Guard> {
+    const { service } = this.#context;
+    const key = this.key;
+    const sortKey = this.#sortKey;
+    const leaseDurationMs = options.lease === undefined ? undefined : checkLease(options.lease);
+    const { answer, lease, sequence } = await renewOnce(
+      this.#context,
+      { key, sortKey, leaseId, leaseDurationMs },
+      (request, sendOptions) => service.ask("semaphore-heartbeat", request, sendOptions),
+      options,
+    );
+    checkGuardOptions(options, answer.leaseDurationMs);
+    const grant = { ...answer, key, sortKey, leaseId, sequence, capacity: this.capacity, outcome: "resumed" as const };
+    return new this.#guard(this.#context, grant, lease, options);
+  }
+
+  async #acquire(options: PermitsOptions, wait: PermitsOptions["wait"]): Promise<Guard | Held<SemaphoreView>> {
+    const { key, capacity } = this;
+    const permits = options.permits ?? this.#permits;
+    return acquirePermits(this.#context, { key, sortKey: this.#sortKey, capacity, permits }, options, wait, this.#guard);
+  }
+}
+
+/** All permits of a read/write lock. */
+export class WriterGuard extends PermitsGuard {
+  /** Becomes a reader: keeps one permit, and gives the others back. */
+  async downgrade(options: { signal?: AbortSignal | undefined } = {}): Promise<void> {
+    await this.keep(1, options);
+  }
+}
+
+/** The writer's side of a read/write lock. */
+class Writer extends Semaphore<WriterGuard> {
+  override async tryAcquire(options: TryPermitsOptions = {}): Promise<WriterGuard | Held<SemaphoreView>> {
+    return exclusive(await super.tryAcquire(options));
+  }
+
+  override async acquire(options: PermitsOptions = {}): Promise<WriterGuard | Held<SemaphoreView>> {
+    return exclusive(await super.acquire(options));
+  }
+}
+
+/** Refuses a grant beside which others fit: the lock was made with more permits, or got more. */
+async function exclusive(result: WriterGuard | Held<SemaphoreView>): Promise<WriterGuard | Held<SemaphoreView>> {
+  if (result.kind === "held" || result.permits === result.capacity) return result;
+  const { key, capacity } = result;
+  await result[Symbol.asyncDispose]();
+  throw new InvalidRequestError(`The read/write lock ${JSON.stringify(key)} has the capacity ${capacity}, and a writer needs all of it.`, "capacity");
+}
+
+/** A lock that many readers hold at a time, or one writer. There is no upgrade from reader to writer. Made by {@link Client.readWriteLock}. */
+export class ReadWriteLock {
+  readonly #reader: Semaphore;
+  readonly #writer: Writer;
+
+  /** @internal */
+  constructor(context: Context, key: string, capacity: number, options: SemaphoreOptions) {
+    this.#reader = new Semaphore(context, key, capacity, PermitsGuard, options);
+    this.#writer = new Writer(context, key, capacity, WriterGuard, { ...options, permits: capacity });
+  }
+
+  /** The readers' side: one permit for each. */
+  read(): Semaphore {
+    return this.#reader;
+  }
+
+  /** The writer's side: all permits. */
+  write(): Semaphore<WriterGuard> {
+    return this.#writer;
+  }
+}

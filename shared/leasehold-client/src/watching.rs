@@ -1,0 +1,114 @@
+//! Waiting by watching: one read that waits, in place of writes that are refused. Rule K1.
+
+use std::pin::pin;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use leasehold_wire::{Lock, LockState, Staleness, WatchRequest};
+
+use crate::budget::Budget;
+use crate::clock::{Instant, millis, sleep};
+use crate::{Client, ErrorKind, Held, LockKey, LockRequest};
+
+/// The longest wait that the service allows.
+pub(crate) const LONGEST_WATCH: Duration = Duration::from_secs(20);
+/// How often a caller that waits is told of its progress.
+const PROGRESS: Duration = Duration::from_secs(1);
+
+/// The end of a watch.
+pub(crate) enum Watched {
+    /// The row changed, or the time is over: the row as it is.
+    Seen(Box<Lock>),
+    /// The row is gone, or the client was closed: to ask tells which.
+    Ask,
+    /// The watch failed, or was answered early with nothing new: a poll takes its place.
+    Failed,
+}
+
+impl Client {
+    /// Whether waits go by watches: unless the caller chose an interval for polls, or the service has no watches.
+    pub(crate) fn watches(&self, poll_interval: Option<Duration>) -> bool {
+        poll_interval.is_none() && self.can_watch().load(Ordering::Relaxed)
+    }
+
+    /// Watches a row that was seen as `version`, for this long at most. Calls `tick` about once a second.
+    pub(crate) async fn watch(&self, key: &LockKey, version: &str, wait: Duration, mut tick: impl FnMut()) -> Watched {
+        let request = WatchRequest {
+            key: key.key.clone(),
+            sort_key: key.sort_key.clone(),
+            version: Some(version.to_owned()),
+            wait_ms: Some(millis(wait + Duration::from_micros(999))),
+        };
+        let sent = Instant::now();
+        let mut closing = pin!(self.closing().notified());
+        closing.as_mut().enable();
+        if self.check_open().is_err() {
+            return Watched::Ask;
+        }
+        let mut answer = pin!(self.remote().watch(&request, wait));
+        let answer = loop {
+            tokio::select! {
+                answer = &mut answer => break answer,
+                () = &mut closing => return Watched::Ask,
+                () = sleep(PROGRESS) => tick(),
+            }
+        };
+        match answer {
+            Ok(row) if version_of(&row) == version && sent.elapsed() < wait => Watched::Failed,
+            Ok(row) => Watched::Seen(Box::new(row)),
+            Err(error) if *error.kind() == ErrorKind::NotFound => Watched::Ask,
+            Err(error) => {
+                if !error.is_retryable() {
+                    self.can_watch().store(false, Ordering::Relaxed);
+                }
+                Watched::Failed
+            }
+        }
+    }
+
+    /// Returns when the held lock is worth asking for: it is free, gone or stale, or the wait is over. Where a watch fails, that
+    /// is after `poll`.
+    pub(crate) async fn await_change(
+        &self,
+        request: &LockRequest,
+        held: &mut Held,
+        poll: Duration,
+        budget: &mut Budget,
+    ) {
+        loop {
+            let longest = match request.staleness {
+                Staleness::Rvn => held.observation.stale_in(),
+                // The service judges, and has to be asked.
+                Staleness::Clock => poll,
+            };
+            let wait = longest.min(budget.left()).min(LONGEST_WATCH);
+            if wait.is_zero() {
+                return;
+            }
+            let tick = || budget.report(request, &held.lock, &held.observation);
+            let version = held.observation.record_version_number();
+            let lock = match self.watch(&request.key, version, wait, tick).await {
+                Watched::Seen(lock) => lock,
+                Watched::Ask => return,
+                Watched::Failed => return sleep(poll.min(budget.left())).await,
+            };
+            if lock.state == LockState::Released {
+                return;
+            }
+            let observation = self.observe(&request.key, &lock);
+            budget.saw(&observation);
+            if observation.record_version_number() != held.observation.record_version_number() {
+                budget.report(request, &lock, &observation);
+            }
+            *held = Held { lock, observation };
+            if request.staleness == Staleness::Clock {
+                return;
+            }
+        }
+    }
+}
+
+/// The version that a watch of this row names.
+pub(crate) fn version_of(row: &Lock) -> &str {
+    row.semaphore.as_ref().map_or(&row.record_version_number, |semaphore| &semaphore.changed)
+}
