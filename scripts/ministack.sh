@@ -218,6 +218,20 @@ state_machines() {
     state_machines_roles
 }
 
+# An execution that sleeps for a lock that is free: the deployed pipe and waker end its sleep.
+sleeper() {
+    local machine execution
+    # shellcheck disable=SC2016 # $states is for Step Functions
+    machine=$(aws stepfunctions create-state-machine --name sleeper --query stateMachineArn --output text \
+        --role-arn "arn:aws:iam::$account:role/$(resource leasehold RunUnderLockRole)" --definition '{"QueryLanguage":"JSONata",
+            "StartAt":"Sleep","States":{"Sleep":{"Type":"Task","End":true,"TimeoutSeconds":60,
+            "Resource":"arn:aws:states:::aws-sdk:dynamodb:putItem.waitForTaskToken",
+            "Arguments":{"TableName":"'"$(output leasehold WaitersTableName)"'","Item":{"lock":{"S":"[\"nobody\"]"},
+            "waiter":{"S":"1"},"permits":{"N":"1"},"token":{"S":"{% $states.context.Task.Token %}"}}}}}}')
+    execution=$(aws stepfunctions start-execution --state-machine-arn "$machine" --query executionArn --output text)
+    await SUCCEEDED execution "$execution" status
+}
+
 cycle() {
     ask 200 POST /v1/acquire "{\"key\":\"$1\",\"ownerName\":\"host-1\",\"leaseId\":\"one\"}"
     expect outcome "$(field outcome)" created
@@ -391,7 +405,7 @@ main() {
     account=$(aws sts get-caller-identity --query Account --output text)
 
     say "an open API: every route, direct invocations, the conformance suite"
-    deploy_leasehold leasehold Authorizer=NONE LateRequestSeconds=10
+    deploy_leasehold leasehold Authorizer=NONE LateRequestSeconds=10 WakeWaiters=true
     local url table
     url=$(output leasehold ApiUrl)
     table=$(output leasehold TableName)
@@ -401,6 +415,7 @@ main() {
 
     say "the state machines, and their roles"
     state_machines
+    sleeper
 
     say "transactions over a table of the user's"
     transactions

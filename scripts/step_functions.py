@@ -82,7 +82,7 @@ def make_stack():
     locks = dynamodb.update_table(
         TableName=TABLE, StreamSpecification={"StreamEnabled": True, "StreamViewType": "NEW_IMAGE"}
     )
-    for name in ("invoke", "cleanup"):
+    for name in ("invoke", "cleanup", "semaphore"):
         arns[name] = make_function(name)
     # A child that knows nothing of locks: a mark, some work, a mark.
     make_machine("child", child())
@@ -98,6 +98,9 @@ def make_stack():
     make_machine("sleeper", sleeping(with_work(definition("mutex", waits=True), child()), 30))
     make_machine("short-sleeper", sleeping(with_work(definition("mutex", waits=True), child()), 4))
     make_machine("sleeps-at-once", sleeps_at_once(sleeping(with_work(definition("mutex", waits=True), child()), 30)))
+    for name, seconds in (("permits", 30), ("short-permits", 3)):
+        make_machine(name, sleeping(with_work(definition("semaphore", waits=True), child(), "WithPermits", "PermitsStillMine"), seconds))
+    make_machine("polled-permits", with_work(definition("semaphore"), child(), "WithPermits", "PermitsStillMine"))
     for table in (waiters, locks):
         described = table["TableDescription"]
         pipes.create_pipe(
@@ -115,7 +118,8 @@ def make_stack():
                 "detail-type": ["Step Functions Execution Status Change"],
                 "detail": {
                     "stateMachineArn": [
-                        arns[name] for name in ("run-under-lock", "mutex", "failing-mutex", "three-turns", "twice")
+                        arns[name]
+                        for name in ("run-under-lock", "mutex", "failing-mutex", "three-turns", "twice", "permits")
                     ],
                     **CLEAN_UP_ENDINGS,
                 },
@@ -148,6 +152,7 @@ def definition(name, waits=False):
     text = (ROOT / f"statemachines/{name}.asl.json").read_text()
     for placeholder, value in {
         "InvokeFunctionArn": arns["invoke"],
+        "SemaphoreFunctionArn": arns["semaphore"],
         "CleanupFunctionArn": arns["cleanup"],
         "CleanupStateMachineArn": arns.get("cleanup-machine", ""),
         "LateRequestSeconds": str(LATE_REQUEST_SECONDS),
@@ -201,13 +206,13 @@ def one_state(state):
     return {"QueryLanguage": "JSONata", "StartAt": "Only", "States": {"Only": state}}
 
 
-def with_work(mutex, work):
+def with_work(mutex, work, holding="Locked", heartbeat="LockStillMine"):
     """What an author does: own states in the place of YourWork."""
-    branch = mutex["States"]["Locked"]["Branches"][0]
+    branch = mutex["States"][holding]["Branches"][0]
     del branch["States"]["YourWork"]
     for state in work["States"].values():
         if state.pop("End", False):
-            state["Next"] = "LockStillMine"
+            state["Next"] = heartbeat
     branch["StartAt"] = work["StartAt"]
     branch["States"] |= work["States"]
     return mutex
@@ -341,8 +346,8 @@ def acquire_as(execution, key, acquisition, **more):
     return invoke("acquire", key, ownerName="late", execution=named, leaseDurationMs=600_000)
 
 
-def functions_invoke(payload):
-    answer = functions.invoke(FunctionName="leasehold-invoke", Payload=json.dumps(payload))
+def functions_invoke(payload, name="invoke"):
+    answer = functions.invoke(FunctionName=f"leasehold-{name}", Payload=json.dumps(payload))
     body = json.loads(answer["Payload"].read())
     if "FunctionError" in answer:
         raise Refused(body["errorType"])
@@ -723,6 +728,67 @@ def sleeper_takes_over_from_the_dead():
     assert timeouts(execution) > 0
 
 
+def permits(key, machine="permits", seconds=1, **arguments):
+    return start(machine, **{"key": key, "capacity": 2, "maxWaitSeconds": 600, "seconds": seconds, **arguments})
+
+
+def semaphore(key):
+    return functions_invoke({"action": "semaphore-get", "key": key}, "semaphore")
+
+
+def permits_are_never_exceeded():
+    """Six executions share two permits, asleep while they wait; and six that poll."""
+    for machine in ("permits", "polled-permits"):
+        executions = [permits(f"shared {machine}", machine, 2, pollSeconds=1) for _ in range(6)]
+        spans = []
+        for execution in executions:
+            succeeded(execution, 120)
+            spans.append((marks(execution)["began"], marks(execution)["ended"]))
+        for began, _ in spans:
+            assert sum(start <= began < end for start, end in spans) <= 2, spans
+        left = semaphore(f"shared {machine}")
+        assert (left["available"], left["holders"], left["queue"]) == (2, [], []), left
+
+
+def permits_of_the_aborted_return():
+    """A holder and a waiter are aborted: the clean-up gives the permits back and withdraws the ticket."""
+    holder = permits("aborted permits", seconds=60, permits=2)
+    wait_for("the work", lambda: marks(holder))
+    waiter = permits("aborted permits", seconds=0)
+    wait_for("the ticket", lambda: semaphore("aborted permits")["queue"])
+    wait_for("the sleep", lambda: sleepers("aborted permits"))
+    sfn.stop_execution(executionArn=waiter)
+    wait_for("no ticket", lambda: not semaphore("aborted permits")["queue"])
+    sfn.stop_execution(executionArn=holder)
+    wait_for("free permits", lambda: semaphore("aborted permits")["available"] == 2)
+    succeeded(permits("aborted permits", seconds=0, permits=2), 25)
+
+
+def permits_of_the_dead_return():
+    """A holder and a waiter ahead die, and nobody cleans up: both are passed when their leases are over."""
+    for action, more in (("acquire", {"permits": 2}), ("enqueue", {"leaseDurationMs": 4000})):
+        request = {"action": f"semaphore-{action}", "key": "dead permits", "capacity": 2, "ownerName": "someone"}
+        functions_invoke({"leaseDurationMs": 3000, "leaseId": action, **request, **more}, "semaphore")
+    execution = permits("dead permits", "short-permits", seconds=0)
+    succeeded(execution, 60)
+    assert timeouts(execution) > 1
+    left = semaphore("dead permits")
+    assert left["holders"] == [], left
+
+
+def permits_wake_in_turn():
+    """A release wakes the oldest sleeper whose permits are free, and nobody overtakes one who wants more."""
+    first = permits("turns of permits", seconds=4, permits=2)
+    wait_for("the work", lambda: marks(first))
+    second = permits("turns of permits", seconds=1, permits=2)
+    wait_for("the sleep", lambda: len(sleepers("turns of permits")) == 1)
+    third = permits("turns of permits", seconds=0, permits=1)
+    for execution in (first, second, third):
+        succeeded(execution, 60)
+        assert timeouts(execution) == 0
+    assert marks(first)["ended"] <= marks(second)["began"] < marks(second)["ended"] <= marks(third)["began"]
+
+
 def sleepers(key):
     found = dynamodb.query(
         TableName=WAITERS,
@@ -767,6 +833,10 @@ STORIES = [
     sleepers_wake_one_at_a_time,
     sleeper_misses_no_release,
     sleeper_takes_over_from_the_dead,
+    permits_are_never_exceeded,
+    permits_of_the_aborted_return,
+    permits_of_the_dead_return,
+    permits_wake_in_turn,
 ]
 
 
