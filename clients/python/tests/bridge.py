@@ -14,7 +14,7 @@ from leasehold import aio
 
 
 class Bridge:
-    """An asynchronous client or guard, used from the threads of a test."""
+    """An asynchronous client, guard or handle, used from the threads of a test."""
 
     def __init__(self, portal: BlockingPortal, inner: Any) -> None:
         self._portal = portal
@@ -22,7 +22,7 @@ class Bridge:
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
-        return leasehold.Guard if isinstance(self._inner, aio.Guard) else leasehold.Client
+        return getattr(leasehold, type(self._inner).__name__)
 
     def __eq__(self, other: object) -> bool:
         return self._inner is getattr(other, "_inner", other)
@@ -49,12 +49,22 @@ class Bridge:
             result = await result
         if hasattr(result, "__aiter__"):
             return iter([member async for member in result])
-        return Bridge(self._portal, result) if isinstance(result, aio.Guard) else result
+        is_inner = type(result).__name__ in aio.__all__
+        return Bridge(self._portal, result) if is_inner else result
+
+    def lock(self, key: str, **options: Any) -> Any:
+        return self._block(self._inner.lock, key, **options)
+
+    def lock_all(self, keys: Any, **options: Any) -> Any:
+        return self._block(self._inner.lock_all, keys, **options)
+
+    def hold(self, *arguments: Any, **options: Any) -> Any:
+        return self._block(self._inner.hold, *arguments, **options)
 
     @contextmanager
-    def lock(self, key: str, **options: Any) -> Iterator[Any]:
+    def _block(self, block: Any, *arguments: Any, **options: Any) -> Iterator[Any]:
         # The body runs in a thread of the test, which no task can cancel.
-        made = self._portal.call(lambda: self._inner.lock(key, cancel_on_loss=False, **options))
+        made = self._portal.call(lambda: block(*arguments, cancel_on_loss=False, **options))
         with self._portal.wrap_async_context_manager(made) as guard:
             yield Bridge(self._portal, guard)
 

@@ -107,7 +107,7 @@ class Proxy:
                     upstream + self.path,
                     body=content or None,
                     headers={"Content-Type": "application/json"},
-                    timeout=10,
+                    timeout=30,
                     retries=False,
                 )
                 if isinstance(fault, DropAnswer | Late):

@@ -383,6 +383,35 @@ def test_readers_choose_what_they_see(bank: Bank, client: Client) -> None:
     assert bank.raw(new) is None
 
 
+def test_a_listing_goes_by_an_index(bank: Bank, client: Client) -> None:
+    table = f"indexed-{uuid.uuid4()}"
+    owner = {"AttributeName": "owner", "KeyType": "HASH"}
+    index = {"IndexName": "by-owner", "KeySchema": [owner], "Projection": {"ProjectionType": "ALL"}}
+    bank.call(
+        "CreateTable",
+        {
+            "TableName": table,
+            "BillingMode": "PAY_PER_REQUEST",
+            "AttributeDefinitions": [
+                {"AttributeName": name, "AttributeType": "S"} for name in ("id", "owner")
+            ],
+            "KeySchema": [{"AttributeName": "id", "KeyType": "HASH"}],
+            "GlobalSecondaryIndexes": [index],
+        },
+    )
+    for name, who in (("a", "Moe"), ("b", "Larry"), ("c", "Moe")):
+        bank.call("PutItem", {"TableName": table, "Item": {"id": {"S": name}, "owner": {"S": who}}})
+    of_moe = client.list_items(
+        table,
+        index_name="by-owner",
+        key_condition="#owner = :owner",
+        names={"#owner": "owner"},
+        values={":owner": "Moe"},
+        page_size=1,
+    )
+    assert sorted(item["id"] for item in of_moe) == ["a", "c"]
+
+
 def test_everything_that_dynamodb_stores_comes_back(bank: Bank, client: Client) -> None:
     item = {
         "id": f"all-{uuid.uuid4()}",

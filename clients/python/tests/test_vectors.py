@@ -17,6 +17,7 @@ from leasehold import (
     CorruptRecord,
     Forbidden,
     Guard,
+    Holder,
     InvalidRequest,
     LeaseholdError,
     LockHeld,
@@ -24,8 +25,11 @@ from leasehold import (
     LockNotFound,
     LockView,
     Misconfigured,
+    Observation,
+    SemaphoreView,
     Superseded,
     Throttled,
+    Ticket,
     Unavailable,
     VersionMismatch,
 )
@@ -33,6 +37,7 @@ from leasehold._acquisition import Acquisition, Held
 from leasehold._api import Wish
 from leasehold._guard import Granted, Holding
 from leasehold._messages import Answer, Call, HttpApi, read
+from leasehold._plan import Ask, plan
 from leasehold._runtime import run
 from leasehold._timing import (
     Backoff,
@@ -48,10 +53,17 @@ from leasehold._timing import (
     wait_timeout,
 )
 from leasehold.model import Renewal
-from leasehold.observations import Observations
+from leasehold.observations import Entries, Observations
 
 VECTORS = PACKAGE.parent / "vectors"
-FILES = ("lease.json", "observations.json", "problems.json", "sequence.json", "timing.json")
+FILES = (
+    "lease.json",
+    "observations.json",
+    "problems.json",
+    "sequence.json",
+    "timing.json",
+    "coordination.json",
+)
 
 Case = dict[str, Any]
 
@@ -351,6 +363,37 @@ def renewal(case: Case) -> None:
     assert guard.lost == ("taken-over" if told == "lost" else None)
 
 
+def planned(case: Case) -> None:
+    given = case["given"]
+    clocks = Clocks(1000.0, 1e9)
+    view = SemaphoreView(
+        *("Moe", "held", "leasehold:semaphore", "v", 1.0),
+        capacity=given["capacity"],
+        available=given["available"],
+        holders=tuple(Holder(i, "A", v, ms / 1000, permits, 1) for i, v, ms, permits in given["holders"]),
+        queue=tuple(Ticket(i, "A", v, ms / 1000, permits, n) for i, v, ms, permits, n in given["queue"]),
+    )
+    leases = {entry.id: entry.lease for entry in view.entries}
+    entries = Entries(clocks)
+    entries.see(view)
+    for name, version, age in given["observations"]:
+        entries._seen[view.name][1][name] = Observation(version, leases[name], clocks.now() - age / 1000)
+    step = plan(
+        view,
+        given["permits"],
+        given["ticketId"],
+        lambda entry: entries.stale_in(view.name, entry),
+        seconds(given["refreshInMs"]),
+        given["leftMs"] / 1000,
+    )
+    if isinstance(step, Ask):
+        names = [{"holderId": e.id, "version": e.version, "permits": e.permits} for e in step.names]
+        assert {"ask": names} == case["expect"]
+    else:
+        assert list(case["expect"]) == ["waitMs"]
+        assert same(step.seconds, case["expect"]["waitMs"]), step
+
+
 CALLS: Mapping[str, Callable[[Case], None]] = {
     **dict.fromkeys(TIMING, timing),
     "wait": wait,
@@ -361,6 +404,7 @@ CALLS: Mapping[str, Callable[[Case], None]] = {
     "problem": problem,
     "numbers": numbers,
     "renewal": renewal,
+    "plan": planned,
 }
 
 CASES = [

@@ -2,13 +2,15 @@
 import { acquire, type AcquireOptions, type TryAcquireOptions } from "./acquire.js";
 import { type Context, track } from "./context.js";
 import { answerFromWire, itemFromWire, itemToWire } from "./dynamodb.js";
-import { InvalidRequestError, LockNotFoundError, UnavailableError } from "./errors.js";
+import { AlreadyDoneError, InvalidRequestError, LockNotFoundError, UnavailableError } from "./errors.js";
 import { Guard } from "./guard.js";
 import type { Held } from "./held.js";
 import { checkGuardOptions, type GuardOptions, type Holding, type ReleaseOutcome } from "./holding.js";
+import { acquireAll, type AcquireAllOptions, type JointGuard, type LockName, type TryAcquireAllOptions } from "./joint.js";
 import { type Fetch, HttpTransport, type Token } from "./http.js";
 import { isSemaphore, type Lock, lockFromWire, type SemaphoreView } from "./lock.js";
 import { Observations, type SavedObservation } from "./observations.js";
+import { observe } from "./observing.js";
 import { type CallOptions, checkDuration, checkLease, type HeartbeatOptions, type ReleaseOptions } from "./options.js";
 import { changeToWire, toWire, type WirePayload } from "./payload.js";
 import { PermitsGuard } from "./permits.js";
@@ -16,7 +18,7 @@ import { Sightings } from "./plan.js";
 import { Recent } from "./recent.js";
 import { defaultOwnerName, type Runtime, systemRuntime } from "./runtime.js";
 import { type Resumed, type ResumeBody, renewOnce } from "./resuming.js";
-import { under } from "./scope.js";
+import { under, work } from "./scope.js";
 import { ReadWriteLock, Semaphore, type SemaphoreOptions } from "./semaphore.js";
 import { type Answers, retrying, Service } from "./service.js";
 import { silent, type Telemetry } from "./telemetry.js";
@@ -76,6 +78,23 @@ function warnOfRelease(error: unknown, { key }: Holding): void {
   console.warn(`leasehold: the lock ${JSON.stringify(key)} could not be released: ${messageOf(error)}`);
 }
 
+/** Options of `once`. */
+export type OnceOptions = Omit<AcquireOptions, "occurrence">;
+
+/** The occurrence was run here, and is completed. */
+export interface Done<T> {
+  readonly kind: "done";
+  /** What the body returned. */
+  readonly result: T;
+}
+
+/** The occurrence, or a later one, was completed before. */
+export interface AlreadyDone {
+  readonly kind: "already-done";
+  /** The lock as it is: its `data` and `text` are what the last completed run left. */
+  readonly lock: Lock;
+}
+
 /** Filters of a listing. */
 export interface ListOptions {
   state?: Lock["state"] | undefined;
@@ -125,6 +144,8 @@ export interface ReadOptions {
 /** Which items to list: a Query with a `keyCondition`, a Scan without. */
 export interface ListItemsOptions extends ReadOptions {
   keyCondition?: string | undefined;
+  /** An index of the table that projects all attributes. Default: the table itself. */
+  indexName?: string | undefined;
   filter?: string | undefined;
   /** The expressions' `:values`. */
   values?: object | undefined;
@@ -283,6 +304,56 @@ export class Client implements AsyncDisposable {
     const { outcome } = await retrying(runtime, (sendOptions) => service.ask("release", request, sendOptions), { signal: options.signal });
     this.#context.releases.set(key, options.sortKey, runtime.now());
     return outcome;
+  }
+
+  /**
+   * Runs `body` once for each `occurrence` of a recurring job, on whichever host comes first: a run that fails is tried again by the next who
+   * asks, one that succeeded never. Occurrences must grow: `2026-11-21T02`. What `body` returns, where that is a text or bytes, is kept
+   * as the lock's data. With `atMostOnce`, a run that fails is not tried again either.
+   *
+   * @throws {LockLostError} `body` came to its end, but the lock was lost meanwhile: another run may follow.
+   * @throws {UnavailableError | ThrottledError} nobody knows whether the completion was stored; another run may follow.
+   */
+  async once<T>(key: string, occurrence: string, body: (guard: Guard) => T | Promise<T>, options: OnceOptions = {}): Promise<Done<T> | AlreadyDone | Held> {
+    const guard = await this.acquire(key, { ...options, occurrence }).catch((error: unknown): AlreadyDone => {
+      if (error instanceof AlreadyDoneError) return { kind: "already-done", lock: error.lock };
+      throw error;
+    });
+    if (guard.kind !== "granted") return guard;
+    const result = await work(this.#context, guard, body);
+    const data = typeof result === "string" || result instanceof Uint8Array ? result : undefined;
+    await guard.release({ completed: occurrence, data });
+    return { kind: "done", result };
+  }
+
+  /**
+   * Asks for 2 to 50 locks once: all or none of them.
+   *
+   * @throws {UnavailableError | ThrottledError} nobody knows; what may have been granted is released in the background.
+   */
+  async tryAcquireAll(locks: readonly LockName[], options: TryAcquireAllOptions = {}): Promise<JointGuard | Held> {
+    return acquireAll(this.#context, locks, options, undefined);
+  }
+
+  /**
+   * Waits for 2 to 50 locks: all or none of them, so that two callers with the same locks in another order cannot wait for each other.
+   *
+   * @throws {UnavailableError | ThrottledError} the service could not be reached until the wait was over.
+   */
+  async acquireAll(locks: readonly LockName[], options: AcquireAllOptions = {}): Promise<JointGuard | Held> {
+    const { wait = "lease" } = options;
+    if (typeof wait === "number") checkDuration("wait", wait);
+    return acquireAll(this.#context, locks, options, wait);
+  }
+
+  /** Waits for all locks, does `body` under them, and releases them: as {@link withLock}. */
+  async withLocks<T>(locks: readonly LockName[], body: (guard: JointGuard) => T | Promise<T>, options: AcquireAllOptions = {}): Promise<T> {
+    return under(this.#context, (await this.acquireAll(locks, options)).granted(), body);
+  }
+
+  /** Yields the lock or the semaphore under the key as it is, and again after each change; undefined while there is none. */
+  observe(key: string, { sortKey, signal }: CallOptions = {}): AsyncGenerator<Lock | SemaphoreView | undefined, void, undefined> {
+    return observe(this.#context, { key, sortKey }, signal);
   }
 
   /** A semaphore of so many permits: that many hold it at a time, or fewer where some take several. Nothing is sent. */
@@ -451,6 +522,7 @@ export class Client implements AsyncDisposable {
     const { runtime, service } = this.#context;
     const request = {
       tableName: table,
+      indexName: options.indexName,
       keyConditionExpression: options.keyCondition,
       filterExpression: options.filter,
       projectionExpression: options.projection,

@@ -12,8 +12,8 @@ import type { Telemetry } from "./telemetry.js";
 import { abortable, at, keepAlive, LinkedController } from "./timers.js";
 import type { components } from "./wire.js";
 
-/** How a grant came about; `resumed`: by `client.resume`. */
-export type Outcome = components["schemas"]["AcquireOutcome"] | "resumed";
+/** How a grant came about; `resumed`: by `resume`; `granted`: together with other locks. */
+export type Outcome = components["schemas"]["AcquireOutcome"] | "resumed" | "granted";
 /** How a release came about: `replayed` and `absent` where it, or an operator, had been there before. */
 export type ReleaseOutcome = components["schemas"]["ReleaseOutcome"];
 
@@ -268,8 +268,13 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
     try {
       await this.release();
     } catch (error) {
-      this.#context.releaseFailed(error, this);
+      this.releaseFailed(error);
     }
+  }
+
+  /** @internal */
+  releaseFailed(error: unknown): void {
+    this.#context.releaseFailed(error, this);
   }
 
   /** What may be shown. */

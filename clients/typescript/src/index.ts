@@ -1,22 +1,27 @@
 /**
  * Client of Leasehold, a serverless distributed lock service: leases, heartbeats, fencing tokens.
  *
- * Start with {@link Client}. A lock that is held is a {@link Guard}; one that is not, {@link Held}. A {@link Transaction} changes many
- * items of DynamoDB tables together, or not at all.
+ * Start with {@link Client}. A lock that is held is a {@link Guard}; one that is not, {@link Held}. Beside locks there are semaphores,
+ * read/write locks and fair locks ({@link Semaphore}), several locks at once ({@link JointGuard}) and elections ({@link Election}). A
+ * {@link Transaction} changes many items of DynamoDB tables together, or not at all.
  */
 export type { AcquireOptions, TryAcquireOptions } from "./acquire.js";
 export {
+  type AlreadyDone,
   Client,
   type ClientOptions,
   type Isolation,
+  type Done,
   type ListItemsOptions,
   type ListOptions,
+  type OnceOptions,
   type Page,
   type ReadOptions,
   type Renewal,
   type ResumeOptions,
   type TransactionStatus,
 } from "./client.js";
+export { type CampaignOptions, Election, type Leader } from "./election.js";
 export {
   AlreadyDoneError,
   ConditionFailedError,
@@ -47,6 +52,7 @@ export { Guard } from "./guard.js";
 export { Held } from "./held.js";
 export { type GuardOptions, type Handover, Holding, type Outcome, type ReleaseOutcome } from "./holding.js";
 export type { Fetch, Token } from "./http.js";
+export { type AcquireAllOptions, JointGuard, type LockName, type TryAcquireAllOptions } from "./joint.js";
 export { type Holder, isSemaphore, type Lock, type SemaphoreView, type Ticket } from "./lock.js";
 export type { SavedObservation } from "./observations.js";
 export type { CallOptions, HeartbeatOptions, ReleaseOptions } from "./options.js";

@@ -1,26 +1,36 @@
 /** Work under a guard, which is released at the end. */
 import type { Context } from "./context.js";
 import { LockLostError } from "./errors.js";
-import type { Holding } from "./holding.js";
 import { keepAlive } from "./timers.js";
 
-/** Runs `body` under the guard, and releases. An error of `body` comes out as it is; one of the release is reported. */
-export async function under<Guard extends Holding, T>(context: Context, guard: Guard, body: (guard: Guard) => T | Promise<T>): Promise<T> {
-  let result: T;
+/** A guard of whatever kind, as a scope uses it. */
+interface Scoped extends AsyncDisposable {
+  release(): Promise<unknown>;
+  /** Reports a release that failed. */
+  releaseFailed(error: unknown): void;
+}
+
+/** Runs `body`. Where that fails, the guard is released before the error comes out. The process stays alive meanwhile. */
+export async function work<Guard extends AsyncDisposable, T>(context: Context, guard: Guard, body: (guard: Guard) => T | Promise<T>): Promise<T> {
   const letGo = keepAlive(context.runtime);
   try {
-    result = await body(guard);
+    return await body(guard);
   } catch (error) {
     await guard[Symbol.asyncDispose]();
     throw error;
   } finally {
     letGo();
   }
+}
+
+/** Runs `body` under the guard, and releases. An error of `body` comes out as it is; one of the release is reported. */
+export async function under<Guard extends Scoped, T>(context: Context, guard: Guard, body: (guard: Guard) => T | Promise<T>): Promise<T> {
+  const result = await work(context, guard, body);
   try {
     await guard.release();
   } catch (error) {
     if (error instanceof LockLostError) throw error;
-    context.releaseFailed(error, guard);
+    guard.releaseFailed(error);
   }
   return result;
 }

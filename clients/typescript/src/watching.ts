@@ -17,7 +17,7 @@ export interface Sight {
 
 /**
  * Resolves with news of the key, or with its row when `until` is reached. A watch that failed, or that ended early without news,
- * resolves with undefined, after one poll pause.
+ * resolves with undefined, after one poll pause. An empty version is that of a key without a row.
  */
 export async function watch(
   context: Context,
@@ -36,9 +36,10 @@ export async function watch(
     if (watchedVersion(lock) !== version || runtime.now() >= sentAt + waitMs) return { lock };
   } catch (error) {
     signal.throwIfAborted();
-    if (error instanceof LockNotFoundError) return { lock: undefined };
+    const isOver = version !== "" || runtime.now() >= sentAt + waitMs;
+    if (error instanceof LockNotFoundError && isOver) return { lock: undefined };
     if (isTransient(error)) retryAfter = error.retryAfter;
-    else watching.isPossible = false;
+    else if (!(error instanceof LockNotFoundError)) watching.isPossible = false;
   }
   const pause = pollPause(undefined, retryAfter, runtime.random());
   await sleepUntil(runtime, Math.min(until, runtime.now() + pause), signal);

@@ -114,14 +114,14 @@ describe("outages and lost answers", { concurrency: 8 }, () => {
     const key = freshKey();
     const holder = guardOf(await service.client().tryAcquire(key));
     let polls = 0;
-    proxy.fault = ({ call }) => (call === "acquire" && ++polls > 1 ? { delayRequest: 3000 } : "pass");
+    proxy.fault = ({ call }) => (call === "acquire" && ++polls > 1 ? { delayRequest: 8000 } : "pass");
     const start = performance.now();
-    const waiting = client.acquire(key, { wait: 600, lease: 20_000 });
+    const waiting = client.acquire(key, { wait: 2500, lease: 20_000 });
     await eventually(() => polls > 1, "a second poll");
     // The delayed request would be granted now.
     await holder.release();
     heldOf(await waiting);
-    assert.ok(performance.now() - start < 3000);
+    assert.ok(performance.now() - start < 8000);
     await eventually(async () => (await service.client().get(key))?.ownerName === "test" && (await isReleased(key)), "released");
     await client.close();
     assert.ok(await isReleased(key));

@@ -446,6 +446,26 @@ describe("by hand", { concurrency: 4 }, () => {
     });
   }
 
+  test("items are listed by an index that projects all attributes", async () => {
+    const table = `indexed-${randomUUID()}`;
+    await call("CreateTable", {
+      TableName: table,
+      BillingMode: "PAY_PER_REQUEST",
+      AttributeDefinitions: ["id", "owner"].map((name) => ({ AttributeName: name, AttributeType: "S" })),
+      KeySchema: [{ AttributeName: "id", KeyType: "HASH" }],
+      GlobalSecondaryIndexes: [
+        { IndexName: "by-owner", KeySchema: [{ AttributeName: "owner", KeyType: "HASH" }], Projection: { ProjectionType: "ALL" } },
+      ],
+    });
+    const client = service.client();
+    for (const [id, owner] of [["1", "Moe"], ["2", "Larry"], ["3", "Moe"]]) await client.transact([{ Put: { TableName: table, Item: { id, owner } } }]);
+    const found: unknown[] = [];
+    const options = { indexName: "by-owner", keyCondition: "#o = :o", names: { "#o": "owner" }, values: { ":o": "Moe" } };
+    for await (const item of client.listItems(table, options)) found.push(item["id"]);
+    assert.deepEqual(found.sort(), ["1", "3"]);
+    await assert.rejects(client.listItems(table, { ...options, indexName: "none" }).next(), InvalidRequestError);
+  });
+
   test("readers choose what they see", async () => {
     const client = service.client();
     const [moe, fresh] = [await open(100), `account-${randomUUID()}`];

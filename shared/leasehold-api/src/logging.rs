@@ -14,9 +14,9 @@ pub use tracing::level_filters::LevelFilter;
 /// The format of the log, by its readers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For programs: one JSON object a line, on standard output, where Lambda collects it.
+    /// The form for programs: one JSON object a line, on standard output, where Lambda collects it.
     Json,
-    /// For people: on standard error.
+    /// The form for people: text, on standard error.
     Text,
 }
 

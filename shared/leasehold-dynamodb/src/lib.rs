@@ -5,9 +5,9 @@
 //! ```text
 //! client    makes a client of DynamoDB, with the time-outs that both protocols depend on
 //! clock     the only source of time, UUIDs and randomness
-//! attempts  makes a call again, a bounded number of times, with pauses
-//! failure   sorts what DynamoDB says by what the caller can do about it
-//! tables    makes a table where it is missing
+//! attempts  retries a call, a bounded number of times, with pauses
+//! failure   sorts DynamoDB's failures by the action that the caller can take
+//! tables    creates a table where it is missing
 //! ```
 
 mod attempts;

@@ -35,7 +35,7 @@ pub type Key<'a> = (&'a str, ScalarAttributeType);
 pub struct Index<'a> {
     /// The index's name.
     pub name: &'a str,
-    /// Its partition key, and its sort key if there is one.
+    /// The index's partition key, and its sort key if there is one.
     pub keys: Vec<Key<'a>>,
 }
 

@@ -1,7 +1,7 @@
 //! # The service inside the caller's process
 //!
-//! For an application that may use the DynamoDB table itself. The client, the rules and the service code are the same,
-//! without a service in between.
+//! The crate serves applications that may use the DynamoDB table themselves. The client, the rules and the service code
+//! are the same, without a service in between.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {

@@ -9,8 +9,8 @@
 //! lifecycle   the rules, as pure functions of (row, request, stamp)
 //! expressions the same rules as DynamoDB expressions
 //! item        the table's attributes, byte-compatible with the DynamoDB Lock Client for Java
-//! table       carries the expressions out, through leasehold-dynamodb; ambiguity
-//! schema      makes the table, for local runs
+//! table       carries out the expressions, through leasehold-dynamodb; resolves ambiguity
+//! schema      creates the table, for local runs
 //! semaphore   several holders of one row, and a queue
 //! ```
 //!

@@ -492,7 +492,7 @@ pub struct Lost {
 pub enum LostReason {
     /// The row does not exist.
     Absent,
-    /// It was released under this lease id, or broken by an operator.
+    /// The lock was released under this lease id, or broken by an operator.
     Released,
     /// Another acquisition has it, or had it since.
     TakenOver,

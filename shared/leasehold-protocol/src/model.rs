@@ -172,7 +172,7 @@ impl LeaseDuration {
         ))
     }
 
-    /// In milliseconds.
+    /// The lease in milliseconds.
     pub fn as_millis(self) -> u64 {
         self.0
     }

@@ -49,9 +49,9 @@ enum Change {
 #[derive(Debug)]
 enum Old {
     Nothing,
-    /// In an attribute of the item.
+    /// The value is in an undo attribute of the item.
     Undo,
-    /// In the image inside the item.
+    /// The value is in the image inside the item.
     Before,
     Value(AttributeValue),
 }

@@ -140,7 +140,7 @@ impl Effort {
             sighting.since = now;
         }
         let patience = Duration::from_millis(self.policy.patience_ms).mul_f64(sighting.factor);
-        // The older transaction goes first, alive or not. Of two that wait for each other, one therefore goes on, and
+        // The older transaction goes first, alive or not. If two wait for each other, one therefore goes on, and
         // none waits for ever. A retry is as old as its first attempt.
         let is_older = (me.born_at, &me.id) < (other.born_at, &other.id);
         if is_older && now_ms.saturating_sub(me.born_at) > self.policy.patience_ms / OLD_SHARE {

@@ -6,18 +6,18 @@
 //! "From CD to ACID: Adding Atomicity and Isolation to DynamoDB", with its steps batched into TransactWriteItems calls.
 //!
 //! ```text
-//! transactions  what callers do: begin, add, commit, rollback, run, status
+//! transactions  the calls: begin, add, commit, rollback, run, status
 //! coordinator   THE PROTOCOL, and why it is safe
 //! enlist        adding: lock and change items, with their undo in them
 //! settle        the decision
 //! complete      freeing the items of a decided transaction
-//! effort        contention: patience with other transactions, and its end
+//! effort        contention: the limits of patience with other transactions
 //! one_shot      the short path, where one call is enough
-//! read          reads from outside, at an isolation level
-//! sweep         what coordinators left behind
-//! operate       what operators do: list, unlock
+//! read          reads outside of transactions, at an isolation level
+//! sweep         ends transactions that coordinators left unfinished
+//! operate       the operators' calls: list, unlock
 //! record        the rows of the transactions table
-//! attributes    what an item carries while it takes part
+//! attributes    the attributes of an item while it takes part
 //! ```
 //!
 //! **Guarantees.** All changes of a committed transaction happen, and none of a rolled-back one stays. No other

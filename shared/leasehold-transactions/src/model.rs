@@ -224,9 +224,9 @@ pub struct Answer {
 pub enum State {
     /// The transaction is open.
     Pending,
-    /// Its changes are final. Its items are free, or are being freed.
+    /// The changes are final. The items are free, or are being freed.
     Committed,
-    /// Its changes are undone, or are being undone.
+    /// The changes are undone, or are being undone.
     RolledBack,
 }
 

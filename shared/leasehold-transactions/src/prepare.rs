@@ -17,7 +17,7 @@ pub(crate) const MAX_REQUESTS: usize = 1000;
 /// A checked request.
 #[derive(Debug)]
 pub(crate) struct Prepared {
-    /// Its place among the requests of the call.
+    /// The request's index in its call.
     pub(crate) index: usize,
     pub(crate) key: ItemKey,
     pub(crate) request: Request,

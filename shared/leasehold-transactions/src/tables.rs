@@ -95,7 +95,7 @@ pub(crate) enum Written {
 pub(crate) enum Reason {
     /// The write itself was possible.
     None,
-    /// Its condition does not hold. Contains the current item, if it exists.
+    /// The write's condition does not hold. Contains the current item, if it exists.
     Condition(Option<Item>),
     /// Other writes of the item are under way, or DynamoDB throttles: retry.
     Busy,
@@ -110,7 +110,7 @@ pub(crate) enum Reason {
 pub(crate) enum Outcome {
     /// The write is applied.
     Done,
-    /// Its condition does not hold.
+    /// The write's condition does not hold.
     Condition,
     /// The write may be retried.
     Busy,

@@ -16,8 +16,8 @@
 //! key, [`run_with_sort_key`] for one with; all but a few cases run on both.
 //!
 //! ```text
-//! bench   a service to ask, and the table behind it
-//! reply   what was answered, and short ways to say what it should have been
+//! bench   a service under test, and its table
+//! reply   answers, and short checks of them
 //! secrets lease ids: every answer is searched for them
 //! cases   one module for each topic, and the list of all
 //! races   many callers, one lock

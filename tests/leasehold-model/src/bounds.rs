@@ -47,9 +47,9 @@ pub struct Bounds {
 /// The number of times that an occurrence may run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Runs {
-    /// Until one run is completed.
+    /// The occurrence may run until one run is completed.
     UntilDone,
-    /// Once, completed or not.
+    /// The occurrence may run once, completed or not.
     AtMostOnce,
 }
 
@@ -76,46 +76,47 @@ const SMALL: Bounds = Bounds {
 };
 
 impl Bounds {
-    /// Explorations that take seconds, for the tests.
-    pub fn small() -> [Self; 8] {
-        let once = Self { in_flight: 1, leases: &[200], ..SMALL };
+    /// Explorations that take seconds, for the tests. Each is large enough for a lock to be taken over.
+    pub fn small() -> [Self; 9] {
+        let once = Self { in_flight: 1, leases: &[100], end: 300, ..SMALL };
+        let first = Self { attempts: 1, ..once };
         [
             Self { in_flight: 1, ..SMALL },
-            Self { name: "small, copies and deletions", copies: 1, deletes: true, lease_ids: 2, requests: 1, ..once },
-            Self { name: "small, breaks", breaks: 1, deaths: true, ..once },
-            Self { name: "small, Java", java: 2, breaks: 1, requests: 1, end: 300, ..once },
-            Self { name: "small, clocks", clock: true, attempts: 1, end: 500, ..once },
+            Self { name: "small, copies and deletions", copies: 1, deletes: true, ..first },
+            Self { name: "small, breaks", breaks: 1, deaths: true, ..first },
+            Self { name: "small, three callers", callers: 3, end: 200, ..first },
+            Self { name: "small, Java", java: 1, breaks: 1, ..first },
+            Self { name: "small, clocks", clock: true, leases: &[200], end: 500, ..first },
             Self {
                 name: "small, delays and drift",
                 delays: true,
                 drift: true,
-                attempts: 1,
                 leases: &[2000],
                 steps: &[1999, 1],
                 end: 4000,
-                ..once
+                ..first
             },
-            Self { name: "small, an occurrence", lease_ids: 2, requests: 1, attempts: 1, ..once }
-                .running(Runs::UntilDone),
-            Self { name: "small, at most once", deletes: true, requests: 1, ..once }.running(Runs::AtMostOnce),
+            Self { name: "small, an occurrence", deletes: true, ..first }.running(Runs::UntilDone),
+            Self { name: "small, at most once", deletes: true, ..first }.running(Runs::AtMostOnce),
         ]
     }
 
     /// The explorations of the command.
-    pub fn full() -> [Self; 9] {
+    pub fn full() -> [Self; 10] {
         let full = Self { deaths: true, ..SMALL };
-        let once = Self { in_flight: 1, leases: &[200], ..full };
+        let once = Self { in_flight: 1, leases: &[100], end: 300, ..full };
+        let first = Self { attempts: 1, ..once };
         [
-            Self { name: "changed leases", requests: 3, end: 400, leases: &[100, 300], deaths: false, ..full },
-            Self { name: "copies and deletions", copies: 1, deletes: true, lease_ids: 2, ..once },
-            Self { name: "three callers", callers: 3, breaks: 1, requests: 1, ..once },
-            Self { name: "a Java client", java: 3, breaks: 1, deletes: true, end: 300, requests: 1, ..once },
-            Self { name: "clocks", clock: true, end: 500, ..once },
+            Self { name: "changed leases", requests: 3, end: 400, leases: &[100, 300], in_flight: 2, ..first },
+            Self { name: "late attempts", ..full },
+            Self { name: "copies and deletions", copies: 1, deletes: true, ..once },
+            Self { name: "two lease ids", deletes: true, lease_ids: 2, ..first },
+            Self { name: "three callers", callers: 3, breaks: 1, ..first },
+            Self { name: "a Java client", java: 2, breaks: 1, deletes: true, ..first },
+            Self { name: "clocks", clock: true, breaks: 1, leases: &[200], end: 500, ..first },
             Self { name: "delays", delays: true, ..once },
             Self { name: "drift", delays: true, drift: true, leases: &[2000], steps: &[1999, 1], end: 6000, ..once },
-            Self { name: "an occurrence", deletes: true, lease_ids: 2, copies: 1, requests: 1, ..once }
-                .running(Runs::UntilDone),
-            Self { name: "at most once", breaks: 1, lease_ids: 2, requests: 1, ..once }.running(Runs::AtMostOnce),
+            Self { name: "an occurrence", deletes: true, copies: 1, ..once }.running(Runs::UntilDone),
         ]
     }
 

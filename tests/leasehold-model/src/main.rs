@@ -11,13 +11,18 @@ fn main() -> ExitCode {
     let part = std::env::args().nth(1).unwrap_or_default();
     let mut is_kept = true;
     for bounds in Bounds::full().into_iter().filter(|bounds| bounds.name.contains(&part)) {
-        let checker = Protocol { bounds, without: None }.explored().spawn_dfs();
+        let protocol = Protocol { bounds, without: None };
+        let checker = protocol.clone().explored().spawn_dfs();
         // The reporter knows the time of each exploration.
         println!("{}: {bounds:?}", bounds.name);
         let checker = checker.join_and_report(&mut WriteReporter::new(&mut std::io::stdout()));
-        let seen = ["a lock is taken over", "a request is repeated", "a run is refused or not wanted"];
-        for (promise, path) in checker.discoveries().into_iter().filter(|(name, _)| !seen.contains(name)) {
+        let discoveries = checker.discoveries();
+        for (promise, path) in discoveries.iter().filter(|(name, _)| !Protocol::is_event(name)) {
             println!("Broken: {promise}\n{path}");
+            is_kept = false;
+        }
+        for event in protocol.must_see().into_iter().filter(|event| !discoveries.contains_key(event)) {
+            println!("Too small: nowhere {event}");
             is_kept = false;
         }
     }

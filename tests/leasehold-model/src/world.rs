@@ -103,7 +103,7 @@ pub enum Reply {
 pub enum Action {
     /// Time passes.
     Tick {
-        /// Until this moment.
+        /// The moment until which time passes.
         until: u16,
     },
     /// A caller sends a new request.

@@ -1,4 +1,4 @@
-//! A bank: accounts in a table of a user's own, and transactions over them.
+//! A bank: accounts in a user's table, and transactions over them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
@@ -37,14 +37,14 @@ pub struct Bank {
     /// DynamoDB without faults.
     pub dynamodb: Client,
     now_ms: Arc<dyn Fn() -> u64 + Send + Sync>,
-    /// Where tables outlive a test, there is one bank at a time.
+    /// The lock of the only bank, where the tables outlive a test.
     alone: Option<OwnedMutexGuard<()>>,
 }
 
 static ALONE: LazyLock<Arc<Mutex<()>>> = LazyLock::new(Arc::default);
 
 impl Bank {
-    /// Without accounts, in memory. The wall clock follows tokio's.
+    /// Returns a bank without accounts, in memory. Its wall clock follows tokio's.
     pub async fn new() -> Self {
         let engine = Engine::memory().expect("memory is to be had");
         let dynamodb = Client::from_conf(leasehold_dynamodb::configure(engine.sdk_config()).build());
@@ -53,13 +53,14 @@ impl Bank {
         Self::on(dynamodb, Arc::new(now_ms), None).await
     }
 
-    /// Without accounts, on DynamoDB Local, under the wall clock. The next one waits until this one is dropped.
+    /// Returns a bank without accounts, on DynamoDB Local, under the wall clock. The next bank waits until this one is
+    /// dropped.
     pub async fn dynamodb_local() -> Self {
         let alone = Arc::clone(&ALONE).lock_owned().await;
         let url = std::env::var("LEASEHOLD_TEST_DYNAMODB_ENDPOINT").expect("set by scripts/dynamodb-local.sh");
         let dynamodb = leasehold_dynamodb::connect(Some(&url)).await;
         for table in [ACCOUNTS, TRANSACTIONS] {
-            // Of the bank before.
+            // The tables of the bank before.
             let _ = dynamodb.delete_table().table_name(table).send().await;
         }
         let clock = Clock::system();
@@ -76,12 +77,12 @@ impl Bank {
         Self { transactions, faults, dynamodb, now_ms, alone }
     }
 
-    /// Whether it is on the embedded engine.
+    /// Whether the bank is on the embedded engine.
     pub fn is_embedded(&self) -> bool {
         self.alone.is_none()
     }
 
-    /// Another coordinator of the same bank, with faults of its own. Its clock is ahead of the others' by this much.
+    /// Another coordinator of the same bank, with faults of its own. Its clock is ahead of the others' by `ahead`.
     pub fn coordinator(&self, policy: Policy, ahead: Duration) -> (Transactions, Faults) {
         coordinator(&self.dynamodb, policy, &self.now_ms, ahead)
     }
@@ -95,19 +96,19 @@ impl Bank {
         InProcess::new(Service::new(locks)).with_transactions(transactions)
     }
 
-    /// Writes an account, past all transactions.
+    /// Writes an account without a transaction.
     pub async fn open(&self, id: &str, balance: i64) {
         let put = self.dynamodb.put_item().table_name(ACCOUNTS).set_item(Some(account(id, balance)));
         put.send().await.expect("no faults here");
     }
 
-    /// The item of an account as it is in the table, locks and all.
+    /// The item of an account as stored in the table, with its locks.
     pub async fn raw(&self, id: &str) -> Option<Item> {
         let get = self.dynamodb.get_item().table_name(ACCOUNTS).set_key(Some(key(id))).consistent_read(true);
         get.send().await.expect("no faults here").item
     }
 
-    /// The balance as it is in the table.
+    /// The balance as stored in the table.
     pub async fn balance(&self, id: &str) -> Option<i64> {
         self.raw(id).await.map(|item| balance_of(&item))
     }
@@ -127,7 +128,7 @@ impl Bank {
         }
     }
 
-    /// Removes the rows of the transactions table that TTL may remove so much later.
+    /// Removes the rows of the transactions table that TTL may remove by `ahead` from now.
     pub async fn expire(&self, ahead: Duration) {
         let now = (self.now_ms)() / 1000 + ahead.as_secs();
         for row in self.scan(TRANSACTIONS).await {
@@ -140,7 +141,7 @@ impl Bank {
         }
     }
 
-    /// A transaction that is rolled back and cannot free its only item, because the image of the item is missing.
+    /// Returns a rolled-back transaction that cannot free its only item, because the image of the item is missing.
     pub async fn stick(&self, transactions: &Transactions, id: &str) -> TransactionId {
         self.open(id, 1).await;
         let transaction = begin(transactions).await;
@@ -154,8 +155,8 @@ impl Bank {
         transaction
     }
 
-    /// Panics unless no account carries anything of a transaction, and every transaction is finished, out of the sweeper's
-    /// index, and will expire.
+    /// Panics unless every account is free of attributes of transactions, and every transaction is finished, out of the
+    /// sweeper's index, and will expire.
     pub async fn assert_clean(&self) {
         for item in self.scan(ACCOUNTS).await {
             assert!(!item.keys().any(|name| name.starts_with("leaseholdTx")), "a lock is left: {item:?}");
@@ -184,7 +185,7 @@ fn coordinator(
     (Transactions::new(client, TRANSACTIONS, policy, clock, vec!["locks".into()]), faults)
 }
 
-/// Makes the table of a user, with the key `id` (S), and the transactions table.
+/// Creates the table of a user, with the key `id` (S), and the transactions table.
 pub async fn make_tables(dynamodb: &Client, accounts: &str, transactions: &str) {
     let id = AttributeDefinition::builder().attribute_name("id").attribute_type(ScalarAttributeType::S).build();
     let key = KeySchemaElement::builder().attribute_name("id").key_type(KeyType::Hash).build();
@@ -207,7 +208,7 @@ pub fn account(id: &str, balance: i64) -> Item {
     item
 }
 
-/// What an account has.
+/// The balance of an account.
 pub fn balance_of(item: &Item) -> i64 {
     item["balance"].as_n().expect("a number").parse().expect("a whole number")
 }
@@ -240,7 +241,7 @@ pub fn put(id: &str, balance: i64) -> Request {
     request(Action::Put { item: account(id, balance) })
 }
 
-/// Takes an account away.
+/// Removes an account.
 pub fn delete(id: &str) -> Request {
     request(Action::Delete { key: key(id) })
 }
@@ -252,7 +253,7 @@ pub fn add(id: &str, amount: i64) -> Request {
     request
 }
 
-/// A read from outside.
+/// A read outside of transactions.
 pub fn look(id: &str) -> ReadRequest {
     ReadRequest { table: ACCOUNTS.into(), key: key(id), projection: None, names: HashMap::new() }
 }
@@ -260,7 +261,7 @@ pub fn look(id: &str) -> ReadRequest {
 /// Begins a transaction.
 ///
 /// # Panics
-/// Where that fails.
+/// Panics if the transaction cannot be begun.
 pub async fn begin(transactions: &Transactions) -> TransactionId {
     transactions.begin(None, None).await.expect("a new transaction")
 }

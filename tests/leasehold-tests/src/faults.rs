@@ -17,52 +17,52 @@ use aws_smithy_types::body::SdkBody;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-/// What happens to one request.
+/// The fate of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// Nothing: it is carried out and answered.
+    /// The request is carried out and answered.
     None,
-    /// It never arrives; the connection breaks.
+    /// The request never arrives; the connection breaks.
     RequestLost,
-    /// It is carried out; the answer never comes.
+    /// The request is carried out; the answer never arrives.
     ResponseLost,
-    /// It is carried out this much later, when the caller has long given up on it.
+    /// The request is carried out after this delay, when the caller has long given up.
     Late(Duration),
-    /// It is carried out and answered; a copy is kept for [`Faults::deliver_copies`].
+    /// The request is carried out and answered; a copy is kept for [`Faults::deliver_copies`].
     Copied,
-    /// It is carried out and answered; a copy, byte for byte, is delivered before the answer is.
+    /// The request is carried out and answered; a copy, byte for byte, is delivered before the answer.
     Twice,
-    /// It never arrives, and the caller is to die: [`Faults::reached`].
+    /// The request never arrives, and the caller must die: [`Faults::reached`].
     DiesBefore,
-    /// It is carried out, and the caller is to die.
+    /// The request is carried out, and the caller must die.
     DiesAfter,
-    /// It waits, with the caller, until [`Faults::release`]: [`Faults::reached`].
+    /// The request waits, with the caller, until [`Faults::release`]: [`Faults::reached`].
     Held,
-    /// It is carried out and answered, this much later.
+    /// The request is carried out, and answered after this delay.
     Slow(Duration),
-    /// It is refused for load.
+    /// The request is throttled.
     Throttled,
-    /// It is refused by a failing node, which did not carry it out.
+    /// The request is refused by a failing node, which did not carry it out.
     ServerError,
-    /// It is refused because a transaction has the row, in the way of its operation.
+    /// The request is refused because a transaction has the row, in the form of its operation.
     TransactionConflict,
-    /// It is refused because the role does not allow it.
+    /// The request is refused because the role does not allow it.
     AccessDenied,
 }
 
-/// Where fates come from.
+/// The source of fates.
 pub enum Fates {
-    /// From this list, one a request; then no more faults.
+    /// A list of fates, one for each request; after its end, no more faults.
     Script(VecDeque<Fault>),
-    /// From a seeded generator: a fault in `one_in` requests, delays up to `longest`.
+    /// A seeded generator: a fault in one of `one_in` requests, delays up to `longest`.
     Random {
         /// The generator. Its seed makes a run repeatable.
         rng: fastrand::Rng,
-        /// How rare faults are.
+        /// One request in this many gets a fault.
         one_in: u32,
         /// The longest delay.
         longest: Duration,
-        /// What there is to choose from.
+        /// The faults to choose from.
         kinds: &'static [Kind],
     },
 }
@@ -70,7 +70,7 @@ pub enum Fates {
 /// A kind of fault, which may have a delay.
 pub type Kind = fn(Duration) -> Fault;
 
-/// What a network and a database do to any request.
+/// The faults of a network and a database that can affect any request.
 pub const COMMON: &[Kind] = &[
     |_| Fault::RequestLost,
     |_| Fault::ResponseLost,
@@ -97,7 +97,7 @@ impl Fates {
     }
 }
 
-/// An [`HttpClient`] for the SDK that hands requests to another one, or to their fate.
+/// An [`HttpClient`] for the SDK that forwards requests to another one, or lets them fail.
 #[derive(Clone)]
 pub struct Faults {
     inner: SharedHttpClient,
@@ -110,21 +110,22 @@ struct State {
     fates: Fates,
     calls: usize,
     copies: Vec<(SharedHttpConnector, HttpRequest)>,
-    /// The requests, where somebody wants to see them.
+    /// The requests, where a test records them.
     recorded: Option<Vec<Sent>>,
 }
 
 /// A request that was sent.
 #[derive(Debug, Clone)]
 pub struct Sent {
-    /// Such as `TransactWriteItems`.
+    /// The operation, such as `TransactWriteItems`.
     pub operation: String,
     /// The request itself.
     pub body: Value,
 }
 
 impl Faults {
-    /// A client like this one, with faults between it and its DynamoDB: none, until [`Faults::set`] is called.
+    /// Returns a client like this one, with faults between it and its DynamoDB. There are none until [`Faults::set`] is
+    /// called.
     pub fn between(client: &Client) -> (Client, Self) {
         let config = client.config();
         let state = State { fates: Fates::Script(VecDeque::new()), calls: 0, copies: Vec::new(), recorded: None };
@@ -137,44 +138,44 @@ impl Faults {
         (Client::from_conf(config.to_builder().http_client(faults.clone()).build()), faults)
     }
 
-    /// From now on, these.
+    /// Sets the fates of all later requests.
     pub fn set(&self, fates: Fates) {
         self.lock().fates = fates;
     }
 
-    /// From now on, these, one a request, and then none.
+    /// Sets the fates of the next requests, one each; after the last, there are no faults.
     pub fn script(&self, faults: impl IntoIterator<Item = Fault>) {
         self.set(Fates::Script(faults.into_iter().collect()));
     }
 
-    /// This one, to the `step`th request from now on (from 1), and no other.
+    /// Sets a fault for the `step`th request from now on (from 1), and for no other.
     pub fn at(&self, step: usize, fault: Fault) {
         self.script(std::iter::repeat_n(Fault::None, step - 1).chain([fault]));
     }
 
-    /// How many requests were sent since the last call of this function.
+    /// Returns the number of requests since the last call of this function.
     pub fn take_calls(&self) -> usize {
         std::mem::take(&mut self.lock().calls)
     }
 
-    /// The requests that were sent since the last call of this function; from the first call on, they are kept.
+    /// Returns the requests since the last call of this function. The first call starts the recording.
     pub fn record(&self) -> Vec<Sent> {
         self.lock().recorded.replace(Vec::new()).unwrap_or_default()
     }
 
-    /// Waits until a request has met [`Fault::DiesBefore`], [`Fault::DiesAfter`] or [`Fault::Held`]. Then the caller
-    /// must not be polled, which is how it sleeps; and if it is to die, be dropped.
+    /// Waits until a request has got [`Fault::DiesBefore`], [`Fault::DiesAfter`] or [`Fault::Held`]. After that the
+    /// caller must not be polled, which makes it sleep; and if it must die, it is dropped.
     pub async fn reached(&self) {
         self.reached.notified().await;
     }
 
-    /// Lets the request go that is held.
+    /// Releases the held request.
     pub fn release(&self) {
         self.release.notify_one();
     }
 
-    /// Delivers the copies that were kept, and forgets them. Returns how many there were. They come so late that
-    /// DynamoDB has forgotten their idempotency tokens, which takes it ten minutes.
+    /// Delivers the kept copies and forgets them. Returns their number. The copies arrive after DynamoDB has forgotten
+    /// their idempotency tokens, which takes ten minutes.
     pub async fn deliver_copies(&self) -> usize {
         let copies = std::mem::take(&mut self.lock().copies);
         let count = copies.len();
@@ -223,7 +224,7 @@ impl HttpConnector for Connector {
                 std::future::pending().await
             }),
             Fault::Late(delay) => HttpConnectorFuture::new(async move {
-                // On a task of its own: the caller gives up on this future, but the request is on its way.
+                // A task of its own: the caller drops this future, but the request is under way.
                 tokio::spawn(async move {
                     tokio::time::sleep(delay).await;
                     let _ = inner.call(request).await;
@@ -275,7 +276,7 @@ impl fmt::Debug for Connector {
     }
 }
 
-/// How DynamoDB says that a transaction has the row.
+/// DynamoDB's refusal of a request while a transaction has the row.
 fn conflict(request: &HttpRequest) -> Value {
     match operation(request) {
         "TransactWriteItems" | "TransactGetItems" => {

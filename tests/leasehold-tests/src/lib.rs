@@ -1,6 +1,6 @@
-//! # The bench that the tests stand on
+//! # The bench for the tests
 //!
-//! A [`World`] is a lock table on the embedded engine, with a [`Faults`] between the SDK and the engine: requests and
+//! A [`World`] is a lock table on the embedded engine, with a [`Faults`] between the SDK and the engine. Requests and
 //! answers can be lost, delayed, duplicated or refused there, by script or by a seeded generator. Time is tokio's, so
 //! that a test under a paused clock waits for nothing.
 

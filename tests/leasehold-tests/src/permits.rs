@@ -1,41 +1,42 @@
-//! The history of a semaphore, and what must hold of it.
+//! The history of a semaphore, and its rules.
 
 use std::collections::BTreeMap;
 
-/// One event, as those who take part know it: a grant when its answer is there, an end when it is asked for or believed.
+/// One event, as the participants see it. A grant counts from its answer, an end from its request or from the end of
+/// belief in the permits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PermitEvent {
     /// A caller takes a place in the queue.
     Queued {
-        /// Who.
+        /// The name of the caller.
         who: String,
-        /// Its number.
+        /// The number of its ticket.
         number: u64,
     },
-    /// It no longer waits: it withdrew, or died.
+    /// A caller no longer waits: it withdrew, or died.
     Left {
-        /// Who.
+        /// The name of the caller.
         who: String,
     },
     /// A caller got permits.
     Granted {
-        /// Who.
+        /// The name of the caller.
         who: String,
-        /// How many.
+        /// The number of permits.
         permits: u64,
-        /// Its fencing token.
+        /// The grant's fencing token.
         token: u64,
     },
-    /// A holder keeps only so many.
+    /// A holder reduced its permits.
     Kept {
-        /// Who.
+        /// The name of the holder.
         who: String,
-        /// How many.
+        /// The number of permits that it keeps.
         permits: u64,
     },
     /// A holder no longer believes in its permits.
     Ended {
-        /// Who.
+        /// The name of the holder.
         who: String,
     },
     /// An operator changed the capacity.
@@ -45,7 +46,7 @@ pub enum PermitEvent {
 /// Checks a history that begins with this capacity, without holders and waiters.
 ///
 /// # Errors
-/// The first event that must not be, and why.
+/// Returns the first forbidden event, and the reason.
 pub fn check_permits(mut capacity: u64, events: &[PermitEvent]) -> Result<(), String> {
     let mut holders: BTreeMap<&str, u64> = BTreeMap::new();
     let mut queue: BTreeMap<&str, u64> = BTreeMap::new();

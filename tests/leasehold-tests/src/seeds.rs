@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-/// What the run of each seed came to. `LEASEHOLD_SEED=n` runs one seed alone, to look into a failure; a failure prints
-/// the command that does, with `test`, the name of the test.
+/// Returns the results of the runs of all seeds. `LEASEHOLD_SEED=n` runs one seed alone, to examine a failure. A
+/// failure prints the command for that, with `test`, the name of the test.
 ///
 /// # Panics
-/// As the run of a seed does.
+/// Panics where the run of a seed panics.
 pub fn run_seeds<T, F: Future<Output = T>>(test: &str, seeds: Range<u64>, run: impl Fn(u64) -> F) -> Vec<T> {
     let one = std::env::var("LEASEHOLD_SEED").ok().map(|seed| seed.parse().expect("a number"));
     let seeds = one.map_or(seeds, |seed: u64| seed..seed + 1);

@@ -1,4 +1,4 @@
-//! A lock table, and short ways to ask it for things.
+//! A lock table, and short functions for requests to it.
 
 use aws_sdk_dynamodb::Client;
 use leasehold_api::Service;
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::Faults;
 
-/// 2026-01-01, in epoch milliseconds: where the virtual clock starts.
+/// The start of the virtual clock: 2026-01-01, in epoch milliseconds.
 pub(crate) const EPOCH_MS: u64 = 1_767_225_600_000;
 
 /// A lock table on the embedded engine, with faults in between.
@@ -22,12 +22,12 @@ pub struct World {
     pub table: LockTable,
     /// The faults between the table and the engine.
     pub faults: Faults,
-    /// The engine without faults, for a look at the rows and for other clients.
+    /// The engine without faults, for reads of the rows and for other clients.
     pub dynamodb: Client,
 }
 
 impl World {
-    /// An empty table, in memory. The service's wall clock follows tokio's.
+    /// Returns an empty table, in memory. The service's wall clock follows tokio's.
     pub async fn new() -> Self {
         let engine = Engine::memory().expect("memory is to be had");
         let dynamodb = Client::from_conf(leasehold_dynamodb::configure(engine.sdk_config()).build());
@@ -52,7 +52,7 @@ impl World {
         InProcess::new(Service::new(self.table.clone()))
     }
 
-    /// The row of [`key`], read past the faults.
+    /// The row of [`key`], read without faults.
     pub async fn row(&self) -> Option<Row> {
         let clock = Clock::from_fn(|| EPOCH_MS);
         let table = LockTable::new(self.dynamodb.clone(), self.table.schema().clone(), Policy::default(), clock);
@@ -60,7 +60,7 @@ impl World {
     }
 }
 
-/// The lock that the stories are about.
+/// The lock of the tests.
 pub fn key() -> LockKey {
     LockKey::new("Moe", None).expect("valid")
 }

@@ -1,4 +1,4 @@
-//! The log tells what happened, and keeps the caller's secrets.
+//! The log reports the operations, and keeps the caller's secrets.
 
 #![allow(clippy::expect_used, reason = "a test fails by a panic")]
 
@@ -41,7 +41,7 @@ const LEASE_ID: &str = "a-very-secret-lease-id";
 const PAYLOAD: &str = "a-very-private-payload";
 const TRANSACTION: &str = "6f1c2a54-5f0e-4c79-9d0b-0a4c7c1d2e3f";
 
-/// All that the log of a function would say at its most talkative.
+/// The whole log of a function at its most verbose level.
 async fn log_of_a_life() -> String {
     let sink = Sink::default();
     let writer = sink.clone();
@@ -77,7 +77,7 @@ async fn log_of_a_life() -> String {
     sink.text()
 }
 
-/// One test, alone in its binary: what `tracing` lets through is decided for the whole process.
+/// The only test in its binary, because the filter of `tracing` applies to the whole process.
 #[tokio::test(start_paused = true)]
 async fn the_log_tells_what_happened_and_keeps_secrets() {
     let log = log_of_a_life().await;
@@ -92,7 +92,7 @@ async fn the_log_tells_what_happened_and_keeps_secrets() {
     }
 }
 
-/// The same of transactions whose items are private.
+/// The log of transactions whose items are private.
 async fn log_of_transactions() -> String {
     let sink = Sink::default();
     let writer = sink.clone();
@@ -161,7 +161,7 @@ fn assert_each_call_is_one_line(log: &str) {
     );
 }
 
-/// An operator is told by an error in the log, which names the transaction and why.
+/// Checks that operators get an error in the log, which names the stuck transaction and the reason.
 fn assert_what_is_stuck_is_an_error(log: &str) {
     let lines = log.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
     let errors: Vec<_> = lines.filter(|line| line["level"] == "ERROR").collect();

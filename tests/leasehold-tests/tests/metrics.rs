@@ -1,4 +1,4 @@
-//! What the functions print for CloudWatch.
+//! The output of the functions for CloudWatch.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test fails by a panic")]
 
@@ -13,7 +13,7 @@ use leasehold_lambda::Function;
 use leasehold_tests::{Fault, World, json_of};
 use serde_json::{Value, json};
 
-/// A line as it is printed, with a key of one byte.
+/// The maximum length of a line as it is printed, with a key of one byte.
 const MAX_LINE_BYTES: usize = 430;
 
 #[derive(Clone, Default)]
@@ -29,18 +29,18 @@ impl Write for Sink {
     }
 }
 
-/// The lines that were printed since the last call.
+/// The lines since the last call of this function.
 fn printed(sink: &Sink) -> Vec<Value> {
     let text = String::from_utf8(std::mem::take(&mut *sink.0.lock().expect("unpoisoned"))).expect("UTF-8");
     assert!(text.is_empty() || text.ends_with('\n'), "whole lines: {text}");
     let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
-    // Warnings of the attempts are lines of their own.
+    // Warnings of the attempts are separate lines.
     lines.filter(|line| line.get("_aws").is_some()).collect()
 }
 
-/// The one line about an operation: these counts, a latency, and what the log says of it.
+/// Checks the one line about an operation: these counts, a latency, and the members of its log line.
 fn assert_line(line: &Value, operation: &str, counts: &[&str]) {
-    // Two lines a cycle are what docs/operations.md counts with.
+    // docs/operations.md assumes two such lines a cycle.
     assert!(line.to_string().len() <= MAX_LINE_BYTES, "{} bytes: {line}", line.to_string().len());
     assert!(line["outcome"].is_string() && line["principal"] == "direct", "{line}");
     assert!(["k", "other"].contains(&line["key"].as_str().expect("a key")), "{line}");
@@ -75,7 +75,7 @@ fn assert_line(line: &Value, operation: &str, counts: &[&str]) {
     assert_eq!(line, expected);
 }
 
-/// One test, alone in its binary: what is counted is counted for the whole process.
+/// The only test in its binary, because the counters belong to the whole process.
 #[tokio::test(start_paused = true)]
 async fn each_operation_is_one_line_with_what_came_of_it() {
     let sink = Sink::default();

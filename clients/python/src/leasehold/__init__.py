@@ -15,16 +15,20 @@ All durations are seconds. A lease id is a secret: no `repr`, log or message of 
 
 from ._about import __version__
 from ._acquisition import Held
-from ._client import AcquireOptions
+from ._client import AcquireOptions, LockOptions, TogetherOptions
 from ._guard import Detached
 from ._http import MakePool
 from ._messages import Auth, Request, Token
+from ._semaphore import PermitOptions
 from ._timing import Wait
 from .client import Client
+from .election import Election
 from .errors import (
+    AlreadyDone,
     CloseError,
     ConditionFailed,
     CorruptRecord,
+    ExceedsCapacity,
     Forbidden,
     InvalidRequest,
     LeaseholdError,
@@ -33,6 +37,8 @@ from .errors import (
     LockNotFound,
     LossReason,
     Misconfigured,
+    PermitsMismatch,
+    QueueFull,
     Superseded,
     Throttled,
     TransactionCommitted,
@@ -42,42 +48,74 @@ from .errors import (
     Unavailable,
     VersionMismatch,
     WaitCancelled,
+    WrongKind,
 )
-from .guard import Guard
-from .model import LockView, Page, ReleaseOutcome, Renewal, UnreadableRow
+from .guard import Guard, LocksGuard, PermitsGuard
+from .model import (
+    Done,
+    Holder,
+    Leader,
+    LockView,
+    Page,
+    Ran,
+    ReleaseOutcome,
+    Renewal,
+    SemaphoreView,
+    Ticket,
+    UnreadableRow,
+)
 from .observations import Observation, SavedObservation
+from .semaphore import ReadWriteLock, Semaphore
 from .transactions import Isolation, Participant, Transaction, TransactionStatus
 
 __all__ = [
     "AcquireOptions",
+    "AlreadyDone",
     "Auth",
     "Client",
     "CloseError",
     "ConditionFailed",
     "CorruptRecord",
     "Detached",
+    "Done",
+    "Election",
+    "ExceedsCapacity",
     "Forbidden",
     "Guard",
     "Held",
+    "Holder",
     "InvalidRequest",
     "Isolation",
+    "Leader",
     "LeaseholdError",
     "LockHeld",
     "LockLost",
     "LockNotFound",
+    "LockOptions",
     "LockView",
+    "LocksGuard",
     "LossReason",
     "MakePool",
     "Misconfigured",
     "Observation",
     "Page",
     "Participant",
+    "PermitOptions",
+    "PermitsGuard",
+    "PermitsMismatch",
+    "QueueFull",
+    "Ran",
+    "ReadWriteLock",
     "ReleaseOutcome",
     "Renewal",
     "Request",
     "SavedObservation",
+    "Semaphore",
+    "SemaphoreView",
     "Superseded",
     "Throttled",
+    "Ticket",
+    "TogetherOptions",
     "Token",
     "Transaction",
     "TransactionCommitted",
@@ -90,5 +128,6 @@ __all__ = [
     "VersionMismatch",
     "Wait",
     "WaitCancelled",
+    "WrongKind",
     "__version__",
 ]

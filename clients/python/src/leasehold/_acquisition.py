@@ -2,33 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
 
 from ._core import Abandoned, Core
-from ._guard import BaseGuard, Granted, Holding
-from ._numbers import Numbers
+from ._guard import B, BaseLockGuard, Granted, Holding
+from ._numbers import Numbered, Numbers
 from ._timing import Backoff, Budget, Lease, poll_pause, request_timeout, return_pause, wait_timeout
 from ._watching import WatchFailed, watch
 from .errors import LeaseholdError, LockHeld, LockLost, Superseded, Unavailable
-from .model import LockView, SemaphoreView
+from .model import LockName, LockView, ReleaseOutcome, Renewal, SemaphoreView
 from .observations import Observation
 
 if TYPE_CHECKING:
     from . import _wire
     from ._watching import Pause
 
-G = TypeVar("G", bound=BaseGuard)
+G = TypeVar("G", bound=BaseLockGuard)
+H = TypeVar("H")
+R = TypeVar("R")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Held:
-    """Someone else holds the lock. A value, not an error; `granted` makes it one."""
+    """Someone else holds the lock, or too many permits. A value, not an error; `granted` makes it one."""
 
     lock: LockView
-    """The lock as the service showed it."""
+    """The lock as the service showed it; a `SemaphoreView` where permits were asked for."""
     observation: Observation
-    """The version that was seen, and since when. The client remembers it, and takes over once it is stale."""
+    """The version that was seen, and since when. The client remembers it, and takes over once it is stale. Of
+    several holders it is the one that may be stale first."""
     stale_in: float
     """Seconds, from when the answer arrived, until the lock can be taken over unless its holder shows a
     sign of life."""
@@ -38,43 +44,98 @@ class Held:
         raise LockHeld(self.lock)
 
 
-class Acquisition(Generic[G]):
-    """Asks for one lock under one lease id. Whoever gives it up without a guard must call `abandon`."""
+class Requests(Generic[T]):
+    """The requests under one lease id, and after its end under the next. Whoever gives up without a guard
+    must call `abandon`."""
 
-    def __init__(
-        self, core: Core, request: _wire.AcquireRequest, lease: float, holding: Holding, guard: type[G]
-    ) -> None:
-        """`request` names neither a lease id nor a version; `lease` is its lease in seconds."""
+    def __init__(self, core: Core, name: LockName, lease: float, holding: Holding) -> None:
+        """`lease`: the lease that is asked for, in seconds."""
         self._core = core
-        self._request = request
-        self.name = (request["key"], request.get("sortKey"))
+        self.name = name
         self._seconds = lease
         self._holding = holding
-        self._guard = guard
         self._may_arrive_until = 0.0
-        self._retry_after = 0.0  # of the last answer
         self._begin()
 
     def _begin(self) -> None:
         """Begins, or begins again, under a fresh lease id."""
         self._lease_id = self._core.world.new_id()
-        self._lease = Lease()
-        self._numbers: Numbers[_wire.AcquireRequest] = Numbers(self._core.world.new_id)
-        self._pending = False  # a request was sent that may yet be granted
+        self._lease = Lease(self._holding.delay)
+        self._numbers: Numbers[T] = Numbers(self._core.world.new_id)
+        self._pending = False  # a request was sent that may yet be granted, or has made a ticket
         self._first: Granted | None = None  # told by a grant that came too late
 
-    async def once(self) -> G | Held:
-        """One request. Raises `LeaseholdError`s."""
-        return await self._ask(request_timeout(self._seconds))
+    def abandon(self) -> None:
+        """Leaves nothing behind: releases, in the background, what may have been granted unseen."""
+        if self._pending:
+            release = partial(self._release, self._lease_id)
+            Abandoned(self._core, self.name, release, self._seconds, self._may_arrive_until)
 
-    async def wait(
-        self,
-        budget: Budget,
-        poll_interval: float | None,
-        sleep: Pause,
-    ) -> G | Held:
-        """Asks until the lock is granted or the budget is used up. Between two requests it watches the lock,
-        unless a poll interval was chosen. Raises `Unavailable` only if no answer ever came, and other
+    async def _release(self, lease_id: str, timeout: float) -> ReleaseOutcome:
+        raise NotImplementedError
+
+    async def _send(
+        self, content: T, timeout: float, call: Callable[[Numbered[T], float], Awaitable[R]]
+    ) -> R:
+        """Sends the request that had no answer, or else this one. Raises `LeaseholdError`s."""
+        now = self._core.world.now()
+        numbered = self._numbers.next(content, now)
+        self._lease.send(now, numbered.sequence, self._seconds)
+        was_pending, self._pending = self._pending, True
+        self._may_arrive_until = now + timeout
+        try:
+            answer = await call(numbered, timeout)
+        except LockLost:
+            self._numbers.answered()
+            self._pending = False
+            raise
+        except Superseded as error:
+            self._numbers.superseded(error.sequence)
+            raise
+        except Unavailable as error:
+            if not error.sent:
+                self._pending = was_pending
+            raise
+        except LeaseholdError:
+            self._numbers.answered()
+            self._pending = was_pending  # an earlier sending may still arrive
+            raise
+        self._numbers.answered()
+        return answer
+
+    def _guarded(self, guard: type[B], renewal: Renewal, granted: Granted) -> B:
+        """The guard of what was granted under this lease id."""
+        return guard(
+            self._core,
+            name=self.name,
+            lease_id=self._lease_id,
+            lease=self._lease,
+            last_number=self._numbers.last,
+            renewal=renewal,
+            holding=self._holding,
+            granted=granted,
+        )
+
+    def _believe(self, lease: float, granted: Granted) -> Granted:
+        """Begins to believe in what was granted, and returns how it came about. Raises `TooLate`."""
+        self._lease.answered(lease)
+        granted = self._first or granted
+        if self._core.world.now() >= self._lease.ends:
+            self._first = granted
+            raise TooLate("the grant arrived after its lease had ended")
+        return granted
+
+
+class Asking(Requests[T], Generic[T, H]):
+    """Asks again and again, until all is granted at once."""
+
+    async def once(self) -> H | Held:
+        """One request. Raises `LeaseholdError`s."""
+        return await self._ask(request_timeout(self._holding.believed(self._seconds)))
+
+    async def wait(self, budget: Budget, poll_interval: float | None, sleep: Pause) -> H | Held:
+        """Asks until all is granted or the budget is used up. Between two requests it looks, or polls where a
+        poll interval was chosen. Raises `Unavailable` only if no answer ever came, and other
         `LeaseholdError`s at once. `sleep` may raise, to end the wait."""
         world = self._core.world
         backoff = Backoff(world.chance)
@@ -85,23 +146,20 @@ class Acquisition(Generic[G]):
         while True:
             rest = max(0.0, budget.deadline - world.now())
             last_try = rest == 0.0
-            trouble: LeaseholdError | None = None
+            trouble: LeaseholdError
             not_before = 0.0
             try:
-                result = await self._ask(wait_timeout(self._seconds, rest))
+                result = await self._ask(wait_timeout(self._holding.believed(self._seconds), rest))
                 if not isinstance(result, Held):
                     return result
                 held = result
                 backoff = Backoff(world.chance)
                 budget.saw(held.lock.record_version_number, held.lock.lease, world.now())
-                pause = poll_pause(poll_interval, self._retry_after, world.chance())
-                stale_in = held.observation.stale_at - world.now()
-                if stale_in > 0 and not last_try and poll_interval is None and self._core.can_watch:
-                    held = await self._watch(held, budget, sleep)
-                    continue
-                if stale_in > 0:
-                    pause = min(pause, stale_in + 0.001)  # not a moment too early, by rounding
-            except _TooLate as error:
+                if last_try or world.now() >= budget.deadline:
+                    return held
+                held = await self._look(held, budget, poll_interval, sleep)
+                continue
+            except TooLate as error:
                 trouble, pause = error, 0.0
             except Unavailable as error:
                 trouble, not_before = error, error.retry_after
@@ -116,9 +174,47 @@ class Acquisition(Generic[G]):
             if last_try or rest < not_before or rest <= 0:
                 if held is not None:
                     return held
-                if trouble is not None:
-                    raise trouble
+                raise trouble
             await sleep(min(pause, max(0.0, rest)))
+
+    async def _look(self, held: Held, budget: Budget, poll_interval: float | None, sleep: Pause) -> Held:
+        """Returns when it is worth to ask again, with what was seen last."""
+        raise NotImplementedError
+
+    async def _ask(self, timeout: float) -> H | Held:
+        raise NotImplementedError
+
+    def _held(self, lock: LockView) -> Held:
+        observation = self._core.observations.see(lock)
+        return Held(lock, observation, max(0.0, observation.stale_at - self._core.world.now()))
+
+
+class Acquisition(Asking["_wire.AcquireRequest", G]):
+    """Asks for one lock."""
+
+    def __init__(
+        self, core: Core, request: _wire.AcquireRequest, lease: float, holding: Holding, guard: type[G]
+    ) -> None:
+        """`request` names neither a lease id nor a version."""
+        super().__init__(core, (request["key"], request.get("sortKey")), lease, holding)
+        self._request = request
+        self._guard = guard
+        self._retry_after = 0.0  # of the last answer
+
+    async def _release(self, lease_id: str, timeout: float) -> ReleaseOutcome:
+        return await self._core.api.release(self.name, lease_id, timeout)
+
+    async def _look(self, held: Held, budget: Budget, poll_interval: float | None, sleep: Pause) -> Held:
+        """Watches, or waits for the next poll."""
+        world = self._core.world
+        stale_in = held.observation.stale_at - world.now()
+        if stale_in > 0 and poll_interval is None and self._core.can_watch:
+            return await self._watch(held, budget, sleep)
+        pause = poll_pause(poll_interval, self._retry_after, world.chance())
+        if stale_in > 0:
+            pause = min(pause, stale_in + 0.001)  # not a moment too early, by rounding
+        await sleep(max(0.0, min(pause, budget.deadline - world.now())))
+        return held
 
     async def _watch(self, held: Held, budget: Budget, sleep: Pause) -> Held:
         """Returns when the lock is worth asking for: it is free or stale, the watch failed, or the wait is
@@ -144,15 +240,6 @@ class Acquisition(Generic[G]):
             if by_clock:
                 return held
 
-    def _held(self, lock: LockView) -> Held:
-        observation = self._core.observations.see(lock)
-        return Held(lock, observation, max(0.0, observation.stale_at - self._core.world.now()))
-
-    def abandon(self) -> None:
-        """Leaves nothing behind: releases, in the background, what may have been granted unseen."""
-        if self._pending:
-            Abandoned(self._core, self.name, self._lease_id, self._seconds, self._may_arrive_until)
-
     def _content(self) -> _wire.AcquireRequest:
         request: _wire.AcquireRequest = {**self._request, "leaseId": self._lease_id}
         observed = self._core.observations.stale_version(self.name)
@@ -161,54 +248,18 @@ class Acquisition(Generic[G]):
         return request
 
     async def _ask(self, timeout: float) -> G | Held:
-        world, observations = self._core.world, self._core.observations
-        now = world.now()
-        numbered = self._numbers.next(self._content(), now)
-        self._lease.send(now, numbered.sequence, self._seconds)
-        was_pending, self._pending = self._pending, True
-        self._may_arrive_until = now + timeout
         try:
-            grant = await self._core.api.acquire(numbered, timeout)
+            grant = await self._send(self._content(), timeout, self._core.api.acquire)
         except LockHeld as error:
-            self._numbers.answered()
-            self._pending = was_pending  # an earlier sending may still arrive
             self._retry_after = error.retry_after
             return self._held(error.lock)
-        except LockLost:
-            self._numbers.answered()
-            self._pending = False
-            raise
-        except Superseded as error:
-            self._numbers.superseded(error.sequence)
-            raise
-        except Unavailable as error:
-            if not error.sent:
-                self._pending = was_pending
-            raise
-        except LeaseholdError:
-            self._numbers.answered()
-            self._pending = was_pending
-            raise
-        self._numbers.answered()
-        self._lease.answered(grant.renewal.lease)
-        granted = self._first or Granted(
-            grant.outcome, grant.owner_name, grant.previous_owner_name, grant.data
+        granted = self._believe(
+            grant.renewal.lease,
+            Granted(grant.outcome, grant.owner_name, grant.previous_owner_name, grant.data),
         )
-        if world.now() >= self._lease.ends:
-            self._first = granted
-            raise _TooLate("the grant arrived after its lease had ended")
-        observations.forget(self.name)
-        return self._guard(
-            self._core,
-            name=self.name,
-            lease_id=self._lease_id,
-            lease=self._lease,
-            last_number=self._numbers.last,
-            renewal=grant.renewal,
-            holding=self._holding,
-            granted=granted,
-        )
+        self._core.observations.forget(self.name)
+        return self._guarded(self._guard, grant.renewal, granted)
 
 
-class _TooLate(Unavailable):
+class TooLate(Unavailable):
     """A grant that is worth nothing any more. The lock is this lease id's, or somebody took it over."""

@@ -9,7 +9,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ._messages import Call, read
 from ._telemetry import Telemetry
 from ._timing import lease_to_ms
-from .model import Grant, LockName, LockView, Page, ReleaseOutcome, Renewal, payload_base64, payload_text
+from .model import (
+    Grant,
+    Grants,
+    LockName,
+    LockView,
+    Page,
+    PermitsGrant,
+    PermitsRenewal,
+    ReleaseOutcome,
+    Renewal,
+    SemaphoreView,
+    payload_base64,
+    payload_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,6 +42,20 @@ class Wish:
     """Seconds; `None`: the record's stays."""
     data: bytes | str | None = None
     delete_data: bool = False
+    permits: int | None = None
+    """How many permits to keep; `None`: all."""
+    held_permits: int | None = None
+    """How many permits there are to keep from."""
+
+
+@dataclass(frozen=True)
+class Leaving:
+    """What a release leaves behind."""
+
+    data: bytes | str | None = None
+    delete: bool = False
+    completed: str | None = None
+    """The occurrence that is done."""
 
 
 class Api:
@@ -39,51 +66,103 @@ class Api:
         self.telemetry = Telemetry()
 
     async def acquire(self, numbered: Numbered[_wire.AcquireRequest], timeout: float) -> Grant:
-        request: _wire.AcquireRequest = {
-            **numbered.content,
-            "sequence": numbered.sequence,
-            "requestId": numbered.request_id,
-        }
+        request = {**numbered.content, **numbered.number}
         return await self.post("/v1/acquire", request, timeout, Grant.from_wire)
+
+    async def acquire_all(self, numbered: Numbered[_wire.AcquireAllRequest], timeout: float) -> Grants:
+        request = {**numbered.content, **numbered.number}
+        return await self.post("/v1/acquire-all", request, timeout, Grants.from_wire)
+
+    async def acquire_permits(self, request: Mapping[str, object], timeout: float) -> PermitsGrant:
+        return await self.post("/v1/semaphore/acquire", request, timeout, PermitsGrant.from_wire)
+
+    async def enqueue(self, request: Mapping[str, object], timeout: float) -> str:
+        """Returns the ticket's id."""
+        return await self.post("/v1/semaphore/enqueue", request, timeout, _ticket_id)
 
     async def heartbeat(
         self,
         name: LockName,
         lease_id: str,
-        wish: Wish,
-        timeout: float,
         numbered: Numbered[Wish],
+        timeout: float,
     ) -> Renewal:
+        wish = numbered.content
         request: _wire.HeartbeatRequest = {
             "key": name[0],
             "sortKey": name[1],
             "leaseId": lease_id,
-            "sequence": numbered.sequence,
-            "requestId": numbered.request_id,
             "leaseDurationMs": None if wish.lease is None else lease_to_ms(wish.lease),
             "data": payload_text(wish.data),
             "dataBase64": payload_base64(wish.data),
             "deleteData": wish.delete_data or None,
         }
-        return await self.post("/v1/heartbeat", request, timeout, Renewal.from_wire)
+        return await self.post("/v1/heartbeat", {**request, **numbered.number}, timeout, Renewal.from_wire)
 
     async def release(
         self,
         name: LockName,
         lease_id: str,
         timeout: float,
-        data: bytes | str | None = None,
-        delete: bool = False,
+        leaving: Leaving = Leaving(),
     ) -> ReleaseOutcome:
         request: _wire.ReleaseRequest = {
             "key": name[0],
             "sortKey": name[1],
             "leaseId": lease_id,
-            "data": payload_text(data),
-            "dataBase64": payload_base64(data),
-            "delete": delete or None,
+            "data": payload_text(leaving.data),
+            "dataBase64": payload_base64(leaving.data),
+            "delete": leaving.delete or None,
+            "completed": leaving.completed,
         }
         return await self.post("/v1/release", request, timeout, _outcome)
+
+    async def heartbeat_permits(
+        self, name: LockName, lease_id: str, numbered: Numbered[Wish], timeout: float
+    ) -> PermitsRenewal:
+        wish = numbered.content
+        request: _wire.HeartbeatPermitsRequest = {
+            "key": name[0],
+            "sortKey": name[1],
+            "leaseId": lease_id,
+            "leaseDurationMs": None if wish.lease is None else lease_to_ms(wish.lease),
+            "permits": wish.permits,
+            "heldPermits": wish.held_permits,
+            "data": payload_text(wish.data),
+            "dataBase64": payload_base64(wish.data),
+        }
+        path = "/v1/semaphore/heartbeat"
+        return await self.post(path, {**request, **numbered.number}, timeout, PermitsRenewal.of)
+
+    async def release_permits(self, name: LockName, lease_id: str, timeout: float) -> ReleaseOutcome:
+        """Gives permits back, or withdraws a ticket."""
+        request: _wire.ReleasePermitsRequest = {"key": name[0], "sortKey": name[1], "leaseId": lease_id}
+        return await self.post("/v1/semaphore/release", request, timeout, _outcome)
+
+    async def break_entry(
+        self, name: LockName, holder_id: str, version: str, timeout: float
+    ) -> ReleaseOutcome:
+        request: _wire.BreakEntryRequest = {
+            "key": name[0],
+            "sortKey": name[1],
+            "holderId": holder_id,
+            "version": version,
+        }
+        return await self.post("/v1/semaphore/break", request, timeout, _outcome)
+
+    async def set_capacity(self, name: LockName, capacity: int, expected: int, timeout: float) -> int:
+        """Returns how many permits are free."""
+        request: _wire.CapacityRequest = {
+            "key": name[0],
+            "sortKey": name[1],
+            "capacity": capacity,
+            "expected": expected,
+        }
+        return await self.post("/v1/semaphore/capacity", request, timeout, _available)
+
+    async def get_semaphore(self, name: LockName, timeout: float) -> SemaphoreView:
+        query = {"key": name[0], "sortKey": name[1]}
+        return await self.get("/v1/semaphore", query, timeout, SemaphoreView.of)
 
     async def break_lock(self, name: LockName, record_version_number: str, timeout: float) -> ReleaseOutcome:
         request: _wire.BreakRequest = {
@@ -121,6 +200,16 @@ class Api:
         with self.telemetry.span(call.path.rpartition("/")[2], call.members.get("key")) as headers:
             call.headers = headers
             return read(call, await self.transport.send(call, timeout), make)
+
+
+def _ticket_id(answer: Any) -> str:
+    ticket_id: str = answer["ticketId"]
+    return ticket_id
+
+
+def _available(answer: Any) -> int:
+    available: int = answer["available"]
+    return available
 
 
 def _outcome(answer: Any) -> ReleaseOutcome:

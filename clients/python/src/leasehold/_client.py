@@ -7,37 +7,48 @@ import inspect
 import os
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypedDict, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypedDict, TypeVar
 
 from ._acquisition import Acquisition, G, Held
-from ._api import Api, Wish
+from ._api import Api, Leaving, Wish
 from ._core import Core
-from ._guard import Granted, Holding
-from ._numbers import Numbers
+from ._guard import B, Granted, Holding
+from ._numbers import Numbered, Numbers
 from ._telemetry import result_of
-from ._timing import Budget, Lease, Wait, heartbeat_every, lease_to_ms
+from ._timing import Budget, Lease, Wait, lease_to_ms
+from ._together import L, Together
 from ._world import World
 from .errors import InvalidRequest, LockNotFound, Superseded, Unavailable
-from .model import LockName, LockView, Page, ReleaseOutcome, Renewal, payload_base64, payload_text
+from .model import (
+    LockName,
+    LockView,
+    Page,
+    ReleaseOutcome,
+    Renewal,
+    SemaphoreView,
+    payload_base64,
+    payload_text,
+)
 from .observations import SavedObservation
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
     from . import _wire
     from ._messages import Transport
     from ._runtime import Runtime
+    from ._watching import Pause
 
 SavedObservations: TypeAlias = list[SavedObservation]
 
 State: TypeAlias = Literal["held", "released"]
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class AcquireOptions(TypedDict, total=False):
-    """The options of `try_acquire`, `acquire` and `lock`."""
+class LockOptions(TypedDict, total=False):
+    """The options of a lock."""
 
     sort_key: str | None
     """On a table with a sort key, and only there: 1 to 1024 bytes of UTF-8."""
@@ -53,6 +64,8 @@ class AcquireOptions(TypedDict, total=False):
     """Raise `LockNotFound` where there is no row. Default: false."""
     attributes: Mapping[str, Any] | None
     """Further attributes of the row, as plain JSON, at most 50."""
+    at_most_once: bool
+    """True: the occurrence counts as completed from the acquisition on. Default: false."""
     staleness: Literal["rvn", "clock"]
     """`clock`: let the service's clocks judge a holder dead, without any waiting. Default: `rvn`, this
     client's own observations."""
@@ -60,9 +73,31 @@ class AcquireOptions(TypedDict, total=False):
     """Seconds, at most half the lease. Default: the client's, or a quarter of the lease."""
     manual_heartbeats: bool
     """True: no heartbeats in the background; call `Guard.heartbeat`. Default: false."""
+    lock_delay: float
+    """Seconds at the end of each lease in which this holder does not believe in it. Default: 0."""
     hold_on_unavailable: bool
     """True: go on believing in the lock while the service cannot be reached. **Another holder may have
     taken it over meanwhile**: only where two at once are better than none. Default: false."""
+
+
+class AcquireOptions(LockOptions, total=False):
+    """The options of `try_acquire`, `acquire` and `lock`."""
+
+    occurrence: str | None
+    """The occurrence of a recurring job, such as `2026-11-21T02`. Raises `AlreadyDone` where it, or a later
+    one, was completed."""
+
+
+class TogetherOptions(TypedDict, total=False):
+    """The options of a request for several locks: as of one."""
+
+    owner_name: str | None
+    lease: float | None
+    staleness: Literal["rvn", "clock"]
+    heartbeat_interval: float | None
+    manual_heartbeats: bool
+    lock_delay: float
+    hold_on_unavailable: bool
 
 
 class Settings(TypedDict):
@@ -74,6 +109,37 @@ class Settings(TypedDict):
     heartbeat_interval: float | None
     wait_margin: float
     observation_margin: float
+
+
+class Acquiring(Protocol[T_co]):
+    """An acquisition: of a lock, of permits, of several locks."""
+
+    @property
+    def name(self) -> LockName: ...
+
+    async def once(self) -> T_co | Held:
+        """One request."""
+        ...
+
+    async def wait(self, budget: Budget, poll_interval: float | None, sleep: Pause) -> T_co | Held:
+        """Asks until the budget is used up."""
+        ...
+
+    def abandon(self) -> None:
+        """Gives back what may have been granted."""
+        ...
+
+
+class Starting(Protocol):
+    """A guard that is about to be handed over."""
+
+    def start(self) -> None: ...
+
+
+S = TypeVar("S", bound=Starting)
+
+Beat: TypeAlias = "Callable[[Numbered[Wish], float], Awaitable[Renewal]]"
+"""Sends a heartbeat; the number is its time-out."""
 
 
 class BaseClient(Generic[G]):
@@ -90,35 +156,27 @@ class BaseClient(Generic[G]):
         self._settings = settings
         self._core = Core(Api(transport), world, runtime, settings["observation_margin"])
 
-    async def _try(self, key: str, **options: Unpack[AcquireOptions]) -> G | Held:
-        acquisition = self._acquisition(key, **options)
-        return await self._started(acquisition, acquisition.once)
+    async def _once(self, asking: Acquiring[S]) -> S | Held:
+        return await self._started(asking, asking.once)
 
-    async def _wait(
-        self,
-        key: str,
-        wait: Wait,
-        sleep: Callable[[float], Awaitable[None]],
-        **options: Unpack[AcquireOptions],
-    ) -> G | Held:
-        acquisition = self._acquisition(key, **options)
+    async def _wait(self, asking: Acquiring[S], wait: Wait, sleep: Pause) -> S | Held:
         budget = Budget(wait, self._core.world.now(), self._settings["wait_margin"])
         poll_interval = self._settings["poll_interval"]
 
-        async def ask() -> G | Held:
-            result = await acquisition.wait(budget, poll_interval, sleep)
+        async def ask() -> S | Held:
+            result = await asking.wait(budget, poll_interval, sleep)
             if not isinstance(result, Held):
                 await sleep(0)  # raises if the wait was cancelled while the request was under way
             return result
 
-        return await self._started(acquisition, ask)
+        return await self._started(asking, ask)
 
-    async def _started(self, acquisition: Acquisition[G], ask: Callable[[], Awaitable[G | Held]]) -> G | Held:
+    async def _started(self, asking: Acquiring[S], ask: Callable[[], Awaitable[S | Held]]) -> S | Held:
         """Asks, and leaves nothing behind unless a guard is handed over."""
         telemetry, begun = self._core.api.telemetry, self._core.world.now()
         guard, outcome = None, "held"
         try:
-            with telemetry.span("wait", acquisition.name[0]):
+            with telemetry.span("wait", asking.name[0]):
                 result = await ask()
             if not isinstance(result, Held):
                 result.start()
@@ -129,27 +187,28 @@ class BaseClient(Generic[G]):
             raise
         finally:
             if guard is None:
-                acquisition.abandon()
+                asking.abandon()
             telemetry.waited(self._core.world.now() - begun, outcome)
 
     async def _resume(
         self,
+        guard: type[B],
         name: LockName,
         lease_id: str,
+        beat: Beat,
         sequence: int | None,
         lease: float | None,
-        interval: float | None,
-        manual: bool,
-        hold_on: bool,
-    ) -> G:
+        holding: Holding,
+        granted: Granted | None = None,
+    ) -> B:
+        """Makes a guard of what was granted elsewhere."""
         self._core.check_open()
-        holding = self._holding(lease, interval, manual, hold_on)
         numbers: Numbers[Wish] = Numbers(self._core.world.new_id, sequence or 0)
-        belief = Lease()
-        renewal = await self._renew(name, lease_id, Wish(lease), numbers, belief)
-        if not manual:
-            heartbeat_every(holding.heartbeat_interval, renewal.lease)
-        guard = self._guard_type(
+        belief = Lease(holding.delay)
+        renewal = await self._renew(beat, Wish(lease), numbers, belief)
+        if not holding.manual_heartbeats:
+            holding.interval(renewal.lease)
+        resumed = guard(
             self._core,
             name=name,
             lease_id=lease_id,
@@ -157,18 +216,17 @@ class BaseClient(Generic[G]):
             last_number=numbers.last,
             renewal=renewal,
             holding=holding,
-            granted=Granted(),
+            granted=granted or Granted(),
         )
-        guard.start()
-        return guard
+        resumed.start()
+        return resumed
 
     async def _heartbeat(self, name: LockName, lease_id: str, wish: Wish) -> Renewal:
         self._core.check_open()
-        return await self._renew(name, lease_id, wish, Numbers(self._core.world.new_id), Lease())
+        beat = partial(self._core.api.heartbeat, name, lease_id)
+        return await self._renew(beat, wish, Numbers(self._core.world.new_id), Lease())
 
-    async def _renew(
-        self, name: LockName, lease_id: str, wish: Wish, numbers: Numbers[Wish], belief: Lease
-    ) -> Renewal:
+    async def _renew(self, beat: Beat, wish: Wish, numbers: Numbers[Wish], belief: Lease) -> Renewal:
         """Sends one heartbeat under a lease id that has no guard here, and retries it."""
 
         async def send(timeout: float) -> Renewal:
@@ -176,7 +234,7 @@ class BaseClient(Generic[G]):
             numbered = numbers.next(wish, now)
             belief.send(now, numbered.sequence, wish.lease)
             try:
-                renewal = await self._core.api.heartbeat(name, lease_id, numbered.content, timeout, numbered)
+                renewal = await beat(numbered, timeout)
             except Superseded as error:
                 numbers.superseded(error.sequence)
                 return await send(timeout)
@@ -188,12 +246,8 @@ class BaseClient(Generic[G]):
 
         return await self._core.repeat(send, lease=wish.lease)
 
-    async def _release(
-        self, name: LockName, lease_id: str, data: bytes | str | None, delete: bool
-    ) -> ReleaseOutcome:
-        outcome = await self._repeat(
-            lambda timeout: self._core.api.release(name, lease_id, timeout, data, delete)
-        )
+    async def _release(self, name: LockName, lease_id: str, leaving: Leaving) -> ReleaseOutcome:
+        outcome = await self._repeat(lambda timeout: self._core.api.release(name, lease_id, timeout, leaving))
         self._core.released(name)
         return outcome
 
@@ -208,6 +262,11 @@ class BaseClient(Generic[G]):
         else:
             self._core.observations.forget(name)
         return lock
+
+    async def _get_semaphore(self, name: LockName) -> SemaphoreView:
+        view = await self._repeat(partial(self._core.api.get_semaphore, name))
+        self._core.entries.see(view)
+        return view
 
     async def _page(self, query: Mapping[str, object]) -> Page:
         return await self._repeat(lambda timeout: self._core.api.list_locks(query, timeout))
@@ -227,14 +286,6 @@ class BaseClient(Generic[G]):
         clocks of all who share it differ, and step, by no more than `observation_margin`."""
         self._core.observations.load(saved)
 
-    def _live_guards(self) -> list[G]:
-        """The guards that are not lost, and not known to have been released."""
-        return [
-            guard
-            for guard in list(self._core.guards)
-            if isinstance(guard, self._guard_type) and not guard.ended
-        ]
-
     def _acquisition(
         self,
         key: str,
@@ -246,68 +297,114 @@ class BaseClient(Generic[G]):
         replace_data: bool = True,
         only_if_exists: bool = False,
         attributes: Mapping[str, Any] | None = None,
+        occurrence: str | None = None,
+        at_most_once: bool = False,
         staleness: Literal["rvn", "clock"] = "rvn",
         heartbeat_interval: float | None = None,
         manual_heartbeats: bool = False,
+        lock_delay: float = 0.0,
         hold_on_unavailable: bool = False,
     ) -> Acquisition[G]:
         lease = self._settings["lease"] if lease is None else lease
-        owner_name = owner_name or self._settings["owner_name"] or f"{socket.gethostname()}:{os.getpid()}"
         request: _wire.AcquireRequest = {
             "key": key,
             "sortKey": sort_key,
-            "ownerName": owner_name,
+            "ownerName": self._owner_name(owner_name),
             "leaseDurationMs": lease_to_ms(lease),
             "data": payload_text(data),
             "dataBase64": payload_base64(data),
             "replaceData": None if replace_data else False,
             "onlyIfExists": only_if_exists or None,
             "attributes": None if attributes is None else dict(attributes),
+            "occurrence": occurrence,
+            "atMostOnce": at_most_once or None,
             "staleness": None if staleness == "rvn" else staleness,
         }
-        holding = self._holding(lease, heartbeat_interval, manual_heartbeats, hold_on_unavailable)
+        holding = self._holding(lease, heartbeat_interval, manual_heartbeats, hold_on_unavailable, lock_delay)
         self._core.check_open()
         return Acquisition(self._core, request, lease, holding, self._guard_type)
 
-    def _holding(self, lease: float | None, interval: float | None, manual: bool, hold_on: bool) -> Holding:
+    def _together(
+        self,
+        keys: Iterable[str | tuple[str, str]],
+        guard: type[L],
+        *,
+        owner_name: str | None = None,
+        lease: float | None = None,
+        staleness: Literal["rvn", "clock"] = "rvn",
+        heartbeat_interval: float | None = None,
+        manual_heartbeats: bool = False,
+        lock_delay: float = 0.0,
+        hold_on_unavailable: bool = False,
+    ) -> Together[L]:
+        if isinstance(keys, str):
+            raise InvalidRequest("must be several keys, not one text", "keys")
+        names: list[LockName] = [(key, None) if isinstance(key, str) else key for key in keys]
+        if len(names) < 2:
+            raise InvalidRequest("must be 2 to 50", "keys")
+        lease = self._settings["lease"] if lease is None else lease
+        request: _wire.AcquireAllRequest = {
+            "keys": [],
+            "ownerName": self._owner_name(owner_name),
+            "leaseDurationMs": lease_to_ms(lease),
+            "staleness": None if staleness == "rvn" else staleness,
+        }
+        holding = self._holding(lease, heartbeat_interval, manual_heartbeats, hold_on_unavailable, lock_delay)
+        self._core.check_open()
+        return Together(self._core, names, request, lease, holding, guard)
+
+    def _owner_name(self, chosen: str | None) -> str:
+        return chosen or self._settings["owner_name"] or f"{socket.gethostname()}:{os.getpid()}"
+
+    def _holding(
+        self, lease: float | None, interval: float | None, manual: bool, hold_on: bool, delay: float = 0.0
+    ) -> Holding:
         interval = self._settings["heartbeat_interval"] if interval is None else interval
-        if not manual and lease is not None:
-            heartbeat_every(interval, lease)
-        return Holding(interval, manual, hold_on)
+        holding = Holding(interval, manual, hold_on, delay)
+        if lease is not None:
+            holding.believed(lease)
+            if not manual:
+                holding.interval(lease)
+        return holding
 
     async def _repeat(self, send: Callable[[float], Awaitable[T]], lease: float | None = None) -> T:
         self._core.check_open()
         return await self._core.repeat(send, lease=lease)
 
 
-def explicit_options(function: F) -> F:
-    """Shows the options of an acquisition in the signature, so that `help` and editors list them; refuses
-    others in the function's own name."""
-    own = inspect.signature(function)
-    options = inspect.signature(BaseClient._acquisition).parameters.values()
-    parameters = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
-    parameters += [p for p in options if p.kind is p.KEYWORD_ONLY]
-    signature = own.replace(parameters=parameters)
+def explicit_options(source: Callable[..., object]) -> Callable[[F], F]:
+    """Shows the options of `source` in the signature of a function, so that `help` and editors list them;
+    refuses others in the function's own name."""
 
-    def check(kwargs: Mapping[str, object]) -> None:
-        unknown = kwargs.keys() - signature.parameters.keys()
-        if unknown:
-            raise TypeError(f"{function.__name__}() got an unexpected keyword argument {min(unknown)!r}")
+    def explicit(function: F) -> F:
+        own = inspect.signature(function)
+        options = inspect.signature(source).parameters.values()
+        parameters = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        shown_already = {p.name for p in parameters}
+        parameters += [p for p in options if p.kind is p.KEYWORD_ONLY and p.name not in shown_already]
+        signature = own.replace(parameters=parameters)
 
-    @functools.wraps(function)
-    def checked(*args: Any, **kwargs: Any) -> Any:
-        check(kwargs)
-        return function(*args, **kwargs)
+        def check(kwargs: Mapping[str, object]) -> None:
+            unknown = kwargs.keys() - signature.parameters.keys()
+            if unknown:
+                raise TypeError(f"{function.__name__}() got an unexpected keyword argument {min(unknown)!r}")
 
-    @functools.wraps(function)
-    async def checked_coroutine(*args: Any, **kwargs: Any) -> Any:
-        check(kwargs)
-        return await function(*args, **kwargs)
+        @functools.wraps(function)
+        def checked(*args: Any, **kwargs: Any) -> Any:
+            check(kwargs)
+            return function(*args, **kwargs)
 
-    shown: Any = checked_coroutine if inspect.iscoroutinefunction(function) else checked
-    shown.__signature__ = signature
-    shown_function: F = shown
-    return shown_function
+        @functools.wraps(function)
+        async def checked_coroutine(*args: Any, **kwargs: Any) -> Any:
+            check(kwargs)
+            return await function(*args, **kwargs)
+
+        shown: Any = checked_coroutine if inspect.iscoroutinefunction(function) else checked
+        shown.__signature__ = signature
+        shown_function: F = shown
+        return shown_function
+
+    return explicit
 
 
 def list_query(

@@ -13,13 +13,13 @@ from ._runtime import run
 from ._threads import Threads
 from ._timing import OPERATION_BOUND, Backoff, request_timeout
 from .errors import LeaseholdError, LockLost, Unavailable
-from .observations import Observations
+from .observations import Entries, Observations
 
 if TYPE_CHECKING:
     from ._api import Api
     from ._runtime import Runtime
     from ._world import World
-    from .model import LockName
+    from .model import LockName, ReleaseOutcome
 
 T = TypeVar("T")
 
@@ -37,6 +37,8 @@ class Kept(Protocol):
     @property
     def ended(self) -> bool: ...
 
+    async def release_until(self, deadline: float | None) -> None: ...
+
     def after_fork_in_child(self) -> None: ...
 
 
@@ -48,6 +50,7 @@ class Core:
         self.world = world
         self.runtime = runtime
         self.observations = Observations(world, observation_margin)
+        self.entries = Entries(world)
         self.guards: weakref.WeakSet[Kept] = weakref.WeakSet()  # the background keeps the live ones alive
         self.abandoned: set[Abandoned] = set()
         self.can_watch = True  # until the service shows that it has no watches
@@ -97,6 +100,10 @@ class Core:
         at = self._released.get(name)
         return None if at is None else self.world.now() - at
 
+    def live_guards(self) -> list[Kept]:
+        """The guards that are not lost, and not known to have been released."""
+        return [guard for guard in list(self.guards) if not guard.ended]
+
     async def settle(self, timeout: float) -> None:
         """Waits for the releases in the background."""
         deadline = self.world.now() + timeout
@@ -109,6 +116,7 @@ class Core:
         self.api.transport.reset()
         self.runtime.after_fork_in_child()
         self.observations.reset_lock()
+        self.entries.reset_lock()
         self.abandoned = set()
         self.closed = self.runtime.event()
         if was_closed:
@@ -122,14 +130,19 @@ class Abandoned:
     """Releases, in the background, a lease id under which a request may have been granted unseen."""
 
     def __init__(
-        self, core: Core, name: LockName, lease_id: str, lease: float, may_arrive_until: float
+        self,
+        core: Core,
+        name: LockName,
+        release: Callable[[float], Awaitable[ReleaseOutcome]],
+        lease: float,
+        may_arrive_until: float,
     ) -> None:
-        """`may_arrive_until`: until then the request may still be on its way to the table, so that a
-        release that finds nothing to release proves nothing."""
+        """`release` is given its time-out. `may_arrive_until`: until then the request may still be on its way
+        to the table, so that a release that finds nothing to release proves nothing."""
         self.done = core.runtime.event()
         self._core = core
         self._name = name
-        self._lease_id = lease_id
+        self._release = release
         self._lease = lease
         self._may_arrive_until = may_arrive_until
         self._deadline = core.world.now() + OPERATION_BOUND
@@ -145,8 +158,7 @@ class Abandoned:
         released = False
         pause = 0.0
         try:
-            timeout = request_timeout(self._lease, self._deadline - now())
-            outcome = await self._core.api.release(self._name, self._lease_id, timeout)
+            outcome = await self._release(request_timeout(self._lease, self._deadline - now()))
             released = outcome != "absent"
         except LockLost:
             pass

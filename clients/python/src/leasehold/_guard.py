@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 import logging
 import threading
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast
 
-from ._api import Wish
+from ._api import Leaving, Wish
 from ._numbers import Numbered, Numbers
 from ._telemetry import result_of
 from ._timing import (
@@ -22,7 +22,7 @@ from ._timing import (
     request_timeout,
 )
 from .errors import InvalidRequest, LeaseholdError, LockLost, LossReason, Superseded, Unavailable
-from .model import LockName, LockView, Renewal
+from .model import LockName, LockView, PermitsRenewal, ReleaseOutcome, Renewal
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -44,6 +44,18 @@ class Holding:
     """Seconds; `None`: a quarter of the lease."""
     manual_heartbeats: bool = False
     hold_on_unavailable: bool = False
+    delay: float = 0.0
+    """Seconds at the end of each lease in which the holder does not believe in it."""
+
+    def believed(self, lease: float) -> float:
+        """Seconds of this lease that the holder believes in. Raises `InvalidRequest` where there are none."""
+        if not 0 <= self.delay < lease:
+            raise InvalidRequest(f"must be at least 0 and below the lease ({lease} s)", "lock_delay")
+        return lease - self.delay
+
+    def interval(self, lease: float) -> float:
+        """Seconds between heartbeats. Raises `InvalidRequest` where they would be too rare."""
+        return heartbeat_every(self.heartbeat_interval, self.believed(lease))
 
 
 @dataclass(frozen=True)
@@ -54,6 +66,8 @@ class Granted:
     owner_name: str | None = None
     previous_owner_name: str | None = None
     data: bytes | None = None
+    capacity: int = 0
+    """Of a semaphore."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +82,48 @@ class Detached:
     """The number of the last request under the lease id."""
 
 
-class BaseGuard:
-    """A lock that was granted."""
+class Keeping:
+    """What every guard does, whatever it guards."""
+
+    def granted(self) -> Self:
+        """Returns this guard. (`Held.granted` raises.)"""
+        return self
+
+    async def leave(self, error: BaseException | None) -> None:
+        """The end of a block: releases. An exception of the body passes through, whatever becomes of it."""
+        try:
+            await self.release_until(None)
+        except LockLost:
+            if error is None:
+                raise
+        except Exception as failure:
+            _log.warning("%s could not be released: %s", self, failure)
+
+    def check(self) -> None:
+        raise NotImplementedError
+
+    def on_lost(self, callback: Callback) -> None:
+        raise NotImplementedError
+
+    async def until_lost(self, timeout: float | None) -> LossReason | None:
+        raise NotImplementedError
+
+    async def release_until(self, deadline: float | None) -> None:
+        raise NotImplementedError
+
+
+async def call_back(callback: Callback, guard: Keeping) -> None:
+    """Runs a callback, which may be a coroutine. Its exception is logged."""
+    try:
+        result = callback(guard)
+        if inspect.isawaitable(result):
+            await result
+    except Exception:
+        _log.exception("a callback for %s failed", guard)
+
+
+class BaseGuard(Keeping):
+    """What was granted under one lease id, and is kept by heartbeats."""
 
     def __init__(
         self,
@@ -98,6 +152,7 @@ class BaseGuard:
         self._loss: tuple[LossReason, LockView | None] | None = None
         self._trouble: Exception | None = None  # why the last heartbeat failed
         self._release_sent = False
+        self._leaving: Leaving | None = None  # once a release has begun
         self._delivered = False
         self._begun: float | None = None  # when the guard was handed over
         self._beat_at: float | None = None  # None: never, or one is under way
@@ -130,16 +185,6 @@ class BaseGuard:
         return self._granted.outcome
 
     @property
-    def previous_owner_name(self) -> str | None:
-        """The name of the owner before, if any."""
-        return self._granted.previous_owner_name
-
-    @property
-    def data(self) -> bytes | None:
-        """The payload when the lock was granted: what the predecessor left, or what was just stored."""
-        return self._granted.data
-
-    @property
     def lease_id(self) -> str:
         """The secret that proves possession: with it anyone can renew and release the lock."""
         return self._lease_id
@@ -148,11 +193,6 @@ class BaseGuard:
     def fencing_token(self) -> int:
         """Above every token granted for this key before. Hand it to the resource with every write."""
         return self._renewal.fencing_token
-
-    @property
-    def record_version_number(self) -> str:
-        """The version as of the last heartbeat that was answered."""
-        return self._renewal.record_version_number
 
     @property
     def lease(self) -> float:
@@ -202,7 +242,7 @@ class BaseGuard:
         """
         with self._state:
             if not self._holding.manual_heartbeats:
-                rest = self._lease.seconds - self._interval()
+                rest = self._holding.believed(self._lease.seconds) - self._interval()
                 if threshold >= rest:
                     raise InvalidRequest(
                         f"must be below {rest} s, which are left when a heartbeat is due", "threshold"
@@ -218,10 +258,6 @@ class BaseGuard:
             self._end()
             self._delivered = True
             return Detached(self.key, self.sort_key, self._lease_id, self._numbers.last)
-
-    def granted(self) -> Self:
-        """Returns this guard. (`Held.granted` raises.)"""
-        return self
 
     # Below: for this package.
 
@@ -239,13 +275,13 @@ class BaseGuard:
                 self._beat_at = self._core.world.now() + self._pause()
             self._plan()
 
-    async def release_until(
-        self, deadline: float | None, data: bytes | str | None = None, delete: bool = False
-    ) -> None:
-        """Releases, tried again until the deadline; at least tried once."""
+    async def release_until(self, deadline: float | None, leaving: Leaving | None = None) -> None:
+        """Releases, tried again until the deadline; at least tried once. Another call, after a failure,
+        leaves what the first one would have left."""
         with self._state:
             if self._delivered:
                 return
+            self._leaving = this = self._leaving or leaving or Leaving()
             self._look()
             if self._loss is not None:
                 raise self._error()
@@ -253,7 +289,7 @@ class BaseGuard:
 
         async def once(timeout: float) -> None:
             first, self._release_sent = not self._release_sent, True
-            outcome = await self._core.api.release(self._name, self._lease_id, timeout, data, delete)
+            outcome = await self._send_release(timeout, this)
             if outcome == "replayed" and first:
                 # Somebody else ended it: an operator, or another process with this lease id.
                 raise LockLost("released", key=self.key, sort_key=self.sort_key)
@@ -261,7 +297,6 @@ class BaseGuard:
         async def send() -> None:
             await self._core.repeat(once, lease=self._lease.seconds, deadline=deadline)
             self._delivered = True
-            self._core.released(self._name)
 
         try:
             await self._core.runtime.finish(send)
@@ -270,16 +305,17 @@ class BaseGuard:
                 self._lose(error.reason, error.lock)
             raise
 
-    async def renew(self, data: bytes | str | None, delete_data: bool, lease: float | None) -> None:
+    async def renew(self, wish: Wish) -> None:
         """One heartbeat with this content, tried again while the lease lasts."""
-        if lease is not None:
-            lease_to_ms(lease)
-            heartbeat_every(self._holding.heartbeat_interval, lease)
+        if wish.lease is None:
+            wish = replace(wish, lease=self._lease.seconds)
+        else:
+            lease_to_ms(wish.lease)
+            self._holding.interval(wish.lease)
         await self._sending.acquire()
         try:
             deadline = self._lease.ends
             backoff = Backoff(self._core.world.chance)
-            wish = Wish(lease or self._lease.seconds, data, delete_data)
             while True:
                 self.check()
                 try:
@@ -305,15 +341,11 @@ class BaseGuard:
         await self._over.wait(timeout)
         return self.lost
 
-    async def leave(self, error: BaseException | None, release: Callable[[], Awaitable[None]]) -> None:
-        """The end of a block: releases. An exception of the body passes through, whatever becomes of it."""
-        try:
-            await release()
-        except LockLost:
-            if error is None:
-                raise
-        except Exception as failure:
-            _log.warning("the lock %r could not be released: %s", self.key, failure)
+    async def _send_heartbeat(self, numbered: Numbered[Wish], timeout: float) -> Renewal:
+        raise NotImplementedError
+
+    async def _send_release(self, timeout: float, leaving: Leaving) -> ReleaseOutcome:
+        raise NotImplementedError
 
     def after_fork_in_child(self) -> None:
         """The lock is the parent's."""
@@ -325,7 +357,7 @@ class BaseGuard:
             self._loss = ("forked", None)
 
     def _interval(self) -> float:
-        return heartbeat_every(self._holding.heartbeat_interval, self._lease.seconds)
+        return self._holding.interval(self._lease.seconds)
 
     def _pause(self) -> float:
         return heartbeat_pause(self._interval(), self._core.world.chance())
@@ -400,7 +432,7 @@ class BaseGuard:
             now = world.now()
             numbered = self._numbers.next(wish, now)
             sent = numbered.content.lease or self._lease.seconds
-            timeout = request_timeout(sent, self._lease.believed_until - now)
+            timeout = request_timeout(self._holding.believed(sent), self._lease.believed_until - now)
             self._lease.send(now, numbered.sequence, sent)
             self._plan()
         try:
@@ -445,9 +477,7 @@ class BaseGuard:
         world, result = self._core.world, "renewed"
         begun = world.now()
         try:
-            return await self._core.api.heartbeat(
-                self._name, self._lease_id, numbered.content, timeout, numbered
-            )
+            return await self._send_heartbeat(numbered, timeout)
         except BaseException as error:
             result = result_of(error)
             raise
@@ -483,15 +513,78 @@ class BaseGuard:
         with self._state:
             callbacks, self._on_lost = self._on_lost, []
         for callback in callbacks:
-            await self._call(callback)
+            await call_back(callback, self)
 
-    async def _call(self, callback: Callback) -> None:
-        try:
-            result = callback(self)
-            if inspect.isawaitable(result):
-                await result
-        except Exception:
-            _log.exception("a callback for the lock %r failed", self.key)
+
+class BaseLockGuard(BaseGuard):
+    """A lock that was granted."""
+
+    @property
+    def previous_owner_name(self) -> str | None:
+        """The name of the owner before, if any."""
+        return self._granted.previous_owner_name
+
+    @property
+    def data(self) -> bytes | None:
+        """The payload when the lock was granted: what the predecessor left, or what was just stored."""
+        return self._granted.data
+
+    @property
+    def record_version_number(self) -> str:
+        """The version as of the last heartbeat that was answered."""
+        return self._renewal.record_version_number
+
+    async def _send_heartbeat(self, numbered: Numbered[Wish], timeout: float) -> Renewal:
+        return await self._core.api.heartbeat(self._name, self._lease_id, numbered, timeout)
+
+    async def _send_release(self, timeout: float, leaving: Leaving) -> ReleaseOutcome:
+        outcome = await self._core.api.release(self._name, self._lease_id, timeout, leaving)
+        self._core.released(self._name)
+        return outcome
+
+
+class BasePermitsGuard(BaseGuard):
+    """Permits of a semaphore that were granted."""
+
+    @property
+    def holder_id(self) -> str:
+        """The public name of this holder. It proves nothing."""
+        return self._own.holder_id
+
+    @property
+    def permits(self) -> int:
+        """How many permits are held."""
+        return self._own.permits
+
+    @property
+    def capacity(self) -> int:
+        """How many permits the semaphore had when these were granted."""
+        return self._granted.capacity
+
+    @property
+    def version(self) -> str:
+        """The holder's version as of the last heartbeat that was answered."""
+        return self._renewal.record_version_number
+
+    @property
+    def _own(self) -> PermitsRenewal:
+        return cast(PermitsRenewal, self._renewal)
+
+    async def keep_only(self, permits: int) -> None:
+        """Gives permits back by a heartbeat, tried again while the lease lasts."""
+        held = self.permits
+        if not 1 <= permits <= held:
+            raise InvalidRequest(f"must be 1 to {held}, which are held", "permits")
+        await self.renew(Wish(permits=permits, held_permits=held))
+
+    async def _send_heartbeat(self, numbered: Numbered[Wish], timeout: float) -> Renewal:
+        return await self._core.api.heartbeat_permits(self._name, self._lease_id, numbered, timeout)
+
+    async def _send_release(self, timeout: float, leaving: Leaving) -> ReleaseOutcome:
+        return await self._core.api.release_permits(self._name, self._lease_id, timeout)
+
+
+B = TypeVar("B", bound=BaseGuard)
 
 
 class _AtRisk:
@@ -505,4 +598,4 @@ class _AtRisk:
 
     async def tell(self) -> None:
         if not self._guard._over.is_set():
-            await self._guard._call(self._callback)
+            await call_back(self._callback, self._guard)

@@ -224,12 +224,14 @@ def _problem(call: Call, problem: Mapping[str, Any], message: str, asked: float)
     lock = _lock(problem)
     match problem.get("type"):
         case "held":
-            return Unavailable(message, asked) if lock is None else LockHeld(lock, asked)
+            locks = _locks(problem) if lock is None else (lock,)
+            return LockHeld(locks[0], asked, locks) if locks else Unavailable(message, asked)
         case "lost":
-            reason = problem.get("reason", "taken-over")
+            which: Mapping[str, Any] = next(iter(problem.get("locks") or ()), call.members)
+            reason: Any = problem.get("reason") or which.get("reason") or "taken-over"
             if reason not in ("absent", "released", "taken-over", "version-mismatch", "queued"):
                 return Unavailable(message, asked)
-            key, sort_key = call.members.get("key"), call.members.get("sortKey")
+            key, sort_key = which.get("key"), which.get("sortKey")
             return LockLost(reason, lock, key=str(key), sort_key=None if sort_key is None else str(sort_key))
         case "superseded":
             sequence, token = problem.get("sequence"), problem.get("fencingToken")
@@ -289,6 +291,14 @@ def _lock(problem: Mapping[str, Any]) -> LockView | None:
         return LockView.from_wire(problem["lock"]) if problem.get("lock") else None
     except (AttributeError, KeyError, TypeError, ValueError):
         return None
+
+
+def _locks(problem: Mapping[str, Any]) -> tuple[LockView, ...]:
+    """Several locks that were refused."""
+    try:
+        return tuple(LockView.from_wire(lock) for lock in problem.get("locks") or ())
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return ()
 
 
 def _item(problem: Mapping[str, Any]) -> Item | None:

@@ -19,6 +19,11 @@ class Numbered(Generic[T]):
     sent: float
     """When it was first sent."""
 
+    @property
+    def number(self) -> dict[str, object]:
+        """The members that carry the number."""
+        return {"sequence": self.sequence, "requestId": self.request_id}
+
 
 class Numbers(Generic[T]):
     """Hands out the numbers. A request without an answer is repeated before the next number is taken."""

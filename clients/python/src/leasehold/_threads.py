@@ -57,8 +57,9 @@ class Threads:
         threading.Thread(target=to_the_end, name="leasehold-watch", daemon=True).start()
         while not done.wait(LOOK_AGAIN):
             await pause(0)
+        await pause(0)
         if errors:
-            raise errors[0]
+            raise errors.pop()  # nothing keeps the frames of its traceback alive
         return results[0]
 
     def schedule(self, task: Task, at: float, *, at_exit: bool = False) -> None:

@@ -151,9 +151,11 @@ class Lease:
     is believed in, until a request with the same or a higher number is answered.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, delay: float = 0.0) -> None:
+        """`delay`: seconds at the end of each lease in which it is not believed in."""
         self.seconds = 0.0
         """The lease that the last answer named."""
+        self._delay = delay
         self._valid_until = -math.inf
         self._sent: tuple[int, float] = (0, 0.0)  # number and time of the last request
         self._caps: dict[int, float] = {}  # number -> until when, if it was carried out
@@ -164,19 +166,19 @@ class Lease:
         `None`: the record's."""
         if number != self._sent[0]:
             self._sent = (number, now)
-            self._caps[number] = math.inf if seconds is None else now + seconds
+            self._caps[number] = math.inf if seconds is None else now + seconds - self._delay
 
     def answered(self, seconds: float) -> None:
         """Notes that the last request was carried out; the answer names this lease."""
         number, sent = self._sent
         self.seconds = seconds
-        self._valid_until = sent + seconds
+        self._valid_until = sent + seconds - self._delay
         self._caps = {other: until for other, until in self._caps.items() if other > number}
 
     def hold_on(self, next_try: float) -> None:
         """Believes for one lease from the next try, though the service cannot be reached. Another may hold
         the lock."""
-        self._faith = next_try + self.seconds
+        self._faith = next_try + self.seconds - self._delay
 
     @property
     def ends(self) -> float:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeAlias
 
-from ._timing import LONGEST_WATCH, request_timeout
-from .errors import LeaseholdError, LockNotFound, Unavailable
+from ._timing import LONGEST_WATCH, poll_pause, request_timeout
+from .errors import LeaseholdError, LockNotFound, Unavailable, WrongKind
 
 if TYPE_CHECKING:
     from ._core import Core
@@ -46,3 +46,53 @@ async def watch(core: Core, name: LockName, version: str, wait: float, pause: Pa
     if not news and core.world.now() - begun < wait:
         raise WatchFailed
     return view
+
+
+class Observer:
+    """Follows one key: by watching, or by polling where the service has no watches."""
+
+    def __init__(self, core: Core, name: LockName, poll_interval: float | None, pause: Pause) -> None:
+        self._core = core
+        self._name = name
+        self._poll_interval = poll_interval
+        self._pause = pause
+        self._begun = False
+        self._seen: LockView | None = None
+
+    async def next(self) -> LockView | None:
+        """Returns the key as it is, and then each time as soon as it has changed; `None` where nothing is
+        there. An outage is waited out; raises other `LeaseholdError`s."""
+        while True:
+            view = await self._look()
+            changed = None if view is None else (view.watched, view.state)
+            known = None if self._seen is None else (self._seen.watched, self._seen.state)
+            if not self._begun or changed != known:
+                self._begun, self._seen = True, view
+                return view
+
+    async def _look(self) -> LockView | None:
+        asked = 0.0
+        version = "" if self._seen is None else self._seen.watched
+        if self._poll_interval is None and self._core.can_watch:
+            try:
+                within = LONGEST_WATCH if self._begun else 0.0
+                return await watch(self._core, self._name, version, within, self._pause)
+            except WatchFailed as error:
+                asked = error.retry_after
+        if self._begun:
+            await self._pause(poll_pause(self._poll_interval, asked, self._core.world.chance()))
+        while True:
+            try:
+                return await self._read()
+            except Unavailable as error:
+                asked = error.retry_after
+            await self._pause(poll_pause(self._poll_interval, asked, self._core.world.chance()))
+
+    async def _read(self) -> LockView | None:
+        timeout = request_timeout(None)
+        try:
+            return await self._core.api.get_lock(self._name, timeout)
+        except WrongKind:
+            return await self._core.api.get_semaphore(self._name, timeout)
+        except LockNotFound:
+            return None

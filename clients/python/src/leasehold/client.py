@@ -9,26 +9,42 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ._acquisition import Held
-from ._api import Wish
-from ._client import AcquireOptions, BaseClient, Settings, State, explicit_options, list_query
+from ._api import Leaving, Wish
+from ._client import (
+    AcquireOptions,
+    BaseClient,
+    LockOptions,
+    Settings,
+    State,
+    TogetherOptions,
+    explicit_options,
+    list_query,
+)
 from ._http import HttpTransport, MakePool
 from ._messages import Auth, Service, Token, service_of
 from ._runtime import run
+from ._semaphore import READ_WRITE_CAPACITY
 from ._threads import LOOK_AGAIN, Threads
 from ._timing import OPERATION_BOUND, Wait
+from ._watching import Observer
 from ._world import World
-from .errors import CloseError, LockLost, WaitCancelled
-from .guard import Guard
-from .model import LockView, Page, ReleaseOutcome, Renewal
+from .errors import AlreadyDone, CloseError, LockLost, WaitCancelled
+from .guard import Guard, LocksGuard
+from .model import Done, LockView, Page, Ran, ReleaseOutcome, Renewal, SemaphoreView, payload_of
+from .semaphore import ReadWriteLock, Semaphore
 from .transactions import TransactionCalls
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
+    from ._core import Kept
+
 _log = logging.getLogger("leasehold")
+
+T = TypeVar("T")
 
 
 class Client(BaseClient[Guard], TransactionCalls):
@@ -90,7 +106,7 @@ class Client(BaseClient[Guard], TransactionCalls):
 
     # Acquiring
 
-    @explicit_options
+    @explicit_options(BaseClient._acquisition)
     def try_acquire(self, key: str, **options: Unpack[AcquireOptions]) -> Guard | Held:
         """Asks once, and tries nothing again. Takes over a lock that this client's earlier calls, or
         loaded observations, have shown to be stale.
@@ -98,9 +114,9 @@ class Client(BaseClient[Guard], TransactionCalls):
         `key` is 1 to 2048 bytes of UTF-8. Giving up is a value: `Held`. Raises `Unavailable` where no
         answer came; the request is then taken back in the background.
         """
-        return run(self._try(key, **options))
+        return run(self._once(self._acquisition(key, **options)))
 
-    @explicit_options
+    @explicit_options(BaseClient._acquisition)
     def acquire(
         self,
         key: str,
@@ -115,9 +131,9 @@ class Client(BaseClient[Guard], TransactionCalls):
         event `cancel`, from another thread or a signal handler, ends the wait with `WaitCancelled`: after
         the request under way, if there is one. A lock that was granted meanwhile is given back.
         """
-        return run(self._wait(key, wait, partial(self._sleep, cancel), **options))
+        return run(self._wait(self._acquisition(key, **options), wait, partial(self._sleep, cancel)))
 
-    @explicit_options
+    @explicit_options(BaseClient._acquisition)
     @contextmanager
     def lock(
         self,
@@ -136,6 +152,85 @@ class Client(BaseClient[Guard], TransactionCalls):
         with self.acquire(key, wait=wait, cancel=cancel, **options).granted() as guard:
             yield guard
 
+    @explicit_options(BaseClient._together)
+    def try_acquire_all(
+        self, keys: Iterable[str | tuple[str, str]], **options: Unpack[TogetherOptions]
+    ) -> LocksGuard | Held:
+        """Asks once for several locks, all or none, and tries nothing again. `keys`: 2 to 50, each a key or a
+        pair of key and sort key. `Held` names one of those that somebody else holds."""
+        return run(self._once(self._together(keys, LocksGuard, **options)))
+
+    @explicit_options(BaseClient._together)
+    def acquire_all(
+        self,
+        keys: Iterable[str | tuple[str, str]],
+        *,
+        wait: Wait = "lease",
+        cancel: threading.Event | None = None,
+        **options: Unpack[TogetherOptions],
+    ) -> LocksGuard | Held:
+        """Waits until all locks are granted at once: two callers who want the same locks never wait for each
+        other with some in hand. Otherwise as `acquire`."""
+        sleep = partial(self._sleep, cancel)
+        return run(self._wait(self._together(keys, LocksGuard, **options), wait, sleep))
+
+    @explicit_options(BaseClient._together)
+    @contextmanager
+    def lock_all(
+        self,
+        keys: Iterable[str | tuple[str, str]],
+        *,
+        wait: Wait = "lease",
+        cancel: threading.Event | None = None,
+        **options: Unpack[TogetherOptions],
+    ) -> Iterator[LocksGuard]:
+        """`with client.lock_all(["a", "b"]) as guard:` waits for all locks, and releases them at the
+        block's end. Raises as `lock` does."""
+        with self.acquire_all(keys, wait=wait, cancel=cancel, **options).granted() as guard:
+            yield guard
+
+    @explicit_options(BaseClient._acquisition)
+    def once(
+        self,
+        key: str,
+        occurrence: str,
+        body: Callable[[Guard], T],
+        *,
+        wait: Wait = "lease",
+        cancel: threading.Event | None = None,
+        **options: Unpack[LockOptions],
+    ) -> Ran[T] | Done:
+        """Runs `body` with the guard of the lock, unless the occurrence, or a later one, was done before.
+        Occurrences are compared byte for byte: `2026-11-21T02`.
+
+        Text or bytes that `body` returns become the lock's data. An exception of `body` passes through, and
+        the occurrence may be run again; never with `at_most_once=True`. Raises `LockHeld` when the wait ends
+        in vain, and `LockLost` or `Unavailable` where it is not certain that the occurrence counts as done.
+        """
+        try:
+            guard = self.acquire(key, wait=wait, cancel=cancel, occurrence=occurrence, **options).granted()
+        except AlreadyDone as done:
+            return Done(done.lock)
+        with guard:
+            result = body(guard)
+            guard.release(completed=occurrence, data=payload_of(result))
+        return Ran(result)
+
+    def semaphore(self, key: str, capacity: int, *, sort_key: str | None = None) -> Semaphore:
+        """A semaphore of `capacity` permits. Where it exists, the capacity is the one that it has."""
+        return Semaphore(self, (key, sort_key), capacity)
+
+    def read_write_lock(
+        self, key: str, *, capacity: int = READ_WRITE_CAPACITY, sort_key: str | None = None
+    ) -> ReadWriteLock:
+        """A lock for many readers, at most `capacity`, or one writer. It is a semaphore, and a writer takes
+        all permits."""
+        return ReadWriteLock(self, (key, sort_key), capacity)
+
+    def fair_lock(self, key: str, *, sort_key: str | None = None) -> Semaphore:
+        """A lock for one holder at a time, in the order in which they came: a semaphore of one permit."""
+        return Semaphore(self, (key, sort_key), 1)
+
     def resume(
         self,
         key: str,
@@ -146,21 +241,24 @@ class Client(BaseClient[Guard], TransactionCalls):
         lease: float | None = None,
         heartbeat_interval: float | None = None,
         manual_heartbeats: bool = False,
+        lock_delay: float = 0.0,
         hold_on_unavailable: bool = False,
     ) -> Guard:
         """Makes a guard of a lock that was acquired elsewhere, by one heartbeat, which sets the lease to
         `lease` seconds (default: it stays as it is). `sequence` is the number that `Guard.detach` handed out;
         without it, the service is asked. Raises `LockLost` if the lock is not held under this id.
         """
+        name = (key, sort_key)
+        holding = self._holding(lease, heartbeat_interval, manual_heartbeats, hold_on_unavailable, lock_delay)
         return run(
             self._resume(
-                (key, sort_key),
+                Guard,
+                name,
                 lease_id,
+                partial(self._core.api.heartbeat, name, lease_id),
                 sequence,
                 lease,
-                heartbeat_interval,
-                manual_heartbeats,
-                hold_on_unavailable,
+                holding,
             )
         )
 
@@ -187,15 +285,33 @@ class Client(BaseClient[Guard], TransactionCalls):
         sort_key: str | None = None,
         data: bytes | str | None = None,
         delete: bool = False,
+        completed: str | None = None,
     ) -> ReleaseOutcome:
-        """Releases a lock, from wherever it was acquired. May be repeated. Tried again for ten seconds."""
-        return run(self._release((key, sort_key), lease_id, data, delete))
+        """Releases a lock, from wherever it was acquired. `completed` is the occurrence that is done. May be
+        repeated. Tried again for ten seconds."""
+        return run(self._release((key, sort_key), lease_id, Leaving(data, delete, completed)))
 
     # Looking, and an operator's force
 
     def get(self, key: str, *, sort_key: str | None = None) -> LockView:
         """Reads one lock, strongly consistent. Raises `LockNotFound`. Counts as an observation."""
         return run(self._get((key, sort_key)))
+
+    def get_semaphore(self, key: str, *, sort_key: str | None = None) -> SemaphoreView:
+        """Reads one semaphore, strongly consistent. Raises `LockNotFound`. Counts as an observation of each
+        holder and each ticket."""
+        return run(self._get_semaphore((key, sort_key)))
+
+    def observe(
+        self, key: str, *, sort_key: str | None = None, cancel: threading.Event | None = None
+    ) -> Iterator[LockView | None]:
+        """Yields the lock or the semaphore as it is, and again as soon as it has changed: by watching. `None`
+        where there is none. Goes on for ever, through outages; setting `cancel` ends it with `WaitCancelled`.
+        """
+        sleep = partial(self._sleep, cancel)
+        observer = Observer(self._core, (key, sort_key), self._settings["poll_interval"], sleep)
+        while True:
+            yield run(observer.next())
 
     def list(
         self,
@@ -235,6 +351,18 @@ class Client(BaseClient[Guard], TransactionCalls):
         `VersionMismatch` if it changed since. Tried again for ten seconds."""
         return run(self._break((key, sort_key), record_version_number))
 
+    def break_entry(
+        self, key: str, entry_id: str, version: str, *, sort_key: str | None = None
+    ) -> ReleaseOutcome:
+        """Removes a holder or a ticket of a semaphore, as an operator who saw it at this version. Raises
+        `VersionMismatch` if it changed since. Tried again for ten seconds."""
+        return run(self._repeat(partial(self._core.api.break_entry, (key, sort_key), entry_id, version)))
+
+    def set_capacity(self, key: str, capacity: int, expected: int, *, sort_key: str | None = None) -> int:
+        """Changes the capacity of a semaphore, as an operator who saw the one that is `expected`. Returns how
+        many permits are free. Holders keep what they have. Raises `VersionMismatch` for another capacity."""
+        return run(self._repeat(partial(self._core.api.set_capacity, (key, sort_key), capacity, expected)))
+
     # The end
 
     def close(self) -> None:
@@ -247,7 +375,7 @@ class Client(BaseClient[Guard], TransactionCalls):
         deadline = self._core.world.now() + OPERATION_BOUND
         errors: list[Exception] = []
 
-        def release(guard: Guard) -> None:
+        def release(guard: Kept) -> None:
             try:
                 run(guard.release_until(deadline))
             except LockLost:
@@ -255,7 +383,7 @@ class Client(BaseClient[Guard], TransactionCalls):
             except Exception as error:
                 errors.append(error)
 
-        _side_by_side([partial(release, guard) for guard in self._live_guards()])
+        _side_by_side([partial(release, guard) for guard in self._core.live_guards()])
         run(self._core.settle(max(0.0, deadline - self._core.world.now())))
         run(self._core.api.transport.close())
         if errors:

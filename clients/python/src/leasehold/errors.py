@@ -27,10 +27,12 @@ class LeaseholdError(Exception):
 
 
 class LockHeld(LeaseholdError):
-    """Someone else holds the lock. `lock` names the holder. `retry_after`: the service's wish, in seconds."""
+    """Someone else holds the lock. `lock` names the holder. `retry_after`: the service's wish, in seconds.
+    `locks` has all that were refused, where several were asked for."""
 
-    def __init__(self, lock: LockView, retry_after: float = 0.0) -> None:
-        super().__init__(f"{lock.key!r} is held by {lock.held_by}")
+    def __init__(self, lock: LockView, retry_after: float = 0.0, locks: tuple[LockView, ...] = ()) -> None:
+        self.locks = locks or (lock,)
+        super().__init__("; ".join(f"{lock.key!r} is held by {lock.held_by}" for lock in self.locks))
         self.lock = lock
         self.retry_after = retry_after
 

@@ -1,48 +1,27 @@
-"""A lock that is held."""
+"""What synchronous code holds: locks and permits."""
 
 from __future__ import annotations
 
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from ._guard import BaseGuard
+from ._api import Leaving, Wish
+from ._guard import BaseLockGuard, BasePermitsGuard, Keeping
 from ._runtime import run
+from ._together import BaseLocksGuard
 from .errors import LossReason
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class Guard(BaseGuard):
-    """A lock that was granted. Heartbeats go on in the background until `release`, or until it is lost.
-
-    As a context manager it releases the lock at the end of the block. Safe to use from several threads.
-    A guard that nobody refers to any more is kept, with its lock, until the client is closed.
-    """
+class Block(Keeping):
+    """A guard for threads, and for `with`."""
 
     def wait_lost(self, timeout: float | None = None) -> LossReason | None:
         """Waits until the lock is lost, and returns the reason. `None` after `timeout` seconds, or once the
         lock is given back."""
         return run(self.until_lost(timeout))
-
-    def heartbeat(
-        self, *, data: bytes | str | None = None, delete_data: bool = False, lease: float | None = None
-    ) -> None:
-        """Renews the lease now. `data` replaces the payload; `lease` (seconds) is the lease from now on.
-
-        Tried again while the lease lasts. Raises `LockLost`, `Unavailable` where the lease lasts only by
-        `hold_on_unavailable`, and other `LeaseholdError`s at once; the lock is then held as before.
-        """
-        run(self.renew(data, delete_data, lease))
-
-    def release(self, *, data: bytes | str | None = None, delete: bool = False) -> None:
-        """Gives the lock back: with `data` for the next holder, or with `delete` without leaving the row.
-
-        Heartbeats stop first. Tried again for ten seconds; raises `Unavailable` if that did not help (the
-        lock is then free one lease after its last heartbeat, and `release` may be called again), and
-        `LockLost` if there was nothing to give back. A second call does nothing.
-        """
-        run(self.release_until(None, data, delete))
 
     def __enter__(self) -> Self:
         return self
@@ -55,4 +34,70 @@ class Guard(BaseGuard):
         If the body ended well: raises `LockLost` if the lock was lost meanwhile. A release that could not
         be delivered is only logged: the work is done, and the lock is free one lease later.
         """
-        run(self.leave(error, lambda: self.release_until(None)))
+        run(self.leave(error))
+
+
+class Guard(Block, BaseLockGuard):
+    """A lock that was granted. Heartbeats go on in the background until `release`, or until it is lost.
+
+    As a context manager it releases the lock at the end of the block. Safe to use from several threads.
+    A guard that nobody refers to any more is kept, with its lock, until the client is closed.
+    """
+
+    def heartbeat(
+        self, *, data: bytes | str | None = None, delete_data: bool = False, lease: float | None = None
+    ) -> None:
+        """Renews the lease now. `data` replaces the payload; `lease` (seconds) is the lease from now on.
+
+        Tried again while the lease lasts. Raises `LockLost`, `Unavailable` where the lease lasts only by
+        `hold_on_unavailable`, and other `LeaseholdError`s at once; the lock is then held as before.
+        """
+        run(self.renew(Wish(lease, data, delete_data)))
+
+    def release(
+        self, *, data: bytes | str | None = None, delete: bool = False, completed: str | None = None
+    ) -> None:
+        """Gives the lock back: with `data` for the next holder, or with `delete` without leaving the row.
+        `completed` is the occurrence that is done.
+
+        Heartbeats stop first. Tried again for ten seconds; raises `Unavailable` if that did not help (the
+        lock is then free one lease after its last heartbeat, and `release` may be called again), and
+        `LockLost` if there was nothing to give back. A second call does nothing.
+        """
+        run(self.release_until(None, Leaving(data, delete, completed)))
+
+
+class PermitsGuard(Block, BasePermitsGuard):
+    """Permits of a semaphore. It is kept as a `Guard` is, and released at the end of its block."""
+
+    def heartbeat(self, *, data: bytes | str | None = None, lease: float | None = None) -> None:
+        """Renews the lease now; as `Guard.heartbeat`. `data` has at most 256 bytes."""
+        run(self.renew(Wish(lease, data)))
+
+    def keep(self, permits: int) -> None:
+        """Keeps so many permits, and gives the others back. There is no way to more: acquire anew.
+
+        Raises `InvalidRequest` for more than are held, and the errors of `heartbeat`.
+        """
+        run(self.keep_only(permits))
+
+    def downgrade(self) -> None:
+        """Keeps one permit: a writer becomes a reader."""
+        run(self.keep_only(1))
+
+    def release(self) -> None:
+        """Gives the permits back; as `Guard.release`."""
+        run(self.release_until(None))
+
+
+class LocksGuard(Block, BaseLocksGuard):
+    """Several locks under one lease id and one fencing token. One lost: all are lost, and the rest is given
+    back. They are kept as a `Guard` is, and released at the end of their block."""
+
+    def heartbeat(self, *, lease: float | None = None) -> None:
+        """Renews each lease now; as `Guard.heartbeat`."""
+        run(self.renew(lease))
+
+    def release(self) -> None:
+        """Gives all locks back; as `Guard.release`. One failure does not stop the others."""
+        run(self.release_until(None))

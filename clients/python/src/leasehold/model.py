@@ -5,10 +5,14 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from . import _wire
+
+    _Permits: TypeAlias = _wire.HeartbeatPermitsResponse | _wire.AcquirePermitsResponse
+
+T = TypeVar("T")
 
 Value: TypeAlias = Any
 """`None`, `bool`, `int`, `Decimal`, `str`, `bytes`; a list or a mapping of such; a set of numbers, of texts
@@ -150,6 +154,9 @@ class Ticket:
         )
 
 
+Entry: TypeAlias = Holder | Ticket
+
+
 @dataclass(frozen=True)
 class SemaphoreView(LockView):
     """The public view of a semaphore. As a lock it is held while any permits are."""
@@ -177,6 +184,11 @@ class SemaphoreView(LockView):
         )
 
     @property
+    def entries(self) -> tuple[Entry, ...]:
+        """Holders and tickets."""
+        return (*self.holders, *self.queue)
+
+    @property
     def watched(self) -> str:
         return self.changed
 
@@ -184,6 +196,44 @@ class SemaphoreView(LockView):
     def held_by(self) -> str:
         holders, waiters = ([entry.owner_name for entry in kind] for kind in (self.holders, self.queue))
         return ", ".join(map(repr, holders)) or f"the queue: {', '.join(map(repr, waiters))}"
+
+
+@dataclass(frozen=True)
+class Ran(Generic[T]):
+    """The occurrence was run here, and is done."""
+
+    result: T
+    """What the body returned."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """The occurrence, or a later one, was done before: nothing was run."""
+
+    lock: LockView | None
+    """The lock, whose `data` is what the run left. `None` where it was deleted since."""
+
+    @property
+    def data(self) -> bytes | None:
+        """What the run left."""
+        return None if self.lock is None else self.lock.data
+
+
+@dataclass(frozen=True)
+class Leader:
+    """Who leads."""
+
+    owner_name: str
+    value: bytes | None
+    """What the leader published: its address."""
+    fencing_token: int | None
+
+    @classmethod
+    def of(cls, lock: LockView | None) -> Leader | None:
+        """The leader that holds this lock, if any."""
+        if lock is None or lock.state == "released":
+            return None
+        return cls(lock.owner_name, lock.data, lock.fencing_token)
 
 
 @dataclass(frozen=True)
@@ -250,6 +300,64 @@ class Grant:
             previous_owner_name=answer.get("previousOwnerName"),
             data=payload(answer),
         )
+
+
+@dataclass(frozen=True)
+class Grants:
+    """The answer to an acquire of several locks that succeeded."""
+
+    owner_name: str
+    lease: float
+    fencing_token: int
+    versions: Mapping[LockName, str]
+
+    @classmethod
+    def from_wire(cls, answer: _wire.AcquireAllResponse) -> Grants:
+        return cls(
+            owner_name=answer["ownerName"],
+            lease=answer["leaseDurationMs"] / 1000,
+            fencing_token=answer["fencingToken"],
+            versions={
+                (lock["key"], lock.get("sortKey")): lock["recordVersionNumber"] for lock in answer["locks"]
+            },
+        )
+
+
+@dataclass(frozen=True)
+class PermitsRenewal(Renewal):
+    """As `Renewal`, of one holder of a semaphore."""
+
+    holder_id: str = ""
+    permits: int = 0
+
+    @classmethod
+    def of(cls, answer: _Permits) -> PermitsRenewal:
+        return cls(
+            answer["version"],
+            answer["leaseDurationMs"] / 1000,
+            answer["fencingToken"],
+            answer["holderId"],
+            answer["permits"],
+        )
+
+
+@dataclass(frozen=True)
+class PermitsGrant:
+    """The answer to an acquire of permits that succeeded."""
+
+    owner_name: str
+    renewal: PermitsRenewal
+    outcome: Literal["created", "reacquired", "takenOver", "renewed"]
+    capacity: int
+
+    @classmethod
+    def from_wire(cls, answer: _wire.AcquirePermitsResponse) -> PermitsGrant:
+        return cls(answer["ownerName"], PermitsRenewal.of(answer), answer["outcome"], answer["capacity"])
+
+
+def payload_of(result: object) -> bytes | str | None:
+    """What a body returned, where it is a payload."""
+    return result if isinstance(result, (bytes, str)) else None
 
 
 def payload_text(data: bytes | str | None) -> str | None:

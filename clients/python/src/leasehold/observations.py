@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing_extensions import NotRequired
 
     from ._world import World
-    from .model import LockName, LockView
+    from .model import Entry, LockName, LockView, SemaphoreView
 
 _KEPT = 10_000  # enough for any caller's locks; a bound, so that a client of many keys does not grow for ever
 
@@ -126,6 +126,53 @@ class Observations:
         self._seen[name] = observation
         if len(self._seen) > _KEPT:
             del self._seen[next(iter(self._seen))]  # the one not seen for longest
+
+
+class Entries:
+    """The observations of the holders and tickets of semaphores (K3). Safe to use from several threads."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._seen: dict[LockName, tuple[SemaphoreView, dict[str, Observation]]] = {}
+        self.reset_lock()
+
+    def reset_lock(self) -> None:
+        """As `Observations.reset_lock`."""
+        self._lock = threading.Lock()
+
+    def see(self, view: SemaphoreView) -> None:
+        """Notes a view that has arrived. What it does not show is forgotten."""
+        now = self._world.now()
+        with self._lock:
+            _, known = self._seen.pop(view.name, (view, {}))
+            self._seen[view.name] = (
+                view,
+                {entry.id: _going_on(known.get(entry.id), entry, now) for entry in view.entries},
+            )
+            if len(self._seen) > _KEPT:
+                del self._seen[next(iter(self._seen))]
+
+    def view(self, name: LockName) -> SemaphoreView | None:
+        """The semaphore as it was seen last."""
+        with self._lock:
+            return self._seen[name][0] if name in self._seen else None
+
+    def observation(self, name: LockName, entry: Entry) -> Observation:
+        """The observation of an entry. One that was not seen before is new."""
+        with self._lock:
+            known = self._seen[name][1].get(entry.id) if name in self._seen else None
+        return _going_on(known, entry, self._world.now())
+
+    def stale_in(self, name: LockName, entry: Entry) -> float:
+        """Seconds until the entry is dead, unless it shows a sign of life."""
+        return self.observation(name, entry).stale_at - self._world.now()
+
+
+def _going_on(known: Observation | None, entry: Entry, now: float) -> Observation:
+    """The observation that goes on, or a new one."""
+    if known is not None and (known.record_version_number, known.lease) == (entry.version, entry.lease):
+        return known
+    return Observation(entry.version, entry.lease, now)
 
 
 def _loaded(

@@ -504,6 +504,7 @@ class TransactionCalls:
         self,
         table: str,
         *,
+        index_name: str | None = None,
         key_condition: str | None = None,
         filter: str | None = None,  # noqa: A002
         values: Mapping[str, Value] | None = None,
@@ -513,10 +514,12 @@ class TransactionCalls:
         page_size: int | None = None,
         isolation: Isolation = "committed",
     ) -> Iterator[Item]:
-        """Yields all items that a query (with `key_condition`) or a scan finds, fetched page by page. The
-        listing is no snapshot: docs/transactions.md lists what it can miss."""
+        """Yields all items that a query (with `key_condition`) or a scan finds, fetched page by page.
+        `index_name`: an index that projects all attributes. The listing is no snapshot: docs/transactions.md
+        lists what it can miss."""
         body: dict[str, Any] = {
             "tableName": table,
+            "indexName": index_name,
             "keyConditionExpression": key_condition,
             "filterExpression": filter,
             "expressionAttributeValues": None if values is None else to_item(values),

@@ -29,9 +29,9 @@ pub enum Found {
 /// A deleted lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tombstone {
-    /// Its record version number.
+    /// The tombstone's record version number.
     pub rvn: String,
-    /// Its fencing token: the next one is higher.
+    /// The tombstone's fencing token: the next one is higher.
     pub fencing_token: Option<u64>,
 }
 
@@ -86,11 +86,11 @@ pub struct Entry {
 pub struct Holder {
     /// The common part.
     pub entry: Entry,
-    /// Its fencing token.
+    /// The holder's fencing token.
     pub fencing_token: u64,
     /// The time at which it is dead by the clock, in epoch milliseconds.
     pub stale_at: u64,
-    /// Its payload.
+    /// The holder's payload.
     pub data: Option<Vec<u8>>,
     /// The outcome of the last acquire: a repeat gets the same answer.
     pub outcome: GrantOutcome,
@@ -101,7 +101,7 @@ pub struct Holder {
 pub struct Ticket {
     /// The common part.
     pub entry: Entry,
-    /// Its place: lower numbers go first.
+    /// The ticket's place: lower numbers go first.
     pub number: u64,
 }
 

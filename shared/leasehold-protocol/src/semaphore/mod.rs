@@ -10,7 +10,7 @@
 //! lifecycle   the rules, as pure functions of (row, request, stamp)
 //! expressions the same rules as DynamoDB expressions
 //! item        the attributes of a semaphore's row
-//! table       carries the expressions out
+//! table       carries out the expressions
 //! ```
 //!
 //! **One write.** `available` and `holders` change in the same conditional write, so the count and the list cannot

@@ -87,12 +87,12 @@ impl Member {
         Self { id: hex(half) }
     }
 
-    /// Its id as a holder.
+    /// The caller's id as a holder.
     pub fn holder_id(&self) -> String {
         format!("{HOLDER_PREFIX}{}", self.id)
     }
 
-    /// Its id in the queue.
+    /// The caller's id in the queue.
     pub fn ticket_id(&self) -> String {
         format!("{TICKET_PREFIX}{}", self.id)
     }
@@ -102,7 +102,7 @@ impl Member {
         &self.id
     }
 
-    /// The slot, of 16, that remembers its end.
+    /// The slot, of 16, that remembers the caller's end.
     pub(crate) fn slot(&self) -> &'static str {
         SLOTS[usize::from(Sha256::digest(&self.id)[0] >> 4)]
     }

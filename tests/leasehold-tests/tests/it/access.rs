@@ -1,4 +1,4 @@
-//! Who may do what: key scopes and owner binding, from the gateway's event to the row.
+//! Access rules: key scopes and owner binding, from the gateway's event to the row.
 
 use aws_sdk_dynamodb::types::{AttributeValue, PutRequest, WriteRequest};
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
@@ -14,14 +14,14 @@ use crate::events::{Answer, event, rest};
 
 const ORDERS_WORKER: &str = "arn:aws:iam::123456789012:role/orders-worker";
 
-/// A function that keeps these rules.
+/// A function with these rules.
 fn function(world: &World, scopes: &Value, owner_binding: bool) -> Function {
     let scopes = (!scopes.is_null()).then(|| Scopes::parse(&scopes.to_string()).expect("valid"));
     let access = Access { scopes, owner_binding };
     Function { access, jwt_claim: "sub".into(), ..Function::unrestricted(Service::new(world.table.clone())) }
 }
 
-/// What API Gateway says of one that signed with a session of a role.
+/// API Gateway's authorizer for a caller that signed with a session of a role.
 fn role(name: &str) -> Value {
     signed(&format!("arn:aws:sts::123456789012:assumed-role/{name}/i-0123456789abcdef0"))
 }
@@ -32,7 +32,7 @@ fn signed(arn: &str) -> Value {
     authorizer
 }
 
-/// What API Gateway says of one that brought a token.
+/// API Gateway's authorizer for a caller with a token.
 fn token(subject: &Value) -> Value {
     let mut authorizer = event("http-acquire-jwt")["requestContext"]["authorizer"].clone();
     authorizer["jwt"]["claims"]["sub"] = subject.clone();
@@ -45,7 +45,7 @@ async fn send(function: &Function, operation: Operation, event: Value) -> (u64, 
     (answer.status, answer.body)
 }
 
-/// One request of this caller, with a body or a query.
+/// Sends one request of this caller, with a body or a query.
 async fn call(function: &Function, authorizer: &Value, operation: Operation, body: Value) -> (u64, Value) {
     let mut event = match operation {
         Operation::Get | Operation::List => event("http-get"),
@@ -64,7 +64,7 @@ async fn get_lock(function: &Function, authorizer: &Value, key: &str, lease_id: 
     call(function, authorizer, Operation::Acquire, body).await
 }
 
-/// The status, and what kind of problem it is.
+/// The status, and the kind of the problem.
 fn kind(answer: &(u64, Value)) -> (u64, &str) {
     (answer.0, answer.1["type"].as_str().unwrap_or_default())
 }
@@ -87,7 +87,7 @@ async fn the_events_of_both_authorizers_say_who_calls() {
     }
 }
 
-/// A REST API names whoever signed the request beside its authorizer, and knows no tokens of an HTTP API.
+/// A REST API names the signer of the request outside its authorizer, and does not know the tokens of an HTTP API.
 #[tokio::test(start_paused = true)]
 async fn the_event_of_a_rest_api_says_who_signed_it() {
     let world = World::new().await;
@@ -109,7 +109,7 @@ async fn the_event_of_a_rest_api_says_who_signed_it() {
         (arn(), Value::Null, "public/1", 403),
         (Value::Null, Value::Null, "public/2", 200),
         (Value::Null, Value::Null, "orders/2", 403),
-        // An authorizer of a kind that is unknown here, and one that only an HTTP API has.
+        // An authorizer of an unknown kind, and one that only an HTTP API has.
         (Value::Null, json!({ "claims": { "sub": "orders-worker" } }), "public/3", 403),
         (Value::Null, http_api(), "orders/3", 403),
         (json!(7), Value::Null, "public/4", 403),
@@ -154,7 +154,7 @@ async fn every_operation_on_a_key_is_scoped() {
     assert_eq!(health.0, 200, "health is nobody's key");
 }
 
-/// A refusal must not tell whether there is such a lock, or who has it.
+/// A refusal must not disclose whether the lock exists, or its holder.
 #[tokio::test(start_paused = true)]
 async fn refusal_out_of_scope_does_not_tell_whether_the_lock_exists() {
     let world = World::new().await;
@@ -205,7 +205,7 @@ async fn callers_who_look_alike_are_refused() {
     }
 }
 
-/// A token without a usable claim is let in where there are no rules, and nowhere else: not even under `*`.
+/// A token without a usable claim is admitted only where there are no rules: not even `*` matches it.
 #[tokio::test(start_paused = true)]
 async fn a_token_that_does_not_say_whose_it_is() {
     let world = World::new().await;
@@ -246,7 +246,7 @@ async fn listing_and_cursors_show_no_key_out_of_scope() {
         }
         own.push(format!("orders/{index:02}"));
     }
-    // One of them is no lock, and neither is one of somebody else.
+    // One of the caller's rows is no lock, and neither is one of another caller.
     for key in ["orders/00", "billing/0"] {
         let update = world.dynamodb.update_item().table_name("locks").update_expression("REMOVE leaseDuration");
         update.key("key", AttributeValue::S(key.into())).send().await.expect("damaged");
@@ -267,18 +267,19 @@ async fn listing_and_cursors_show_no_key_out_of_scope() {
     assert_eq!(kind(&nobody), FORBIDDEN);
 }
 
-/// What anyone can read in a cursor.
+/// The key that anyone can read in a cursor.
 fn key_in(cursor: &str) -> String {
     let bytes = BASE64_URL_SAFE_NO_PAD.decode(cursor).expect("base64");
     let position: Value = serde_json::from_slice(&bytes[8..]).expect("JSON behind the checksum");
     position[0].as_str().expect("a key").to_owned()
 }
 
-/// In a large table with little in scope, a listing reads on, and says nothing of what it passes.
+/// In a large table with little in scope, a listing reads on, and discloses nothing of the rows that it skips.
 #[tokio::test(start_paused = true)]
 async fn a_listing_passes_over_as_much_as_it_must() {
     let world = World::new().await;
-    // More than ten requests of a thousand rows, which is where other listings stop; and more behind, in any order.
+    // Other listings stop after ten requests of a thousand rows. This table has more before the first row in scope, and
+    // more after it, in any order.
     for chunk in 0..440 {
         put_rows(&world, &format!("billing/{chunk}")).await;
     }
@@ -295,7 +296,7 @@ async fn a_listing_passes_over_as_much_as_it_must() {
     }
 }
 
-/// Twenty-five rows at once, which need not be readable.
+/// Writes twenty-five rows at once, which need not be readable.
 async fn put_rows(world: &World, prefix: &str) {
     let put = |index: usize| {
         let key = AttributeValue::S(format!("{prefix}/{index}"));
@@ -347,7 +348,7 @@ async fn a_stolen_lease_id_is_of_no_use_to_another_principal() {
     assert_eq!(function.answer_direct(stolen).await.expect_err("another principal").error_type, "Forbidden");
     assert_eq!(world.row().await, before, "nothing was written");
 
-    // Another session of the same role is the same principal; a wrong lease id is as it always was.
+    // Another session of the same role is the same principal. A wrong lease id is still refused.
     let session = signed("arn:aws:sts::123456789012:assumed-role/orders-worker/another-session");
     assert_eq!(call(&function, &session, Operation::Heartbeat, possession.clone()).await.0, 200);
     assert_eq!(get_lock(&function, &session, "Moe", "secret").await.1["outcome"], "renewed");
@@ -399,7 +400,8 @@ async fn operators_break_and_the_clean_up_releases_whatever_is_bound() {
     assert_eq!(serde_json::to_value(cleaned).expect("JSON")["locks"][0]["outcome"], "released");
 }
 
-/// Turned on or off while locks are held, nobody is locked out of a lock of their own, and nothing stale remains.
+/// Binding is turned on or off while locks are held. Every holder keeps access to its own lock, and nothing stale
+/// remains.
 #[tokio::test(start_paused = true)]
 async fn binding_begins_and_ends_with_the_next_acquire() {
     let world = World::new().await;
@@ -440,7 +442,7 @@ async fn whom_a_lock_is_bound_to_is_not_shown_and_cannot_be_written() {
     assert_eq!((status, &problem["field"]), (400, &json!("attributes")));
 }
 
-/// A row of a Java client is bound to nobody, and stays out of reach for want of a lease id.
+/// A row of a Java client is bound to no principal, and cannot be changed without a lease id.
 #[tokio::test(start_paused = true)]
 async fn rows_of_other_clients_are_as_they_were() {
     let world = World::new().await;

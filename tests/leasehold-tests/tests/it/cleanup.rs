@@ -1,4 +1,4 @@
-//! The clean-up after an execution, fed with what EventBridge sends, and with what it should not.
+//! The clean-up after an execution, with valid and invalid events of EventBridge.
 
 use leasehold_api::{ExecutionSecret, Service};
 use leasehold_lambda::Function;
@@ -32,7 +32,7 @@ async fn clean_up(function: &Function, event: Value) -> Result<Value, String> {
     function.answer_cleanup(event).await.map(json_of).map_err(|error| error.error_type)
 }
 
-/// What is said of the one lock of the event.
+/// The result for the one lock of the event.
 fn moe(outcome: &str) -> Value {
     json!({ "locks": [{ "key": "Moe", "outcome": outcome }] })
 }
@@ -45,7 +45,7 @@ async fn what_the_execution_held_is_released_once() {
     acquire(&function, "Moe", ARN).await.expect("granted");
     assert_eq!(clean_up(&function, aborted.clone()).await, Ok(moe("released")));
     assert_eq!(clean_up(&function, aborted.clone()).await, Ok(moe("replayed")));
-    // A copy of its acquire that is delivered only now must not leave a lock without a holder.
+    // A late copy of the execution's acquire must not leave a lock without a holder.
     assert_eq!(acquire(&function, "Moe", ARN).await, Err("LockLost".into()));
     acquire(&function, "Moe", "another execution").await.expect("granted");
     assert_eq!(
@@ -57,8 +57,8 @@ async fn what_the_execution_held_is_released_once() {
     assert_eq!(acquire(&function, "Moe", ARN).await, Err("LockLost".into()));
 }
 
-/// Why the clean-up comes twice: the first one has nothing to release, so that nothing refuses the acquire that follows
-/// it.
+/// The reason for a second clean-up: the first one has nothing to release, so that the service still grants the acquire
+/// that follows it.
 #[tokio::test(start_paused = true)]
 async fn a_second_clean_up_releases_what_arrived_after_the_first() {
     let function = function(&World::new().await);
@@ -80,7 +80,7 @@ async fn several_locks_and_a_secret() {
     assert_eq!(outcomes, ["released", "notHeld", "released"], "the lease id without the secret is another one");
 }
 
-/// An acquire as the state machines send it.
+/// Sends an acquire as the state machines send it.
 async fn acquire_as(function: &Function, key: &str, acquisition: &str) -> Result<Value, String> {
     let execution = json!({ "arn": ARN, "acquisition": acquisition });
     let request = json!({ "action": "acquire", "key": key, "ownerName": "nightly", "execution": execution });
@@ -100,7 +100,7 @@ async fn cleanup_releases_the_acquisition_that_the_row_names() {
     assert_eq!(acquire_as(&function, "Moe", "first").await, Err("LockLost".into()));
     acquire_as(&function, "Moe", "second").await.expect("granted");
     assert_eq!(clean_up(&function, event(&Value::Null)).await, Ok(moe("released")));
-    // The second acquisition is still in the row of the next holder, who names none.
+    // The second acquisition is still in the row of the next holder, which names none.
     acquire(&function, "Moe", ARN).await.expect("granted");
     assert_eq!(clean_up(&function, event(&Value::Null)).await, Ok(moe("released")));
 }

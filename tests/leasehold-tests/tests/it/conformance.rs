@@ -43,7 +43,7 @@ fn file() -> (Engine, TempDir) {
     (Engine::open(&folder.path().join("locks.db")).expect("a new file"), folder)
 }
 
-/// DynamoDB Local may outlive a run, so each table is new.
+/// Each table is new, since DynamoDB Local may outlive a run.
 async fn serve_dynamodb_local(schema: TableSchema) -> Target {
     let url = std::env::var("LEASEHOLD_TEST_DYNAMODB_ENDPOINT").expect("set by scripts/dynamodb-local.sh");
     let table_name = format!("{}-{}", schema.table_name, fresh_uuid());
@@ -72,7 +72,7 @@ async fn check(target: &Target) {
     }
 }
 
-/// A service that runs already, and the DynamoDB that its table is in.
+/// A service that is already running, and the DynamoDB of its table.
 async fn deployed() -> Target {
     let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
     let base_url = variable("LEASEHOLD_TEST_URL").expect("LEASEHOLD_TEST_URL: where the service is");
@@ -86,8 +86,8 @@ async fn deployed() -> Target {
     Target { base_url, dynamodb: leasehold_dynamodb::connect(endpoint.as_deref()).await, schema }
 }
 
-/// The cases, separated by blanks, that what stands in for AWS cannot pass. Each must fail: an exception that is needed no
-/// longer must go.
+/// The cases, separated by blanks, that a stand-in for AWS cannot pass. Each must fail: an exception that is no longer
+/// needed must be removed.
 fn expected_failures() -> BTreeSet<String> {
     let list = std::env::var("LEASEHOLD_TEST_EXPECTED_FAILURES").unwrap_or_default();
     list.split_whitespace().map(str::to_owned).collect()

@@ -1,4 +1,4 @@
-//! The Lambda adapters, fed with what API Gateway and Step Functions send, and with what they should not.
+//! The Lambda adapters, with valid and invalid events of API Gateway and Step Functions.
 
 use leasehold_api::Service;
 use leasehold_api::http::Operation;
@@ -65,7 +65,7 @@ async fn http_api_serves_the_life_of_a_lock() {
     assert_eq!((health.status, health.body), (200, json!({ "status": "ok" })));
 }
 
-/// The route says which operation is meant, or behind a Function URL the path.
+/// The route names the operation, or behind a Function URL the path.
 #[tokio::test(start_paused = true)]
 async fn one_function_serves_what_route_or_path_name() {
     let function = function().await;
@@ -114,7 +114,7 @@ async fn direct_invocations_serve_the_life_of_a_lock() {
     assert_eq!(function.answer_direct(event("direct-acquire")).await.expect_err("ended").error_type, "LockLost");
 }
 
-/// Step Functions cuts long causes, and would cut this problem in two.
+/// Step Functions truncates long causes, and would truncate this problem.
 #[tokio::test(start_paused = true)]
 async fn direct_refusal_leaves_out_the_payload() {
     let function = function().await;
@@ -151,7 +151,7 @@ async fn direct_refusal_names_the_field_at_fault() {
     assert_eq!(absent.error_type, "LockNotFound");
 }
 
-/// Gateways decode paths and hand on what callers send: none of it may panic the function or make it fail.
+/// Gateways decode paths and forward the input of callers. No input may make the function panic or fail.
 #[tokio::test(start_paused = true)]
 async fn hostile_events_are_answered() {
     let function = function().await;
@@ -193,7 +193,7 @@ async fn hostile_events_are_answered() {
     }
 }
 
-/// The event of a REST API that asks the same as an event of an HTTP API.
+/// The event of a REST API that is equivalent to an event of an HTTP API.
 pub(crate) fn rest(event: &Value) -> Value {
     let query = event["rawQueryString"].as_str().unwrap_or_default();
     let parameters: serde_json::Map<_, _> = query
@@ -285,7 +285,7 @@ async fn events_of_no_gateway_are_refused_by_name() {
     }
 }
 
-/// Texts that a caller, or a gateway that decodes too much, puts where a URI or a header is made of them.
+/// Texts that a caller, or a gateway that decodes too much, puts into the source of a URI or a header.
 const HOSTILE: [&str; 18] = [
     "",
     " ",
@@ -335,7 +335,7 @@ fn spoil(event: &mut Value, rng: &mut fastrand::Rng) {
     }
 }
 
-/// No panic, and nothing that the service would be to blame for.
+/// The function does not panic, and answers with no error that is the service's fault.
 #[tokio::test(start_paused = true)]
 async fn hostile_events_of_any_seed_are_answered() {
     let function = function().await;
@@ -361,7 +361,7 @@ async fn hostile_events_of_any_seed_are_answered() {
     assert!((300..2_700).contains(&refused), "events of both kinds: {refused} of 3000 were refused");
 }
 
-/// The gateway hands the paths that have no route of their own to one function; a Function URL has no other route.
+/// The gateway sends the paths that have no route of their own to one function; a Function URL has no other route.
 #[tokio::test(start_paused = true)]
 async fn default_route_knows_its_own_path_only() {
     let function = function().await;

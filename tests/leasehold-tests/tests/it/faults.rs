@@ -1,4 +1,4 @@
-//! What becomes of each operation when its request or its answer is lost, late, doubled or refused.
+//! The result of each operation when its request or its answer is lost, late, duplicated or refused.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use leasehold_protocol::{
 use leasehold_tests::{Fault, World, acquire, heartbeat, key, release};
 
 const LEASE_MS: u64 = 20_000;
-/// Long past every attempt of an operation.
+/// Longer than all attempts of an operation.
 const LATE: Duration = Duration::from_secs(8);
 
-/// One lost or refused attempt: each is cured by the next.
+/// One lost or refused attempt, which the next attempt makes up for.
 const CURABLE: [Fault; 6] = [
     Fault::RequestLost,
     Fault::Throttled,
@@ -24,7 +24,7 @@ const CURABLE: [Fault; 6] = [
     Fault::Late(LATE),
 ];
 
-/// A world in which "holder" has the lock.
+/// A world in which "holder" holds the lock.
 async fn held() -> World {
     let world = World::new().await;
     assert_eq!(granted(&world, "holder").await, GrantOutcome::Created);
@@ -119,7 +119,8 @@ async fn a_break_survives_a_failed_attempt_and_a_lost_answer() {
         let answer = world.table.break_lock(&Break { key: key(), seen }).await.expect("answered");
         let expected = if fault == Fault::ResponseLost { ReleaseOutcome::Replayed } else { ReleaseOutcome::Released };
         assert!(matches!(answer, BreakAnswer::Done(done) if done.outcome == expected), "{fault:?}");
-        // The holder learns it; its lease id is spent; a late copy of the break does not touch the next holder.
+        // The holder learns of the break, and its lease id is spent. A late copy of the break does not affect the next
+        // holder.
         let HeartbeatAnswer::Lost(lost) = world.table.heartbeat(&heartbeat("holder")).await.expect("answered") else {
             panic!("{fault:?}: a broken lock cannot be renewed");
         };
@@ -221,7 +222,7 @@ async fn caller_gets_the_lock_by_repeating_after_an_outage() {
     assert_eq!(granted(&world, "holder").await, GrantOutcome::Renewed);
 }
 
-/// The network may deliver a request again, long after its answer. Whatever happened since, it must not hurt anyone.
+/// The network may deliver a request again, long after its answer. The copy must do no harm, whatever happened since.
 mod duplicates {
     use super::*;
 
@@ -289,8 +290,8 @@ mod duplicates {
     }
 }
 
-/// An attempt that was given up may be applied late. It must not bring back a version that observers saw before:
-/// they would take a lock that is heartbeaten for one that is not.
+/// A timed-out attempt may be applied late. It must not restore a version that observers saw before: they would take a
+/// lock with heartbeats for one without.
 #[tokio::test(start_paused = true)]
 async fn an_attempt_applied_late_never_brings_back_an_old_version() {
     let world = held().await;
@@ -306,7 +307,7 @@ async fn an_attempt_applied_late_never_brings_back_an_old_version() {
     assert!(!seen.contains(&rvn(&now)), "a late attempt wrote a version that an observer may have seen");
 }
 
-/// The same of an acquire without a sequence, whose late attempt is a renewal.
+/// The same holds for an acquire without a sequence, whose late attempt is a renewal.
 #[tokio::test(start_paused = true)]
 async fn a_late_attempt_to_acquire_writes_a_new_version() {
     let world = World::new().await;
@@ -352,7 +353,8 @@ async fn every_read_is_strongly_consistent() {
     assert!(sent.iter().all(|sent| sent.body["ConsistentRead"] == true), "{sent:?}");
 }
 
-/// Attempts and copies that arrive late, after answers and other requests: each once broke a promise of the protocol.
+/// Attempts and copies that arrive late, after answers and other requests. Each of these once broke a promise of the
+/// protocol.
 mod late {
     use super::*;
 
@@ -497,7 +499,7 @@ mod late {
             world.faults.script(vec![Fault::ResponseLost; lost]);
             let mut answer = world.table.acquire(&request).await;
             if lost == 3 {
-                // Every attempt of the service: the caller repeats the request.
+                // All attempts of the service are lost: the caller repeats the request.
                 answer.expect_err("no answer");
                 answer = world.table.acquire(&request).await;
             }
@@ -520,7 +522,7 @@ mod late {
         assert_eq!(row.fencing_token.value(), Some(&grant.fencing_token));
     }
 
-    /// The Java client with `updateExistingLockRecord` judged the version that a break ended stale.
+    /// The Java client with `updateExistingLockRecord` judged a version stale that a break had ended.
     #[tokio::test(start_paused = true)]
     async fn takeover_in_place_fails_after_a_break() {
         let world = World::new().await;
@@ -547,7 +549,7 @@ mod late {
             let request = Acquire { attributes, ..acquire("ann", LEASE_MS, Staleness::Never) };
             world.table.acquire(&request).await.expect("granted");
             world.faults.take_calls();
-            // The second write fails, which is not the caller's concern; or the first one's answer is lost.
+            // The second write fails, which does not affect the caller; or the answer to the first one is lost.
             let faults = if fault == Fault::RequestLost { vec![Fault::None, fault] } else { vec![fault] };
             world.faults.script(faults);
             released(&world, "ann", Disposal::Delete).await;

@@ -1,4 +1,4 @@
-//! One binary of tests, so that the SDK is linked once.
+//! All tests in one binary, so that the SDK is linked once.
 
 #![allow(clippy::disallowed_methods, reason = "sleeps are virtual")]
 #![allow(clippy::expect_used, clippy::panic, clippy::unchecked_time_subtraction, reason = "a test fails by a panic")]
@@ -9,6 +9,7 @@ mod client;
 mod conformance;
 mod events;
 mod faults;
+mod lengths;
 mod occurrence;
 mod openapi;
 mod permissions;

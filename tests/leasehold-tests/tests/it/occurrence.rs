@@ -1,4 +1,4 @@
-//! Once an occurrence: what faults, late requests and direct invocations make of it.
+//! Once an occurrence, under faults, late requests and direct invocations.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use serde_json::json;
 
 const TWO: &str = "2026-11-21T02";
 const LEASE_MS: u64 = 20_000;
-/// Long past every attempt of an operation.
+/// Longer than all attempts of an operation.
 const LATE: Duration = Duration::from_secs(8);
 
 fn occurrence(name: &str) -> Occurrence {
@@ -101,7 +101,7 @@ async fn run_is_repeated_when_its_holder_died() {
     tokio::time::sleep(Duration::from_millis(LEASE_MS + LEASE_MS / 1000 + 1)).await;
     let observed = Staleness::Observed(Rvn::new("", seen).expect("valid"));
     assert_eq!(granted(&world, &running("heir", false, observed)).await, GrantOutcome::TakenOver);
-    // The dead holder wakes up: its completion is not stored, and it learns that.
+    // The dead holder comes back: its completion is not stored, and its answer says so.
     let ReleaseAnswer::Lost(lost) = world.table.release(&completing("holder")).await.expect("answered") else {
         panic!("the run is the heir's");
     };
@@ -126,7 +126,7 @@ async fn direct_invocation_names_a_done_occurrence() {
     let problem = invoke(again.clone()).await.expect_err("done");
     assert_eq!(problem.problem_type.error_name(), "AlreadyDone");
     assert_eq!(problem.lock.and_then(|lock| lock.data).as_deref(), Some("result"));
-    // Step Functions cuts a long error: a long result is left to `get`.
+    // Step Functions truncates a long error: a long result is left to `get`.
     let long =
         json!({ "action": "acquire", "key": "Moe", "ownerName": "job", "leaseId": "m", "data": "x".repeat(40_000) });
     invoke(long).await.expect("granted");

@@ -1,4 +1,4 @@
-//! The functions call exactly the actions of actions.json, which the roles of every way to deploy allow.
+//! The functions call exactly the actions of actions.json, which the roles of every deployment allow.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -27,10 +27,10 @@ use leasehold_transactions::{self as transactions, Transactions};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-/// Function or operation, and the DynamoDB actions that are its own, such as `GetItem on locks`.
+/// The DynamoDB actions of each function or operation, such as `GetItem on locks`.
 type Actions = BTreeMap<String, BTreeSet<String>>;
 
-/// An engine that notes what it is asked to do, and by whom.
+/// An engine that records its requests, and their callers.
 #[derive(Clone)]
 struct Recorder {
     engine: Engine,
@@ -55,7 +55,7 @@ impl HttpConnector for Recorder {
     }
 }
 
-/// What IAM asks for before DynamoDB does this.
+/// The actions that IAM requires for this operation of DynamoDB.
 fn actions_of(action: &str, body: &Value) -> BTreeSet<String> {
     let on = |action: &str, table: &Value| format!("{action} on {}", table.as_str().expect("a name"));
     match action {
@@ -98,7 +98,7 @@ impl fmt::Debug for Recorder {
     }
 }
 
-/// A table, and a service for each caller, whose calls are noted.
+/// A table, and a service for each caller, whose calls are recorded.
 struct Bench {
     engine: Engine,
     schema: TableSchema,
@@ -153,7 +153,7 @@ impl Bench {
     }
 }
 
-/// What the operations call while the conformance suite has its way with them, on both kinds of table.
+/// The actions that the operations call during the conformance suite, on both kinds of table.
 async fn called_over_http() -> Actions {
     let bench = Bench::new(TableSchema::new("locks")).await;
     run(&bench.serve().await).await.expect("it conforms");
@@ -167,7 +167,7 @@ async fn called_over_http() -> Actions {
     seen
 }
 
-/// What direct invocations call.
+/// The actions that direct invocations call.
 async fn called_directly() -> Actions {
     let bench = Bench::new(TableSchema::new("locks")).await;
     let function = Function::unrestricted(bench.service("Invoke"));
@@ -182,7 +182,7 @@ async fn called_directly() -> Actions {
     bench.into_seen()
 }
 
-/// What the clean-up after an execution calls that held one lock, and not the other.
+/// The actions of the clean-up after an execution that held one lock, and not the other.
 async fn called_by_the_cleanup() -> Actions {
     let bench = Bench::new(TableSchema::new("locks")).await;
     let arn = "arn:aws:states:eu-west-1:123456789012:execution:nightly:4f1a";
@@ -195,7 +195,7 @@ async fn called_by_the_cleanup() -> Actions {
     bench.into_seen()
 }
 
-/// What the functions of the transactions call, while they do all that they can do.
+/// The actions of the functions of the transactions, in all their uses.
 async fn called_for_transactions() -> Actions {
     let bench = Bench::new(TableSchema::new("locks")).await;
     bank::make_tables(&bench.client(), ACCOUNTS, TRANSACTIONS).await;
@@ -215,7 +215,7 @@ async fn called_for_transactions() -> Actions {
         entry["ConditionCheck"]["ConditionExpression"] = json!("attribute_exists(id)");
         entry
     };
-    // Of one that it has read and of one that is not there.
+    // Requests for an item that the transaction has read, and for a missing one.
     let conditional = |id: &str| {
         let mut entry = put(id);
         entry["Put"]["ConditionExpression"] = json!("attribute_not_exists(b)");
@@ -223,12 +223,12 @@ async fn called_for_transactions() -> Actions {
     };
     let end = |action: &str, begun: &Value| json!({ "action": action, "transactionId": begun["transactionId"] });
 
-    // The short way, to write and to read.
+    // The short path, for writes and for reads.
     call(json!({ "action": "begin", "commit": true, "requests": [put("a"), put("b"), put("c")] })).await;
     call(json!({ "action": "begin", "commit": true, "requests": [check("a"), update("b"), entry("Delete", "c")] }))
         .await;
     call(json!({ "action": "begin", "commit": true, "requests": [entry("Get", "a"), entry("Get", "b")] })).await;
-    // The long way, to both ends.
+    // The long path, with both outcomes.
     for action in ["commit", "rollback"] {
         let begun = call(json!({ "action": "begin" })).await;
         call(json!({ "action": "begin", "transactionId": begun["transactionId"] })).await;
@@ -251,21 +251,22 @@ async fn called_for_transactions() -> Actions {
         .await;
         call(end(action, &begun)).await;
     }
-    // The sweeper finds what was left behind: reads and writes of every kind, in several batches.
+    // The sweeper finds unfinished transactions: reads and writes of every kind, in several batches.
     let begun = call(json!({ "action": "begin", "requests": [entry("Get", "a"), check("b"), update("e")] })).await;
     let id = &begun["transactionId"];
     call(json!({ "action": "add", "transactionId": id, "requests": [update("a"), put("b"), entry("Delete", "d")] }))
         .await;
     let many: Vec<_> = (0..60).map(|number| put(&format!("account-{number}"))).collect();
     call(json!({ "action": "begin", "requests": many })).await;
-    // A single item is freed otherwise than several.
+    // A single item is freed by another call than several.
     for action in ["commit", "rollback"] {
         for requests in [json!([put("g")]), json!([entry("Delete", "g"), put("h")])] {
             let begun = call(json!({ "action": "begin", "requests": requests })).await;
             call(end(action, &begun)).await;
         }
     }
-    // An item alone is deleted otherwise than several, and one with many attributes restored otherwise than others.
+    // A single item is deleted by another call than several, and one with many attributes is restored by another than
+    // others.
     call(json!({ "action": "begin", "requests": [put("alone")] })).await;
     let wide = |value: &str| {
         let mut put = put("wide");
@@ -276,7 +277,7 @@ async fn called_for_transactions() -> Actions {
     };
     call(json!({ "action": "begin", "commit": true, "requests": wide("old") })).await;
     call(json!({ "action": "begin", "requests": wide("new") })).await;
-    // More than the index has partitions, so that some partition has several.
+    // More transactions than the index has partitions, so that one partition has several.
     for _ in 0..9 {
         call(json!({ "action": "begin" })).await;
     }
@@ -290,7 +291,7 @@ async fn called_for_transactions() -> Actions {
     while let Some(cursor) = page["nextCursor"].as_str() {
         page = operate(json!({ "action": "list-transactions", "cursor": cursor })).await;
     }
-    // It finishes; at last transactions whose table is gone.
+    // The sweep finishes them; at last transactions whose table was deleted.
     sweep().await;
     operate(
         json!({ "action": "unlock", "tableName": ACCOUNTS, "key": key("a"), "lock": "none", "outcome": "committed" }),
@@ -302,8 +303,8 @@ async fn called_for_transactions() -> Actions {
     bench.into_seen()
 }
 
-/// The actions that each function's role allows. `scripts/compare_stacks.py` compares the file with the roles that the SAM
-/// translator makes of the template.
+/// The actions that each function's role allows. `scripts/compare_stacks.py` compares the file with the roles that the
+/// SAM translator generates from the template.
 fn allowed() -> Actions {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/actions.json");
     let text = std::fs::read_to_string(file).expect("the file is there");

@@ -1,5 +1,5 @@
-//! The expressions and the pure life cycle are the same rules: random sequences of operations by several callers,
-//! some of them other clients of the same table, get the same answers and leave the same rows.
+//! The expressions and the pure life cycle are the same rules. Several callers, some of them other clients of the same
+//! table, make random sequences of operations. Both give the same answers and leave the same rows.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,7 +31,7 @@ enum Step {
         existing: bool,
         attribute: Option<u8>,
         principal: Option<usize>,
-        /// The occurrence, and whether it is to run at most once.
+        /// The occurrence, and whether it runs at most once.
         once: Option<(usize, bool)>,
     },
     Heartbeat {
@@ -63,7 +63,7 @@ enum Step {
     },
     /// The Java client marks the row as released.
     ForeignRelease,
-    /// Somebody damages the row.
+    /// Damages the row.
     Damage {
         attribute: usize,
     },
@@ -90,7 +90,7 @@ enum RvnChoice {
     Wrong,
 }
 
-/// Few numbers and few ids, so that requests meet.
+/// Few numbers and few ids, so that requests coincide.
 type SequenceChoice = Option<(u64, Option<u8>)>;
 
 fn sequence(choice: &SequenceChoice) -> Option<Sequence> {
@@ -104,23 +104,23 @@ enum DataChoice {
     Delete,
 }
 
-/// 2100-01-01, in epoch milliseconds: DynamoDB Local deletes what has expired by its own clock.
+/// 2100-01-01, in epoch milliseconds: DynamoDB Local deletes expired rows by its own clock.
 const START_MS: u64 = 4_102_444_800_000;
 
-/// How many ways there are to damage a row.
+/// The number of ways to damage a row.
 const DAMAGES: usize = 20;
 
-/// In byte order, which is neither that of numbers nor that of any language.
+/// In byte order, which differs from that of numbers and of any language.
 const OCCURRENCES: [&str; 4] = ["10", "9", "Zoë", "zoe"];
 
 fn occurrence(index: usize) -> Occurrence {
     Occurrence::new("", OCCURRENCES[index]).expect("valid")
 }
 
-/// Lease ids, which anyone may come to know.
+/// Lease ids, which other callers may know.
 const CALLERS: [&str; 3] = ["ann", "bob", "cyd"];
 
-/// Whom locks are bound to, where they are.
+/// The principals that locks are bound to, where owners are bound.
 const PRINCIPALS: [&str; 2] = ["jwt:ann", "jwt:bob"];
 
 fn principal(choice: Option<usize>) -> Option<Principal> {
@@ -174,7 +174,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The table under test, and other clients' way to it.
+/// The table under test, and the access of other clients to it.
 struct Bench {
     table: LockTable,
     table_name: String,
@@ -185,13 +185,13 @@ struct Bench {
 }
 
 impl Bench {
-    /// On the embedded engine.
+    /// Returns a bench on the embedded engine.
     async fn new() -> Self {
         let engine = Engine::memory().expect("memory is to be had");
         Self::on(Client::from_conf(leasehold_dynamodb::configure(engine.sdk_config()).build())).await
     }
 
-    /// On a new table.
+    /// Returns a bench on a new table.
     async fn on(dynamodb: Client) -> Self {
         let table_name = format!("property-{}", fresh_uuid());
         let schema = TableSchema::new(&table_name);
@@ -206,14 +206,14 @@ impl Bench {
         Self { table, table_name, dynamodb, now_ms, policy, foreign_writes: 0 }
     }
 
-    /// The row as it is stored, a tombstone as well.
+    /// The row as stored, also if it is a tombstone.
     async fn row(&self) -> Option<Row> {
         let request = self.dynamodb.get_item().table_name(&self.table_name).consistent_read(true);
         let output = request.key("key", AttributeValue::S("Moe".into())).send().await.expect("the engine answers");
         output.item.and_then(|item| self.table.schema().decode_row(item))
     }
 
-    /// What everyone else is told of the row: a tombstone is not there.
+    /// Checks the view of the row that every reader gets: a tombstone reads as not there.
     async fn check_view(&self, stored: Option<Row>) {
         let visible = stored.filter(|row| !row.is_deleted());
         let visible = visible.map(Record::Lock);
@@ -222,7 +222,7 @@ impl Bench {
         assert_eq!(self.table.list(&query).await.expect("the engine answers").rows, Vec::from_iter(visible));
     }
 
-    /// Carries one step out and compares it with what the pure life cycle makes of the same row.
+    /// Carries out one step and compares it with the pure life cycle on the same row.
     #[allow(clippy::too_many_lines, reason = "one comparison for each operation")]
     async fn check(&mut self, step: &Step) {
         let before = self.row().await;
@@ -301,7 +301,7 @@ impl Bench {
                 assert_eq!(after, expected.row);
             }
             Step::Release { caller, principal: choice, delete, data: payload, expected, completed } => {
-                // The running occurrence is completed now and then.
+                // Some releases complete the running occurrence.
                 let running = before.as_ref().and_then(|row| row.occurrence.as_ref());
                 let disposal = match (completed, running) {
                     (Some(0), Some(running)) => {
@@ -319,7 +319,8 @@ impl Bench {
                 let after = self.row().await;
                 let expected = lifecycle::release(before.as_ref(), &request, &self.stamp(after.as_ref()), &self.policy);
                 assert_eq!(actual, expected.answer);
-                // The second write takes the additional attributes from a tombstone, of an earlier release as well.
+                // The second write removes the additional attributes from a tombstone, also from one of an earlier
+                // release.
                 let cleared = |row: Row| {
                     if row.is_deleted() && is_deletion { Row { attributes: Attributes::new(), ..row } } else { row }
                 };
@@ -342,7 +343,7 @@ impl Bench {
         self.check_view(self.row().await).await;
     }
 
-    /// The stamp is the service's own doing: its version is read from the row, if the operation wrote one.
+    /// The service chooses the stamp: its version is read from the row, if the operation wrote one.
     fn stamp(&self, after: Option<&Row>) -> Stamp {
         let rvn = after.and_then(|row| row.rvn.value().cloned()).unwrap_or_else(|| "unused".into());
         Stamp { rvn, now_us: self.now_ms.load(Ordering::Relaxed) * 1000 }
@@ -372,7 +373,7 @@ impl Bench {
                 let update = update
                     .update_expression("SET isReleased = :one")
                     .condition_expression("attribute_exists(ownerName)");
-                // Without a row there is nothing to release.
+                // A missing row cannot be released.
                 let _ = update.expression_attribute_values(":one", text("1")).send().await;
             }
             Step::Damage { attribute } => {
@@ -410,7 +411,7 @@ impl Bench {
     }
 }
 
-/// Random sequences, each on a table of its own.
+/// Checks random sequences, each on a table of its own.
 fn check_sequences(cases: u32, bench: impl AsyncFn() -> Bench) {
     let mut runner = TestRunner::new(ProptestConfig { cases, ..ProptestConfig::with_source_file(file!()) });
     let result = runner.run(&prop::collection::vec(step(), 1..60), |steps| {
@@ -431,7 +432,7 @@ fn the_expressions_are_the_pure_life_cycle() {
     check_sequences(256, Bench::new);
 }
 
-/// The embedded engine could be wrong in the same way as we are.
+/// The embedded engine could have the same error as the expressions.
 #[test]
 #[ignore = "needs DynamoDB Local: scripts/dynamodb-local.sh"]
 fn dynamodb_local_keeps_the_pure_life_cycle() {

@@ -22,7 +22,7 @@ use crate::events::event;
 
 const LEASE: Duration = Duration::from_secs(20);
 const LATE: Duration = Duration::from_secs(8);
-/// What a caller does not wait for: an attempt that is late by less than a lease.
+/// The faults of the tests. A late attempt arrives within a lease.
 const FAULTS: [Fault; 7] = [
     Fault::RequestLost,
     Fault::ResponseLost,
@@ -88,7 +88,7 @@ async fn released(world: &World, who: &str) -> ReleaseOutcome {
     world.table.release_permits(&release(who)).await.expect("answered").answer.expect("released")
 }
 
-/// The row, read past the faults.
+/// The row, read without faults.
 async fn row(world: &World) -> Semaphore {
     world.faults.script([]);
     match world.table.read(&key()).await.expect("answered").expect("a row") {
@@ -101,7 +101,7 @@ fn refusal<T: std::fmt::Debug>(step: Step<T>) -> Refusal {
     step.answer.expect_err("refused")
 }
 
-/// What a caller saw of the entries, and since when.
+/// A caller's observations of the entries, with their times.
 #[derive(Default)]
 struct Observer {
     seen: HashMap<String, (String, Instant)>,
@@ -306,7 +306,7 @@ async fn queue_of_a_hundred_is_served_in_order() {
     assert_eq!(holder, "waiter-99");
 }
 
-/// A waiter polls each second, renews its ticket each third of the lease, and acquires when all before it are dead.
+/// Polls every second, renews the ticket every third of the lease, and acquires when all tickets ahead are dead.
 async fn wait_for_permit(world: &World, who: &str) -> Grant {
     let me = member(who);
     let mut observer = Observer::default();
@@ -412,7 +412,7 @@ async fn lying_observer_is_refused_where_the_clock_is_asked() {
     granted(&world, &request).await;
 }
 
-/// The condition by which every version before semaphores takes a row over.
+/// Checks the condition by which every version before semaphores takes a row over.
 #[tokio::test(start_paused = true)]
 async fn older_version_finds_no_lease_to_take_over() {
     let world = World::new().await;
@@ -440,13 +440,13 @@ async fn older_version_finds_no_lease_to_take_over() {
     assert_eq!(row(&world).await, before);
 }
 
-/// What callers believe, in the order in which they come to believe it.
+/// The beliefs of the callers, in the order of their beginnings.
 type History = Rc<RefCell<Vec<PermitEvent>>>;
 
 const CAPACITY: u64 = 4;
 const RUN: Duration = Duration::from_mins(20);
 
-/// One caller after the other under this name: some die, some release, and all follow the rules.
+/// Runs one caller after the other under this name: some die, some release, and all follow the rules.
 async fn live(name: &'static str, world: Rc<World>, history: History, mut rng: fastrand::Rng, end: Instant) {
     let mut life = 0;
     while Instant::now() < end {
@@ -488,7 +488,7 @@ async fn live(name: &'static str, world: Rc<World>, history: History, mut rng: f
         }
         let (permits, token) = (grant.holder.entry.permits, grant.holder.fencing_token);
         history.borrow_mut().push(PermitEvent::Granted { who: who.clone(), permits, token });
-        // It believes for its lease from before it sent the request, and may release before.
+        // The holder believes in its permits for its lease from before it sent the request, and may release before.
         let held = Duration::from_millis(rng.u64(0..30_000));
         let until = sent + LEASE;
         tokio::time::sleep_until(until.min(Instant::now() + held)).await;
@@ -513,7 +513,7 @@ async fn simulate(seed: u64) -> usize {
     }
     callers.await;
     let history = history.take();
-    // Answers may overtake each other: what callers believe is ordered by when they came to believe it.
+    // Answers may overtake each other, so the history is in the order in which callers came to believe.
     let mut tokens = BTreeSet::new();
     let ordered = history.into_iter().zip(1..).map(|(event, order)| match event {
         PermitEvent::Granted { who, permits, token } => {
@@ -536,7 +536,7 @@ fn believed_permits_stay_within_the_capacity_under_faults() {
     assert!(grants.iter().all(|grants| *grants > 50), "{grants:?} grants say little");
 }
 
-/// The event of a route of semaphores, made of one of the locks.
+/// The event of a semaphore's route, derived from one for locks.
 fn http_event(path: &str, body: &Value) -> Value {
     let mut event = event("http-acquire");
     event["routeKey"] = json!(format!("ANY {path}"));
@@ -586,7 +586,7 @@ async fn function_serves_http_and_direct_invocations() {
     assert_eq!(function.answer_direct(lock).await.expect_err("refused").error_type, "WrongKind");
 }
 
-/// What one write of the row costs, as DynamoDB counts: a unit for each KB of the item.
+/// The cost of one write of the row, as DynamoDB counts: a unit for each KB of the item.
 async fn units_of_a_write(world: &World) -> f64 {
     let text = |value: &str| aws_sdk_dynamodb::types::AttributeValue::S(value.to_owned());
     let update = world.dynamodb.update_item().table_name("locks").key("key", text("Moe"));

@@ -1,5 +1,5 @@
-//! The expressions of semaphores and their pure life cycle are the same rules: random sequences of operations by
-//! several callers get the same answers and leave the same rows. And whatever the sequence, the permits add up.
+//! The expressions of semaphores and their pure life cycle are the same rules. Several callers make random sequences of
+//! operations. Both give the same answers and leave the same rows. After every sequence the permits add up.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -64,7 +64,7 @@ enum Action {
         operation: u8,
         delete: bool,
     },
-    /// Somebody damages the row.
+    /// Damages the row.
     Damage {
         index: usize,
     },
@@ -75,7 +75,7 @@ enum Action {
     },
 }
 
-/// Who asks, and as which request.
+/// The caller, and its request.
 #[derive(Debug, Clone)]
 struct Who {
     caller: usize,
@@ -83,14 +83,14 @@ struct Who {
     principal: Option<usize>,
 }
 
-/// Whether what the caller names is what stands in the row.
+/// Whether the values that the caller names agree with the row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Seen {
     Right,
     Wrong,
 }
 
-/// An entry of the row that is named as dead, by its place among all.
+/// An entry of the row that is named as dead, by its index among all entries.
 #[derive(Debug, Clone)]
 struct Corpse {
     entry: usize,
@@ -147,7 +147,7 @@ fn action() -> impl Strategy<Value = Action> {
     ]
 }
 
-/// How many ways there are to damage a row.
+/// The number of ways to damage a row.
 const DAMAGES: usize = 9;
 
 fn damage(index: usize) -> (&'static str, Option<AttributeValue>) {
@@ -205,7 +205,7 @@ impl Bench {
         self.table.schema().decode_found(&key(), item)
     }
 
-    /// Compares one operation with what the pure life cycle makes of the same row.
+    /// Compares one operation with the pure life cycle on the same row.
     async fn check<T: Debug + PartialEq>(
         &mut self,
         before: Option<Item>,
@@ -233,8 +233,8 @@ impl Bench {
                     }
                 }
             }
-            // The damage need not be where a condition sees it: the row may have changed, and the caller is told no
-            // more. DynamoDB itself refuses to count with what is no number.
+            // A condition need not see the damage. It may fail for another reason, and the answer then says that the
+            // row changed. DynamoDB itself refuses to count with a value that is no number.
             Err(corrupt) => {
                 let error = actual.expect_err("corrupt");
                 assert!(
@@ -427,7 +427,7 @@ impl Seen {
     }
 }
 
-/// The entry at this place: its id, version and permits.
+/// The entry at this index: its id, version and permits.
 fn nth(row: Option<&Semaphore>, place: usize) -> Option<(String, String, u64)> {
     let row = row?;
     let holders = row.holders.iter().map(|(id, holder)| (id, &holder.entry));
@@ -440,7 +440,7 @@ fn is_ticket(row: Option<&Semaphore>, corpse: &Corpse) -> bool {
     nth(row, corpse.entry).is_some_and(|(id, ..)| id.starts_with("t-"))
 }
 
-/// The dead that the step names, as far as a request may.
+/// The dead entries that the step names, within the limits of a request.
 fn all_dead(row: Option<&Semaphore>, dead: &[Corpse], who: &Who) -> AllDead {
     let me = who.member();
     let mut named: Vec<Dead> = Vec::new();
@@ -478,7 +478,7 @@ fn semaphore_expressions_are_the_pure_life_cycle() {
     check_sequences(256, Bench::new);
 }
 
-/// The embedded engine could be wrong in the same way as we are.
+/// The embedded engine could have the same error as the expressions.
 #[test]
 #[ignore = "needs DynamoDB Local: scripts/dynamodb-local.sh"]
 fn dynamodb_local_keeps_the_life_cycle_of_semaphores() {

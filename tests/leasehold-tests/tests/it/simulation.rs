@@ -14,13 +14,13 @@ use tokio::time::{Instant, sleep};
 
 const LEASE_MS: u64 = 10_000;
 const HOSTS: [&str; 4] = ["ann", "bob", "cyd", "dan"];
-/// How long a run lasts, in virtual time.
+/// The length of a run, in virtual time.
 const RUN: Duration = Duration::from_mins(10);
 
-/// What the hosts believe, seen from above: the thing that no host and no service can see.
+/// The beliefs of all hosts, which no host and no service can see.
 #[derive(Default)]
 struct Beliefs {
-    /// Who believes to hold the lock, and until when at the latest.
+    /// The host that believes that it holds the lock, and the latest end of that belief.
     holder: Option<(&'static str, Instant)>,
     token: u64,
     grants: u32,
@@ -54,7 +54,7 @@ impl Beliefs {
     }
 }
 
-/// One host's life: wait for the lock, hold it a while, release it or forget to, again and again.
+/// One host's life: it repeatedly waits for the lock, holds it a while, and releases it or forgets to.
 async fn live(
     host: &'static str,
     world: Rc<World>,
@@ -89,12 +89,12 @@ impl Numbered {
     }
 }
 
-/// A lease that some request asks for.
+/// A lease for a request.
 fn some_lease(rng: &mut fastrand::Rng) -> u64 {
     *rng.choice([4000, LEASE_MS, 30_000].iter()).expect("three")
 }
 
-/// Polls as rules 6, 9 and 12 say. Returns until when the lease lasts, counted from before the request was first sent.
+/// Polls by rules 6, 9 and 12. Returns the end of the lease, counted from before the request was first sent.
 async fn wait_for_lock(
     host: &'static str,
     world: &World,
@@ -131,12 +131,12 @@ async fn wait_for_lock(
                     seen = Some((lock.rvn, Duration::from_millis(lock.lease_ms), Instant::now()));
                 }
             }
-            // It was granted once, by an answer that came too late, and others had it since.
+            // The lock was granted once, by an answer that came too late, and other hosts had it since.
             Ok(AcquireAnswer::Lost(_)) => return None,
             Ok(answer) => panic!("this lease id counts its requests, and is never absent: {answer:?}"),
             Err(_) => unanswered = Some((request, sent)),
         }
-        // Some poll often, some hardly ever: both must be safe.
+        // Some hosts poll often, some rarely: both must be safe.
         sleep(Duration::from_millis(rng.u64(200..15_000))).await;
     }
     None
@@ -152,7 +152,7 @@ async fn hold(
 ) {
     let mut unanswered = None;
     for _ in 0..rng.u32(0..12) {
-        // Now and then a host is paused for longer than its lease.
+        // Sometimes a host is paused for longer than its lease.
         let pause = if rng.u32(0..12) == 0 { 15_000 } else { rng.u64(500..3000) };
         sleep(Duration::from_millis(pause)).await;
         if Instant::now() >= until {
@@ -169,7 +169,7 @@ async fn hold(
             (request, Instant::now())
         });
         let renewed_until = sent + Duration::from_millis(request.lease_duration.expect("chosen").as_millis());
-        // A shorter lease counts from when it is sent.
+        // A shorter lease counts from its sending.
         until = until.min(renewed_until);
         beliefs.borrow_mut().counts(host, until);
         match world.table.heartbeat(&request).await {
@@ -183,13 +183,13 @@ async fn hold(
                 assert!(Instant::now() >= until, "{host} lost its lock to {lost:?} before its lease ran out");
                 break;
             }
-            // Nobody knows: the holder counts on from the last good one.
+            // The result is unknown: the holder counts on from the last good request.
             Err(_) => unanswered = Some((request, sent)),
             Ok(answer) => panic!("nobody here is bound, or sends out of order: {answer:?}"),
         }
     }
     beliefs.borrow_mut().given_up(host);
-    // One in four dies and leaves the lock to be taken over.
+    // One host in four dies and leaves the lock to a takeover.
     if rng.u32(0..4) > 0 {
         let disposal = if rng.bool() { Disposal::Delete } else { Disposal::Keep(None) };
         let _ = world.table.release(&Release { lease_id: lease_id.id(), disposal, ..release(host) }).await;
@@ -211,7 +211,7 @@ async fn run(seed: u64) -> Beliefs {
     Rc::into_inner(beliefs).expect("all hosts are done").into_inner()
 }
 
-/// `LEASEHOLD_SEED=n` runs one seed alone, to look into a failure.
+/// `LEASEHOLD_SEED=n` runs one seed alone, to examine a failure.
 #[test]
 fn no_two_hosts_hold_the_lock_under_faults() {
     let all = run_seeds("no_two_hosts", 0..60, run);

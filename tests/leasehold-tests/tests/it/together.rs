@@ -1,4 +1,4 @@
-//! Several locks at once: the transaction is the pure life cycle, whatever the network does to it.
+//! Several locks at once: the transaction agrees with the pure life cycle, under every fault of the network.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +20,7 @@ use proptest::test_runner::TestRunner;
 const LEASE_MS: u64 = 20_000;
 const KEYS: [&str; 3] = ["a", "b", "c"];
 const CALLERS: [&str; 3] = ["ann", "bob", "cyd"];
-/// Long past every attempt of an operation.
+/// Longer than all attempts of an operation.
 const LATE: Duration = Duration::from_secs(8);
 
 fn key(index: usize) -> LockKey {
@@ -83,7 +83,8 @@ async fn acquire_all_is_one_transaction_and_survives_faults() {
             let calls = world.faults.take_calls();
             match fault {
                 Fault::None | Fault::Twice => assert_eq!(calls, 1, "{fault:?}"),
-                // Its own rows are told from a refused attempt; without a number they are renewed by another.
+                // A refused attempt shows that the rows are the caller's own. Without a number, another attempt renews
+                // them.
                 Fault::ResponseLost => assert_eq!(calls, if number.is_some() { 2 } else { 3 }, "{fault:?}"),
                 _ => assert!((2..=3).contains(&calls), "{fault:?}: {calls}"),
             }
@@ -102,7 +103,7 @@ async fn late_attempt_of_an_acquire_all_changes_nothing() {
     tokio::time::sleep(LATE * 2).await;
     check_rows(&world, &granted, Fault::Late(LATE)).await;
 
-    // One that comes after the locks were given back leaves no ghost.
+    // An attempt that arrives after the release of the locks leaves no ghost.
     let world = World::new().await;
     world.faults.script([Fault::Copied]);
     grant(world.table.acquire_all(&both(Some(1))).await.expect("answered"));
@@ -153,7 +154,7 @@ async fn acquire_all_of_a_bound_lock_needs_its_principal() {
             .expect("two")
     };
     grant(world.table.acquire_all(&bound("jwt:ann", 1)).await.expect("answered"));
-    // A lease id that leaked is of no use to another principal.
+    // Another principal cannot use a leaked lease id.
     let answer = world.table.acquire_all(&bound("jwt:bob", 2)).await.expect("answered");
     assert!(matches!(answer, AcquireAllAnswer::Held(locks) if locks.len() == 2));
     grant(world.table.acquire_all(&bound("jwt:ann", 2)).await.expect("answered"));
@@ -180,7 +181,7 @@ enum Step {
     Break {
         key: usize,
     },
-    /// Somebody changes an attribute.
+    /// Changes an attribute of a row.
     Set {
         key: usize,
         attribute: usize,
@@ -221,11 +222,11 @@ impl Bench {
         Self::on(Client::from_conf(leasehold_dynamodb::configure(engine.sdk_config()).build())).await
     }
 
-    /// On a new table.
+    /// Returns a bench on a new table.
     async fn on(dynamodb: Client) -> Self {
         let schema = TableSchema::new(format!("together-{}", fresh_uuid()));
         ensure_table(&dynamodb, &schema).await.expect("a new table");
-        // 2100-01-01: DynamoDB Local deletes what has expired by its own clock.
+        // 2100-01-01: DynamoDB Local deletes expired rows by its own clock.
         let now_ms = Arc::new(AtomicU64::new(4_102_444_800_000));
         let clock = {
             let now_ms = Arc::clone(&now_ms);
@@ -235,7 +236,7 @@ impl Bench {
         Self { table, dynamodb, now_ms }
     }
 
-    /// The row as it is stored, a tombstone as well.
+    /// The row as stored, also if it is a tombstone.
     async fn row(&self, key: &LockKey) -> Option<Row> {
         let request = self.dynamodb.get_item().table_name(&self.table.schema().table_name).consistent_read(true);
         let output = request.key("key", AttributeValue::S(key.partition().into())).send().await.expect("it answers");
@@ -294,7 +295,7 @@ impl Bench {
         }
     }
 
-    /// Compares what the table does with what the pure life cycle makes of the same rows.
+    /// Compares the effect on the table with the pure life cycle on the same rows.
     async fn check(&self, caller: usize, keys: &[(usize, u8)], number: Option<u64>) {
         let mut requests = Vec::new();
         for (index, way) in keys {
@@ -369,7 +370,7 @@ fn transactions_of_locks_are_the_pure_life_cycle() {
     check_sequences(200, Bench::new);
 }
 
-/// The embedded engine could be wrong in the same way as we are.
+/// The embedded engine could have the same error as the expressions.
 #[test]
 #[ignore = "needs DynamoDB Local: scripts/dynamodb-local.sh"]
 fn dynamodb_local_keeps_the_life_cycle_of_several_locks() {

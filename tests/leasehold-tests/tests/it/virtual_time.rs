@@ -1,4 +1,4 @@
-//! Who judges staleness, and when: stories under tokio's paused clock. Twenty seconds take no time.
+//! The judgement of staleness, and its times: stories under tokio's paused clock. Twenty seconds take no time.
 
 use std::time::Duration;
 
@@ -9,7 +9,8 @@ use tokio::time::{Instant, sleep};
 const LEASE: Duration = Duration::from_secs(20);
 const LEASE_MS: u64 = 20_000;
 
-/// A caller that wants the lock and follows rule 6: what it saw counts from after the answer, and anew when it changed.
+/// A caller that wants the lock and follows rule 6: its observation counts from after the answer, and starts again at a
+/// change.
 struct Observer {
     name: &'static str,
     seen: Option<(String, Duration, Instant)>,
@@ -20,7 +21,7 @@ impl Observer {
         Self { name, seen: None }
     }
 
-    /// One poll: one request, with the observed version if it has been seen for its lease.
+    /// Polls once: one request, with the observed version if it has been seen for its lease.
     async fn poll(&mut self, world: &World) -> Option<Grant> {
         let staleness = match &self.seen {
             Some((rvn, lease, since)) if since.elapsed() >= *lease => {
@@ -48,14 +49,14 @@ async fn grant(world: &World, owner: &str) -> Grant {
     }
 }
 
-/// The story that the Java client's documentation tells: host 1 holds the lock "Moe" and dies; host 2 polls.
+/// The example of the Java client's documentation: host 1 holds the lock "Moe" and dies; host 2 polls.
 #[tokio::test(start_paused = true)]
 async fn two_hosts_and_the_lock_moe() {
     let world = World::new().await;
     let first = grant(&world, "host-1").await;
     assert_eq!(first.outcome, GrantOutcome::Created);
 
-    // Host 1 heartbeats twice, and then no more.
+    // Host 1 heartbeats twice, and then stops.
     for _ in 0..2 {
         sleep(Duration::from_secs(5)).await;
         assert!(matches!(world.table.heartbeat(&heartbeat("host-1")).await, Ok(HeartbeatAnswer::Renewed(_))));
@@ -63,7 +64,7 @@ async fn two_hosts_and_the_lock_moe() {
     let died = Instant::now();
     sleep(Duration::from_secs(1)).await;
 
-    // Host 2 comes along, sees a version that it does not know, and starts to count.
+    // Host 2 arrives, sees an unknown version, and starts to count.
     let mut host2 = Observer::new("host-2");
     let began = Instant::now();
     let taken = loop {
@@ -80,7 +81,7 @@ async fn two_hosts_and_the_lock_moe() {
     assert_eq!(taken.previous_owner_name.as_deref(), Some("host-1"));
     assert!(taken.fencing_token > first.fencing_token);
 
-    // Host 1 was only asleep. It learns that it lost the lock, and by whom.
+    // Host 1 was only paused. Its answer says that it lost the lock, and to which host.
     let HeartbeatAnswer::Lost(lost) = world.table.heartbeat(&heartbeat("host-1")).await.expect("no faults") else {
         panic!("a thief and a victim cannot both hold it");
     };
@@ -125,7 +126,7 @@ async fn an_observer_starts_again_when_the_version_changed() {
     sleep(LEASE.saturating_sub(Duration::from_secs(1))).await;
     assert!(matches!(world.table.heartbeat(&heartbeat("holder")).await, Ok(HeartbeatAnswer::Renewed(_))));
     sleep(Duration::from_secs(1)).await;
-    // A whole lease since the first poll, and what it saw then is no longer there.
+    // A whole lease has passed since the first poll, and the version that it saw was replaced.
     assert_eq!(observer.poll(&world).await, None, "its observation is outdated");
     sleep(LEASE).await;
     assert!(observer.poll(&world).await.is_some());

@@ -1,4 +1,4 @@
-//! Watches, under virtual time: who wakes them, what they cost, and how they end.
+//! Watches, under virtual time: the writes that wake them, their cost, and their end.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep};
 const WAIT: Duration = Duration::from_secs(20);
 const READ_INTERVAL: Duration = Duration::from_millis(500);
 
-/// A service in whose table "holder" has the lock.
+/// A service in whose table "holder" holds the lock.
 struct Bench {
     world: World,
     service: Service,
@@ -45,7 +45,7 @@ impl Bench {
         WatchRequest { key: "Moe".into(), version: Some(self.version.clone()), ..WatchRequest::default() }
     }
 
-    /// Watches on a task of its own, and gives the answer and when it came.
+    /// Watches on a task of its own. Returns the answer and its time.
     fn watch(&self, request: WatchRequest, watches: &mut JoinSet<(Result<Lock, Problem>, Instant)>) {
         let service = self.service.clone();
         watches.spawn(async move {
@@ -54,11 +54,11 @@ impl Bench {
         });
     }
 
-    /// Watches, lets the lock be as it is for a while, does `write`, and gives the answer.
+    /// Watches, leaves the lock unchanged for a while, does `write`, and returns the answer.
     async fn woken_by(&self, write: impl AsyncFn()) -> Result<Lock, Problem> {
         let mut watches = JoinSet::new();
         self.watch(self.request(), &mut watches);
-        // Between two reads of the table.
+        // A time between two reads of the table.
         sleep(READ_INTERVAL * 4 + READ_INTERVAL / 2).await;
         assert!(watches.try_join_next().is_none(), "nothing has changed");
         write().await;
@@ -129,7 +129,7 @@ async fn watches_of_a_key_share_their_reads() {
         assert_eq!(answer.expect("a lock").record_version_number, bench.version);
         assert_eq!(answered - started, WAIT);
     }
-    // One for each watch at its begin, and one each half second for all.
+    // One read for each watch at its beginning, and one every half second for all.
     let shared = bench.world.faults.take_calls() - 50;
     assert!((38..=40).contains(&shared), "{shared}");
     sleep(READ_INTERVAL * 10).await;
@@ -157,7 +157,7 @@ async fn watches_end_with_their_service() {
     bench.watch(bench.request(), &mut watches);
     sleep(READ_INTERVAL).await;
     bench.service.close_watches();
-    // One that comes late, too.
+    // A watch that begins late ends, too.
     bench.watch(bench.request(), &mut watches);
     let closed = Instant::now();
     while let Some(watch) = watches.join_next().await {
@@ -186,7 +186,7 @@ async fn watch_is_refused_outside_the_callers_scope() {
     assert_eq!((refused.problem_type, bench.world.faults.take_calls()), (ProblemType::Forbidden, 0));
 }
 
-/// Time is real here: a socket is involved.
+/// Time is real here, because of the socket.
 #[tokio::test]
 async fn watch_ends_when_its_client_hangs_up() {
     let bench = Arc::new(Bench::new().await);
@@ -210,6 +210,6 @@ async fn watch_ends_when_its_client_hangs_up() {
             }
         }
     };
-    // Half of the wait that was asked for.
+    // Half of the wait that the client requested.
     tokio::time::timeout(WAIT / 2, unread).await.expect("nobody reads for a client that is gone");
 }

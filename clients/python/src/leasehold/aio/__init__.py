@@ -18,6 +18,17 @@ except ModuleNotFoundError as error:
 
 from ._http import MakeClient
 from .client import Client
-from .guard import Guard
+from .election import Election
+from .guard import Guard, LocksGuard, PermitsGuard
+from .semaphore import ReadWriteLock, Semaphore
 
-__all__ = ["Client", "Guard", "MakeClient"]
+__all__ = [
+    "Client",
+    "Election",
+    "Guard",
+    "LocksGuard",
+    "MakeClient",
+    "PermitsGuard",
+    "ReadWriteLock",
+    "Semaphore",
+]

@@ -80,7 +80,7 @@ class Tasks:
                 errors.append(left)
             tasks.cancel_scope.cancel()
         if errors:
-            raise errors[0]
+            raise errors.pop()  # nothing keeps the frames of its traceback alive
         return results[0]
 
     def schedule(self, task: Task, at: float, *, at_exit: bool = False) -> None:

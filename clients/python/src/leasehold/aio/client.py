@@ -3,29 +3,46 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 
 from .._acquisition import Held
-from .._api import Wish
-from .._client import AcquireOptions, BaseClient, Settings, State, explicit_options, list_query
+from .._api import Leaving, Wish
+from .._client import (
+    AcquireOptions,
+    BaseClient,
+    LockOptions,
+    Settings,
+    State,
+    TogetherOptions,
+    explicit_options,
+    list_query,
+)
 from .._messages import Auth, Service, Token, service_of
+from .._semaphore import READ_WRITE_CAPACITY
 from .._timing import OPERATION_BOUND, Wait
+from .._watching import Observer
 from .._world import World
-from ..errors import CloseError, LockLost
-from ..model import LockView, Page, ReleaseOutcome, Renewal
+from ..errors import AlreadyDone, CloseError, LockLost
+from ..model import Done, LockView, Page, Ran, ReleaseOutcome, Renewal, SemaphoreView, payload_of
 from ._http import HttpxTransport, MakeClient
 from ._tasks import Tasks
-from .guard import Guard
+from .guard import Guard, LocksGuard, bound_body
+from .semaphore import ReadWriteLock, Semaphore
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
+    from .._core import Kept
+
 _log = logging.getLogger("leasehold")
+
+T = TypeVar("T")
 
 
 class Client(BaseClient[Guard]):
@@ -73,7 +90,7 @@ class Client(BaseClient[Guard]):
 
     # Acquiring
 
-    @explicit_options
+    @explicit_options(BaseClient._acquisition)
     async def try_acquire(self, key: str, **options: Unpack[AcquireOptions]) -> Guard | Held:
         """Asks once, and tries nothing again. Takes over a lock that this client's earlier calls, or
         loaded observations, have shown to be stale.
@@ -81,9 +98,9 @@ class Client(BaseClient[Guard]):
         Giving up is a value: `Held`. Raises `Unavailable` where no answer came. That request, and one whose
         caller is cancelled, is taken back in the background.
         """
-        return await self._try(key, **options)
+        return await self._once(self._acquisition(key, **options))
 
-    @explicit_options
+    @explicit_options(BaseClient._acquisition)
     async def acquire(
         self, key: str, *, wait: Wait = "lease", **options: Unpack[AcquireOptions]
     ) -> Guard | Held:
@@ -91,9 +108,9 @@ class Client(BaseClient[Guard]):
 
         Giving up is a value: `Held`. Raises `Unavailable` if the service did not answer once.
         """
-        return await self._wait(key, wait, self._core.pause, **options)
+        return await self._wait(self._acquisition(key, **options), wait, self._core.pause)
 
-    @explicit_options
+    @explicit_options(BaseClient._acquisition)
     @asynccontextmanager
     async def lock(
         self,
@@ -111,13 +128,85 @@ class Client(BaseClient[Guard]):
         """
         result = await self.acquire(key, wait=wait, **options)
         guard = result.granted()
-        with anyio.CancelScope() as body:
-            if cancel_on_loss:
-                guard.on_lost(lambda _: body.cancel())
-            async with guard:
-                yield guard
-        if body.cancelled_caught:
-            guard.check()
+        async with bound_body(guard, cancel_on_loss):
+            yield guard
+
+    @explicit_options(BaseClient._together)
+    async def try_acquire_all(
+        self, keys: Iterable[str | tuple[str, str]], **options: Unpack[TogetherOptions]
+    ) -> LocksGuard | Held:
+        """Asks once for several locks, all or none, and tries nothing again. `keys`: 2 to 50, each a key or a
+        pair of key and sort key. `Held` names one of those that somebody else holds."""
+        return await self._once(self._together(keys, LocksGuard, **options))
+
+    @explicit_options(BaseClient._together)
+    async def acquire_all(
+        self,
+        keys: Iterable[str | tuple[str, str]],
+        *,
+        wait: Wait = "lease",
+        **options: Unpack[TogetherOptions],
+    ) -> LocksGuard | Held:
+        """Waits until all locks are granted at once: two callers who want the same locks never wait for each
+        other with some in hand. Otherwise as `acquire`."""
+        return await self._wait(self._together(keys, LocksGuard, **options), wait, self._core.pause)
+
+    @explicit_options(BaseClient._together)
+    @asynccontextmanager
+    async def lock_all(
+        self,
+        keys: Iterable[str | tuple[str, str]],
+        *,
+        wait: Wait = "lease",
+        cancel_on_loss: bool = True,
+        **options: Unpack[TogetherOptions],
+    ) -> AsyncIterator[LocksGuard]:
+        """`async with client.lock_all(["a", "b"]) as guard:` waits for all locks, and releases them at the
+        block's end. Raises as `lock` does."""
+        guard = (await self.acquire_all(keys, wait=wait, **options)).granted()
+        async with bound_body(guard, cancel_on_loss):
+            yield guard
+
+    @explicit_options(BaseClient._acquisition)
+    async def once(
+        self,
+        key: str,
+        occurrence: str,
+        body: Callable[[Guard], Awaitable[T]],
+        *,
+        wait: Wait = "lease",
+        **options: Unpack[LockOptions],
+    ) -> Ran[T] | Done:
+        """Awaits `body` with the guard of the lock, unless the occurrence, or a later one, was done before. A
+        loss of the lock cancels it. Occurrences are compared byte for byte: `2026-11-21T02`.
+
+        Text or bytes that `body` returns become the lock's data. An exception of `body` passes through, and
+        the occurrence may be run again; never with `at_most_once=True`. Raises `LockHeld` when the wait ends
+        in vain, and `LockLost` or `Unavailable` where it is not certain that the occurrence counts as done.
+        """
+        try:
+            asked = await self.acquire(key, wait=wait, occurrence=occurrence, **options)
+        except AlreadyDone as done:
+            return Done(done.lock)
+        async with bound_body(guard := asked.granted(), True):
+            result = await body(guard)
+            await guard.release(completed=occurrence, data=payload_of(result))
+        return Ran(result)
+
+    def semaphore(self, key: str, capacity: int, *, sort_key: str | None = None) -> Semaphore:
+        """A semaphore of `capacity` permits. Where it exists, the capacity is the one that it has."""
+        return Semaphore(self, (key, sort_key), capacity)
+
+    def read_write_lock(
+        self, key: str, *, capacity: int = READ_WRITE_CAPACITY, sort_key: str | None = None
+    ) -> ReadWriteLock:
+        """A lock for many readers, at most `capacity`, or one writer. It is a semaphore, and a writer takes
+        all permits."""
+        return ReadWriteLock(self, (key, sort_key), capacity)
+
+    def fair_lock(self, key: str, *, sort_key: str | None = None) -> Semaphore:
+        """A lock for one holder at a time, in the order in which they came: a semaphore of one permit."""
+        return Semaphore(self, (key, sort_key), 1)
 
     async def resume(
         self,
@@ -129,21 +218,17 @@ class Client(BaseClient[Guard]):
         lease: float | None = None,
         heartbeat_interval: float | None = None,
         manual_heartbeats: bool = False,
+        lock_delay: float = 0.0,
         hold_on_unavailable: bool = False,
     ) -> Guard:
         """Makes a guard of a lock that was acquired elsewhere, by one heartbeat, which sets the lease to
         `lease` seconds (default: it stays as it is). `sequence` is the number that `Guard.detach` handed out;
         without it, the service is asked. Raises `LockLost` if the lock is not held under this id.
         """
-        return await self._resume(
-            (key, sort_key),
-            lease_id,
-            sequence,
-            lease,
-            heartbeat_interval,
-            manual_heartbeats,
-            hold_on_unavailable,
-        )
+        name = (key, sort_key)
+        holding = self._holding(lease, heartbeat_interval, manual_heartbeats, hold_on_unavailable, lock_delay)
+        beat = partial(self._core.api.heartbeat, name, lease_id)
+        return await self._resume(Guard, name, lease_id, beat, sequence, lease, holding)
 
     # With nothing but the lease id
 
@@ -168,15 +253,32 @@ class Client(BaseClient[Guard]):
         sort_key: str | None = None,
         data: bytes | str | None = None,
         delete: bool = False,
+        completed: str | None = None,
     ) -> ReleaseOutcome:
-        """Releases a lock, from wherever it was acquired. May be repeated. Tried again for ten seconds."""
-        return await self._release((key, sort_key), lease_id, data, delete)
+        """Releases a lock, from wherever it was acquired. `completed` is the occurrence that is done. May be
+        repeated. Tried again for ten seconds."""
+        return await self._release((key, sort_key), lease_id, Leaving(data, delete, completed))
 
     # Looking, and an operator's force
 
     async def get(self, key: str, *, sort_key: str | None = None) -> LockView:
         """Reads one lock, strongly consistent. Raises `LockNotFound`. Counts as an observation."""
         return await self._get((key, sort_key))
+
+    async def get_semaphore(self, key: str, *, sort_key: str | None = None) -> SemaphoreView:
+        """Reads one semaphore, strongly consistent. Raises `LockNotFound`. Counts as an observation of each
+        holder and each ticket."""
+        return await self._get_semaphore((key, sort_key))
+
+    async def observe(
+        self, key: str, *, sort_key: str | None = None
+    ) -> AsyncGenerator[LockView | None, None]:
+        """Yields the lock or the semaphore as it is, and again as soon as it has changed: by watching. `None`
+        where there is none. Goes on for ever, through outages."""
+        poll_interval = self._settings["poll_interval"]
+        observer = Observer(self._core, (key, sort_key), poll_interval, self._core.pause)
+        while True:
+            yield await observer.next()
 
     async def list(
         self,
@@ -216,6 +318,20 @@ class Client(BaseClient[Guard]):
         `VersionMismatch` if it changed since. Tried again for ten seconds."""
         return await self._break((key, sort_key), record_version_number)
 
+    async def break_entry(
+        self, key: str, entry_id: str, version: str, *, sort_key: str | None = None
+    ) -> ReleaseOutcome:
+        """Removes a holder or a ticket of a semaphore, as an operator who saw it at this version. Raises
+        `VersionMismatch` if it changed since. Tried again for ten seconds."""
+        return await self._repeat(partial(self._core.api.break_entry, (key, sort_key), entry_id, version))
+
+    async def set_capacity(
+        self, key: str, capacity: int, expected: int, *, sort_key: str | None = None
+    ) -> int:
+        """Changes the capacity of a semaphore, as an operator who saw the one that is `expected`. Returns how
+        many permits are free. Holders keep what they have. Raises `VersionMismatch` for another capacity."""
+        return await self._repeat(partial(self._core.api.set_capacity, (key, sort_key), capacity, expected))
+
     # The end
 
     async def close(self) -> None:
@@ -228,7 +344,7 @@ class Client(BaseClient[Guard]):
         deadline = self._core.world.now() + OPERATION_BOUND
         errors: list[Exception] = []
 
-        async def release(guard: Guard) -> None:
+        async def release(guard: Kept) -> None:
             try:
                 await guard.release_until(deadline)
             except LockLost:
@@ -238,7 +354,7 @@ class Client(BaseClient[Guard]):
 
         with anyio.CancelScope(shield=True):
             async with anyio.create_task_group() as releases:
-                for guard in self._live_guards():
+                for guard in self._core.live_guards():
                     releases.start_soon(release, guard)
             await self._core.settle(max(0.0, deadline - self._core.world.now()))
             await self._core.api.transport.close()

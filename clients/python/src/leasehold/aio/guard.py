@@ -1,13 +1,17 @@
-"""A lock that is held by asynchronous code."""
+"""What asynchronous code holds: locks and permits."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 import anyio
 
-from .._guard import BaseGuard
+from .._api import Leaving, Wish
+from .._guard import BaseLockGuard, BasePermitsGuard, Keeping
+from .._together import BaseLocksGuard
 from ..errors import LossReason
 
 if TYPE_CHECKING:
@@ -17,37 +21,13 @@ _PATIENCE = 1.0
 """Seconds for which a cancelled block waits for its release, which then goes on in the background."""
 
 
-class Guard(BaseGuard):
-    """A lock that was granted. Heartbeats go on in a task until `release`, or until it is lost.
-
-    As an asynchronous context manager it releases the lock at the end of the block. A guard that nobody
-    refers to any more is kept, with its lock, until the client is closed.
-    """
+class Block(Keeping):
+    """A guard for tasks, and for `async with`."""
 
     async def wait_lost(self, timeout: float | None = None) -> LossReason | None:
         """Waits until the lock is lost, and returns the reason. `None` after `timeout` seconds, or once the
         lock is given back."""
         return await self.until_lost(timeout)
-
-    async def heartbeat(
-        self, *, data: bytes | str | None = None, delete_data: bool = False, lease: float | None = None
-    ) -> None:
-        """Renews the lease now. `data` replaces the payload; `lease` (seconds) is the lease from now on.
-
-        Tried again while the lease lasts. Raises `LockLost`, `Unavailable` where the lease lasts only by
-        `hold_on_unavailable`, and other `LeaseholdError`s at once; the lock is then held as before.
-        """
-        await self.renew(data, delete_data, lease)
-
-    async def release(self, *, data: bytes | str | None = None, delete: bool = False) -> None:
-        """Gives the lock back: with `data` for the next holder, or with `delete` without leaving the row.
-
-        Heartbeats stop first. Tried again for ten seconds, also where the caller is cancelled meanwhile.
-        Raises `Unavailable` if that did not help (the lock is then free one lease after its last heartbeat,
-        and `release` may be called again), and `LockLost` if there was nothing to give back. A second call
-        does nothing.
-        """
-        await self.release_until(None, data, delete)
 
     async def __aenter__(self) -> Self:
         return self
@@ -63,6 +43,85 @@ class Guard(BaseGuard):
         """
         if isinstance(error, anyio.get_cancelled_exc_class()):
             with anyio.move_on_after(_PATIENCE, shield=True):
-                await self.leave(error, lambda: self.release_until(None))
+                await self.leave(error)
         else:
-            await self.leave(error, lambda: self.release_until(None))
+            await self.leave(error)
+
+
+@asynccontextmanager
+async def bound_body(guard: Block, cancel_on_loss: bool) -> AsyncIterator[None]:
+    """A block under the guard, whose loss cancels the body."""
+    with anyio.CancelScope() as body:
+        if cancel_on_loss:
+            guard.on_lost(lambda _: body.cancel())
+        async with guard:
+            yield
+    if body.cancelled_caught:
+        guard.check()
+
+
+class Guard(Block, BaseLockGuard):
+    """A lock that was granted. Heartbeats go on in a task until `release`, or until it is lost.
+
+    As an asynchronous context manager it releases the lock at the end of the block. A guard that nobody
+    refers to any more is kept, with its lock, until the client is closed.
+    """
+
+    async def heartbeat(
+        self, *, data: bytes | str | None = None, delete_data: bool = False, lease: float | None = None
+    ) -> None:
+        """Renews the lease now. `data` replaces the payload; `lease` (seconds) is the lease from now on.
+
+        Tried again while the lease lasts. Raises `LockLost`, `Unavailable` where the lease lasts only by
+        `hold_on_unavailable`, and other `LeaseholdError`s at once; the lock is then held as before.
+        """
+        await self.renew(Wish(lease, data, delete_data))
+
+    async def release(
+        self, *, data: bytes | str | None = None, delete: bool = False, completed: str | None = None
+    ) -> None:
+        """Gives the lock back: with `data` for the next holder, or with `delete` without leaving the row.
+        `completed` is the occurrence that is done.
+
+        Heartbeats stop first. Tried again for ten seconds, also where the caller is cancelled meanwhile.
+        Raises `Unavailable` if that did not help (the lock is then free one lease after its last heartbeat,
+        and `release` may be called again), and `LockLost` if there was nothing to give back. A second call
+        does nothing.
+        """
+        await self.release_until(None, Leaving(data, delete, completed))
+
+
+class PermitsGuard(Block, BasePermitsGuard):
+    """Permits of a semaphore. It is kept as a `Guard` is, and released at the end of its block."""
+
+    async def heartbeat(self, *, data: bytes | str | None = None, lease: float | None = None) -> None:
+        """Renews the lease now; as `Guard.heartbeat`. `data` has at most 256 bytes."""
+        await self.renew(Wish(lease, data))
+
+    async def keep(self, permits: int) -> None:
+        """Keeps so many permits, and gives the others back. There is no way to more: acquire anew.
+
+        Raises `InvalidRequest` for more than are held, and the errors of `heartbeat`.
+        """
+        await self.keep_only(permits)
+
+    async def downgrade(self) -> None:
+        """Keeps one permit: a writer becomes a reader."""
+        await self.keep_only(1)
+
+    async def release(self) -> None:
+        """Gives the permits back; as `Guard.release`."""
+        await self.release_until(None)
+
+
+class LocksGuard(Block, BaseLocksGuard):
+    """Several locks under one lease id and one fencing token. One lost: all are lost, and the rest is given
+    back. They are kept as a `Guard` is, and released at the end of their block."""
+
+    async def heartbeat(self, *, lease: float | None = None) -> None:
+        """Renews each lease now; as `Guard.heartbeat`."""
+        await self.renew(lease)
+
+    async def release(self) -> None:
+        """Gives all locks back; as `Guard.release`. One failure does not stop the others."""
+        await self.release_until(None)

@@ -1,4 +1,4 @@
-//! While a lock is held: C2, C7, C8.
+//! Rules C2, C7 and C8, for the time in which a lock is held.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::{Fate, LEASE, Network, SECOND, granted};
 
-/// A client behind a network, and a guard of its.
+/// A client behind a network, and one of its guards.
 async fn guarded(world: &World, request: impl Into<LockRequest>) -> (Network, Client, Guard) {
     let network = Network::new(world.transport());
     let client = Client::builder().owner_name("holder").build(network.clone());
@@ -22,7 +22,7 @@ async fn guarded(world: &World, request: impl Into<LockRequest>) -> (Network, Cl
     (network, client, guard)
 }
 
-/// An operator breaks the lock, and somebody else takes it.
+/// An operator breaks the lock, and another client acquires it.
 async fn steal(world: &World) -> Guard {
     let thief = world.client("thief");
     let lock = thief.get("Moe").await.expect("held");
@@ -121,7 +121,7 @@ async fn lock_is_lost_when_an_outage_outlasts_the_lease() {
         let (network, _client, guard) = guarded(&world, "Moe").await;
         let remaining = guard.remaining();
         let began = Instant::now();
-        // What is answered by nobody may still be carried out: the row lives on, and the holder does not believe in it.
+        // An unanswered heartbeat may still be carried out: the row lives on, and the holder no longer believes in it.
         network.set(move |_| fate.clone());
         let loss = guard.lost().await.expect("lost");
         assert_eq!(loss.reason, LossReason::Expired);
@@ -238,7 +238,7 @@ async fn a_heartbeat_can_bring_new_data_and_a_new_lease() {
     let error = guard.heartbeat_with(Heartbeat::new().lease(SECOND / 100)).await.expect_err("too short");
     assert!(matches!(error.kind(), ErrorKind::InvalidRequest { .. }) && guard.is_held());
 
-    // A shorter lease is believed in from the moment that it may be written.
+    // A holder believes in a shorter lease from the moment at which it may be written.
     guard.heartbeat_with(Heartbeat::new().lease(SECOND * 2)).await.expect("held");
     assert!(guard.remaining() <= SECOND * 2);
     sleep(SECOND * 30).await;
@@ -435,7 +435,7 @@ async fn a_service_that_asks_for_patience_does_not_cost_the_lock() {
         network.mend();
         sleep(SECOND * 10).await;
         assert!(guard.is_held() && guard.remaining() > SECOND * 14, "{:?}", guard.remaining());
-        // By hand as well.
+        // The same holds for a heartbeat by hand.
         let mut first = true;
         network.set(
             move |_| if std::mem::take(&mut first) { Fate::Gateway(429, Some(patience), "") } else { Fate::Delivered },
@@ -454,7 +454,8 @@ async fn a_shorter_lease_caps_the_belief_until_a_higher_number() {
     assert!(guard.remaining() <= SECOND * 2, "until a higher number is answered");
     guard.heartbeat().await.expect("held");
     assert!(guard.remaining() > SECOND * 59);
-    // One whose future is dropped may be carried out: the heartbeats keep pace with what is believed.
+    // A heartbeat whose future is dropped may be carried out: the interval of the heartbeats follows the lease that the
+    // holder believes in.
     network.set(|_| Fate::AnswerLate(SECOND));
     assert!(timeout(SECOND / 10, guard.heartbeat_with(Heartbeat::new().lease(SECOND * 8))).await.is_err());
     network.mend();
@@ -474,7 +475,7 @@ async fn a_heartbeat_answered_after_the_lease_revives_nothing() {
     assert!(!guard.is_held() && guard.remaining().is_zero());
 }
 
-/// The table's own late attempt: the service's second try was answered, and the first one comes after the next
+/// The table's own late attempt: the service's second attempt was answered, and the first one arrives after the next
 /// heartbeat.
 #[tokio::test(start_paused = true)]
 async fn a_late_attempt_with_a_shorter_lease_changes_nothing() {
@@ -546,7 +547,7 @@ async fn work_under_a_shared_lock_gives_back_its_share_once() {
     }
     sleep(LEASE * 2).await;
     assert!(outer.is_held() && !world.row().await.expect("a row").released);
-    // Letting go of a share is not letting go of the lock.
+    // The release of a share does not release the lock.
     granted(&client, LockRequest::new("Moe").reentrant()).await.detach();
     sleep(LEASE * 2).await;
     assert!(outer.is_held());
@@ -576,7 +577,7 @@ async fn wait_for_a_loss_ends_when_the_lock_is_given_back() {
     guard.release().await.expect("held");
     assert_eq!(timeout(SECOND, watcher).await.expect("at once").expect("no panic"), None);
 
-    // Closing the client is not the holder's own doing.
+    // The close of the client is not an act of the holder.
     let working = client.clone();
     let work = tokio::spawn(async move {
         working.with_lock("Moe", async |_guard| std::future::pending::<Result<(), Error>>().await).await

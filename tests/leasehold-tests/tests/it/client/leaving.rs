@@ -1,4 +1,4 @@
-//! Nothing is left behind: C6, drops, cancellation, `close`.
+//! The client leaves nothing behind: C6, drops, cancellation, `close`.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::{Fate, LEASE, Network, SECOND, granted};
 
-/// Whether the lock is free for a newcomer, without waiting for anybody's lease.
+/// Whether the lock is free for a newcomer, without waiting for a lease.
 async fn is_free(world: &World) -> bool {
     world.row().await.is_none_or(|row| row.released)
 }
@@ -20,7 +20,7 @@ async fn a_dropped_guard_releases() {
     drop(granted(&client, "Moe").await);
     sleep(SECOND).await;
     assert!(is_free(&world).await);
-    // Even when the client is gone as well.
+    // The lock is free even when the client is dropped as well.
     let guard = granted(&world.client("two"), "Moe").await;
     drop(client);
     drop(guard);
@@ -65,7 +65,7 @@ async fn a_single_try_without_an_answer_is_given_back() {
     assert_eq!(error.kind(), &ErrorKind::Unavailable);
     sleep(SECOND).await;
     assert!(is_free(&world).await);
-    // What was certainly not sent needs no undoing.
+    // A request that was certainly not sent needs no undoing.
     network.cut();
     network.take_log();
     client.try_acquire("Moe").await.expect_err("nobody answers");
@@ -84,8 +84,8 @@ async fn a_refused_acquisition_that_is_dropped_sends_nothing_more() {
     assert_eq!(network.take_log(), ["/v1/acquire", "/v1/watch"]);
 }
 
-/// At whatever moment the future is dropped, and whatever happens to the requests below, the lock is free again after a
-/// while, or was never taken; at the worst it takes a lease.
+/// The future is dropped at any moment, under random faults below. The lock is free again after a while, or was never
+/// taken; at the worst it takes a lease.
 #[tokio::test(start_paused = true)]
 async fn acquisitions_dropped_at_any_moment_leave_no_lock() {
     for seed in 0..200 {

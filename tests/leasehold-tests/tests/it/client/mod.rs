@@ -2,6 +2,7 @@
 
 mod guard;
 mod leaving;
+mod permits;
 mod simulation;
 mod transactions;
 mod transports;
@@ -25,24 +26,24 @@ async fn granted(client: &Client, request: impl Into<LockRequest>) -> Guard {
     client.acquire(request).await.expect("reachable").granted().expect("free")
 }
 
-/// What becomes of a request on its way from the client to the service.
+/// The fate of a request on its way from the client to the service.
 #[derive(Debug, Clone)]
 enum Fate {
-    /// It is carried out and answered.
+    /// The request is carried out and answered.
     Delivered,
-    /// It never leaves.
+    /// The request never leaves the client.
     NotSent,
-    /// It is carried out, and the answer is lost.
+    /// The request is carried out, and the answer is lost.
     AnswerLost,
-    /// It is carried out at once, and answered so much later.
+    /// The request is carried out at once, and answered after this delay.
     AnswerLate(Duration),
-    /// It is carried out so much later, and answered.
+    /// The request is carried out after this delay, and answered.
     Slow(Duration),
-    /// It is carried out, and a gateway that did not wait for that answers instead.
+    /// The request is carried out, and a gateway that did not wait for it answers instead.
     GaveUp(u16),
-    /// The transport itself fails badly.
+    /// The transport itself panics.
     Panics,
-    /// It is carried out so much later, and not answered.
+    /// The request is carried out after this delay, and not answered.
     Overdue(Duration),
     /// A gateway answers instead of the service: status, `Retry-After`, body.
     Gateway(u16, Option<u32>, &'static str),
@@ -50,7 +51,7 @@ enum Fate {
 
 type Fates = Box<dyn FnMut(&str) -> Fate + Send>;
 
-/// A network between client and service that does what it is told.
+/// A network between client and service, under control of the test.
 #[derive(Clone)]
 struct Network {
     service: InProcess,
@@ -65,17 +66,17 @@ impl Network {
         network
     }
 
-    /// From now on this decides, by the path of the request.
+    /// Sets the function that decides the fates of later requests, by their path.
     fn set(&self, fate: impl FnMut(&str) -> Fate + Send + 'static) {
         *self.fate.lock().expect("not poisoned") = Box::new(fate);
     }
 
-    /// From now on everything arrives.
+    /// Delivers all later requests.
     fn mend(&self) {
         self.set(|_| Fate::Delivered);
     }
 
-    /// From now on nothing does.
+    /// Delivers no later request.
     fn cut(&self) {
         self.set(|_| Fate::NotSent);
     }

@@ -1,5 +1,5 @@
 //! Several clients want one lock for a long time, under random faults between them and the service, and between the
-//! service and the table. At no moment do two of their guards say that they hold it.
+//! service and the table. At no moment do two of their guards report that they hold it.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -16,7 +16,7 @@ use super::{Fate, Network};
 const LEASE: Duration = Duration::from_secs(10);
 const RUN: Duration = Duration::from_mins(10);
 
-/// All guards that there are, seen from above.
+/// All existing guards, which no client can see.
 #[derive(Default)]
 struct Above {
     guards: Vec<Rc<Guard>>,
@@ -83,7 +83,7 @@ async fn hold(guard: Rc<Guard>, above: &RefCell<Above>, rng: &mut fastrand::Rng)
         sleep(Duration::from_millis(rng.u64(100..2000))).await;
         above.borrow().check();
         if rng.u32(0..8) == 0 {
-            // A lease that changes is the hardest to keep honest.
+            // A changing lease is the hardest case.
             let lease = Duration::from_millis(rng.u64(4000..16_000));
             let _ = guard.heartbeat_with(Heartbeat::new().lease(lease)).await;
             above.borrow().check();
@@ -95,7 +95,7 @@ async fn hold(guard: Rc<Guard>, above: &RefCell<Above>, rng: &mut fastrand::Rng)
     above.borrow_mut().gone(&guard);
     let guard = Rc::into_inner(guard).expect("nobody else has it");
     match rng.u32(0..4) {
-        // It dies without a word.
+        // The client dies silently.
         0 => drop(guard.detach()),
         1 => drop(guard),
         _ => drop(guard.release().await),
@@ -120,7 +120,7 @@ async fn run(seed: u64) -> Above {
     Rc::into_inner(above).expect("all are done").into_inner()
 }
 
-/// `LEASEHOLD_SEED=n` runs one seed alone, to look into a failure.
+/// `LEASEHOLD_SEED=n` runs one seed alone, to examine a failure.
 #[test]
 fn no_two_guards_hold_the_lock_under_faults() {
     let all = run_seeds("no_two_guards", 0..30, run);

@@ -44,7 +44,7 @@ async fn over_http() -> HttpTransport {
     HttpTransport::new(&url).expect("a URL")
 }
 
-/// What every transport must do.
+/// The behaviour that every transport must have.
 async fn behaves(transport: impl Transport + Clone) {
     let one = Client::builder().owner_name("one").lease(LEASE).build(transport.clone());
     let two = Client::builder().owner_name("two").lease(LEASE).build(transport);
@@ -70,7 +70,7 @@ async fn behaves(transport: impl Transport + Clone) {
     assert_eq!(guard.outcome(), Some(AcquireOutcome::TakenOver));
     assert!(died.elapsed() >= LEASE * 3 / 4, "{:?}", died.elapsed());
 
-    // A theft.
+    // An operator breaks the lock, and another client acquires it.
     let version = two.get(key).await.expect("a row").record_version_number;
     two.break_lock(key, version.clone()).await.ok();
     let version = two.get(key).await.expect("a row").record_version_number;
@@ -105,7 +105,7 @@ async fn the_client_behaves_in_process() {
     behaves(in_process().await).await;
 }
 
-/// The minute of the text, in real time and over real connections.
+/// The guards keep their locks for a minute, in real time and over real connections.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_hundred_guards_are_kept_over_http_for_a_minute() {
     let client = Client::builder().owner_name("many").lease(Duration::from_secs(10)).build(over_http().await);
@@ -121,7 +121,7 @@ async fn two_hundred_guards_are_kept_over_http_for_a_minute() {
     client.close().await.expect("all are released");
 }
 
-/// A server that answers everything with the same, and remembers what it was asked.
+/// A server that gives every request the same answer, and records the request.
 async fn canned(answer: &'static str) -> (String, tokio::task::JoinHandle<String>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
     let url = format!("http://{}", listener.local_addr().expect("bound"));
@@ -133,7 +133,7 @@ async fn canned(answer: &'static str) -> (String, tokio::task::JoinHandle<String
             let length = stream.read(&mut chunk).await.expect("text");
             request.extend_from_slice(&chunk[..length]);
             if request.ends_with(b"\r\n\r\n") && request.starts_with(b"POST") {
-                // The body is still to come.
+                // The body has not arrived yet.
                 let length = stream.read(&mut chunk).await.expect("text");
                 request.extend_from_slice(&chunk[..length]);
             }
@@ -204,7 +204,7 @@ async fn thirty_two_waiters_take_turns_under_rising_tokens() {
             let client = Client::builder().owner_name(format!("waiter-{number}")).build(transport);
             let request = LockRequest::new("Moe").wait(Wait::AtMost(Duration::from_mins(2)));
             let guard = granted(&client, request).await;
-            // Nobody else is here: the last token is the highest, and no one adds another meanwhile.
+            // There are no other holders: the last token is the highest, and no other token is added meanwhile.
             let count = {
                 let mut tokens = tokens.lock().expect("not poisoned");
                 assert!(tokens.last().is_none_or(|last| *last < guard.fencing_token()));

@@ -19,7 +19,7 @@ const LEASE: Duration = Duration::from_secs(20);
 const ANSWER: Duration = Duration::from_secs(3);
 const GRANTED_TOKEN: u64 = 41;
 
-/// A service that answers by a script, and the documents that it was sent.
+/// A service that answers by a script, and the documents that it received.
 #[derive(Clone, Default)]
 struct Script {
     answers: Arc<Mutex<VecDeque<Value>>>,
@@ -56,13 +56,13 @@ impl Transport for Script {
             (answers.pop_front(), answers.front().cloned())
         };
         async move {
-            // Most of a lease passes before an answer that comes too late, which is itself within its time-out.
+            // Most of a lease passes before an answer that arrives too late, but within its time-out.
             if next.is_some_and(|next| next["answer"] == "too-late") {
                 advance(LEASE - ANSWER).await;
             }
             match step {
                 Some(step) => follow(&path, &document, &step).await,
-                // The script is over: nobody looks any more.
+                // The script has ended: the test looks at no further request.
                 None => std::future::pending().await,
             }
         }
@@ -125,7 +125,7 @@ fn cases(call: &str) -> Vec<Value> {
     cases
 }
 
-/// A lock for which nothing is sent but what the script has, and that survives an answer that is older than its lease.
+/// A lock request that sends nothing outside of the script, and that survives an answer that is older than its lease.
 fn request() -> LockRequest {
     LockRequest::new("Moe").lease(LEASE).wait(Wait::Forever).heartbeats(Heartbeats::Manual).hold_on_unavailable()
 }

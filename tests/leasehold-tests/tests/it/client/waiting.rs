@@ -1,4 +1,4 @@
-//! Asking and waiting: C1, C3, C4, C5, C9.
+//! Requests and waits: C1, C3, C4, C5, C9.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::{Fate, LEASE, Network, SECOND, granted};
 
-/// How long an observer waits for a holder with [`LEASE`]: a thousandth more.
+/// The time for which an observer waits for a holder with [`LEASE`]: a thousandth longer than the lease.
 const STALE: Duration = Duration::from_millis(20_020);
 
 /// A lock whose holder never heartbeats again.
@@ -158,7 +158,7 @@ async fn polls_keep_their_distance_and_do_not_move_in_step() {
     let polls = polls.lock().expect("not poisoned");
     let interval = SECOND / 10;
     let gaps: Vec<Duration> = polls.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    // The last poll comes when the wait is over.
+    // The last poll comes at the end of the wait.
     let (_, gaps) = gaps.split_last().expect("several polls");
     assert!(gaps.iter().all(|gap| *gap >= interval && *gap <= interval * 5 / 4 + Duration::from_millis(2)), "{gaps:?}");
     let distinct: std::collections::HashSet<_> = gaps.iter().collect();
@@ -233,7 +233,8 @@ async fn a_gateways_answers_are_sorted_by_their_status() {
     }
 }
 
-/// Also what the service itself says of a key that is out of scope: in its own words, and not asked again.
+/// A refusal is also final where the service refuses a key out of scope: its detail is kept, and the client does not
+/// retry.
 #[tokio::test(start_paused = true)]
 async fn forbidden_is_told_at_once() {
     let world = World::new().await;
@@ -268,7 +269,7 @@ async fn a_grant_that_arrives_after_its_lease_is_asked_for_again() {
     network.set(move |_| {
         if std::mem::take(&mut first) { Fate::AnswerLate(Duration::from_millis(150)) } else { Fate::Delivered }
     });
-    // The time-out of a request is 200 ms at least: this lease is over before that.
+    // The time-out of a request is at least 200 ms: this lease is over before that.
     let request = LockRequest::new("Moe").lease(Duration::from_millis(100));
     let guard = granted(&Client::new(network), request).await;
     assert!(guard.is_held());
@@ -287,7 +288,8 @@ async fn a_lease_id_that_an_operator_ended_is_replaced() {
         let client = client.clone();
         async move { granted(&client, "Moe").await }
     });
-    // The first try was carried out; its answer was lost; an operator breaks what nobody knows to hold.
+    // The first attempt was carried out, and its answer was lost. An operator breaks the lock, which has no holder that
+    // knows of it.
     let lock = loop {
         tokio::task::yield_now().await;
         if let Ok(lock) = operator.get("Moe").await {
@@ -320,8 +322,8 @@ fn epoch_ms() -> u64 {
     u64::try_from(now.as_millis()).expect("not that late")
 }
 
-/// What a first process saw, and a second loads. The wall clock is the real one, so "ago" is written into the
-/// observation.
+/// A second process loads the observations of a first one. The wall clock is the real one, so the observation contains
+/// the time of `ago_ms`.
 async fn carried_over(world: &World, ago_ms: i64) -> Acquisition {
     let first = world.client("cron");
     held(first.try_acquire("Moe").await.expect("reachable"));
@@ -460,7 +462,7 @@ async fn a_short_lease_leaves_time_for_a_second_try() {
     let world = World::new().await;
     let network = Network::new(world.transport());
     let guard = granted(&Client::new(network.clone()), LockRequest::new("Moe").lease(SECOND * 2)).await;
-    // Each second request hangs for ever.
+    // Every second request hangs for ever.
     let mut hangs = false;
     network.set(move |_| {
         hangs = !hangs;
@@ -479,7 +481,7 @@ async fn a_wait_whose_last_look_fails_still_says_who_has_the_lock() {
     network.set(move |_| if began.elapsed() > SECOND * 4 { Fate::Overdue(SECOND * 1000) } else { Fate::Delivered });
     let request = LockRequest::new("Moe").wait(Wait::AtMost(SECOND * 5));
     held(Client::new(network.clone()).acquire(request).await.expect("it was seen held"));
-    // And a wait of no time at all has time for an answer.
+    // A wait of zero also leaves time for an answer.
     network.set(|_| Fate::Slow(SECOND / 2));
     held(
         Client::new(network)
@@ -518,7 +520,7 @@ async fn answer_of_another_server_is_not_quoted_with_secrets() {
     assert!(!format!("{error} {error:?}").contains("secret"), "{error}");
 }
 
-/// Two clients want one lock again and again, each at once after its release.
+/// Two clients repeatedly want one lock, each at once after its release.
 #[tokio::test(start_paused = true)]
 async fn two_clients_that_come_back_at_once_take_turns() {
     let world = World::new().await;

@@ -1,4 +1,4 @@
-//! Waiting by watching: K1.
+//! Waits by watching: K1.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{Fate, LEASE, Network, SECOND, granted};
 
-/// A waiter that watches, or tries to.
+/// A waiter that watches, or tries to watch.
 fn waiter(world: &World, fate: impl FnMut(&str) -> Fate + Send + 'static) -> (Client, Network) {
     let network = Network::new(world.transport());
     network.set(fate);
@@ -25,7 +25,7 @@ async fn waiter_has_the_lock_when_it_is_released() {
     let world = World::new().await;
     let service = world.transport();
     let holder = granted(&Client::builder().owner_name("holder").build(service.clone()), "Moe").await;
-    // A wake-up comes from the writes of the same service.
+    // A watch is woken by the writes of the same service.
     let network = Network::new(service);
     let client = Client::new(network.clone());
     let waiting = tokio::spawn(async move { (granted(&client, forever()).await, Instant::now()) });
@@ -85,7 +85,7 @@ async fn waiter_polls_while_watches_fail_and_then_watches_again() {
     };
     let (client, network) = waiter(&world, full);
     let waiting = tokio::spawn(async move { granted(&client, forever()).await });
-    // The last poll in place of a watch is over by then.
+    // The last poll in place of a watch is over at this time.
     sleep(SECOND * 15).await;
     assert!(network.take_log().iter().filter(|path| *path == "/v1/acquire").count() >= 5, "it polls");
     sleep(SECOND * 60).await;
@@ -105,7 +105,7 @@ async fn waiter_with_an_interval_of_its_own_polls() {
     waiting.abort();
 }
 
-/// A service that stops answers all watches at once, with the lock as it is.
+/// A service that is stopping answers all watches at once, with the unchanged lock.
 #[tokio::test(start_paused = true)]
 async fn waiter_does_not_spin_when_watches_answer_early() {
     let world = World::new().await;

@@ -1,4 +1,4 @@
-//! The functions, fed with what API Gateway, Step Functions and the schedule send, and with what they should not.
+//! The functions, with valid and invalid events of API Gateway, Step Functions and the schedule.
 
 use std::time::Duration;
 
@@ -82,7 +82,7 @@ async fn the_life_of_a_transaction_in_a_state_machine() {
     bank.assert_clean().await;
 }
 
-/// Operators have a function of their own, so that a policy can tell them from callers.
+/// Operators have a function of their own, so that a policy can separate them from callers.
 #[tokio::test(start_paused = true)]
 async fn only_the_sweeper_sweeps() {
     let (bank, service) = bank().await;
@@ -133,7 +133,7 @@ async fn mistaken_events_are_answered() {
         let refused = answer_transactions(&service, input.clone()).await.expect_err("no action");
         assert_eq!(refused.error_type, "InvalidRequest", "{input}");
     }
-    // An event of another kind of gateway, and paths that are none.
+    // An event of another kind of gateway, and paths that do not exist.
     let refused = answer_transactions(&service, json!({ "requestContext": { "elb": {} } })).await;
     assert_eq!(refused.expect_err("no HTTP API").error_type, "InvalidRequest");
     for (route, path, status) in [

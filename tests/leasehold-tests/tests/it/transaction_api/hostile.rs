@@ -1,4 +1,4 @@
-//! What callers should not send.
+//! Invalid input of callers.
 
 use http::Method;
 use leasehold_dynamodb::fresh_uuid;
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Api, account, account_key, add, get, put, with};
 
-/// The field at fault of a `begin` with these requests; nothing has happened.
+/// Returns the field at fault of a `begin` with these requests, after a check that nothing has happened.
 async fn field_of(api: &Api, requests: Value) -> (u16, String) {
     let refused = api.refused("/v1/transactions/begin", json!({ "requests": requests })).await;
     (refused.status, refused.body["field"].as_str().unwrap_or_default().to_owned())
@@ -86,7 +86,7 @@ async fn dynamodb_json_is_read_strictly() {
         let found = field_of(&api, item(value.clone())).await;
         assert_eq!(found, (400, format!("requests[0].Put.Item.value{place}")), "{value}");
     }
-    // What only DynamoDB finds, it says itself.
+    // A fault that only DynamoDB finds is reported in DynamoDB's words.
     for commit in [true, false] {
         let body = json!({ "commit": commit, "requests": item(json!({ "N": "seven" })) });
         let refused = api.refused("/v1/transactions/begin", body).await;
@@ -112,7 +112,7 @@ async fn nesting_has_its_bounds() {
             }
         }
     }
-    // The bound of whoever reads JSON comes before the stack's.
+    // The JSON reader's limit of nesting comes before the stack's.
     let body = format!(r#"{{"requests":[{{"Put":{{"Item":{{"value":{}"#, r#"{"L":["#.repeat(100_000));
     let answer = api.send(Method::POST, "/v1/transactions/begin", body.as_bytes()).await;
     assert_eq!(answer.kind(), (400, "invalid-request", false));
@@ -191,7 +191,7 @@ async fn bodies_are_read_strictly() {
     assert_eq!(api.seen("Moe").await, account("Moe", 100));
 }
 
-/// Reserved names, and tables that are not for callers, whatever they are called by.
+/// Callers can use neither reserved names nor tables that are not for them, whatever the form of the name.
 #[tokio::test(start_paused = true)]
 async fn what_belongs_to_the_service_is_out_of_reach() {
     let api = Api::with(&[("Moe", 100)]).await;

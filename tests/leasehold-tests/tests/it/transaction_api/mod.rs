@@ -1,4 +1,4 @@
-//! The transactions' API: its routes, its refusals, what travels, and the functions.
+//! The transactions' API: its routes, its refusals, its documents, and the functions.
 
 mod events;
 mod hostile;
@@ -32,7 +32,7 @@ impl Api {
         Self { bank, transport }
     }
 
-    /// One with these accounts.
+    /// Returns an API over these accounts.
     async fn with(accounts: &[(&str, i64)]) -> Self {
         let api = Self::new().await;
         for (id, balance) in accounts {
@@ -61,14 +61,14 @@ impl Api {
         self.send(Method::GET, &format!("/v1/transaction?id={id}"), b"").await
     }
 
-    /// The answer of a call that nothing is wrong with.
+    /// Returns the answer of a call that must succeed.
     async fn ok(&self, path: &str, body: Value) -> Value {
         let answer = self.post(path, &body).await;
         assert_eq!(answer.status, 200, "{body}: {answer:?}");
         answer.body
     }
 
-    /// The problem that a call is refused with.
+    /// Returns the problem of a call that must be refused.
     async fn refused(&self, path: &str, body: Value) -> Answer {
         let answer = self.post(path, &body).await;
         assert_eq!(answer.body["status"], answer.status, "{body}: {answer:?}");
@@ -76,13 +76,13 @@ impl Api {
         answer
     }
 
-    /// A new transaction with these requests.
+    /// Begins a transaction with these requests.
     async fn begin(&self, requests: Value) -> String {
         let begun = self.ok("/v1/transactions/begin", json!({ "requests": requests })).await;
         begun["transactionId"].as_str().expect("an id").to_owned()
     }
 
-    /// What reads at `committed` show of an account.
+    /// The account as reads at `committed` show it.
     async fn seen(&self, id: &str) -> Value {
         let read = json!({ "tableName": "accounts", "key": account_key(id) });
         self.ok("/v1/items/get", read).await["item"].clone()
@@ -97,7 +97,7 @@ struct Answer {
 }
 
 impl Answer {
-    /// Status, type, and whether a repeat is worth it.
+    /// Status, type, and whether a retry may succeed.
     fn kind(&self) -> (u16, &str, bool) {
         let retryable = self.body["retryable"].as_bool().unwrap_or_default();
         (self.status, self.body["type"].as_str().expect("a type"), retryable)
@@ -137,7 +137,7 @@ fn with(mut entry: Value, name: &str, value: Value) -> Value {
     entry
 }
 
-/// The raw item of an account carries nothing of a transaction.
+/// Whether the raw item of an account has no attribute of a transaction.
 async fn is_free(bank: &Bank, id: &str) -> bool {
     let item = bank.dynamodb.get_item().table_name("accounts").set_key(Some(key(id))).send().await;
     let item = item.expect("no faults here").item.unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Every refusal, with what a caller needs to go on.
+//! Every refusal, with the information that a caller needs to go on.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -17,11 +17,11 @@ use tokio::time::sleep as pause;
 
 use super::{Answer, Api, account, account_key, add, get, is_free, put, with};
 
-/// What `begin` is refused with while another transaction shows that it is alive.
+/// The refusal of `begin` while another transaction shows signs of life.
 async fn refused_while_alive(api: &Api, other: &str, body: Value) -> Answer {
     let alive = async {
         loop {
-            // The older one goes first, so they are not of one millisecond.
+            // The older transaction goes first, so the two must not begin in the same millisecond.
             pause(Duration::from_millis(200)).await;
             api.ok("/v1/transactions/add", json!({ "transactionId": other, "requests": [] })).await;
         }
@@ -53,7 +53,7 @@ async fn contended_names_the_other_transaction() {
     }
     assert_eq!(api.get(&first).await.body["state"], "pending");
 
-    // It may be repeated, and goes on when the other one is over.
+    // The call may be repeated, and succeeds when the other transaction is over.
     api.ok("/v1/transactions/commit", json!({ "transactionId": first })).await;
     assert_eq!(api.ok("/v1/transactions/begin", body).await["state"], "pending");
     api.ok("/v1/transactions/commit", json!({ "transactionId": second })).await;
@@ -61,12 +61,12 @@ async fn contended_names_the_other_transaction() {
     api.bank.assert_clean().await;
 }
 
-/// Nobody can go on with a transaction whose id was never told: it does not stay in the way.
+/// No caller can continue a transaction whose id was never returned: it must not block others.
 #[tokio::test(start_paused = true)]
 async fn a_nameless_transaction_that_fails_leaves_no_locks() {
     let api = Api::with(&[("Moe", 100), ("Larry", 0)]).await;
     let first = api.begin(json!([add("Moe", 1)])).await;
-    // More than goes into one write, so that it has got something before it meets the other one.
+    // More than fits into one write, so that the transaction holds some items before it conflicts with the other one.
     let mut requests: Vec<_> = (0..60).map(|number| put(&format!("A{number:02}"), 0)).collect();
     requests.push(add("Moe", 1));
     let refused = refused_while_alive(&api, &first, json!({ "requests": requests })).await;
@@ -133,7 +133,7 @@ async fn a_condition_that_fails_is_shown_with_its_item_to_whom_asks() {
     api.bank.assert_clean().await;
 }
 
-/// What DynamoDB says of a request reaches who made it, and the transaction is rolled back.
+/// The caller gets DynamoDB's error for a request, and the transaction is rolled back.
 #[tokio::test(start_paused = true)]
 async fn an_update_that_makes_no_sense_to_dynamodb() {
     let api = Api::with(&[("Moe", 100)]).await;
@@ -178,7 +178,7 @@ async fn failures_of_dynamodb_say_nothing_of_it() {
         );
         api.bank.faults.script([]);
     }
-    // The table of the transactions is the service's own: what keeps the service from it is a mistake of its set-up.
+    // The table of the transactions is the service's own: a lack of access to it is a mistake of the setup.
     api.bank.faults.script([Fault::AccessDenied; 60]);
     check(api.refused("/v1/transactions/begin", json!({})).await, (500, "misconfigured", false), None);
     api.bank.faults.script([]);
@@ -218,7 +218,7 @@ async fn an_answer_that_is_too_large_is_refused() {
 
 const JSON: &str = "application/json";
 
-/// The same routes behind a socket, beside those of the locks.
+/// The same routes over a socket, beside those of the locks.
 #[tokio::test(flavor = "multi_thread")]
 async fn served_over_http() {
     let world = World::new().await;
@@ -258,7 +258,7 @@ async fn served_over_http() {
         let (status, .., body) = send(Method::POST, path, JSON, b"{}".to_vec()).await;
         assert_eq!((status, &body["type"]), (404, &json!("unknown-route")), "{path}");
     }
-    // Larger than a lock's request may be, and yet not too large; and one that is.
+    // A body that is larger than a lock's request may be, and still allowed; and one that is too large.
     let padded = |bytes: usize| format!("{{}}{}", " ".repeat(bytes - 2)).into_bytes();
     assert_eq!(send(Method::POST, "/v1/transactions/begin", JSON, padded(3 * 1024 * 1024)).await.0, 200);
     let (status, .., body) = send(Method::POST, "/v1/transactions/begin", JSON, padded(4 * 1024 * 1024 + 1)).await;

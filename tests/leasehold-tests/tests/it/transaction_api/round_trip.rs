@@ -1,4 +1,4 @@
-//! Whatever an item holds, it comes back as it went in.
+//! Every value of an item comes back unchanged.
 
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Api, account_key};
 
-/// Values in DynamoDB JSON, in the form in which DynamoDB answers them.
+/// Values in DynamoDB JSON, in the form in which DynamoDB returns them.
 fn value() -> impl Strategy<Value = Value> {
     let text = "\\PC{0,12}";
     let base64 = vec(any::<u8>(), 0..9).prop_map(|bytes| {
@@ -51,7 +51,7 @@ fn sorted(mut value: Value) -> Value {
     value
 }
 
-/// Through a one-shot, and out of a read; through a transaction's rows and back by a rollback; and as an answer.
+/// Sends the value through a one-shot and a read, through a transaction's rows and a rollback, and through an answer.
 async fn comes_back(value: Value) {
     let api = Api::new().await;
     let mut item = account_key("Moe");

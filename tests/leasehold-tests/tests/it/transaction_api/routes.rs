@@ -1,4 +1,4 @@
-//! What each route does when nothing is wrong.
+//! The result of each route for a valid request.
 
 use leasehold_dynamodb::fresh_uuid;
 use serde_json::json;
@@ -18,11 +18,11 @@ async fn a_transfer_over_several_calls() {
     let requests = json!([with(add("Moe", -40), "ReturnValues", json!("ALL_NEW"))]);
     let added = api.ok("/v1/transactions/add", json!({ "transactionId": id, "requests": requests })).await;
     assert_eq!(added["answers"], json!([{ "item": account("Moe", 60) }]));
-    // No requests: a sign of life.
+    // An add without requests is a sign of life.
     let alive = api.ok("/v1/transactions/add", json!({ "transactionId": id, "requests": [] })).await;
     assert_eq!(alive["answers"], json!([]));
 
-    // What others see: all as it was, until it is committed.
+    // Other readers see the old state until the commit.
     let read = |isolation: &str| {
         let requests: Vec<_> =
             ["Moe", "Larry", "nobody"].map(|id| json!({ "tableName": "accounts", "key": account_key(id) })).into();
@@ -104,7 +104,7 @@ async fn all_in_one_call_and_once_however_often_it_is_sent() {
     assert_eq!(api.seen("Larry").await, account("Larry", 2));
 }
 
-/// Begin may be repeated as well, if the transaction has a name.
+/// A begin with an id may be repeated as well.
 #[tokio::test(start_paused = true)]
 async fn a_named_transaction_is_begun_once() {
     let api = Api::with(&[("Moe", 100)]).await;
@@ -123,7 +123,7 @@ async fn a_table_is_listed_page_by_page() {
     for number in 0..5 {
         api.bank.open(&format!("account-{number}"), number).await;
     }
-    // One that is being changed, one that is being inserted, and one that is being taken away.
+    // One item that is being changed, one that is being inserted, and one that is being deleted.
     let gone = json!({ "Delete": { "TableName": "accounts", "Key": account_key("account-4") } });
     api.begin(json!([add("account-1", 1000), put("account-9", 9), gone])).await;
 
@@ -178,7 +178,7 @@ async fn an_operator_sweeps() {
     assert_eq!(api.get(&kept).await.body["state"], "pending");
     assert!(is_free(&api.bank, "Moe").await);
 
-    // An operator ends one that is not idle, by the name that is no secret.
+    // An operator ends a transaction that is not idle, by its public id.
     let public_id = api.public_id(&kept).await;
     let listed = api.send(http::Method::GET, "/v1/transactions?limit=1000&stuck=false", b"").await;
     assert_eq!(listed.status, 200, "{listed:?}");
@@ -198,7 +198,7 @@ async fn an_operator_sweeps() {
     api.bank.assert_clean().await;
 }
 
-/// An item that came with a backup has the lock of a transaction that nobody knows.
+/// An item from a backup has the lock of an unknown transaction.
 #[tokio::test(start_paused = true)]
 async fn an_operator_unlocks_an_item_of_an_unknown_transaction() {
     for (outcome, expected) in [("rolled-back", 100), ("committed", 101)] {

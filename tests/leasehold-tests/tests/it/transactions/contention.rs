@@ -1,4 +1,4 @@
-//! Which of two transactions that want the same item goes first, and how many get through where many do.
+//! The order of two transactions that want the same item, and the throughput where many do.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -9,7 +9,7 @@ use leasehold_transactions::{Error, Policy, TransactionId, Transactions};
 use tokio::task::LocalSet;
 use tokio::time::{Instant, sleep};
 
-/// Longer than an old transaction waits for a younger one.
+/// Longer than the time for which an old transaction waits for a younger one.
 const AGE: Duration = Duration::from_millis(300);
 
 #[tokio::test(start_paused = true)]
@@ -68,7 +68,7 @@ const CLIENTS: usize = 12;
 const HOT_ITEMS: [&str; 3] = ["a", "b", "c"];
 const THOUGHT: Duration = Duration::from_millis(50);
 
-/// One attempt: each item, and a thought after it.
+/// Makes one attempt: it locks each item, and thinks after it.
 async fn attempt(
     transactions: &Transactions,
     retry_of: Option<&TransactionId>,
@@ -90,7 +90,7 @@ async fn attempt(
     (id, result)
 }
 
-/// What a client got done.
+/// The progress of a client.
 #[derive(Debug, Default)]
 struct Progress {
     commits: Cell<u32>,
@@ -125,7 +125,7 @@ async fn client(bank: Rc<Bank>, mut rng: fastrand::Rng, until: Instant, progress
     progress.longest.set(progress.longest.get().max(last.elapsed()));
 }
 
-/// Lets all clients work for this time. Answers what each got done.
+/// Lets all clients work for this time. Returns the progress of each.
 async fn contend(time: Duration) -> Vec<Rc<Progress>> {
     fastrand::seed(7);
     let mut rng = fastrand::Rng::with_seed(7);
@@ -154,7 +154,7 @@ async fn every_client_gets_through_under_contention() {
     }
 }
 
-/// Prints the figures of docs/performance.md. The time is virtual, so what DynamoDB takes is not in it.
+/// Prints the figures of docs/performance.md. The time is virtual, so the latency of DynamoDB is not in it.
 #[tokio::test(start_paused = true)]
 #[ignore = "a measurement"]
 async fn measure_commits_under_contention() {

@@ -1,6 +1,6 @@
-//! What transactions cost. The requests are recorded where they leave the process, and then carried out again, one at a
-//! time, on another engine, where each item is measured before and after. `cargo test counts -- --nocapture` prints the
-//! tables of docs/performance.md.
+//! The cost of transactions. The requests are recorded where they leave the process. They are then carried out again,
+//! one at a time, on another engine, where each item is measured before and after. `cargo test counts -- --nocapture`
+//! prints the tables of docs/performance.md.
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -14,16 +14,17 @@ use leasehold_tests::bank::{ACCOUNTS, Bank, TRANSACTIONS, account, add, begin, m
 use leasehold_transactions::{Item, Request, ReturnValues, TransactionId};
 use serde_json::Value;
 
-/// Requests, and what they write.
+/// The numbers of requests, and the units that they write.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Cost {
-    /// Write calls.
+    /// The number of write calls.
     writes: usize,
-    /// Read calls.
+    /// The number of read calls.
     reads: usize,
-    /// Write units of the tables: one for each KB of the larger of the item before and after, two inside a transaction.
+    /// The write units of the tables: one for each KB of the larger of the item before and after, two inside a
+    /// transaction.
     units: usize,
-    /// Write units of the sweep index: one for an entry that comes or goes, two for one that moves.
+    /// The write units of the sweep index: one for an entry that is added or removed, two for one that moves.
     index: usize,
 }
 
@@ -97,7 +98,7 @@ fn written(sent: &Sent) -> Vec<(String, Item)> {
         }
         "BatchExecuteStatement" => {
             let statements = sent.body["Statements"].as_array().expect("a list");
-            // The lock that was seen, and the key.
+            // The lock that was read, and the key.
             let key = |statement: &Value| Item::from([("id".to_owned(), text(&statement["Parameters"][1]))]);
             statements.iter().map(|statement| (ACCOUNTS.to_owned(), key(statement))).collect()
         }
@@ -114,7 +115,7 @@ fn kilobytes(item: &Item) -> usize {
     size(item).div_ceil(1024).max(1)
 }
 
-/// As DynamoDB counts: names and values.
+/// The size as DynamoDB counts: names and values.
 fn size(item: &Item) -> usize {
     item.iter().map(|(name, value)| name.len() + value_size(value)).sum()
 }
@@ -136,15 +137,15 @@ enum Path {
     Long,
     /// Begin, an add for each request, commit.
     OneByOne,
-    /// In one call that asks for answers.
+    /// One call that asks for answers.
     OneShotWithAnswers,
-    /// In one call that does not.
+    /// One call that asks for no answers.
     OneShot,
-    /// The same, without an id of the caller's own.
+    /// One call without answers and without an id of the caller.
     Nameless,
 }
 
-/// The cost of updates of so many items, each of about `bytes` bytes.
+/// The cost of updates of `count` items, each of about `bytes` bytes.
 async fn cost(path: Path, count: usize, bytes: usize) -> Cost {
     let bank = Bank::new().await;
     let name = |number| format!("account-{number:03}");
@@ -192,7 +193,7 @@ async fn cost(path: Path, count: usize, bytes: usize) -> Cost {
     meter.cost
 }
 
-/// The most that an update of so many items may cost: units with those of the index, and write calls.
+/// The maximum cost of an update of this many items: units with those of the index, and write calls.
 const LIMITS: [(usize, usize, usize); 6] =
     [(1, 10, 5), (2, 13, 5), (10, 37, 7), (48, 155, 8), (100, 319, 11), (500, 1559, 31)];
 
@@ -211,7 +212,7 @@ async fn counts_of_writes_and_units_by_the_number_of_items() {
         let answered = cost(Path::OneShotWithAnswers, count, 0).await;
         print(count, "one call, with answers", &answered);
         assert!(answered.units + answered.index < max_units && answered.writes < max_writes, "{count}: {answered:?}");
-        // One call takes 100 writes, and the TX record is one.
+        // One call takes 100 writes, and the TX record is one of them.
         if count < 100 {
             let short = cost(Path::OneShot, count, 0).await;
             print(count, "one call", &short);

@@ -1,4 +1,4 @@
-//! Conditions of the protocol's writes of which a whole run shows nothing, because others stand behind them.
+//! Conditions of the protocol's writes that a complete run does not show, because other conditions back them up.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use leasehold_tests::bank::{
 use leasehold_tests::{Fault, Faults};
 use leasehold_transactions::{Error, Isolation, Policy, Request, State, TransactionId};
 
-/// Works on until the fault that holds it, or that it dies by.
+/// Works until the fault that holds the work, or kills it.
 async fn until_reached<F: Future<Output: Debug> + Unpin>(work: F, faults: &Faults) {
     tokio::select! {
         biased;
@@ -18,15 +18,15 @@ async fn until_reached<F: Future<Output: Debug> + Unpin>(work: F, faults: &Fault
     }
 }
 
-/// Deletes an account, past all transactions.
+/// Deletes an account without a transaction.
 async fn remove(bank: &Bank, id: &str) {
     bank.dynamodb.delete_item().table_name(ACCOUNTS).set_key(Some(key(id))).send().await.expect("deleted");
 }
 
-/// More than any record is kept for.
+/// Longer than any record is kept.
 const A_YEAR: Duration = Duration::from_hours(24 * 365);
 
-/// A first life of an id: these requests are rolled back, and all rows removed. Answers the copies of the writes.
+/// A first life of an id: these requests are rolled back, and all rows removed. Returns the copies of the writes.
 async fn first_life(bank: &Bank, id: &TransactionId, requests: Vec<Request>) -> Faults {
     let (coordinator, faults) = bank.coordinator(Policy::default(), Duration::ZERO);
     coordinator.begin(Some(id.clone()), None).await.expect("begun");
@@ -51,7 +51,7 @@ async fn nothing_is_locked_after_the_decision() {
     let mut work = std::pin::pin!(sleeper.add(&id, vec![add("z", 1)], None));
     until_reached(&mut work, &sleepers_faults).await;
     let (other, others_faults) = bank.coordinator(Policy::default(), Duration::ZERO);
-    // The other one reads the transaction, decides, and dies.
+    // The other coordinator reads the transaction, decides, and dies.
     others_faults.at(2, Fault::DiesAfter);
     until_reached(std::pin::pin!(other.rollback(&id)), &others_faults).await;
     sleepers_faults.at(1, Fault::DiesBefore);
@@ -83,7 +83,7 @@ async fn a_commit_does_not_leave_a_put_behind() {
     bank.assert_clean().await;
 }
 
-/// The put is applied, and whoever did it died before saying so.
+/// The put is applied, and its coordinator died before it recorded that.
 #[tokio::test(start_paused = true)]
 async fn a_commit_finds_that_the_puts_are_applied() {
     let bank = Bank::new().await;
@@ -97,7 +97,7 @@ async fn a_commit_finds_that_the_puts_are_applied() {
     bank.assert_clean().await;
 }
 
-/// Clause 4: seen. The put lands between the look at the item and the write that frees it.
+/// Clause 4: seen. The put lands between the read of the item and the write that frees it.
 #[tokio::test(start_paused = true)]
 async fn a_put_that_comes_after_the_rollback_is_undone() {
     let bank = Bank::new().await;
@@ -122,7 +122,7 @@ async fn a_put_that_comes_after_the_rollback_is_undone() {
     bank.assert_clean().await;
 }
 
-/// Clause 5: the nonce. Writes of one life of an id come in the next one.
+/// Clause 5: the nonce. Writes of one life of an id arrive in the next one.
 #[tokio::test(start_paused = true)]
 async fn late_writes_of_an_earlier_life_change_nothing() {
     let bank = Bank::new().await;
@@ -159,7 +159,7 @@ async fn what_another_writer_put_over_a_locked_item_is_left_alone() {
         let id = begin(&bank.transactions).await;
         let requests = ["replaced", "taken", "kept", "new"].map(|id| add(id, 1));
         bank.transactions.add(&id, requests.into(), None).await.expect("added");
-        // Past all transactions, and without a look at the locks.
+        // Writes without a transaction and without regard to the locks.
         bank.open("replaced", 50).await;
         bank.open("new", 60).await;
         remove(&bank, "taken").await;
@@ -175,13 +175,13 @@ async fn what_another_writer_put_over_a_locked_item_is_left_alone() {
     }
 }
 
-/// What another transaction has locked between the look at it and the lock is not locked again.
+/// An item that another transaction locks between the read and the lock is not locked again.
 #[tokio::test(start_paused = true)]
 async fn an_item_is_locked_only_if_it_is_free() {
     let bank = Bank::new().await;
     bank.open("a", 1).await;
     let (slow, faults) = bank.coordinator(Policy { contention_ms: 200, ..Policy::default() }, Duration::ZERO);
-    // The older one: the other will not move it out of the way within its time.
+    // The older transaction: the other one will not roll it back within its time.
     let holder = begin(&bank.transactions).await;
     tokio::time::advance(Duration::from_millis(10)).await;
     let id = slow.begin(None, None).await.expect("begun");
@@ -202,7 +202,7 @@ async fn an_item_is_locked_only_if_it_is_free() {
     bank.assert_clean().await;
 }
 
-/// Clause 2: version. What is added while a commit is under way belongs to it, or is refused.
+/// Clause 2: version. A request that is added during a commit belongs to it, or is refused.
 #[tokio::test(start_paused = true)]
 async fn a_commit_is_of_all_that_was_added_before() {
     let bank = Bank::new().await;
@@ -239,7 +239,7 @@ async fn what_another_writer_put_over_a_locked_item_is_not_changed() {
     bank.assert_clean().await;
 }
 
-/// Two that add to the same transaction at the same time do not take each other's place.
+/// Two coordinators that add to the same transaction at the same time do not overwrite each other.
 #[tokio::test(start_paused = true)]
 async fn two_may_add_at_the_same_time() {
     let bank = Bank::new().await;
@@ -257,7 +257,7 @@ async fn two_may_add_at_the_same_time() {
     bank.assert_clean().await;
 }
 
-/// From its decision on, a transaction is seen as committed, though its items are not free yet.
+/// From its decision on, a transaction is visible as committed, although its items are not free yet.
 #[tokio::test(start_paused = true)]
 async fn what_is_decided_is_seen_before_it_is_completed() {
     let bank = Bank::new().await;
@@ -282,7 +282,7 @@ async fn what_is_decided_is_seen_before_it_is_completed() {
     bank.assert_clean().await;
 }
 
-/// Clause 1: pending. Two decide otherwise, and both have read the same version.
+/// Clause 1: pending. Two coordinators decide differently, and both have read the same version.
 #[tokio::test(start_paused = true)]
 async fn a_decision_is_not_taken_back() {
     for commits_first in [true, false] {
@@ -313,7 +313,7 @@ async fn a_decision_is_not_taken_back() {
     }
 }
 
-/// Clause 4: seen. Another writer puts an item over one that the transaction is about to change again.
+/// Clause 4: seen. Another writer replaces an item that the transaction is about to change again.
 #[tokio::test(start_paused = true)]
 async fn a_second_write_finds_its_item_overwritten() {
     let bank = Bank::new().await;
@@ -333,7 +333,7 @@ async fn a_second_write_finds_its_item_overwritten() {
     bank.assert_clean().await;
 }
 
-/// What was read before the lock is what a rollback restores, so it must still be true.
+/// A rollback restores the state that was read before the lock, so that state must still be current.
 #[tokio::test(start_paused = true)]
 async fn an_item_that_comes_or_goes_is_read_again() {
     for comes in [true, false] {
@@ -378,7 +378,7 @@ async fn a_late_add_of_an_earlier_life_locks_nothing() {
     bank.assert_clean().await;
 }
 
-/// Clause 5: the nonce of the note that puts are applied.
+/// Clause 5: the nonce of the write that records applied puts.
 #[tokio::test(start_paused = true)]
 async fn a_late_note_of_applied_puts_is_void() {
     let bank = Bank::new().await;
@@ -419,7 +419,7 @@ async fn a_late_end_of_an_earlier_life_keeps_no_lock() {
     bank.assert_clean().await;
 }
 
-/// Clause 5: the nonce that a coordinator works by.
+/// Clause 5: the nonce that a coordinator works with.
 #[tokio::test(start_paused = true)]
 async fn a_rollback_of_an_earlier_life_ends_no_later_one() {
     let bank = Bank::new().await;
@@ -441,7 +441,7 @@ async fn a_rollback_of_an_earlier_life_ends_no_later_one() {
     bank.assert_clean().await;
 }
 
-/// Clause 5: the nonce of a lock. The item of an earlier life comes back from a backup.
+/// Clause 5: the nonce of a lock. The item of an earlier life is restored from a backup.
 #[tokio::test(start_paused = true)]
 async fn a_lock_of_an_earlier_life_is_a_stray() {
     let bank = Bank::new().await;
@@ -479,7 +479,7 @@ async fn batches_of_an_earlier_life_mean_nothing() {
     assert_eq!((status.state, status.finished, status.requests.len()), (State::Committed, true, 1));
 }
 
-/// A sweeper's note that a transaction is to be looked at later comes when the transaction is over.
+/// A sweeper's write that postpones a transaction arrives when the transaction is over.
 #[tokio::test(start_paused = true)]
 async fn a_late_put_off_indexes_nothing_that_is_over() {
     let bank = Bank::new().await;
@@ -495,7 +495,7 @@ async fn a_late_put_off_indexes_nothing_that_is_over() {
     bank.assert_clean().await;
 }
 
-/// A note that an item is stuck comes when the transaction is over, and again in a later life of its id.
+/// The record of a stuck item arrives when the transaction is over, and again in a later life of its id.
 #[tokio::test(start_paused = true)]
 async fn a_late_note_of_a_stuck_item_is_void() {
     for is_later_life in [true, false] {
@@ -504,7 +504,7 @@ async fn a_late_note_of_a_stuck_item_is_void() {
         faults.script([Fault::Copied; 60]);
         let id = bank.stick(&coordinator, "a").await;
         faults.script([]);
-        // Somebody takes the item away.
+        // Another writer deletes the item.
         remove(&bank, "a").await;
         bank.transactions.rollback(&id).await.expect("finished");
         if is_later_life {
@@ -517,7 +517,7 @@ async fn a_late_note_of_a_stuck_item_is_void() {
     }
 }
 
-/// A one-shot that only reads takes the long way where a transaction has an item.
+/// A one-shot that only reads takes the long path where a transaction holds an item.
 #[tokio::test(start_paused = true)]
 async fn a_one_shot_that_reads_sees_no_open_change() {
     let bank = Bank::new().await;

@@ -1,33 +1,33 @@
-//! Whether a history of transactions could have been made by the same transactions one at a time, each after those that
-//! had ended when it began.
+//! Checks whether the same transactions could have made a history one at a time, each after those that had ended when
+//! it began.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Which transaction. Nothing before the first one: what was there at the beginning.
+/// The number of a transaction. `None` stands for the initial state.
 pub(crate) type Tx = u32;
 pub(crate) type Account = usize;
 
-/// What a transaction did.
+/// The actions of a transaction.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Deeds {
-    /// Whose version of which account it saw.
+    /// The accounts that it read, and the writer of each version it read.
     pub(crate) reads: Vec<(Account, Option<Tx>)>,
     pub(crate) writes: BTreeSet<Account>,
-    /// When it began.
+    /// The time of its beginning.
     pub(crate) began: u64,
-    /// When its caller was told of its end; never, if nobody was.
+    /// The time at which its caller learned of its end; `None`, if no caller did.
     pub(crate) ended: Option<u64>,
 }
 
-/// All that happened.
+/// All actions of all transactions.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct History {
     pub(crate) committed: BTreeMap<Tx, Deeds>,
-    /// Who wrote each account, in the order of its versions.
+    /// The writers of each account, in the order of its versions.
     pub(crate) versions: BTreeMap<Account, Vec<Tx>>,
 }
 
-/// What one transaction at a time would not have made.
+/// A fault that one transaction at a time would not have made.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Anomaly {
     /// A committed write is not among the versions.
@@ -36,7 +36,7 @@ pub(crate) enum Anomaly {
     Unwanted(Tx, Account),
     /// A transaction has written an account more than once.
     Repeated(Tx, Account),
-    /// A transaction read what was never committed.
+    /// A transaction read a version that was never committed.
     Dirty(Tx, Account),
     /// Each of these must have come before the next, and the last before the first.
     Cycle(Vec<Tx>),
@@ -73,8 +73,9 @@ impl History {
         Ok(())
     }
 
-    /// Who must come after whom: who overwrites after who wrote, who reads after who wrote, who overwrites after who
-    /// read, and who began after who had ended.
+    /// The transactions that must come after each one. A writer comes after the writer of the version before it. A
+    /// reader comes after the writer of the version it read. The next writer comes after the reader. A transaction
+    /// comes after those that had ended when it began.
     fn dependencies(&self) -> Result<BTreeMap<Tx, BTreeSet<Tx>>, Anomaly> {
         let mut after: BTreeMap<Tx, BTreeSet<Tx>> = self.committed.keys().map(|&tx| (tx, BTreeSet::new())).collect();
         let mut precedes = |first: Tx, second: Tx| {
@@ -112,7 +113,8 @@ impl History {
 
 /// A cycle, if there is one.
 fn cycle(after: &BTreeMap<Tx, BTreeSet<Tx>>) -> Option<Vec<Tx>> {
-    // Whoever nobody left must come before is taken away, until none is left, or all that are left wait for each other.
+    // Removes each transaction that no remaining one must precede, until none is left, or all that are left wait for
+    // each other.
     let mut waiting: BTreeMap<Tx, usize> = after.keys().map(|&tx| (tx, 0)).collect();
     for second in after.values().flatten() {
         *waiting.get_mut(second)? += 1;
@@ -128,7 +130,7 @@ fn cycle(after: &BTreeMap<Tx, BTreeSet<Tx>>) -> Option<Vec<Tx>> {
             }
         }
     }
-    // Backwards from anyone left, one comes to someone twice.
+    // The way backwards from any remaining transaction meets one of them twice.
     let mut path = vec![*waiting.keys().next()?];
     loop {
         let last = *path.last()?;
@@ -142,7 +144,7 @@ fn cycle(after: &BTreeMap<Tx, BTreeSet<Tx>>) -> Option<Vec<Tx>> {
     }
 }
 
-/// Reads and writes of one transaction, all at one time with the others.
+/// Reads and writes of one transaction, at the same time as the others.
 fn deeds(reads: &[(Account, Option<Tx>)], writes: &[Account]) -> Deeds {
     Deeds { reads: reads.to_vec(), writes: writes.iter().copied().collect(), began: 0, ended: None }
 }
@@ -166,7 +168,7 @@ fn good_histories_pass() {
         (3, deeds(&[(X, Some(2)), (Y, Some(1))], &[])),
     ];
     history(&one_after_the_other, &[(X, &[1, 2]), (Y, &[1])]).check().expect("serial");
-    // The reader comes before both, though it ended after them.
+    // The reader comes before both, although it ended after them.
     let crossed = [
         (1, Deeds { began: 5, ended: Some(6), ..deeds(&[], &[X]) }),
         (2, Deeds { began: 5, ended: Some(6), ..deeds(&[], &[Y]) }),
@@ -177,7 +179,7 @@ fn good_histories_pass() {
 
 #[test]
 fn lost_updates_are_found() {
-    // Both read the first version; the second write knows nothing of the first.
+    // Both read the first version; the second write does not contain the first.
     let both = [(1, deeds(&[(X, None)], &[X])), (2, deeds(&[(X, None)], &[X]))];
     assert_eq!(history(&both, &[(X, &[1, 2])]).check(), Err(Anomaly::Cycle(vec![2, 1])));
     assert_eq!(history(&both, &[(X, &[2])]).check(), Err(Anomaly::Lost(1, X)));
@@ -194,7 +196,7 @@ fn dirty_reads_and_writes_are_found() {
     let reader = [(2, deeds(&[(X, Some(1))], &[]))];
     assert_eq!(history(&reader, &[(X, &[])]).check(), Err(Anomaly::Dirty(2, X)));
     assert_eq!(history(&reader, &[(X, &[1])]).check(), Err(Anomaly::Unwanted(1, X)));
-    // The first wrote both, the second between the two.
+    // The first transaction wrote both, the second between the two.
     let writers = [(1, deeds(&[], &[X, Y])), (2, deeds(&[], &[X, Y]))];
     assert!(matches!(history(&writers, &[(X, &[1, 2]), (Y, &[2, 1])]).check(), Err(Anomaly::Cycle(_))));
 }

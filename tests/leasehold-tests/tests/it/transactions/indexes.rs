@@ -109,7 +109,7 @@ async fn a_full_index_shows_what_is_committed() {
     }
 }
 
-/// A global index may show what a transaction made of an item before it made something else of it, and committed that.
+/// A global index may show a state of an item that a transaction replaced before it committed.
 #[tokio::test(start_paused = true)]
 async fn a_locked_entry_of_an_index_is_read_from_the_table() {
     let bank = Bank::new().await;

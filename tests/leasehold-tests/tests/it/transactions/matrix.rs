@@ -1,7 +1,7 @@
 //! Every fault at every step. A script of calls is carried out once without faults, which counts its requests to
-//! DynamoDB; then again for each of these requests and each fault. Whatever happens: after one sweep all of the
-//! script's transaction has happened or nothing of it, no lock and no image is left, and the caller was told nothing
-//! else.
+//! DynamoDB; then again for each of these requests and each fault. In each case, after one sweep, the script's
+//! transaction has happened completely or not at all. No lock and no image is left, and the caller's answer agrees with
+//! the outcome.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use leasehold_transactions::{
 
 const ID: &str = "4f3c6f0e-9d1b-4a53-8a1f-0c8f5b3a7e11";
 
-/// Long after everybody has given up.
+/// Longer than any caller waits.
 const IDLE: Duration = Duration::from_mins(2);
 const RETENTION: Duration = Duration::from_hours(8 * 24);
 
@@ -35,19 +35,19 @@ const SURVIVED: [Fault; 9] = [
 
 const DEADLY: [Fault; 2] = [Fault::DiesBefore, Fault::DiesAfter];
 
-/// What others do while the coordinator sleeps.
+/// The actions of other coordinators while this one sleeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Others {
     Commit,
     RollBack,
-    /// A sweeper takes the transaction for abandoned.
+    /// A sweeper judges the transaction idle.
     Sweep,
-    /// The same, and the retention is over, too.
+    /// As `Sweep`, and the retention is over, too.
     SweepAndRemove,
     CommitAndRemove,
-    /// Another coordinator carries out the same calls: the caller did not want to wait.
+    /// Another coordinator carries out the same calls, because the caller did not want to wait.
     Repeat,
-    /// The same, up to the one that ends the transaction.
+    /// As `Repeat`, but without the call that ends the transaction.
     RepeatAdds,
 }
 
@@ -61,7 +61,7 @@ const OTHERS: [Others; 7] = [
     Others::RepeatAdds,
 ];
 
-/// What goes wrong: at which request (from 1), and what.
+/// A trial: the request at which a fault occurs (from 1), and the fault.
 #[derive(Debug, Clone, Copy)]
 enum Trial {
     Nothing,
@@ -80,13 +80,13 @@ enum Call {
     Run(Vec<Request>),
 }
 
-/// Who has the account `a` when the script begins.
+/// The transaction that holds the account `a` when the script begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rival {
     Nobody,
-    /// A transaction that nobody works on.
+    /// A transaction without a working coordinator.
     Idle,
-    /// A transaction that is committed, whose coordinator died before it let go of its items.
+    /// A transaction that is committed, whose coordinator died before it freed its items.
     Committed,
 }
 
@@ -100,7 +100,7 @@ struct Script {
 type Accounts = BTreeMap<String, Item>;
 
 impl Script {
-    /// On three accounts.
+    /// A script on three accounts.
     fn new(calls: impl IntoIterator<Item = Call>) -> Self {
         let before = vec![account("a", 100), account("b", 200), account("c", 300)];
         Self { before, rival: Rival::Nobody, calls: calls.into_iter().collect() }
@@ -118,14 +118,14 @@ impl Script {
         &self.calls[..self.calls.iter().position(ends).unwrap_or(self.calls.len())]
     }
 
-    /// Whether it writes what it has read: then who repeats the read sees that.
+    /// Whether the script writes an item that it has read: a repeat of the read then sees the write.
     fn upgrades(&self) -> bool {
         let is_get = |request: &&Request| matches!(request.action, Action::Get { .. });
         let id = |request: &Request| key_and_operation(request).0["id"].clone();
         self.requests().filter(is_get).any(|get| self.requests().any(|other| !is_get(&other) && id(get) == id(other)))
     }
 
-    /// What a transaction that took in these requests makes of the accounts.
+    /// The accounts after a transaction with these participants.
     fn after(&self, before: &Accounts, took_part: &[Participant]) -> Accounts {
         let mut accounts = before.clone();
         for participant in took_part {
@@ -172,7 +172,7 @@ async fn carry_out(transactions: &Transactions, calls: &[Call]) -> Result<Vec<An
     Ok(answers)
 }
 
-/// What the caller may believe.
+/// The outcome that the caller may believe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Told {
     Committed,
@@ -201,13 +201,13 @@ struct Stage {
     before: Accounts,
     coordinator: Transactions,
     faults: Faults,
-    /// Contenders lose patience soon, so that there are few looks to have a fault at.
+    /// The policy has little patience, so that contenders make few reads in which faults can occur.
     policy: Policy,
 }
 
 impl Stage {
     async fn set(script: &Script) -> Self {
-        // The same pauses in every run.
+        // A fixed seed, for the same pauses in every run.
         fastrand::seed(5);
         let bank = Bank::new().await;
         for item in &script.before {
@@ -222,7 +222,8 @@ impl Stage {
             Rival::Idle => drop(rival.begin_with(None, None, vec![add("a", 1000)]).await.expect("begun")),
             Rival::Committed => {
                 let (id, _) = rival.begin_with(None, None, rivals().collect()).await.expect("begun");
-                // It is too large for one call: it reads the transaction, decides, and would complete it.
+                // The transaction is too large for one call: the coordinator reads it, decides, and then dies before it
+                // completes it.
                 rivals_faults.at(2, Fault::DiesAfter);
                 tokio::select! {
                     _ = rival.commit(&id) => panic!("it should have died"),
@@ -253,7 +254,7 @@ impl Stage {
         assert!(swept.failed == 0 && !swept.more, "{swept:?}");
     }
 
-    /// What the transaction has come to; nothing, if it is unknown.
+    /// The outcome of the transaction; `None`, if it is unknown.
     async fn outcome(&self) -> Option<(State, Vec<Participant>)> {
         let (observer, _) = self.bank.coordinator(self.policy, Duration::ZERO);
         match observer.status(&TransactionId::parse(ID).expect("a UUID").public()).await {
@@ -268,7 +269,7 @@ fn id_of(item: &Item) -> String {
     item["id"].as_s().expect("a text").clone()
 }
 
-/// The key, or an item that has it; and what the request does.
+/// The key, or an item that contains it; and the operation of the request.
 fn key_and_operation(request: &Request) -> (&Item, Operation) {
     let key = match &request.action {
         Action::Put { item } => item,
@@ -277,7 +278,7 @@ fn key_and_operation(request: &Request) -> (&Item, Operation) {
     (key, request.action.operation())
 }
 
-/// Runs a script under one fault. Returns what its caller was told, if it lived, and the number of requests it took.
+/// Runs a script under one fault. Returns the answer to its caller, if the caller lived, and the number of requests.
 async fn run(script: &Script, trial: Trial) -> (Option<Result<Vec<Answer>, Error>>, usize) {
     let stage = Stage::set(script).await;
     let id = TransactionId::parse(ID).expect("a UUID");
@@ -315,7 +316,7 @@ async fn run(script: &Script, trial: Trial) -> (Option<Result<Vec<Answer>, Error
         }
     };
     let calls = stage.faults.take_calls();
-    // What is late arrives.
+    // Late requests arrive.
     tokio::time::sleep(Duration::from_secs(5)).await;
     stage.sweep(IDLE).await;
     stage.faults.deliver_copies().await;
@@ -338,8 +339,8 @@ async fn run(script: &Script, trial: Trial) -> (Option<Result<Vec<Answer>, Error
     (result, calls)
 }
 
-/// All trials of a script. `expected` is how it ends when nothing goes wrong. Of large scripts, faults that look the
-/// same to the coordinator are tried once.
+/// Runs all trials of a script. `expected` is its outcome without faults. For large scripts, faults that look the same
+/// to the coordinator are tried once.
 async fn prove(script: Script, expected: Told) {
     let is_large = script.before.len() > 20 || script.rival == Rival::Committed;
     let survived = if is_large { &SURVIVED[..4] } else { &SURVIVED };
@@ -350,7 +351,7 @@ async fn prove(script: Script, expected: Told) {
     for step in 1..=calls {
         let faults = survived.iter().copied().chain(DEADLY).map(|fault| Trial::Fault(step, fault));
         for trial in faults.chain(OTHERS.map(|others| Trial::Sleep(step, others))) {
-            // Every trial is told of, not only the first that fails.
+            // All failed trials are reported, not only the first.
             let outcome = tokio::spawn(attempt(script.clone(), trial, balances(&undisturbed))).await;
             if outcome.is_err() {
                 failed.push(trial);
@@ -370,7 +371,8 @@ async fn attempt(script: Script, trial: Trial, undisturbed: Result<Vec<Option<i6
             let result = result.expect("it lives").expect("nobody ended the transaction");
             assert!(script.upgrades() || Ok(result) == undisturbed, "another answer than undisturbed");
         }
-        // What cannot be done, the other one was told; and others end it in their way.
+        // The caller may get an error, because another coordinator got the answer or ended the transaction in its own
+        // way.
         Trial::Sleep(..) => {
             if let Some(Ok(result)) = result {
                 assert_eq!(Ok(result), undisturbed);
@@ -384,7 +386,7 @@ fn balances(result: &Result<Vec<Answer>, Error>) -> Result<Vec<Option<i64>>, Str
     result.as_ref().map(|answers| answers.iter().map(balance).collect()).map_err(ToString::to_string)
 }
 
-/// Sweepers, too, die and sleep at every step.
+/// Sweepers also die and sleep at every step.
 #[tokio::test(start_paused = true)]
 async fn sweepers() {
     let mut step = 1;
@@ -397,7 +399,7 @@ async fn sweepers() {
     assert!(step > 10, "a sweep has more steps");
 }
 
-/// Whether a sweep comes to this step.
+/// Whether a sweep has this step.
 async fn sweep_under(step: usize, fault: Option<Fault>) -> bool {
     let script = Script::new([Call::BeginWith(vec![add("a", 1), put("new", 1), get("missing"), delete("b")])]);
     let stage = Stage::set(&script).await;
@@ -421,7 +423,7 @@ async fn sweep_under(step: usize, fault: Option<Fault>) -> bool {
     }
     let calls = faults.take_calls();
     tokio::time::sleep(Duration::from_secs(5)).await;
-    // What a sweep failed at, the next one but one idle time later does.
+    // A failed sweep is made up for by the next one but one idle time later.
     stage.sweep(IDLE + IDLE).await;
     faults.deliver_copies().await;
     stage.bank.assert_clean().await;

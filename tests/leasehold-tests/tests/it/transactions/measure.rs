@@ -16,7 +16,7 @@ const ONE_SHOTS_A_SECOND: u32 = 400;
 const ABANDONED_A_SECOND: u32 = 20;
 const IDLE: Duration = Duration::from_secs(2);
 
-/// Calls `work` so often a second, as far as the machine allows. Answers how often.
+/// Calls `work` at this rate, as far as the machine allows. Returns the number of calls.
 async fn at_rate<F: Future<Output = ()> + Send + 'static>(a_second: u32, mut work: impl FnMut(u32) -> F) -> u32 {
     let mut ticks = interval(Duration::from_secs(1) / a_second);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
@@ -39,7 +39,7 @@ fn number(row: &Item, name: &str) -> u64 {
     row[name].as_n().expect("a number").parse().expect("whole")
 }
 
-/// How old abandoned transactions become that are idle after two seconds, while others are done in one call.
+/// Measures the age of abandoned transactions that are idle after two seconds, while others are done in one call.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "a measurement"]
 async fn measure_the_age_of_abandoned_transactions() {
@@ -59,11 +59,11 @@ async fn measure_the_age_of_abandoned_transactions() {
         async move {
             let id = begin(&leaver).await;
             let added = leaver.add(&id, vec![add(&format!("left-{number}"), 1)], None).await;
-            // On a machine with too much load, it may be idle before it is added to.
+            // On a machine under high load, the transaction may be idle before it is added to.
             assert!(matches!(added, Ok(_) | Err(Error::RolledBack { .. })), "{added:?}");
         }
     };
-    // As `leasehold serve` does it.
+    // Sweeps like `leasehold serve`.
     let sweep = async {
         loop {
             sleep(IDLE).await;
@@ -90,7 +90,7 @@ async fn measure_the_age_of_abandoned_transactions() {
     );
 }
 
-/// So many calls of one completion are under way at a time.
+/// The maximum number of concurrent calls of one completion.
 const PARALLEL: usize = 16;
 
 async fn by_statements(client: &Client, ids: &[String]) {
@@ -121,7 +121,7 @@ async fn by_single_writes(client: &Client, ids: &[String]) {
     stream::iter(calls).buffer_unordered(PARALLEL).for_each(|answer| async { drop(answer.expect("freed")) }).await;
 }
 
-/// The time in which N items are freed, by both ways in turn.
+/// Measures the time in which N items are freed, by both ways in turn.
 async fn free_both_ways(bank: Bank, engine: &str) {
     for count in [2_usize, 10, 25, 100] {
         let ids: Vec<_> = (0..count).map(|number| format!("item-{number}")).collect();

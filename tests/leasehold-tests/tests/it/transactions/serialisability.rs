@@ -1,8 +1,8 @@
 //! Many coordinators move money between accounts, under random faults and crashes, with sweepers and readers beside
-//! them. No money is made or lost, whoever locks all accounts sees that, and what was done could have been done one at
-//! a time.
+//! them. The sum of money is unchanged, which every reader that locks all accounts sees. The history could have been
+//! made one transaction at a time.
 //!
-//! Each account keeps the list of those who wrote it, so a read tells whose version it saw.
+//! Each account keeps the list of its writers, so that a read shows the writer of its version.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -26,7 +26,7 @@ use super::history::{Account, Deeds, History, Tx};
 
 const BALANCE: i64 = 100;
 
-/// What happens to requests here. Of the first two, only to those of coordinators.
+/// The faults of the requests here. The first two occur only for coordinators.
 const KINDS: &[Kind] = &[
     |_| Fault::DiesBefore,
     |_| Fault::DiesAfter,
@@ -42,12 +42,12 @@ const KINDS: &[Kind] = &[
     |_| Fault::Copied,
 ];
 
-/// How much is done in a run.
+/// The scale of a run.
 #[derive(Debug, Clone, Copy)]
 struct Scale {
     accounts: usize,
     coordinators: usize,
-    /// By each coordinator.
+    /// The number of transfers of each coordinator.
     transfers: usize,
     policy: Policy,
     /// The longest delay of a request.
@@ -56,14 +56,14 @@ struct Scale {
     pause: Duration,
 }
 
-/// What became of the transfers of a run.
+/// The results of the transfers of a run.
 #[derive(Debug, Default)]
 struct Tally {
     committed: usize,
     rolled_back: usize,
-    /// Left by a coordinator that died.
+    /// The transfers of coordinators that died.
     crashed: usize,
-    /// Times that all accounts were seen at one moment.
+    /// The number of times that all accounts were read as of one moment.
     totals: usize,
 }
 
@@ -76,12 +76,12 @@ impl Tally {
     }
 }
 
-/// What is known of a transaction.
+/// The knowledge about a transaction.
 #[derive(Debug, Clone)]
 struct Known {
     id: TransactionId,
     deeds: Deeds,
-    /// Whether its coordinator was told that it is committed, if it was told.
+    /// Whether its coordinator got the answer that it is committed, if it got an answer.
     is_committed: Option<bool>,
 }
 
@@ -101,7 +101,7 @@ fn id_of(rng: &mut fastrand::Rng) -> TransactionId {
     TransactionId::parse(&format!("{:032x}", rng.u128(..))).expect("a UUID")
 }
 
-/// Who wrote an account, in order.
+/// The writers of an account, in order.
 fn writers(item: &Item) -> Vec<Tx> {
     let writers = item["writers"].as_l().expect("a list");
     writers.iter().map(|writer| writer.as_n().expect("a number").parse().expect("a whole number")).collect()
@@ -111,7 +111,7 @@ fn number(value: impl Into<i64>) -> AttributeValue {
     AttributeValue::N(value.into().to_string())
 }
 
-/// Adds to an account, and signs.
+/// Adds to an account, and adds the writer to its list.
 fn change(account: Account, amount: i64, tx: Tx) -> Request {
     let expression = "SET writers = list_append(writers, :writer) ADD balance :amount".into();
     let mut request = request(Action::Update { key: key(&name(account)), expression });
@@ -120,7 +120,7 @@ fn change(account: Account, amount: i64, tx: Tx) -> Request {
     request
 }
 
-/// The same, of an account that was read.
+/// Makes the same change by a put, for an account that was read.
 fn replace(before: &Item, amount: i64, tx: Tx) -> Request {
     let mut item = before.clone();
     item.insert("balance".into(), number(balance_of(before) + amount));
@@ -129,7 +129,7 @@ fn replace(before: &Item, amount: i64, tx: Tx) -> Request {
     request(Action::Put { item })
 }
 
-/// Amounts that come to nothing, for different accounts.
+/// Amounts whose sum is zero, for different accounts.
 fn amounts(rng: &mut fastrand::Rng, accounts: usize) -> Vec<(Account, i64)> {
     let mut chosen: Vec<Account> = (0..accounts).collect();
     rng.shuffle(&mut chosen);
@@ -163,7 +163,7 @@ impl Run {
         let outcome = match result {
             Ok(()) | Err(Error::Committed) => Some(true),
             Err(Error::RolledBack { .. }) => Some(false),
-            // Contended, or nobody knows. Anything else must not happen.
+            // The items are contended, or the outcome is unknown. No other error may happen.
             Err(Error::Contended { .. } | Error::Throttled(_) | Error::Unavailable(_)) => None,
             Err(error) => panic!("{tx}: {error:?}"),
         };
@@ -211,7 +211,7 @@ impl Run {
         Ok(())
     }
 
-    /// One call for each account, or one for all.
+    /// Makes one call for each account, or one for all.
     async fn interactive(
         &self,
         transactions: &Transactions,
@@ -229,7 +229,7 @@ impl Run {
         transactions.commit(&id).await
     }
 
-    /// Locks all accounts to read them, then writes what it makes of that; or thinks better of it.
+    /// Locks all accounts to read them, and writes the changed ones; then commits, or rolls back.
     async fn read_and_write(
         &self,
         transactions: &Transactions,
@@ -264,7 +264,7 @@ impl Run {
         faults.set(Fates::Random { rng: rng.fork(), one_in: 25, longest: self.scale.longest, kinds: KINDS });
         for _ in 0..self.scale.transfers {
             let transfer = self.transfer(&transactions, &mut rng);
-            // The next coordinator takes the place of one that died.
+            // The next coordinator replaces one that died.
             tokio::select! {
                 biased;
                 () = transfer => {}
@@ -272,13 +272,13 @@ impl Run {
             }
             sleep(self.scale.pause.mul_f64(rng.f64())).await;
         }
-        // What came late came while others worked; this comes when all is over.
+        // Late requests arrived during the work of others; the copies arrive after all work.
         faults.set(Fates::Script(VecDeque::new()));
         sleep(self.scale.longest * 2).await;
         faults.deliver_copies().await;
     }
 
-    /// Reads all accounts under locks, and then as they were last committed, until told to stop.
+    /// Reads all accounts, in turn under locks and as they were last committed, for this many rounds.
     async fn observe(self: Rc<Self>, mut rng: fastrand::Rng, rounds: usize) {
         let (transactions, _) = self.bank.coordinator(self.scale.policy, Duration::ZERO);
         for round in 0..rounds {
@@ -314,7 +314,7 @@ impl Run {
             assert_eq!(total(&items), expected, "under locks");
             items.iter().enumerate().for_each(|(account, item)| self.saw(tx, account, item));
             if let Some(committed) = committed {
-                // Nobody could change them meanwhile.
+                // The locks kept all accounts unchanged.
                 assert_eq!(committed.iter().flatten().cloned().collect::<Vec<_>>(), items);
             }
             self.tally.borrow_mut().totals += 1;
@@ -322,7 +322,7 @@ impl Run {
         self.told(tx, &result.map(drop));
     }
 
-    /// Each is a transaction by itself: it sees nothing that is not committed, and never the past.
+    /// Each read is a transaction by itself: it sees no uncommitted state, and never the past.
     async fn look_at_each(&self, transactions: &Transactions, rng: &mut fastrand::Rng) {
         for _ in 0..5 {
             let account = rng.usize(..self.scale.accounts);
@@ -342,7 +342,7 @@ impl Run {
         }
     }
 
-    /// What is left, when all is over.
+    /// Checks the state after all transfers.
     async fn settle(&self) -> Tally {
         let (sweeper, _) = self.bank.coordinator(self.scale.policy, Duration::from_mins(5));
         let swept = sweeper.sweep(10_000).await.expect("swept");
@@ -390,7 +390,7 @@ fn returning_new(mut request: Request) -> Request {
 
 /// One run, to its end.
 async fn transfers(bank: Bank, seed: u64, scale: Scale) -> Tally {
-    // The pauses, too, come from the seed.
+    // The pauses also come from the seed.
     fastrand::seed(seed);
     let mut rng = fastrand::Rng::with_seed(seed);
     for number in 0..scale.accounts {
@@ -424,7 +424,7 @@ const SCALE: Scale = Scale {
     pause: Duration::from_millis(500),
 };
 
-/// `LEASEHOLD_SEED=n` runs one seed alone, to look into a failure; `LEASEHOLD_SEEDS=n` runs so many.
+/// `LEASEHOLD_SEED=n` runs one seed alone, to examine a failure; `LEASEHOLD_SEEDS=n` sets the number of seeds.
 #[test]
 fn transfers_are_serialisable_under_faults() {
     let variable = |name| std::env::var(name).ok().map(|value| value.parse::<u64>().expect("a number"));
@@ -468,7 +468,7 @@ fn transfers_are_serialisable_under_faults() {
     assert!(tally.committed > tally.rolled_back && tally.crashed > 0 && tally.totals > 0, "too little: {tally:?}");
 }
 
-/// Fewer, since its time is real.
+/// Runs fewer transfers, since its time is real.
 #[tokio::test]
 #[ignore = "needs DynamoDB Local: scripts/dynamodb-local.sh"]
 async fn transfers_on_dynamodb_local_are_serialisable() {

@@ -4,8 +4,8 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use leasehold_tests::bank::{ACCOUNTS, Bank, account, add, balance_of, begin, delete, get, key, look, put, request};
 use leasehold_transactions::{Action, Error, Isolation, Item, ListRequest, ReturnValues, State, TransactionId};
 
-/// Each is a test on the embedded engine, under virtual time; and one on DynamoDB Local, unless it has to wait, or writes so
-/// much that there may be no answer within a second.
+/// Each story is a test on the embedded engine, under virtual time. It is also one on DynamoDB Local, unless it has to
+/// wait, or writes so much that an answer may take more than a second.
 macro_rules! stories {
     (anywhere: [$($name:ident,)*] under_virtual_time: [$($waiting:ident,)*]) => {
         mod embedded {
@@ -273,7 +273,7 @@ async fn a_condition_that_does_not_hold_rolls_back_and_shows_the_item(bank: Bank
 }
 
 async fn an_update_that_makes_no_sense_rolls_everything_back(bank: Bank) {
-    // DynamoDB says which write of a call makes no sense, in the reasons of the cancellation; DynamoDB Local does not.
+    // DynamoDB names the invalid write of a call in the reasons of the cancellation; DynamoDB Local does not.
     let at_fault = if bank.is_embedded() { "requests[1]" } else { "requests" };
     bank.open("a", 1).await;
     let mut text = account("text", 0);
@@ -362,7 +362,7 @@ async fn who_is_at_work_is_waited_for_and_named(bank: Bank) {
     assert!(matches!(&refused, Err(Error::Contended { other }) if *other == busy.public()), "{refused:?}");
     work.await.expect("the work is done");
     assert_eq!(bank.balance("a").await, Some(0));
-    // The one that gave up was never begun, as far as the tables know.
+    // The transaction that failed was never begun, as far as the tables show.
     bank.assert_clean().await;
 }
 
@@ -515,7 +515,7 @@ async fn damage_is_told_and_touches_nothing(bank: Bank) {
     put_large.send().await.expect("no faults here");
     let id = begin(&bank.transactions).await;
     bank.transactions.add(&id, vec![request(Action::Put { item: large("b") })], None).await.expect("added");
-    // Somebody deletes the image.
+    // Another writer deletes the image.
     for row in bank.scan("transactions").await {
         if row["row"].as_s().expect("a text").starts_with("2#") {
             let key = row.into_iter().filter(|(name, _)| name == "transactionId" || name == "row").collect();

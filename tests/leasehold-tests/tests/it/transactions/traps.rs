@@ -1,4 +1,4 @@
-//! What a review found, and what must not come back.
+//! Defects that a review found, which must not come back.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ async fn a_late_sweeper_does_not_forget_what_has_just_ended() {
     let id = begin(&bank.transactions).await;
     advance(Duration::from_secs(61)).await;
     bank.transactions.add(&id, vec![add("a", 1)], None).await.expect("added");
-    // The sweeper has found the transaction due, and then is slow; meanwhile it is committed.
+    // The sweeper has found the transaction due, and is then slow; meanwhile the transaction is committed.
     bank.faults
         .script(std::iter::repeat_n(Fault::None, 8).chain(std::iter::once(Fault::Slow(Duration::from_millis(900)))));
     let (swept, committed) = tokio::join!(bank.transactions.sweep(10), async {
@@ -112,7 +112,7 @@ async fn what_an_item_was_is_answered_to_both_that_asked() {
         vec![request]
     };
     let id = begin(&bank.transactions).await;
-    // The second of them reads the batch before the first has applied it, and the item after.
+    // The second call reads the batch before the first has applied it, and the item after.
     for calls in 1..8 {
         let id = if calls == 1 { id.clone() } else { begin(&bank.transactions).await };
         let slow = std::iter::repeat_n(Fault::None, calls).chain([Fault::Slow(Duration::from_millis(500))]);
@@ -140,7 +140,7 @@ async fn a_one_shot_that_fails_leaves_nothing_behind() {
         }
         transactions.commit(&busy).await.expect("committed");
     });
-    // 48 that are free are locked first; the one that is not comes last.
+    // The 48 free items are locked first; the locked one comes last.
     let requests: Vec<_> = (0..48).map(|number| add(&format!("a-{number}"), 1)).chain([add("z", 1)]).collect();
     let refused = bank.transactions.run(None, None, requests).await;
     assert!(matches!(refused, Err(Error::Contended { .. })), "{refused:?}");
@@ -158,13 +158,13 @@ async fn one_shots_are_the_same_on_both_ways() {
     let id = TransactionId::fresh();
     assert_eq!(bank.transactions.run(Some(id.clone()), None, Vec::new()).await.expect("nothing to do").1, []);
     assert_eq!(bank.transactions.status(&id.public()).await.expect("known").state, State::Committed);
-    // An id that is open: the call joins it, and commits it.
+    // The id of an open transaction: the call joins it, and commits it.
     let id = begin(&bank.transactions).await;
     bank.transactions.add(&id, vec![add("a", 1)], None).await.expect("added");
     let (_, read) = bank.transactions.run(Some(id.clone()), None, vec![get("a")]).await.expect("read");
     assert_eq!(read[0].item.as_ref().map(|item| item["balance"].clone()), Some(AttributeValue::N("2".into())));
     assert_eq!(bank.transactions.status(&id.public()).await.expect("known").state, State::Committed);
-    // An id that was used for something else.
+    // An id that was used for another transaction.
     let id = TransactionId::fresh();
     bank.transactions.run(Some(id.clone()), None, vec![add("a", 1)]).await.expect("done");
     let other = bank.transactions.run(Some(id), None, vec![add("a", 2)]).await;
@@ -242,7 +242,7 @@ async fn nobody_reads_the_tables_of_the_service() {
     }
 }
 
-/// The first attempt of a one-shot is on its way when a repeat meets a lock, and its caller is told the end.
+/// The first attempt of a one-shot is under way when a repeat finds a lock, and its caller gets a final error.
 #[tokio::test(start_paused = true)]
 async fn a_late_write_does_not_undo_a_final_no() {
     let bank = Bank::new().await;
@@ -265,7 +265,7 @@ async fn a_late_write_does_not_undo_a_final_no() {
     bank.assert_clean().await;
 }
 
-/// Without a record nothing can stand in the way of the late write, so nothing final is said.
+/// Without a record nothing can stop the late write, so the caller gets no final answer.
 #[tokio::test(start_paused = true)]
 async fn a_nameless_one_shot_is_told_nothing_after_a_loss() {
     for is_locked in [true, false] {
@@ -289,7 +289,7 @@ async fn a_nameless_one_shot_is_told_nothing_after_a_loss() {
     }
 }
 
-/// The first attempt is on its way when DynamoDB refuses the repeat for the type of an attribute.
+/// The first attempt is under way when DynamoDB refuses the repeat for the type of an attribute.
 #[tokio::test(start_paused = true)]
 async fn a_late_write_does_not_follow_an_invalid_request() {
     let bank = Bank::new().await;
@@ -388,14 +388,14 @@ async fn a_stuck_item_keeps_no_other_one_locked() {
     assert!(!status.finished && status.stuck.is_some(), "{status:?}");
     let page = bank.transactions.unfinished(true, 100, None).await.expect("listed");
     assert_eq!((page.transactions.len(), page.next), (1, None));
-    // What keeps the item is over, and the sweeper goes on.
+    // The cause is removed, and the sweeper goes on.
     advance(Duration::from_mins(2)).await;
     assert_eq!(bank.transactions.sweep(100).await.expect("swept").completed, 1);
     assert_eq!(bank.transactions.status(&id.public()).await.expect("known").stuck, None);
     bank.assert_clean().await;
 }
 
-/// A page is short only at the end of the list, and an empty one is the end.
+/// A page is short only at the end of the list, and an empty page is the end.
 #[tokio::test(start_paused = true)]
 async fn a_page_of_open_transactions_is_full_or_the_last() {
     let bank = Bank::new().await;
@@ -464,7 +464,8 @@ async fn any_row_may_expire_first() {
     }
 }
 
-/// An unfinished transaction whose batches are gone: no sweeper ran for a week. Whoever meets its items frees them.
+/// An unfinished transaction lost its batches: no sweeper ran for a week. The next coordinator that finds one of its
+/// items frees it.
 #[tokio::test(start_paused = true)]
 async fn items_of_lost_entries_are_freed_by_whoever_meets_them() {
     let bank = Bank::new().await;
@@ -543,7 +544,7 @@ async fn only_what_was_touched_is_undone() {
             (&answer["map"], answer.get("id"), answer.contains_key("added")),
             (&map(expected), None, expected == "new")
         );
-        // Another attribute, by somebody who does not respect transactions.
+        // A writer that does not respect transactions changes another attribute.
         let update = bank.dynamodb.update_item().table_name(ACCOUNTS).set_key(Some(key("a")));
         let update =
             update.update_expression("SET remark = :other").expression_attribute_values(":other", map(expected));

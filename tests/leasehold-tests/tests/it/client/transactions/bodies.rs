@@ -1,4 +1,4 @@
-//! A body that runs in a transaction, until that is committed.
+//! A body that runs in a transaction, until the transaction is committed.
 
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::{ADD, Account, BEGIN, COMMIT, Fate, ROLLBACK, SECOND, add, balance, bank, key, next, take};
 
-/// What the bodies here return besides the client's errors.
+/// The results of the bodies here besides the client's errors.
 #[derive(Debug)]
 enum Failure {
     Poor,
@@ -32,7 +32,7 @@ async fn transfer(client: &Client, runs: &Cell<u32>) -> Result<i64, Error> {
             runs.set(runs.get() + 1);
             let left = balance(&tx, "a").await? - 30;
             add(&tx, "b", 30).await?;
-            // A read that is changed afterwards.
+            // A read of an item that is changed afterwards.
             tx.put(ACCOUNTS, Account { id: "a".into(), balance: left }).await?;
             Ok(left)
         })
@@ -63,7 +63,7 @@ async fn a_body_that_was_evicted_is_run_again_from_the_start() {
             ids.borrow_mut().push(tx.id().to_owned());
             let before = balance(&tx, "a").await?;
             if runs.get() == 1 {
-                // It thinks for too long, and somebody else spends the money.
+                // The body thinks for too long, and another transaction spends the money.
                 let other = take(&bank, "a").await;
                 add(&other, "a", -90).await?;
                 other.commit().await?;
@@ -117,7 +117,7 @@ async fn lost_answers_cost_a_repeat_and_nothing_else() {
 async fn a_commit_that_hangs_is_given_up_and_repeated() {
     let (bank, network, client) = bank(&[("a", 100), ("b", 0)]).await;
     let runs = Cell::new(0);
-    // The first arrives when nobody waits for it any more; by then the second is carried out.
+    // The first commit arrives when no caller waits for it any more; by then the second is carried out.
     next(&network, COMMIT, 1, Fate::Overdue(SECOND * 20));
     assert_eq!(transfer(&client, &runs).await.expect("committed"), 70);
     sleep(SECOND * 10).await;
@@ -125,7 +125,7 @@ async fn a_commit_that_hangs_is_given_up_and_repeated() {
     assert_transferred(&bank).await;
 }
 
-/// A commit without an answer, then an eviction: was it committed? The body must run again only if not.
+/// A commit gets no answer, and then an eviction: it may have been committed. The body must run again only if not.
 #[tokio::test(start_paused = true)]
 async fn a_late_commit_is_never_followed_by_a_second_run() {
     for late in [true, false] {
@@ -137,7 +137,7 @@ async fn a_late_commit_is_never_followed_by_a_second_run() {
             match (path, commits) {
                 (COMMIT, 1) if late => Fate::Overdue(SECOND * 5),
                 (COMMIT, 1) => Fate::NotSent,
-                // The repeat meets another one that has an item.
+                // The repeat conflicts with another transaction that holds an item.
                 (COMMIT, 2) => Fate::Gateway(409, Some(1), CONTENDED),
                 _ => Fate::Delivered,
             }
@@ -164,7 +164,7 @@ async fn a_commit_that_nobody_answers_is_unknown_and_can_be_looked_up() {
     let status = client.transaction_status(error.transaction_id().expect("of this one")).await.expect("known");
     assert_eq!((status.state, status.requests.len()), (TransactionState::Committed, 3));
     assert_transferred(&bank).await;
-    // The same, and it was not committed: the client decided that itself, as soon as it could.
+    // The same case without a commit: the client rolled the transaction back itself, as soon as it could.
     network.set(|path| if path == COMMIT { Fate::NotSent } else { Fate::Delivered });
     let error = transfer(&client, &runs).await.expect_err("nobody knows");
     sleep(SECOND).await;
@@ -269,7 +269,7 @@ async fn thinking_is_no_reason_to_be_taken_for_abandoned() {
     assert_eq!((bank.balance("a").await, runs), (Some(101), 1));
     let signs = network.take_log().iter().filter(|path| *path == ADD).count();
     assert!((29..=31).contains(&signs), "one each twenty seconds, not {signs}");
-    // Without, it is swept.
+    // Without keep-alive, a sweeper rolls it back.
     let deaf = TransactionOptions::new().no_keep_alive().tries(2).deadline(Duration::from_hours(1));
     let (result, runs) = think(&deaf).await;
     assert_eq!((result.expect_err("swept").kind(), runs), (&ErrorKind::RolledBack, 2));
@@ -298,7 +298,7 @@ async fn signs_of_life_that_go_astray_are_sent_again() {
     assert_eq!(bank.balance("a").await, Some(101));
 }
 
-/// Who defends its items is waited for, for as long as a call waits; then this one gives way, and comes back.
+/// A transaction that defends its items is waited for, as long as a call waits. Then this one backs off, and retries.
 #[tokio::test(start_paused = true)]
 async fn who_meets_one_that_is_at_work_gives_way_and_comes_back() {
     let (bank, network, client) = bank(&[("a", 100), ("b", 0)]).await;
@@ -353,7 +353,7 @@ async fn tries_are_bounded_and_the_last_error_names_the_other() {
     let tx = stubborn.begin_transaction().await.expect("begun");
     add(&tx, "a", 1).await.expect("added");
     let id = TransactionId::parse(tx.id()).expect("a UUID").public().to_string();
-    // Of two that began in the same millisecond, their ids would say which is the older one, and goes first.
+    // The ids of two transactions of the same millisecond would decide which is the older one, and goes first.
     sleep(Duration::from_millis(10)).await;
     let defence = async {
         loop {
@@ -392,8 +392,8 @@ async fn tries_are_bounded_and_the_last_error_names_the_other() {
     bank.assert_clean().await;
 }
 
-/// At whatever moment the future is dropped, and whatever happens to the requests below: once what was under way is over,
-/// and a sweeper has passed, all is as it was, or all is done; and mostly no sweeper is needed.
+/// The future is dropped at any moment, under random faults below. After all requests under way, and after a sweep, the
+/// transfer is done completely or not at all; and mostly no sweep is needed.
 #[tokio::test(start_paused = true)]
 async fn transactions_dropped_at_any_moment_leave_no_lock() {
     let mut swept = 0;
@@ -453,12 +453,12 @@ async fn one_call_does_it_where_all_is_known() {
         let add = |id, amount: i64| Request::update(ACCOUNTS, key(id), "ADD balance :x").value(":x", amount);
         [add("a", -30), add("b", 30)]
     };
-    // Whatever is lost, it is done once.
+    // The transfer is done once, whichever message is lost.
     next(&network, BEGIN, 2, Fate::AnswerLost);
     assert_eq!(client.transact(transfer()).await.expect("committed"), [None, None]);
     assert_eq!(network.take_log(), [BEGIN, BEGIN, BEGIN]);
     assert_transferred(&bank).await;
-    // Answers, in the order of the requests.
+    // The answers are in the order of the requests.
     let asked = transfer().map(|request| request.returning(ReturnValues::AllNew));
     let answers = client.transact(asked.clone()).await.expect("committed");
     let balances: Vec<i64> = answers
@@ -468,19 +468,19 @@ async fn one_call_does_it_where_all_is_known() {
         })
         .collect();
     assert_eq!(balances, [40, 60]);
-    // Answers that are lost for good: it is said that it is done, and it is not done again.
+    // The answers are lost for good: the error says that the transaction is committed, and it is not repeated.
     next(&network, BEGIN, 1, Fate::AnswerLost);
     let error = client.transact(asked).await.expect_err("the answers are lost");
     assert_eq!(error.kind(), &ErrorKind::Committed);
     assert_eq!((bank.balance("a").await, bank.balance("b").await), (Some(10), Some(90)));
-    // An eviction, or what looks like one.
+    // An eviction, or an answer like that of one.
     next(&network, BEGIN, 1, Fate::Gateway(409, None, ROLLED_BACK));
     client.transact(transfer()).await.expect("in another transaction");
     assert_eq!((bank.balance("a").await, bank.balance("b").await), (Some(-20), Some(120)));
     bank.assert_clean().await;
 }
 
-/// The same trap as with a commit: what is said of a repeat need not be true of the first.
+/// As with a commit, the answer to a repeat need not be true of the first attempt.
 #[tokio::test(start_paused = true)]
 async fn one_call_is_repeated_only_after_a_certain_no() {
     for first in [Fate::AnswerLost, Fate::NotSent] {
@@ -521,7 +521,7 @@ async fn one_call_that_had_to_give_way_is_made_again() {
 
 const ROLLED_BACK: &str = r#"{"type": "rolled-back", "status": 409, "title": "", "detail": "Another one needed it."}"#;
 
-/// The service's own troubles with its tables are not the caller's.
+/// The service's own problems with its tables do not reach the caller.
 #[tokio::test(start_paused = true)]
 async fn a_body_does_not_notice_a_table_that_throttles() {
     let (bank, _, client) = bank(&[("a", 100), ("b", 0)]).await;

@@ -1,4 +1,4 @@
-//! Transactions that wander between processes, and reads from outside.
+//! Transactions that move between processes, and reads outside of transactions.
 
 use futures_util::TryStreamExt;
 use leasehold_client::transactions::{
@@ -25,7 +25,7 @@ async fn taken_here_committed_there() {
     assert_eq!(bank.balance("a").await, Some(70));
     let status = here.transaction_status(&id).await.expect("known");
     assert_eq!((status.state, status.finished, status.requests.len()), (TransactionState::Committed, true, 1));
-    // What is over is over.
+    // A committed transaction cannot be changed any more.
     here.resume_transaction(&id).commit().await.expect("a repeat");
     let tx = here.resume_transaction(&id);
     assert_eq!(add(&tx, "b", 1).await.expect_err("over").kind(), &ErrorKind::Committed);
@@ -149,7 +149,7 @@ async fn entries_of_dynamodb_are_taken_as_they_are() {
     assert_eq!(serde_json::to_value(&answers).expect("JSON"), json!([{"balance": {"N": "100"}}, null]));
     assert_eq!(bank.raw("a").await, None);
     assert!(bank.raw("blob").await.expect("put")["data"].is_b());
-    // What cannot be made a request is not sent.
+    // A value that cannot be made a request is not sent.
     let error = client.transact([Request::get(ACCOUNTS, "no object")]).await.expect_err("no key");
     assert!(matches!(error.kind(), ErrorKind::InvalidRequest { .. }), "{error:?}");
     assert_eq!(client.transact(Vec::<Entry>::new()).await.map_err(|error| error.kind().clone()).err(), {

@@ -1,4 +1,4 @@
-//! The same over HTTP, and in process as an application sets it up; in real time.
+//! Transactions over HTTP, and in process as an application sets them up; in real time.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;

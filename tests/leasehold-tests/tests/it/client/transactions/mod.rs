@@ -43,19 +43,19 @@ async fn add(tx: &Transaction, id: &str, amount: i64) -> Result<(), Error> {
     tx.update(ACCOUNTS, key(id), "ADD balance :amount", json!({ ":amount": amount })).await
 }
 
-/// What an account has, by a lock on it.
+/// The balance of an account, read under a lock.
 async fn balance(tx: &Transaction, id: &str) -> Result<i64, Error> {
     Ok(tx.get::<Account>(ACCOUNTS, key(id)).await?.map_or(0, |account| account.balance))
 }
 
-/// Takes an account by a transaction of somebody else's, past the network.
+/// Locks an account in a transaction of another client, bypassing the network.
 async fn take(bank: &Bank, id: &str) -> Transaction {
     let other = Client::new(bank.transport()).begin_transaction().await.expect("begun");
     other.get::<Account>(ACCOUNTS, key(id)).await.expect("locked");
     other
 }
 
-/// The next requests of this path, so many, meet this fate.
+/// Gives this fate to the next `count` requests with this path.
 fn next(network: &Network, path: &'static str, count: u32, fate: Fate) {
     let mut left = count;
     network.set(move |asked| {

@@ -1,5 +1,5 @@
 //! Eight callers move money under random faults between them and the service, and between the service and its tables.
-//! What each was told is what is found at the end, and no money is made or lost.
+//! At the end the accounts agree with the answers that each caller got, and the sum of money is unchanged.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -31,7 +31,7 @@ fn random_fate(rng: &mut fastrand::Rng) -> Fate {
     }
 }
 
-/// A transfer, and what its caller knows of it.
+/// A transfer, and its caller's knowledge of the outcome.
 #[derive(Debug)]
 struct Told {
     from: &'static str,
@@ -54,7 +54,7 @@ async fn transfer(client: &Client, rng: &mut fastrand::Rng) -> Told {
             client.transact_with(&options, [one(from, -amount), one(to, amount)]).await.map(drop)
         }
         1 => {
-            // Read, think, write: what the other one does meanwhile must not be lost.
+            // The caller reads, thinks and writes: the changes of others in the meantime must not be lost.
             let pause = Duration::from_millis(rng.u64(0..1500));
             let body = async |tx: Arc<Transaction>| {
                 runs.fetch_add(1, Ordering::Relaxed);
@@ -77,7 +77,7 @@ async fn transfer(client: &Client, rng: &mut fastrand::Rng) -> Told {
     Told { from, to, amount, runs: runs.into_inner(), outcome }
 }
 
-/// Whether a transfer was done, where its caller could not know it.
+/// Whether a transfer was done, where its caller could not know.
 async fn was_done(bank: &Bank, told: &Told) -> bool {
     let error = match &told.outcome {
         Ok(()) => return told.from != told.to,
@@ -95,7 +95,7 @@ async fn was_done(bank: &Bank, told: &Told) -> bool {
     }
 }
 
-/// How many transfers were done, how often a body was run again, and of how many nobody knew.
+/// Returns the number of transfers that were done, of repeated bodies, and of transfers with an unknown outcome.
 async fn run(seed: u64) -> (usize, u32, usize) {
     let bank = Arc::new(Bank::new().await);
     for id in ACCOUNT_IDS {
@@ -122,7 +122,7 @@ async fn run(seed: u64) -> (usize, u32, usize) {
                 told.push(transfer(&client, &mut rng).await);
                 sleep(Duration::from_millis(rng.u64(0..1000))).await;
             }
-            // Background rollbacks come to their end.
+            // The background rollbacks end.
             let _ = client.close().await;
             told
         });
@@ -152,7 +152,7 @@ async fn run(seed: u64) -> (usize, u32, usize) {
     (done, again, unknown)
 }
 
-/// `LEASEHOLD_SEED=n` runs one seed alone, to look into a failure.
+/// `LEASEHOLD_SEED=n` runs one seed alone, to examine a failure.
 #[test]
 fn callers_are_told_the_truth_under_faults() {
     let all = run_seeds("callers_are_told", 0..12, run);
@@ -162,6 +162,6 @@ fn callers_are_told_the_truth_under_faults() {
     let unknown: usize = all.iter().map(|counted| counted.2).sum();
     let happened = format!("{done} transfers, {again} bodies run again, {unknown} unknown, by {count} seeds");
     println!("{happened}");
-    // One seed alone may be a quiet one.
+    // One seed alone may have few conflicts.
     assert!(count == 1 || (done > count * 30 && again > 20), "too little happened: {happened}");
 }

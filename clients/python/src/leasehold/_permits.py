@@ -1,0 +1,278 @@
+"""One acquisition of permits: its lease id, its ticket, its plan, and its end (K4 of docs/client.md)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
+
+from ._acquisition import Held, Requests, TooLate
+from ._guard import BasePermitsGuard, Granted, Holding
+from ._numbers import Numbered
+from ._plan import MOST_NAMES, Ask, Look, plan
+from ._timing import Backoff, Budget, lease_to_ms, poll_pause, request_timeout, wait_timeout
+from ._watching import WatchFailed, watch
+from .errors import LeaseholdError, LockHeld, LockLost, LockNotFound, QueueFull, Superseded, Unavailable
+from .model import (
+    Entry,
+    LockName,
+    LockView,
+    PermitsGrant,
+    ReleaseOutcome,
+    SemaphoreView,
+    payload_base64,
+    payload_text,
+)
+from .observations import Observation
+
+if TYPE_CHECKING:
+    from . import _wire
+    from ._core import Core
+    from ._watching import Pause
+
+P = TypeVar("P", bound=BasePermitsGuard)
+
+_Request: TypeAlias = tuple[Literal["acquire", "enqueue"], Any]
+"""A request without its number."""
+
+
+@dataclass(frozen=True)
+class Want:
+    """The permits that are asked for."""
+
+    name: LockName
+    capacity: int
+    permits: int
+    owner_name: str
+    lease: float
+    ticket_lease: float
+    """Seconds for which others must see no renewal of the ticket before they may pass it."""
+    data: bytes | str | None
+
+
+class PermitsAcquisition(Requests[_Request], Generic[P]):
+    """Asks for permits, and waits in the queue."""
+
+    def __init__(self, core: Core, want: Want, holding: Holding, guard: type[P]) -> None:
+        self._want = want
+        self._guard = guard
+        self._budget: Budget | None = None
+        self._shown: SemaphoreView | None = None  # by the last answer that showed it
+        super().__init__(core, want.name, want.lease, holding)
+
+    def _begin(self) -> None:
+        super()._begin()
+        self._ticket: str | None = None
+        self._refresh_at = math.inf
+        self._must_ask = True  # whatever the plan says
+        self._must_read = False  # the view is older than the ticket
+        self._queue_was_full = False
+        self._names: tuple[Entry, ...] = ()  # of the last ask
+        self._refused = False  # the last ask, and nothing was seen since
+
+    async def once(self) -> P | Held:
+        """One request, without a ticket. Raises `LeaseholdError`s."""
+        result = await self._ask(self._known_names(), request_timeout(self._want.lease))
+        return self._held() if result is None else result
+
+    async def wait(self, budget: Budget, poll_interval: float | None, sleep: Pause) -> P | Held:
+        """Asks, and then waits in the queue, until the budget is used up. Raises `Unavailable` only if no
+        answer ever came, and other `LeaseholdError`s at once. `sleep` may raise, to end the wait."""
+        world = self._core.world
+        backoff = Backoff(world.chance)
+        self._budget = budget
+        while True:
+            left = max(0.0, budget.deadline - world.now())
+            trouble: LeaseholdError
+            not_before = 0.0
+            try:
+                result = await self._turn(left, poll_interval, sleep)
+                if result is not None:
+                    return result
+                backoff = Backoff(world.chance)
+                continue
+            except TooLate as error:
+                trouble, pause, self._must_ask = error, 0.0, True
+            except Unavailable as error:
+                trouble, not_before = error, error.retry_after
+                pause = backoff.pause(not_before)
+            except Superseded as error:
+                trouble, pause, self._must_ask = error, backoff.pause(), True
+            except LockLost as error:
+                # This lease id has ended: its ticket was taken for dead, or an operator broke it.
+                trouble, pause = error, backoff.pause()
+                self._begin()
+            except QueueFull as error:
+                trouble, pause = error, poll_pause(poll_interval, 0.0, world.chance())
+                self._queue_was_full = True
+                self._see(error.lock)
+            left = budget.deadline - world.now()
+            if left <= 0 or left < not_before:
+                if self._shown is not None:
+                    return self._held()
+                raise trouble
+            await sleep(min(pause, left))
+
+    async def _release(self, lease_id: str, timeout: float) -> ReleaseOutcome:
+        return await self._core.api.release_permits(self.name, lease_id, timeout)
+
+    async def _turn(self, left: float, poll_interval: float | None, sleep: Pause) -> P | Held | None:
+        """The next request or look. `Held`: the wait is over. `None`: it goes on."""
+        timeout = wait_timeout(self._want.lease, left)
+        if self._numbers.open is not None:
+            return await self._send_next(self._numbers.open.content, timeout)
+        if self._must_ask:
+            result = await self._ask(self._known_names() if self._ticket is None else (), timeout)
+            return self._held() if result is None and left == 0.0 else result
+        if left > 0.0 and (self._ticket is None or self._core.world.now() >= self._refresh_at):
+            return await self._enqueue(timeout)
+        if self._must_read:
+            await self._read(timeout)
+            return None
+        step = self._plan(left)
+        if isinstance(step, Ask) and not (self._refused and step.names == self._names):
+            result = await self._ask(step.names, timeout)
+            return self._held() if result is None and left == 0.0 else result
+        if left == 0.0:
+            return self._held()
+        if isinstance(step, Ask):
+            # The same ask was refused just now, and nothing has changed since.
+            await sleep(min(left, poll_pause(poll_interval, 0.0, self._core.world.chance())))
+            await self._read(timeout)
+        else:
+            await self._look(step.seconds, poll_interval, sleep)
+        return None
+
+    async def _look(self, within: float, poll_interval: float | None, sleep: Pause) -> None:
+        """Returns once the semaphore has changed, or about at the end of this time."""
+        assert self._shown is not None  # noqa: S101
+        asked = 0.0
+        if poll_interval is None and self._core.can_watch:
+            try:
+                self._see(await watch(self._core, self.name, self._shown.changed, within, sleep))
+                return
+            except WatchFailed as error:
+                asked = error.retry_after
+        await sleep(min(within, poll_pause(poll_interval, asked, self._core.world.chance())))
+        await self._read(request_timeout(self._want.lease))
+
+    async def _read(self, timeout: float) -> None:
+        try:
+            self._see(await self._core.api.get_semaphore(self.name, timeout))
+        except LockNotFound:
+            self._see(None)
+
+    def _see(self, view: LockView | None) -> None:
+        """Notes what an answer showed."""
+        if not isinstance(view, SemaphoreView):
+            self._must_ask = True  # the service tells what has become of it
+            return
+        self._shown, self._must_read, self._refused = view, False, False
+        self._core.entries.see(view)
+        if self._budget is not None:
+            # Counts one lease of whoever may be dead, beginning with the first refusal.
+            own = next((ticket.number for ticket in view.queue if ticket.id == self._ticket), math.inf)
+            ahead: list[Entry] = [*view.holders, *(t for t in view.queue if t.number < own)]
+            signs_of_life = " ".join(entry.version for entry in ahead)
+            longest = max((entry.lease for entry in ahead), default=0.0)
+            self._budget.saw(signs_of_life, longest, self._core.world.now())
+
+    def _held(self) -> Held:
+        view = self._shown
+        assert view is not None  # noqa: S101
+        now = self._core.world.now()
+        others = [entry for entry in view.entries if entry.id != self._ticket]
+        observations = [self._core.entries.observation(self.name, entry) for entry in others]
+        first = min(observations, key=lambda o: o.stale_at, default=Observation(view.changed, 0.0, now))
+        return Held(view, first, max(0.0, first.stale_at - now))
+
+    def _plan(self, left: float) -> Ask | Look:
+        assert self._shown is not None  # noqa: S101
+        refresh_in = max(0.0, self._refresh_at - self._core.world.now())
+        return plan(self._shown, self._want.permits, self._ticket, self._stale_in, refresh_in, left)
+
+    def _stale_in(self, entry: Entry) -> float:
+        return self._core.entries.stale_in(self.name, entry)
+
+    def _known_names(self) -> tuple[Entry, ...]:
+        """The dead that this client's earlier calls have shown."""
+        view = self._core.entries.view(self.name)
+        if view is None:
+            return ()
+        step = plan(view, self._want.permits, None, self._stale_in, None, math.inf)
+        return step.names if isinstance(step, Ask) else ()
+
+    async def _ask(self, names: tuple[Entry, ...], timeout: float) -> P | None:
+        request = {
+            **self._common(names),
+            "leaseDurationMs": lease_to_ms(self._want.lease),
+            "data": payload_text(self._want.data),
+            "dataBase64": payload_base64(self._want.data),
+        }
+        self._names = names
+        return await self._send_next(("acquire", request), timeout)
+
+    async def _enqueue(self, timeout: float) -> P | None:
+        """Takes a place in the queue, or renews it."""
+        dead: list[Entry] = []
+        if self._queue_was_full and self._shown is not None:
+            dead = [ticket for ticket in self._shown.queue if self._stale_in(ticket) <= 0]
+        request = {
+            **self._common(dead[:MOST_NAMES]),
+            "leaseDurationMs": lease_to_ms(self._want.ticket_lease),
+        }
+        return await self._send_next(("enqueue", request), timeout)
+
+    def _common(self, names: Iterable[Entry]) -> dict[str, object]:
+        """The members that both requests have."""
+        want = self._want
+        observed: list[_wire.ObservedEntry] = [
+            {"holderId": entry.id, "version": entry.version, "permits": entry.permits} for entry in names
+        ]
+        return {
+            "key": want.name[0],
+            "sortKey": want.name[1],
+            "ownerName": want.owner_name,
+            "permits": want.permits,
+            "capacity": want.capacity,
+            "leaseId": self._lease_id,
+            "observed": observed,
+        }
+
+    async def _send_next(self, content: _Request, timeout: float) -> P | None:
+        """Sends the request that had no answer, or else this one. `None` where there are no permits yet."""
+        try:
+            answer = await self._send(content, timeout, self._call)
+        except LockHeld as error:
+            if not isinstance(error.lock, SemaphoreView):
+                raise Unavailable("the answer is not that of a semaphore") from error
+            self._must_ask = False
+            self._see(error.lock)
+            self._refused = True
+            return None
+        if isinstance(answer, Ticketed):
+            self._must_read = self._must_read or self._ticket is None
+            self._ticket, self._queue_was_full = answer.ticket_id, False
+            self._refresh_at = answer.sent + self._want.ticket_lease / 3
+            return None
+        granted = self._believe(
+            answer.renewal.lease, Granted(answer.outcome, answer.owner_name, capacity=answer.capacity)
+        )
+        return self._guarded(self._guard, answer.renewal, granted)
+
+    async def _call(self, numbered: Numbered[_Request], timeout: float) -> PermitsGrant | Ticketed:
+        route, request = numbered.content
+        body = {**request, **numbered.number}
+        if route == "enqueue":
+            return Ticketed(await self._core.api.enqueue(body, timeout), numbered.sent)
+        return await self._core.api.acquire_permits(body, timeout)
+
+
+@dataclass(frozen=True)
+class Ticketed:
+    """The answer to a request for a ticket."""
+
+    ticket_id: str
+    sent: float
+    """When the request was first sent."""

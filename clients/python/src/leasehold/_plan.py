@@ -1,0 +1,61 @@
+"""The plan of a waiter for permits (K5 of docs/client.md): no clock, no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ._timing import LONGEST_WATCH
+from .model import Entry, SemaphoreView
+
+MOST_NAMES = 10
+"""The most entries that one request may name."""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Ask for the permits now, and name these dead entries."""
+
+    names: tuple[Entry, ...] = ()
+
+
+@dataclass(frozen=True)
+class Look:
+    """Look for at most this long before the next plan."""
+
+    seconds: float
+
+
+def plan(
+    view: SemaphoreView,
+    permits: int,
+    ticket_id: str | None,
+    stale_in: Callable[[Entry], float],
+    refresh_in: float | None,
+    left: float,
+) -> Ask | Look:
+    """`stale_in`: seconds until the entry is dead unless it shows a sign of life. `refresh_in`: seconds until
+    the ticket is to be refreshed. `left`: seconds left of the wait."""
+    own = next((ticket for ticket in view.queue if ticket.id == ticket_id), None)
+    if permits > view.capacity or (own is None and ticket_id is not None):
+        return Ask()  # the service tells why
+    ahead = [
+        ticket
+        for ticket in view.queue
+        if own is None or (ticket.number < own.number and ticket.permits <= view.capacity)
+    ]
+    dead = sorted(
+        (holder for holder in view.holders if stale_in(holder) <= 0), key=lambda h: (-h.permits, h.id)
+    )
+    names: list[Entry] = [] if own is not None else [*ahead]
+    covered = view.available
+    while covered < permits and dead:
+        names.append(dead[0])
+        covered += dead.pop(0).permits
+    all_dead = all(stale_in(ticket) <= 0 for ticket in ahead)
+    if all_dead and covered >= permits and len(names) <= MOST_NAMES:
+        return Ask(tuple(names))
+    waited_for: list[Entry] = [*ahead, *view.holders]
+    times = [stale_in(entry) for entry in waited_for]
+    within = min([left, LONGEST_WATCH, *(time for time in times if time > 0)])
+    return Look(within if refresh_in is None else min(within, refresh_in))

@@ -1,0 +1,118 @@
+"""The rules of asking for permits, for every kind of client."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar
+
+from ._guard import Granted, Holding
+from ._permits import P, PermitsAcquisition, Want
+from ._timing import lease_to_ms
+from .errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from ._client import BaseClient
+    from .model import LockName
+
+M = TypeVar("M", bound="BaseSemaphore[Any]")
+
+READ_WRITE_CAPACITY = 100
+"""The permits of a read/write lock: as many readers as a semaphore may have holders."""
+
+_LEASE = 60.0
+"""Longer than a lock's: DynamoDB bills a heartbeat by the size of the row, which all holders share."""
+
+_TICKET_LEASE = 120.0
+
+
+class PermitOptions(TypedDict, total=False):
+    """The options of a request for permits."""
+
+    owner_name: str | None
+    """The owner's name, for people to read, at most 128 bytes. Default: the client's."""
+    lease: float
+    """Seconds, 0.1 to 86400. Default: 60."""
+    ticket_lease: float
+    """Seconds for which others must see no sign of life before they pass this waiter. Default: 120."""
+    data: bytes | str | None
+    """A payload of this holder, for anyone to read: at most 256 bytes."""
+    heartbeat_interval: float | None
+    """Seconds, at most half the lease. Default: the client's, or a quarter of the lease."""
+    manual_heartbeats: bool
+    """True: no heartbeats in the background; call `PermitsGuard.heartbeat`. Default: false."""
+    hold_on_unavailable: bool
+    """As of a lock."""
+
+
+class BaseSemaphore(Generic[P]):
+    """A semaphore: permits of one key for several holders."""
+
+    _guard_type: type[P]
+
+    def __init__(self, client: BaseClient[Any], name: LockName, capacity: int, permits: int) -> None:
+        self._base = client
+        self._name = name
+        self._capacity = capacity
+        self._permits = permits
+
+    @property
+    def key(self) -> str:
+        """The semaphore's key."""
+        return self._name[0]
+
+    @property
+    def sort_key(self) -> str | None:
+        """The semaphore's sort key, on a table that has one."""
+        return self._name[1]
+
+    def _acquisition(
+        self,
+        permits: int | None,
+        *,
+        owner_name: str | None = None,
+        lease: float = _LEASE,
+        ticket_lease: float = _TICKET_LEASE,
+        data: bytes | str | None = None,
+        heartbeat_interval: float | None = None,
+        manual_heartbeats: bool = False,
+        hold_on_unavailable: bool = False,
+    ) -> PermitsAcquisition[P]:
+        lease_to_ms(lease)
+        lease_to_ms(ticket_lease)
+        permits = self._permits if permits is None else permits
+        if permits < 1:
+            raise InvalidRequest(f"must be at least 1, not {permits}", "permits")
+        client = self._base
+        holding = client._holding(lease, heartbeat_interval, manual_heartbeats, hold_on_unavailable)
+        client._core.check_open()
+        want = Want(
+            self._name, self._capacity, permits, client._owner_name(owner_name), lease, ticket_lease, data
+        )
+        return PermitsAcquisition(client._core, want, holding, self._guard_type)
+
+    async def _resume(self, lease_id: str, sequence: int | None, lease: float | None, holding: Holding) -> P:
+        beat = partial(self._base._core.api.heartbeat_permits, self._name, lease_id)
+        granted = Granted(capacity=self._capacity)
+        return await self._base._resume(
+            self._guard_type, self._name, lease_id, beat, sequence, lease, holding, granted
+        )
+
+
+class BaseReadWriteLock(Generic[M]):
+    """Many readers, or one writer. `Client.read_write_lock` makes it. Writers are not starved: there is a
+    queue. A reader cannot become a writer; a writer becomes a reader by `PermitsGuard.downgrade`."""
+
+    _semaphore_type: type[M]
+
+    def __init__(self, client: BaseClient[Any], name: LockName, capacity: int) -> None:
+        self._client = client
+        self._name = name
+        self._capacity = capacity
+
+    def read(self) -> M:
+        """For readers: `with lock.read().hold():`."""
+        return self._semaphore_type(self._client, self._name, self._capacity, 1)
+
+    def write(self) -> M:
+        """For the writer: `with lock.write().hold():`."""
+        return self._semaphore_type(self._client, self._name, self._capacity, self._capacity)

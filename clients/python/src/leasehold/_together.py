@@ -1,0 +1,284 @@
+"""Several locks at once, all or none: asking for them, and holding them (K6 of docs/client.md)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from copy import deepcopy
+from functools import partial
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from ._acquisition import Asking, Held
+from ._api import Wish
+from ._core import Abandoned
+from ._guard import BaseLockGuard, Callback, Granted, Holding, Keeping, call_back
+from ._timing import OPERATION_BOUND, Budget, poll_pause, request_timeout
+from ._watching import WatchFailed, watch
+from .errors import LeaseholdError, LockHeld, LockLost, LockNotFound, LossReason
+from .model import Grants, LockName, LockView, ReleaseOutcome, Renewal, SemaphoreView
+
+if TYPE_CHECKING:
+    from . import _wire
+    from ._core import Core
+    from ._watching import Pause
+
+L = TypeVar("L", bound="BaseLocksGuard")
+
+_log = logging.getLogger("leasehold")
+
+
+class Together(Asking["_wire.AcquireAllRequest", L], Generic[L]):
+    """Asks for several locks. While it waits it looks, since transactions that poll get in the way of the
+    heartbeats of the same rows."""
+
+    def __init__(
+        self,
+        core: Core,
+        names: Sequence[LockName],
+        request: _wire.AcquireAllRequest,
+        lease: float,
+        holding: Holding,
+        guard: type[L],
+    ) -> None:
+        """`request` has neither keys nor a lease id."""
+        super().__init__(core, names[0], lease, holding)
+        self._names = tuple(names)
+        self._request = request
+        self._guard = guard
+        self._refused: tuple[LockView, ...] = ()  # by the last answer
+
+    async def _release(self, lease_id: str, timeout: float) -> ReleaseOutcome:
+        outcomes = set()
+        for name in self._names:
+            with suppress(LockLost):  # somebody else's, or not granted
+                outcomes.add(await self._core.api.release(name, lease_id, timeout))
+        return next((outcome for outcome in ("released", "replayed") if outcome in outcomes), "absent")
+
+    async def _look(self, held: Held, budget: Budget, poll_interval: float | None, sleep: Pause) -> Held:
+        """Returns when no lock that was refused still looks held and alive, or the wait is over."""
+        world = self._core.world
+        waited_for = {lock.name: lock for lock in self._refused}
+        looked = False
+        while True:
+            now = world.now()
+            stale_at = {name: self._core.observations.see(lock).stale_at for name, lock in waited_for.items()}
+            alive = [name for name, at in stale_at.items() if at > now]
+            left = budget.deadline - now
+            pause = poll_pause(poll_interval, 0.0, world.chance())
+            if not alive and not looked:
+                await sleep(max(0.0, min(left, pause)))  # the same request was refused just now
+            if not alive or left <= 0:
+                return held
+            looked, name = True, alive[0]
+            within = min(left, stale_at[name] + 0.001 - now)
+            if self._request.get("staleness") == "clock":
+                within = min(within, pause)
+            lock = await self._change(waited_for[name], within, pause, poll_interval, sleep)
+            if lock is None or lock.state == "released" or isinstance(lock, SemaphoreView):
+                del waited_for[name]
+            else:
+                waited_for[name] = lock
+                held = self._held(lock)
+                budget.saw(lock.record_version_number, lock.lease, world.now())
+            if self._request.get("staleness") == "clock":
+                return held
+
+    async def _change(
+        self, lock: LockView, within: float, pause: float, poll_interval: float | None, sleep: Pause
+    ) -> LockView | None:
+        """The lock once it has changed, or about at the end of this time; `None` where there is none."""
+        if poll_interval is None and self._core.can_watch:
+            try:
+                return await watch(self._core, lock.name, lock.watched, within, sleep)
+            except WatchFailed as error:
+                pause = max(pause, error.retry_after)
+        await sleep(min(within, pause))
+        try:
+            return await self._core.api.get_lock(lock.name, request_timeout(self._seconds))
+        except LockNotFound:
+            return None
+
+    def _content(self) -> _wire.AcquireAllRequest:
+        by_clock = self._request.get("staleness") == "clock"
+        return {
+            **self._request,
+            "leaseId": self._lease_id,
+            "keys": [
+                _wanted(name, None if by_clock else self._core.observations.stale_version(name))
+                for name in self._names
+            ],
+        }
+
+    async def _ask(self, timeout: float) -> L | Held:
+        try:
+            grants = await self._send(self._content(), timeout, self._core.api.acquire_all)
+        except LockLost:
+            # Some of the locks may be this lease id's.
+            release = partial(self._release, self._lease_id)
+            Abandoned(self._core, self.name, release, self._seconds, self._may_arrive_until)
+            raise
+        except LockHeld as error:
+            self._refused = error.locks
+            for lock in error.locks:
+                self._core.observations.see(lock)
+            return self._held(error.lock)
+        granted = self._believe(grants.lease, Granted("created", grants.owner_name))
+        for name in self._names:
+            self._core.observations.forget(name)
+        return self._guard([self._member(name, grants, granted) for name in self._names])
+
+    def _member(self, name: LockName, grants: Grants, granted: Granted) -> BaseLockGuard:
+        return BaseLockGuard(
+            self._core,
+            name=name,
+            lease_id=self._lease_id,
+            lease=deepcopy(self._lease),
+            last_number=self._numbers.last,
+            renewal=Renewal(grants.versions[name], grants.lease, grants.fencing_token),
+            holding=self._holding,
+            granted=granted,
+        )
+
+
+def _wanted(name: LockName, observed: str | None) -> _wire.WantedLock:
+    wanted: _wire.WantedLock = {"key": name[0]}
+    if name[1] is not None:
+        wanted["sortKey"] = name[1]
+    if observed is not None:
+        wanted["observedRecordVersionNumber"] = observed
+    return wanted
+
+
+class BaseLocksGuard(Keeping):
+    """Several locks under one lease id and one fencing token. One lost: all are lost, and the rest is given
+    back."""
+
+    def __init__(self, members: Sequence[BaseLockGuard]) -> None:
+        self._members = tuple(members)
+        self._core = members[0]._core
+        self._state = threading.RLock()
+        self._over = self._core.runtime.event()  # lost, or its release has begun
+        self._on_lost: list[Callback] = []
+
+    def __repr__(self) -> str:
+        state = self.lost or ("held" if self.is_held else "released")
+        return f"<Guard of {', '.join(map(repr, self.keys))}, {state}, fencing token {self.fencing_token}>"
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The locks' keys, in the order of the request."""
+        return tuple(member.key for member in self._members)
+
+    @property
+    def sort_keys(self) -> tuple[str | None, ...]:
+        """The locks' sort keys, on a table that has one."""
+        return tuple(member.sort_key for member in self._members)
+
+    @property
+    def owner_name(self) -> str | None:
+        """The owner's name as granted."""
+        return self._members[0].owner_name
+
+    @property
+    def lease_id(self) -> str:
+        """The secret that proves possession of each lock."""
+        return self._members[0].lease_id
+
+    @property
+    def fencing_token(self) -> int:
+        """Above every token granted for any of the keys before. Hand it to the resource with every write."""
+        return self._members[0].fencing_token
+
+    @property
+    def lease(self) -> float:
+        """Seconds: the lease as last renewed."""
+        return min(member.lease for member in self._members)
+
+    def remaining(self) -> float:
+        """As `Guard.remaining`, of the lock whose lease ends first."""
+        return min(member.remaining() for member in self._members)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether all locks are held, as far as can be known without asking."""
+        return all(member.is_held for member in self._members)
+
+    @property
+    def lost(self) -> LossReason | None:
+        """Why a lock was lost, or `None` while all are held and after they were given back."""
+        return next((member.lost for member in self._members if member.lost is not None), None)
+
+    def check(self) -> None:
+        """Raises `LockLost`, which names the lock, unless `is_held`. Asks nobody."""
+        for member in sorted(self._members, key=lambda member: member.lost is None):
+            member.check()
+
+    def on_lost(self, callback: Callback) -> None:
+        """Runs the callback once, in the client's background, when a lock is lost; at once if one was."""
+        with self._state:
+            self._on_lost.append(callback)
+        if self.lost is not None:
+            self._core.runtime.schedule(self._tell_lost, self._core.world.now())
+
+    def on_at_risk(self, threshold: float, callback: Callback) -> None:
+        """Runs the callback as `Guard.on_at_risk` does, for each of the locks."""
+        for member in self._members:
+            member.on_at_risk(threshold, lambda _: callback(self))
+
+    # Below: for this package.
+
+    def start(self) -> None:
+        """Begins the heartbeats of each lock."""
+        for member in self._members:
+            member.on_lost(self._one_lost)
+            member.start()
+
+    async def renew(self, lease: float | None) -> None:
+        """One heartbeat for each lock."""
+        for member in self._members:
+            await member.renew(Wish(lease))
+
+    async def release_until(self, deadline: float | None) -> None:
+        """Releases each lock, in ten seconds, unless given. One failure does not stop the others; raises the
+        first, and a loss before any other."""
+        self._over.set()
+        if deadline is None:
+            deadline = self._core.world.now() + OPERATION_BOUND
+        errors: list[Exception] = []
+
+        async def release() -> None:
+            for member in self._members:
+                try:
+                    await member.release_until(deadline)
+                except Exception as error:
+                    errors.append(error)
+
+        await self._core.runtime.finish(release)
+        for error in sorted(errors, key=lambda error: not isinstance(error, LockLost)):
+            raise error
+
+    async def until_lost(self, timeout: float | None) -> LossReason | None:
+        await self._over.wait(timeout)
+        return self.lost
+
+    async def _one_lost(self, lost: BaseLockGuard) -> None:
+        if not self._over.is_set():
+            self._over.set()
+            self._core.runtime.schedule(self._give_back, self._core.world.now(), at_exit=True)
+        await self._tell_lost()
+
+    async def _give_back(self) -> None:
+        try:
+            await self.release_until(None)
+        except LockLost:
+            pass  # the reason for all this
+        except LeaseholdError as error:
+            _log.warning("the rest of %s could not be released: %s", self, error)
+
+    async def _tell_lost(self) -> None:
+        with self._state:
+            callbacks, self._on_lost = self._on_lost, []
+        for callback in callbacks:
+            await call_back(callback, self)

@@ -1,0 +1,69 @@
+"""Leader election on one lock."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from typing import TYPE_CHECKING, TypeVar
+
+from .._client import AcquireOptions, BaseClient, explicit_options
+from .._timing import Wait
+from ..errors import LockLost
+from ..model import Leader
+from .guard import Guard, bound_body
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .client import Client
+
+T = TypeVar("T")
+
+
+class Election:
+    """Candidates for one key, of whom one leads. `value` is what a leader publishes: its address.
+
+    Options are those of `Client.acquire`. Hand `guard.fencing_token` to whatever the leader writes to.
+    """
+
+    @explicit_options(BaseClient._acquisition)
+    def __init__(
+        self, client: Client, key: str, value: bytes | str = b"", **options: Unpack[AcquireOptions]
+    ) -> None:
+        self._client = client
+        self._key = key
+        self._options: AcquireOptions = {**options, "data": value}
+
+    async def campaign(self, *, wait: Wait = None) -> Guard:
+        """Waits until this candidate leads, without a bound unless `wait` has one. To resign is to release
+        the guard. Raises `LockHeld` when the wait ends in vain."""
+        return (await self._client.acquire(self._key, wait=wait, **self._options)).granted()
+
+    async def lead(self, body: Callable[[Guard], Awaitable[T]]) -> T:
+        """Campaigns, and awaits `body` while it leads; then resigns, and returns what `body` returned. After
+        a loss it campaigns again, and awaits `body` again.
+
+        The loss of the lead cancels `body`. An exception of `body` passes through, but for the `LockLost` of
+        this lead.
+        """
+        while True:
+            guard = await self.campaign()
+            try:
+                async with bound_body(guard, True):
+                    return await body(guard)
+            except LockLost:
+                if guard.lost is None:
+                    raise
+
+    async def observe(self) -> AsyncGenerator[Leader | None, None]:
+        """Yields who leads, and again as soon as that changes; `None` while nobody does. As
+        `Client.observe`."""
+        sort_key = self._options.get("sort_key")
+        before: Leader | None = None
+        begun = False
+        async with aclosing(self._client.observe(self._key, sort_key=sort_key)) as locks:
+            async for lock in locks:
+                leader = Leader.of(lock)
+                if not begun or leader != before:
+                    begun, before = True, leader
+                    yield leader

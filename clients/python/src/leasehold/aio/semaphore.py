@@ -1,0 +1,93 @@
+"""Semaphores and read/write locks of the asynchronous client."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from .._acquisition import Held
+from .._client import explicit_options
+from .._semaphore import BaseReadWriteLock, BaseSemaphore, PermitOptions
+from .._timing import Wait
+from .guard import PermitsGuard, bound_body
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ..model import LockName
+    from .client import Client
+
+
+class Semaphore(BaseSemaphore[PermitsGuard]):
+    """Permits of one key for several holders. `Client.semaphore` makes it, and asks nobody.
+
+    `permits` is how many are asked for: one, and all of them where a read/write lock is to be written.
+    """
+
+    _guard_type = PermitsGuard
+
+    def __init__(self, client: Client, name: LockName, capacity: int, permits: int = 1) -> None:
+        super().__init__(client, name, capacity, permits)
+        self._client = client
+
+    @explicit_options(BaseSemaphore._acquisition)
+    async def try_acquire(
+        self, permits: int | None = None, **options: Unpack[PermitOptions]
+    ) -> PermitsGuard | Held:
+        """Asks once, tries nothing again, and takes no place in the queue. Takes the permits of holders that
+        this client's earlier calls have shown to be dead.
+
+        Giving up is a value: `Held`, whose `lock` is a `SemaphoreView`. Raises `Unavailable` where no answer
+        came. That request, and one whose caller is cancelled, is taken back in the background.
+        """
+        return await self._client._once(self._acquisition(permits, **options))
+
+    @explicit_options(BaseSemaphore._acquisition)
+    async def acquire(
+        self,
+        permits: int | None = None,
+        *,
+        wait: Wait = "lease",
+        **options: Unpack[PermitOptions],
+    ) -> PermitsGuard | Held:
+        """Waits for permits, in the queue: who came first goes first. `wait` is as for
+        `Client.acquire`; `"lease"` counts the longest lease of whoever is ahead. The end of the wait gives
+        the place up, and so does a cancellation."""
+        return await self._client._wait(self._acquisition(permits, **options), wait, self._client._core.pause)
+
+    @explicit_options(BaseSemaphore._acquisition)
+    @asynccontextmanager
+    async def hold(
+        self,
+        permits: int | None = None,
+        *,
+        wait: Wait = "lease",
+        cancel_on_loss: bool = True,
+        **options: Unpack[PermitOptions],
+    ) -> AsyncIterator[PermitsGuard]:
+        """`async with semaphore.hold(2) as guard:` waits for permits, and gives them back at the end of the
+        block. Raises as `Client.lock` does."""
+        guard = (await self.acquire(permits, wait=wait, **options)).granted()
+        async with bound_body(guard, cancel_on_loss):
+            yield guard
+
+    async def resume(
+        self,
+        lease_id: str,
+        *,
+        sequence: int | None = None,
+        lease: float | None = None,
+        heartbeat_interval: float | None = None,
+        manual_heartbeats: bool = False,
+        hold_on_unavailable: bool = False,
+    ) -> PermitsGuard:
+        """Makes a guard of permits that were acquired elsewhere; as `Client.resume`."""
+        holding = self._client._holding(lease, heartbeat_interval, manual_heartbeats, hold_on_unavailable)
+        return await self._resume(lease_id, sequence, lease, holding)
+
+
+class ReadWriteLock(BaseReadWriteLock[Semaphore]):
+    __doc__ = BaseReadWriteLock.__doc__
+
+    _semaphore_type = Semaphore

@@ -1,0 +1,68 @@
+"""Leader election on one lock."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, TypeVar
+
+from ._client import AcquireOptions, BaseClient, explicit_options
+from ._timing import Wait
+from .errors import LockLost
+from .guard import Guard
+from .model import Leader
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .client import Client
+
+T = TypeVar("T")
+
+
+class Election:
+    """Candidates for one key, of whom one leads. `value` is what a leader publishes: its address.
+
+    Options are those of `Client.acquire`. Hand `guard.fencing_token` to whatever the leader writes to.
+    """
+
+    @explicit_options(BaseClient._acquisition)
+    def __init__(
+        self, client: Client, key: str, value: bytes | str = b"", **options: Unpack[AcquireOptions]
+    ) -> None:
+        self._client = client
+        self._key = key
+        self._options: AcquireOptions = {**options, "data": value}
+
+    def campaign(self, *, wait: Wait = None, cancel: threading.Event | None = None) -> Guard:
+        """Waits until this candidate leads, without a bound unless `wait` has one. To resign is to release
+        the guard. Raises `LockHeld` when the wait ends in vain, and `WaitCancelled` once `cancel` is set."""
+        return self._client.acquire(self._key, wait=wait, cancel=cancel, **self._options).granted()
+
+    def lead(self, body: Callable[[Guard], T], *, cancel: threading.Event | None = None) -> T:
+        """Campaigns, and calls `body` while it leads; then resigns, and returns what `body` returned. After a
+        loss it campaigns again, and calls `body` again.
+
+        Python cannot interrupt `body` when the lead is lost: let it call `guard.check()`. An exception of
+        `body` passes through, but for the `LockLost` of this lead.
+        """
+        while True:
+            guard = self.campaign(cancel=cancel)
+            try:
+                with guard:
+                    return body(guard)
+            except LockLost:
+                if guard.lost is None:
+                    raise
+
+    def observe(self, *, cancel: threading.Event | None = None) -> Iterator[Leader | None]:
+        """Yields who leads, and again as soon as that changes; `None` while nobody does. As
+        `Client.observe`."""
+        sort_key = self._options.get("sort_key")
+        before: Leader | None = None
+        begun = False
+        for lock in self._client.observe(self._key, sort_key=sort_key, cancel=cancel):
+            leader = Leader.of(lock)
+            if not begun or leader != before:
+                begun, before = True, leader
+                yield leader

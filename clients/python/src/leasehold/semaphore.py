@@ -1,0 +1,97 @@
+"""Semaphores and read/write locks of the synchronous client."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ._acquisition import Held
+from ._client import explicit_options
+from ._runtime import run
+from ._semaphore import BaseReadWriteLock, BaseSemaphore, PermitOptions
+from ._timing import Wait
+from .guard import PermitsGuard
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .client import Client
+    from .model import LockName
+
+
+class Semaphore(BaseSemaphore[PermitsGuard]):
+    """Permits of one key for several holders. `Client.semaphore` makes it, and asks nobody.
+
+    `permits` is how many are asked for: one, and all of them where a read/write lock is to be written.
+    """
+
+    _guard_type = PermitsGuard
+
+    def __init__(self, client: Client, name: LockName, capacity: int, permits: int = 1) -> None:
+        super().__init__(client, name, capacity, permits)
+        self._client = client
+
+    @explicit_options(BaseSemaphore._acquisition)
+    def try_acquire(
+        self, permits: int | None = None, **options: Unpack[PermitOptions]
+    ) -> PermitsGuard | Held:
+        """Asks once, tries nothing again, and takes no place in the queue. Takes the permits of holders that
+        this client's earlier calls have shown to be dead.
+
+        Giving up is a value: `Held`, whose `lock` is a `SemaphoreView`. Raises `Unavailable` where no answer
+        came; the request is then taken back in the background.
+        """
+        return run(self._client._once(self._acquisition(permits, **options)))
+
+    @explicit_options(BaseSemaphore._acquisition)
+    def acquire(
+        self,
+        permits: int | None = None,
+        *,
+        wait: Wait = "lease",
+        cancel: threading.Event | None = None,
+        **options: Unpack[PermitOptions],
+    ) -> PermitsGuard | Held:
+        """Waits for permits, in the queue: who came first goes first. `wait` and `cancel` are as for
+        `Client.acquire`; `"lease"` counts the longest lease of whoever is ahead. The end of the wait gives
+        the place up."""
+        sleep = partial(self._client._sleep, cancel)
+        return run(self._client._wait(self._acquisition(permits, **options), wait, sleep))
+
+    @explicit_options(BaseSemaphore._acquisition)
+    @contextmanager
+    def hold(
+        self,
+        permits: int | None = None,
+        *,
+        wait: Wait = "lease",
+        cancel: threading.Event | None = None,
+        **options: Unpack[PermitOptions],
+    ) -> Iterator[PermitsGuard]:
+        """`with semaphore.hold(2) as guard:` waits for permits, and gives them back at the end of the
+        block. Raises as `Client.lock` does."""
+        with self.acquire(permits, wait=wait, cancel=cancel, **options).granted() as guard:
+            yield guard
+
+    def resume(
+        self,
+        lease_id: str,
+        *,
+        sequence: int | None = None,
+        lease: float | None = None,
+        heartbeat_interval: float | None = None,
+        manual_heartbeats: bool = False,
+        hold_on_unavailable: bool = False,
+    ) -> PermitsGuard:
+        """Makes a guard of permits that were acquired elsewhere; as `Client.resume`."""
+        holding = self._client._holding(lease, heartbeat_interval, manual_heartbeats, hold_on_unavailable)
+        return run(self._resume(lease_id, sequence, lease, holding))
+
+
+class ReadWriteLock(BaseReadWriteLock[Semaphore]):
+    __doc__ = BaseReadWriteLock.__doc__
+
+    _semaphore_type = Semaphore

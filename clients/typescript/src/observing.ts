@@ -1,0 +1,64 @@
+/** A key as it changes (rule K6). */
+import type { Context } from "./context.js";
+import { LockNotFoundError, WrongKindError } from "./errors.js";
+import { isSemaphore, type Lock, lockFromWire, type SemaphoreView, watchedVersion } from "./lock.js";
+import { pollPause } from "./pacing.js";
+import { retrying, type SendOptions } from "./service.js";
+import { LinkedController, sleepUntil } from "./timers.js";
+import { watch, watches } from "./watching.js";
+
+interface Target {
+  readonly key: string;
+  readonly sortKey: string | undefined;
+}
+
+type View = Lock | SemaphoreView | undefined;
+
+/** Yields what is under the key, at once and after each change. Failures that pass are waited out. */
+export async function* observe(context: Context, target: Target, signal: AbortSignal | undefined): AsyncGenerator<View, void, undefined> {
+  const stop = new LinkedController(signal, context.closed);
+  try {
+    let view = await read(context, target, stop.signal);
+    for (;;) {
+      yield view;
+      const shown = versionOf(view);
+      while (versionOf(view) === shown) view = await look(context, target, view, stop.signal);
+    }
+  } finally {
+    stop.unlink();
+  }
+}
+
+const versionOf = (view: View): string => (view ? watchedVersion(view) : "");
+
+/** Waits for news, or for as long as a look may last, and returns what is there then. */
+async function look(context: Context, target: Target, view: View, signal: AbortSignal): Promise<View> {
+  const { runtime, pollInterval } = context;
+  // The watch of a released lock has nothing to wait for.
+  const isWatchable = !view || isSemaphore(view) || view.state === "held";
+  if (isWatchable && watches(context)) {
+    const sight = await watch(context, target, versionOf(view), Infinity, signal);
+    if (sight) return sight.lock;
+  } else {
+    await sleepUntil(runtime, runtime.now() + pollPause(pollInterval, 0, runtime.random()), signal);
+  }
+  return read(context, target, signal);
+}
+
+async function read(context: Context, target: Target, signal: AbortSignal): Promise<View> {
+  const { runtime, service } = context;
+  const ask = async (sendOptions: SendOptions) => {
+    try {
+      return await service.ask("get", target, sendOptions);
+    } catch (error) {
+      if (!(error instanceof WrongKindError)) throw error;
+      return service.ask("semaphore-get", target, sendOptions);
+    }
+  };
+  try {
+    return lockFromWire(await retrying(runtime, ask, { until: Infinity, signal }));
+  } catch (error) {
+    if (error instanceof LockNotFoundError) return undefined;
+    throw error;
+  }
+}
