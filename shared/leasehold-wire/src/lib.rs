@@ -77,7 +77,7 @@ pub mod path {
 }
 
 /// A lease id on its way: printing it shows nothing.
-#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(transparent)]
 pub struct Secret(pub String);
