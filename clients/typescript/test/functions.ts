@@ -1,4 +1,7 @@
-/** A Lambda environment on loopback: the Invoke API in front, the Runtime API behind, and the real binaries of the functions. */
+/**
+ * A Lambda environment on loopback: the Invoke API in front, the Runtime API behind, and the real binaries of the
+ * functions.
+ */
 import { type ChildProcess, spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";

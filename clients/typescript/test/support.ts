@@ -94,8 +94,8 @@ export interface SeenRequest {
 }
 
 /**
- * What happens to a request: it passes; it is carried out and its answer lost; it is not carried out; it is carried out after a while,
- * even if nobody waits any more; its answer comes after a while; it gets this answer instead.
+ * What happens to a request: it passes; it is carried out and its answer lost; it is not carried out; it is carried out
+ * after a while, even if nobody waits any more; its answer comes after a while; it gets this answer instead.
  */
 export type Fault =
   | "pass"
