@@ -1,11 +1,14 @@
 // One lock: all that is known of it, what this page saw happen to it, and the way to break it.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { ApiError, post } from "./api.js";
-import { age, duration } from "./format.js";
-import { type Event, type Seen, stateOf } from "./observations.js";
+import { post } from "./api.js";
+import { BreakDialog } from "./break.js";
+import { duration } from "./format.js";
+import { type Seen, isSemaphore, stateOf } from "./observations.js";
 import { Chip, Empty, LeaseBar } from "./parts.js";
-import { go, lookNow, now, nowSeconds, route, selected, selectedError } from "./store.js";
+import { SemaphoreDetails } from "./semaphore.js";
+import { go, route, selected, selectedError } from "./store.js";
 import { Text } from "./text.js";
+import { Timeline } from "./timeline.js";
 import type { Lock } from "./wire.js";
 
 /** Longest payload shown whole. */
@@ -37,7 +40,8 @@ export function LockPanel() {
       {selectedError.value && <p class="notice notice-bad">{selectedError.value}</p>}
       {value === undefined && !selectedError.value && <Empty title="Looking…" />}
       {value === null && <Empty title="There is no such lock.">It may have been deleted, or it never was.</Empty>}
-      {value && <Details seen={value.seen} full={value.full} />}
+      {value && isSemaphore(value.seen.lock) && <SemaphoreDetails opened={value} />}
+      {value && !isSemaphore(value.seen.lock) && <Details seen={value.seen} full={value.full} />}
     </aside>
   );
 }
@@ -74,12 +78,18 @@ function Details({ seen, full }: { seen: Seen; full: Lock }) {
           Break…
         </button>
       )}
-      {breaking && <BreakDialog shown={breaking} seen={seen} onShow={setBreaking} onClose={() => setBreaking(undefined)} />}
+      {breaking && (
+        <BreakDialog of="lock" shown={breaking} seen={seen} send={breakLock} onShow={setBreaking} onClose={() => setBreaking(undefined)} />
+      )}
       <h3>Timeline, as this page saw it</h3>
       <Timeline events={seen.events} />
       <Payload lock={full} />
     </>
   );
+}
+
+function breakLock({ key, sortKey, recordVersionNumber }: Lock): Promise<unknown> {
+  return post("/v1/break", { key, recordVersionNumber, ...(sortKey == null ? {} : { sortKey }) });
 }
 
 function explain(state: string, seen: Seen): string {
@@ -95,51 +105,6 @@ function explain(state: string, seen: Seen): string {
     default:
       return "Nobody holds this lock.";
   }
-}
-
-const EVENTS: Record<Event["kind"], string> = {
-  seen: "First look",
-  acquired: "Acquired",
-  renewed: "Renewed",
-  reacquired: "Acquired again",
-  "changed hands": "Changed hands",
-  "taken over": "Taken over",
-  released: "Released",
-  gone: "Deleted",
-};
-
-function Timeline({ events }: { events: Event[] }) {
-  const clock = (at: number) => new Date(performance.timeOrigin + at).toLocaleTimeString("en-GB");
-  return (
-    <ol class="timeline" tabIndex={0} aria-label="Timeline">
-      {events.toReversed().map((event, index) => (
-        <li key={`${events.length - index}`} class={`event event-${event.kind.replaceAll(" ", "-")}`}>
-          <span class="event-name">
-            {EVENTS[event.kind]}
-            {event.count > 1 && <b> × {event.count}</b>}
-          </span>
-          <time>{clock(event.at)}</time>
-          <span class="event-age">{age(Math.max(0, nowSeconds.value - event.at))} ago</span>
-          <span class="event-detail">
-            {event.kind !== "renewed" && (
-              <>
-                <Text of={event.ownerName} />
-                {event.previousOwnerName !== undefined && (
-                  <>
-                    {" after "}
-                    <Text of={event.previousOwnerName} />
-                  </>
-                )}
-                {event.fencingToken !== undefined && event.kind !== "released" && event.kind !== "gone" && (
-                  <span class="mono quiet"> {event.fencingToken}</span>
-                )}
-              </>
-            )}
-          </span>
-        </li>
-      ))}
-    </ol>
-  );
 }
 
 function Payload({ lock }: { lock: Lock }) {
@@ -182,109 +147,6 @@ function Payload({ lock }: { lock: Lock }) {
       )}
     </>
   );
-}
-
-type Outcome = { kind: "asking" } | { kind: "sending" } | { kind: "refused"; detail: string };
-
-/** Breaks exactly the version that it shows. */
-function BreakDialog(props: { shown: Lock; seen: Seen; onShow: (lock: Lock) => void; onClose: () => void }) {
-  const { shown, seen, onShow, onClose } = props;
-  const dialog = useRef<HTMLDialogElement>(null);
-  const [outcome, setOutcome] = useState<Outcome>({ kind: "asking" });
-  useEffect(() => dialog.current?.showModal(), []);
-  const current = seen.lock;
-  const changed = seen.gone || current.recordVersionNumber !== shown.recordVersionNumber;
-  const alive = stateOf(seen) === "held";
-
-  const breakIt = async () => {
-    setOutcome({ kind: "sending" });
-    const { key, sortKey, recordVersionNumber } = shown;
-    try {
-      await post("/v1/break", { key, recordVersionNumber, ...(sortKey == null ? {} : { sortKey }) });
-      onClose();
-    } catch (error) {
-      setOutcome({ kind: "refused", detail: refusal(error) });
-    }
-    lookNow();
-  };
-
-  return (
-    <dialog ref={dialog} class="dialog" aria-labelledby="break-title" onClose={onClose}>
-      <h2 id="break-title">Break this lock?</h2>
-      <dl class="facts">
-        <dt>Key</dt>
-        <dd class="mono">
-          <Text of={shown.key} />
-          {shown.sortKey != null && (
-            <>
-              {" / "}
-              <Text of={shown.sortKey} />
-            </>
-          )}
-        </dd>
-        <dt>Owner</dt>
-        <dd>
-          <Text of={shown.ownerName} />
-        </dd>
-        <dt>Version</dt>
-        <dd class="mono" id="break-version">
-          {shown.recordVersionNumber}
-        </dd>
-      </dl>
-      <p>
-        Only this version is broken. The holder learns of it at its next heartbeat; until then it may go on working, and only the fencing
-        token keeps its late writes out.
-      </p>
-      {alive && !changed && (
-        <p class="notice notice-warn">
-          Its holder may be alive: {seen.olderThanSeen ? "this page has watched it for only " : "its last sign of life was seen "}
-          {age(now.value - seen.since)}
-          {seen.olderThanSeen ? "" : " ago"}, and its lease is {duration(shown.leaseDurationMs)}.
-        </p>
-      )}
-      <div role="status">
-        {outcome.kind === "refused" && <p class="notice notice-bad">{outcome.detail}</p>}
-        {changed && outcome.kind !== "refused" && (
-          <p class="notice notice-warn">The lock has changed since: it has another version, or is gone. This version can no longer be broken.</p>
-        )}
-      </div>
-      <div class="buttons">
-        <button type="button" class="button" onClick={onClose}>
-          Keep it
-        </button>
-        {changed && current.state === "held" && !seen.gone && (
-          <button
-            type="button"
-            class="button"
-            onClick={() => {
-              setOutcome({ kind: "asking" });
-              onShow(current);
-            }}
-          >
-            Show its new version
-          </button>
-        )}
-        <button
-          id="break-confirm"
-          type="button"
-          class="button button-danger"
-          disabled={outcome.kind === "sending"}
-          onClick={() => void breakIt()}
-        >
-          Break this version
-        </button>
-      </div>
-    </dialog>
-  );
-}
-
-function refusal(error: unknown): string {
-  if (!(error instanceof ApiError)) return String(error);
-  if (error.problem?.type === "version-mismatch") {
-    return "Refused: the lock has changed since you looked, so nothing was broken. Look at its new version first.";
-  }
-  if (error.status === 0) return `${error.message} The lock may or may not be broken; repeating does no harm.`;
-  return error.status === 404 ? "There is no such lock any more." : `Refused: ${error.message}`;
 }
 
 /** Shortcut of the panel. */

@@ -1,7 +1,7 @@
 // The list of locks: filters, and as many rows as the window shows.
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { duration } from "./format.js";
-import { type Seen, stateOf } from "./observations.js";
+import { type Seen, isSemaphore, ownersOf, stateOf } from "./observations.js";
 import { Chip, Empty, LeaseBar } from "./parts.js";
 import { addressOf, filter, go, loaded, locks, route, unreadable } from "./store.js";
 import { Text, plain } from "./text.js";
@@ -109,14 +109,14 @@ function Row({ seen, index, top, current }: { seen: Seen; index: number; top: nu
           </span>
         )}
       </span>
-      <span role="gridcell" class="c-owner" title={plain(lock.ownerName)}>
-        <Text of={lock.ownerName} />
+      <span role="gridcell" class="c-owner" title={plain(ownersOf(lock))}>
+        <Text of={ownersOf(lock)} />
       </span>
       <span role="gridcell" class="c-token mono">
         {lock.fencingToken ?? "–"}
       </span>
       <span role="gridcell" class="c-lease">
-        {duration(lock.leaseDurationMs)}
+        {isSemaphore(lock) ? "–" : duration(lock.leaseDurationMs)}
       </span>
       <span role="gridcell" class="c-life">
         <LeaseBar seen={seen} />

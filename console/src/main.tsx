@@ -215,6 +215,10 @@ takeTokenFromAddress();
 followAddress();
 addEventListener("keydown", onShortcut);
 const app = document.querySelector("#app");
-if (app) render(<App />, app);
+if (app) {
+  // The frame that the document has until now.
+  app.replaceChildren();
+  render(<App />, app);
+}
 lookOnChange();
-void run();
+run();

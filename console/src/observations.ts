@@ -1,5 +1,5 @@
 // The locks as this page saw them: when a version was first seen, and what changed since. Pure: time comes from the caller.
-import type { Lock } from "./wire.js";
+import type { Lock, Semaphore } from "./wire.js";
 
 /** Observers wait the lease and a thousandth of it, for clocks that run at slightly different speeds. */
 const DRIFT = 1.001;
@@ -7,7 +7,7 @@ const DRIFT = 1.001;
 const MAX_EVENTS = 100;
 
 export type State = "held" | "stale" | "released";
-export type EventKind = "seen" | "acquired" | "renewed" | "reacquired" | "changed hands" | "taken over" | "released" | "gone";
+export type EventKind = "seen" | "acquired" | "renewed" | "reacquired" | "changed hands" | "taken over" | "changed" | "released" | "gone";
 
 export interface Event {
   kind: EventKind;
@@ -46,9 +46,20 @@ export function staleAfterMs(lock: Lock): number {
   return lock.leaseDurationMs * DRIFT;
 }
 
+export function isSemaphore(lock: Lock): lock is Lock & Semaphore {
+  return lock.kind === "semaphore";
+}
+
+/** Names of all holders. */
+export function ownersOf(lock: Lock): string {
+  return isSemaphore(lock) ? lock.holders.map((holder) => holder.ownerName).join(", ") : lock.ownerName;
+}
+
 /** A version is stale only when a request that was sent after the lease was over still found it. */
 export function stateOf(seen: Seen): State {
   if (seen.lock.state !== "held") return "released";
+  // Each holder has a lease of its own.
+  if (isSemaphore(seen.lock)) return seen.lock.holders.length > 0 ? "held" : "released";
   return seen.confirmed - seen.since >= staleAfterMs(seen.lock) ? "stale" : "held";
 }
 
@@ -76,7 +87,7 @@ export class Observations {
       seen.gone = false;
     }
     seen.lock = lock;
-    seen.searchOwner = lock.ownerName.toLowerCase();
+    seen.searchOwner = ownersOf(lock).toLowerCase();
     seen.confirmed = asked;
     return seen;
   }
@@ -102,11 +113,11 @@ export class Observations {
       id,
       lock,
       searchKey: (lock.sortKey == null ? lock.key : `${lock.key} ${lock.sortKey}`).toLowerCase(),
-      searchOwner: lock.ownerName.toLowerCase(),
+      searchOwner: ownersOf(lock).toLowerCase(),
       since: arrived,
       confirmed: asked,
       olderThanSeen: !this.complete,
-      events: [{ kind, at: arrived, count: 1, ownerName: lock.ownerName, ...tokenOf(lock) }],
+      events: [{ kind, at: arrived, count: 1, ownerName: ownersOf(lock), ...tokenOf(lock) }],
       gone: false,
     };
   }
@@ -118,6 +129,7 @@ function tokenOf(lock: Lock): { fencingToken?: number } {
 
 function eventOf(before: Seen, lock: Lock, at: number): Event {
   const event = { at, count: 1, ownerName: lock.ownerName, ...tokenOf(lock) };
+  if (isSemaphore(lock)) return { kind: "changed", ...event, ownerName: ownersOf(lock) };
   if (lock.state !== "held") return { kind: "released", ...event };
   if (before.lock.state !== "held" || before.gone) return { kind: "acquired", ...event };
   const sameOwner = before.lock.ownerName === lock.ownerName;
@@ -129,7 +141,8 @@ function eventOf(before: Seen, lock: Lock, at: number): Event {
 
 function record(seen: Seen, event: Event): void {
   const last = seen.events.at(-1);
-  if (event.kind === "renewed" && last?.kind === "renewed" && last.ownerName === event.ownerName) {
+  const mayRepeat = event.kind === "renewed" || event.kind === "changed";
+  if (mayRepeat && last?.kind === event.kind && last.ownerName === event.ownerName) {
     last.count += 1;
     last.at = event.at;
     return;

@@ -1,8 +1,9 @@
 // What several views are made of.
 import type { ComponentChildren } from "preact";
 import { age, duration } from "./format.js";
-import { type Seen, type State, staleAfterMs, stateOf } from "./observations.js";
+import { type Seen, type State, isSemaphore, staleAfterMs, stateOf } from "./observations.js";
 import { now } from "./store.js";
+import type { Semaphore } from "./wire.js";
 
 export function Chip({ state, children }: { state: string; children?: ComponentChildren }) {
   return <span class={`chip chip-${state.replaceAll(" ", "-")}`}>{children ?? state}</span>;
@@ -17,8 +18,15 @@ function silence(seen: Seen): { ms: number; left: number; state: State } {
   return { ms, left, state };
 }
 
+/** "2 of 5 permits, 1 waits" */
+export function permits({ capacity, available, queue }: Semaphore): string {
+  const waiting = queue.length === 0 ? "" : queue.length === 1 ? ", 1 waits" : `, ${queue.length} wait`;
+  return `${capacity - available} of ${capacity} permits${waiting}`;
+}
+
 /** The lease as a bar that runs out, and the age of the last sign of life. */
 export function LeaseBar({ seen }: { seen: Seen }) {
+  if (isSemaphore(seen.lock)) return <span class="quiet">{permits(seen.lock)}</span>;
   if (seen.lock.state !== "held") return <span class="quiet">released</span>;
   const { ms, left, state } = silence(seen);
   const words = `${seen.olderThanSeen ? "over " : ""}${age(ms)}`;

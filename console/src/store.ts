@@ -1,11 +1,13 @@
 // The state of the page, and the loops that keep it fresh.
 import { computed, effect, signal } from "@preact/signals";
 import { ApiError, get, needsToken } from "./api.js";
-import { Observations, type Seen } from "./observations.js";
+import { Observations, type Seen, idOf, isSemaphore } from "./observations.js";
 import { type Filter, view } from "./view.js";
 import type { About, Listing, Lock, Transaction, TransactionListing, Unreadable } from "./wire.js";
 
 const PAGE = 1000;
+/** The first page is small: there is something to see while the service reads the others. */
+const FIRST_PAGE = 100;
 /** Interval of looks where nobody chose one: a heartbeat is seen within two seconds. */
 const DEFAULT_INTERVAL_MS = 1000;
 /** Interval while the page is hidden. */
@@ -67,7 +69,8 @@ setInterval(() => {
 
 // Connection.
 
-export interface Connection {
+/** How the latest looks of one loop went. */
+interface Looks {
   /** Monotonic time of the last whole answer. */
   answeredAt: number | undefined;
   error: string | undefined;
@@ -76,7 +79,6 @@ export interface Connection {
   requests: number;
 }
 
-export const connection = signal<Connection>({ answeredAt: undefined, error: undefined, tookMs: 0, requests: 0 });
 export const about = signal<About | undefined>(undefined);
 export const intervalMs = signal(DEFAULT_INTERVAL_MS);
 export const paused = signal(false);
@@ -94,7 +96,7 @@ export const locks = computed(() => {
 });
 
 /** The lock that is looked at, with payload and attributes. `undefined`: not read yet. `null`: no such lock. */
-export const selected = signal<{ seen: Seen; full: Lock } | null | undefined>(undefined);
+export const selected = signal<{ seen: Seen; full: Lock; entries: Observations } | null | undefined>(undefined);
 export const selectedError = signal<string | undefined>(undefined);
 
 /** The payload and the attributes of ten thousand locks are not kept: a lock's own view reads them again. */
@@ -110,7 +112,8 @@ async function readLocks(): Promise<number> {
   let cursor: string | undefined;
   do {
     const asked = performance.now();
-    const page = await get<Listing>("/v1/locks", { limit: String(PAGE), cursor });
+    const limit = observations.complete || requests > 0 ? PAGE : FIRST_PAGE;
+    const page = await get<Listing>("/v1/locks", { limit: String(limit), cursor });
     const arrived = performance.now();
     for (const lock of page.locks) observations.observe(withoutPayload(lock), asked, arrived);
     bad.push(...(page.unreadable ?? []));
@@ -126,23 +129,59 @@ async function readLocks(): Promise<number> {
   return requests;
 }
 
+/** Whether the reader still looks at this lock: an answer may come late. */
+function isOpen(key: string, sortKey: string | undefined): boolean {
+  const at = route.value;
+  return at.name === "lock" && at.key === key && at.sortKey === sortKey;
+}
+
+/** Reads a lock or a semaphore. The service has a route for each, and says so where it is the other one's. */
+async function readAnyKind(key: string, sortKey?: string): Promise<Lock> {
+  const known = observations.locks.get(idOf({ key, ...(sortKey === undefined ? {} : { sortKey }) }));
+  const [first, second] = known && isSemaphore(known.lock) ? ["/v1/semaphore", "/v1/lock"] : ["/v1/lock", "/v1/semaphore"];
+  try {
+    return await get<Lock>(first, { key, sortKey });
+  } catch (error) {
+    if (!(error instanceof ApiError) || error.problem?.type !== "wrong-kind") throw error;
+    return get<Lock>(second, { key, sortKey });
+  }
+}
+
+/** Observes holders and tickets as if each were a lock: each has a version and a lease. */
+function observeEntries(entries: Observations, lock: Lock, asked: number): void {
+  if (!isSemaphore(lock)) return;
+  const arrived = performance.now();
+  const { key } = lock;
+  for (const { holderId, version, ...holder } of lock.holders) {
+    entries.observe({ ...holder, key, sortKey: holderId, recordVersionNumber: version, state: "held", attributes: {} }, asked, arrived);
+  }
+  for (const { ticketId, version, ...ticket } of lock.queue) {
+    entries.observe({ ...ticket, key, sortKey: ticketId, recordVersionNumber: version, state: "held", attributes: {} }, asked, arrived);
+  }
+  entries.endListing(asked, arrived);
+}
+
 async function readLock(key: string, sortKey?: string): Promise<number> {
   const asked = performance.now();
   const id = sortKey === undefined ? key : `${key}\0${sortKey}`;
   try {
-    const lock = await get<Lock>("/v1/lock", { key, sortKey });
+    const lock = await readAnyKind(key, sortKey);
     const seen = observations.observe(withoutPayload(lock), asked, performance.now());
-    selected.value = { seen, full: lock };
-    selectedError.value = undefined;
+    if (isOpen(key, sortKey)) {
+      const entries = selected.value?.entries ?? new Observations();
+      observeEntries(entries, lock, asked);
+      selected.value = { seen, full: lock, entries };
+      selectedError.value = undefined;
+    }
   } catch (error) {
     if (!(error instanceof ApiError) || error.status !== 404) {
-      selectedError.value = error instanceof ApiError && error.status !== 0 ? error.message : undefined;
+      if (isOpen(key, sortKey)) selectedError.value = error instanceof ApiError && error.status !== 0 ? error.message : undefined;
       throw error;
     }
     const seen = observations.locks.get(id);
     if (seen) observations.remove(seen, performance.now());
     // What was last seen of it stays on the page, marked as gone.
-    selected.value = selected.value ? { ...selected.value } : null;
+    if (isOpen(key, sortKey)) selected.value = selected.value ? { ...selected.value } : null;
   }
   revision.value += 1;
   return 1;
@@ -194,59 +233,90 @@ async function readTransaction(id: string): Promise<number> {
   return 2;
 }
 
-// The loop.
+// The loops.
 
-let wake: () => void = () => undefined;
+/** Reads one thing again and again. A service that is slow to answer is asked less often. */
+class Loop {
+  readonly looks = signal<Looks>({ answeredAt: undefined, error: undefined, tookMs: 0, requests: 0 });
+  private failures = 0;
+  private isDue = false;
+  private wake: () => void = () => undefined;
+
+  /** `look` resolves to the number of its requests. */
+  constructor(private readonly look: () => Promise<number>) {}
+
+  /** Looks again at once, or as soon as the look under way has ended. */
+  lookNow(): void {
+    this.isDue = true;
+    this.wake();
+  }
+
+  async run(): Promise<never> {
+    for (;;) {
+      const started = performance.now();
+      this.isDue = false;
+      const wait = paused.value || needsToken.value ? intervalMs.value : await this.lookOnce(started);
+      const took = performance.now() - started;
+      if (!this.isDue) await this.pause(Math.max(wait - took, took / 2, 50));
+    }
+  }
+
+  /** Returns the time until the next look is due, from the start of this one. */
+  private async lookOnce(started: number): Promise<number> {
+    const wait = document.hidden ? Math.max(HIDDEN_INTERVAL_MS, intervalMs.value) : intervalMs.value;
+    try {
+      const requests = await this.look();
+      const ended = performance.now();
+      const answeredAt = requests > 0 ? ended : this.looks.value.answeredAt;
+      this.looks.value = { answeredAt, error: undefined, tookMs: ended - started, requests };
+      this.failures = 0;
+      return wait;
+    } catch (error) {
+      this.failures += 1;
+      const message = error instanceof Error ? error.message : String(error);
+      this.looks.value = { ...this.looks.value, error: message };
+      const retryAfterMs = error instanceof ApiError ? error.retryAfterMs : 0;
+      return Math.max(wait, retryAfterMs, Math.min(MAX_BACKOFF_MS, 1000 * 2 ** (this.failures - 1)));
+    }
+  }
+
+  private pause(ms: number): Promise<void> {
+    return new Promise((resolve) => {
+      const timer = setTimeout(resolve, ms);
+      this.wake = () => {
+        clearTimeout(timer);
+        resolve();
+      };
+    });
+  }
+}
+
+/** The list, which may take many requests. */
+const list = new Loop(() => (route.value.name === "transactions" ? readTransactions() : readLocks()));
+/** What the reader has opened. It does not wait for the list: its bar and its version are what matters. */
+const opened = new Loop(async () => {
+  const at = route.value;
+  if (at.name === "lock") return readLock(at.key, at.sortKey);
+  return at.name === "transactions" && at.id !== undefined ? readTransaction(at.id) : 0;
+});
+
+/** The looks at the list, and what went wrong in any. */
+export const connection = computed<Looks>(() => {
+  const [all, one] = [list.looks.value, opened.looks.value];
+  const answeredAt = Math.max(all.answeredAt ?? 0, one.answeredAt ?? 0) || undefined;
+  return { ...all, answeredAt, error: all.error ?? one.error };
+});
 
 /** Looks again without waiting for the interval to end. */
 export function lookNow(): void {
-  wake();
+  opened.lookNow();
+  list.lookNow();
 }
 
-function pause(ms: number): Promise<void> {
-  return new Promise((resolve) => {
-    const timer = setTimeout(resolve, ms);
-    wake = () => {
-      clearTimeout(timer);
-      resolve();
-    };
-  });
-}
-
-async function look(): Promise<number> {
-  const at = route.value;
-  if (at.name === "transactions") {
-    return (await readTransactions()) + (at.id === undefined ? 0 : await readTransaction(at.id));
-  }
-  // The lock that is looked at first: its bar and its version are what matters.
-  const own = at.name === "lock" ? await readLock(at.key, at.sortKey) : 0;
-  return own + (await readLocks());
-}
-
-/** Looks again and again. A service that is slow to answer is asked less often. */
-export async function run(): Promise<never> {
+export function run(): void {
   void get<About>("/console/about").then((answer) => (about.value = answer), () => undefined);
-  let failures = 0;
-  for (;;) {
-    const started = performance.now();
-    let wait = document.hidden ? Math.max(HIDDEN_INTERVAL_MS, intervalMs.value) : intervalMs.value;
-    if (!paused.value && !needsToken.value) {
-      try {
-        const requests = await look();
-        const ended = performance.now();
-        connection.value = { answeredAt: ended, error: undefined, tookMs: ended - started, requests };
-        failures = 0;
-      } catch (error) {
-        failures += 1;
-        const message = error instanceof Error ? error.message : String(error);
-        connection.value = { ...connection.value, error: message };
-        const retryAfterMs = error instanceof ApiError ? error.retryAfterMs : 0;
-        wait = Math.max(wait, retryAfterMs, Math.min(MAX_BACKOFF_MS, 1000 * 2 ** (failures - 1)));
-      }
-    }
-    const took = performance.now() - started;
-    await pause(Math.max(wait - took, took / 2, 50));
-  }
+  void opened.run();
+  void list.run();
 }
 
 /** Reads what a change of place, of token or of visibility asks for. */
@@ -258,7 +328,7 @@ export function lookOnChange(): void {
     if (next !== place) {
       if (at.name === "lock") {
         const known = observations.locks.get(at.sortKey === undefined ? at.key : `${at.key}\0${at.sortKey}`);
-        selected.value = known ? { seen: known, full: known.lock } : undefined;
+        selected.value = known ? { seen: known, full: known.lock, entries: new Observations() } : undefined;
         selectedError.value = undefined;
       }
       if (at.name === "transactions") transaction.value = undefined;

@@ -98,3 +98,24 @@ test("timeline stays bounded", () => {
   }
   assert.equal(seen.events.length, 100);
 });
+
+test("semaphore is held while it has holders and never stale", () => {
+  const semaphore = (version, names) =>
+    lock({ recordVersionNumber: version, kind: "semaphore", ownerName: "row", holders: names.map((ownerName) => ({ ownerName })) });
+  const page = new Observations();
+  const seen = page.observe(semaphore("v1", ["a", "b"]), 0, 10);
+  page.observe(semaphore("v1", ["a", "b"]), 1e9, 1e9);
+  assert.equal(stateOf(seen), "held");
+  assert.equal(seen.searchOwner, "a, b");
+  page.observe(semaphore("v2", ["b"]), 2e9, 2e9);
+  page.observe(semaphore("v3", ["b"]), 3e9, 3e9);
+  assert.deepEqual(
+    seen.events.map(({ kind, count, ownerName }) => [kind, count, ownerName]),
+    [
+      ["seen", 1, "a, b"],
+      ["changed", 2, "b"],
+    ],
+  );
+  page.observe(semaphore("v4", []), 4e9, 4e9);
+  assert.equal(stateOf(seen), "released");
+});

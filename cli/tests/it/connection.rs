@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 use tokio::process::Command;
 use tokio::time::Instant;
 
-use crate::support::{Ended, Serve, end, exposed_url, finish, leasehold, within};
+use crate::support::{Ended, Serve, end, exposed_url, finish, folder, leasehold, text_of, within};
 
 /// A server that has one lock and notes what it is asked.
 struct Listener {
@@ -109,6 +109,24 @@ async fn a_signature_is_made_with_the_credentials_of_the_environment() {
     assert!(head.contains("/eu-central-1/execute-api/aws4_request"), "{head}");
     assert!(!head.contains("s3cret") && !head.contains("bearer"), "{head}");
     assert_eq!(ended.status, 0, "{ended:?}");
+}
+
+/// A process that takes longer than the lease, and notes each of its runs.
+#[tokio::test]
+async fn credential_process_runs_once_for_many_requests() {
+    let serve = Serve::memory().await;
+    let folder = folder();
+    let [script, config, runs] = ["process.sh", "config", "runs"].map(|name| folder.path().join(name));
+    let credentials = r#"{"Version":1,"AccessKeyId":"AKID","SecretAccessKey":"s3cret"}"#;
+    let text = format!("echo run >>{}\nsleep 3\necho '{credentials}'\n", text_of(&runs));
+    std::fs::write(&script, text).expect("written");
+    let text = format!("[default]\nregion = eu-central-1\ncredential_process = sh {}\n", text_of(&script));
+    std::fs::write(&config, text).expect("written");
+    let mut command = serve.command(&["run", "Moe", "--sigv4", "--lease", "2s", "--", "sleep", "5"]);
+    command.env("AWS_CONFIG_FILE", &config).env("AWS_EC2_METADATA_DISABLED", "true");
+    let ended = end(command).await;
+    assert_eq!(ended.status, 0, "{ended:?}");
+    assert_eq!(std::fs::read_to_string(&runs).expect("it ran"), "run\n");
 }
 
 #[tokio::test]

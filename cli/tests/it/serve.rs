@@ -488,6 +488,17 @@ async fn a_full_disk_is_an_outage_and_loses_nothing() {
     let (status, problem) = refusal.expect("the limit is reached");
     assert_eq!((status, &problem["type"], &problem["retryable"]), (503, &json!("unavailable"), &json!(true)));
     assert_eq!(serve.get("Moe").await["recordVersionNumber"], granted["recordVersionNumber"]);
+    // What is left takes small writes, until it takes none.
+    for number in 0..1000 {
+        let body = json!({ "key": format!("small-{number}"), "ownerName": "test" });
+        let response = serve.http.post(format!("{}/v1/acquire", serve.base_url)).json(&body).send().await;
+        if response.expect("an answer").status() != 200 {
+            break;
+        }
+    }
+    for probe in ["/v1/health", "/v1/ready"] {
+        assert_eq!(status_of(&serve, probe).await, 503, "{probe}");
+    }
 
     serve.kill_9().await;
     let again = Serve::start(&["--db", text_of(&db)]).await;

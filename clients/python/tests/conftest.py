@@ -23,7 +23,7 @@ from anyio.from_thread import start_blocking_portal
 from bridge import Bridge
 from proxy import Proxy
 
-from leasehold import Client, aio
+from leasehold import Client, VersionMismatch, aio
 
 # A job in a script's background starts with SIGINT ignored. The tests of interrupts need it, here and in the
 # processes that they start.
@@ -235,6 +235,16 @@ def eventually(condition: Callable[[], object], within: float = 10.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it did not come true in time"
         time.sleep(0.02)
+
+
+def broken(operator: Client, key: str) -> None:
+    """Breaks the lock, also where heartbeats come in between."""
+    while True:
+        try:
+            operator.break_lock(key, operator.get(key).record_version_number)
+        except VersionMismatch:
+            continue
+        return
 
 
 def keeper_threads() -> int:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from conftest import MakeClient, eventually
+from conftest import MakeClient, broken, eventually
 from proxy import Answer, DropAnswer, Proxy, Refuse, Seen, only
 from test_watching import Background
 
@@ -26,7 +26,6 @@ from leasehold import (
     LockView,
     Ran,
     SemaphoreView,
-    VersionMismatch,
     WrongKind,
 )
 
@@ -54,16 +53,6 @@ def pair(key: str) -> list[str]:
 
 def states(client: Client, keys: list[str]) -> list[str]:
     return [next((lock.state for lock in client.list(key=key)), "absent") for key in keys]
-
-
-def broken(operator: Client, key: str) -> None:
-    """Breaks the lock, also where heartbeats come in between."""
-    while True:
-        try:
-            operator.break_lock(key, operator.get(key).record_version_number)
-        except VersionMismatch:
-            continue
-        return
 
 
 # Several locks at once
@@ -211,8 +200,8 @@ def test_what_is_left_of_several_locks_is_taken_back(
 
     proxy.fault = fault
     guard = observed.acquire_all(pair(key), wait=20).granted()
-    first, second, last = (r.body["leaseId"] for r in proxy.seen if r.action == "acquire-all")
-    assert first == second != last == guard.lease_id
+    used = [r.body["leaseId"] for r in proxy.seen if r.action == "acquire-all"]
+    assert used[0] == used[1] != used[-1] == guard.lease_id
 
 
 def test_what_is_no_set_of_locks_is_refused(client: Client, key: str) -> None:

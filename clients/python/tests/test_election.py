@@ -6,19 +6,10 @@ import threading
 import time
 
 import pytest
-from conftest import MakeClient, eventually
+from conftest import MakeClient, broken, eventually
 from test_watching import Background
 
-from leasehold import Client, Election, Guard, Leader, LockHeld, LockLost, VersionMismatch, WaitCancelled
-
-
-def depose(operator: Client, key: str) -> None:
-    while True:
-        try:
-            operator.break_lock(key, operator.get(key).record_version_number)
-        except VersionMismatch:
-            continue
-        return
+from leasehold import Election, Guard, Leader, LockHeld, LockLost, WaitCancelled
 
 
 def test_a_candidate_leads_after_the_leader_resigned(make_client: MakeClient, key: str) -> None:
@@ -75,7 +66,7 @@ def test_a_body_is_called_again_after_a_loss(make_client: MakeClient, key: str) 
     def body(guard: Guard) -> str:
         tokens.append(guard.fencing_token)
         if len(tokens) == 1:
-            depose(operator, key)
+            broken(operator, key)
             guard.wait_lost(10)
             guard.check()
         return "done"

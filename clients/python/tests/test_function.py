@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import PACKAGE, Bank, eventually
+from conftest import PACKAGE, Bank, broken, eventually
 from function import Lambda
 
 pytest.importorskip("botocore", reason="the extra leasehold[aws] is not installed")
@@ -53,7 +53,9 @@ def function(lambda_: Lambda) -> Iterator[Function]:
 
 @pytest.fixture
 def client(function: Function) -> Iterator[Client]:
-    with Client(function, lease=2.0, poll_interval=0.1, owner_name="direct") as client:
+    with Client(
+        function, lease=20.0, heartbeat_interval=0.3, poll_interval=0.1, owner_name="direct"
+    ) as client:
         yield client
 
 
@@ -65,13 +67,13 @@ def test_a_lock_lives_without_an_api(client: Client, bank: Bank, key: str) -> No
         assert held.lock.owner_name == "direct"
         refused = client.try_acquire(key)
         assert isinstance(refused, Held)
-        assert (refused.lock.owner_name, refused.lock.lease) == ("direct", 2.0)
+        assert (refused.lock.owner_name, refused.lock.lease) == ("direct", 20.0)
         version = guard.record_version_number
         eventually(lambda: guard.record_version_number != version)
         assert client.get(key).data == b"\x00payload"
         with pytest.raises(VersionMismatch):
             client.break_lock(key, "another version")
-        client.break_lock(key, client.get(key).record_version_number)
+        broken(client, key)
         assert guard.wait_lost(10) == "released"
         with pytest.raises(LockLost) as error:
             client.heartbeat(key, guard.lease_id)

@@ -308,6 +308,21 @@ def test_a_lost_holder_learns_it_from_its_heartbeat(
         guard.release()
 
 
+def test_permits_are_handed_on(client: Client, make_client: MakeClient, key: str) -> None:
+    here, there = client.semaphore(key, 3), make_client().semaphore(key, 3)
+    guard = here.acquire(2).granted()
+    guard.heartbeat()
+    detached = guard.detach()
+    with there.resume(detached.lease_id, sequence=detached.sequence) as resumed:
+        assert (resumed.permits, resumed.holder_id) == (2, guard.holder_id)
+        assert (resumed.outcome, resumed.capacity, resumed.lease) == ("resumed", 3, 60)
+        assert resumed.fencing_token == guard.fencing_token
+        resumed.keep(1)
+    assert view_of(client, key).available == 3
+    with pytest.raises(LockLost):
+        there.resume(detached.lease_id)
+
+
 def test_refusals_have_kinds_of_their_own(client: Client, key: str) -> None:
     with pytest.raises(ExceedsCapacity):
         client.semaphore(key, 3).try_acquire(4)

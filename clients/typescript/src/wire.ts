@@ -589,7 +589,10 @@ export interface components {
             permits: number;
             /** @description On a table with a sort key. */
             sortKey?: string | null;
-            /** @description Changes with every heartbeat of this holder. */
+            /**
+             * Format: uuid
+             * @description Changes with every heartbeat of this holder.
+             */
             version: string;
         };
         /** @description Asks for a lock. */
@@ -671,7 +674,10 @@ export interface components {
             ownerName: string;
             /** @description Who had it before. */
             previousOwnerName?: string | null;
-            /** @description Changes with every acquire and heartbeat. */
+            /**
+             * Format: uuid
+             * @description Changes with every acquire and heartbeat.
+             */
             recordVersionNumber: string;
             /** @description On a table with a sort key. */
             sortKey?: string | null;
@@ -688,14 +694,20 @@ export interface components {
              *     repeated. Without any, the transaction is kept from being taken for abandoned.
              */
             requests?: components["schemas"]["Entry"][];
-            /** @description Which transaction. */
+            /**
+             * Format: uuid
+             * @description Which transaction.
+             */
             transactionId: string;
         };
         /** @description The requests are part of the transaction. */
         AddResponse: {
             /** @description What each request brought, in their order. */
             answers: components["schemas"]["Answer"][];
-            /** @description Which transaction. */
+            /**
+             * Format: uuid
+             * @description Which transaction.
+             */
             transactionId: string;
         };
         /** @description What one request brought. */
@@ -741,11 +753,13 @@ export interface components {
             /** @description What to begin with: at most 1000. */
             requests?: components["schemas"]["Entry"][] | null;
             /**
+             * Format: uuid
              * @description The `transactionId` of the attempt that this transaction takes the place of. A retry keeps the age of that attempt;
              *     of two transactions that want the same item the older one goes first.
              */
             retryOf?: string | null;
             /**
+             * Format: uuid
              * @description A UUID of your own makes the request safe to repeat. Keep it secret: whoever knows it can add, commit and roll back.
              *     Generated if absent.
              */
@@ -758,6 +772,7 @@ export interface components {
             /** @description `pending`, or `committed` where that was asked for. */
             state: components["schemas"]["TransactionState"];
             /**
+             * Format: uuid
              * @description The secret id: the caller's own, or a generated one. A one-shot without an id of the caller's own may leave no record
              *     of it.
              */
@@ -851,14 +866,20 @@ export interface components {
         };
         /** @description Which transaction to bring to its end. */
         EndRequest: {
-            /** @description Which transaction. */
+            /**
+             * Format: uuid
+             * @description Which transaction.
+             */
             transactionId: string;
         };
         /** @description A transaction is over. */
         EndResponse: {
             /** @description `committed` or `rolled-back`, as it was asked for. */
             state: components["schemas"]["TransactionState"];
-            /** @description Which one. */
+            /**
+             * Format: uuid
+             * @description Which one.
+             */
             transactionId: string;
         };
         /** @description Takes a place in the queue, or renews it. */
@@ -912,7 +933,10 @@ export interface components {
             number: number;
             /** @description The public name of the ticket. It proves nothing. */
             ticketId: string;
-            /** @description Changes with every renewal. */
+            /**
+             * Format: uuid
+             * @description Changes with every renewal.
+             */
             version: string;
         };
         /** @description One operation on one item: an entry of TransactWriteItems or TransactGetItems. */
@@ -973,7 +997,10 @@ export interface components {
         GrantedLock: {
             /** @description Which lock. */
             key: string;
-            /** @description Changes with every acquire and heartbeat. */
+            /**
+             * Format: uuid
+             * @description Changes with every acquire and heartbeat.
+             */
             recordVersionNumber: string;
             /** @description On a table with a sort key. */
             sortKey?: string | null;
@@ -1044,7 +1071,10 @@ export interface components {
              * @description How many permits it has.
              */
             permits: number;
-            /** @description Its new version. */
+            /**
+             * Format: uuid
+             * @description Its new version.
+             */
             version: string;
         };
         /** @description A holder's renewal. */
@@ -1095,7 +1125,10 @@ export interface components {
              * @description Counted by the holder from before it sent the request.
              */
             leaseDurationMs: number;
-            /** @description The new record version number. */
+            /**
+             * Format: uuid
+             * @description The new record version number.
+             */
             recordVersionNumber: string;
         };
         /** @description A holder of permits, as anyone may see it. */
@@ -1287,7 +1320,10 @@ export interface components {
             lock?: components["schemas"]["Lock"] | null;
             /** @description `held`, `lost`, `wrong-kind` of several locks: those that are held, lost or no locks. */
             locks?: components["schemas"]["RefusedLock"][] | null;
-            /** @description `contended`: the public id of the other transaction. It proves nothing. */
+            /**
+             * Format: uuid
+             * @description `contended`: the public id of the other transaction. It proves nothing.
+             */
             publicId?: string | null;
             reason?: components["schemas"]["LostReason"] | null;
             /** @description `superseded`: the record version number of the lock. */
@@ -1448,6 +1484,7 @@ export interface components {
              */
             limit?: number | null;
             /**
+             * Format: uuid
              * @description The public id of one transaction that is brought to its end, whatever its age: an open one is rolled back, a decided
              *     one is completed.
              */
@@ -1521,7 +1558,10 @@ export interface components {
              * @description When it was last worked on, in epoch milliseconds.
              */
             lastWorkedAtMs: number;
-            /** @description The name of the transaction that others may see. It proves nothing. */
+            /**
+             * Format: uuid
+             * @description The name of the transaction that others may see. It proves nothing.
+             */
             publicId: string;
             /** @description Why it was rolled back, for people to read. */
             reason?: string | null;
@@ -1531,7 +1571,10 @@ export interface components {
             state: components["schemas"]["TransactionState"];
             /** @description Why DynamoDB refuses to free an item of the decided transaction, for an operator to read. */
             stuck?: string | null;
-            /** @description The secret id, where the caller gave it. */
+            /**
+             * Format: uuid
+             * @description The secret id, where the caller gave it.
+             */
             transactionId?: string | null;
         };
         /**
@@ -1658,7 +1701,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `method-not-allowed`: `Allow` names the one that is. */
+            /** @description `method-not-allowed`: this path takes another method, which `Allow` names. */
             405: {
                 headers: {
                     [name: string]: unknown;
@@ -1697,7 +1740,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `held`: `lock` says by whom, for how long, and which version to observe. */
+            /** @description `held`: another caller holds the lock. `lock` says who, for how long, and which version to observe. */
             423: {
                 headers: {
                     /** @description Seconds */
@@ -1786,7 +1829,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `method-not-allowed`: `Allow` names the one that is. */
+            /** @description `method-not-allowed`: this path takes another method, which `Allow` names. */
             405: {
                 headers: {
                     [name: string]: unknown;
@@ -1825,7 +1868,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `held`: `locks` says which, by whom, for how long, and which version to observe. */
+            /** @description `held`: other callers hold some of the locks. `locks` says which, who, for how long, and which versions to observe. */
             423: {
                 headers: {
                     /** @description Seconds */
@@ -1914,7 +1957,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `method-not-allowed`: `Allow` names the one that is. */
+            /** @description `method-not-allowed`: this path takes another method, which `Allow` names. */
             405: {
                 headers: {
                     [name: string]: unknown;
@@ -1997,7 +2040,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description They do. */
+            /** @description The service and its table answer. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2015,7 +2058,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `method-not-allowed`: `Allow` names the one that is. */
+            /** @description `method-not-allowed`: this path takes another method, which `Allow` names. */
             405: {
                 headers: {
                     [name: string]: unknown;
@@ -2102,7 +2145,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `method-not-allowed`: `Allow` names the one that is. */
+            /** @description `method-not-allowed`: this path takes another method, which `Allow` names. */
             405: {
                 headers: {
                     [name: string]: unknown;
@@ -2112,7 +2155,7 @@ export interface operations {
                 };
             };
             /**
-             * @description `lost`: the lock is not the caller's. `reason` says why, `lock` what it is now. Or `superseded`: a later request under
+             * @description `lost`: the lock is not the caller's. `reason` says why, and `lock` shows its state. Or `superseded`: a later request under
              *     this lease id was carried out, and this one changed nothing. The caller still has the lock; `sequence` is the number to
              *     exceed.
              */
@@ -2193,7 +2236,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The items that there are. */
+            /** @description The items that exist, each with the attributes that were asked for. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2220,7 +2263,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `method-not-allowed`: `Allow` names the one that is. */
+            /** @description `method-not-allowed`: this path takes another method, which `Allow` names. */
             405: {
                 headers: {
                     [name: string]: unknown;
@@ -2298,7 +2341,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description One page of items. */
+            /** @description One page of the items that match. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2325,7 +2368,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `method-not-allowed`: `Allow` names the one that is. */
+            /** @description `method-not-allowed`: this path takes another method, which `Allow` names. */
             405: {
                 headers: {
                     [name: string]: unknown;
@@ -2404,7 +2447,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The lock. */
+            /** @description The lock as it is. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2434,7 +2477,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `not-found`. */
+            /** @description `not-found`: there is no lock of this key, or it was deleted. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -2443,7 +2486,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `method-not-allowed`: `Allow` names the one that is. */
+            /** @description `method-not-allowed`: this path takes another method, which `Allow` names. */
             405: {
                 headers: {
                     [name: string]: unknown;
@@ -2507,7 +2550,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description One page of locks. */
+            /** @description One page of the locks that the caller may see. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2537,7 +2580,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `method-not-allowed`: `Allow` names the one that is. */
+            /** @description `method-not-allowed`: this path takes another method, which `Allow` names. */
             405: {
                 headers: {
                     [name: string]: unknown;
@@ -2624,7 +2667,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `method-not-allowed`: `Allow` names the one that is. */
+            /** @description `method-not-allowed`: this path takes another method, which `Allow` names. */
             405: {
                 headers: {
                     [name: string]: unknown;
@@ -2633,7 +2676,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `lost`: the lock is not the caller's. `reason` says why, `lock` what it is now. */
+            /** @description `lost`: the lock is not the caller's. `reason` says why, and `lock` shows its state. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -2712,7 +2755,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The semaphore. */
+            /** @description The semaphore with its holders and its queue. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2742,7 +2785,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `not-found`. */
+            /** @description `not-found`: there is no semaphore of this key. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -2751,7 +2794,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `method-not-allowed`: `Allow` names the one that is. */
+            /** @description `method-not-allowed`: this path takes another method, which `Allow` names. */
             405: {
                 headers: {
                     [name: string]: unknown;
@@ -2760,7 +2803,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `wrong-kind`: the key is a lock's. */
+            /** @description `wrong-kind`: the key belongs to a lock. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -2847,7 +2890,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `method-not-allowed`: `Allow` names the one that is. */
+            /** @description `method-not-allowed`: this path takes another method, which `Allow` names. */
             405: {
                 headers: {
                     [name: string]: unknown;
@@ -2857,9 +2900,9 @@ export interface operations {
                 };
             };
             /**
-             * @description `lost`: the lease id has no permits; `reason` says why. `superseded`: a later request under it was carried out, and
-             *     `sequence` is the number to exceed. `permits-mismatch`: it has another number of permits. `exceeds-capacity`: there are
-             *     fewer permits in all. `wrong-kind`: the key is a lock's. `lock` shows the semaphore.
+             * @description `lost`: the lease id has no permits; `reason` says why. `superseded`: a later request under this lease id was carried
+             *     out, and `sequence` is the number to exceed. `permits-mismatch`: the lease id has another number of permits.
+             *     `exceeds-capacity`: the semaphore has fewer permits in all. `wrong-kind`: the key belongs to a lock. `lock` shows the semaphore.
              */
             409: {
                 headers: {
@@ -2949,7 +2992,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The entry is gone. */
+            /** @description The holder or the ticket is removed. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2979,7 +3022,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `method-not-allowed`: `Allow` names the one that is. */
+            /** @description `method-not-allowed`: this path takes another method, which `Allow` names. */
             405: {
                 headers: {
                     [name: string]: unknown;
@@ -2988,7 +3031,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `version-mismatch`: the semaphore changed since the operator looked; `lock` shows it. `wrong-kind`: the key is a lock's. */
+            /** @description `version-mismatch`: the semaphore changed since the operator looked; `lock` shows it. `wrong-kind`: the key belongs to a lock. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -3066,7 +3109,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The capacity is as asked for. */
+            /** @description The semaphore has the capacity that was asked for. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3096,7 +3139,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `not-found`. */
+            /** @description `not-found`: there is no semaphore of this key. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -3105,7 +3148,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `method-not-allowed`: `Allow` names the one that is. */
+            /** @description `method-not-allowed`: this path takes another method, which `Allow` names. */
             405: {
                 headers: {
                     [name: string]: unknown;
@@ -3114,7 +3157,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `version-mismatch`: the semaphore changed since the operator looked; `lock` shows it. `wrong-kind`: the key is a lock's. */
+            /** @description `version-mismatch`: the semaphore changed since the operator looked; `lock` shows it. `wrong-kind`: the key belongs to a lock. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -3222,7 +3265,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `method-not-allowed`: `Allow` names the one that is. */
+            /** @description `method-not-allowed`: this path takes another method, which `Allow` names. */
             405: {
                 headers: {
                     [name: string]: unknown;
@@ -3232,9 +3275,9 @@ export interface operations {
                 };
             };
             /**
-             * @description `lost`: the lease id has no permits; `reason` says why. `superseded`: a later request under it was carried out, and
-             *     `sequence` is the number to exceed. `permits-mismatch`: it has another number of permits. `exceeds-capacity`: there are
-             *     fewer permits in all. `wrong-kind`: the key is a lock's. `lock` shows the semaphore.
+             * @description `lost`: the lease id has no permits; `reason` says why. `superseded`: a later request under this lease id was carried
+             *     out, and `sequence` is the number to exceed. `permits-mismatch`: the lease id has another number of permits.
+             *     `exceeds-capacity`: the semaphore has fewer permits in all. `wrong-kind`: the key belongs to a lock. `lock` shows the semaphore.
              */
             409: {
                 headers: {
@@ -3324,7 +3367,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The lease starts anew. */
+            /** @description The lease of the holder starts anew. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3354,7 +3397,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `method-not-allowed`: `Allow` names the one that is. */
+            /** @description `method-not-allowed`: this path takes another method, which `Allow` names. */
             405: {
                 headers: {
                     [name: string]: unknown;
@@ -3364,9 +3407,9 @@ export interface operations {
                 };
             };
             /**
-             * @description `lost`: the lease id has no permits; `reason` says why. `superseded`: a later request under it was carried out, and
-             *     `sequence` is the number to exceed. `permits-mismatch`: it has another number of permits. `exceeds-capacity`: there are
-             *     fewer permits in all. `wrong-kind`: the key is a lock's. `lock` shows the semaphore.
+             * @description `lost`: the lease id has no permits; `reason` says why. `superseded`: a later request under this lease id was carried
+             *     out, and `sequence` is the number to exceed. `permits-mismatch`: the lease id has another number of permits.
+             *     `exceeds-capacity`: the semaphore has fewer permits in all. `wrong-kind`: the key belongs to a lock. `lock` shows the semaphore.
              */
             409: {
                 headers: {
@@ -3445,7 +3488,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Nothing is left under this lease id. */
+            /** @description The lease id has no permits and no ticket any more. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3475,7 +3518,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `method-not-allowed`: `Allow` names the one that is. */
+            /** @description `method-not-allowed`: this path takes another method, which `Allow` names. */
             405: {
                 headers: {
                     [name: string]: unknown;
@@ -3485,9 +3528,9 @@ export interface operations {
                 };
             };
             /**
-             * @description `lost`: the lease id has no permits; `reason` says why. `superseded`: a later request under it was carried out, and
-             *     `sequence` is the number to exceed. `permits-mismatch`: it has another number of permits. `exceeds-capacity`: there are
-             *     fewer permits in all. `wrong-kind`: the key is a lock's. `lock` shows the semaphore.
+             * @description `lost`: the lease id has no permits; `reason` says why. `superseded`: a later request under this lease id was carried
+             *     out, and `sequence` is the number to exceed. `permits-mismatch`: the lease id has another number of permits.
+             *     `exceeds-capacity`: the semaphore has fewer permits in all. `wrong-kind`: the key belongs to a lock. `lock` shows the semaphore.
              */
             409: {
                 headers: {
@@ -3567,7 +3610,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The transaction. */
+            /** @description The transaction, its state and its items. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3585,7 +3628,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `transaction-not-found`: it was never begun, or ended so long ago that it was removed. */
+            /** @description `transaction-not-found`: the transaction was never begun, or ended so long ago that it was removed. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -3594,7 +3637,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `method-not-allowed`: `Allow` names the one that is. */
+            /** @description `method-not-allowed`: this path takes another method, which `Allow` names. */
             405: {
                 headers: {
                     [name: string]: unknown;
@@ -3654,7 +3697,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description One page of transactions. */
+            /** @description One page of the transactions that are open or stuck. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3672,7 +3715,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `method-not-allowed`: `Allow` names the one that is. */
+            /** @description `method-not-allowed`: this path takes another method, which `Allow` names. */
             405: {
                 headers: {
                     [name: string]: unknown;
@@ -3756,7 +3799,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `transaction-not-found`: it was never begun, or ended so long ago that it was removed. */
+            /** @description `transaction-not-found`: the transaction was never begun, or ended so long ago that it was removed. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -3765,7 +3808,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `method-not-allowed`: `Allow` names the one that is. */
+            /** @description `method-not-allowed`: this path takes another method, which `Allow` names. */
             405: {
                 headers: {
                     [name: string]: unknown;
@@ -3774,7 +3817,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `contended`: another transaction, `publicId`, has an item; try again. `condition-failed`: that of `requests[request]`; the transaction was rolled back. `rolled-back`, `committed`: the transaction is over. */
+            /** @description `contended`: another transaction, `publicId`, has an item; try again. `condition-failed`: the condition of `requests[request]` does not hold, and the transaction was rolled back. `rolled-back`, `committed`: the transaction is over. */
             409: {
                 headers: {
                     /** @description Seconds, for `contended` */
@@ -3881,7 +3924,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `method-not-allowed`: `Allow` names the one that is. */
+            /** @description `method-not-allowed`: this path takes another method, which `Allow` names. */
             405: {
                 headers: {
                     [name: string]: unknown;
@@ -3890,7 +3933,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `contended`: another transaction, `publicId`, has an item; try again. `condition-failed`: that of `requests[request]`; the transaction was rolled back. `rolled-back`, `committed`: a transaction that was named is over. */
+            /** @description `contended`: another transaction, `publicId`, has an item; try again. `condition-failed`: the condition of `requests[request]` does not hold, and the transaction was rolled back. `rolled-back`, `committed`: the transaction that was named is over. */
             409: {
                 headers: {
                     /** @description Seconds, for `contended` */
@@ -3970,7 +4013,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description They are. */
+            /** @description The transaction is committed: everybody sees all of its changes. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3997,7 +4040,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `transaction-not-found`: it was never begun, or ended so long ago that it was removed. */
+            /** @description `transaction-not-found`: the transaction was never begun, or ended so long ago that it was removed. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -4006,7 +4049,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `method-not-allowed`: `Allow` names the one that is. */
+            /** @description `method-not-allowed`: this path takes another method, which `Allow` names. */
             405: {
                 headers: {
                     [name: string]: unknown;
@@ -4015,7 +4058,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `rolled-back`: none of them is; `detail` says why. */
+            /** @description `rolled-back`: the transaction was rolled back before, and changed nothing. `detail` says why. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -4093,7 +4136,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description They are undone. */
+            /** @description The transaction is rolled back: all of its changes are undone. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4120,7 +4163,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `transaction-not-found`: it was never begun, or ended so long ago that it was removed. */
+            /** @description `transaction-not-found`: the transaction was never begun, or ended so long ago that it was removed. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -4129,7 +4172,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `method-not-allowed`: `Allow` names the one that is. */
+            /** @description `method-not-allowed`: this path takes another method, which `Allow` names. */
             405: {
                 headers: {
                     [name: string]: unknown;
@@ -4138,7 +4181,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `committed`: they cannot be. */
+            /** @description `committed`: the transaction is committed, and cannot be undone any more. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -4216,7 +4259,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description What it did. */
+            /** @description The numbers of transactions that the sweep looked at, completed and rolled back. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4234,7 +4277,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `transaction-not-found`: it was never begun, or ended so long ago that it was removed. */
+            /** @description `transaction-not-found`: the transaction was never begun, or ended so long ago that it was removed. */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -4243,7 +4286,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `method-not-allowed`: `Allow` names the one that is. */
+            /** @description `method-not-allowed`: this path takes another method, which `Allow` names. */
             405: {
                 headers: {
                     [name: string]: unknown;
@@ -4321,7 +4364,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The item is free. */
+            /** @description The item is locked by no transaction. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4348,7 +4391,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `method-not-allowed`: `Allow` names the one that is. */
+            /** @description `method-not-allowed`: this path takes another method, which `Allow` names. */
             405: {
                 headers: {
                     [name: string]: unknown;
@@ -4431,7 +4474,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The lock as it is now. */
+            /** @description The lock, changed or not: its version tells. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4470,7 +4513,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `method-not-allowed`: `Allow` names the one that is. */
+            /** @description `method-not-allowed`: this path takes another method, which `Allow` names. */
             405: {
                 headers: {
                     [name: string]: unknown;

@@ -73,6 +73,48 @@ test("break of a changed lock is refused and says so", async () => {
   await page.context().close();
 });
 
+const permits = (owner, more = {}) => ({ key: "pool", ownerName: owner, leaseId: `lease-${owner}`, capacity: 3, ...more });
+
+test("semaphore shows its holders and who waits", async () => {
+  await service.post("/v1/semaphore/acquire", permits("steady", { permits: 2, leaseDurationMs: 60_000 }));
+  await service.post("/v1/semaphore/acquire", permits("brief", { leaseDurationMs: 3000 }));
+  await service.post("/v1/semaphore/enqueue", permits("<b>waiting", { leaseDurationMs: 60_000 }));
+  const page = await open(browser, at("pool"));
+  await page.locator(".panel .chip-semaphore").waitFor();
+  await page.locator(".panel", { hasText: "3 of 3 permits, 1 waits" }).waitFor();
+  const holders = page.getByRole("list", { name: "Holders" }).locator(".entry");
+  assert.equal(await holders.count(), 2);
+  await page.getByRole("list", { name: "Queue" }).locator(".entry", { hasText: "<b>waiting" }).waitFor();
+  await holders.filter({ hasText: "brief" }).locator(".chip-stale").waitFor({ timeout: 10_000 });
+  assert.equal(await holders.filter({ hasText: "steady" }).locator(".chip-stale").count(), 0);
+  await page.locator(".row", { hasText: "3 of 3 permits" }).waitFor();
+  await page.evaluate(axe);
+  const { violations } = await page.evaluate(() => globalThis.axe.run(document));
+  assert.deepEqual(violations, []);
+  assert.deepEqual(page.faults, []);
+  await page.context().close();
+});
+
+test("break of a holder spares the others", async () => {
+  await service.post("/v1/semaphore/acquire", permits("spared", { key: "trio" }));
+  const { holderId } = await service.post("/v1/semaphore/acquire", permits("broken", { key: "trio" }));
+  const page = await open(browser, at("trio"));
+  await page.getByRole("button", { name: "Break broken…" }).click();
+  await page.locator("dialog", { hasText: holderId }).waitFor();
+  // Its version changes while the dialog shows the old one.
+  const beat = { key: "trio", leaseId: "lease-broken" };
+  const { version } = await service.post("/v1/semaphore/heartbeat", beat);
+  await page.click("#break-confirm");
+  await page.locator("dialog .notice-bad", { hasText: "Refused: the holder has changed" }).waitFor();
+  await page.getByRole("button", { name: "Show its new version" }).click();
+  assert.equal((await page.textContent("#break-version")).trim(), version);
+  await page.click("#break-confirm");
+  await page.locator(".panel", { hasText: "1 of 3 permits" }).waitFor();
+  assert.equal((await service.post("/v1/semaphore/heartbeat", beat)).type, "lost");
+  assert.ok((await service.post("/v1/semaphore/heartbeat", { ...beat, leaseId: "lease-spared" })).version);
+  await page.context().close();
+});
+
 test("hostile text is shown and does nothing", async () => {
   const hostile = "<img src=x onerror=alert(1)><script>alert(2)</script>";
   await acquire(hostile, { ownerName: "\u202etnemyolped\u200b\n<b>x", data: hostile, attributes: { "<i>": hostile } });

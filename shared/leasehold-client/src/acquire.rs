@@ -1,29 +1,26 @@
-//! Asking for a lock: once, or until there is an end to it. Rules C1, C4, C5 and C6.
+//! Asking for a lock: once, or until there is an end to it. Rules C1, C4 and C5.
 
 use std::time::Duration;
 
 use leasehold_wire::{AcquireOutcome, AcquireRequest, AcquireResponse, Lock, Secret, Staleness};
-use tokio::sync::oneshot;
-use tokio::time::timeout;
 
+use crate::attempt::{Attempt, Subject};
 use crate::budget::Budget;
-use crate::client::SLACK;
-use crate::clock::{Instant, chance, deadline, fresh_uuid, millis, sleep};
+use crate::clock::{Instant, chance, millis, sleep};
 use crate::lease::{Lease, Origin, Term};
-use crate::remote::{Backoff, Remote, decode_data, encode_data, persist};
-use crate::request::{LockKey, check_lease};
-use crate::sequence::{Counter, Turns};
+use crate::remote::{Backoff, decode_data, encode_data};
+use crate::request::check_lease;
 use crate::timing::{poll_pause, return_pause};
-use crate::{Client, Error, ErrorKind, Guard, LockRequest, Observation, Release, Released};
+use crate::{Client, Error, ErrorKind, Guard, LockRequest, Observation};
 
-/// The lock, or its present holder.
+/// The lock, or its present holder. Of permits and of several locks likewise.
 #[derive(Debug)]
 #[must_use = "a guard that is dropped releases its lock"]
-pub enum Acquisition {
+pub enum Acquisition<G = Guard, H = Held> {
     /// The lock is the caller's.
-    Granted(Guard),
+    Granted(G),
     /// Someone else has it.
-    Held(Held),
+    Held(H),
 }
 
 /// Someone else has the lock.
@@ -35,16 +32,22 @@ pub struct Held {
     pub observation: Observation,
 }
 
+impl<G, H> Acquisition<G, H> {
+    pub(crate) fn granted_or(self, refuse: impl FnOnce(H) -> Error) -> Result<G, Error> {
+        match self {
+            Self::Granted(guard) => Ok(guard),
+            Self::Held(held) => Err(refuse(held)),
+        }
+    }
+}
+
 impl Acquisition {
     /// The guard, or an error that says who has the lock: for callers who cannot go on without it.
     ///
     /// # Errors
     /// [`ErrorKind::Held`]
     pub fn granted(self) -> Result<Guard, Error> {
-        match self {
-            Self::Granted(guard) => Ok(guard),
-            Self::Held(held) => Err(Error::held(held.lock)),
-        }
+        self.granted_or(|held| Error::held(held.lock))
     }
 }
 
@@ -108,11 +111,11 @@ impl Client {
                 ErrorKind::Held(lock) => {
                     backoff = Backoff::default();
                     let observation = self.observe(&request.key, lock);
-                    budget.saw(&observation);
+                    budget.saw(observation.record_version_number(), observation.stale_after());
                     if budget.is_over() {
                         return Ok(Acquisition::Held(Held { lock: lock.clone(), observation }));
                     }
-                    budget.report(&request, lock, &observation);
+                    budget.report(request.on_wait.as_ref(), lock, observation.stale_in());
                     let held = Held { lock: lock.clone(), observation: observation.clone() };
                     let poll = poll_pause(request.poll_interval, error.retry_after(), chance());
                     // A version that was named and is still there will not do better at once.
@@ -140,67 +143,27 @@ impl Client {
     }
 }
 
-/// One acquisition in the making. Dropping it leaves nothing behind.
+/// The pursuit of one lock.
 struct Pursuit<'a> {
     client: &'a Client,
     request: &'a LockRequest,
     owner_name: String,
     lease: Duration,
-    lease_id: Secret,
-    numbers: Counter,
-    turns: Turns<AcquireRequest>,
+    attempt: Attempt<AcquireRequest>,
     /// The version that the last request named as stale.
     named: Option<String>,
-    /// Whether a request under this lease id was, or may yet be, carried out.
-    may_hold: bool,
     /// The grant that came too late, if one did: how the lock was really acquired.
     late: Option<(AcquireOutcome, Option<String>)>,
-    /// The end of the request that is under way.
-    under_way: Option<oneshot::Receiver<Ending>>,
-}
-
-/// The end of a request, for whoever must clean up after it.
-enum Ending {
-    Granted,
-    Refused,
-    Unanswered,
-}
-
-impl Ending {
-    fn of<T>(result: &Result<T, Error>) -> Self {
-        match result {
-            Ok(_) => Self::Granted,
-            Err(error) if Self::may_hold(error) => Self::Unanswered,
-            Err(_) => Self::Refused,
-        }
-    }
-
-    /// Whether the row may be this lease id's after such an error, now or later.
-    fn may_hold(error: &Error) -> bool {
-        error.is_unanswered() || matches!(error.kind(), ErrorKind::Superseded { .. })
-    }
 }
 
 impl<'a> Pursuit<'a> {
     fn new(client: &'a Client, request: &'a LockRequest) -> Result<Self, Error> {
-        client.check_open()?;
+        let attempt = Attempt::new(client, Subject::Lock, vec![request.key.clone()])?;
         let lease = request.lease.unwrap_or(client.default_lease());
         check_lease(lease)?;
         request.check_heartbeats(lease)?;
         let owner_name = request.owner_name.clone().unwrap_or_else(|| client.owner_name().to_owned());
-        Ok(Self {
-            client,
-            request,
-            owner_name,
-            lease,
-            lease_id: Secret(fresh_uuid()),
-            numbers: Counter::default(),
-            turns: Turns::default(),
-            named: None,
-            may_hold: false,
-            late: None,
-            under_way: None,
-        })
+        Ok(Self { client, request, owner_name, lease, attempt, named: None, late: None })
     }
 
     /// Another guard of a lock that this client holds already, if the caller asked for that.
@@ -218,75 +181,36 @@ impl<'a> Pursuit<'a> {
 
     /// The lease id has ended: another acquisition begins.
     fn start_again(&mut self) {
-        self.give_up();
-        self.lease_id = Secret(fresh_uuid());
-        self.numbers = Counter::default();
-        self.turns = Turns::default();
+        self.attempt.start_again();
         self.late = None;
     }
 
-    /// Sends one request, which takes over a version that is stale. It runs on the keeper, so that its end is known even if
-    /// nobody waits for it any more.
+    /// Sends one request, which takes over a version that is stale.
     async fn ask(&mut self, limit: Duration) -> Result<Guard, Error> {
-        self.client.check_open()?;
-        let mut turns = std::mem::take(&mut self.turns);
-        let numbered = turns.next(&self.numbers, || self.wire_request(self.stale()));
-        self.turns = turns;
-        self.named.clone_from(&numbered.request.observed_record_version_number);
-        let sent = numbered.first_sent;
-        let remote = self.client.remote().clone();
-        let key = self.request.key.clone();
-        let (reply, answer) = oneshot::channel();
-        let (ended, ending) = oneshot::channel();
-        self.under_way = Some(ending);
-        self.client.in_background(async move {
-            let result = remote.acquire(&key, &numbered, limit).await;
-            let _ = ended.send(Ending::of(&result));
-            let _ = reply.send(result);
-        });
-        // The keeper keeps the limit itself, as long as its runtime runs.
-        let result = match timeout(limit.saturating_add(SLACK), answer).await {
-            Ok(Ok(result)) => result,
-            Ok(Err(_)) | Err(_) => Err(Error::abandoned()),
-        };
-        self.under_way = None;
-        self.turns.ended(&self.numbers, &result);
-        let grant = result.inspect_err(|error| self.may_hold |= Ending::may_hold(error))?;
+        let stale = self.stale();
+        let (request, owner_name, lease) = (self.request, &self.owner_name, self.lease);
+        let key = request.key.clone();
+        let (numbered, result) = self
+            .attempt
+            .send(
+                |lease_id| wire_request(request, owner_name, lease, lease_id, stale),
+                limit,
+                |remote, numbered| async move { remote.acquire(&key, &numbered, limit).await },
+            )
+            .await?;
+        self.named = numbered.request.observed_record_version_number;
+        let (sent, grant) = (numbered.first_sent, result?);
         let lease = Duration::from_millis(grant.lease_duration_ms);
         if sent.elapsed() < lease {
             return self.granted(sent, grant);
         }
-        self.may_hold = true;
+        self.attempt.holds();
         self.late.get_or_insert((grant.outcome, grant.previous_owner_name));
         Err(Error::too_late(lease))
     }
 
-    fn wire_request(&self, named: Option<String>) -> AcquireRequest {
-        let request = self.request;
-        let (data, data_base64) = encode_data(request.data.as_deref());
-        AcquireRequest {
-            key: request.key.key.clone(),
-            sort_key: request.key.sort_key.clone(),
-            owner_name: self.owner_name.clone(),
-            lease_id: Some(self.lease_id.clone()),
-            sequence: None,
-            request_id: None,
-            lease_duration_ms: Some(millis(self.lease)),
-            observed_record_version_number: named,
-            staleness: (request.staleness == Staleness::Clock).then_some(Staleness::Clock),
-            replace_data: (request.data.is_some() && !request.replace_data).then_some(false),
-            data,
-            data_base64,
-            only_if_exists: request.only_if_exists.then_some(true),
-            occurrence: None,
-            at_most_once: None,
-            attributes: (!request.attributes.is_empty()).then(|| request.attributes.clone()),
-        }
-    }
-
     fn granted(&mut self, sent: Instant, grant: AcquireResponse) -> Result<Guard, Error> {
         let lease = Duration::from_millis(grant.lease_duration_ms);
-        self.may_hold = false;
         let (outcome, previous_owner_name) = self.late.take().unwrap_or((grant.outcome, grant.previous_owner_name));
         let term = Term::granted(
             sent,
@@ -301,51 +225,36 @@ impl<'a> Pursuit<'a> {
             previous_owner_name,
             data: decode_data(grant.data, grant.data_base64.as_deref()),
         };
-        let (key, numbers) = (self.request.key.clone(), std::mem::take(&mut self.numbers));
-        let lease = Lease::new(key, self.lease_id.clone(), Some(origin), term, numbers);
+        let (lease_id, numbers) = self.attempt.granted();
+        let lease = Lease::new(Subject::Lock, self.request.key.clone(), lease_id, Some(origin), term, numbers);
         self.client.keep(lease, self.request.heartbeats, self.request.at_risk.clone())
     }
-
-    /// If a request under this lease id may be granted yet, gives back what it gets.
-    fn give_up(&mut self) {
-        let may_hold = std::mem::take(&mut self.may_hold);
-        let under_way = self.under_way.take();
-        if may_hold || under_way.is_some() {
-            let (key, lease_id) = (self.request.key.clone(), self.lease_id.clone());
-            let retry_budget = self.client.retry_budget();
-            let remote = self.client.remote().clone();
-            self.client.in_background(async move {
-                let ending = match under_way {
-                    Some(ending) => ending.await.unwrap_or(Ending::Unanswered),
-                    None => Ending::Refused,
-                };
-                match ending {
-                    Ending::Refused if !may_hold => {}
-                    Ending::Granted => {
-                        give_back(&remote, &key, &lease_id, retry_budget).await;
-                    }
-                    Ending::Refused | Ending::Unanswered => {
-                        if !give_back(&remote, &key, &lease_id, retry_budget).await {
-                            // There was nothing yet: the release may have overtaken what it is to undo.
-                            sleep(remote.request_timeout()).await;
-                            give_back(&remote, &key, &lease_id, retry_budget).await;
-                        }
-                    }
-                }
-            });
-        }
-    }
 }
 
-impl Drop for Pursuit<'_> {
-    fn drop(&mut self) {
-        self.give_up();
+fn wire_request(
+    request: &LockRequest,
+    owner_name: &str,
+    lease: Duration,
+    lease_id: &Secret,
+    named: Option<String>,
+) -> AcquireRequest {
+    let (data, data_base64) = encode_data(request.data.as_deref());
+    AcquireRequest {
+        key: request.key.key.clone(),
+        sort_key: request.key.sort_key.clone(),
+        owner_name: owner_name.to_owned(),
+        lease_id: Some(lease_id.clone()),
+        sequence: None,
+        request_id: None,
+        lease_duration_ms: Some(millis(lease)),
+        observed_record_version_number: named,
+        staleness: (request.staleness == Staleness::Clock).then_some(Staleness::Clock),
+        replace_data: (request.data.is_some() && !request.replace_data).then_some(false),
+        data,
+        data_base64,
+        only_if_exists: request.only_if_exists.then_some(true),
+        occurrence: request.occurrence.clone(),
+        at_most_once: request.at_most_once.then_some(true),
+        attributes: (!request.attributes.is_empty()).then(|| request.attributes.clone()),
     }
-}
-
-/// Releases a lease id that nobody will use. Whether there was anything to release.
-async fn give_back(remote: &Remote, key: &LockKey, lease_id: &Secret, retry_budget: Duration) -> bool {
-    let release = Release::new();
-    let result = persist(deadline(retry_budget), |left| remote.release(key, lease_id, &release, left)).await;
-    matches!(result, Ok(Released::Released | Released::Replayed))
 }

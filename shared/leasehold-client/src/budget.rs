@@ -5,7 +5,8 @@ use std::time::Duration;
 use leasehold_wire::Lock;
 
 use crate::clock::{Instant, deadline};
-use crate::{LockRequest, Observation, Wait, Waiting};
+use crate::request::OnWait;
+use crate::{Wait, Waiting};
 
 /// How long a wait goes on.
 pub(crate) struct Budget {
@@ -27,12 +28,13 @@ impl Budget {
         Self { wait, deadline, seen: None }
     }
 
-    pub(crate) fn saw(&mut self, observation: &Observation) {
+    /// The lock was seen held in this version, which is stale after so long.
+    pub(crate) fn saw(&mut self, version: &str, stale_after: Duration) {
         let Wait::OneLease { margin, extend } = self.wait else { return };
-        let moved = self.seen.as_deref() != Some(observation.record_version_number());
+        let moved = self.seen.as_deref() != Some(version);
         if self.seen.is_none() || (extend && moved) {
-            self.deadline = Some(deadline(observation.stale_after().saturating_add(margin)));
-            self.seen = Some(observation.record_version_number().to_owned());
+            self.deadline = Some(deadline(stale_after.saturating_add(margin)));
+            self.seen = Some(version.to_owned());
         }
     }
 
@@ -49,13 +51,9 @@ impl Budget {
         (pause < self.left()).then_some(pause)
     }
 
-    pub(crate) fn report(&self, request: &LockRequest, lock: &Lock, observation: &Observation) {
-        if let Some(on_wait) = &request.on_wait {
-            on_wait(&Waiting {
-                lock,
-                stale_in: observation.stale_in(),
-                gives_up_in: self.deadline.map(|_| self.left()),
-            });
+    pub(crate) fn report(&self, on_wait: Option<&OnWait>, lock: &Lock, stale_in: Duration) {
+        if let Some(on_wait) = on_wait {
+            on_wait(&Waiting { lock, stale_in, gives_up_in: self.deadline.map(|_| self.left()) });
         }
     }
 }
@@ -96,7 +94,8 @@ mod tests {
                     "recordVersionNumber": seen[1], "leaseDurationMs": seen[2],
                 });
                 let lock: Lock = serde_json::from_value(lock).expect("a lock");
-                budget.saw(&observations.observe(&"Moe".into(), &lock, Instant::now()));
+                let seen = observations.observe(&"Moe".into(), &lock, Instant::now());
+                budget.saw(seen.record_version_number(), seen.stale_after());
                 ends.push(end(&budget));
             }
             assert_eq!(json!(ends), case["expect"], "{}", case["name"]);

@@ -19,16 +19,19 @@ use tokio::sync::Notify;
 use tokio::sync::oneshot;
 use tokio::time::timeout_at;
 
-use crate::clock::{Instant, deadline, sleep};
+use crate::attempt::Subject;
+use crate::clock::{Instant, deadline, millis, sleep};
+use crate::guard::work_under;
 use crate::keeper::{Keeper, keep};
 use crate::lease::{Lease, Term};
 use crate::observation::Observations;
-use crate::remote::{Backoff, Remote, persist};
+use crate::remote::{Backoff, Remote, Renewal, persist};
 use crate::request::{OnRisk, check_lease};
+use crate::semaphore::Semaphores;
 use crate::sequence::{Counter, Turns};
 use crate::{
-    Error, ErrorKind, Guard, Handover, Heartbeat, Heartbeats, LockKey, LockRequest, Observation, Release, Released,
-    SavedObservation, Transport,
+    Error, ErrorKind, Guard, Handover, Heartbeat, Heartbeats, LockKey, LockRequest, Loss, Observation, Release,
+    Released, SavedObservation, Transport,
 };
 
 /// As in the Java client.
@@ -55,6 +58,7 @@ struct Inner {
     default_lease: Duration,
     retry_budget: Duration,
     observations: Mutex<Observations>,
+    semaphores: Mutex<Semaphores>,
     /// When keys were released here last.
     released: Mutex<LruCache<LockKey, Instant>>,
     held: Mutex<HeldLocks>,
@@ -67,7 +71,8 @@ struct Inner {
 /// All that one client holds.
 #[derive(Default)]
 struct HeldLocks {
-    shared: HashMap<LockKey, Shared>,
+    /// By key and lease id.
+    shared: HashMap<(LockKey, Secret), Shared>,
     /// Nothing is added any more.
     closed: bool,
 }
@@ -79,11 +84,11 @@ struct Shared {
 }
 
 /// A heartbeat under a lease id that has no guard here.
-struct RenewedById {
-    answer: HeartbeatResponse,
+pub(crate) struct RenewedById {
+    pub(crate) answer: Renewal,
     /// Before the request was first sent.
-    sent: Instant,
-    numbers: Counter,
+    pub(crate) sent: Instant,
+    pub(crate) numbers: Counter,
 }
 
 /// The settings of a client.
@@ -141,6 +146,7 @@ impl ClientBuilder {
             default_lease: self.default_lease,
             retry_budget: self.retry_budget,
             observations: Mutex::new(Observations::new(self.clock_margin)),
+            semaphores: Mutex::default(),
             released: Mutex::new(LruCache::new(MAX_RELEASED)),
             held: Mutex::default(),
             keeper: Keeper::default(),
@@ -227,18 +233,7 @@ impl Client {
         work: impl FnOnce(Arc<Guard>) -> F,
     ) -> Result<T, E> {
         let guard = Arc::new(self.acquire(request).await?.granted()?);
-        let done = tokio::select! {
-            biased;
-            done = work(Arc::clone(&guard)) => done,
-            Some(loss) = guard.lost() => return Err(Error::lost(loss).into()),
-        };
-        if let Some(loss) = guard.loss() {
-            return done.and(Err(Error::lost(loss).into()));
-        }
-        if let Err(error) = guard.give_back(Release::new()).await {
-            tracing::warn!(key = %guard.key(), %error, "the lock could not be released");
-        }
-        done
+        work_under(&guard, work(Arc::clone(&guard)), || guard.give_back(Release::new())).await
     }
 
     /// Goes on with a lock that another process acquired: one heartbeat, and then as if it had been acquired here. The request's
@@ -251,14 +246,13 @@ impl Client {
         let (request, from) = (request.into(), from.into());
         request.lease.map_or(Ok(()), check_lease)?;
         let change = Heartbeat { lease: request.lease, ..Heartbeat::default() };
-        let renewed =
-            self.renew_by_id(&request.key, &from, change, request.lease.or(Some(self.default_lease()))).await?;
-        let lease = Duration::from_millis(renewed.answer.lease_duration_ms);
+        let renewed = self
+            .renew_by_id(Subject::Lock, &request.key, &from, change, request.lease.or(Some(self.default_lease())))
+            .await?;
+        let Renewal { version, lease, fencing_token, .. } = renewed.answer;
         request.check_heartbeats(lease)?;
-        let HeartbeatResponse { fencing_token, record_version_number, .. } = renewed.answer;
-        let term =
-            Term::granted(renewed.sent, lease, fencing_token, record_version_number, request.hold_on_unavailable);
-        let lease = Lease::new(request.key, from.lease_id, None, term, renewed.numbers);
+        let term = Term::granted(renewed.sent, lease, fencing_token, version, request.hold_on_unavailable);
+        let lease = Lease::new(Subject::Lock, request.key, from.lease_id, None, term, renewed.numbers);
         self.keep(lease, request.heartbeats, request.at_risk)
     }
 
@@ -274,13 +268,15 @@ impl Client {
         change: Heartbeat,
     ) -> Result<HeartbeatResponse, Error> {
         change.lease.map_or(Ok(()), check_lease)?;
-        let renewed = self.renew_by_id(&key.into(), &lease_id.clone().into(), change, None).await?;
-        Ok(renewed.answer)
+        let renewed = self.renew_by_id(Subject::Lock, &key.into(), &lease_id.clone().into(), change, None).await?;
+        let Renewal { version, lease, fencing_token, .. } = renewed.answer;
+        Ok(HeartbeatResponse { record_version_number: version, lease_duration_ms: millis(lease), fencing_token })
     }
 
     /// Sends one heartbeat under a lease id that has no guard here, and retries it.
-    async fn renew_by_id(
+    pub(crate) async fn renew_by_id(
         &self,
+        subject: Subject,
         key: &LockKey,
         from: &Handover,
         change: Heartbeat,
@@ -291,14 +287,12 @@ impl Client {
         loop {
             let numbered = turns.next(&numbers, || change.clone());
             let left = until.saturating_duration_since(Instant::now());
-            let answer = self.remote().heartbeat(key, &from.lease_id, &numbered, lease, left).await;
+            let answer = self.remote().heartbeat(subject, key, &from.lease_id, &numbered, lease, left).await;
             turns.ended(&numbers, &answer);
             let sent = numbered.first_sent;
             let error = match answer {
-                Ok(answer) if sent.elapsed() < Duration::from_millis(answer.lease_duration_ms) => {
-                    return Ok(RenewedById { answer, sent, numbers });
-                }
-                Ok(answer) => Error::too_late(Duration::from_millis(answer.lease_duration_ms)),
+                Ok(answer) if sent.elapsed() < answer.lease => return Ok(RenewedById { answer, sent, numbers }),
+                Ok(answer) => Error::too_late(answer.lease),
                 Err(error) => error,
             };
             let pause = if error.is_about_its_number() { Duration::ZERO } else { backoff.pause(&error) };
@@ -320,7 +314,7 @@ impl Client {
         release: Release,
     ) -> Result<Released, Error> {
         let key = key.into();
-        persist(self.until(), |left| self.remote().release(&key, lease_id, &release, left)).await
+        persist(self.until(), |left| self.remote().release(Subject::Lock, &key, lease_id, &release, left)).await
     }
 
     /// The public view of a lock.
@@ -402,7 +396,7 @@ impl Client {
             held.closed = true;
             self.0.closing.notify_waiters();
             let leases: Vec<_> = held.shared.drain().map(|(_, shared)| shared.lease).collect();
-            let revoked = leases.into_iter().filter(|lease| lease.revoke().is_ok());
+            let revoked = leases.into_iter().filter(|lease| lease.revoke(Loss::released(lease.key.clone())).is_ok());
             revoked.map(|lease| (lease.key.clone(), self.send_release(&lease, Release::new()))).collect()
         };
         let mut unreleased = Vec::new();
@@ -480,14 +474,16 @@ impl Client {
         heartbeats: Heartbeats,
         at_risk: Option<(Duration, OnRisk)>,
     ) -> Result<Guard, Error> {
-        self.observations().forget(&lease.key);
+        if lease.subject == Subject::Lock {
+            self.observations().forget(&lease.key);
+        }
         let lease = Arc::new(lease);
         let mut held = self.held();
         if held.closed {
             drop(self.send_release(&lease, Release::new()));
             return Err(Error::closed());
         }
-        held.shared.insert(lease.key.clone(), Shared { lease: Arc::clone(&lease), guards: 1 });
+        held.shared.insert(lease.name(), Shared { lease: Arc::clone(&lease), guards: 1 });
         self.in_background(keep(Arc::clone(&lease), self.remote().clone(), heartbeats, at_risk));
         Ok(Guard::new(self.clone(), lease))
     }
@@ -495,7 +491,8 @@ impl Client {
     /// Another guard of a lock that is held already.
     pub(crate) fn share(&self, key: &LockKey) -> Option<Guard> {
         let mut held = self.held();
-        let shared = held.shared.get_mut(key).filter(|shared| shared.lease.is_held())?;
+        let is_of_key = |lease: &Lease| lease.subject == Subject::Lock && lease.key == *key && lease.is_held();
+        let shared = held.shared.values_mut().find(|shared| is_of_key(&shared.lease))?;
         shared.guards += 1;
         Some(Guard::new(self.clone(), Arc::clone(&shared.lease)))
     }
@@ -510,7 +507,7 @@ impl Client {
         end: impl FnOnce(&Lease) -> Result<(), Error>,
     ) -> Result<bool, Error> {
         let mut held = self.held();
-        if let Entry::Occupied(mut entry) = held.shared.entry(lease.key.clone())
+        if let Entry::Occupied(mut entry) = held.shared.entry(lease.name())
             && Arc::ptr_eq(&entry.get().lease, lease)
         {
             entry.get_mut().guards -= 1;
@@ -539,11 +536,14 @@ impl Client {
     }
 
     fn send_release(&self, lease: &Arc<Lease>, release: Release) -> oneshot::Receiver<Result<Released, Error>> {
-        self.released().put(lease.key.clone(), Instant::now());
+        if lease.subject == Subject::Lock {
+            self.released().put(lease.key.clone(), Instant::now());
+        }
         let (reply, answer) = oneshot::channel();
         let (remote, until, lease) = (self.remote().clone(), self.until(), Arc::clone(lease));
         self.in_background(async move {
-            let result = persist(until, |left| remote.release(&lease.key, &lease.id, &release, left)).await;
+            let result =
+                persist(until, |left| remote.release(lease.subject, &lease.key, &lease.id, &release, left)).await;
             if let Err(Err(error)) = reply.send(result) {
                 tracing::warn!(key = %lease.key, %error, "the lock could not be released");
             }
@@ -565,6 +565,11 @@ impl Client {
 
     fn released(&self) -> MutexGuard<'_, LruCache<LockKey, Instant>> {
         self.0.released.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What this client saw of semaphores.
+    pub(crate) fn semaphores(&self) -> MutexGuard<'_, Semaphores> {
+        self.0.semaphores.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn observations(&self) -> MutexGuard<'_, Observations> {

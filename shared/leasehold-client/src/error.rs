@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_wire::transactions::Item;
-use leasehold_wire::{Lock, Problem, ProblemType};
+use leasehold_wire::{Lock, Problem, ProblemType, RefusedLock};
 
 use crate::{LockKey, Loss, TransportError};
 
@@ -17,8 +17,20 @@ pub enum ErrorKind {
     Held(Box<Lock>),
     /// The lock is no longer the caller's: stop what is done under it.
     Lost(Loss),
+    /// Some of several locks are held. Only where a caller asked for an error instead of a value.
+    SomeHeld(Box<[RefusedLock]>),
     /// There is no such lock.
     NotFound,
+    /// The occurrence, or a later one, is done: do not run it. The lock's data is what its run left.
+    AlreadyDone(Box<Lock>),
+    /// The key is a semaphore's where a lock is meant, or the other way round.
+    WrongKind,
+    /// The lease id has another number of permits: there is no upgrade.
+    PermitsMismatch,
+    /// The semaphore has fewer permits than are asked for: ask for fewer.
+    ExceedsCapacity,
+    /// There is no room in the queue: try again later.
+    QueueFull(Option<Box<Lock>>),
     /// The lock changed since the operator looked: look again.
     VersionMismatch,
     /// The request breaks a rule: repair it.
@@ -102,7 +114,16 @@ impl Error {
     }
 
     pub(crate) fn held(lock: Box<Lock>) -> Self {
-        let message = format!("the lock {:?} is held by {:?}", lock.key, lock.owner_name);
+        let message = match &lock.semaphore {
+            None => format!("the lock {:?} is held by {:?}", lock.key, lock.owner_name),
+            Some(semaphore) => format!(
+                "the semaphore {:?} has {} of {} permits free, and {} wait for them",
+                lock.key,
+                semaphore.available,
+                semaphore.capacity,
+                semaphore.queue.len()
+            ),
+        };
         Self::new(ErrorKind::Held(lock), message)
     }
 
@@ -155,6 +176,14 @@ impl Error {
     pub(crate) fn problem(problem: Problem, retry_after: Duration) -> Self {
         let kind = match (problem.problem_type, problem.lock) {
             (ProblemType::Held, Some(lock)) => ErrorKind::Held(lock),
+            (ProblemType::Held, None) if problem.locks.is_some() => {
+                ErrorKind::SomeHeld(problem.locks.unwrap_or_default())
+            }
+            (ProblemType::AlreadyDone, Some(lock)) => ErrorKind::AlreadyDone(lock),
+            (ProblemType::WrongKind, _) => ErrorKind::WrongKind,
+            (ProblemType::PermitsMismatch, _) => ErrorKind::PermitsMismatch,
+            (ProblemType::ExceedsCapacity, _) => ErrorKind::ExceedsCapacity,
+            (ProblemType::QueueFull, lock) => ErrorKind::QueueFull(lock),
             (ProblemType::Lost, lock) => {
                 let key = LockKey { key: String::new(), sort_key: None };
                 ErrorKind::Lost(Loss::from_refusal(key, problem.reason, lock))

@@ -51,6 +51,10 @@ pub struct Heartbeat {
     pub(crate) lease: Option<Duration>,
     pub(crate) data: Option<Vec<u8>>,
     pub(crate) delete_data: bool,
+    /// Of a semaphore: keep only so many permits.
+    pub(crate) keep: Option<u64>,
+    /// With `keep`: how many were held when the request was made.
+    pub(crate) held: Option<u64>,
 }
 
 impl Heartbeat {
@@ -86,6 +90,7 @@ impl Heartbeat {
 pub struct Release {
     pub(crate) data: Option<Vec<u8>>,
     pub(crate) delete: bool,
+    pub(crate) completed: Option<String>,
 }
 
 impl Release {
@@ -105,6 +110,13 @@ impl Release {
     #[must_use]
     pub fn delete(mut self) -> Self {
         self.delete = true;
+        self
+    }
+
+    /// Records that this occurrence is done: nobody is granted it again.
+    #[must_use]
+    pub fn completed(mut self, occurrence: impl Into<String>) -> Self {
+        self.completed = Some(occurrence.into());
         self
     }
 
@@ -147,6 +159,10 @@ impl From<ReleaseOutcome> for Released {
 impl Guard {
     pub(crate) fn new(client: Client, lease: Arc<Lease>) -> Self {
         Self { client, lease, counted: AtomicBool::new(true) }
+    }
+
+    pub(crate) fn lease(&self) -> &Arc<Lease> {
+        &self.lease
     }
 
     /// The lock's key.
@@ -274,6 +290,26 @@ impl Guard {
         }
         Handover { lease_id: self.lease.id.clone(), sequence: Some(self.lease.numbers.last()) }
     }
+}
+
+/// Does `work` under what `guard` stands for, and gives it back.
+pub(crate) async fn work_under<T, E: From<Error>, F: Future<Output = Result<Released, Error>>>(
+    guard: &Guard,
+    work: impl Future<Output = Result<T, E>>,
+    give_back: impl FnOnce() -> F,
+) -> Result<T, E> {
+    let done = tokio::select! {
+        biased;
+        done = work => done,
+        Some(loss) = guard.lost() => return Err(Error::lost(loss).into()),
+    };
+    if let Some(loss) = guard.loss() {
+        return done.and(Err(Error::lost(loss).into()));
+    }
+    if let Err(error) = give_back().await {
+        tracing::warn!(key = %guard.key(), %error, "the lock could not be released");
+    }
+    done
 }
 
 impl Drop for Guard {

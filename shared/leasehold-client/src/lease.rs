@@ -7,6 +7,7 @@ use leasehold_wire::{AcquireOutcome, Secret};
 use tokio::sync::{Mutex, watch};
 use tokio::time::sleep_until;
 
+use crate::attempt::Subject;
 use crate::clock::{Instant, sleep};
 use crate::remote::{Backoff, Remote};
 use crate::sequence::{Counter, Turns};
@@ -16,6 +17,7 @@ use crate::{Error, ErrorKind, Heartbeat, LockKey, Loss};
 /// One acquisition, shared by its guards and the keeper.
 #[derive(Debug)]
 pub(crate) struct Lease {
+    pub(crate) subject: Subject,
     pub(crate) key: LockKey,
     pub(crate) id: Secret,
     /// `None` for a lease that was resumed.
@@ -47,6 +49,8 @@ pub(crate) struct Term {
     lease: Duration,
     fencing_token: u64,
     rvn: String,
+    /// Of a semaphore: how many permits are held.
+    permits: u64,
     /// The last failure of a heartbeat, since the last success.
     trouble: Option<Arc<Error>>,
     hold_on_unavailable: bool,
@@ -75,9 +79,15 @@ impl Term {
             lease,
             fencing_token,
             rvn,
+            permits: 0,
             trouble: None,
             hold_on_unavailable,
         }
+    }
+
+    /// The same, with so many permits.
+    pub(crate) fn with_permits(self, permits: u64) -> Self {
+        Self { permits, ..self }
     }
 
     /// A renewal leaves that was first sent at `sent`. The row may have this lease from now on. Only the answer to this
@@ -131,11 +141,27 @@ impl Term {
     pub(crate) fn rvn(&self) -> &str {
         &self.rvn
     }
+
+    pub(crate) fn permits(&self) -> u64 {
+        self.permits
+    }
 }
 
 impl Lease {
-    pub(crate) fn new(key: LockKey, id: Secret, origin: Option<Origin>, term: Term, numbers: Counter) -> Self {
-        Self { key, id, origin, term: watch::Sender::new(term), numbers, heartbeats: Mutex::default() }
+    pub(crate) fn new(
+        subject: Subject,
+        key: LockKey,
+        id: Secret,
+        origin: Option<Origin>,
+        term: Term,
+        numbers: Counter,
+    ) -> Self {
+        Self { subject, key, id, origin, term: watch::Sender::new(term), numbers, heartbeats: Mutex::default() }
+    }
+
+    /// Its name among all that a client holds.
+    pub(crate) fn name(&self) -> (LockKey, Secret) {
+        (self.key.clone(), self.id.clone())
     }
 
     /// The term as it is now.
@@ -206,7 +232,8 @@ impl Lease {
         let mut heartbeats = self.heartbeats.lock().await;
         self.check_held()?;
         let term = self.term.borrow().clone();
-        let change = Heartbeat { lease: change.lease.or(Some(term.lease)), ..change.clone() };
+        let held = change.keep.map(|_| term.permits);
+        let change = Heartbeat { lease: change.lease.or(Some(term.lease)), held, ..change.clone() };
         let numbered = heartbeats.next(&self.numbers, || change.clone());
         let sent = numbered.first_sent;
         let lease = numbered.request.lease.unwrap_or(term.lease);
@@ -214,18 +241,21 @@ impl Lease {
         let left = term.valid_until.saturating_duration_since(Instant::now());
         // A future that is dropped here leaves the request open.
         let shortest = Some(lease.min(term.believed()));
-        let answer = remote.heartbeat(&self.key, &self.id, &numbered, shortest, left).await;
+        let answer = remote.heartbeat(self.subject, &self.key, &self.id, &numbered, shortest, left).await;
         heartbeats.ended(&self.numbers, &answer);
         // An answer that comes after the lease ran out comes too late: somebody may have been told of the loss.
         self.check_held()?;
         let result = answer.and_then(|renewed| {
-            let lease = Duration::from_millis(renewed.lease_duration_ms);
+            let lease = renewed.lease;
             if renewed.fencing_token != term.fencing_token {
                 Err(Error::lost(Loss::to_a_ghost(self.key.clone())))
             } else if sent.elapsed() >= lease {
                 Err(Error::too_late(lease))
             } else {
-                self.term.send_modify(|term| term.renewed(sent, lease, renewed.record_version_number));
+                self.term.send_modify(|term| {
+                    term.renewed(sent, lease, renewed.version);
+                    term.permits = renewed.permits;
+                });
                 Ok(numbered.request == change)
             }
         });
@@ -294,9 +324,12 @@ impl Lease {
     }
 
     /// As [`Lease::end`], but the guards are not asked: whoever works under them must learn it.
-    pub(crate) fn revoke(&self) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// As [`Lease::end`].
+    pub(crate) fn revoke(&self, loss: Loss) -> Result<(), Error> {
         self.check_held()?;
-        self.term.send_modify(|term| term.status = Status::Lost(Loss::released(self.key.clone())));
+        self.term.send_modify(|term| term.status = Status::Lost(loss));
         Ok(())
     }
 }

@@ -28,6 +28,7 @@
 //! * [`LockRequest`]: which lock, and how: lease, wait, heartbeats, data.
 //! * [`Acquisition`]: a [`Guard`], or who has the lock. Contention is a value, not an error.
 //! * [`Guard`]: the lock while it is held. Dropping it releases the lock, as well as it can.
+//! * [`Semaphore`], [`ReadWriteLock`], `fair_lock`: permits for several holders, each a [`PermitGuard`]. Waiters queue.
 //! * [`Loss`]: how a lock was lost. A theft is told at once; an outage only when the lease has run out.
 //! * [`transactions`]: `transaction` runs a body in one, `transact` all requests in one call, `read_items` reads from outside.
 //! * [`Transport`]: what carries the requests: [`HttpTransport`], or the service inside this process
@@ -49,6 +50,7 @@
 //! 7. An error of a release never hides the result of the work (C8).
 //! 8. Observations can outlive the process (C9).
 //! 9. Requests are numbered, so that a late one changes nothing (C10).
+//! 10. Holders and tickets of a semaphore are judged one by one, and waiting goes through the queue (K2 to K5).
 //!
 //! ## Limits
 //!
@@ -57,6 +59,7 @@
 //! monotonic clock, which on Linux stands still while the machine is suspended.
 
 mod acquire;
+mod attempt;
 mod budget;
 mod client;
 mod clock;
@@ -69,6 +72,7 @@ mod loss;
 mod observation;
 mod remote;
 mod request;
+mod semaphore;
 mod sequence;
 #[cfg(feature = "sigv4")]
 mod sigv4;
@@ -90,6 +94,7 @@ pub use leasehold_wire as wire;
 pub use loss::{Loss, LossReason};
 pub use observation::{Observation, SavedObservation};
 pub use request::{Heartbeats, LockKey, LockRequest, Wait, Waiting};
+pub use semaphore::{HeldPermits, PermitAcquisition, PermitGuard, PermitRequest, ReadWriteLock, Semaphore};
 #[cfg(feature = "sigv4")]
 pub use sigv4::SigV4;
 pub use transport::{Transport, TransportError};

@@ -28,15 +28,14 @@ pub struct Observation {
 }
 
 impl Observation {
-    /// Starts now, which must be after the answer that showed `lock` arrived.
-    fn start(lock: &Lock, now: Instant) -> Self {
-        Self {
-            rvn: lock.record_version_number.clone(),
-            lease: Duration::from_millis(lock.lease_duration_ms),
-            first_seen: now,
-            seen_before: Duration::ZERO,
-            margin: Duration::ZERO,
-        }
+    /// Starts now, which must be after the answer arrived that showed this version.
+    pub(crate) fn start(version: &str, lease: Duration, now: Instant) -> Self {
+        Self { rvn: version.to_owned(), lease, first_seen: now, seen_before: Duration::ZERO, margin: Duration::ZERO }
+    }
+
+    /// Whether the other one is of the same version under the same lease.
+    pub(crate) fn is_of_same(&self, other: &Self) -> bool {
+        self.rvn == other.rvn && self.lease == other.lease
     }
 
     /// The record version number that was seen.
@@ -93,9 +92,10 @@ impl Observations {
 
     /// Takes note of a held lock. `now` must be after the answer arrived.
     pub(crate) fn observe(&mut self, key: &LockKey, lock: &Lock, now: Instant) -> Observation {
-        let fresh = Observation::start(lock, now);
+        let lease = Duration::from_millis(lock.lease_duration_ms);
+        let fresh = Observation::start(&lock.record_version_number, lease, now);
         match self.seen.get(key) {
-            Some(known) if known.rvn == fresh.rvn && known.lease == fresh.lease => known.clone(),
+            Some(known) if known.is_of_same(&fresh) => known.clone(),
             _ => {
                 self.seen.put(key.clone(), fresh.clone());
                 fresh

@@ -7,6 +7,10 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{Method, Request, Response, StatusCode};
+use leasehold_wire::semaphore::{
+    AcquirePermitsRequest, AcquirePermitsResponse, BreakEntryRequest, CapacityRequest, CapacityResponse,
+    EnqueueRequest, EnqueueResponse, HeartbeatPermitsRequest, HeartbeatPermitsResponse, ReleasePermitsRequest,
+};
 use leasehold_wire::{
     AcquireRequest, AcquireResponse, BreakRequest, GetRequest, HealthResponse, HeartbeatRequest, HeartbeatResponse,
     ListRequest, ListResponse, Lock, Problem, ReleaseRequest, ReleaseResponse, Secret, WatchRequest, path,
@@ -15,9 +19,36 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
+use crate::attempt::Subject;
 use crate::clock::{Instant, chance, deadline, millis, sleep};
 use crate::sequence::Numbered;
 use crate::{Error, Heartbeat, LockKey, Release, Released, Transport, timing};
+
+/// A holder's renewal.
+#[derive(Debug)]
+pub(crate) struct Renewal {
+    pub(crate) version: String,
+    pub(crate) lease: Duration,
+    pub(crate) fencing_token: u64,
+    /// Of a semaphore.
+    pub(crate) permits: u64,
+    /// Of a semaphore.
+    pub(crate) holder_id: Option<String>,
+}
+
+/// A request of a caller that wants permits.
+#[derive(Debug, Clone)]
+pub(crate) enum Step {
+    Acquire(AcquirePermitsRequest),
+    Enqueue(EnqueueRequest),
+}
+
+/// The answer to it.
+#[derive(Debug)]
+pub(crate) enum Advance {
+    Granted(AcquirePermitsResponse),
+    Queued(EnqueueResponse),
+}
 
 /// The service.
 #[derive(Clone)]
@@ -58,52 +89,137 @@ impl Remote {
     /// Renews a lease of which at least `lease` is believed in, and `left` is left.
     pub(crate) async fn heartbeat(
         &self,
+        subject: Subject,
         key: &LockKey,
         lease_id: &Secret,
         numbered: &Numbered<Heartbeat>,
         lease: Option<Duration>,
         left: Duration,
-    ) -> Result<HeartbeatResponse, Error> {
+    ) -> Result<Renewal, Error> {
         let change = &numbered.request;
         let (data, data_base64) = encode_data(change.data.as_deref());
-        let request = HeartbeatRequest {
-            key: key.key.clone(),
-            sort_key: key.sort_key.clone(),
-            lease_id: lease_id.clone(),
-            sequence: Some(numbered.sequence),
-            request_id: Some(numbered.id.clone()),
-            lease_duration_ms: change.lease.map(millis),
-            record_version_number: None,
-            data,
-            data_base64,
-            delete_data: change.delete_data.then_some(true),
-        };
         let limit = timing::request_timeout(self.request_timeout, lease, left);
-        self.post(path::HEARTBEAT, &request, limit).await.map_err(|error| error.of_lock(key))
+        let renewal = match subject {
+            Subject::Lock => {
+                let request = HeartbeatRequest {
+                    key: key.key.clone(),
+                    sort_key: key.sort_key.clone(),
+                    lease_id: lease_id.clone(),
+                    sequence: Some(numbered.sequence),
+                    request_id: Some(numbered.id.clone()),
+                    lease_duration_ms: change.lease.map(millis),
+                    record_version_number: None,
+                    data,
+                    data_base64,
+                    delete_data: change.delete_data.then_some(true),
+                };
+                self.post(path::HEARTBEAT, &request, limit).await.map(|answer: HeartbeatResponse| Renewal {
+                    version: answer.record_version_number,
+                    lease: Duration::from_millis(answer.lease_duration_ms),
+                    fencing_token: answer.fencing_token,
+                    permits: 0,
+                    holder_id: None,
+                })
+            }
+            Subject::Permits => {
+                let request = HeartbeatPermitsRequest {
+                    key: key.key.clone(),
+                    sort_key: key.sort_key.clone(),
+                    lease_id: lease_id.clone(),
+                    sequence: Some(numbered.sequence),
+                    request_id: Some(numbered.id.clone()),
+                    lease_duration_ms: change.lease.map(millis),
+                    version: None,
+                    permits: change.keep,
+                    held_permits: change.held,
+                    data,
+                    data_base64,
+                };
+                let answer = self.post(path::SEMAPHORE_HEARTBEAT, &request, limit).await;
+                answer.map(|answer: HeartbeatPermitsResponse| Renewal {
+                    version: answer.version,
+                    lease: Duration::from_millis(answer.lease_duration_ms),
+                    fencing_token: answer.fencing_token,
+                    permits: answer.permits,
+                    holder_id: Some(answer.holder_id),
+                })
+            }
+        };
+        renewal.map_err(|error| error.of_lock(key))
     }
 
     pub(crate) async fn release(
         &self,
+        subject: Subject,
         key: &LockKey,
         lease_id: &Secret,
         what: &Release,
         left: Duration,
     ) -> Result<Released, Error> {
-        let (data, data_base64) = encode_data(what.data.as_deref());
-        let request = ReleaseRequest {
-            key: key.key.clone(),
-            sort_key: key.sort_key.clone(),
-            lease_id: lease_id.clone(),
-            record_version_number: None,
-            delete: what.delete.then_some(true),
-            data,
-            data_base64,
-            completed: None,
-        };
         let limit = timing::request_timeout(self.request_timeout, None, left);
-        let response: ReleaseResponse =
-            self.post(path::RELEASE, &request, limit).await.map_err(|error| error.of_lock(key))?;
-        Ok(response.outcome.into())
+        let (key_, sort_key, lease_id) = (key.key.clone(), key.sort_key.clone(), lease_id.clone());
+        let response: Result<ReleaseResponse, Error> = match subject {
+            Subject::Lock => {
+                let (data, data_base64) = encode_data(what.data.as_deref());
+                let request = ReleaseRequest {
+                    key: key_,
+                    sort_key,
+                    lease_id,
+                    record_version_number: None,
+                    delete: what.delete.then_some(true),
+                    data,
+                    data_base64,
+                    completed: what.completed.clone(),
+                };
+                self.post(path::RELEASE, &request, limit).await
+            }
+            Subject::Permits => {
+                let request = ReleasePermitsRequest { key: key_, sort_key, lease_id, version: None };
+                self.post(path::SEMAPHORE_RELEASE, &request, limit).await
+            }
+        };
+        response.map(|response| response.outcome.into()).map_err(|error| error.of_lock(key))
+    }
+
+    /// Asks for permits, or for a place in the queue.
+    pub(crate) async fn advance(
+        &self,
+        key: &LockKey,
+        numbered: &Numbered<Step>,
+        limit: Duration,
+    ) -> Result<Advance, Error> {
+        let (sequence, request_id) = (Some(numbered.sequence), Some(numbered.id.clone()));
+        let answer = match numbered.request.clone() {
+            Step::Acquire(request) => {
+                let request = AcquirePermitsRequest { sequence, request_id, ..request };
+                self.post(path::SEMAPHORE_ACQUIRE, &request, limit).await.map(Advance::Granted)
+            }
+            Step::Enqueue(request) => {
+                let request = EnqueueRequest { sequence, request_id, ..request };
+                self.post(path::SEMAPHORE_ENQUEUE, &request, limit).await.map(Advance::Queued)
+            }
+        };
+        answer.map_err(|error| error.of_lock(key))
+    }
+
+    pub(crate) async fn break_entry(
+        &self,
+        request: &BreakEntryRequest,
+        left: Duration,
+    ) -> Result<ReleaseResponse, Error> {
+        self.post(path::SEMAPHORE_BREAK, request, timing::request_timeout(self.request_timeout, None, left)).await
+    }
+
+    pub(crate) async fn set_capacity(
+        &self,
+        request: &CapacityRequest,
+        left: Duration,
+    ) -> Result<CapacityResponse, Error> {
+        self.post(path::SEMAPHORE_CAPACITY, request, timing::request_timeout(self.request_timeout, None, left)).await
+    }
+
+    pub(crate) async fn get_semaphore(&self, request: &GetRequest, left: Duration) -> Result<Lock, Error> {
+        self.query(path::SEMAPHORE, request, left).await
     }
 
     pub(crate) async fn break_lock(&self, request: &BreakRequest, left: Duration) -> Result<ReleaseResponse, Error> {

@@ -139,6 +139,8 @@ pub struct LockRequest {
     pub(crate) hold_on_unavailable: bool,
     pub(crate) at_risk: Option<(Duration, OnRisk)>,
     pub(crate) on_wait: Option<OnWait>,
+    pub(crate) occurrence: Option<String>,
+    pub(crate) at_most_once: bool,
 }
 
 impl<K: Into<LockKey>> From<K> for LockRequest {
@@ -166,6 +168,8 @@ impl LockRequest {
             hold_on_unavailable: false,
             at_risk: None,
             on_wait: None,
+            occurrence: None,
+            at_most_once: false,
         }
     }
 
@@ -269,6 +273,21 @@ impl LockRequest {
         self
     }
 
+    /// Asks for one run of a job, such as `2026-11-21T02`: refused with [`crate::ErrorKind::AlreadyDone`] where this occurrence,
+    /// or one that sorts after it, is done.
+    #[must_use]
+    pub fn occurrence(mut self, occurrence: impl Into<String>) -> Self {
+        self.occurrence = Some(occurrence.into());
+        self
+    }
+
+    /// The occurrence counts as done from its acquisition on: a run that fails is never tried again.
+    #[must_use]
+    pub fn at_most_once(mut self) -> Self {
+        self.at_most_once = true;
+        self
+    }
+
     /// Calls `callback` after each answer that shows the lock held, and about once a second while a watch goes on. It should
     /// return at once.
     #[must_use]
@@ -282,23 +301,32 @@ impl LockRequest {
     /// # Errors
     /// Under this lease, the heartbeats are too rare, or the warning would come although all is well.
     pub(crate) fn check_heartbeats(&self, lease: Duration) -> Result<(), Error> {
-        let interval = self.heartbeats.interval(lease);
-        if let Some(interval) =
-            interval.filter(|interval| interval.is_zero() || *interval > longest_heartbeat_interval(lease))
-        {
+        check_heartbeats(self.heartbeats, self.at_risk.as_ref(), lease)
+    }
+}
+
+/// # Errors
+/// Under this lease, the heartbeats are too rare, or the warning would come although all is well.
+pub(crate) fn check_heartbeats(
+    heartbeats: Heartbeats,
+    at_risk: Option<&(Duration, OnRisk)>,
+    lease: Duration,
+) -> Result<(), Error> {
+    let interval = heartbeats.interval(lease);
+    if let Some(interval) =
+        interval.filter(|interval| interval.is_zero() || *interval > longest_heartbeat_interval(lease))
+    {
+        let message = format!("a heartbeat every {interval:?} cannot keep a lease of {lease:?}: at most half of it");
+        return Err(Error::invalid("heartbeats", message));
+    }
+    let healthy = lease.saturating_sub(interval.unwrap_or_default());
+    match at_risk {
+        Some((threshold, _)) if *threshold >= healthy => {
             let message =
-                format!("a heartbeat every {interval:?} cannot keep a lease of {lease:?}: at most half of it");
-            return Err(Error::invalid("heartbeats", message));
+                format!("with {threshold:?} left, a lease of {lease:?} is not at risk: less than {healthy:?}");
+            Err(Error::invalid("at_risk", message))
         }
-        let healthy = lease.saturating_sub(interval.unwrap_or_default());
-        match &self.at_risk {
-            Some((threshold, _)) if *threshold >= healthy => {
-                let message =
-                    format!("with {threshold:?} left, a lease of {lease:?} is not at risk: less than {healthy:?}");
-                Err(Error::invalid("at_risk", message))
-            }
-            _ => Ok(()),
-        }
+        _ => Ok(()),
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 /// The files, and the calls that each has cases for.
-const CALLS: [(&str, &[&str]); 5] = [
+const CALLS: [(&str, &[&str]); 6] = [
     (
         "timing.json",
         &[
@@ -24,6 +24,7 @@ const CALLS: [(&str, &[&str]); 5] = [
     ("lease.json", &["belief"]),
     ("observations.json", &["observe", "saved", "save"]),
     ("problems.json", &["problem"]),
+    ("coordination.json", &["plan"]),
     // The tests of the client against a scripted service read these.
     ("sequence.json", &["numbers", "renewal"]),
 ];

@@ -85,7 +85,7 @@ impl Client {
             if wait.is_zero() {
                 return;
             }
-            let tick = || budget.report(request, &held.lock, &held.observation);
+            let tick = || budget.report(request.on_wait.as_ref(), &held.lock, held.observation.stale_in());
             let version = held.observation.record_version_number();
             let lock = match self.watch(&request.key, version, wait, tick).await {
                 Watched::Seen(lock) => lock,
@@ -96,9 +96,9 @@ impl Client {
                 return;
             }
             let observation = self.observe(&request.key, &lock);
-            budget.saw(&observation);
+            budget.saw(observation.record_version_number(), observation.stale_after());
             if observation.record_version_number() != held.observation.record_version_number() {
-                budget.report(request, &lock, &observation);
+                budget.report(request.on_wait.as_ref(), &lock, observation.stale_in());
             }
             *held = Held { lock, observation };
             if request.staleness == Staleness::Clock {

@@ -33,6 +33,7 @@ use std::fmt;
 use std::future::Future;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use aws_sdk_dynamodb::config::endpoint::{Endpoint, EndpointFuture, Params, ResolveEndpoint};
 use aws_sdk_dynamodb::config::{self, BehaviorVersion, IdentityCache, Region, StalledStreamProtectionConfig};
@@ -69,6 +70,8 @@ struct Core {
     database: Database,
     names: Names,
     file: Option<DatabaseFile>,
+    /// How often writes were checked.
+    checks: AtomicU64,
 }
 
 impl Engine {
@@ -92,7 +95,7 @@ impl Engine {
     }
 
     fn new(database: Database, names: Names, file: Option<DatabaseFile>) -> Self {
-        let core = Arc::new(Core { database, names, file });
+        let core = Arc::new(Core { database, names, file, checks: AtomicU64::new(0) });
         let connector = SharedHttpConnector::new(Connector::new(Arc::clone(&core)));
         Self { core, connector }
     }
@@ -119,14 +122,16 @@ impl Engine {
         (answer.status, answer.body)
     }
 
-    /// Makes a write that changes nothing, to check that writes still reach the disk.
+    /// Makes a write that no item sees, to learn whether writes still reach the disk. Each writes another value: SQLite
+    /// leaves the file alone where a value is there already.
     ///
     /// # Errors
     /// Fails if the file is missing, full or read-only.
     pub async fn check_writes(&self, table: &str) -> Result<(), String> {
+        let check = self.core.checks.fetch_add(1, Ordering::Relaxed);
         let tag = serde_json::json!({
             "ResourceArn": format!("arn:aws:dynamodb:us-east-1:000000000000:table/{table}"),
-            "Tags": [{ "Key": "leasehold:written", "Value": "yes" }],
+            "Tags": [{ "Key": "leasehold:written", "Value": format!("{}-{check}", std::process::id()) }],
         });
         let (status, body) = self.answer("DynamoDB_20120810.TagResource".to_owned(), tag.to_string().into()).await;
         if status == 200 { Ok(()) } else { Err(String::from_utf8_lossy(&body).into_owned()) }

@@ -9,6 +9,7 @@
 //! guard        refuses foreign web pages: Host, Origin, fetch metadata
 //! tokens       bearer tokens: who calls, and which keys they may touch
 //! load         sheds load, heartbeats and releases last
+//! aside        threads of their own for listings and large reads
 //! buffers      bounds the memory that large requests and answers take together
 //! routes       from a request to the handler and back
 //! health       probes, which also write
@@ -19,6 +20,7 @@
 //!
 //! [`routes`] and [`run`] are the HTTP front by itself, for services that are assembled otherwise.
 
+mod aside;
 mod buffers;
 mod connections;
 pub mod console;

@@ -88,8 +88,9 @@ fn is_urgent(path: &str) -> bool {
     matches!(path, path::HEARTBEAT | path::RELEASE | path::SEMAPHORE_HEARTBEAT | path::SEMAPHORE_RELEASE)
 }
 
-fn is_bulky(path: &str) -> bool {
-    matches!(path, path::LOCKS | path::ITEMS_GET | path::ITEMS_LIST)
+/// Whether the answer may have megabytes.
+pub(crate) fn is_bulky(path: &str) -> bool {
+    matches!(path, path::LOCKS | path::ITEMS_GET | path::ITEMS_LIST | path::TRANSACTIONS)
 }
 
 fn shed() -> Problem {

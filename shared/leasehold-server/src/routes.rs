@@ -13,6 +13,7 @@ use http_body_util::BodyExt;
 use hyper::header::{
     AUTHORIZATION, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, WWW_AUTHENTICATE,
 };
+use hyper::http::request::Parts;
 use leasehold_api::access::Caller;
 use leasehold_api::http::{Route, body_too_large, handle, problem_response};
 use leasehold_dynamodb::fresh_uuid;
@@ -23,9 +24,9 @@ use tracing::Instrument;
 use crate::buffers::{self, Reserved};
 use crate::connections::REQUEST_TIMEOUT;
 use crate::guard::{self, Guard};
-use crate::load::Load;
+use crate::load::{Load, is_bulky};
 use crate::tokens::Tokens;
-use crate::{console, metrics};
+use crate::{aside, console, metrics};
 
 /// Path of the probe for load balancers.
 pub(crate) const READY: &str = "/v1/ready";
@@ -193,7 +194,6 @@ async fn answer<R: Route>(
 ) -> Result<Response, Infallible> {
     let (parts, body) = request.into_parts();
     let span = tracing::info_span!("request", request_id = request_id(&parts.headers));
-    let unrestricted = Caller::unrestricted();
     let work = async {
         // A slot only for a request that has arrived: a client that sends slowly takes none.
         let checked = parts.extensions.get::<Arc<Checked>>();
@@ -206,16 +206,7 @@ async fn answer<R: Route>(
             Ok::<_, Problem>((body, slot))
         };
         match admitted.await {
-            Ok(((body, _memory), _slot)) => {
-                let request = leasehold_api::http::HttpRequest {
-                    caller: parts.extensions.get().unwrap_or(&unrestricted),
-                    method: &parts.method,
-                    content_type: text(&parts.headers, CONTENT_TYPE.as_str()),
-                    query: parts.uri.query().unwrap_or_default(),
-                    body: &body,
-                };
-                handle(&service, operation, request).await
-            }
+            Ok(((body, _memory), _slot)) => carry_out(operation, service, &parts, body).await,
             Err(problem) => problem_response(&problem),
         }
     };
@@ -224,6 +215,29 @@ async fn answer<R: Route>(
         Ok(memory) => Response::from_parts(parts, with_memory(document, memory)),
         Err(problem) => refusal(&problem),
     })
+}
+
+async fn carry_out<R: Route>(
+    operation: R,
+    service: R::Service,
+    parts: &Parts,
+    body: Bytes,
+) -> hyper::Response<Vec<u8>> {
+    let caller = parts.extensions.get().cloned().unwrap_or_else(Caller::unrestricted);
+    let method = parts.method.clone();
+    let content_type = text(&parts.headers, CONTENT_TYPE.as_str()).map(str::to_owned);
+    let query = parts.uri.query().unwrap_or_default().to_owned();
+    let work = async move {
+        let request = leasehold_api::http::HttpRequest {
+            caller: &caller,
+            method: &method,
+            content_type: content_type.as_deref(),
+            query: &query,
+            body: &body,
+        };
+        handle(&service, operation, request).await
+    };
+    if is_bulky(operation.path()) { aside::run(work.in_current_span()).await } else { work.await }
 }
 
 async fn read_body<R: Route>(headers: &HeaderMap, body: Body) -> Result<(Bytes, Reserved), Problem> {

@@ -77,7 +77,7 @@ pub mod path {
 }
 
 /// A lease id on its way: printing it shows nothing.
-#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(transparent)]
 pub struct Secret(pub String);
@@ -112,7 +112,6 @@ pub struct AcquireRequest {
     /// Tells this request from another one of the same number, where several processes share one lease id: at most 64
     /// bytes. A repeat keeps it. Only with `sequence`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 64))]
     pub request_id: Option<String>,
     /// How long observers must see no heartbeat before they may take over.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -172,7 +171,6 @@ pub struct AcquireAllRequest {
     /// Tells this request from another one of the same number, where several processes share one lease id: at most 64
     /// bytes. A repeat keeps it. Only with `sequence`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 64))]
     pub request_id: Option<String>,
     /// How long observers must see no heartbeat before they may take over.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -310,7 +308,6 @@ pub struct HeartbeatRequest {
     /// Tells this request from another one of the same number, where several processes share one lease id: at most 64
     /// bytes. A repeat keeps it. Only with `sequence`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 64))]
     pub request_id: Option<String>,
     /// A new lease. If absent, the row's stays.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,8 +1,10 @@
 //! The OpenAPI document, made from the types: `docs/openapi.json` is this, and a test holds the two together.
 
+mod lengths;
 mod semaphore;
 mod transactions;
 
+use lengths::Lengths;
 use utoipa::{IntoResponses, OpenApi};
 
 use crate::{
@@ -51,18 +53,19 @@ use crate::{
         transactions::sweep,
         transactions::list_transactions,
         transactions::unlock,
-    )
+    ),
+    modifiers(&Lengths)
 )]
 pub struct Api;
 
-/// What any operation may answer.
+/// The problems that any operation may answer.
 #[derive(IntoResponses)]
 #[allow(dead_code, reason = "a description, never made")]
 enum Failures {
     /// `invalid-request`: the request breaks a rule of this API. `field` names the field at fault.
     #[response(status = 400, content_type = "application/problem+json")]
     InvalidRequest(Problem),
-    /// `method-not-allowed`: `Allow` names the one that is.
+    /// `method-not-allowed`: this path takes another method, which `Allow` names.
     #[response(status = 405, content_type = "application/problem+json")]
     MethodNotAllowed(Problem),
     /// `throttled`: slow down, and try again with the same lease id or transaction id. `Retry-After` says when.
@@ -78,7 +81,7 @@ enum Failures {
     Unavailable(Problem),
 }
 
-/// What an operation on a key may answer besides.
+/// The problems that an operation on a key may answer besides.
 #[derive(IntoResponses)]
 #[allow(dead_code, reason = "a description, never made")]
 enum AccessFailures {
@@ -88,7 +91,7 @@ enum AccessFailures {
     Forbidden(Problem),
 }
 
-/// What an operation with a body may answer besides.
+/// The problems that an operation with a body may answer besides.
 #[derive(IntoResponses)]
 #[allow(dead_code, reason = "a description, never made")]
 enum BodyFailures {
@@ -101,20 +104,20 @@ enum BodyFailures {
     UnsupportedMediaType(Problem),
 }
 
-/// What an operation that needs possession may answer besides.
+/// The problems that an operation which needs possession may answer besides.
 #[derive(IntoResponses)]
 #[allow(dead_code, reason = "a description, never made")]
 enum PossessionFailures {
-    /// `lost`: the lock is not the caller's. `reason` says why, `lock` what it is now.
+    /// `lost`: the lock is not the caller's. `reason` says why, and `lock` shows its state.
     #[response(status = 409, content_type = "application/problem+json")]
     Lost(Problem),
 }
 
-/// What an operation that takes a sequence may answer besides.
+/// The problems that an operation which takes a sequence may answer besides.
 #[derive(IntoResponses)]
 #[allow(dead_code, reason = "a description, never made")]
 enum SequenceFailures {
-    /// `lost`: the lock is not the caller's. `reason` says why, `lock` what it is now. Or `superseded`: a later request under
+    /// `lost`: the lock is not the caller's. `reason` says why, and `lock` shows its state. Or `superseded`: a later request under
     /// this lease id was carried out, and this one changed nothing. The caller still has the lock; `sequence` is the number to
     /// exceed.
     #[response(status = 409, content_type = "application/problem+json")]
@@ -134,7 +137,7 @@ enum SequenceFailures {
             lease id was carried out, and this one changed nothing; the caller still has the lock. `already-done`: the \
             occurrence, or a later one, was completed; the data of `lock` is the result.",
             body = Problem, content_type = "application/problem+json"),
-        (status = 423, description = "`held`: `lock` says by whom, for how long, and which version to observe.",
+        (status = 423, description = "`held`: another caller holds the lock. `lock` says who, for how long, and which version to observe.",
             body = Problem, content_type = "application/problem+json", headers(("Retry-After" = u32, description = "Seconds"))),
         AccessFailures, BodyFailures, Failures,
     )
@@ -153,7 +156,8 @@ fn acquire() {}
         (status = 409, description = "`lost`: the lease id holds some of the locks and not those in `locks`, or its acquisition of \
             those has ended. `superseded`: a later request under this lease id was carried out, and this one changed nothing; the \
             caller still has the locks.", body = Problem, content_type = "application/problem+json"),
-        (status = 423, description = "`held`: `locks` says which, by whom, for how long, and which version to observe.",
+        (status = 423, description = "`held`: other callers hold some of the locks. `locks` says which, who, for how long, and which \
+            versions to observe.",
             body = Problem, content_type = "application/problem+json", headers(("Retry-After" = u32, description = "Seconds"))),
         AccessFailures, BodyFailures, Failures,
     )
@@ -209,8 +213,8 @@ fn break_lock() {}
     path = path::LOCK,
     params(GetRequest),
     responses(
-        (status = 200, description = "The lock.", body = Lock),
-        (status = 404, description = "`not-found`.", body = Problem, content_type = "application/problem+json"),
+        (status = 200, description = "The lock as it is.", body = Lock),
+        (status = 404, description = "`not-found`: there is no lock of this key, or it was deleted.", body = Problem, content_type = "application/problem+json"),
         AccessFailures, Failures,
     )
 )]
@@ -224,7 +228,7 @@ fn get() {}
     path = path::WATCH,
     params(WatchRequest),
     responses(
-        (status = 200, description = "The lock as it is now.", body = Lock),
+        (status = 200, description = "The lock, changed or not: its version tells.", body = Lock),
         (status = 404, description = "`not-found`: there is no such lock, or none any more.",
             body = Problem, content_type = "application/problem+json"),
         AccessFailures, Failures,
@@ -238,7 +242,7 @@ fn watch() {}
     get,
     path = path::LOCKS,
     params(ListRequest),
-    responses((status = 200, description = "One page of locks.", body = ListResponse), AccessFailures, Failures)
+    responses((status = 200, description = "One page of the locks that the caller may see.", body = ListResponse), AccessFailures, Failures)
 )]
 #[allow(dead_code, reason = "a description, never called")]
 fn list() {}
@@ -247,7 +251,7 @@ fn list() {}
 #[utoipa::path(
     get,
     path = path::HEALTH,
-    responses((status = 200, description = "They do.", body = HealthResponse), Failures)
+    responses((status = 200, description = "The service and its table answer.", body = HealthResponse), Failures)
 )]
 #[allow(dead_code, reason = "a description, never called")]
 fn health() {}

@@ -33,7 +33,6 @@ pub struct AcquirePermitsRequest {
     pub sequence: Option<u64>,
     /// Tells this request from another one of the same number: at most 64 bytes. Only with `sequence`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 64))]
     pub request_id: Option<String>,
     /// How long observers must see no heartbeat of this holder before they may take its permits.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -114,7 +113,6 @@ pub struct HeartbeatPermitsRequest {
     pub sequence: Option<u64>,
     /// Tells this request from another one of the same number: at most 64 bytes. Only with `sequence`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 64))]
     pub request_id: Option<String>,
     /// A new lease. If absent, the old one stays.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -245,7 +243,6 @@ pub struct EnqueueRequest {
     pub sequence: Option<u64>,
     /// Tells this request from another one of the same number: at most 64 bytes. Only with `sequence`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 64))]
     pub request_id: Option<String>,
     /// How long others must see no renewal of the ticket before they may pass it.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -298,7 +298,6 @@ pub struct AddRequest {
     /// A name for this call, such as a counter. A repeat of the call has the same name. With it, an equal request of another
     /// call is carried out as well; without it, an equal request is taken for a repeat.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(max_length = 64))]
     pub call_id: Option<String>,
 }
 

@@ -8,12 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
 
 from ._core import Abandoned, Core
-from ._guard import BaseLockGuard, Granted, Holding
+from ._guard import B, BaseLockGuard, Granted, Holding
 from ._numbers import Numbered, Numbers
 from ._timing import Backoff, Budget, Lease, poll_pause, request_timeout, return_pause, wait_timeout
 from ._watching import WatchFailed, watch
 from .errors import LeaseholdError, LockHeld, LockLost, Superseded, Unavailable
-from .model import LockName, LockView, ReleaseOutcome, SemaphoreView
+from .model import LockName, LockView, ReleaseOutcome, Renewal, SemaphoreView
 from .observations import Observation
 
 if TYPE_CHECKING:
@@ -102,6 +102,19 @@ class Requests(Generic[T]):
             raise
         self._numbers.answered()
         return answer
+
+    def _guarded(self, guard: type[B], renewal: Renewal, granted: Granted) -> B:
+        """The guard of what was granted under this lease id."""
+        return guard(
+            self._core,
+            name=self.name,
+            lease_id=self._lease_id,
+            lease=self._lease,
+            last_number=self._numbers.last,
+            renewal=renewal,
+            holding=self._holding,
+            granted=granted,
+        )
 
     def _believe(self, lease: float, granted: Granted) -> Granted:
         """Begins to believe in what was granted, and returns how it came about. Raises `TooLate`."""
@@ -245,16 +258,7 @@ class Acquisition(Asking["_wire.AcquireRequest", G]):
             Granted(grant.outcome, grant.owner_name, grant.previous_owner_name, grant.data),
         )
         self._core.observations.forget(self.name)
-        return self._guard(
-            self._core,
-            name=self.name,
-            lease_id=self._lease_id,
-            lease=self._lease,
-            last_number=self._numbers.last,
-            renewal=grant.renewal,
-            holding=self._holding,
-            granted=granted,
-        )
+        return self._guarded(self._guard, grant.renewal, granted)
 
 
 class TooLate(Unavailable):

@@ -84,10 +84,10 @@ class Api:
         self,
         name: LockName,
         lease_id: str,
-        wish: Wish,
-        timeout: float,
         numbered: Numbered[Wish],
+        timeout: float,
     ) -> Renewal:
+        wish = numbered.content
         request: _wire.HeartbeatRequest = {
             "key": name[0],
             "sortKey": name[1],
@@ -118,7 +118,7 @@ class Api:
         return await self.post("/v1/release", request, timeout, _outcome)
 
     async def heartbeat_permits(
-        self, name: LockName, lease_id: str, timeout: float, numbered: Numbered[Wish]
+        self, name: LockName, lease_id: str, numbered: Numbered[Wish], timeout: float
     ) -> PermitsRenewal:
         wish = numbered.content
         request: _wire.HeartbeatPermitsRequest = {

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, Ty
 from ._acquisition import Acquisition, G, Held
 from ._api import Api, Leaving, Wish
 from ._core import Core
-from ._guard import Granted, Holding
-from ._numbers import Numbers
+from ._guard import B, Granted, Holding
+from ._numbers import Numbered, Numbers
 from ._telemetry import result_of
 from ._timing import Budget, Lease, Wait, lease_to_ms
 from ._together import L, Together
@@ -138,6 +138,9 @@ class Starting(Protocol):
 
 S = TypeVar("S", bound=Starting)
 
+Beat: TypeAlias = "Callable[[Numbered[Wish], float], Awaitable[Renewal]]"
+"""Sends a heartbeat; the number is its time-out."""
+
 
 class BaseClient(Generic[G]):
     """A client of one Leasehold service."""
@@ -189,23 +192,23 @@ class BaseClient(Generic[G]):
 
     async def _resume(
         self,
+        guard: type[B],
         name: LockName,
         lease_id: str,
+        beat: Beat,
         sequence: int | None,
         lease: float | None,
-        interval: float | None,
-        manual: bool,
-        hold_on: bool,
-        delay: float,
-    ) -> G:
+        holding: Holding,
+        granted: Granted | None = None,
+    ) -> B:
+        """Makes a guard of what was granted elsewhere."""
         self._core.check_open()
-        holding = self._holding(lease, interval, manual, hold_on, delay)
         numbers: Numbers[Wish] = Numbers(self._core.world.new_id, sequence or 0)
-        belief = Lease(delay)
-        renewal = await self._renew(name, lease_id, Wish(lease), numbers, belief)
-        if not manual:
+        belief = Lease(holding.delay)
+        renewal = await self._renew(beat, Wish(lease), numbers, belief)
+        if not holding.manual_heartbeats:
             holding.interval(renewal.lease)
-        guard = self._guard_type(
+        resumed = guard(
             self._core,
             name=name,
             lease_id=lease_id,
@@ -213,18 +216,17 @@ class BaseClient(Generic[G]):
             last_number=numbers.last,
             renewal=renewal,
             holding=holding,
-            granted=Granted(),
+            granted=granted or Granted(),
         )
-        guard.start()
-        return guard
+        resumed.start()
+        return resumed
 
     async def _heartbeat(self, name: LockName, lease_id: str, wish: Wish) -> Renewal:
         self._core.check_open()
-        return await self._renew(name, lease_id, wish, Numbers(self._core.world.new_id), Lease())
+        beat = partial(self._core.api.heartbeat, name, lease_id)
+        return await self._renew(beat, wish, Numbers(self._core.world.new_id), Lease())
 
-    async def _renew(
-        self, name: LockName, lease_id: str, wish: Wish, numbers: Numbers[Wish], belief: Lease
-    ) -> Renewal:
+    async def _renew(self, beat: Beat, wish: Wish, numbers: Numbers[Wish], belief: Lease) -> Renewal:
         """Sends one heartbeat under a lease id that has no guard here, and retries it."""
 
         async def send(timeout: float) -> Renewal:
@@ -232,7 +234,7 @@ class BaseClient(Generic[G]):
             numbered = numbers.next(wish, now)
             belief.send(now, numbered.sequence, wish.lease)
             try:
-                renewal = await self._core.api.heartbeat(name, lease_id, numbered.content, timeout, numbered)
+                renewal = await beat(numbered, timeout)
             except Superseded as error:
                 numbers.superseded(error.sequence)
                 return await send(timeout)

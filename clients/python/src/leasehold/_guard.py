@@ -7,7 +7,7 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast
 
 from ._api import Leaving, Wish
 from ._numbers import Numbered, Numbers
@@ -535,7 +535,7 @@ class BaseLockGuard(BaseGuard):
         return self._renewal.record_version_number
 
     async def _send_heartbeat(self, numbered: Numbered[Wish], timeout: float) -> Renewal:
-        return await self._core.api.heartbeat(self._name, self._lease_id, numbered.content, timeout, numbered)
+        return await self._core.api.heartbeat(self._name, self._lease_id, numbered, timeout)
 
     async def _send_release(self, timeout: float, leaving: Leaving) -> ReleaseOutcome:
         outcome = await self._core.api.release(self._name, self._lease_id, timeout, leaving)
@@ -578,10 +578,13 @@ class BasePermitsGuard(BaseGuard):
         await self.renew(Wish(permits=permits, held_permits=held))
 
     async def _send_heartbeat(self, numbered: Numbered[Wish], timeout: float) -> Renewal:
-        return await self._core.api.heartbeat_permits(self._name, self._lease_id, timeout, numbered)
+        return await self._core.api.heartbeat_permits(self._name, self._lease_id, numbered, timeout)
 
     async def _send_release(self, timeout: float, leaving: Leaving) -> ReleaseOutcome:
         return await self._core.api.release_permits(self._name, self._lease_id, timeout)
+
+
+B = TypeVar("B", bound=BaseGuard)
 
 
 class _AtRisk:

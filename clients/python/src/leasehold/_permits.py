@@ -126,7 +126,7 @@ class PermitsAcquisition(Requests[_Request], Generic[P]):
             result = await self._ask(self._known_names() if self._ticket is None else (), timeout)
             return self._held() if result is None and left == 0.0 else result
         if left > 0.0 and (self._ticket is None or self._core.world.now() >= self._refresh_at):
-            return await self._send_next(("enqueue", self._enqueue_request()), timeout)
+            return await self._enqueue(timeout)
         if self._must_read:
             await self._read(timeout)
             return None
@@ -204,27 +204,32 @@ class PermitsAcquisition(Requests[_Request], Generic[P]):
         return step.names if isinstance(step, Ask) else ()
 
     async def _ask(self, names: tuple[Entry, ...], timeout: float) -> P | None:
-        want = self._want
-        request: _wire.AcquirePermitsRequest = {
-            "key": want.name[0],
-            "sortKey": want.name[1],
-            "ownerName": want.owner_name,
-            "permits": want.permits,
-            "capacity": want.capacity,
-            "leaseId": self._lease_id,
-            "leaseDurationMs": lease_to_ms(want.lease),
-            "observed": _observed(names),
-            "data": payload_text(want.data),
-            "dataBase64": payload_base64(want.data),
+        request = {
+            **self._common(names),
+            "leaseDurationMs": lease_to_ms(self._want.lease),
+            "data": payload_text(self._want.data),
+            "dataBase64": payload_base64(self._want.data),
         }
         self._names = names
         return await self._send_next(("acquire", request), timeout)
 
-    def _enqueue_request(self) -> _wire.EnqueueRequest:
-        want = self._want
+    async def _enqueue(self, timeout: float) -> P | None:
+        """Takes a place in the queue, or renews it."""
         dead: list[Entry] = []
         if self._queue_was_full and self._shown is not None:
             dead = [ticket for ticket in self._shown.queue if self._stale_in(ticket) <= 0]
+        request = {
+            **self._common(dead[:MOST_NAMES]),
+            "leaseDurationMs": lease_to_ms(self._want.ticket_lease),
+        }
+        return await self._send_next(("enqueue", request), timeout)
+
+    def _common(self, names: Iterable[Entry]) -> dict[str, object]:
+        """The members that both requests have."""
+        want = self._want
+        observed: list[_wire.ObservedEntry] = [
+            {"holderId": entry.id, "version": entry.version, "permits": entry.permits} for entry in names
+        ]
         return {
             "key": want.name[0],
             "sortKey": want.name[1],
@@ -232,8 +237,7 @@ class PermitsAcquisition(Requests[_Request], Generic[P]):
             "permits": want.permits,
             "capacity": want.capacity,
             "leaseId": self._lease_id,
-            "leaseDurationMs": lease_to_ms(want.ticket_lease),
-            "observed": _observed(dead[:MOST_NAMES]),
+            "observed": observed,
         }
 
     async def _send_next(self, content: _Request, timeout: float) -> P | None:
@@ -241,6 +245,8 @@ class PermitsAcquisition(Requests[_Request], Generic[P]):
         try:
             answer = await self._send(content, timeout, self._call)
         except LockHeld as error:
+            if not isinstance(error.lock, SemaphoreView):
+                raise Unavailable("the answer is not that of a semaphore") from error
             self._must_ask = False
             self._see(error.lock)
             self._refused = True
@@ -250,19 +256,10 @@ class PermitsAcquisition(Requests[_Request], Generic[P]):
             self._ticket, self._queue_was_full = answer.ticket_id, False
             self._refresh_at = answer.sent + self._want.ticket_lease / 3
             return None
-        return self._guard(
-            self._core,
-            name=self.name,
-            lease_id=self._lease_id,
-            lease=self._lease,
-            last_number=self._numbers.last,
-            renewal=answer.renewal,
-            holding=self._holding,
-            granted=self._believe(
-                answer.renewal.lease,
-                Granted(answer.outcome, answer.owner_name, capacity=answer.capacity),
-            ),
+        granted = self._believe(
+            answer.renewal.lease, Granted(answer.outcome, answer.owner_name, capacity=answer.capacity)
         )
+        return self._guarded(self._guard, answer.renewal, granted)
 
     async def _call(self, numbered: Numbered[_Request], timeout: float) -> PermitsGrant | Ticketed:
         route, request = numbered.content
@@ -279,7 +276,3 @@ class Ticketed:
     ticket_id: str
     sent: float
     """When the request was first sent."""
-
-
-def _observed(names: Iterable[Entry]) -> list[_wire.ObservedEntry]:
-    return [{"holderId": entry.id, "version": entry.version, "permits": entry.permits} for entry in names]

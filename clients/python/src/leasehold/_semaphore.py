@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, TypedDict
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar
 
+from ._guard import Granted, Holding
 from ._permits import P, PermitsAcquisition, Want
 from ._timing import lease_to_ms
 from .errors import InvalidRequest
@@ -11,6 +13,8 @@ from .errors import InvalidRequest
 if TYPE_CHECKING:
     from ._client import BaseClient
     from .model import LockName
+
+M = TypeVar("M", bound="BaseSemaphore[Any]")
 
 READ_WRITE_CAPACITY = 100
 """The permits of a read/write lock: as many readers as a semaphore may have holders."""
@@ -85,3 +89,30 @@ class BaseSemaphore(Generic[P]):
             self._name, self._capacity, permits, client._owner_name(owner_name), lease, ticket_lease, data
         )
         return PermitsAcquisition(client._core, want, holding, self._guard_type)
+
+    async def _resume(self, lease_id: str, sequence: int | None, lease: float | None, holding: Holding) -> P:
+        beat = partial(self._base._core.api.heartbeat_permits, self._name, lease_id)
+        granted = Granted(capacity=self._capacity)
+        return await self._base._resume(
+            self._guard_type, self._name, lease_id, beat, sequence, lease, holding, granted
+        )
+
+
+class BaseReadWriteLock(Generic[M]):
+    """Many readers, or one writer. `Client.read_write_lock` makes it. Writers are not starved: there is a
+    queue. A reader cannot become a writer; a writer becomes a reader by `PermitsGuard.downgrade`."""
+
+    _semaphore_type: type[M]
+
+    def __init__(self, client: BaseClient[Any], name: LockName, capacity: int) -> None:
+        self._client = client
+        self._name = name
+        self._capacity = capacity
+
+    def read(self) -> M:
+        """For readers: `with lock.read().hold():`."""
+        return self._semaphore_type(self._client, self._name, self._capacity, 1)
+
+    def write(self) -> M:
+        """For the writer: `with lock.write().hold():`."""
+        return self._semaphore_type(self._client, self._name, self._capacity, self._capacity)

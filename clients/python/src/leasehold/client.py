@@ -248,16 +248,17 @@ class Client(BaseClient[Guard], TransactionCalls):
         `lease` seconds (default: it stays as it is). `sequence` is the number that `Guard.detach` handed out;
         without it, the service is asked. Raises `LockLost` if the lock is not held under this id.
         """
+        name = (key, sort_key)
+        holding = self._holding(lease, heartbeat_interval, manual_heartbeats, hold_on_unavailable, lock_delay)
         return run(
             self._resume(
-                (key, sort_key),
+                Guard,
+                name,
                 lease_id,
+                partial(self._core.api.heartbeat, name, lease_id),
                 sequence,
                 lease,
-                heartbeat_interval,
-                manual_heartbeats,
-                hold_on_unavailable,
-                lock_delay,
+                holding,
             )
         )
 

@@ -13,9 +13,9 @@ use crate::{GetRequest, Lock, Problem, ReleaseResponse, path};
 #[derive(IntoResponses)]
 #[allow(dead_code, reason = "a description, never made")]
 enum MemberFailures {
-    /// `lost`: the lease id has no permits; `reason` says why. `superseded`: a later request under it was carried out, and
-    /// `sequence` is the number to exceed. `permits-mismatch`: it has another number of permits. `exceeds-capacity`: there are
-    /// fewer permits in all. `wrong-kind`: the key is a lock's. `lock` shows the semaphore.
+    /// `lost`: the lease id has no permits; `reason` says why. `superseded`: a later request under this lease id was carried
+    /// out, and `sequence` is the number to exceed. `permits-mismatch`: the lease id has another number of permits.
+    /// `exceeds-capacity`: the semaphore has fewer permits in all. `wrong-kind`: the key belongs to a lock. `lock` shows the semaphore.
     #[response(status = 409, content_type = "application/problem+json")]
     Refused(Problem),
 }
@@ -24,7 +24,7 @@ enum MemberFailures {
 #[derive(IntoResponses)]
 #[allow(dead_code, reason = "a description, never made")]
 enum OperatorFailures {
-    /// `version-mismatch`: the semaphore changed since the operator looked; `lock` shows it. `wrong-kind`: the key is a lock's.
+    /// `version-mismatch`: the semaphore changed since the operator looked; `lock` shows it. `wrong-kind`: the key belongs to a lock.
     #[response(status = 409, content_type = "application/problem+json")]
     Changed(Problem),
 }
@@ -52,7 +52,7 @@ pub(super) fn acquire() {}
     operation_id = "heartbeatPermits",
     request_body = HeartbeatPermitsRequest,
     responses(
-        (status = 200, description = "The lease starts anew.", body = HeartbeatPermitsResponse),
+        (status = 200, description = "The lease of the holder starts anew.", body = HeartbeatPermitsResponse),
         MemberFailures, AccessFailures, BodyFailures, Failures,
     )
 )]
@@ -66,7 +66,7 @@ pub(super) fn heartbeat() {}
     operation_id = "releasePermits",
     request_body = ReleasePermitsRequest,
     responses(
-        (status = 200, description = "Nothing is left under this lease id.", body = ReleaseResponse),
+        (status = 200, description = "The lease id has no permits and no ticket any more.", body = ReleaseResponse),
         MemberFailures, AccessFailures, BodyFailures, Failures,
     )
 )]
@@ -80,7 +80,7 @@ pub(super) fn release() {}
     operation_id = "breakEntry",
     request_body = BreakEntryRequest,
     responses(
-        (status = 200, description = "The entry is gone.", body = ReleaseResponse),
+        (status = 200, description = "The holder or the ticket is removed.", body = ReleaseResponse),
         OperatorFailures, AccessFailures, BodyFailures, Failures,
     )
 )]
@@ -111,8 +111,8 @@ pub(super) fn enqueue() {}
     operation_id = "setCapacity",
     request_body = CapacityRequest,
     responses(
-        (status = 200, description = "The capacity is as asked for.", body = CapacityResponse),
-        (status = 404, description = "`not-found`.", body = Problem, content_type = "application/problem+json"),
+        (status = 200, description = "The semaphore has the capacity that was asked for.", body = CapacityResponse),
+        (status = 404, description = "`not-found`: there is no semaphore of this key.", body = Problem, content_type = "application/problem+json"),
         OperatorFailures, AccessFailures, BodyFailures, Failures,
     )
 )]
@@ -126,9 +126,9 @@ pub(super) fn set_capacity() {}
     operation_id = "getSemaphore",
     params(GetRequest),
     responses(
-        (status = 200, description = "The semaphore.", body = Lock),
-        (status = 404, description = "`not-found`.", body = Problem, content_type = "application/problem+json"),
-        (status = 409, description = "`wrong-kind`: the key is a lock's.", body = Problem,
+        (status = 200, description = "The semaphore with its holders and its queue.", body = Lock),
+        (status = 404, description = "`not-found`: there is no semaphore of this key.", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "`wrong-kind`: the key belongs to a lock.", body = Problem,
             content_type = "application/problem+json"),
         AccessFailures, Failures,
     )

@@ -10,7 +10,7 @@ use crate::transactions::{
 };
 use crate::{Problem, path};
 
-/// What an operation on users' items may answer besides.
+/// The problems that an operation on users' items may answer besides.
 #[derive(IntoResponses)]
 #[allow(dead_code, reason = "a description, never made")]
 enum TableFailures {
@@ -19,11 +19,11 @@ enum TableFailures {
     Forbidden(Problem),
 }
 
-/// What an operation on a transaction that should be there may answer besides.
+/// The problems that an operation on a transaction that should be there may answer besides.
 #[derive(IntoResponses)]
 #[allow(dead_code, reason = "a description, never made")]
 enum LookupFailures {
-    /// `transaction-not-found`: it was never begun, or ended so long ago that it was removed.
+    /// `transaction-not-found`: the transaction was never begun, or ended so long ago that it was removed.
     #[response(status = 404, content_type = "application/problem+json")]
     TransactionNotFound(Problem),
 }
@@ -37,8 +37,8 @@ enum LookupFailures {
         (status = 200, description = "The transaction is open, or committed where that was asked for.",
             body = BeginResponse),
         (status = 409, description = "`contended`: another transaction, `publicId`, has an item; try again. \
-            `condition-failed`: that of `requests[request]`; the transaction was rolled back. \
-            `rolled-back`, `committed`: a transaction that was named is over.",
+            `condition-failed`: the condition of `requests[request]` does not hold, and the transaction was rolled back. \
+            `rolled-back`, `committed`: the transaction that was named is over.",
             body = Problem, content_type = "application/problem+json",
             headers(("Retry-After" = u32, description = "Seconds, for `contended`"))),
         TableFailures, BodyFailures, Failures,
@@ -55,7 +55,7 @@ pub(super) fn begin() {}
     responses(
         (status = 200, description = "The requests are part of the transaction.", body = AddResponse),
         (status = 409, description = "`contended`: another transaction, `publicId`, has an item; try again. \
-            `condition-failed`: that of `requests[request]`; the transaction was rolled back. \
+            `condition-failed`: the condition of `requests[request]` does not hold, and the transaction was rolled back. \
             `rolled-back`, `committed`: the transaction is over.",
             body = Problem, content_type = "application/problem+json",
             headers(("Retry-After" = u32, description = "Seconds, for `contended`"))),
@@ -71,8 +71,8 @@ pub(super) fn add() {}
     path = path::COMMIT,
     request_body = EndRequest,
     responses(
-        (status = 200, description = "They are.", body = EndResponse),
-        (status = 409, description = "`rolled-back`: none of them is; `detail` says why.",
+        (status = 200, description = "The transaction is committed: everybody sees all of its changes.", body = EndResponse),
+        (status = 409, description = "`rolled-back`: the transaction was rolled back before, and changed nothing. `detail` says why.",
             body = Problem, content_type = "application/problem+json"),
         LookupFailures, TableFailures, BodyFailures, Failures,
     )
@@ -86,8 +86,8 @@ pub(super) fn commit() {}
     path = path::ROLLBACK,
     request_body = EndRequest,
     responses(
-        (status = 200, description = "They are undone.", body = EndResponse),
-        (status = 409, description = "`committed`: they cannot be.",
+        (status = 200, description = "The transaction is rolled back: all of its changes are undone.", body = EndResponse),
+        (status = 409, description = "`committed`: the transaction is committed, and cannot be undone any more.",
             body = Problem, content_type = "application/problem+json"),
         LookupFailures, TableFailures, BodyFailures, Failures,
     )
@@ -101,7 +101,7 @@ pub(super) fn rollback() {}
     path = path::TRANSACTION,
     params(GetTransactionRequest),
     responses(
-        (status = 200, description = "The transaction.", body = Transaction),
+        (status = 200, description = "The transaction, its state and its items.", body = Transaction),
         LookupFailures, Failures,
     )
 )]
@@ -114,7 +114,7 @@ pub(super) fn transaction() {}
     path = path::ITEMS_GET,
     request_body = GetItemsRequest,
     responses(
-        (status = 200, description = "The items that there are.", body = GetItemsResponse),
+        (status = 200, description = "The items that exist, each with the attributes that were asked for.", body = GetItemsResponse),
         TableFailures, BodyFailures, Failures,
     )
 )]
@@ -127,7 +127,7 @@ pub(super) fn get_items() {}
     path = path::ITEMS_LIST,
     request_body = ListItemsRequest,
     responses(
-        (status = 200, description = "One page of items.", body = ListItemsResponse),
+        (status = 200, description = "One page of the items that match.", body = ListItemsResponse),
         TableFailures, BodyFailures, Failures,
     )
 )]
@@ -140,7 +140,7 @@ pub(super) fn list_items() {}
     path = path::TRANSACTIONS,
     params(ListTransactionsRequest),
     responses(
-        (status = 200, description = "One page of transactions.", body = ListTransactionsResponse),
+        (status = 200, description = "One page of the transactions that are open or stuck.", body = ListTransactionsResponse),
         Failures,
     )
 )]
@@ -153,7 +153,7 @@ pub(super) fn list_transactions() {}
     path = path::UNLOCK,
     request_body = UnlockRequest,
     responses(
-        (status = 200, description = "The item is free.", body = UnlockResponse),
+        (status = 200, description = "The item is locked by no transaction.", body = UnlockResponse),
         TableFailures, BodyFailures, Failures,
     )
 )]
@@ -167,7 +167,7 @@ pub(super) fn unlock() {}
     path = path::SWEEP,
     request_body = SweepRequest,
     responses(
-        (status = 200, description = "What it did.", body = SweepResponse),
+        (status = 200, description = "The numbers of transactions that the sweep looked at, completed and rolled back.", body = SweepResponse),
         LookupFailures, BodyFailures, Failures,
     )
 )]

@@ -9,6 +9,7 @@ mod client;
 mod conformance;
 mod events;
 mod faults;
+mod lengths;
 mod occurrence;
 mod openapi;
 mod permissions;

@@ -53,3 +53,24 @@ fn requests_refuse_unknown_fields_in_the_document_too() {
         assert_eq!(schema["required"][0], "key", "{request}");
     }
 }
+
+#[test]
+fn text_of_every_answer_stands_alone() {
+    let document: Value = serde_json::to_value(Api::openapi()).expect("serialises");
+    for response in all(&document, "responses").flat_map(|responses| responses.as_object().expect("by status").values())
+    {
+        let text = response["description"].as_str().expect("a text");
+        let sentences = text.split(". ").map(|sentence| sentence.rsplit("`: ").next().unwrap_or(sentence));
+        for sentence in sentences {
+            let begins = sentence.split(' ').next().unwrap_or_default().to_lowercase();
+            let is_alone = !["it", "they", "them", "that", "none", "what"].contains(&begins.as_str());
+            assert!(is_alone && sentence.split_whitespace().count() > 2, "{sentence:?} of {text:?}");
+        }
+    }
+}
+
+/// The members of this name of all operations.
+fn all<'a>(document: &'a Value, member: &'a str) -> impl Iterator<Item = &'a Value> {
+    let paths = document["paths"].as_object().expect("paths").values();
+    paths.flat_map(|path| path.as_object().expect("methods").values()).map(move |operation| &operation[member])
+}

@@ -225,16 +225,10 @@ class Client(BaseClient[Guard]):
         `lease` seconds (default: it stays as it is). `sequence` is the number that `Guard.detach` handed out;
         without it, the service is asked. Raises `LockLost` if the lock is not held under this id.
         """
-        return await self._resume(
-            (key, sort_key),
-            lease_id,
-            sequence,
-            lease,
-            heartbeat_interval,
-            manual_heartbeats,
-            hold_on_unavailable,
-            lock_delay,
-        )
+        name = (key, sort_key)
+        holding = self._holding(lease, heartbeat_interval, manual_heartbeats, hold_on_unavailable, lock_delay)
+        beat = partial(self._core.api.heartbeat, name, lease_id)
+        return await self._resume(Guard, name, lease_id, beat, sequence, lease, holding)
 
     # With nothing but the lease id
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from .._acquisition import Held
 from .._client import explicit_options
-from .._semaphore import BaseSemaphore, PermitOptions
+from .._semaphore import BaseReadWriteLock, BaseSemaphore, PermitOptions
 from .._timing import Wait
 from .guard import PermitsGuard, bound_body
 
@@ -72,20 +72,22 @@ class Semaphore(BaseSemaphore[PermitsGuard]):
         async with bound_body(guard, cancel_on_loss):
             yield guard
 
+    async def resume(
+        self,
+        lease_id: str,
+        *,
+        sequence: int | None = None,
+        lease: float | None = None,
+        heartbeat_interval: float | None = None,
+        manual_heartbeats: bool = False,
+        hold_on_unavailable: bool = False,
+    ) -> PermitsGuard:
+        """Makes a guard of permits that were acquired elsewhere; as `Client.resume`."""
+        holding = self._client._holding(lease, heartbeat_interval, manual_heartbeats, hold_on_unavailable)
+        return await self._resume(lease_id, sequence, lease, holding)
 
-class ReadWriteLock:
-    """Many readers, or one writer. `Client.read_write_lock` makes it. Writers are not starved: waiters are in
-    a queue. A reader cannot become a writer; a writer becomes a reader by `PermitsGuard.downgrade`."""
 
-    def __init__(self, client: Client, name: LockName, capacity: int) -> None:
-        self._client = client
-        self._name = name
-        self._capacity = capacity
+class ReadWriteLock(BaseReadWriteLock[Semaphore]):
+    __doc__ = BaseReadWriteLock.__doc__
 
-    def read(self) -> Semaphore:
-        """For readers: `async with lock.read().hold():`."""
-        return Semaphore(self._client, self._name, self._capacity)
-
-    def write(self) -> Semaphore:
-        """For the writer: `async with lock.write().hold():`."""
-        return Semaphore(self._client, self._name, self._capacity, self._capacity)
+    _semaphore_type = Semaphore

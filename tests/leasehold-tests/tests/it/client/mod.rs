@@ -2,6 +2,7 @@
 
 mod guard;
 mod leaving;
+mod permits;
 mod simulation;
 mod transactions;
 mod transports;

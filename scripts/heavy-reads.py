@@ -1,0 +1,185 @@
+#!/usr/bin/env python3
+"""Attacks `leasehold serve` with the heaviest reads that it allows, four at once, and measures what others feel.
+
+Usage: scripts/heavy-reads.py [SECONDS]. The binary is target/debug/leasehold, or $LEASEHOLD_BINARY. Prints a table: how long
+one such read takes alone, and the latencies of GET /v1/health and of heartbeats beside four callers that never stop.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from http.client import HTTPConnection
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BINARY = os.environ.get("LEASEHOLD_BINARY", str(ROOT / "target" / "debug" / "leasehold"))
+ITEMS = 1000
+MEMBERS = 80
+"""Attributes of an item: a page of 1 MB holds a thousand such items."""
+ATTACKERS = 4
+
+
+def expression(parts, separator):
+    """As many of the parts as DynamoDB's 4096 bytes take."""
+    text = ""
+    for part in parts:
+        longer = text + separator + part if text else part
+        if len(longer) > 4096:
+            break
+        text = longer
+    return text
+
+
+def attacks():
+    """Requests by name: path and body."""
+    members = [f"a{number:02}" for number in range(MEMBERS)]
+    endless = [*members, *(f"{letter}{number}" for number in range(100) for letter in "bcdefghijklmnopqrstuvwxyz")]
+    operator = " OR "
+    listing = {"tableName": "items", "limit": 1000}
+    yield "projection: distinct paths", "/v1/items/list", {
+        **listing, "projectionExpression": expression(endless, ",")}
+    yield "projection: one path again and again", "/v1/items/list", {
+        **listing, "projectionExpression": expression(["m"] * 4096, ",")}
+    yield "projection: deep paths", "/v1/items/list", {
+        **listing, "projectionExpression": expression([f"m.x.x.x.x.x.x.x.y{number}" for number in range(999)], ",")}
+    yield "filter: 151 comparisons", "/v1/items/list", {
+        **listing,
+        "filterExpression": expression([f"a{number % MEMBERS:02}=:v" for number in range(150)] + ["id>:v"], operator),
+        "expressionAttributeValues": {":v": {"S": "-"}}}
+    yield "filter: 150 calls of contains", "/v1/items/list", {
+        **listing,
+        "filterExpression": expression(["contains(words,:w)" for _ in range(149)] + ["id>:v"], operator),
+        "expressionAttributeValues": {":v": {"S": "-"}, ":w": {"S": "yz"}}}
+    every = ",".join(members)
+    yield "100 reads, a projection each", "/v1/items/get", {
+        "requests": [{"tableName": "items", "key": {"id": {"S": f"{number:04}"}},
+                      "projectionExpression": expression(endless, ",")} for number in range(100)]}
+    yield "100 items of 390 KB", "/v1/items/get", {
+        "requests": [{"tableName": "large", "key": {"id": {"S": f"{number:04}"}}} for number in range(100)]}
+
+
+class Service:
+    """`leasehold serve --memory`, with its tables filled."""
+
+    def __init__(self, folder):
+        arguments = [BINARY, "serve", "--memory", "--listen", "127.0.0.1:0", "--expose-dynamodb", "0"]
+        self.process = subprocess.Popen(arguments, cwd=folder, stdout=subprocess.PIPE, text=True)
+        self.url = self.dynamodb = ""
+        for line in self.process.stdout:
+            if line.startswith("Leasehold listens on "):
+                self.url = line.split()[-1]
+            if line.startswith("  dynamodb "):
+                self.dynamodb = line.split()[1]
+            if line.startswith("  stop "):
+                break
+        self.fill()
+
+    def call(self, operation, body):
+        headers = {"content-type": "application/x-amz-json-1.0", "x-amz-target": f"DynamoDB_20120810.{operation}"}
+        urllib.request.urlopen(urllib.request.Request(self.dynamodb, json.dumps(body).encode(), headers)).read()
+
+    def fill(self):
+        for table in ["items", "large"]:
+            self.call("CreateTable", {
+                "TableName": table, "BillingMode": "PAY_PER_REQUEST",
+                "AttributeDefinitions": [{"AttributeName": "id", "AttributeType": "S"}],
+                "KeySchema": [{"AttributeName": "id", "KeyType": "HASH"}]})
+        deep = {"S": "z"}
+        for _ in range(8):
+            deep = {"M": {"x": deep, "y1": {"S": "y"}}}
+        for number in range(ITEMS):
+            item = {f"a{member:02}": {"S": "x"} for member in range(MEMBERS)}
+            item |= {"id": {"S": f"{number:04}"}, "m": deep, "words": {"S": "xy" * 200}}
+            self.call("PutItem", {"TableName": "items", "Item": item})
+        for number in range(100):
+            item = {"id": {"S": f"{number:04}"}, "text": {"S": "x" * 390_000}}
+            self.call("PutItem", {"TableName": "large", "Item": item})
+        self.post("/v1/acquire", {"key": "held", "ownerName": "me", "leaseId": "l", "leaseDurationMs": 3_600_000})
+
+    def post(self, path, body):
+        """Status and body of one request on a connection of its own."""
+        return self.send("POST", path, json.dumps(body), {"content-type": "application/json"})
+
+    def send(self, method, path, body=None, headers={}):
+        connection = HTTPConnection(self.url.removeprefix("http://"), timeout=120)
+        connection.request(method, path, body, headers)
+        answer = connection.getresponse()
+        content = answer.read()
+        connection.close()
+        return answer.status, content
+
+
+def beside(service, seconds):
+    """Latencies in ms of health checks and heartbeats, one after the other."""
+    health, heartbeats = [], []
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        for latencies, request in [
+            (health, lambda: service.send("GET", "/v1/health")),
+            (heartbeats, lambda: service.post("/v1/heartbeat", {"key": "held", "leaseId": "l"})),
+        ]:
+            began = time.monotonic()
+            status, content = request()
+            latencies.append((time.monotonic() - began) * 1000)
+            assert status == 200, content
+        time.sleep(0.01)
+    return health, heartbeats
+
+
+def attacked(service, path, body, seconds):
+    """What one such request takes alone, and the latencies beside four callers."""
+    alone = []
+    for _ in range(3):
+        began = time.monotonic()
+        status, content = service.post(path, body)
+        alone.append((time.monotonic() - began) * 1000)
+        assert status == 200, content[:300]
+    stop = threading.Event()
+
+    def attack():
+        while not stop.is_set():
+            service.post(path, body)
+
+    threads = [threading.Thread(target=attack) for _ in range(ATTACKERS)]
+    for thread in threads:
+        thread.start()
+    try:
+        return statistics.median(alone), *beside(service, seconds)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+def row(name, alone, health, heartbeats):
+    def figures(latencies):
+        latencies = sorted(latencies)
+        return f"{statistics.median(latencies):.0f} / {latencies[int(len(latencies) * 0.99)]:.0f} / {latencies[-1]:.0f}"
+
+    print(f"| {name} | {alone} | {figures(health)} | {figures(heartbeats)} |", flush=True)
+
+
+def main():
+    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 5
+    with tempfile.TemporaryDirectory() as folder:
+        service = Service(folder)
+        try:
+            print("| read | one alone, ms | health beside four: median / p99 / longest, ms | heartbeat, the same |")
+            print("|---|---|---|---|")
+            row("none", "–", *beside(service, seconds))
+            for name, path, body in attacks():
+                alone, health, heartbeats = attacked(service, path, body, seconds)
+                row(name, f"{alone:.0f}", health, heartbeats)
+        finally:
+            service.process.terminate()
+            service.process.wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,388 @@
+//! Asking for permits: once, or in the queue until there is an end to it. Rules K4 and K5.
+
+use std::time::Duration;
+
+use leasehold_wire::semaphore::{AcquirePermitsRequest, AcquirePermitsResponse, EnqueueRequest, ObservedEntry};
+use leasehold_wire::{GetRequest, Lock, Secret};
+
+use super::plan::{Plan, Waiter};
+use super::{DEFAULT_LEASE, HeldPermits, PermitAcquisition, PermitGuard, PermitRequest, Semaphore};
+use crate::attempt::{Attempt, Subject};
+use crate::budget::Budget;
+use crate::clock::{Instant, chance, millis, sleep};
+use crate::lease::{Lease, Term};
+use crate::remote::{Advance, Backoff, Step, encode_data};
+use crate::request::check_lease;
+use crate::timing::{poll_pause, stale_after};
+use crate::watching::{Watched, version_of};
+use crate::{Acquisition, Error, ErrorKind};
+
+/// A refreshed ticket costs a write of the whole row: so the lease is long.
+const TICKET_LEASE: Duration = Duration::from_mins(2);
+/// Two refreshes may fail before the ticket is dead.
+const REFRESHES_PER_LEASE: u32 = 3;
+
+impl Semaphore {
+    /// Asks for permits, once. Dead holders that this client saw for their leases are passed by the same request.
+    ///
+    /// # Errors
+    /// Any [`ErrorKind`] but `Held`. After one that leaves open whether permits were granted, they are given back in the
+    /// background.
+    pub async fn try_acquire(&self, request: impl Into<PermitRequest>) -> Result<PermitAcquisition, Error> {
+        let request = request.into();
+        let mut pursuit = Pursuit::new(self, &request)?;
+        let names = pursuit.known_dead();
+        match pursuit.send(pursuit.ask(names), pursuit.limit(Duration::MAX)).await {
+            Ok(Some(guard)) => Ok(Acquisition::Granted(guard)),
+            Ok(None) => Err(Error::abandoned()),
+            Err(error) => match error.kind() {
+                ErrorKind::Held(lock) => {
+                    pursuit.saw(lock.clone());
+                    Ok(Acquisition::Held(HeldPermits { lock: lock.clone() }))
+                }
+                _ => Err(error),
+            },
+        }
+    }
+
+    /// Asks for permits until they are granted, or the request's [`Wait`](crate::Wait) is over. Whoever is refused first waits in the
+    /// queue. May be cancelled at any time: the ticket is withdrawn, and what is granted afterwards is given back.
+    ///
+    /// # Errors
+    /// Any [`ErrorKind`] but `Held`; one that is worth trying again only when the wait was over.
+    pub async fn acquire(&self, request: impl Into<PermitRequest>) -> Result<PermitAcquisition, Error> {
+        let request = request.into();
+        let mut pursuit = Pursuit::new(self, &request)?;
+        let mut budget = Budget::new(request.wait, self.client.retry_budget());
+        let mut backoff = Backoff::default();
+        loop {
+            // At the end of the wait there is one last ask, if there is any hope in it.
+            let over = budget.is_over();
+            let step = match (pursuit.next(budget.left()), over) {
+                (Next::Ask(names), _) => pursuit.ask(names),
+                (_, true) if let Some(held) = pursuit.held() => return Ok(Acquisition::Held(held)),
+                (Next::Enqueue(names), _) => pursuit.enqueue(names),
+                (Next::Look(longest), _) => {
+                    pursuit.look(longest, &budget).await?;
+                    pursuit.report(&mut budget);
+                    continue;
+                }
+                (Next::Poll, _) => {
+                    pursuit.poll(budget.left()).await?;
+                    pursuit.report(&mut budget);
+                    continue;
+                }
+            };
+            let names = names_of(&step);
+            let error = match pursuit.send(step, pursuit.limit(budget.left())).await {
+                Ok(Some(guard)) => return Ok(Acquisition::Granted(guard)),
+                Ok(None) => {
+                    backoff = Backoff::default();
+                    continue;
+                }
+                Err(error) => error,
+            };
+            let pause = match error.kind() {
+                ErrorKind::Held(lock) => {
+                    backoff = Backoff::default();
+                    pursuit.saw(lock.clone());
+                    pursuit.refused = Some(names);
+                    pursuit.report(&mut budget);
+                    if over {
+                        return Ok(Acquisition::Held(HeldPermits { lock: lock.clone() }));
+                    }
+                    continue;
+                }
+                ErrorKind::QueueFull(lock) => {
+                    if let Some(lock) = lock {
+                        pursuit.saw(lock.clone());
+                        pursuit.report(&mut budget);
+                    }
+                    pursuit.is_full = true;
+                    poll_pause(request.poll_interval, error.retry_after(), chance())
+                }
+                ErrorKind::Lost(_) => {
+                    pursuit.start_again();
+                    budget.afford(backoff.pause(&error)).ok_or(error)?
+                }
+                _ if error.is_worth_another_try() => match (budget.afford(backoff.pause(&error)), pursuit.held()) {
+                    (Some(pause), _) => pause,
+                    // Only the last try failed: the view before it says who has the permits.
+                    (None, Some(held)) => return Ok(Acquisition::Held(held)),
+                    (None, None) => return Err(error),
+                },
+                _ => return Err(error),
+            };
+            sleep(pause.min(budget.left())).await;
+        }
+    }
+}
+
+/// The next step of a caller that waits.
+enum Next {
+    Ask(Vec<ObservedEntry>),
+    Enqueue(Vec<ObservedEntry>),
+    /// A watch, for this long at most.
+    Look(Duration),
+    /// A pause, and a read: what was asked for last would be refused again.
+    Poll,
+}
+
+/// The pursuit of permits.
+struct Pursuit<'a> {
+    semaphore: &'a Semaphore,
+    request: &'a PermitRequest,
+    permits: u64,
+    lease: Duration,
+    attempt: Attempt<Step>,
+    /// The last view, since the lease id is in use.
+    view: Option<Box<Lock>>,
+    ticket: Option<Place>,
+    /// Whether the queue had no room when a ticket was asked for.
+    is_full: bool,
+    /// The names of the last request, if it was refused.
+    refused: Option<Vec<ObservedEntry>>,
+}
+
+/// A place in the queue.
+struct Place {
+    ticket_id: String,
+    refresh_at: Instant,
+}
+
+impl<'a> Pursuit<'a> {
+    fn new(semaphore: &'a Semaphore, request: &'a PermitRequest) -> Result<Self, Error> {
+        let attempt = Attempt::new(&semaphore.client, Subject::Permits, vec![semaphore.key.clone()])?;
+        let lease = request.lease.unwrap_or(DEFAULT_LEASE);
+        check_lease(lease)?;
+        request.check_heartbeats(lease)?;
+        let permits = request.permits.unwrap_or(semaphore.permits);
+        Ok(Self {
+            semaphore,
+            request,
+            permits,
+            lease,
+            attempt,
+            view: None,
+            ticket: None,
+            is_full: false,
+            refused: None,
+        })
+    }
+
+    fn limit(&self, left: Duration) -> Duration {
+        self.semaphore.client.remote().poll_timeout(self.lease, left)
+    }
+
+    fn plan(&self, left: Duration) -> Option<Plan> {
+        let waiter = Waiter {
+            permits: self.permits,
+            ticket_id: self.ticket.as_ref().map(|place| place.ticket_id.as_str()),
+            refresh_in: self.ticket.as_ref().map(Place::refresh_in),
+            left,
+        };
+        self.semaphore.client.semaphores().plan(&self.semaphore.key, &waiter)
+    }
+
+    /// The dead that an earlier view showed, if to name them is all that a grant needs.
+    fn known_dead(&self) -> Vec<ObservedEntry> {
+        match self.plan(Duration::MAX) {
+            Some(Plan::Ask(names)) => names,
+            Some(Plan::Wait(_)) | None => Vec::new(),
+        }
+    }
+
+    fn next(&self, left: Duration) -> Next {
+        if self.view.is_none() {
+            return Next::Ask(self.known_dead());
+        }
+        if self.ticket.as_ref().is_none_or(|place| place.refresh_in().is_zero()) {
+            let names = if self.is_full {
+                self.semaphore.client.semaphores().dead_tickets(&self.semaphore.key)
+            } else {
+                Vec::new()
+            };
+            return Next::Enqueue(names);
+        }
+        match self.plan(left) {
+            Some(Plan::Ask(names)) if self.refused.as_ref() == Some(&names) => Next::Poll,
+            Some(Plan::Ask(names)) => Next::Ask(names),
+            Some(Plan::Wait(longest)) => Next::Look(longest),
+            None => Next::Poll,
+        }
+    }
+
+    fn owner_name(&self) -> String {
+        self.request.owner_name.clone().unwrap_or_else(|| self.semaphore.client.owner_name().to_owned())
+    }
+
+    fn ask(&self, observed: Vec<ObservedEntry>) -> Step {
+        let (data, data_base64) = encode_data(self.request.data.as_deref());
+        Step::Acquire(AcquirePermitsRequest {
+            key: self.semaphore.key.key.clone(),
+            sort_key: self.semaphore.key.sort_key.clone(),
+            owner_name: self.owner_name(),
+            permits: Some(self.permits),
+            capacity: self.semaphore.capacity,
+            lease_duration_ms: Some(millis(self.lease)),
+            observed,
+            data,
+            data_base64,
+            ..AcquirePermitsRequest::default()
+        })
+    }
+
+    fn enqueue(&self, observed: Vec<ObservedEntry>) -> Step {
+        Step::Enqueue(EnqueueRequest {
+            key: self.semaphore.key.key.clone(),
+            sort_key: self.semaphore.key.sort_key.clone(),
+            owner_name: self.owner_name(),
+            permits: Some(self.permits),
+            capacity: self.semaphore.capacity,
+            lease_duration_ms: Some(millis(TICKET_LEASE)),
+            observed,
+            ..EnqueueRequest::default()
+        })
+    }
+
+    /// Sends a request. Returns the guard if permits were granted, and nothing for a place in the queue.
+    async fn send(&mut self, step: Step, limit: Duration) -> Result<Option<PermitGuard>, Error> {
+        let key = self.semaphore.key.clone();
+        let (numbered, result) = self
+            .attempt
+            .send(
+                |lease_id| step.under(lease_id),
+                limit,
+                |remote, numbered| async move { remote.advance(&key, &numbered, limit).await },
+            )
+            .await?;
+        let sent = numbered.first_sent;
+        match result? {
+            Advance::Granted(grant) => self.granted(sent, grant).map(Some),
+            Advance::Queued(place) => {
+                self.attempt.holds();
+                self.is_full = false;
+                self.refused = None;
+                let is_new = self.ticket.as_ref().is_none_or(|known| known.ticket_id != place.ticket_id);
+                self.ticket =
+                    Some(Place { ticket_id: place.ticket_id, refresh_at: sent + TICKET_LEASE / REFRESHES_PER_LEASE });
+                if is_new {
+                    self.read(limit).await?;
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    fn granted(&mut self, sent: Instant, grant: AcquirePermitsResponse) -> Result<PermitGuard, Error> {
+        let lease = Duration::from_millis(grant.lease_duration_ms);
+        if sent.elapsed() >= lease {
+            self.attempt.holds();
+            return Err(Error::too_late(lease));
+        }
+        self.semaphore.client.semaphores().outdate(&self.semaphore.key);
+        let term = Term::granted(sent, lease, grant.fencing_token, grant.version, false).with_permits(grant.permits);
+        let origin = Semaphore::origin(grant.owner_name, grant.outcome, self.request.data.clone());
+        let (lease_id, numbers) = self.attempt.granted();
+        let lease = Lease::new(Subject::Permits, self.semaphore.key.clone(), lease_id, Some(origin), term, numbers);
+        self.semaphore.kept(lease, self.request, grant.holder_id, grant.capacity)
+    }
+
+    /// The lease id has ended: another acquisition begins.
+    fn start_again(&mut self) {
+        self.attempt.start_again();
+        (self.view, self.ticket, self.refused) = (None, None, None);
+    }
+
+    /// Takes note of a view. `None`: there is no semaphore any more, and to ask tells what there is.
+    fn saw(&mut self, row: impl Into<Option<Box<Lock>>>) {
+        let row = row.into().filter(|row| row.semaphore.is_some());
+        match row.as_ref().and_then(|row| row.semaphore.as_deref()) {
+            Some(state) => {
+                self.semaphore.client.semaphores().observe(&self.semaphore.key, state, Instant::now());
+                self.view = row;
+            }
+            None => self.start_again(),
+        }
+    }
+
+    /// Watches the semaphore until it changes, for so long at most. Where it cannot be watched, a poll takes the watch's place.
+    async fn look(&mut self, longest: Duration, budget: &Budget) -> Result<(), Error> {
+        let client = &self.semaphore.client;
+        let Some(view) = self.view.as_deref().filter(|_| client.watches(self.request.poll_interval)) else {
+            return self.poll(longest).await;
+        };
+        let tick = || budget.report(self.request.on_wait.as_ref(), view, longest);
+        match client.watch(&self.semaphore.key, version_of(view), longest, tick).await {
+            Watched::Seen(row) => self.saw(row),
+            Watched::Ask => self.saw(None),
+            Watched::Failed => return self.poll(longest).await,
+        }
+        Ok(())
+    }
+
+    /// Pauses as long as between two polls, and reads the semaphore.
+    async fn poll(&mut self, longest: Duration) -> Result<(), Error> {
+        sleep(poll_pause(self.request.poll_interval, Duration::ZERO, chance()).min(longest)).await;
+        self.refused = None;
+        self.read(self.limit(longest)).await
+    }
+
+    /// Reads the semaphore. A failure that says nothing costs nothing: the next look may do better.
+    async fn read(&mut self, limit: Duration) -> Result<(), Error> {
+        let client = &self.semaphore.client;
+        client.check_open()?;
+        let request = GetRequest { key: self.semaphore.key.key.clone(), sort_key: self.semaphore.key.sort_key.clone() };
+        match client.remote().get_semaphore(&request, limit).await {
+            Ok(row) => self.saw(Box::new(row)),
+            Err(error) if *error.kind() == ErrorKind::NotFound => self.saw(None),
+            Err(error) if error.is_retryable() => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// The last view, for a caller that gives up.
+    fn held(&self) -> Option<HeldPermits> {
+        self.view.clone().map(|lock| HeldPermits { lock })
+    }
+
+    /// Takes note of the view for the bound of the wait, and tells the caller of it.
+    fn report(&self, budget: &mut Budget) {
+        let Some(view) = &self.view else { return };
+        let Some(state) = &view.semaphore else { return };
+        let leases = state.holders.iter().map(|holder| holder.lease_duration_ms);
+        let leases = leases.chain(state.queue.iter().map(|ticket| ticket.lease_duration_ms));
+        budget.saw(&state.changed, stale_after(Duration::from_millis(leases.max().unwrap_or_default())));
+        let stale_in = match self.plan(budget.left()) {
+            Some(Plan::Wait(longest)) => longest,
+            Some(Plan::Ask(_)) | None => Duration::ZERO,
+        };
+        budget.report(self.request.on_wait.as_ref(), view, stale_in);
+    }
+}
+
+impl Place {
+    fn refresh_in(&self) -> Duration {
+        self.refresh_at.saturating_duration_since(Instant::now())
+    }
+}
+
+impl Step {
+    /// The same, under this lease id.
+    fn under(self, lease_id: &Secret) -> Self {
+        match self {
+            Self::Acquire(request) => {
+                Self::Acquire(AcquirePermitsRequest { lease_id: Some(lease_id.clone()), ..request })
+            }
+            Self::Enqueue(request) => Self::Enqueue(EnqueueRequest { lease_id: lease_id.clone(), ..request }),
+        }
+    }
+}
+
+fn names_of(step: &Step) -> Vec<ObservedEntry> {
+    match step {
+        Step::Acquire(request) => request.observed.clone(),
+        Step::Enqueue(request) => request.observed.clone(),
+    }
+}

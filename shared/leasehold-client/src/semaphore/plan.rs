@@ -1,0 +1,138 @@
+//! The next step of a caller that waits for permits, as a pure function. Rule K5.
+
+use std::cmp::Reverse;
+use std::time::Duration;
+
+use leasehold_wire::semaphore::{Holder, ObservedEntry, SemaphoreState, Ticket};
+
+use crate::watching::LONGEST_WATCH;
+
+/// The limit of the service.
+pub(crate) const MAX_NAMES: usize = 10;
+
+/// The next step.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Plan {
+    /// Ask for the permits, and name these entries as dead.
+    Ask(Vec<ObservedEntry>),
+    /// Look at the semaphore, for this long at most.
+    Wait(Duration),
+}
+
+/// A caller that waits.
+#[derive(Debug)]
+pub(crate) struct Waiter<'a> {
+    pub(crate) permits: u64,
+    /// Its place in the queue, if it has one.
+    pub(crate) ticket_id: Option<&'a str>,
+    /// When its ticket is to be refreshed.
+    pub(crate) refresh_in: Option<Duration>,
+    /// The rest of its wait.
+    pub(crate) left: Duration,
+}
+
+/// The next step of `waiter` with this view. `stale_in` tells how long an entry must be seen unchanged yet until it is dead: its
+/// id, version and lease.
+pub(crate) fn plan(
+    view: &SemaphoreState,
+    waiter: &Waiter<'_>,
+    stale_in: impl Fn(&str, &str, Duration) -> Duration,
+) -> Plan {
+    let ticket_stale_in =
+        |ticket: &Ticket| stale_in(&ticket.ticket_id, &ticket.version, Duration::from_millis(ticket.lease_duration_ms));
+    let holder_stale_in =
+        |holder: &Holder| stale_in(&holder.holder_id, &holder.version, Duration::from_millis(holder.lease_duration_ms));
+    let mine = waiter.ticket_id.map(|id| view.queue.iter().find(|ticket| ticket.ticket_id == id));
+    if waiter.permits > view.capacity || mine == Some(None) {
+        // The service tells what is wrong.
+        return Plan::Ask(Vec::new());
+    }
+    let mine = mine.flatten();
+    let is_ahead =
+        |ticket: &&Ticket| mine.is_none_or(|mine| ticket.number < mine.number && ticket.permits <= view.capacity);
+    let ahead: Vec<_> = view.queue.iter().filter(is_ahead).collect();
+
+    let wait = || {
+        let alive = ahead.iter().map(|ticket| ticket_stale_in(ticket)).chain(view.holders.iter().map(holder_stale_in));
+        let bounds = alive.filter(|stale_in| !stale_in.is_zero()).chain(waiter.refresh_in);
+        Plan::Wait(bounds.fold(waiter.left.min(LONGEST_WATCH), Duration::min))
+    };
+    if ahead.iter().any(|ticket| !ticket_stale_in(ticket).is_zero()) {
+        return wait();
+    }
+    let tickets =
+        ahead.iter().filter(|_| mine.is_none()).map(|ticket| named(&ticket.ticket_id, &ticket.version, ticket.permits));
+    let mut names: Vec<_> = tickets.collect();
+    let mut dead: Vec<_> = view.holders.iter().filter(|holder| holder_stale_in(holder).is_zero()).collect();
+    dead.sort_by_key(|holder| (Reverse(holder.permits), &holder.holder_id));
+    let (mut free, mut dead) = (view.available, dead.into_iter());
+    while free < waiter.permits {
+        let Some(holder) = dead.next() else { return wait() };
+        free += holder.permits;
+        names.push(named(&holder.holder_id, &holder.version, holder.permits));
+    }
+    if names.len() > MAX_NAMES { wait() } else { Plan::Ask(names) }
+}
+
+fn named(id: &str, version: &str, permits: u64) -> ObservedEntry {
+    ObservedEntry { holder_id: id.to_owned(), version: version.to_owned(), permits: Some(permits) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::timing::stale_after;
+    use crate::vectors::{cases, ms};
+
+    fn view(given: &Value) -> SemaphoreState {
+        let holder = |entry: &Value| {
+            json!({
+                "holderId": entry[0], "version": entry[1], "leaseDurationMs": entry[2], "permits": entry[3],
+                "ownerName": "A", "fencingToken": 1,
+            })
+        };
+        let ticket = |entry: &Value| {
+            json!({
+                "ticketId": entry[0], "version": entry[1], "leaseDurationMs": entry[2], "permits": entry[3],
+                "number": entry[4], "ownerName": "A",
+            })
+        };
+        let all = |entries: &Value, read: &dyn Fn(&Value) -> Value| -> Vec<Value> {
+            entries.as_array().expect("entries").iter().map(read).collect()
+        };
+        let view = json!({
+            "kind": "semaphore", "changed": "c-1", "capacity": given["capacity"], "available": given["available"],
+            "holders": all(&given["holders"], &holder), "queue": all(&given["queue"], &ticket),
+        });
+        serde_json::from_value(view).expect("a semaphore")
+    }
+
+    #[test]
+    fn plans_follow_the_vectors() {
+        for case in cases("coordination.json", "plan") {
+            let given = &case["given"];
+            let seen = |entry: &Value| (json!([entry[0], entry[1]]), ms(&entry[2]));
+            let ages: HashMap<Value, Duration> =
+                given["observations"].as_array().expect("observations").iter().map(seen).collect();
+            let waiter = Waiter {
+                permits: given["permits"].as_u64().expect("a number"),
+                ticket_id: given["ticketId"].as_str(),
+                refresh_in: given["refreshInMs"].as_u64().map(Duration::from_millis),
+                left: ms(&given["leftMs"]),
+            };
+            let plan = plan(&view(given), &waiter, |id, version, lease| {
+                let age = ages.get(&json!([id, version])).copied().unwrap_or_default();
+                stale_after(lease).saturating_sub(age)
+            });
+            let plan = match plan {
+                Plan::Ask(names) => json!({ "ask": names }),
+                Plan::Wait(longest) => json!({ "waitMs": longest.as_millis() }),
+            };
+            assert_eq!(plan, case["expect"], "{}", case["name"]);
+        }
+    }
+}

@@ -1,0 +1,449 @@
+//! Semaphores, read/write locks and fair locks: K2 to K5.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use leasehold_client::wire::AcquireOutcome;
+use leasehold_client::{
+    Acquisition, Client, ErrorKind, Heartbeats, LossReason, PermitGuard, PermitRequest, Semaphore, Wait,
+};
+use leasehold_tests::World;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{Fate, Network, SECOND};
+
+const LEASE: Duration = Duration::from_secs(60);
+/// How long an observer waits for a holder: a thousandth more.
+const STALE: Duration = Duration::from_millis(60_060);
+const TICKET_STALE: Duration = Duration::from_millis(120_120);
+
+/// A client of a network that does as it is told, and the network.
+fn caller(world: &World, name: &str) -> (Client, Network) {
+    let network = Network::new(world.transport());
+    (Client::builder().owner_name(name).build(network.clone()), network)
+}
+
+fn forever() -> PermitRequest {
+    PermitRequest::new().wait(Wait::Forever)
+}
+
+async fn granted(semaphore: &Semaphore, request: impl Into<PermitRequest>) -> PermitGuard {
+    semaphore.acquire(request).await.expect("reachable").granted().expect("free")
+}
+
+async fn try_granted(semaphore: &Semaphore) -> Option<PermitGuard> {
+    match semaphore.try_acquire(PermitRequest::new()).await.expect("reachable") {
+        Acquisition::Granted(guard) => Some(guard),
+        Acquisition::Held(_) => None,
+    }
+}
+
+/// Free permits, the number of holders, and the length of the queue.
+async fn state(semaphore: &Semaphore) -> (u64, usize, usize) {
+    let state = semaphore.get().await.expect("there is one").semaphore.expect("a semaphore");
+    (state.available, state.holders.len(), state.queue.len())
+}
+
+#[tokio::test(start_paused = true)]
+async fn semaphore_grants_its_permits_and_no_more() {
+    let world = World::new().await;
+    let (client, network) = caller(&world, "ann");
+    let semaphore = client.semaphore("Pool", 3);
+    let one = granted(&semaphore, 1).await;
+    let two = granted(&semaphore, 2).await;
+    assert_eq!((one.permits(), two.permits(), two.capacity()), (1, 2, 3));
+    assert!(two.fencing_token() > one.fencing_token() && one.is_held() && one.remaining() > LEASE / 2);
+    assert_eq!(network.take_log(), ["/v1/semaphore/acquire"; 2]);
+    assert!(try_granted(&semaphore).await.is_none());
+    two.release().await.expect("held");
+    assert_eq!(state(&semaphore).await, (2, 1, 0));
+    drop(try_granted(&semaphore).await.expect("free again"));
+    sleep(SECOND).await;
+    assert_eq!(state(&semaphore).await, (2, 1, 0), "a drop gives back, and the other guard of this client stays");
+}
+
+#[tokio::test(start_paused = true)]
+async fn guard_of_permits_outlives_its_lease_by_heartbeats() {
+    let world = World::new().await;
+    let (client, network) = caller(&world, "ann");
+    let guard = granted(&client.semaphore("Pool", 1), 1).await;
+    sleep(LEASE * 5).await;
+    assert!(guard.is_held());
+    network.cut();
+    let loss = guard.lost().await.expect("an outage");
+    assert_eq!(loss.reason, LossReason::Expired);
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiter_has_a_permit_when_one_is_released() {
+    let world = World::new().await;
+    let service = world.transport();
+    let holder = granted(&Client::new(service.clone()).semaphore("Pool", 1), 1).await;
+    // A wake-up comes from the writes of the same service.
+    let network = Network::new(service);
+    let semaphore = Client::new(network.clone()).semaphore("Pool", 1);
+    let waiting = tokio::spawn(async move { (granted(&semaphore, forever()).await, Instant::now()) });
+    sleep(SECOND * 90).await;
+    let released = Instant::now();
+    holder.release().await.expect("held");
+    let (guard, at) = waiting.await.expect("no panic");
+    assert_eq!((at - released, guard.outcome()), (Duration::ZERO, Some(AcquireOutcome::Reacquired)));
+    let log = network.take_log();
+    let count = |path: &str| log.iter().filter(|called| *called == path).count();
+    assert_eq!((count("/v1/semaphore/acquire"), count("/v1/semaphore/enqueue")), (2, 3), "{log:?}");
+    assert!(count("/v1/watch") >= 4, "{log:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiter_polls_where_permits_cannot_be_watched() {
+    let world = World::new().await;
+    let holder = granted(&world.client("holder").semaphore("Pool", 1), 1).await;
+    let (client, network) = caller(&world, "waiter");
+    network.set(|path| match path {
+        "/v1/watch" => Fate::Gateway(404, None, r#"{"message":"Not Found"}"#),
+        _ => Fate::Delivered,
+    });
+    let semaphore = client.semaphore("Pool", 1);
+    let waiting = tokio::spawn(async move { granted(&semaphore, forever()).await });
+    sleep(SECOND * 30).await;
+    let released = Instant::now();
+    holder.release().await.expect("held");
+    drop(waiting.await.expect("no panic"));
+    assert!(released.elapsed() < SECOND * 2, "a poll: {:?}", released.elapsed());
+    let log = network.take_log();
+    let count = |path: &str| log.iter().filter(|called| *called == path).count();
+    assert_eq!((count("/v1/watch"), count("/v1/semaphore/acquire")), (1, 2), "it reads, and asks once: {log:?}");
+    assert!(count("/v1/semaphore") > 20, "{log:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn dead_holder_is_passed_one_lease_after_first_sight() {
+    let world = World::new().await;
+    let dying = world.client("dead").semaphore("Pool", 3);
+    granted(&dying, PermitRequest::new().permits(2).heartbeats(Heartbeats::Manual)).await.detach();
+    let _alive = granted(&world.client("alive").semaphore("Pool", 3), 1).await;
+    sleep(LEASE * 2).await;
+    let semaphore = world.client("heir").semaphore("Pool", 3);
+    let began = Instant::now();
+    let guard = granted(&semaphore, 2).await;
+    let waited = began.elapsed();
+    assert_eq!(guard.outcome(), Some(AcquireOutcome::TakenOver));
+    assert!(waited >= STALE && waited < STALE + SECOND, "{waited:?}");
+    assert_eq!(state(&semaphore).await, (0, 2, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn asking_once_passes_a_holder_that_was_seen_for_its_lease() {
+    let world = World::new().await;
+    granted(&world.client("dead").semaphore("Pool", 1), PermitRequest::new().heartbeats(Heartbeats::Manual))
+        .await
+        .detach();
+    let (client, network) = caller(&world, "heir");
+    let semaphore = client.semaphore("Pool", 1);
+    assert!(try_granted(&semaphore).await.is_none());
+    sleep(STALE - SECOND).await;
+    assert!(try_granted(&semaphore).await.is_none(), "a second too early");
+    sleep(SECOND).await;
+    assert!(try_granted(&semaphore).await.is_some());
+    assert_eq!(network.take_log(), ["/v1/semaphore/acquire"; 3], "never in the queue");
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiters_are_served_in_the_order_of_the_queue() {
+    let world = World::new().await;
+    let service = world.transport();
+    let holder = granted(&Client::new(service.clone()).fair_lock("Fair"), 1).await;
+    let served = Arc::new(Mutex::new(Vec::new()));
+    let mut waiting = Vec::new();
+    for number in 0..8 {
+        let (service, served) = (service.clone(), Arc::clone(&served));
+        waiting.push(tokio::spawn(async move {
+            let lock = Client::new(service).fair_lock("Fair");
+            let guard = granted(&lock, forever()).await;
+            served.lock().expect("not poisoned").push(number);
+            sleep(SECOND).await;
+            guard.release().await.expect("held");
+        }));
+        sleep(SECOND / 10).await;
+    }
+    holder.release().await.expect("held");
+    for waiter in waiting {
+        waiter.await.expect("no panic");
+    }
+    assert_eq!(*served.lock().expect("not poisoned"), Vec::from_iter(0..8));
+}
+
+#[tokio::test(start_paused = true)]
+async fn dead_waiter_is_passed_one_ticket_lease_after_sight() {
+    let world = World::new().await;
+    let holder = granted(&world.client("holder").semaphore("Pool", 1), 1).await;
+    for name in ["dead-1", "dead-2"] {
+        let (client, network) = caller(&world, name);
+        let semaphore = client.semaphore("Pool", 1);
+        let waiting = tokio::spawn(async move { granted(&semaphore, forever()).await });
+        sleep(SECOND).await;
+        network.cut();
+        waiting.abort();
+    }
+    let semaphore = world.client("heir").semaphore("Pool", 1);
+    let heir = semaphore.clone();
+    let waiting = tokio::spawn(async move { granted(&heir, forever()).await });
+    sleep(SECOND).await;
+    holder.release().await.expect("held");
+    let released = Instant::now();
+    let _guard = waiting.await.expect("no panic");
+    let waited = released.elapsed() + SECOND;
+    assert!(waited >= TICKET_STALE && waited < TICKET_STALE + SECOND * 2, "one ticket lease for both: {waited:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiter_that_leaves_withdraws_its_ticket() {
+    let world = World::new().await;
+    let _holder = granted(&world.client("holder").semaphore("Pool", 1), 1).await;
+    let semaphore = world.client("waiter").semaphore("Pool", 1);
+    assert!(timeout(SECOND * 5, semaphore.acquire(forever())).await.is_err(), "cancelled in the queue");
+    sleep(SECOND).await;
+    assert_eq!(state(&semaphore).await, (0, 1, 0));
+    let began = Instant::now();
+    let Acquisition::Held(held) =
+        semaphore.acquire(PermitRequest::new().wait(Wait::AtMost(SECOND * 3))).await.expect("reachable")
+    else {
+        panic!("granted twice")
+    };
+    assert!(began.elapsed() >= SECOND * 3 && began.elapsed() < SECOND * 4, "{:?}", began.elapsed());
+    assert_eq!(held.lock.semaphore.expect("a semaphore").holders[0].owner_name, "holder");
+    sleep(SECOND).await;
+    assert_eq!(state(&semaphore).await, (0, 1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn writer_is_alone_and_becomes_a_reader() {
+    let world = World::new().await;
+    let lock = world.client("ann").read_write_lock("Page");
+    let reader = granted(&lock.read(), PermitRequest::new()).await;
+    assert!(try_granted(&lock.write()).await.is_none());
+    assert!(try_granted(&lock.read()).await.is_some());
+    reader.release().await.expect("held");
+    sleep(SECOND).await;
+    let writer = try_granted(&lock.write()).await.expect("nobody reads");
+    assert!(try_granted(&lock.read()).await.is_none());
+    writer.downgrade().await.expect("held");
+    assert_eq!((writer.permits(), writer.is_held()), (1, true));
+    assert!(try_granted(&lock.read()).await.is_some());
+    let error = writer.keep(100).await.expect_err("there is no upgrade");
+    assert!(matches!(error.kind(), ErrorKind::InvalidRequest { .. }), "{error:?}");
+    sleep(LEASE * 2).await;
+    assert!(writer.is_held(), "the heartbeats go on");
+}
+
+#[tokio::test(start_paused = true)]
+async fn writer_passes_readers_who_come_and_go() {
+    let world = World::new().await;
+    let service = world.transport();
+    let lock = Client::new(service.clone()).read_write_lock("Page");
+    let first = granted(&lock.read(), PermitRequest::new()).await;
+    let writing = lock.write();
+    let writer = tokio::spawn(async move { granted(&writing, forever()).await });
+    sleep(SECOND).await;
+    assert!(try_granted(&lock.read()).await.is_none(), "a writer waits");
+    first.release().await.expect("held");
+    assert!(writer.await.expect("no panic").is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn row_of_a_larger_capacity_is_no_exclusive_lock() {
+    let world = World::new().await;
+    let client = world.client("ann");
+    granted(&client.semaphore("Page", 200), 1).await.release().await.expect("held");
+    for lock in [client.read_write_lock("Page").write(), client.fair_lock("Page")] {
+        let error = lock.acquire(PermitRequest::new()).await.expect_err("100 of 200 exclude nobody");
+        assert!(matches!(error.kind(), ErrorKind::InvalidRequest { .. }), "{error:?}");
+    }
+    sleep(SECOND).await;
+    assert_eq!(state(&client.semaphore("Page", 200)).await, (200, 0, 0), "given back");
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_of_semaphores_are_kinds_of_their_own() {
+    let world = World::new().await;
+    let client = world.client("ann");
+    let kind = |error: leasehold_client::Error| error.kind().clone();
+    let error = client.semaphore("Pool", 2).acquire(3).await.expect_err("too many");
+    assert_eq!(kind(error), ErrorKind::ExceedsCapacity);
+    let _permit = granted(&client.semaphore("Pool", 2), 1).await;
+    assert_eq!(kind(client.acquire("Pool").await.expect_err("a semaphore")), ErrorKind::WrongKind);
+    let _guard = super::granted(&client, "Moe").await;
+    assert_eq!(kind(client.semaphore("Moe", 1).acquire(1).await.expect_err("a lock")), ErrorKind::WrongKind);
+}
+
+#[tokio::test(start_paused = true)]
+async fn operator_breaks_a_holder_and_changes_the_capacity() {
+    let world = World::new().await;
+    let client = world.client("ann");
+    let semaphore = client.semaphore("Pool", 1);
+    let guard = granted(&semaphore, 1).await;
+    let error = client.break_entry("Pool", guard.holder_id(), "another").await.expect_err("it moved");
+    assert_eq!(error.kind(), &ErrorKind::VersionMismatch);
+    client.break_entry("Pool", guard.holder_id(), guard.record_version_number()).await.expect("as seen");
+    assert_eq!(guard.lost().await.expect("broken").reason, LossReason::Released);
+    assert_eq!(client.set_capacity("Pool", 4, 1).await.expect("as seen"), 4);
+    assert_eq!(client.set_capacity("Pool", 5, 1).await.expect_err("it is 4").kind(), &ErrorKind::VersionMismatch);
+    assert_eq!(state(&semaphore).await, (4, 0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn permits_are_handed_to_another_process() {
+    let world = World::new().await;
+    let handover = granted(&world.client("ann").semaphore("Pool", 3), 2).await.detach();
+    let semaphore = world.client("bob").semaphore("Pool", 3);
+    let guard = semaphore.resume(PermitRequest::new(), handover).await.expect("held");
+    assert_eq!((guard.permits(), guard.is_held()), (2, true));
+    sleep(LEASE * 3).await;
+    guard.release().await.expect("held");
+    assert_eq!(state(&semaphore).await, (3, 0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_under_permits_gives_them_back_and_ends_at_a_loss() {
+    let world = World::new().await;
+    let client = world.client("ann");
+    let semaphore = client.semaphore("Pool", 1);
+    let done = semaphore.with_permits(1, async |guard| Ok::<_, leasehold_client::Error>(guard.permits())).await;
+    assert_eq!(done.expect("held"), 1);
+    assert_eq!(state(&semaphore).await, (1, 0, 0));
+    let lost: Result<(), leasehold_client::Error> = semaphore
+        .with_permits(1, async |guard| {
+            client.break_entry("Pool", guard.holder_id(), guard.record_version_number()).await?;
+            std::future::pending().await
+        })
+        .await;
+    assert!(matches!(lost.expect_err("broken").kind(), ErrorKind::Lost(_)));
+}
+
+/// Whatever answer is lost, and however often: no permit twice, none leaked, no ticket left.
+#[tokio::test(start_paused = true)]
+async fn no_lost_answer_takes_or_leaks_a_permit() {
+    for path in ["/v1/semaphore/acquire", "/v1/semaphore/enqueue", "/v1/semaphore/release", "/v1/semaphore/heartbeat"] {
+        for losses in [1, 2, 5] {
+            let world = World::new().await;
+            let observer = world.client("observer").semaphore("Pool", 2);
+            let other = granted(&world.client("other").semaphore("Pool", 2), 2).await;
+            let (client, network) = caller(&world, "ann");
+            let left = Arc::new(Mutex::new(losses));
+            network.set(move |called| {
+                let mut left = left.lock().expect("not poisoned");
+                if called != path || *left == 0 {
+                    return Fate::Delivered;
+                }
+                *left -= 1;
+                Fate::AnswerLost
+            });
+            let semaphore = client.semaphore("Pool", 2);
+            let waiting = tokio::spawn(async move { granted(&semaphore, forever()).await });
+            sleep(SECOND * 50).await;
+            other.release().await.expect("held");
+            let guard = waiting.await.expect("no panic");
+            assert_eq!(state(&observer).await, (1, 1, 0), "{path} {losses}");
+            sleep(LEASE).await;
+            assert!(guard.is_held(), "{path} {losses}");
+            guard.release().await.expect("held");
+            assert_eq!(state(&observer).await, (2, 0, 0), "{path} {losses}");
+        }
+    }
+}
+
+/// A waiter that is dropped at any moment, whatever becomes of its requests, leaves no holder and no ticket that is refreshed.
+#[tokio::test(start_paused = true)]
+async fn no_cancellation_leaks_a_permit_or_a_ticket() {
+    for seed in 0..60 {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let world = World::new().await;
+        let other = granted(&world.client("other").semaphore("Pool", 1), 1).await;
+        let (client, network) = caller(&world, "ann");
+        let mut fates = rng.fork();
+        network.set(move |_| match fates.u32(0..8) {
+            0 => Fate::AnswerLost,
+            1 => Fate::Slow(Duration::from_millis(fates.u64(0..4000))),
+            2 => Fate::AnswerLate(Duration::from_millis(fates.u64(0..4000))),
+            _ => Fate::Delivered,
+        });
+        let semaphore = client.semaphore("Pool", 1);
+        let patience = Duration::from_millis(rng.u64(0..8000));
+        let release_at = Duration::from_millis(rng.u64(0..8000));
+        let releasing = tokio::spawn(async move {
+            sleep(release_at).await;
+            other.release().await.expect("held");
+        });
+        drop(timeout(patience, semaphore.acquire(forever())).await);
+        releasing.await.expect("no panic");
+        sleep(SECOND * 40).await;
+        let observer = world.client("observer").semaphore("Pool", 1);
+        assert_eq!(state(&observer).await, (1, 0, 0), "seed {seed}");
+    }
+}
+
+/// Several clients under random failures: at no moment do guards believe in more permits than there are.
+#[tokio::test(start_paused = true)]
+async fn guards_never_believe_in_more_permits_than_there_are() {
+    const CAPACITY: u64 = 3;
+    let mut grants = 0;
+    for seed in 0..3 {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let world = World::new().await;
+        let guards: Arc<Mutex<Vec<Arc<PermitGuard>>>> = Arc::default();
+        let end = Instant::now() + SECOND * 600;
+        let mut callers = Vec::new();
+        for name in ["ann", "bob", "cyd", "dan", "eve"] {
+            let (client, network) = caller(&world, name);
+            let mut fates = rng.fork();
+            network.set(move |_| match fates.u32(0..30) {
+                0 => Fate::AnswerLost,
+                1 => Fate::NotSent,
+                2 => Fate::Overdue(Duration::from_millis(fates.u64(0..20_000))),
+                3 => Fate::AnswerLate(Duration::from_millis(fates.u64(0..20_000))),
+                4 => Fate::Slow(Duration::from_millis(fates.u64(0..20_000))),
+                _ => Fate::Delivered,
+            });
+            let (guards, mut rng) = (Arc::clone(&guards), rng.fork());
+            callers.push(tokio::spawn(async move {
+                let mut grants = 0;
+                while Instant::now() < end {
+                    let request = PermitRequest::new().permits(rng.u64(1..=CAPACITY)).lease(SECOND * 10);
+                    let semaphore = client.semaphore("Pool", CAPACITY);
+                    if let Ok(Acquisition::Granted(guard)) =
+                        semaphore.acquire(request.wait(Wait::AtMost(SECOND * 90))).await
+                    {
+                        grants += 1;
+                        let guard = Arc::new(guard);
+                        guards.lock().expect("not poisoned").push(Arc::clone(&guard));
+                        sleep(Duration::from_millis(rng.u64(0..12_000))).await;
+                        guards.lock().expect("not poisoned").retain(|other| !Arc::ptr_eq(other, &guard));
+                        let guard = Arc::into_inner(guard).expect("nobody else has it");
+                        match rng.u32(0..4) {
+                            0 => drop(guard.detach()),
+                            1 => drop(guard),
+                            _ => drop(guard.release().await),
+                        }
+                    }
+                    sleep(Duration::from_millis(rng.u64(0..3000))).await;
+                }
+                grants
+            }));
+        }
+        while Instant::now() < end {
+            let believed = guards
+                .lock()
+                .expect("not poisoned")
+                .iter()
+                .filter(|guard| guard.is_held())
+                .map(|guard| guard.permits())
+                .sum::<u64>();
+            assert!(believed <= CAPACITY, "seed {seed}: {believed}");
+            sleep(SECOND / 4).await;
+        }
+        for caller in callers {
+            grants += caller.await.expect("no panic");
+        }
+    }
+    assert!(grants > 60, "too little happened: {grants}");
+}
