@@ -208,6 +208,18 @@ export async function eventually(condition: () => boolean | Promise<boolean>, wh
   }
 }
 
+/** Breaks the lock, which its holder renews meanwhile. */
+export async function breakHeld(client: Client, key: string): Promise<void> {
+  await eventually(async () => {
+    const lock = await client.get(key);
+    if (lock?.state !== "held") return true;
+    return client.breakLock(key, lock.recordVersionNumber).then(
+      () => true,
+      () => false,
+    );
+  }, "broken");
+}
+
 /** Resolves once the signal is aborted. */
 export async function aborted(signal: AbortSignal): Promise<void> {
   if (!signal.aborted) await once(signal, "abort");
