@@ -29,22 +29,45 @@ for (const [key, ownerName, leaseDurationMs] of JOBS) {
   await service.post("/v1/acquire", { key, ownerName, leaseId: `lease-${key}`, leaseDurationMs, ...more });
   if (DONE.includes(key)) await service.post("/v1/release", { key, leaseId: `lease-${key}` });
 }
+// A semaphore, with holders and a queue.
+const permits = { key: "gpu-pool", capacity: 4, leaseDurationMs: 60_000 };
+const MEMBERS = [
+  ["acquire", "train/resnet", 2],
+  ["acquire", "train/bert", 2],
+  ["enqueue", "batch/embeddings", 1],
+  ["enqueue", "batch/captions", 3],
+];
+for (const [operation, ownerName, wanted] of MEMBERS) {
+  await service.post(`/v1/semaphore/${operation}`, { ...permits, ownerName, permits: wanted, leaseId: ownerName });
+}
 const living = JOBS.map(([key]) => key).filter((key) => !DEAD.includes(key) && !DONE.includes(key));
 const beat = async () => {
   for (const [index, key] of living.entries()) {
     await new Promise((resolve) => setTimeout(resolve, index * 40));
     await service.post("/v1/heartbeat", { key, leaseId: `lease-${key}` });
   }
+  await service.post("/v1/semaphore/heartbeat", { key: permits.key, leaseId: "train/resnet" });
 };
 const views = [
   ["console-light", { colorScheme: "light" }, ""],
   ["console-dark", { colorScheme: "dark" }, "#/lock?key=invoice-run"],
+  ["console-semaphore", { colorScheme: "light" }, "#/lock?key=gpu-pool"],
   ["console-narrow", { colorScheme: "light", viewport: { width: 390, height: 760 } }, ""],
 ];
 const pages = await Promise.all(views.map(([, options, place]) => open(browser, service.console + place, options)));
-for (let round = 0; round < 3; round += 1) await beat();
-await pages[0].locator(".row-stale").nth(1).waitFor({ timeout: 60_000 });
-await new Promise((resolve) => setTimeout(resolve, 2500));
-for (const [index, [name]] of views.entries()) await pages[index].screenshot({ path: `${IMAGES}${name}.png` });
+let isOver = false;
+const beats = (async () => {
+  while (!isOver) await beat();
+})();
+await Promise.all(
+  views.map(async ([name], index) => {
+    const page = pages[index];
+    await page.locator(".row-stale").nth(1).waitFor({ timeout: 60_000 });
+    await new Promise((resolve) => setTimeout(resolve, 2500));
+    await page.screenshot({ path: `${IMAGES}${name}.png` });
+  }),
+);
+isOver = true;
+await beats;
 await browser.close();
 await service.end();

@@ -4,7 +4,7 @@
 #
 #   scripts/cold-start.sh [FOLDER]...
 #
-# Each FOLDER has functions that were built before, FOLDER/leasehold-acquire/bootstrap and so on, which are measured instead,
+# Each FOLDER has functions that were built before, FOLDER/leasehold-locks/bootstrap and so on, which are measured instead,
 # and compared if there are several.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -36,10 +36,11 @@ def check_sam():
 
 
 def of_locks():
-    """What the CDK construct and the Terraform module have of the template: all but transactions and watches."""
+    """What the CDK construct and the Terraform module have of the template: all but transactions, watches and the waking of executions."""
     summary = sam()
     for name in ("Transact", "Sweep", "Watch"):
         del summary["functions"][name]
+    del summary["stateMachines"]["Waker"]
     summary["routes"] = {key: name for key, name in summary["routes"].items() if name in summary["functions"]}
     for function in summary["functions"].values():
         function["managedPolicies"] = sorted(set(function["managedPolicies"]) - OPTIONAL)

@@ -7,7 +7,6 @@ cd "$(dirname "$0")/.."
 # shellcheck source=scripts/lib/aws.sh
 source scripts/lib/aws.sh
 
-readonly START_SECONDS=60
 readonly STACK_SECONDS=300
 readonly EXECUTION_SECONDS=60
 readonly BUCKET=artifacts
@@ -28,35 +27,6 @@ Usage: scripts/ministack.sh [--no-build]
 Installs ministack, the SAM CLI and cargo-lambda under target/tools, builds the functions, and deploys, tries and deletes
 stacks on a ministack of its own. --no-build deploys what was built last.
 EOF
-}
-
-work=
-ministack_pid=
-
-cleanup() {
-    local status=$?
-    trap '' INT TERM HUP
-    if [[ -n $ministack_pid ]]; then
-        ((status == 0)) || tail -n 40 "$work/ministack.log" >&2
-        # With it end the functions, which it runs as processes of its own.
-        stop "$ministack_pid"
-    fi
-    rm -rf ${work:+"$work"}
-}
-
-start_ministack() {
-    port=$(free_port)
-    export AWS_ENDPOINT_URL="http://127.0.0.1:$port" AWS_ACCESS_KEY_ID=test AWS_SECRET_ACCESS_KEY=test
-    export AWS_REGION=us-east-1 AWS_DEFAULT_REGION=us-east-1
-    unset AWS_PROFILE AWS_SESSION_TOKEN
-    # Everything that it leaves is in this run's folder. It shall open no other ports, and find no container engine.
-    env AUTH=true GATEWAY_PORT="$port" BIND_HOST=127.0.0.1 TMPDIR="$work" STATE_DIR="$work/state" S3_DATA_DIR="$work/s3" \
-        IOT_MTLS_ENABLED=0 SFTP_ENABLED=0 DOCKER_HOST=unix:///nonexistent LOG_LEVEL=WARNING \
-        "$MINISTACK_TOOLS/bin/ministack" >"$work/ministack.log" 2>&1 </dev/null &
-    ministack_pid=$!
-    wait_for "$AWS_ENDPOINT_URL" "$ministack_pid" "$START_SECONDS" || die "ministack did not start"
-    aws s3 mb "s3://$BUCKET" >/dev/null
-    account=$(aws sts get-caller-identity --query Account --output text)
 }
 
 # deploy STACK TEMPLATE [PARAMETER=VALUE...]
@@ -248,6 +218,20 @@ state_machines() {
     state_machines_roles
 }
 
+# An execution that sleeps for a lock that is free: the deployed pipe and waker end its sleep.
+sleeper() {
+    local machine execution
+    # shellcheck disable=SC2016 # $states is for Step Functions
+    machine=$(aws stepfunctions create-state-machine --name sleeper --query stateMachineArn --output text \
+        --role-arn "arn:aws:iam::$account:role/$(resource leasehold RunUnderLockRole)" --definition '{"QueryLanguage":"JSONata",
+            "StartAt":"Sleep","States":{"Sleep":{"Type":"Task","End":true,"TimeoutSeconds":60,
+            "Resource":"arn:aws:states:::aws-sdk:dynamodb:putItem.waitForTaskToken",
+            "Arguments":{"TableName":"'"$(output leasehold WaitersTableName)"'","Item":{"lock":{"S":"[\"nobody\"]"},
+            "waiter":{"S":"1"},"permits":{"N":"1"},"token":{"S":"{% $states.context.Task.Token %}"}}}}}}')
+    execution=$(aws stepfunctions start-execution --state-machine-arn "$machine" --query executionArn --output text)
+    await SUCCEEDED execution "$execution" status
+}
+
 cycle() {
     ask 200 POST /v1/acquire "{\"key\":\"$1\",\"ownerName\":\"host-1\",\"leaseId\":\"one\"}"
     expect outcome "$(field outcome)" created
@@ -406,10 +390,7 @@ main() {
         -h | --help) usage && exit 0 ;;
         *) usage >&2 && exit 2 ;;
     esac
-    trap cleanup EXIT
-    trap 'exit 130' INT
-    trap 'exit 143' TERM HUP
-    work=$(mktemp -d)
+    begin
     : >"$work/samconfig.toml"
     install_sam
     install_ministack
@@ -419,10 +400,12 @@ main() {
     python3 scripts/compare_stacks.py sam
     python3 scripts/compare_stacks.py terraform
     [[ $build == no ]] || sam_build
-    start_ministack
+    start_ministack AUTH=true
+    aws s3 mb "s3://$BUCKET" >/dev/null
+    account=$(aws sts get-caller-identity --query Account --output text)
 
     say "an open API: every route, direct invocations, the conformance suite"
-    deploy_leasehold leasehold Authorizer=NONE LateRequestSeconds=10
+    deploy_leasehold leasehold Authorizer=NONE LateRequestSeconds=10 WakeWaiters=true
     local url table
     url=$(output leasehold ApiUrl)
     table=$(output leasehold TableName)
@@ -432,6 +415,7 @@ main() {
 
     say "the state machines, and their roles"
     state_machines
+    sleeper
 
     say "transactions over a table of the user's"
     transactions

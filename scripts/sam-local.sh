@@ -50,7 +50,6 @@ readonly url="http://127.0.0.1:$PORT"
 image="public.ecr.aws/lambda/provided:al2023-$(machine)"
 readonly image
 
-work=
 docker_pid=
 has_bridge=
 dynamodb_pid=

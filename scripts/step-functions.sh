@@ -6,7 +6,6 @@ cd "$(dirname "$0")/.."
 source scripts/lib/aws.sh
 
 readonly ASL_VALIDATOR_VERSION=4.0.0
-readonly START_SECONDS=60
 
 usage() {
     cat <<EOF
@@ -16,16 +15,6 @@ Installs ministack and asl-validator under target/tools, checks the definitions 
 counts the events of long runs in virtual time (scripts/long_runs.py), starts a ministack of its own, and runs the named
 stories of scripts/step_functions.py there, or all of them.
 EOF
-}
-
-work=
-ministack_pid=
-
-cleanup() {
-    trap '' INT TERM HUP
-    # With it end the functions, which it runs as processes of its own.
-    [[ -z $ministack_pid ]] || stop "$ministack_pid"
-    rm -rf ${work:+"$work"}
 }
 
 check_definitions() {
@@ -42,18 +31,6 @@ check_definitions() {
     done
 }
 
-start_ministack() {
-    port=$(free_port)
-    export AWS_ENDPOINT_URL="http://127.0.0.1:$port"
-    # Everything that it leaves is in this run's folder. It shall open no other ports, and find no container engine.
-    env -u AWS_PROFILE -u AWS_SESSION_TOKEN AWS_ACCESS_KEY_ID=test AWS_SECRET_ACCESS_KEY=test \
-        GATEWAY_PORT="$port" BIND_HOST=127.0.0.1 TMPDIR="$work" STATE_DIR="$work/state" \
-        IOT_MTLS_ENABLED=0 SFTP_ENABLED=0 DOCKER_HOST=unix:///nonexistent LOG_LEVEL=WARNING \
-        "$MINISTACK_TOOLS/bin/ministack" >"$work/ministack.log" 2>&1 </dev/null &
-    ministack_pid=$!
-    wait_for "$AWS_ENDPOINT_URL" "$ministack_pid" "$START_SECONDS" || die "ministack did not start"
-}
-
 case ${1-} in
     -h | --help)
         usage
@@ -61,17 +38,10 @@ case ${1-} in
         ;;
 esac
 
-trap cleanup EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM HUP
-work=$(mktemp -d)
-
+begin
 check_definitions
 install_ministack
 "$MINISTACK_TOOLS/bin/python" scripts/long_runs.py
 cargo build --quiet --workspace --locked
 start_ministack
-"$MINISTACK_TOOLS/bin/python" scripts/step_functions.py "$@" || {
-    tail -n 40 "$work/ministack.log" >&2
-    die "failed; above are the last lines of ministack's log"
-}
+"$MINISTACK_TOOLS/bin/python" scripts/step_functions.py "$@"

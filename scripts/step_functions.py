@@ -18,6 +18,7 @@ from botocore.config import Config
 ROOT = pathlib.Path(__file__).parent.parent
 TABLE = "leasehold"
 MARKS = "marks"
+WAITERS = "waiters"
 SECRET = "known to the functions"
 LATE_REQUEST_SECONDS = 6
 # A wait of an hour, the default, allows a look only each fourth second.
@@ -29,6 +30,7 @@ ROLE = "arn:aws:iam::000000000000:role/unchecked"
 LOCAL_NAMES = {
     "StepFunctions.ExecutionAlreadyExistsException": "ExecutionAlreadyExists",
     "Sfn.ExecutionDoesNotExistException": "Sfn.ExecutionDoesNotExist",
+    "Sfn.TaskDoesNotExistException": "Sfn.TaskDoesNotExist",
 }
 
 
@@ -42,7 +44,9 @@ def client(name):
     )
 
 
-dynamodb, functions, sfn, events = (client(name) for name in ("dynamodb", "lambda", "stepfunctions", "events"))
+dynamodb, functions, sfn, events, pipes = (
+    client(name) for name in ("dynamodb", "lambda", "stepfunctions", "events", "pipes")
+)
 arns = {}
 
 # The endings that may leave a lock held, as the stack's rule has them. An execution that fails by one of the
@@ -68,8 +72,18 @@ def make_stack():
             AttributeDefinitions=[{"AttributeName": "key", "AttributeType": "S"}],
             BillingMode="PAY_PER_REQUEST",
         )
-    for name in ("invoke", "cleanup"):
-        arns[name] = make_function(f"leasehold-{name}")
+    waiters = dynamodb.create_table(
+        TableName=WAITERS,
+        KeySchema=[{"AttributeName": "lock", "KeyType": "HASH"}, {"AttributeName": "waiter", "KeyType": "RANGE"}],
+        AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("lock", "waiter")],
+        BillingMode="PAY_PER_REQUEST",
+        StreamSpecification={"StreamEnabled": True, "StreamViewType": "KEYS_ONLY"},
+    )
+    locks = dynamodb.update_table(
+        TableName=TABLE, StreamSpecification={"StreamEnabled": True, "StreamViewType": "NEW_IMAGE"}
+    )
+    for name in ("invoke", "cleanup", "semaphore"):
+        arns[name] = make_function(name)
     # A child that knows nothing of locks: a mark, some work, a mark.
     make_machine("child", child())
     make_machine("failing-child", one_state({"Type": "Fail", "Error": "OutOfPaper", "Cause": "Tray 2"}))
@@ -80,6 +94,22 @@ def make_stack():
     make_machine("three-turns", in_a_map(with_work(definition("mutex"), child(" & $string($states.input.turn)"))))
     make_machine("twice", twice(with_work(definition("mutex"), child())))
     make_machine("express-child", one_state({"Type": "Succeed"}), type="EXPRESS")
+    make_machine("waker", definition("waker", waits=True))
+    make_machine("sleeper", sleeping(with_work(definition("mutex", waits=True), child()), 30))
+    make_machine("short-sleeper", sleeping(with_work(definition("mutex", waits=True), child()), 4))
+    make_machine("sleeps-at-once", sleeps_at_once(sleeping(with_work(definition("mutex", waits=True), child()), 30)))
+    for name, seconds in (("permits", 30), ("short-permits", 3)):
+        make_machine(name, sleeping(with_work(definition("semaphore", waits=True), child(), "WithPermits", "PermitsStillMine"), seconds))
+    make_machine("polled-permits", with_work(definition("semaphore"), child(), "WithPermits", "PermitsStillMine"))
+    for table in (waiters, locks):
+        described = table["TableDescription"]
+        pipes.create_pipe(
+            Name=described["TableName"],
+            Source=described["LatestStreamArn"],
+            Target=arns["waker"],
+            RoleArn=ROLE,
+            SourceParameters={"DynamoDBStreamParameters": {"StartingPosition": "LATEST"}},
+        )
     events.put_rule(
         Name="leasehold-cleanup",
         EventPattern=json.dumps(
@@ -88,7 +118,8 @@ def make_stack():
                 "detail-type": ["Step Functions Execution Status Change"],
                 "detail": {
                     "stateMachineArn": [
-                        arns[name] for name in ("run-under-lock", "mutex", "failing-mutex", "three-turns", "twice")
+                        arns[name]
+                        for name in ("run-under-lock", "mutex", "failing-mutex", "three-turns", "twice", "permits")
                     ],
                     **CLEAN_UP_ENDINGS,
                 },
@@ -104,11 +135,11 @@ def make_function(name):
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as zipped:
         bootstrap = zipfile.ZipInfo("bootstrap")
         bootstrap.external_attr = 0o755 << 16
-        zipped.writestr(bootstrap, (ROOT / "target/debug" / name).read_bytes(), zipfile.ZIP_DEFLATED, 1)
+        zipped.writestr(bootstrap, (ROOT / "target/debug/leasehold-locks").read_bytes(), zipfile.ZIP_DEFLATED, 1)
     made = functions.create_function(
-        FunctionName=name,
+        FunctionName=f"leasehold-{name}",
         Runtime="provided.al2023",
-        Handler="bootstrap",
+        Handler=name,
         Role=ROLE,
         Timeout=10,
         Code={"ZipFile": archive.getvalue()},
@@ -117,14 +148,19 @@ def make_function(name):
     return made["FunctionArn"]
 
 
-def definition(name):
+def definition(name, waits=False):
     text = (ROOT / f"statemachines/{name}.asl.json").read_text()
     for placeholder, value in {
         "InvokeFunctionArn": arns["invoke"],
+        "SemaphoreFunctionArn": arns["semaphore"],
         "CleanupFunctionArn": arns["cleanup"],
         "CleanupStateMachineArn": arns.get("cleanup-machine", ""),
         "LateRequestSeconds": str(LATE_REQUEST_SECONDS),
         "Partition": "aws",
+        "TableName": TABLE,
+        "PartitionKeyName": "key",
+        "SortKeyName": "",
+        "WaitersTableName": WAITERS if waits else "",
     }.items():
         text = text.replace("${" + placeholder + "}", value)
     for real, local in LOCAL_NAMES.items():
@@ -170,13 +206,13 @@ def one_state(state):
     return {"QueryLanguage": "JSONata", "StartAt": "Only", "States": {"Only": state}}
 
 
-def with_work(mutex, work):
+def with_work(mutex, work, holding="Locked", heartbeat="LockStillMine"):
     """What an author does: own states in the place of YourWork."""
-    branch = mutex["States"]["Locked"]["Branches"][0]
+    branch = mutex["States"][holding]["Branches"][0]
     del branch["States"]["YourWork"]
     for state in work["States"].values():
         if state.pop("End", False):
-            state["Next"] = "LockStillMine"
+            state["Next"] = heartbeat
     branch["StartAt"] = work["StartAt"]
     branch["States"] |= work["States"]
     return mutex
@@ -203,6 +239,23 @@ def twice(machine):
                        "Default": "Twice"}
     states["Twice"] = {"Type": "Succeed"}
     return {**machine, "StartAt": "Begin"}
+
+
+def sleeping(machine, seconds):
+    """Always sleeps for so long: the local AWS takes no expression for the time-out of a state."""
+    for state in machine["States"].values():
+        if state.get("Resource", "").endswith(".waitForTaskToken"):
+            state["TimeoutSeconds"] = seconds
+        for choice in state.get("Choices", []):
+            for name in choice.get("Assign", {}):
+                choice["Assign"][name] = seconds
+    return machine
+
+
+def sleeps_at_once(machine):
+    """As if the lock had been released between the refusal and the sleep."""
+    machine["States"]["LockPrepare"]["Next"] = "LockMayWait"
+    return machine
 
 
 def without_language(machine):
@@ -293,8 +346,8 @@ def acquire_as(execution, key, acquisition, **more):
     return invoke("acquire", key, ownerName="late", execution=named, leaseDurationMs=600_000)
 
 
-def functions_invoke(payload):
-    answer = functions.invoke(FunctionName="leasehold-invoke", Payload=json.dumps(payload))
+def functions_invoke(payload, name="invoke"):
+    answer = functions.invoke(FunctionName=f"leasehold-{name}", Payload=json.dumps(payload))
     body = json.loads(answer["Payload"].read())
     if "FunctionError" in answer:
         raise Refused(body["errorType"])
@@ -618,6 +671,146 @@ def at_work(executions):
     return None
 
 
+def sleep_ends_with_the_release():
+    """A sleeping execution is woken by a release, a Java client's deletion and a break; nobody polls."""
+    acquire("sleep", "a function", leaseDurationMs=600_000)
+    releases = [
+        lambda: invoke("release", "sleep", leaseId="a function"),
+        lambda: dynamodb.delete_item(TableName=TABLE, Key={"key": {"S": "sleep"}}),
+        lambda: invoke("break", "sleep", recordVersionNumber=invoke("get", "sleep")["recordVersionNumber"]),
+    ]
+    for release in releases:
+        if state("sleep") != "held":
+            acquire("sleep", f"a function {uuid.uuid4()}", leaseDurationMs=600_000)
+        execution = start("sleeper", key="sleep", seconds=0, maxWaitSeconds=600)
+        wait_for("the sleep", lambda: sleepers("sleep"))
+        release()
+        succeeded(execution, 25)
+        assert timeouts(execution) == 0
+        assert sleepers("sleep") == []
+    # However long the wait: the question whether to wait, the sleep, and the second acquire.
+    assert entered(execution, "LockMayWait", "LockSleep", "LockWait", "LockAcquire") == 4, "3 beside the first acquire"
+
+
+def sleepers_wake_one_at_a_time():
+    """Each release wakes the next sleeper; one who is gone is passed over."""
+    acquire("sleepers", "a function", leaseDurationMs=600_000)
+    gone = {"lock": {"S": '["sleepers"]'}, "waiter": {"S": "1#gone"}, "permits": {"N": "1"}, "token": {"S": "gone"}}
+    dynamodb.put_item(TableName=WAITERS, Item=gone)
+    executions = [start("sleeper", key="sleepers", seconds=1, maxWaitSeconds=600) for _ in range(3)]
+    wait_for("the sleep", lambda: len(sleepers("sleepers")) == 4)
+    invoke("release", "sleepers", leaseId="a function")
+    spans = []
+    for execution in executions:
+        succeeded(execution, 60)
+        assert timeouts(execution) == 0
+        spans.append((marks(execution)["began"], marks(execution)["ended"]))
+    spans.sort()
+    for (_, ended), (began, _) in zip(spans, spans[1:]):
+        assert began >= ended, spans
+    assert sleepers("sleepers") == []
+
+
+def sleeper_misses_no_release():
+    """A lock that was freed before the sleep began wakes the sleeper all the same."""
+    execution = start("sleeps-at-once", key="missed", seconds=0, maxWaitSeconds=600)
+    succeeded(execution, 25)
+    assert timeouts(execution) == 0
+
+
+def sleeper_takes_over_from_the_dead():
+    """Nobody wakes a sleeper when the holder dies: the sleep ends when the lease is over."""
+    acquire("dead", "a function", leaseDurationMs=3000)
+    began = time.monotonic()
+    execution = start("short-sleeper", key="dead", seconds=0, maxWaitSeconds=600)
+    succeeded(execution, 30)
+    assert time.monotonic() - began > 3
+    assert timeouts(execution) > 0
+
+
+def permits(key, machine="permits", seconds=1, **arguments):
+    return start(machine, **{"key": key, "capacity": 2, "maxWaitSeconds": 600, "seconds": seconds, **arguments})
+
+
+def semaphore(key):
+    return functions_invoke({"action": "semaphore-get", "key": key}, "semaphore")
+
+
+def permits_are_never_exceeded():
+    """Six executions share two permits, asleep while they wait; and six that poll."""
+    for machine in ("permits", "polled-permits"):
+        executions = [permits(f"shared {machine}", machine, 2, pollSeconds=1) for _ in range(6)]
+        spans = []
+        for execution in executions:
+            succeeded(execution, 120)
+            spans.append((marks(execution)["began"], marks(execution)["ended"]))
+        for began, _ in spans:
+            assert sum(start <= began < end for start, end in spans) <= 2, spans
+        left = semaphore(f"shared {machine}")
+        assert (left["available"], left["holders"], left["queue"]) == (2, [], []), left
+
+
+def permits_of_the_aborted_return():
+    """A holder and a waiter are aborted: the clean-up gives the permits back and withdraws the ticket."""
+    holder = permits("aborted permits", seconds=60, permits=2)
+    wait_for("the work", lambda: marks(holder))
+    waiter = permits("aborted permits", seconds=0)
+    wait_for("the ticket", lambda: semaphore("aborted permits")["queue"])
+    wait_for("the sleep", lambda: sleepers("aborted permits"))
+    sfn.stop_execution(executionArn=waiter)
+    wait_for("no ticket", lambda: not semaphore("aborted permits")["queue"])
+    sfn.stop_execution(executionArn=holder)
+    wait_for("free permits", lambda: semaphore("aborted permits")["available"] == 2)
+    succeeded(permits("aborted permits", seconds=0, permits=2), 25)
+
+
+def permits_of_the_dead_return():
+    """A holder and a waiter ahead die, and nobody cleans up: both are passed when their leases are over."""
+    for action, more in (("acquire", {"permits": 2}), ("enqueue", {"leaseDurationMs": 4000})):
+        request = {"action": f"semaphore-{action}", "key": "dead permits", "capacity": 2, "ownerName": "someone"}
+        functions_invoke({"leaseDurationMs": 3000, "leaseId": action, **request, **more}, "semaphore")
+    execution = permits("dead permits", "short-permits", seconds=0)
+    succeeded(execution, 60)
+    assert timeouts(execution) > 1
+    left = semaphore("dead permits")
+    assert left["holders"] == [], left
+
+
+def permits_wake_in_turn():
+    """A release wakes the oldest sleeper whose permits are free, and nobody overtakes one who wants more."""
+    first = permits("turns of permits", seconds=4, permits=2)
+    wait_for("the work", lambda: marks(first))
+    second = permits("turns of permits", seconds=1, permits=2)
+    wait_for("the sleep", lambda: len(sleepers("turns of permits")) == 1)
+    third = permits("turns of permits", seconds=0, permits=1)
+    for execution in (first, second, third):
+        succeeded(execution, 60)
+        assert timeouts(execution) == 0
+    assert marks(first)["ended"] <= marks(second)["began"] < marks(second)["ended"] <= marks(third)["began"]
+
+
+def sleepers(key):
+    found = dynamodb.query(
+        TableName=WAITERS,
+        KeyConditionExpression="#lock = :lock",
+        ExpressionAttributeNames={"#lock": "lock"},
+        ExpressionAttributeValues={":lock": {"S": json.dumps([key])}},
+        ConsistentRead=True,
+    )
+    return found["Items"]
+
+
+def timeouts(execution):
+    history = sfn.get_execution_history(executionArn=execution, maxResults=1000)["events"]
+    return [event.get("taskFailedEventDetails", {}).get("error") for event in history].count("States.Timeout")
+
+
+def entered(execution, *states):
+    """How often the execution has entered one of these: its state transitions, as they are billed."""
+    history = sfn.get_execution_history(executionArn=execution, maxResults=1000)["events"]
+    return sum(event.get("stateEnteredEventDetails", {}).get("name") in states for event in history)
+
+
 STORIES = [
     uncontended,
     contended,
@@ -636,6 +829,14 @@ STORIES = [
     late_acquire,
     late_heartbeat,
     twenty_take_turns,
+    sleep_ends_with_the_release,
+    sleepers_wake_one_at_a_time,
+    sleeper_misses_no_release,
+    sleeper_takes_over_from_the_dead,
+    permits_are_never_exceeded,
+    permits_of_the_aborted_return,
+    permits_of_the_dead_return,
+    permits_wake_in_turn,
 ]
 
 

@@ -12,17 +12,17 @@ locals {
 
   # The functions, and their actions on the table.
   functions = {
-    Acquire    = { binary = "leasehold-acquire", timeout = 6, actions = ["dynamodb:UpdateItem"] }
-    AcquireAll = { binary = "leasehold-acquire-all", timeout = 6, actions = ["dynamodb:UpdateItem"] }
-    Heartbeat  = { binary = "leasehold-heartbeat", timeout = 6, actions = ["dynamodb:UpdateItem"] }
-    Release    = { binary = "leasehold-release", timeout = 6, actions = ["dynamodb:UpdateItem"] }
-    Break      = { binary = "leasehold-break", timeout = 6, actions = ["dynamodb:UpdateItem"] }
-    Get        = { binary = "leasehold-get", timeout = 6, actions = ["dynamodb:GetItem"] }
-    List       = { binary = "leasehold-list", timeout = 29, actions = ["dynamodb:Scan", "dynamodb:Query"] }
-    Health     = { binary = "leasehold-health", timeout = 6, actions = ["dynamodb:GetItem"] }
-    Semaphore  = { binary = "leasehold-semaphore", timeout = 6, actions = ["dynamodb:UpdateItem", "dynamodb:GetItem"] }
-    Invoke     = { binary = "leasehold-invoke", timeout = 6, actions = ["dynamodb:UpdateItem", "dynamodb:GetItem"] }
-    Cleanup    = { binary = "leasehold-cleanup", timeout = 30, actions = ["dynamodb:UpdateItem", "dynamodb:GetItem"] }
+    Acquire    = { handler = "acquire", timeout = 6, actions = ["dynamodb:UpdateItem"] }
+    AcquireAll = { handler = "acquire-all", timeout = 6, actions = ["dynamodb:UpdateItem"] }
+    Heartbeat  = { handler = "heartbeat", timeout = 6, actions = ["dynamodb:UpdateItem"] }
+    Release    = { handler = "release", timeout = 6, actions = ["dynamodb:UpdateItem"] }
+    Break      = { handler = "break", timeout = 6, actions = ["dynamodb:UpdateItem"] }
+    Get        = { handler = "get", timeout = 6, actions = ["dynamodb:GetItem"] }
+    List       = { handler = "list", timeout = 29, actions = ["dynamodb:Scan", "dynamodb:Query"] }
+    Health     = { handler = "health", timeout = 6, actions = ["dynamodb:GetItem"] }
+    Semaphore  = { handler = "semaphore", timeout = 6, actions = ["dynamodb:UpdateItem", "dynamodb:GetItem"] }
+    Invoke     = { handler = "invoke", timeout = 6, actions = ["dynamodb:UpdateItem", "dynamodb:GetItem"] }
+    Cleanup    = { handler = "cleanup", timeout = 30, actions = ["dynamodb:UpdateItem", "dynamodb:GetItem"] }
   }
 
   # The routes, and the functions that answer them.
@@ -116,11 +116,11 @@ resource "random_password" "execution" {
   special = false
 }
 
-data "archive_file" "function" {
-  for_each    = local.functions
+# All functions share one binary, which knows them by their handlers.
+data "archive_file" "functions" {
   type        = "zip"
-  source_file = "${var.code_directory}/${each.value.binary}/bootstrap"
-  output_path = "${path.root}/.terraform/leasehold/${each.value.binary}.zip"
+  source_file = "${var.code_directory}/leasehold-locks/bootstrap"
+  output_path = "${path.root}/.terraform/leasehold/leasehold-locks.zip"
 }
 
 resource "aws_iam_role" "function" {
@@ -153,12 +153,12 @@ resource "aws_lambda_function" "function" {
   function_name                  = "${var.name}-${lower(each.key)}"
   role                           = aws_iam_role.function[each.key].arn
   runtime                        = "provided.al2023"
-  handler                        = "bootstrap"
+  handler                        = each.value.handler
   architectures                  = [var.architecture]
   memory_size                    = var.memory_mb
   timeout                        = each.value.timeout
-  filename                       = data.archive_file.function[each.key].output_path
-  source_code_hash               = data.archive_file.function[each.key].output_base64sha256
+  filename                       = data.archive_file.functions.output_path
+  source_code_hash               = data.archive_file.functions.output_base64sha256
   reserved_concurrent_executions = var.reserved_concurrency
 
   logging_config {

@@ -1,7 +1,8 @@
 /** A function of the service that answers routes of its own. */
 export interface RouteFunction {
   readonly name: string;
-  readonly binary: string;
+  /** The function's name in the binary that all share. */
+  readonly handler: string;
   readonly description: string;
   readonly paths: string[];
   readonly actions: string[];
@@ -12,22 +13,22 @@ export interface RouteFunction {
 
 /** The functions behind the API; the last one also answers every unknown path. */
 export const ROUTE_FUNCTIONS: RouteFunction[] = [
-  { name: 'Acquire', binary: 'leasehold-acquire', description: 'acquire a lock, or take over a stale one', paths: ['/v1/acquire'], actions: ['dynamodb:UpdateItem'] },
-  { name: 'AcquireAll', binary: 'leasehold-acquire-all', description: 'acquire several locks, all or none', paths: ['/v1/acquire-all'], actions: ['dynamodb:UpdateItem'] },
-  { name: 'Heartbeat', binary: 'leasehold-heartbeat', description: 'renew a lease', paths: ['/v1/heartbeat'], actions: ['dynamodb:UpdateItem'] },
-  { name: 'Release', binary: 'leasehold-release', description: 'give a lock back', paths: ['/v1/release'], actions: ['dynamodb:UpdateItem'] },
-  { name: 'Break', binary: 'leasehold-break', description: "an operator's forced release", paths: ['/v1/break'], actions: ['dynamodb:UpdateItem'] },
-  { name: 'Get', binary: 'leasehold-get', description: 'look at a lock', paths: ['/v1/lock'], actions: ['dynamodb:GetItem'] },
-  { name: 'List', binary: 'leasehold-list', description: 'list locks', paths: ['/v1/locks'], actions: ['dynamodb:Scan', 'dynamodb:Query'], timeoutSeconds: 29 },
+  { name: 'Acquire', handler: 'acquire', description: 'acquire a lock, or take over a stale one', paths: ['/v1/acquire'], actions: ['dynamodb:UpdateItem'] },
+  { name: 'AcquireAll', handler: 'acquire-all', description: 'acquire several locks, all or none', paths: ['/v1/acquire-all'], actions: ['dynamodb:UpdateItem'] },
+  { name: 'Heartbeat', handler: 'heartbeat', description: 'renew a lease', paths: ['/v1/heartbeat'], actions: ['dynamodb:UpdateItem'] },
+  { name: 'Release', handler: 'release', description: 'give a lock back', paths: ['/v1/release'], actions: ['dynamodb:UpdateItem'] },
+  { name: 'Break', handler: 'break', description: "an operator's forced release", paths: ['/v1/break'], actions: ['dynamodb:UpdateItem'] },
+  { name: 'Get', handler: 'get', description: 'look at a lock', paths: ['/v1/lock'], actions: ['dynamodb:GetItem'] },
+  { name: 'List', handler: 'list', description: 'list locks', paths: ['/v1/locks'], actions: ['dynamodb:Scan', 'dynamodb:Query'], timeoutSeconds: 29 },
   {
     name: 'Semaphore',
-    binary: 'leasehold-semaphore',
+    handler: 'semaphore',
     description: 'semaphores, over HTTP and for direct invocations',
     paths: ['', '/acquire', '/heartbeat', '/release', '/enqueue', '/break', '/capacity'].map(path => `/v1/semaphore${path}`),
     actions: ['dynamodb:UpdateItem', 'dynamodb:GetItem'],
     namesExecutions: true,
   },
-  { name: 'Health', binary: 'leasehold-health', description: 'whether the table answers', paths: ['/v1/health'], actions: ['dynamodb:GetItem'] },
+  { name: 'Health', handler: 'health', description: 'whether the table answers', paths: ['/v1/health'], actions: ['dynamodb:GetItem'] },
 ];
 
 /** What direct invocations may do on the table. */

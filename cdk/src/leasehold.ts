@@ -29,7 +29,7 @@ export enum LeaseholdAuthorizer {
 /** Properties of a lock service. */
 export interface LeaseholdProps {
   /**
-   * The folder that `cargo lambda build --release` filled, with a folder for each function.
+   * The folder that `cargo lambda build --release` filled, such as `target/lambda`.
    */
   readonly codeDirectory: string;
   /**
@@ -185,11 +185,11 @@ export class Leasehold extends Construct {
     });
     const executions = { LEASEHOLD_EXECUTION_SECRET: secret.secretValue.unsafeUnwrap() };
 
-    for (const { name, binary, description, actions, timeoutSeconds, namesExecutions } of ROUTE_FUNCTIONS) {
-      this.addFunction(name, binary, description, actions, logGroup, timeoutSeconds, namesExecutions ? executions : undefined);
+    for (const { name, handler, description, actions, timeoutSeconds, namesExecutions } of ROUTE_FUNCTIONS) {
+      this.addFunction(name, handler, description, actions, logGroup, timeoutSeconds, namesExecutions ? executions : undefined);
     }
-    this.invokeFunction = this.addFunction('Invoke', 'leasehold-invoke', 'all operations, for direct invocations', INVOKE_ACTIONS, logGroup, undefined, executions);
-    const cleanup = this.addFunction('Cleanup', 'leasehold-cleanup', 'releases what an execution held that ended without doing so', CLEANUP_ACTIONS, logGroup, 30, executions);
+    this.invokeFunction = this.addFunction('Invoke', 'invoke', 'all operations, for direct invocations', INVOKE_ACTIONS, logGroup, undefined, executions);
+    const cleanup = this.addFunction('Cleanup', 'cleanup', 'releases what an execution held that ended without doing so', CLEANUP_ACTIONS, logGroup, 30, executions);
 
     this.api = this.newApi();
     this.url = this.api.apiEndpoint;
@@ -354,7 +354,7 @@ export class Leasehold extends Construct {
 
   private addFunction(
     name: string,
-    binary: string,
+    handler: string,
     description: string,
     actions: string[],
     logGroup: logs.ILogGroup,
@@ -374,8 +374,8 @@ export class Leasehold extends Construct {
     const made = new lambda.Function(this, `${name}Function`, {
       role,
       description: `Leasehold: ${description}`,
-      code: lambda.Code.fromAsset(path.join(props.codeDirectory, binary)),
-      handler: 'bootstrap',
+      code: lambda.Code.fromAsset(path.join(props.codeDirectory, 'leasehold-locks')),
+      handler,
       runtime: lambda.Runtime.PROVIDED_AL2023,
       architecture: props.architecture ?? lambda.Architecture.X86_64,
       memorySize: props.memorySize ?? 256,

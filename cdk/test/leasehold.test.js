@@ -11,10 +11,8 @@ const iam = require('aws-cdk-lib/aws-iam');
 const { Leasehold, LeaseholdAuthorizer } = require('../lib');
 
 const codeDirectory = fs.mkdtempSync(path.join(os.tmpdir(), 'leasehold-cdk-'));
-for (const name of ['acquire', 'acquire-all', 'heartbeat', 'release', 'break', 'get', 'list', 'health', 'semaphore', 'invoke', 'cleanup']) {
-  fs.mkdirSync(path.join(codeDirectory, `leasehold-${name}`));
-  fs.writeFileSync(path.join(codeDirectory, `leasehold-${name}`, 'bootstrap'), '');
-}
+fs.mkdirSync(path.join(codeDirectory, 'leasehold-locks'));
+fs.writeFileSync(path.join(codeDirectory, 'leasehold-locks', 'bootstrap'), '');
 
 function synthesise(props, use = () => {}) {
   const stack = new Stack(new App(), 'Test', { env: { account: '123456789012', region: 'eu-west-1' } });

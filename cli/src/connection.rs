@@ -196,12 +196,15 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// The region in a host name such as `abc123.execute-api.eu-central-1.amazonaws.com`.
+/// The region in a host name such as `abc123.execute-api.eu-central-1.amazonaws.com`, or of a Function URL.
 fn region_of(url: &str) -> Option<String> {
     let host = url.split_once("://")?.1.split(['/', ':']).next()?;
-    let (_, rest) = host.split_once(".execute-api.")?;
+    let (rest, of_aws) = match host.split_once(".execute-api.") {
+        Some((_, rest)) => (rest, "amazonaws.com"),
+        None => (host.split_once(".lambda-url.")?.1, "on.aws"),
+    };
     let (region, domain) = rest.split_once('.')?;
-    domain.starts_with("amazonaws.com").then(|| region.to_owned())
+    domain.starts_with(of_aws).then(|| region.to_owned())
 }
 
 #[cfg(test)]
@@ -214,6 +217,7 @@ mod tests {
         assert_eq!(region("https://abc.execute-api.eu-central-1.amazonaws.com/prod").as_deref(), Some("eu-central-1"));
         assert_eq!(region("https://abc.execute-api.cn-north-1.amazonaws.com.cn").as_deref(), Some("cn-north-1"));
         assert_eq!(region("https://abc-vpce.execute-api.us-east-1.amazonaws.com:443/x").as_deref(), Some("us-east-1"));
+        assert_eq!(region("https://abc.lambda-url.eu-west-1.on.aws/").as_deref(), Some("eu-west-1"));
         for other in
             ["https://locks.example.com", "http://127.0.0.1:8080", "nonsense", "https://a.execute-api.b.evil.com"]
         {

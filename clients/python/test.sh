@@ -8,10 +8,10 @@ target=${CARGO_TARGET_DIR:-$here/../../target}
 mkdir -p "$target/python-client"
 work=$(cd "$target/python-client" && pwd)
 LEASEHOLD_BIN=$(realpath -m "${LEASEHOLD_BIN:-$work/../debug/leasehold}")
-LEASEHOLD_INVOKE_BIN=$(realpath -m "${LEASEHOLD_INVOKE_BIN:-$(dirname "$LEASEHOLD_BIN")/leasehold-invoke}")
+LEASEHOLD_INVOKE_BIN=$(realpath -m "${LEASEHOLD_INVOKE_BIN:-$(dirname "$LEASEHOLD_BIN")/leasehold-locks}")
 export LEASEHOLD_BIN LEASEHOLD_INVOKE_BIN
 # `cargo test --workspace` makes no binary of a function.
-[ -x "$LEASEHOLD_INVOKE_BIN" ] || (cd "$here/../.." && cargo build --quiet --workspace --bin leasehold-invoke)
+[ -x "$LEASEHOLD_INVOKE_BIN" ] || (cd "$here/../.." && cargo build --quiet --workspace --bin leasehold-locks)
 export RUFF_CACHE_DIR=$work/ruff MYPY_CACHE_DIR=$work/mypy PYTHONDONTWRITEBYTECODE=1
 cd "$here"
 

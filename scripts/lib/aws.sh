@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# What scripts/ministack.sh and scripts/sam-local.sh share: tools of pinned versions, each in a virtual environment under
-# target/tools, and one build of the functions. To be sourced, in the root of the repository.
+# Shared by the scripts that run a local AWS: tools of pinned versions, each in a virtual environment under target/tools; one
+# build of the functions; and a ministack of the script's own. To be sourced, in the root of the repository.
 
 readonly SAM_VERSION=1.170.0
 readonly CARGO_LAMBDA_VERSION=1.9.2
@@ -8,6 +8,7 @@ readonly ZIGLANG_VERSION=0.17.1
 readonly AWSCLI_VERSION=1.46.3
 readonly CFN_LINT_VERSION=1.58.0
 readonly MINISTACK_VERSION=1.5.33
+readonly MINISTACK_SECONDS=60
 readonly HCL2_VERSION=8.1.4
 
 readonly SAM_TOOLS="$PWD/target/tools/sam-$SAM_VERSION"
@@ -75,9 +76,47 @@ machine() {
     esac
 }
 
+# A folder of the run's own, and a ministack in it. `finish` removes both.
+work=
+ministack_pid=
+
+# Ends and removes what this run started, whatever ends it. A failure shows the end of ministack's log.
+begin() {
+    trap finish EXIT
+    trap 'exit 130' INT
+    trap 'exit 143' TERM HUP
+    work=$(mktemp -d)
+}
+
+finish() {
+    local status=$?
+    trap '' INT TERM HUP
+    if [[ -n $ministack_pid ]]; then
+        ((status == 0)) || tail -n 40 "$work/ministack.log" >&2
+        # With it end the functions, which it runs as processes of its own.
+        stop "$ministack_pid"
+    fi
+    rm -rf ${work:+"$work"}
+}
+
+# Starts a ministack, with the variables that are given, and points every AWS client of this script at it.
+start_ministack() {
+    local port
+    port=$(free_port)
+    export AWS_ENDPOINT_URL="http://127.0.0.1:$port" AWS_ACCESS_KEY_ID=test AWS_SECRET_ACCESS_KEY=test
+    export AWS_REGION=us-east-1 AWS_DEFAULT_REGION=us-east-1
+    unset AWS_PROFILE AWS_SESSION_TOKEN
+    # Everything that it leaves is in this run's folder. It shall open no other ports, and find no container engine.
+    env "$@" GATEWAY_PORT="$port" BIND_HOST=127.0.0.1 TMPDIR="$work" STATE_DIR="$work/state" S3_DATA_DIR="$work/s3" \
+        IOT_MTLS_ENABLED=0 SFTP_ENABLED=0 DOCKER_HOST=unix:///nonexistent LOG_LEVEL=WARNING \
+        "$MINISTACK_TOOLS/bin/ministack" >"$work/ministack.log" 2>&1 </dev/null &
+    ministack_pid=$!
+    wait_for "$AWS_ENDPOINT_URL" "$ministack_pid" "$MINISTACK_SECONDS" || die "ministack did not start"
+}
+
 # Builds the functions as `sam build` does anywhere, for this machine, as real stacks get them: optimised, stripped.
 sam_build() {
-    say "building the functions for $(machine); the first time takes ten minutes"
+    say "building the functions for $(machine); the first time takes minutes"
     export CARGO_TARGET_DIR=$LAMBDA_TARGET
     mkdir -p "$(dirname "$SAM_LOG")"
     if ! { build_functions && package_functions; } >"$SAM_LOG" 2>&1; then
@@ -87,7 +126,7 @@ sam_build() {
     unset CARGO_TARGET_DIR
 }
 
-# SAM builds one function after the other, each mostly on one core. This keeps all cores busy, and SAM finds them built.
+# SAM builds one binary after the other, each mostly on one core. This keeps all cores busy, and SAM finds them built.
 build_functions() {
     local options=(--release --locked --package leasehold-functions)
     # As SAM says it, lest it builds them again.

@@ -61,6 +61,7 @@ def summary_of_resources(resources):
         properties = resource["Properties"]
         role = properties["Role"]["Fn::GetAtt"][0]
         functions[logical_id] = {
+            "handler": properties["Handler"],
             "timeout": properties["Timeout"],
             "environment": sorted(properties["Environment"]["Variables"]),
             "actions": actions_of(role, resources),
@@ -100,6 +101,7 @@ def summary_of_terraform(folder):
     for name, function in values["functions"].items():
         more = [*values["execution_environment"]] if name in values["execution_functions"] else []
         functions[name] = {
+            "handler": function["handler"],
             "timeout": function["timeout"],
             "environment": sorted([*environment, *more]),
             "actions": sorted(f"{action.split(':')[1]} on locks" for action in function["actions"]),

@@ -36,6 +36,19 @@ def test_a_known_request_has_botocores_signature(monkeypatch: pytest.MonkeyPatch
     assert signed["X-Amz-Security-Token"] == "a-session-token"
 
 
+@pytest.mark.parametrize(
+    ("host", "service"),
+    [
+        ("abc.lambda-url.eu-west-1.on.aws", "lambda"),
+        ("abc.execute-api.eu-west-1.amazonaws.com", "execute-api"),
+        ("abc.lambda-url.example.com", "execute-api"),
+    ],
+)
+def test_function_url_is_signed_for_lambda(host: str, service: str) -> None:
+    signed = SigV4("eu-west-1", credentials=CREDENTIALS)(Request("GET", f"https://{host}/v1/lock", {}, None))
+    assert f"/eu-west-1/{service}/aws4_request" in signed["Authorization"]
+
+
 @pytest.mark.parametrize("key", ["Moe", "a b+c/ü=&%?~*'"])
 def test_what_arrives_is_what_was_signed(proxy: Proxy, make_client: MakeClient, key: str) -> None:
     client = make_client(proxy.url, auth=SigV4("eu-west-1", credentials=CREDENTIALS))

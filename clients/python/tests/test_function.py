@@ -36,10 +36,10 @@ CREDENTIALS = Credentials("AKIDEXAMPLE", "a-secret")
 @pytest.fixture(scope="module")
 def lambda_(bank: Bank) -> Iterator[Lambda]:
     serve = Path(os.environ.get("LEASEHOLD_BIN", PACKAGE.parent.parent / "target" / "debug" / "leasehold"))
-    binary = Path(os.environ.get("LEASEHOLD_INVOKE_BIN", serve.with_name("leasehold-invoke")))
+    binary = Path(os.environ.get("LEASEHOLD_INVOKE_BIN", serve.with_name("leasehold-locks")))
     if not binary.is_file():
-        pytest.fail(f"there is no {binary}: run `cargo build --bin leasehold-invoke`", pytrace=False)
-    environment = {"LEASEHOLD_TABLE_NAME": "leasehold", "AWS_ENDPOINT_URL_DYNAMODB": bank.dynamodb}
+        pytest.fail(f"there is no {binary}: run `cargo build --workspace`", pytrace=False)
+    environment = {"_HANDLER": "invoke", "LEASEHOLD_TABLE_NAME": "leasehold", "AWS_ENDPOINT_URL_DYNAMODB": bank.dynamodb}
     with Lambda(binary, environment) as running:
         yield running
 

@@ -308,6 +308,19 @@ def test_a_lost_holder_learns_it_from_its_heartbeat(
         guard.release()
 
 
+def test_the_same_ask_is_not_repeated_at_once(
+    proxy: Proxy, observed: Client, client: Client, key: str
+) -> None:
+    client.semaphore(key, 1).acquire().granted().release()
+    lock = f"""{{"key": "{key}", "state": "released", "ownerName": "leasehold:semaphore",
+        "leaseDurationMs": 1, "recordVersionNumber": "v", "kind": "semaphore", "capacity": 1,
+        "available": 1, "changed": "c", "holders": [], "queue": []}}"""
+    refused = f"""{{"type": "held", "status": 423, "lock": {lock}}}"""
+    proxy.fault = only("acquire", Answer(423, refused.encode()))
+    assert isinstance(observed.semaphore(key, 1).acquire(wait=1.6), Held)
+    assert 2 <= proxy.count("acquire") <= 5
+
+
 def test_permits_are_handed_on(client: Client, make_client: MakeClient, key: str) -> None:
     here, there = client.semaphore(key, 3), make_client().semaphore(key, 3)
     guard = here.acquire(2).granted()

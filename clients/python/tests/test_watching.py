@@ -156,8 +156,10 @@ def test_close_ends_a_watch(
     make_client().acquire(key, lease=60).granted()
     waiting = Background(lambda: waiter.acquire(key, wait=None))
     eventually(lambda: proxy.count("watch") > 0)
+    start = time.monotonic()
     waiter.close()
     assert "closed" in str(waiting.wait())
+    assert time.monotonic() - start < 20, "the watch has 25 seconds"
     assert kind != "threads" or is_watching(), "the watch was abandoned, and not waited for"
 
 

@@ -1,4 +1,7 @@
-/** A Lambda environment on loopback: the Invoke API in front, the Runtime API behind, and the real binaries of the functions. */
+/**
+ * A Lambda environment on loopback: the Invoke API in front, the Runtime API behind, and the real binaries of the
+ * functions.
+ */
 import { type ChildProcess, spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
@@ -17,6 +20,13 @@ interface Invocation {
   readonly answer: (body: string, failed: boolean) => void;
 }
 
+/** The binary of each function, and the handler that it has there. */
+const CODE: Record<string, [binary: string, handler: string]> = {
+  "leasehold-invoke": ["leasehold-locks", "invoke"],
+  "leasehold-transact": ["leasehold-transactions", "transact"],
+  "leasehold-semaphore": ["leasehold-locks", "semaphore"],
+};
+
 /** One function: its process, its Runtime API, and the invocations that wait. */
 class RunningFunction {
   readonly #server: Server;
@@ -33,11 +43,13 @@ class RunningFunction {
     this.#server.listen(0, "127.0.0.1");
     await once(this.#server, "listening");
     const api = `127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
-    this.#process = spawn(join(dirname(serviceBinary()), this.name), {
+    const [binary, handler] = CODE[this.name] ?? [this.name, "bootstrap"];
+    this.#process = spawn(join(dirname(serviceBinary()), binary), {
       stdio: ["ignore", "ignore", "inherit"],
       env: {
         AWS_LAMBDA_RUNTIME_API: api,
         AWS_LAMBDA_FUNCTION_NAME: this.name,
+        _HANDLER: handler,
         AWS_LAMBDA_FUNCTION_VERSION: "1",
         AWS_LAMBDA_FUNCTION_MEMORY_SIZE: "128",
         AWS_REGION: "eu-central-1",

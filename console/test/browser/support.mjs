@@ -26,6 +26,7 @@ async function start(args) {
   child.stdout.unref();
   const end = () =>
     new Promise((resolve) => {
+      child.ref();
       child.once("exit", resolve);
       child.kill("SIGKILL");
     });

@@ -2,5 +2,6 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test fails by a panic")]
 
+mod handlers;
 mod start;
 mod sweep;

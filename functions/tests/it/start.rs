@@ -19,7 +19,7 @@ use tokio::net::TcpListener;
 const TABLE: (&str, &str) = ("LEASEHOLD_TABLE_NAME", "locks");
 
 async fn start(variables: &[(&str, &str)]) -> Sandbox {
-    Sandbox::start(Path::new(env!("CARGO_BIN_EXE_leasehold-acquire")), variables).await.expect("it is built")
+    Sandbox::start(Path::new(env!("CARGO_BIN_EXE_leasehold-locks")), variables).await.expect("it is built")
 }
 
 async fn acquire(sandbox: &mut Sandbox) -> (u64, Value) {

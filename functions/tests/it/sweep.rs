@@ -15,7 +15,8 @@ use tokio::net::TcpListener;
 use tokio::time::timeout;
 
 async fn start(variables: &[(&str, &str)]) -> Sandbox {
-    Sandbox::start(Path::new(env!("CARGO_BIN_EXE_leasehold-sweep")), variables).await.expect("it is built")
+    let variables = [&[("_HANDLER", "sweep")], variables].concat();
+    Sandbox::start(Path::new(env!("CARGO_BIN_EXE_leasehold-transactions")), &variables).await.expect("it is built")
 }
 
 async fn sweep(sandbox: &mut Sandbox, event: Value) -> Value {

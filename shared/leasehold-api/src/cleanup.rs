@@ -6,7 +6,11 @@
 //! `acquisition` beside the execution's ARN, only that acquisition is released: the execution may still run, and hold
 //! the lock by another one. A lock that the execution does not hold is left alone, because the release proves
 //! possession by the lease id.
+//!
+//! The row of a semaphore has many holders and tickets. The owner name of an execution's entry ends with `#` and the
+//! acquisition.
 
+use leasehold_wire::semaphore::ReleasePermitsRequest;
 use leasehold_wire::{GetRequest, Problem, ProblemType, ReleaseOutcome, ReleaseRequest, Secret};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -126,8 +130,11 @@ impl Holder<'_> {
             return release(service, name, self.lease_id(acquisition)).await;
         }
         let request = GetRequest { key: name.key.clone(), sort_key: name.sort_key.clone() };
-        let lock = match service.get(&Caller::unrestricted(), request).await {
+        let lock = match service.get(&Caller::unrestricted(), request.clone()).await {
             Ok(lock) => lock,
+            Err(problem) if problem.problem_type == ProblemType::WrongKind => {
+                return self.release_permits(service, name, request).await;
+            }
             Err(problem) if problem.problem_type == ProblemType::NotFound => return Ok(CleanUpOutcome::Absent),
             Err(problem) => return Err(problem),
         };
@@ -146,6 +153,30 @@ impl Holder<'_> {
         }
     }
 
+    /// Gives back all permits of the execution, and withdraws its tickets.
+    async fn release_permits(
+        &self,
+        service: &Service,
+        name: &LockName,
+        request: GetRequest,
+    ) -> Result<CleanUpOutcome, Problem> {
+        let lock = service.get_semaphore(&Caller::unrestricted(), request).await?;
+        let semaphore = lock.semaphore.iter();
+        let holders = semaphore.clone().flat_map(|state| &state.holders).map(|holder| &holder.owner_name);
+        let tickets = semaphore.flat_map(|state| &state.queue).map(|ticket| &ticket.owner_name);
+        let execution = self.arn.rsplit(':').next().unwrap_or_default();
+        let mut outcome = CleanUpOutcome::NotHeld;
+        for owner_name in holders.chain(tickets) {
+            let Some((owner, acquisition)) = owner_name.rsplit_once('#') else { continue };
+            if owner == execution
+                && release(service, name, self.lease_id(acquisition)).await? == CleanUpOutcome::Released
+            {
+                outcome = CleanUpOutcome::Released;
+            }
+        }
+        Ok(outcome)
+    }
+
     fn lease_id(&self, acquisition: &str) -> String {
         self.stack.lease_id(self.arn, acquisition, self.secret)
     }
@@ -156,14 +187,23 @@ impl Holder<'_> {
 }
 
 async fn release(service: &Service, name: &LockName, lease_id: String) -> Result<CleanUpOutcome, Problem> {
+    let (key, sort_key, lease_id) = (name.key.clone(), name.sort_key.clone(), Secret(lease_id));
     let request = ReleaseRequest {
-        key: name.key.clone(),
-        sort_key: name.sort_key.clone(),
-        lease_id: Secret(lease_id),
+        key: key.clone(),
+        sort_key: sort_key.clone(),
+        lease_id: lease_id.clone(),
         ..ReleaseRequest::default()
     };
     // EventBridge reports the end of the execution, so the release does not depend on the execution's own principal.
-    match service.release(&Caller::unrestricted(), request).await {
+    let caller = Caller::unrestricted();
+    let answer = match service.release(&caller, request).await {
+        Err(problem) if problem.problem_type == ProblemType::WrongKind => {
+            let request = ReleasePermitsRequest { key, sort_key, lease_id, version: None };
+            service.release_permits(&caller, request).await
+        }
+        answer => answer,
+    };
+    match answer {
         Ok(response) => Ok(match response.outcome {
             ReleaseOutcome::Released => CleanUpOutcome::Released,
             ReleaseOutcome::Replayed => CleanUpOutcome::Replayed,

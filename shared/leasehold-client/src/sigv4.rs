@@ -13,8 +13,11 @@ use tokio::sync::Mutex as Turn;
 
 use crate::TransportError;
 
-/// The service of AWS that answers behind an API Gateway.
-const SERVICE: &str = "execute-api";
+/// The service of AWS that answers at this host: a Function URL is Lambda's, and all others are API Gateway's, domains of one's
+/// own included.
+fn service_at(host: &str) -> &'static str {
+    if host.contains(".lambda-url.") && host.ends_with(".on.aws") { "lambda" } else { "execute-api" }
+}
 
 /// How long before their end credentials are replaced, unless their whole life is short.
 const REFRESH_BEFORE: Duration = Duration::from_mins(5);
@@ -120,7 +123,7 @@ impl SigV4 {
         let params = SigningParams::builder()
             .identity(&identity)
             .region(&self.region)
-            .name(SERVICE)
+            .name(service_at(request.uri().host().unwrap_or_default()))
             .time((self.now)())
             .settings(SigningSettings::default())
             .build()
@@ -226,5 +229,13 @@ mod tests {
             authorization.ends_with("Signature=0add81756f727a27b4b28a6f32b551628afce84809914ee1fa895525ad76e47c"),
             "{authorization}"
         );
+    }
+
+    #[test]
+    fn function_url_is_signed_for_lambda() {
+        assert_eq!(service_at("abc.lambda-url.eu-west-1.on.aws"), "lambda");
+        for other in ["abc.execute-api.eu-west-1.amazonaws.com", "locks.example.com", "abc.lambda-url.example.com"] {
+            assert_eq!(service_at(other), "execute-api", "{other}");
+        }
     }
 }

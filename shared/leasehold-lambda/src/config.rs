@@ -41,6 +41,15 @@ impl fmt::Display for ConfigError {
     }
 }
 
+/// Chooses the function by the name of its handler, which Lambda puts into the environment. `bootstrap` stands for none.
+///
+/// # Errors
+/// `choose` does not know the name.
+pub(crate) fn handler<T>(choose: impl Fn(&str) -> Option<T>) -> Result<T, ConfigError> {
+    let name = std::env::var("_HANDLER").ok().filter(|name| !name.is_empty()).unwrap_or_else(|| "bootstrap".to_owned());
+    choose(&name).ok_or_else(|| ConfigError(vec![format!("This code has no handler {name:?}.")]))
+}
+
 impl Config {
     /// # Errors
     /// A sentence for each variable that is missing or wrong.

@@ -1,4 +1,4 @@
-//! The handlers of the functions, and the loops that feed them.
+//! The handlers of the functions, and the loops that feed them events.
 
 mod semaphore;
 mod transactions;
@@ -6,54 +6,53 @@ mod transactions;
 use lambda_runtime::{Diagnostic, Error, LambdaEvent, service_fn};
 use leasehold_api::access::{self, Access};
 use leasehold_api::http::{Operation, Route};
-use leasehold_api::{ExecutionSecret, Service, cleanup, direct};
+use leasehold_api::{ExecutionSecret, SemaphoreOperation, Service, cleanup, direct, document};
 use leasehold_dynamodb::Clock;
 use leasehold_protocol::LockTable;
 use leasehold_wire::Problem;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::{Config, Emf, gateway, init};
+use crate::{Config, Emf, config, gateway, init};
 
-pub use semaphore::run_semaphore;
-pub use transactions::{answer_sweep, answer_transactions, run_sweep, run_transactions};
+pub use transactions::{ServesTransactions, answer_sweep, answer_transactions, run_transactions};
 
-/// Serves these operations over HTTP until Lambda ends the process.
-///
-/// # Errors
-/// The mistakes in the configuration, or a failure of Lambda's runtime interface.
-pub async fn run_http(operations: &[Operation]) -> Result<(), Error> {
-    let (function, metrics) = &start(function()).await?;
-    lambda_runtime::run(service_fn(async |event: LambdaEvent<Value>| {
-        let answer = function.answer_http(operations, event.payload).await;
-        print(*metrics);
-        answer
-    }))
-    .await
+/// What a function of the locks answers.
+#[derive(Debug, Clone, Copy)]
+pub enum Serves {
+    /// These operations, over HTTP.
+    Http(&'static [Operation]),
+    /// All operations on locks, by direct invocation.
+    Direct,
+    /// Semaphores, over HTTP and by direct invocation.
+    Semaphores,
+    /// The ends of Step Functions executions.
+    Cleanup,
+    /// All operations on locks and semaphores, over HTTP and by direct invocation.
+    Everything,
 }
 
-/// Serves direct invocations until Lambda ends the process.
-///
-/// # Errors
-/// The mistakes in the configuration, or a failure of Lambda's runtime interface.
-pub async fn run_direct() -> Result<(), Error> {
-    let (function, metrics) = &start(function()).await?;
-    lambda_runtime::run(service_fn(async |event: LambdaEvent<Value>| {
-        let answer = function.answer_direct(event.payload).await;
-        print(*metrics);
-        answer
-    }))
-    .await
+/// The function that an event is for, where one function has all operations.
+fn function_for(event: &Value) -> Serves {
+    let (is_semaphore, otherwise) = match event.get("requestContext") {
+        Some(_) => (gateway::operation(event, SemaphoreOperation::ALL).is_some(), Serves::Http(Operation::ALL)),
+        None => {
+            let action = event["action"].as_str();
+            let is_semaphore = SemaphoreOperation::ALL.iter().any(|operation| operation.action() == action);
+            (is_semaphore && action.is_some(), Serves::Direct)
+        }
+    };
+    if is_semaphore { Serves::Semaphores } else { otherwise }
 }
 
-/// Serves the ends of Step Functions executions until Lambda ends the process.
+/// Serves locks and semaphores until Lambda ends the process. `choose` knows the function by its handler's name.
 ///
 /// # Errors
-/// The mistakes in the configuration, or a failure of Lambda's runtime interface.
-pub async fn run_cleanup() -> Result<(), Error> {
-    let (function, metrics) = &start(function()).await?;
+/// Bad configuration, an unknown handler, or a failure of Lambda's runtime interface.
+pub async fn run_locks(choose: impl Fn(&str) -> Option<Serves>) -> Result<(), Error> {
+    let (serves, (function, metrics)) = &start(async { Ok((config::handler(choose)?, function().await?)) }).await?;
     lambda_runtime::run(service_fn(async |event: LambdaEvent<Value>| {
-        let answer = function.answer_cleanup(event.payload).await;
+        let answer = function.answer(*serves, event.payload).await;
         print(*metrics);
         answer
     }))
@@ -104,6 +103,20 @@ impl Function {
             access: Access::default(),
             jwt_claim: String::new(),
             execution_secret: ExecutionSecret::default(),
+        }
+    }
+
+    /// Answers one event as `serves` says.
+    ///
+    /// # Errors
+    /// Those of the four kinds of answers below.
+    pub async fn answer(&self, serves: Serves, event: Value) -> Result<Box<RawValue>, Diagnostic> {
+        match serves {
+            Serves::Http(operations) => self.answer_http(operations, event).await,
+            Serves::Direct => self.answer_direct(event).await,
+            Serves::Semaphores => self.answer_semaphore(event).await,
+            Serves::Cleanup => self.answer_cleanup(event).await.map(|done| document(&done)),
+            Serves::Everything => Box::pin(self.answer(function_for(&event), event)).await,
         }
     }
 

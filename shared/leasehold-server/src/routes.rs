@@ -297,3 +297,65 @@ impl AsRef<[u8]> for Counted {
         &self.document
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::thread::{ThreadId, current};
+
+    use hyper::Method;
+    use leasehold_api::{Input, document};
+    use serde_json::value::RawValue;
+    use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+
+    use super::*;
+
+    /// Two operations that tell the thread of their work.
+    #[derive(Debug, Clone, Copy)]
+    enum Told {
+        List,
+        Get,
+    }
+
+    impl Route for Told {
+        type Service = UnboundedSender<ThreadId>;
+
+        const ALL: &'static [Self] = &[Self::List, Self::Get];
+        const MAX_BODY_BYTES: usize = 0;
+
+        fn path(self) -> &'static str {
+            match self {
+                Self::List => path::LOCKS,
+                Self::Get => path::LOCK,
+            }
+        }
+
+        fn method(self) -> Method {
+            Method::GET
+        }
+
+        fn action(self) -> Option<&'static str> {
+            None
+        }
+
+        async fn carry_out(
+            self,
+            told: &UnboundedSender<ThreadId>,
+            _: &Caller,
+            _: Input<'_>,
+        ) -> Result<Box<RawValue>, Problem> {
+            told.send(current().id()).expect("the test listens");
+            Ok(document(&()))
+        }
+    }
+
+    #[tokio::test]
+    async fn only_large_reads_leave_the_threads_of_others() {
+        let (told, mut threads) = unbounded_channel();
+        for (operation, is_own) in [(Told::Get, true), (Told::List, false)] {
+            let request = Request::get(operation.path()).body(Body::empty()).expect("a request");
+            let Ok(response) = answer(operation, State(told.clone()), request).await;
+            assert_eq!(response.status(), 200);
+            assert_eq!(threads.recv().await.expect("told") == current().id(), is_own, "{operation:?}");
+        }
+    }
+}

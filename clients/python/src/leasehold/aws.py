@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 try:
     from botocore.auth import SigV4Auth
@@ -36,15 +36,15 @@ class SigV4:
     """`Client(url, auth=SigV4())`: AWS Signature Version 4.
 
     `region` and `credentials` come from the environment, the profile, or the role of the function or
-    instance, unless given; temporary credentials are renewed. `service` is `execute-api` for API Gateway,
-    `lambda` for a function URL. Raises `InvalidRequest` where no region is configured.
+    instance, unless given; temporary credentials are renewed. `service`, unless given, is `lambda` for a
+    function URL and `execute-api` for other hosts. Raises `InvalidRequest` where no region is configured.
     """
 
     def __init__(
         self,
         region: str | None = None,
         *,
-        service: str = "execute-api",
+        service: str | None = None,
         credentials: Credentials | None = None,
     ) -> None:
         session = get_session()
@@ -60,8 +60,15 @@ class SigV4:
         if self._credentials is None:
             raise Forbidden("no AWS credentials are configured")
         signed = AWSRequest(request.method, request.url, headers=dict(request.headers), data=request.body)
-        SigV4Auth(self._credentials.get_frozen_credentials(), self._service, self.region).add_auth(signed)
+        service = self._service or _service_at(request.url)
+        SigV4Auth(self._credentials.get_frozen_credentials(), service, self.region).add_auth(signed)
         return dict(signed.headers.items())
+
+
+def _service_at(url: str) -> str:
+    """A function URL is Lambda's, and all others are API Gateway's, domains of one's own included."""
+    host = urlsplit(url).hostname or ""
+    return "lambda" if ".lambda-url." in host and host.endswith(".on.aws") else "execute-api"
 
 
 class Function:

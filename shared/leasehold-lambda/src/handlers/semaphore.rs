@@ -1,27 +1,13 @@
 //! The function of the semaphores: all their routes, and direct invocations.
 
-use lambda_runtime::{Diagnostic, Error, LambdaEvent, service_fn};
+use lambda_runtime::Diagnostic;
 use leasehold_api::http::Route;
 use leasehold_api::{SemaphoreOperation, access, direct};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::{Function, function, named, print, start};
+use super::{Function, named};
 use crate::gateway;
-
-/// Serves semaphores, over HTTP and directly, until Lambda ends the process.
-///
-/// # Errors
-/// Bad configuration, or a failure of Lambda's runtime interface.
-pub async fn run_semaphore() -> Result<(), Error> {
-    let (function, metrics) = &start(function()).await?;
-    lambda_runtime::run(service_fn(async |event: LambdaEvent<Value>| {
-        let answer = function.answer_semaphore(event.payload).await;
-        print(*metrics);
-        answer
-    }))
-    .await
-}
 
 impl Function {
     /// Answers one event of the function that serves semaphores.

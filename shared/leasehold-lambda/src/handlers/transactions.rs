@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use lambda_runtime::{Diagnostic, Error, LambdaEvent, service_fn};
 use leasehold_api::access::Caller;
+use leasehold_api::http::Route;
 use leasehold_api::{TransactionOperation, TransactionService, direct, document};
 use leasehold_dynamodb::Clock;
 use leasehold_transactions::Transactions;
@@ -17,7 +18,7 @@ use serde_json::value::RawValue;
 use tokio::time::timeout;
 
 use super::{named, print, start};
-use crate::{Emf, TransactionConfig, gateway, init};
+use crate::{Emf, TransactionConfig, config, gateway, init};
 
 /// The number of transactions that one call of the sweep handles. The time limit applies between two calls.
 const SLICE: u32 = 25;
@@ -25,29 +26,30 @@ const SLICE: u32 = 25;
 /// The part of a function's time that is kept for its answer.
 const MARGIN: Duration = Duration::from_secs(1);
 
-/// Serves transactions, over HTTP and directly, until Lambda ends the process.
-///
-/// # Errors
-/// The mistakes in the configuration, or a failure of Lambda's runtime interface.
-pub async fn run_transactions() -> Result<(), Error> {
-    let (service, metrics) = &start(service()).await?;
-    lambda_runtime::run(service_fn(async |event: LambdaEvent<Value>| {
-        let answer = answer_transactions(service, event.payload).await;
-        print(*metrics);
-        answer
-    }))
-    .await
+/// What a function of the transactions answers.
+#[derive(Debug, Clone, Copy)]
+pub enum ServesTransactions {
+    /// Callers, over HTTP and by direct invocation.
+    Callers,
+    /// Operators, over HTTP and by direct invocation, and the schedule.
+    Sweep,
+    /// Callers and operators, over HTTP.
+    Everything,
 }
 
-/// Sweeps, on schedule, over HTTP and directly, until Lambda ends the process.
+/// Serves transactions until Lambda ends the process. `choose` knows the function by its handler's name.
 ///
 /// # Errors
-/// The mistakes in the configuration, or a failure of Lambda's runtime interface.
-pub async fn run_sweep() -> Result<(), Error> {
-    let (service, metrics) = &start(service()).await?;
+/// Bad configuration, an unknown handler, or a failure of Lambda's runtime interface.
+pub async fn run_transactions(choose: impl Fn(&str) -> Option<ServesTransactions>) -> Result<(), Error> {
+    let (serves, (service, metrics)) = &start(async { Ok((config::handler(choose)?, service().await?)) }).await?;
     lambda_runtime::run(service_fn(async |event: LambdaEvent<Value>| {
         let left = Duration::from_millis(event.context.deadline.saturating_sub(Clock::system().now_ms()));
-        let answer = answer_sweep(service, event.payload, left.saturating_sub(MARGIN)).await;
+        let answer = match serves {
+            ServesTransactions::Callers => answer_transactions(service, event.payload).await,
+            ServesTransactions::Sweep => answer_sweep(service, event.payload, left.saturating_sub(MARGIN)).await,
+            ServesTransactions::Everything => answer(service, TransactionOperation::ALL, event.payload).await,
+        };
         print(*metrics);
         answer
     }))

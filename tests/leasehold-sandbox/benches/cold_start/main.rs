@@ -49,6 +49,10 @@ const FUNCTIONS: [(&str, &str, Option<u64>); 9] = [
     ("cleanup", "execution-aborted", None),
 ];
 
+/// The functions of a holder, by the parameter `Functions` of the template.
+const EACH: [&str; 3] = ["acquire", "heartbeat", "release"];
+const ONE: [&str; 3] = ["acquire"; 3];
+
 /// One function, and its measurements.
 struct Subject {
     folder: PathBuf,
@@ -86,7 +90,7 @@ async fn measure(folders: &[PathBuf], scheme: Scheme) {
 
     let mut subjects = Vec::new();
     for (name, event, status) in FUNCTIONS {
-        for folder in folders.iter().filter(|folder| binary(folder, name).exists()) {
+        for folder in folders {
             let endpoint = Endpoint::start(scheme, &authority);
             hold_lock(&endpoint, name).await;
             subjects.push(Subject::new(folder, name, read_event(event), status, endpoint));
@@ -107,8 +111,68 @@ async fn measure(folders: &[PathBuf], scheme: Scheme) {
     for folder in folders {
         println!("{}", folder.display());
         report(nothing, subjects.iter_mut().filter(|subject| subject.folder == *folder));
+        for (name, functions) in [("each", EACH), ("one", ONE)] {
+            let mut cycles = Vec::new();
+            for cycle in 0..STARTS {
+                cycles.push(
+                    first_cycle(folder, &subjects[0].endpoint, trusted, functions, &format!("{name}-{cycle}")).await,
+                );
+            }
+            let (median, p99) = (percentile(&mut cycles, 50.0), percentile(&mut cycles, 99.0));
+            println!("first cycle, Functions={name}: median {:.2} ms, p99 {:.2} ms", millis(median), millis(p99));
+        }
     }
     println!();
+}
+
+/// An acquire, a heartbeat and a release by these functions, none of which runs yet: their starts and their answers.
+async fn first_cycle(
+    folder: &Path,
+    endpoint: &Endpoint,
+    trusted: &str,
+    functions: [&'static str; 3],
+    lease: &str,
+) -> Duration {
+    let mut total = Duration::ZERO;
+    let mut running: Vec<(&str, Sandbox)> = Vec::new();
+    for (operation, function) in EACH.into_iter().zip(functions) {
+        let mut event = read_event(&format!("http-{operation}"));
+        let mut body: Value = serde_json::from_str(event["body"].as_str().expect("a text")).expect("JSON");
+        body["key"] = "cycle".into();
+        body["leaseId"] = lease.into();
+        event["body"] = body.to_string().into();
+        if !running.iter().any(|(name, _)| *name == function) {
+            let variables = variables(function, &endpoint.url, trusted);
+            let mut sandbox = Sandbox::start(&binary(folder, "leasehold-locks"), &variables).await.expect("it starts");
+            total += sandbox.ready().await.expect("it asks for an event");
+            running.push((function, sandbox));
+        }
+        let (_, sandbox) = running.iter_mut().find(|(name, _)| *name == function).expect("just started");
+        let (answer, elapsed) = sandbox.invoke(event).await;
+        let Answer::Response(answer) = answer else { panic!("{operation}: {answer:?}") };
+        assert_eq!(answer["statusCode"], 200, "{operation}: {answer}");
+        total += elapsed;
+    }
+    for (_, sandbox) in running {
+        sandbox.stop().await.expect("it ends");
+    }
+    total
+}
+
+/// The environment that the template gives the function.
+fn variables<'a>(function: &'a str, dynamodb: &'a str, trusted: &'a str) -> [(&'a str, &'a str); 9] {
+    [
+        ("_HANDLER", function),
+        ("LEASEHOLD_TABLE_NAME", TABLE),
+        ("LEASEHOLD_PARTITION_KEY", "key"),
+        ("LEASEHOLD_SORT_KEY", ""),
+        ("LEASEHOLD_RETENTION_SECONDS", "604800"),
+        ("LEASEHOLD_CLOCK_SKEW_MS", "1000"),
+        ("LEASEHOLD_LOG", "info"),
+        ("AWS_ENDPOINT_URL_DYNAMODB", dynamodb),
+        // On Debian the SDK would read some 290 files besides the bundle; in Lambda there is the bundle only.
+        ("SSL_CERT_FILE", trusted),
+    ]
 }
 
 impl Subject {
@@ -121,19 +185,9 @@ impl Subject {
     async fn run(&mut self, trusted: &str) {
         self.bare_call().await;
         self.endpoint.take_connections();
-        let url = self.endpoint.url.clone();
-        let variables = [
-            ("LEASEHOLD_TABLE_NAME", TABLE),
-            ("LEASEHOLD_PARTITION_KEY", "key"),
-            ("LEASEHOLD_SORT_KEY", ""),
-            ("LEASEHOLD_RETENTION_SECONDS", "604800"),
-            ("LEASEHOLD_CLOCK_SKEW_MS", "1000"),
-            ("LEASEHOLD_LOG", "info"),
-            ("AWS_ENDPOINT_URL_DYNAMODB", &url),
-            // On Debian the SDK would read some 290 files besides the bundle; in Lambda there is the bundle only.
-            ("SSL_CERT_FILE", trusted),
-        ];
-        let mut sandbox = Sandbox::start(&binary(&self.folder, self.name), &variables).await.expect("it starts");
+        let variables = variables(self.name, &self.endpoint.url, trusted);
+        let mut sandbox =
+            Sandbox::start(&binary(&self.folder, "leasehold-locks"), &variables).await.expect("it starts");
         self.init.push(sandbox.ready().await.expect("it asks for an event"));
         let first = self.invoke(&mut sandbox).await;
         self.first.push(first);
@@ -222,21 +276,21 @@ fn report<'a>(nothing: Duration, subjects: impl Iterator<Item = &'a mut Subject>
 
 /// Prints the sizes of the binaries, and of the archives that are uploaded.
 fn sizes(folders: &[PathBuf]) {
-    println!("{:<10} {:>10} {:>8}   in megabytes of 2^20 bytes", "", "binary", "zip");
-    for (name, _, _) in FUNCTIONS {
+    println!("{:<22} {:>10} {:>8}   in megabytes of 2^20 bytes", "", "binary", "zip");
+    for name in ["leasehold-locks", "leasehold-transactions"] {
         for folder in folders {
-            let Ok(bytes) = std::fs::read(binary(folder, name)) else { continue };
+            let bytes = std::fs::read(binary(folder, name)).expect("it is built");
             let mut zip = DeflateEncoder::new(Vec::new(), Compression::default());
             zip.write_all(&bytes).expect("memory");
             let zip = zip.finish().expect("memory");
             let (bytes, zip) = (megabytes(bytes.len()), megabytes(zip.len()));
-            println!("{name:<10} {bytes:>10.2} {zip:>8.2}   {}", folder.display());
+            println!("{name:<22} {bytes:>10.2} {zip:>8.2}   {}", folder.display());
         }
     }
 }
 
 fn binary(folder: &Path, name: &str) -> PathBuf {
-    folder.join(format!("leasehold-{name}")).join("bootstrap")
+    folder.join(name).join("bootstrap")
 }
 
 fn read_event(name: &str) -> Value {

@@ -154,3 +154,44 @@ async fn what_cannot_be_read_is_refused() {
         assert_eq!(clean_up(&function, event.clone()).await, Err("InvalidRequest".into()), "{event}");
     }
 }
+
+/// Two acquisitions of the execution, a ticket of its own, and the entries of others.
+#[tokio::test(start_paused = true)]
+async fn permits_and_tickets_of_the_execution_are_given_back() {
+    let function = function(&World::new().await);
+    let permits = async |action: &str, arn: &str, acquisition: &str| {
+        let (_, name) = arn.rsplit_once(':').expect("an ARN");
+        let input = json!({
+            "action": action, "key": "Moe", "capacity": 3, "ownerName": format!("{name}#{acquisition}"),
+            "execution": { "arn": arn, "acquisition": acquisition },
+        });
+        function.answer_semaphore(input).await.map(json_of).expect("no refusal")
+    };
+    let other = "arn:aws:states:eu-west-1:123456789012:execution:nightly:other";
+    permits("semaphore-acquire", ARN, "one").await;
+    permits("semaphore-acquire", ARN, "two").await;
+    permits("semaphore-acquire", other, "three").await;
+    permits("semaphore-enqueue", ARN, "four").await;
+    permits("semaphore-enqueue", other, "five").await;
+
+    assert_eq!(clean_up(&function, event(&Value::Null)).await, Ok(moe("released")));
+    let left = function.answer_semaphore(json!({ "action": "semaphore-get", "key": "Moe" })).await.map(json_of);
+    let left = left.expect("a semaphore");
+    let names = |member: &str| {
+        let entries = left[member].as_array().expect("a list");
+        entries.iter().map(|entry| entry["ownerName"].as_str().expect("a text").to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        (&left["available"], names("holders"), names("queue")),
+        (&json!(2), vec!["other#three".to_owned()], vec!["other#five".to_owned()])
+    );
+    assert_eq!(clean_up(&function, event(&Value::Null)).await, Ok(moe("notHeld")));
+
+    // The execution itself asks for one acquisition, and still runs.
+    permits("semaphore-enqueue", ARN, "six").await;
+    let mut one = event(&Value::Null);
+    one["detail"]["acquisition"] = json!("seven");
+    assert_eq!(clean_up(&function, one.clone()).await, Ok(moe("notHeld")));
+    one["detail"]["acquisition"] = json!("six");
+    assert_eq!(clean_up(&function, one).await, Ok(moe("released")));
+}

@@ -1,8 +1,0 @@
-//! `GET /v1/lock`
-
-use leasehold_api::http::Operation;
-
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), lambda_runtime::Error> {
-    leasehold_lambda::run_http(&[Operation::Get]).await
-}

@@ -1,0 +1,17 @@
+//! The functions of transactions. They share this binary; the `Handler` of each says which one a process is.
+
+use leasehold_lambda::ServesTransactions;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), lambda_runtime::Error> {
+    leasehold_lambda::run_transactions(|handler| {
+        Some(match handler {
+            "transact" => ServesTransactions::Callers,
+            "sweep" => ServesTransactions::Sweep,
+            // No handler was chosen: `cargo lambda watch`.
+            "bootstrap" => ServesTransactions::Everything,
+            _ => return None,
+        })
+    })
+    .await
+}

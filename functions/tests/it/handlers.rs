@@ -1,0 +1,121 @@
+//! The handlers of the two binaries: each one of the template exists, and serves its own routes only.
+
+use std::path::Path;
+
+use leasehold_api::http::{Operation, Route};
+use leasehold_api::{SemaphoreOperation, TransactionOperation};
+use leasehold_sandbox::{Answer, InitError, Sandbox};
+use serde_json::{Value, json};
+
+const LOCKS: &str = env!("CARGO_BIN_EXE_leasehold-locks");
+const TRANSACTIONS: &str = env!("CARGO_BIN_EXE_leasehold-transactions");
+
+/// Nobody listens there: the functions start all the same.
+const VARIABLES: [(&str, &str); 3] = [
+    ("LEASEHOLD_TABLE_NAME", "locks"),
+    ("LEASEHOLD_TRANSACTION_TABLE_NAME", "transactions"),
+    ("AWS_ENDPOINT_URL_DYNAMODB", "http://127.0.0.1:1"),
+];
+
+async fn start(binary: &str, handler: &str) -> (Sandbox, Result<(), InitError>) {
+    let variables = [&VARIABLES[..], &[("_HANDLER", handler)]].concat();
+    let mut sandbox = Sandbox::start(Path::new(binary), &variables).await.expect("it is built");
+    let ready = sandbox.ready().await.map(drop);
+    (sandbox, ready)
+}
+
+/// The paths, of all that there are, that the handler answers otherwise than as an unknown route.
+async fn served(binary: &str, handler: &str) -> Vec<&'static str> {
+    let (mut sandbox, ready) = start(binary, handler).await;
+    ready.unwrap_or_else(|error| panic!("{handler}: {error:?}"));
+    let mut served = Vec::new();
+    for path in all_paths() {
+        // No operation has this method, so nothing is carried out.
+        let http = json!({ "method": "PUT" });
+        let event = json!({ "rawPath": path, "requestContext": { "http": http }, "headers": {} });
+        match sandbox.invoke(event).await.0 {
+            Answer::Response(answer) if answer["statusCode"] == 404 => {}
+            Answer::Response(answer) if answer["statusCode"] == 405 => served.push(path),
+            answer => panic!("{handler} {path}: {answer:?}"),
+        }
+    }
+    served
+}
+
+fn paths<R: Route>(operations: &[R]) -> Vec<&'static str> {
+    operations.iter().map(|operation| operation.path()).collect()
+}
+
+fn all_paths() -> Vec<&'static str> {
+    [paths(Operation::ALL), paths(SemaphoreOperation::ALL), paths(TransactionOperation::ALL)].concat()
+}
+
+#[tokio::test]
+async fn handler_serves_its_own_routes_only() {
+    let holders = [Operation::Acquire, Operation::Heartbeat, Operation::Release];
+    let all = [paths(Operation::ALL), paths(SemaphoreOperation::ALL)].concat();
+    for (handler, expected) in [
+        ("acquire", paths(&holders)),
+        ("acquire-all", paths(&[Operation::AcquireAll])),
+        ("heartbeat", paths(&[Operation::Heartbeat])),
+        ("release", paths(&[Operation::Release])),
+        ("break", paths(&[Operation::Break])),
+        ("get", paths(&[Operation::Get])),
+        ("watch", paths(&[Operation::Watch])),
+        ("list", paths(&[Operation::List])),
+        ("health", paths(&[Operation::Health])),
+        ("semaphore", paths(SemaphoreOperation::ALL)),
+        ("bootstrap", all.clone()),
+        ("", all),
+    ] {
+        assert_eq!(served(LOCKS, handler).await, expected, "{handler}");
+    }
+    for (handler, expected) in [
+        ("transact", paths(TransactionOperation::FOR_CALLERS)),
+        ("sweep", paths(TransactionOperation::FOR_OPERATORS)),
+        ("bootstrap", paths(TransactionOperation::ALL)),
+    ] {
+        assert_eq!(served(TRANSACTIONS, handler).await, expected, "{handler}");
+    }
+}
+
+#[tokio::test]
+async fn function_of_everything_serves_direct_invocations() {
+    let (mut sandbox, ready) = start(LOCKS, "bootstrap").await;
+    ready.expect("it starts");
+    for (action, field) in [("get", "key"), ("semaphore-get", "key"), ("semaphore-list", "action")] {
+        let Answer::Error(error) = sandbox.invoke(json!({ "action": action, "key": "" })).await.0 else {
+            panic!("{action} of an empty key")
+        };
+        let problem: Value = serde_json::from_str(error["errorMessage"].as_str().expect("a text")).expect("JSON");
+        assert_eq!((&error["errorType"], &problem["field"]), (&json!("InvalidRequest"), &json!(field)), "{action}");
+    }
+}
+
+/// `Binary: leasehold-locks` with `Handler: acquire` a few lines below, and so on.
+#[tokio::test]
+async fn every_handler_of_the_template_starts() {
+    let mut found = 0;
+    for function in include_str!("../../../template.yaml").split("Type: AWS::Serverless::Function").skip(1) {
+        let value = |name: &str| function.split(name).nth(1)?.split([' ', '\n']).next();
+        let binary = match value("Binary: ") {
+            Some("leasehold-locks") => LOCKS,
+            Some("leasehold-transactions") => TRANSACTIONS,
+            other => panic!("no such binary: {other:?}"),
+        };
+        let handler = value("Handler: ").expect("each function has one");
+        let (_, ready) = start(binary, handler).await;
+        ready.unwrap_or_else(|error| panic!("{handler}: {error:?}"));
+        found += 1;
+    }
+    assert!(found >= 14, "{found}");
+}
+
+#[tokio::test]
+async fn unknown_handler_is_reported() {
+    for binary in [LOCKS, TRANSACTIONS] {
+        let (_, ready) = start(binary, "acquires").await;
+        let Err(InitError::Reported(error)) = ready else { panic!("{ready:?}") };
+        assert_eq!(error["errorMessage"], "This code has no handler \"acquires\".");
+    }
+}
