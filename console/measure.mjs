@@ -20,5 +20,5 @@ const rows = [
   ["a heartbeat, from its answer to its sight, median of five", ms(figures.heartbeat.median)],
   ["the same, longest of five", ms(figures.heartbeat.longest)],
 ];
-console.log("| what | measured |\n|---|---|");
+console.log("| figure | measured |\n|---|---|");
 for (const [what, measured] of rows) console.log(`| ${what} | ${measured} |`);
