@@ -1085,6 +1085,12 @@ export interface components {
             dataBase64?: string | null;
             /** @description If true, the payload is removed. Default: false. */
             deleteData?: boolean | null;
+            /**
+             * Format: int64
+             * @description The fencing token of the grant. The heartbeat is `lost` where the lock has another one: a copy that arrives after its
+             *     lease id was forgotten, and granted again, changes nothing.
+             */
+            fencingToken?: number | null;
             /** @description Which lock. */
             key: string;
             /**

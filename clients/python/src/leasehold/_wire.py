@@ -477,6 +477,7 @@ class HeartbeatRequest(TypedDict):
     data: NotRequired[str | None]
     dataBase64: NotRequired[str | None]
     deleteData: NotRequired[bool | None]
+    fencingToken: NotRequired[int | None]
     key: str
     leaseDurationMs: NotRequired[int | None]
     leaseId: Secret
