@@ -17,7 +17,10 @@ import { watch, watches } from "./watching.js";
 export interface TryAcquireOptions extends CallOptions, GuardOptions {
   /** For people to read: 1 to 1024 bytes. Default: the client's. */
   ownerName?: string | undefined;
-  /** How long others must see no heartbeat before they may take over, in milliseconds: 100 to 86400000. Default: the client's. */
+  /**
+   * How long others must see no heartbeat before they may take over, in milliseconds: 100 to 86400000. Default: the
+   * client's.
+   */
   lease?: number | undefined;
   /** The payload to store, at most 256 KiB. Default: what the row has stays. */
   data?: string | Uint8Array | undefined;
@@ -26,17 +29,20 @@ export interface TryAcquireOptions extends CallOptions, GuardOptions {
   /** If true, a missing row is refused with {@link LockNotFoundError}. Default: false. */
   onlyIfExists?: boolean | undefined;
   /**
-   * The run of a recurring job that the lock is for, such as `2026-11-21T02`. Refused with {@link AlreadyDoneError} where it, or a later one,
-   * was completed.
+   * The run of a recurring job that the lock is for, such as `2026-11-21T02`. Refused with {@link AlreadyDoneError}
+   * where it, or a later one, was completed.
    */
   occurrence?: string | undefined;
-  /** If true, the occurrence counts as completed from the acquire on: a run that fails is not tried again. Default: false. */
+  /**
+   * If true, the occurrence counts as completed from the acquire on: a run that fails is not tried again. Default:
+   * false.
+   */
   atMostOnce?: boolean | undefined;
   /** Further attributes of the row, at most 50. */
   attributes?: Record<string, unknown> | undefined;
   /**
-   * How a dead holder is noticed: `"rvn"`, by this client's own observation of its versions; `"clock"`, by the servers' clocks, at
-   * once and with trust in them. Default: `"rvn"`.
+   * How a dead holder is noticed: `"rvn"`, by this client's own observation of its versions; `"clock"`, by the servers'
+   * clocks, at once and with trust in them. Default: `"rvn"`.
    */
   staleness?: "rvn" | "clock" | undefined;
 }
@@ -77,7 +83,8 @@ class LockAcquisition extends Acquisition<Guard, Lock, AcquireBody> {
       ownerName: options.ownerName ?? ownerName,
       leaseId,
       leaseDurationMs: leaseDuration,
-      // With the version that was seen for its whole lease, it takes over. The service takes one way of judging or the other.
+      // With the version that was seen for its whole lease, it takes over. The service takes one way of judging or the
+      // other.
       observedRecordVersionNumber: options.staleness === "clock" ? undefined : observations.stale(key, sortKey),
       staleness: options.staleness,
       ...toWire(options.data),

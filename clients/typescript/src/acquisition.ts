@@ -183,7 +183,10 @@ async function attempts<Guard extends Grip, View extends Lock>(
   }
 }
 
-/** Pauses one poll after this client's own release of the key: otherwise two clients that come back at once starve each other. */
+/**
+ * Pauses one poll after this client's own release of the key: otherwise two clients that come back at once starve each
+ * other.
+ */
 async function giveWay(context: Context, key: string, sortKey: string | undefined, deadline: number, signal: AbortSignal): Promise<void> {
   const { runtime, releases, pollInterval } = context;
   const releasedAt = releases.get(key, sortKey);
@@ -192,7 +195,9 @@ async function giveWay(context: Context, key: string, sortKey: string | undefine
   if (pause > 0) await sleepUntil(runtime, Math.min(runtime.now() + pause, deadline), signal);
 }
 
-/** Returns the answer, if it comes in time. The request goes on either way: it must have ended before it can be undone. */
+/**
+ * Returns the answer, if it comes in time. The request goes on either way: it must have ended before it can be undone.
+ */
 export async function answerBy<Answer>(context: Context, answer: Promise<Answer>, time: number, signal: AbortSignal): Promise<Answer> {
   const over = new LinkedController(signal);
   const cancel = at(context.runtime, time, () => {

@@ -33,7 +33,10 @@ type Schemas = components["schemas"];
 
 /** Options of a client. All durations in milliseconds. */
 export interface ClientOptions {
-  /** The address of the service, with the stage if there is one: `https://abc.execute-api.eu-central-1.amazonaws.com/prod`. */
+  /**
+   * The address of the service, with the stage if there is one:
+   * `https://abc.execute-api.eu-central-1.amazonaws.com/prod`.
+   */
   url?: string | URL | undefined;
   /** Carries the requests in place of HTTP: `lambda(…)` of `leasehold/lambda`. Excludes `url`, `token` and `fetch`. */
   transport?: Transport | undefined;
@@ -41,20 +44,24 @@ export interface ClientOptions {
   ownerName?: string | undefined;
   /** Sent as `Authorization: Bearer`. A function is called for each request. */
   token?: Token | undefined;
-  /** Sends the requests, instead of the global `fetch`: to sign them, to trace them, to go through a proxy. It must not try again. */
+  /**
+   * Sends the requests, instead of the global `fetch`: to sign them, to trace them, to go through a proxy. It must not
+   * try again.
+   */
   fetch?: Fetch | undefined;
   /** Default lease: 100 to 86400000. Default: 20000. */
   lease?: number | undefined;
   /**
-   * Between two polls of a held lock, at least 50. Default: the client watches the lock, with one read that waits at the service; where that
-   * is not possible, 1000, or the pause that the service asks for if that is longer.
+   * Between two polls of a held lock, at least 50. Default: the client watches the lock, with one read that waits at
+   * the service; where that is not possible, 1000, or the pause that the service asks for if that is longer.
    */
   pollInterval?: number | undefined;
   /** How long a wait goes on after the lease of the holder that was found. Default: 2000. */
   waitMargin?: number | undefined;
   /**
-   * Called when a release fails and throwing would hide the result, or the error, of the work under the lock: at the end of `withLock` and
-   * of `await using`. Such a lock is free one lease after its last heartbeat. Default: `console.warn`.
+   * Called when a release fails and throwing would hide the result, or the error, of the work under the lock: at the
+   * end of `withLock` and of `await using`. Such a lock is free one lease after its last heartbeat. Default:
+   * `console.warn`.
    */
   onReleaseError?: ((error: unknown, guard: Holding) => void) | undefined;
   /** Receives spans and measurements: `openTelemetry()` of `leasehold/opentelemetry`. */
@@ -131,7 +138,10 @@ export interface ResumeOptions extends CallOptions, GuardOptions {
   sequence?: number | undefined;
 }
 
-/** What a reader from outside of transactions sees: the items as the last committed transaction left them, or as they are. */
+/**
+ * What a reader from outside of transactions sees: the items as the last committed transaction left them, or as they
+ * are.
+ */
 export type Isolation = "committed" | "uncommitted";
 
 /** How items are read from outside of transactions. */
@@ -169,7 +179,10 @@ export interface TransactionStatus {
   /** In milliseconds since the epoch, as is the next. */
   readonly createdAtMs: number;
   readonly lastWorkedAtMs: number;
-  /** What it took part in, in the order in which it was locked. `operation` is `get`, `put`, `update`, `delete` or `check`. */
+  /**
+   * What it took part in, in the order in which it was locked. `operation` is `get`, `put`, `update`, `delete` or
+   * `check`.
+   */
   readonly requests: readonly { readonly tableName: string; readonly key: Item; readonly operation: string }[];
 }
 
@@ -226,8 +239,8 @@ export class Client implements AsyncDisposable {
   }
 
   /**
-   * Waits for the lock: watches it, takes it over from a holder that died, and gives up when `wait` is over. Not reentrant: a client waits
-   * for its own lock, too.
+   * Waits for the lock: watches it, takes it over from a holder that died, and gives up when `wait` is over. Not
+   * reentrant: a client waits for its own lock, too.
    *
    * @throws {UnavailableError | ThrottledError} the service could not be reached until the wait was over.
    * @throws {LockNotFoundError} with `onlyIfExists`.
@@ -239,8 +252,9 @@ export class Client implements AsyncDisposable {
   }
 
   /**
-   * Waits for the lock, does `body` under it, and releases it. An error of `body` comes out as it is. `guard.signal` is aborted when the
-   * lock is lost, for `body` to stop. The process stays alive as long as `body` runs, also where that only waits for the loss.
+   * Waits for the lock, does `body` under it, and releases it. An error of `body` comes out as it is. `guard.signal` is
+   * aborted when the lock is lost, for `body` to stop. The process stays alive as long as `body` runs, also where that
+   * only waits for the loss.
    *
    * @throws {LockHeldError} the wait was over.
    * @throws {LockLostError} `body` came to its end, but the lock was lost meanwhile.
@@ -250,8 +264,8 @@ export class Client implements AsyncDisposable {
   }
 
   /**
-   * Makes a guard for a lock that was acquired elsewhere, by renewing it. One process at a time should do this. A lease that is not named
-   * stays the record's.
+   * Makes a guard for a lock that was acquired elsewhere, by renewing it. One process at a time should do this. A lease
+   * that is not named stays the record's.
    *
    * @throws {LockLostError} nobody holds it under this lease id any more.
    */
@@ -272,7 +286,8 @@ export class Client implements AsyncDisposable {
   }
 
   /**
-   * Renews a lock that was acquired elsewhere, with nothing but its lease id. A lease that is not named stays the record's.
+   * Renews a lock that was acquired elsewhere, with nothing but its lease id. A lease that is not named stays the
+   * record's.
    *
    * @throws {LockLostError} nobody holds it under this lease id any more.
    */
@@ -307,9 +322,10 @@ export class Client implements AsyncDisposable {
   }
 
   /**
-   * Runs `body` once for each `occurrence` of a recurring job, on whichever host comes first: a run that fails is tried again by the next who
-   * asks, one that succeeded never. Occurrences must grow: `2026-11-21T02`. What `body` returns, where that is a text or bytes, is kept
-   * as the lock's data. With `atMostOnce`, a run that fails is not tried again either.
+   * Runs `body` once for each `occurrence` of a recurring job, on whichever host comes first: a run that fails is tried
+   * again by the next who asks, one that succeeded never. Occurrences must grow: `2026-11-21T02`. What `body` returns,
+   * where that is a text or bytes, is kept as the lock's data. With `atMostOnce`, a run that fails is not tried again
+   * either.
    *
    * @throws {LockLostError} `body` came to its end, but the lock was lost meanwhile: another run may follow.
    * @throws {UnavailableError | ThrottledError} nobody knows whether the completion was stored; another run may follow.
@@ -336,7 +352,8 @@ export class Client implements AsyncDisposable {
   }
 
   /**
-   * Waits for 2 to 50 locks: all or none of them, so that two callers with the same locks in another order cannot wait for each other.
+   * Waits for 2 to 50 locks: all or none of them, so that two callers with the same locks in another order cannot wait
+   * for each other.
    *
    * @throws {UnavailableError | ThrottledError} the service could not be reached until the wait was over.
    */
@@ -351,7 +368,10 @@ export class Client implements AsyncDisposable {
     return under(this.#context, (await this.acquireAll(locks, options)).granted(), body);
   }
 
-  /** Yields the lock or the semaphore under the key as it is, and again after each change; undefined while there is none. */
+  /**
+   * Yields the lock or the semaphore under the key as it is, and again after each change; undefined while there is
+   * none.
+   */
   observe(key: string, { sortKey, signal }: CallOptions = {}): AsyncGenerator<Lock | SemaphoreView | undefined, void, undefined> {
     return observe(this.#context, { key, sortKey }, signal);
   }
@@ -386,8 +406,8 @@ export class Client implements AsyncDisposable {
   }
 
   /**
-   * Takes its permits from a holder, or its place from a waiter, as an operator: if it still has the version that you saw. `id` is a
-   * `holderId` or a `ticketId`.
+   * Takes its permits from a holder, or its place from a waiter, as an operator: if it still has the version that you
+   * saw. `id` is a `holderId` or a `ticketId`.
    *
    * @throws {VersionMismatchError} it changed since, or is gone.
    */
@@ -398,8 +418,9 @@ export class Client implements AsyncDisposable {
   }
 
   /**
-   * Changes the capacity of a semaphore, as an operator: if it still is what you saw. Holders keep what they have; after a cut nothing is
-   * granted until enough permits came back. Resolves with the capacity, and how many permits are free.
+   * Changes the capacity of a semaphore, as an operator: if it still is what you saw. Holders keep what they have;
+   * after a cut nothing is granted until enough permits came back. Resolves with the capacity, and how many permits are
+   * free.
    *
    * @throws {VersionMismatchError} the capacity is another.
    * @throws {LockNotFoundError} there is no such semaphore.
@@ -442,8 +463,8 @@ export class Client implements AsyncDisposable {
   }
 
   /**
-   * Takes a lock from its holder, as an operator: if it still has the version that you saw. Its holder finds out at its next heartbeat,
-   * and goes on until then.
+   * Takes a lock from its holder, as an operator: if it still has the version that you saw. Its holder finds out at its
+   * next heartbeat, and goes on until then.
    *
    * @throws {VersionMismatchError} the lock changed since.
    */
@@ -454,9 +475,9 @@ export class Client implements AsyncDisposable {
   }
 
   /**
-   * Runs `body` in a transaction, commits it, and resolves with what `body` returned. An error of `body` rolls all back, and comes out as
-   * it is. Where another transaction got in the way, all is rolled back, and `body` is run again from the start, in a new transaction: what
-   * it does besides may happen several times, what it does to items once.
+   * Runs `body` in a transaction, commits it, and resolves with what `body` returned. An error of `body` rolls all
+   * back, and comes out as it is. Where another transaction got in the way, all is rolled back, and `body` is run again
+   * from the start, in a new transaction: what it does besides may happen several times, what it does to items once.
    *
    * @throws {TransactionContendedError | TransactionRolledBackError} after the last try.
    * @throws {UnavailableError} at the commit: nobody knows, and its `transactionId` says of which.
@@ -466,10 +487,11 @@ export class Client implements AsyncDisposable {
   }
 
   /**
-   * Does all requests in one call, at most 1000, together or not at all. Resolves with the items that they asked for, in their order. Where
-   * others get in the way, it is tried again. If the `signal` ends it, nobody knows.
+   * Does all requests in one call, at most 1000, together or not at all. Resolves with the items that they asked for,
+   * in their order. Where others get in the way, it is tried again. If the `signal` ends it, nobody knows.
    *
-   * @throws {TransactionCommittedError} it is done, but the answer was lost, and with it what the writes were to return.
+   * @throws {TransactionCommittedError} it is done, but the answer was lost, and with it what the writes were to
+   * return.
    */
   async transact(requests: readonly TransactionRequest[], options: TransactOptions = {}): Promise<(Item | undefined)[]> {
     return transact(this.#context, requests, options);
@@ -507,8 +529,8 @@ export class Client implements AsyncDisposable {
   }
 
   /**
-   * Reads items, given as pairs of table and key, in their order: at most 100, each once. That they are all of one moment is only true
-   * inside of a transaction.
+   * Reads items, given as pairs of table and key, in their order: at most 100, each once. That they are all of one
+   * moment is only true inside of a transaction.
    */
   async readItems(keys: readonly (readonly [table: string, key: object])[], { isolation, signal }: ReadOptions = {}): Promise<(Item | undefined)[]> {
     const { runtime, service } = this.#context;
@@ -517,7 +539,10 @@ export class Client implements AsyncDisposable {
     return (answer.answers ?? []).map(answerFromWire);
   }
 
-  /** All items that a Query or a Scan finds, page after page. Not a snapshot: docs/transactions.md says what it can miss. */
+  /**
+   * All items that a Query or a Scan finds, page after page. Not a snapshot: docs/transactions.md says what it can
+   * miss.
+   */
   async *listItems(table: string, options: ListItemsOptions = {}): AsyncGenerator<Item, void, undefined> {
     const { runtime, service } = this.#context;
     const request = {
@@ -547,8 +572,8 @@ export class Client implements AsyncDisposable {
   }
 
   /**
-   * Goes on with what another process saw. It is measured by the wall clock: `margin` milliseconds (default: 1000) are added to each
-   * lease, and the clocks of all who share the list must differ, and step, by less.
+   * Goes on with what another process saw. It is measured by the wall clock: `margin` milliseconds (default: 1000) are
+   * added to each lease, and the clocks of all who share the list must differ, and step, by less.
    *
    * @throws {InvalidRequestError} the list is none; nothing of it was loaded.
    */
@@ -558,7 +583,8 @@ export class Client implements AsyncDisposable {
   }
 
   /**
-   * Ends all waits (with an `AbortError`), releases all locks, and waits until that is done. One failure does not stop the others.
+   * Ends all waits (with an `AbortError`), releases all locks, and waits until that is done. One failure does not stop
+   * the others.
    *
    * @throws {AggregateError} of what failed; those locks are free one lease after their last heartbeats.
    */

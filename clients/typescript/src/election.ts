@@ -33,8 +33,9 @@ export class Election {
   }
 
   /**
-   * Campaigns, and runs `body` while this candidate leads. `signal` is aborted when the leadership is lost, or when the option `signal` is:
-   * then `body` has to end. After a loss it campaigns again, once `body` has ended. Resolves with what `body` returns as leader.
+   * Campaigns, and runs `body` while this candidate leads. `signal` is aborted when the leadership is lost, or when the
+   * option `signal` is: then `body` has to end. After a loss it campaigns again, once `body` has ended. Resolves with
+   * what `body` returns as leader.
    */
   async lead<T>(body: (guard: Guard, signal: AbortSignal) => T | Promise<T>, options: CampaignOptions = {}): Promise<T> {
     for (;;) {
@@ -60,7 +61,10 @@ export class Election {
     }
   }
 
-  /** The leaders, one after the other: the one of now at once, and undefined while there is none. A dead one leads until it is followed. */
+  /**
+   * The leaders, one after the other: the one of now at once, and undefined while there is none. A dead one leads until
+   * it is followed.
+   */
   async *observe(options: CallOptions = {}): AsyncGenerator<Leader | undefined, void, undefined> {
     let shown: string | undefined;
     for await (const lock of this.client.observe(this.key, options)) {

@@ -27,8 +27,8 @@ export type ErrorKind =
   | "transaction-not-found";
 
 /**
- * Reason of a loss. `expired` is the holder's own finding: the lease ran out by its clock before a heartbeat was answered. `queued`
- * is of a semaphore: the lease id waits for its permits.
+ * Reason of a loss. `expired` is the holder's own finding: the lease ran out by its clock before a heartbeat was
+ * answered. `queued` is of a semaphore: the lease id waits for its permits.
  */
 export type LostReason = "absent" | "released" | "taken-over" | "version-mismatch" | "queued" | "expired";
 
@@ -105,7 +105,9 @@ export class InvalidRequestError extends LeaseholdError {
   }
 }
 
-/** The service or its gateway refused the credentials; or this key is not the caller's, or the lock another principal's. */
+/**
+ * The service or its gateway refused the credentials; or this key is not the caller's, or the lock another principal's.
+ */
 export class ForbiddenError extends LeaseholdError {
   readonly kind = "forbidden";
 }
@@ -200,7 +202,10 @@ export class UnavailableError extends LeaseholdError {
   }
 }
 
-/** The answer arrived after the lease that it grants had run out. The next number is sent at once. Callers see an `UnavailableError`. */
+/**
+ * The answer arrived after the lease that it grants had run out. The next number is sent at once. Callers see an
+ * `UnavailableError`.
+ */
 export class TooLateError extends UnavailableError {
   constructor() {
     super("The answer arrived after its lease had run out.");
@@ -227,7 +232,10 @@ export class TransactionContendedError extends LeaseholdError {
   }
 }
 
-/** The transaction was rolled back, by another one that needed its items, or because nobody worked on it: begin another one. */
+/**
+ * The transaction was rolled back, by another one that needed its items, or because nobody worked on it: begin another
+ * one.
+ */
 export class TransactionRolledBackError extends LeaseholdError {
   readonly kind = "rolled-back";
 
@@ -291,7 +299,10 @@ const classes = {
 };
 for (const [name, { prototype }] of Object.entries(classes)) Object.defineProperty(prototype, "name", { value: name });
 
-/** Whether the request may have been carried out all the same. An error that is not Leasehold's comes from a caller's signal. */
+/**
+ * Whether the request may have been carried out all the same. An error that is not Leasehold's comes from a caller's
+ * signal.
+ */
 export function isUnanswered(error: unknown): boolean {
   if (error instanceof ThrottledError) return error.reachedService;
   return error instanceof UnavailableError || !(error instanceof LeaseholdError);

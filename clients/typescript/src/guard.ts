@@ -42,8 +42,8 @@ export class Guard extends Holding<Change> {
   }
 
   /**
-   * Renews the lease now, and changes lease or payload if asked to. Tried again while the service cannot be reached, for the rest of
-   * the lease.
+   * Renews the lease now, and changes lease or payload if asked to. Tried again while the service cannot be reached,
+   * for the rest of the lease.
    *
    * @throws {LockLostError} the lock is lost, or its release has begun.
    * @throws {UnavailableError | ThrottledError} it cannot be known; the lock is held until its lease runs out.

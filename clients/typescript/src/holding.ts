@@ -19,11 +19,13 @@ export type ReleaseOutcome = components["schemas"]["ReleaseOutcome"];
 
 /** How a held lock is kept. All durations in milliseconds. */
 export interface GuardOptions {
-  /** Between two heartbeats: at most half the lease. Default: a quarter of it. `false`: heartbeats are yours to send. */
+  /**
+   * Between two heartbeats: at most half the lease. Default: a quarter of it. `false`: heartbeats are yours to send.
+   */
   heartbeatInterval?: number | false | undefined;
   /**
-   * Goes on believing in the lock when its lease has run out and the service cannot be reached. **Another holder may have taken it over
-   * meanwhile.** Only for work where two at once are better than none. Default: false.
+   * Goes on believing in the lock when its lease has run out and the service cannot be reached. **Another holder may
+   * have taken it over meanwhile.** Only for work where two at once are better than none. Default: false.
    */
   holdOnUnavailable?: boolean | undefined;
   /** Called when the lease has less than `atRiskBelow` left: once for each lease that was not renewed in time. */
@@ -31,8 +33,8 @@ export interface GuardOptions {
   /** Above 0. Default: half the lease. */
   atRiskBelow?: number | undefined;
   /**
-   * The holder believes in its lease less so many milliseconds, and its heartbeats keep pace with that: for resources that go on with a
-   * request for a while after its sender has stopped. Below the lease. Default: 0.
+   * The holder believes in its lease less so many milliseconds, and its heartbeats keep pace with that: for resources
+   * that go on with a request for a while after its sender has stopped. Below the lease. Default: 0.
    */
   lockDelay?: number | undefined;
 }
@@ -100,11 +102,11 @@ export interface Grant extends Renewal {
 }
 
 /**
- * What a guard of a lock and a guard of permits have in common: it holds until it is released or lost. Heartbeats are sent in the
- * background; they do not keep the process alive.
+ * What a guard of a lock and a guard of permits have in common: it holds until it is released or lost. Heartbeats are
+ * sent in the background; they do not keep the process alive.
  *
- * `isHeld` and `remaining()` go by the clock and are right at once, even after a long computation that kept timers from firing;
- * `signal` and `onAtRisk` need the event loop to turn.
+ * `isHeld` and `remaining()` go by the clock and are right at once, even after a long computation that kept timers from
+ * firing; `signal` and `onAtRisk` need the event loop to turn.
  */
 export abstract class Holding<Change extends object = object> implements AsyncDisposable {
   /** Tells the two results of an acquire apart. */
@@ -158,7 +160,10 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
     this.#scheduleBeat(lease.startedAt);
   }
 
-  /** The secret that proves possession: whoever knows it can renew and release the lock. Not shown when the guard is printed. */
+  /**
+   * The secret that proves possession: whoever knows it can renew and release the lock. Not shown when the guard is
+   * printed.
+   */
   get leaseId(): string {
     return this.#leaseId;
   }
@@ -380,7 +385,10 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
     return new LockLostError(this.key, "taken-over", "A late request acquired it again, and another holder may have been in between.");
   }
 
-  /** The heartbeat that nobody asked for. Only the service's word `lost` is believed; all else says nothing about a thief. */
+  /**
+   * The heartbeat that nobody asked for. Only the service's word `lost` is believed; all else says nothing about a
+   * thief.
+   */
   async #beat(generation: number): Promise<void> {
     const retryable = (error: unknown): boolean => !(error instanceof LockLostError);
     try {
@@ -390,7 +398,8 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
         await this.#renew(this.#leaseDuration, {} as Change, { signal: this.#ended.signal, background: true, retryable });
       });
     } catch {
-      // Either it was lost, and `signal` tells; or the lease is about to run out, and then it will; or the holder holds on.
+      // Either it was lost, and `signal` tells; or the lease is about to run out, and then it will; or the holder holds
+      // on.
       if (this.#options.holdOnUnavailable === true) this.#scheduleBeat(this.#context.runtime.now());
     }
   }

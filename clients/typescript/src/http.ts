@@ -4,7 +4,9 @@ import { retryAfterMs } from "./pacing.js";
 import { loopbackDispatcher } from "./runtime.js";
 import { type Answer, type Call, type ExchangeOptions, messageOf, parseDocument, type Transport } from "./transport.js";
 
-/** The part of `fetch` that the client uses. The global one has all of it, and so have signing and instrumented ones. */
+/**
+ * The part of `fetch` that the client uses. The global one has all of it, and so have signing and instrumented ones.
+ */
 export type Fetch = (
   url: string,
   init: {

@@ -20,7 +20,10 @@ export type LockName = string | { readonly key: string; readonly sortKey?: strin
 export interface TryAcquireAllOptions extends GuardOptions {
   /** For people to read: 1 to 1024 bytes. Default: the client's. */
   ownerName?: string | undefined;
-  /** How long others must see no heartbeat before they may take over, in milliseconds: 100 to 86400000. Default: the client's. */
+  /**
+   * How long others must see no heartbeat before they may take over, in milliseconds: 100 to 86400000. Default: the
+   * client's.
+   */
   lease?: number | undefined;
   /** Ends the call, at whatever it waits for; it rejects with the signal's reason. */
   signal?: AbortSignal | undefined;
@@ -95,7 +98,8 @@ export class JointGuard implements AsyncDisposable {
    * Gives all locks back. May be repeated, also after it failed.
    *
    * @throws {LockLostError} one of them was lost before.
-   * @throws {UnavailableError | ThrottledError} not all within 10 s: those are free one lease after their last heartbeats.
+   * @throws {UnavailableError | ThrottledError} not all within 10 s: those are free one lease after their last
+   * heartbeats.
    */
   release(): Promise<void> {
     this.#released ??= this.#release();

@@ -13,7 +13,10 @@ export interface LambdaOptions {
   transactFunction?: string | undefined;
   /** Name or ARN of the function for semaphores. Without it they are refused. */
   semaphoreFunction?: string | undefined;
-  /** The client to invoke with. Its `maxAttempts` must be 1: Leasehold repeats requests itself. Default: a client for this environment. */
+  /**
+   * The client to invoke with. Its `maxAttempts` must be 1: Leasehold repeats requests itself. Default: a client for
+   * this environment.
+   */
   client?: LambdaClient | undefined;
 }
 
@@ -22,7 +25,10 @@ const HTTP_CALLS: ReadonlySet<Call> = new Set(["list", "watch", "acquire-all"]);
 /** Calls of the function for locks. The function for transactions has the others. */
 const LOCK_CALLS: ReadonlySet<Call> = new Set(["acquire", "heartbeat", "release", "break", "get"]);
 
-/** Returns a transport that invokes the function of this name or ARN. Listings, watches and acquire-all need the HTTP API. */
+/**
+ * Returns a transport that invokes the function of this name or ARN. Listings, watches and acquire-all need the HTTP
+ * API.
+ */
 export function lambda(lockFunction: string, { transactFunction, semaphoreFunction, client }: LambdaOptions = {}): Transport {
   const invoker = client ?? new LambdaClient({ maxAttempts: 1 });
   const functionFor = (call: Call): string => {

@@ -8,9 +8,9 @@ interface Renewal {
 /**
  * The account of one acquisition's lease, in milliseconds of the holder's own monotonic clock.
  *
- * A lease counts from before its request was first sent. A request without an answer may be carried out late, and then the row has the
- * lease of that request. A shorter lease therefore caps the belief from its sending on. The answer to a request ends the cap: no request
- * with a lower number can be carried out any more. One request is under way at a time.
+ * A lease counts from before its request was first sent. A request without an answer may be carried out late, and then
+ * the row has the lease of that request. A shorter lease therefore caps the belief from its sending on. The answer to a
+ * request ends the cap: no request with a lower number can be carried out any more. One request is under way at a time.
  */
 export class Lease {
   /** The last request that is known to have been carried out. */

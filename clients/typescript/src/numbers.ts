@@ -29,7 +29,10 @@ export class Numbers<Body extends object> {
     return this.#open !== undefined;
   }
 
-  /** Returns the request to send now, and the body that it was made of: the open request again, or `body` under the next number. */
+  /**
+   * Returns the request to send now, and the body that it was made of: the open request again, or `body` under the next
+   * number.
+   */
   take(body: Body): { request: Numbered<Body>; body: Body } {
     if (this.#open === undefined) {
       this.#last += 1;

@@ -27,7 +27,9 @@ export class Observations {
 
   constructor(private readonly runtime: Runtime) {}
 
-  /** The lock was found held. To be called after the answer arrived. Returns when it is stale, on the monotonic clock. */
+  /**
+   * The lock was found held. To be called after the answer arrived. Returns when it is stale, on the monotonic clock.
+   */
   found(key: string, sortKey: string | undefined, recordVersionNumber: string, leaseDurationMs: number): number {
     // Rounded up: an observation may seem younger than it is, and never older.
     const firstSeenEpochMs = Math.ceil(this.runtime.epoch());
@@ -80,7 +82,10 @@ export class Observations {
 const sameVersion = (one: SavedObservation, other: SavedObservation): boolean =>
   one.recordVersionNumber === other.recordVersionNumber && one.leaseDurationMs === other.leaseDurationMs;
 
-/** Returns a copy of a well-formed observation. Anything else is refused: a lease that is not a number would make a live lock stale. */
+/**
+ * Returns a copy of a well-formed observation. Anything else is refused: a lease that is not a number would make a live
+ * lock stale.
+ */
 function checked(entry: unknown): SavedObservation {
   const { key, sortKey, recordVersionNumber, leaseDurationMs, firstSeenEpochMs } = (entry ?? {}) as Partial<Record<string, unknown>>;
   const wrong = (field: string): never => {

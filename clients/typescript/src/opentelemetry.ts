@@ -1,5 +1,6 @@
 /**
- * Spans, metrics and the W3C trace context of a client, by OpenTelemetry: `new Client({ url, telemetry: openTelemetry() })`.
+ * Spans, metrics and the W3C trace context of a client, by OpenTelemetry: `new Client({ url, telemetry: openTelemetry()
+ * })`.
  *
  * Needs `@opentelemetry/api`. Without an SDK that is set up, nothing is recorded.
  */

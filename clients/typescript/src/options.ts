@@ -20,7 +20,10 @@ export interface HeartbeatOptions extends CallOptions {
 export interface ReleaseOptions extends CallOptions {
   /** What to leave to the next holder. Default: what is there. Not with `delete`. */
   data?: string | Uint8Array | undefined;
-  /** The occurrence that the lock was acquired for, which is done: no later acquire is granted for it. Not with `delete`. */
+  /**
+   * The occurrence that the lock was acquired for, which is done: no later acquire is granted for it. Not with
+   * `delete`.
+   */
   completed?: string | undefined;
   /** Deletes the row. Default: false; the row stays, and with it its data and the order of its fencing tokens. */
   delete?: boolean | undefined;

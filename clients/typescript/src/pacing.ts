@@ -1,4 +1,7 @@
-/** Pauses, bounds and time-outs of rules C3, C4, C5 and C7, as pure functions. All in milliseconds; `random` is from 0 to 1. */
+/**
+ * Pauses, bounds and time-outs of rules C3, C4, C5 and C7, as pure functions. All in milliseconds; `random` is from 0
+ * to 1.
+ */
 
 /** The interval between two polls that nobody chose. */
 const POLL_MS = 1000;
@@ -21,7 +24,9 @@ export const TRANSACTION_CALL_MS = 15_000;
 /** The bound of a release, a look or a break, with all retries; and of a wait until a holder was seen. */
 export const OPERATION_BOUND_MS = 10_000;
 
-/** Returns the pause that a `Retry-After` header asks for. Only whole seconds count: a date would compare two clocks. */
+/**
+ * Returns the pause that a `Retry-After` header asks for. Only whole seconds count: a date would compare two clocks.
+ */
 export function retryAfterMs(header: string | null | undefined): number {
   const digits = header?.trim() ?? "";
   return /^[0-9]+$/.test(digits) ? Math.min(Number(digits) * 1000, LONGEST_RETRY_AFTER_MS) : 0;
@@ -39,24 +44,35 @@ export function retryPause(failures: number, retryAfter: number, random: number)
   return Math.max(retryAfter, random * ceiling);
 }
 
-/** Returns the pause before the next try of a heartbeat, with so much of the lease left: patience must not cost the lock. */
+/**
+ * Returns the pause before the next try of a heartbeat, with so much of the lease left: patience must not cost the
+ * lock.
+ */
 export function heartbeatRetryPause(pause: number, left: number): number {
   // Once nothing is left, a holder that holds on has nothing to lose.
   return Math.max(SHORTEST_RETRY_MS, left > 0 ? Math.min(pause, left / 3) : pause);
 }
 
-/** Returns the pause between two polls of a held lock: longer by up to a quarter, so that waiters do not move in step. */
+/**
+ * Returns the pause between two polls of a held lock: longer by up to a quarter, so that waiters do not move in step.
+ */
 export function pollPause(chosen: number | undefined, retryAfter: number, random: number): number {
   const interval = chosen === undefined ? Math.max(POLL_MS, retryAfter) : Math.max(chosen, SHORTEST_POLL_MS);
   return interval * (1 + random / 4);
 }
 
-/** Returns how long a watch asks the service to wait, in whole milliseconds, with so much time until its client has to act. */
+/**
+ * Returns how long a watch asks the service to wait, in whole milliseconds, with so much time until its client has to
+ * act.
+ */
 export function watchDuration(left: number): number {
   return Math.ceil(Math.min(left, LONGEST_WATCH_MS));
 }
 
-/** Returns the pause before a client asks for a key again that it released `releasedAgo`: one poll, for others to come first. */
+/**
+ * Returns the pause before a client asks for a key again that it released `releasedAgo`: one poll, for others to come
+ * first.
+ */
 export function returnPause(releasedAgo: number | undefined, chosen: number | undefined, random: number): number {
   return releasedAgo === undefined ? 0 : Math.max(0, pollPause(chosen, 0, random) - releasedAgo);
 }
@@ -85,7 +101,8 @@ export function staleAfter(lease: number): number {
  * How long to wait for a held lock.
  *
  * * a number of milliseconds, `Infinity` for no bound;
- * * `"lease"`: one lease of the holder that is found, plus a margin: enough to outlive one that died before the wait began;
+ * * `"lease"`: one lease of the holder that is found, plus a margin: enough to outlive one that died before the wait
+ *   began;
  * * `"extend"`: the same, and again whenever the holder gave a sign of life or the lock changed hands.
  */
 export type Wait = number | "lease" | "extend";

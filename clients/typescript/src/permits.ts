@@ -15,7 +15,10 @@ import { type Requests, retrying, type SendOptions } from "./service.js";
 import { abortable, sleepUntil } from "./timers.js";
 import { watch, watches } from "./watching.js";
 
-/** The lease of a holder that chose none, in milliseconds. Writes are billed by the row's size, so it is longer than a lock's. */
+/**
+ * The lease of a holder that chose none, in milliseconds. Writes are billed by the row's size, so it is longer than a
+ * lock's.
+ */
 const PERMITS_LEASE_MS = 60_000;
 /** The lease of a ticket, in milliseconds. */
 const TICKET_LEASE_MS = 120_000;
@@ -26,7 +29,10 @@ export interface TryPermitsOptions extends GuardOptions {
   permits?: number | undefined;
   /** For people to read: 1 to 128 bytes. Default: the client's. */
   ownerName?: string | undefined;
-  /** How long others must see no heartbeat before they may take the permits, in milliseconds: 100 to 86400000. Default: 60000. */
+  /**
+   * How long others must see no heartbeat before they may take the permits, in milliseconds: 100 to 86400000. Default:
+   * 60000.
+   */
   lease?: number | undefined;
   /** A payload of this holder, for anyone to read: at most 256 bytes. */
   data?: string | Uint8Array | undefined;
@@ -36,9 +42,15 @@ export interface TryPermitsOptions extends GuardOptions {
 
 /** Options of `acquire` of a semaphore, and of its scopes. */
 export interface PermitsOptions extends TryPermitsOptions {
-  /** How long to wait. Default: `"lease"`: the longest lease of the holders and the waiters that are found, plus a margin. */
+  /**
+   * How long to wait. Default: `"lease"`: the longest lease of the holders and the waiters that are found, plus a
+   * margin.
+   */
   wait?: Wait | undefined;
-  /** How long others must see no renewal of the ticket in the queue before they may pass it, in milliseconds. Default: 120000. */
+  /**
+   * How long others must see no renewal of the ticket in the queue before they may pass it, in milliseconds. Default:
+   * 120000.
+   */
   ticketLease?: number | undefined;
 }
 
@@ -104,8 +116,8 @@ export class PermitsGuard extends Holding<Change> {
   }
 
   /**
-   * Renews the lease now, and changes lease or payload if asked to. Tried again while the service cannot be reached, for the rest of
-   * the lease.
+   * Renews the lease now, and changes lease or payload if asked to. Tried again while the service cannot be reached,
+   * for the rest of the lease.
    *
    * @throws {LockLostError} the permits are lost, or their release has begun.
    * @throws {UnavailableError | ThrottledError} it cannot be known; the permits are held until the lease runs out.
@@ -353,7 +365,10 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
     return { key, sortKey, capacity, permits, ownerName, leaseId: this.leaseId, observed: [...observed] };
   }
 
-  /** Sends one request: the open one again, or `wanted`. Returns the body that was sent, and the guard where it brought one. */
+  /**
+   * Sends one request: the open one again, or `wanted`. Returns the body that was sent, and the guard where it brought
+   * one.
+   */
   async #send(wanted: Body, isForPermits: boolean): Promise<{ body: object; granted?: Guard }> {
     const { request, body } = this.numbers.take(wanted);
     if (body === wanted) this.#isForPermits = isForPermits;

@@ -31,7 +31,10 @@ import type { components } from "./wire.js";
 /** A later version of the service sends `misconfigured`. */
 type Problem = Omit<components["schemas"]["Problem"], "type"> & { type: components["schemas"]["Problem"]["type"] | "misconfigured" };
 
-/** Returns the error for an answer that is not a 200. Where there is no problem document of Leasehold's, the status decides. */
+/**
+ * Returns the error for an answer that is not a 200. Where there is no problem document of Leasehold's, the status
+ * decides.
+ */
 export function refusal({ status, document, retryAfter }: Answer, key: string): LeaseholdError {
   const found: Partial<Problem> = document ?? {};
   // A document with another status is a proxy's.

@@ -13,8 +13,8 @@ export interface Runtime {
   /** A fresh unguessable id. */
   uuid(): string;
   /**
-   * Calls `callback` after about `delay` milliseconds (0 to 2^31 - 1), and returns what cancels that. A `background` timer does not
-   * keep the process alive.
+   * Calls `callback` after about `delay` milliseconds (0 to 2^31 - 1), and returns what cancels that. A `background`
+   * timer does not keep the process alive.
    */
   after(delay: number, callback: () => void, background: boolean): () => void;
 }

@@ -10,7 +10,9 @@ interface Scoped extends AsyncDisposable {
   releaseFailed(error: unknown): void;
 }
 
-/** Runs `body`. Where that fails, the guard is released before the error comes out. The process stays alive meanwhile. */
+/**
+ * Runs `body`. Where that fails, the guard is released before the error comes out. The process stays alive meanwhile.
+ */
 export async function work<Guard extends AsyncDisposable, T>(context: Context, guard: Guard, body: (guard: Guard) => T | Promise<T>): Promise<T> {
   const letGo = keepAlive(context.runtime);
   try {

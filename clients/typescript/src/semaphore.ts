@@ -24,8 +24,8 @@ export interface SemaphoreOptions {
 }
 
 /**
- * A semaphore: `capacity` permits, of which a grant takes some. Made by {@link Client.semaphore}; nothing is sent until permits are asked
- * for. The first request makes the semaphore with this capacity; later the semaphore's own holds.
+ * A semaphore: `capacity` permits, of which a grant takes some. Made by {@link Client.semaphore}; nothing is sent until
+ * permits are asked for. The first request makes the semaphore with this capacity; later the semaphore's own holds.
  */
 export class Semaphore<Guard extends PermitsGuard = PermitsGuard> {
   readonly #context: Context;
@@ -58,7 +58,8 @@ export class Semaphore<Guard extends PermitsGuard = PermitsGuard> {
   }
 
   /**
-   * Waits for permits: in the queue, after those who came before. Holders and waiters that died are passed. Gives up when `wait` is over.
+   * Waits for permits: in the queue, after those who came before. Holders and waiters that died are passed. Gives up
+   * when `wait` is over.
    *
    * @throws {ExceedsCapacityError} there are fewer in all.
    * @throws {UnavailableError | ThrottledError} the service could not be reached until the wait was over.
@@ -70,8 +71,8 @@ export class Semaphore<Guard extends PermitsGuard = PermitsGuard> {
   }
 
   /**
-   * Waits for permits, does `body` under them, and gives them back. An error of `body` comes out as it is. `guard.signal` is aborted when
-   * the permits are lost, for `body` to stop.
+   * Waits for permits, does `body` under them, and gives them back. An error of `body` comes out as it is.
+   * `guard.signal` is aborted when the permits are lost, for `body` to stop.
    *
    * @throws {LockHeldError} the wait was over.
    * @throws {LockLostError} `body` came to its end, but the permits were lost meanwhile.
@@ -142,7 +143,10 @@ async function exclusive(result: WriterGuard | Held<SemaphoreView>): Promise<Wri
   throw new InvalidRequestError(`The read/write lock ${JSON.stringify(key)} has the capacity ${capacity}, and a writer needs all of it.`, "capacity");
 }
 
-/** A lock that many readers hold at a time, or one writer. There is no upgrade from reader to writer. Made by {@link Client.readWriteLock}. */
+/**
+ * A lock that many readers hold at a time, or one writer. There is no upgrade from reader to writer.
+ * Made by {@link Client.readWriteLock}.
+ */
 export class ReadWriteLock {
   readonly #reader: Semaphore;
   readonly #writer: Writer;

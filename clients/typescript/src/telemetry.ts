@@ -11,11 +11,13 @@ export type Measurement =
   /** A lock was lost. */
   | { readonly name: "loss"; readonly reason: string };
 
-/** Receives what a client does. `openTelemetry()` of `leasehold/opentelemetry` is one. No method may throw of its own. */
+/**
+ * Receives what a client does. `openTelemetry()` of `leasehold/opentelemetry` is one. No method may throw of its own.
+ */
 export interface Telemetry {
   /**
-   * Runs `work`, which is an acquire with all its requests, or one request, and returns its result. `headers` go with the request: the
-   * trace context, for example.
+   * Runs `work`, which is an acquire with all its requests, or one request, and returns its result. `headers` go with
+   * the request: the trace context, for example.
    */
   trace<T>(operation: string, key: string | undefined, work: (headers: Readonly<Record<string, string>>) => Promise<T>): Promise<T>;
   record(measurement: Measurement): void;

@@ -47,7 +47,10 @@ export function keepAlive(runtime: Runtime): () => void {
   };
 }
 
-/** What `promise` comes to, unless the signal is aborted first; then rejects with its reason, and lets the promise go on. */
+/**
+ * What `promise` comes to, unless the signal is aborted first; then rejects with its reason, and lets the promise go
+ * on.
+ */
 export async function abortable<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
   if (signal === undefined) return promise;
   let unlisten = (): void => undefined;
@@ -67,8 +70,9 @@ export async function abortable<T>(promise: Promise<T>, signal: AbortSignal | un
 const callbacks = new WeakMap<AbortSignal, Set<() => void>>();
 
 /**
- * Calls `callback` when the signal is aborted, at once if it is already, and returns what cancels that. A signal has one listener for all
- * of them, because Node warns of a leak from eleven on, and one signal may well end a hundred waits.
+ * Calls `callback` when the signal is aborted, at once if it is already, and returns what cancels that. A signal has
+ * one listener for all of them, because Node warns of a leak from eleven on, and one signal may well end a hundred
+ * waits.
  */
 function onAbort(signal: AbortSignal, callback: () => void): () => void {
   if (signal.aborted) {

@@ -78,7 +78,8 @@ export class Transaction implements AsyncDisposable {
   }
 
   /**
-   * Locks an item and reads it; undefined if there is none. Nobody else changes it, or makes it, before the end of the transaction.
+   * Locks an item and reads it; undefined if there is none. Nobody else changes it, or makes it, before the end of the
+   * transaction.
    */
   async get(table: string, key: object, options: { projection?: string; names?: Record<string, string> } = {}): Promise<Item | undefined> {
     const { projection, names } = options;
@@ -114,8 +115,8 @@ export class Transaction implements AsyncDisposable {
   }
 
   /**
-   * Locks the items of these requests, in one order for all transactions, and changes them for this transaction's eyes. Answers the items
-   * that were asked for, in the order of the requests: at most 1000.
+   * Locks the items of these requests, in one order for all transactions, and changes them for this transaction's eyes.
+   * Answers the items that were asked for, in the order of the requests: at most 1000.
    *
    * @throws {TransactionContendedError} repeat the call, or roll back.
    * @throws {TransactionRolledBackError} begin another one.
@@ -153,13 +154,19 @@ export class Transaction implements AsyncDisposable {
     this.#ended = true;
   }
 
-  /** Leaves the transaction open at the end of `await using`, for another process to go on with its id, which is returned. */
+  /**
+   * Leaves the transaction open at the end of `await using`, for another process to go on with its id, which is
+   * returned.
+   */
   detach(): string {
     this.#ended = true;
     return this.id;
   }
 
-  /** Rolls back, unless it was committed, rolled back or detached. Never throws: what cannot be rolled back is left to a sweeper. */
+  /**
+   * Rolls back, unless it was committed, rolled back or detached. Never throws: what cannot be rolled back is left to a
+   * sweeper.
+   */
   async [Symbol.asyncDispose](): Promise<void> {
     if (this.#ended) return;
     try {
@@ -219,7 +226,8 @@ export class Transaction implements AsyncDisposable {
       }
       contention = error;
     }
-    // A commit that was given up may still arrive. It must be certain that it can be of no effect before anything is tried again.
+    // A commit that was given up may still arrive. It must be certain that it can be of no effect before anything is
+    // tried again.
     try {
       await this.rollback();
     } catch (error) {

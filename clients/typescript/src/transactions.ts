@@ -21,9 +21,10 @@ export interface TransactOptions {
 /** How hard a transaction is tried, and how it is kept alive. */
 export interface TransactionOptions extends TransactOptions {
   /**
-   * How long the body may think before the service is told that the transaction is alive; `false`: it is not told. Default: 20000, a third
-   * of what the service allows unless it was set up otherwise. Another transaction that needs an item waits for one second of silence: a
-   * third of that, 300, defends the items against it, at the price of the requests, and of its wait.
+   * How long the body may think before the service is told that the transaction is alive; `false`: it is not told.
+   * Default: 20000, a third of what the service allows unless it was set up otherwise. Another transaction that needs
+   * an item waits for one second of silence: a third of that, 300, defends the items against it, at the price of the
+   * requests, and of its wait.
    */
   keepAlive?: number | false | undefined;
 }
@@ -67,8 +68,8 @@ export async function transact(context: Context, requests: readonly TransactionR
       } catch (error) {
         if (!isContention(error)) return { error, contention: undefined };
         if (error instanceof TransactionContendedError) {
-          // It was said of a repeat. A first try that was given up may have got through, or may still: only the same id keeps it from
-          // being done twice.
+          // It was said of a repeat. A first try that was given up may have got through, or may still: only the same id
+          // keeps it from being done twice.
           gaveWay = true;
           return { error, contention: error };
         }

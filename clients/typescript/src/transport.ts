@@ -46,7 +46,8 @@ export interface ExchangeOptions {
 /**
  * Carries requests to the service. A transport sends each request once: the client repeats requests itself.
  *
- * `exchange` resolves with whatever the service answered, and rejects with an {@link UnavailableError} where there is no answer.
+ * `exchange` resolves with whatever the service answered, and rejects with an {@link UnavailableError} where there is
+ * no answer.
  */
 export interface Transport {
   exchange(call: Call, request: Readonly<Record<string, unknown>>, options: ExchangeOptions): Promise<Answer>;

@@ -3,8 +3,9 @@
 /**
  * An item as it is read: its attributes by name.
  *
- * Texts, booleans and null are themselves, binary values `Uint8Array`s, maps objects, lists arrays, sets `Set`s. A number is a `number`
- * where that says exactly the same, a `bigint` where it is an integer beyond 2^53, and an {@link ExactNumber} otherwise.
+ * Texts, booleans and null are themselves, binary values `Uint8Array`s, maps objects, lists arrays, sets `Set`s. A
+ * number is a `number` where that says exactly the same, a `bigint` where it is an integer beyond 2^53, and an
+ * {@link ExactNumber} otherwise.
  */
 // eslint-disable-next-line @typescript-eslint/no-explicit-any -- what is in a table is known to the caller, not to the compiler
 export type Item = Record<string, any>;

@@ -5,7 +5,9 @@ import { type Lock, lockFromWire, type SemaphoreView, watchedVersion } from "./l
 import { pollPause, requestTimeout, watchDuration } from "./pacing.js";
 import { sleepUntil } from "./timers.js";
 
-/** Whether this client watches. One that was given a poll interval polls, and so does one whose service has no watches. */
+/**
+ * Whether this client watches. One that was given a poll interval polls, and so does one whose service has no watches.
+ */
 export function watches({ pollInterval, watching }: Context): boolean {
   return pollInterval === undefined && watching.isPossible;
 }
@@ -16,8 +18,8 @@ export interface Sight {
 }
 
 /**
- * Resolves with news of the key, or with its row when `until` is reached. A watch that failed, or that ended early without news,
- * resolves with undefined, after one poll pause. An empty version is that of a key without a row.
+ * Resolves with news of the key, or with its row when `until` is reached. A watch that failed, or that ended early
+ * without news, resolves with undefined, after one poll pause. An empty version is that of a key without a row.
  */
 export async function watch(
   context: Context,

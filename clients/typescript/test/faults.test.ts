@@ -133,7 +133,8 @@ describe("outages and lost answers", { concurrency: 8 }, () => {
     const { proxy, client } = parts;
     const key = freshKey();
     proxy.fault = firstTimes(1, "acquire", { delayAnswer: 60_000 });
-    // Answered never, as far as this client knows; the operator sees a holder that does not answer, and breaks its lock.
+    // Answered never, as far as this client knows; the operator sees a holder that does not answer, and breaks its
+    // lock.
     const waiting = client.acquire(key, { wait: 9000, lease: 1600 });
     await eventually(async () => (await versionOf(key)) !== undefined, "granted");
     await service.client().breakLock(key, (await versionOf(key)) ?? "");

@@ -1,4 +1,7 @@
-/** A Lambda environment on loopback: the Invoke API in front, the Runtime API behind, and the real binaries of the functions. */
+/**
+ * A Lambda environment on loopback: the Invoke API in front, the Runtime API behind, and the real binaries of the
+ * functions.
+ */
 import { type ChildProcess, spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
@@ -21,6 +24,7 @@ interface Invocation {
 const CODE: Record<string, [binary: string, handler: string]> = {
   "leasehold-invoke": ["leasehold-locks", "invoke"],
   "leasehold-transact": ["leasehold-transactions", "transact"],
+  "leasehold-semaphore": ["leasehold-locks", "semaphore"],
 };
 
 /** One function: its process, its Runtime API, and the invocations that wait. */

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
 import { LambdaClient } from "@aws-sdk/client-lambda";
-import { Client, ForbiddenError, InvalidRequestError, LockLostError, LockNotFoundError, ThrottledError, UnavailableError } from "../dist/index.js";
+import { Client, ExceedsCapacityError, ForbiddenError, InvalidRequestError, LockLostError, LockNotFoundError, ThrottledError, UnavailableError, WrongKindError } from "../dist/index.js";
 import { lambda } from "../dist/lambda.js";
 import { LambdaEnvironment } from "./functions.js";
 import { eventually, freshKey, guardOf, heldOf, LocalService } from "./support.js";
@@ -10,7 +10,7 @@ import { eventually, freshKey, guardOf, heldOf, LocalService } from "./support.j
 const service = await LocalService.start("--expose-dynamodb", "0");
 await service.child.line();
 const dynamodb = /http:\S+/.exec(await service.child.line())?.[0] ?? "";
-const environment = await LambdaEnvironment.start(dynamodb, ["leasehold-invoke", "leasehold-transact"]);
+const environment = await LambdaEnvironment.start(dynamodb, ["leasehold-invoke", "leasehold-transact", "leasehold-semaphore"]);
 after(async () => {
   await environment[Symbol.asyncDispose]();
   await service[Symbol.asyncDispose]();
@@ -22,8 +22,8 @@ const sdk = new LambdaClient({
   maxAttempts: 1,
   credentials: { accessKeyId: "any", secretAccessKey: "any" },
 });
-const client = (): Client =>
-  new Client({ transport: lambda("leasehold-invoke", { transactFunction: "leasehold-transact", client: sdk }), ownerName: "direct", pollInterval: 50 });
+const functions = { transactFunction: "leasehold-transact", semaphoreFunction: "leasehold-semaphore", client: sdk };
+const client = (): Client => new Client({ transport: lambda("leasehold-invoke", functions), ownerName: "direct", pollInterval: 50 });
 
 test("locks are acquired, kept and released by direct invocation", async () => {
   const key = freshKey();
@@ -85,6 +85,24 @@ test("failures of Lambda itself are told apart", async () => {
   const nobody = new LambdaClient({ endpoint: "http://127.0.0.1:1", region: "eu-central-1", maxAttempts: 1, credentials: { accessKeyId: "a", secretAccessKey: "b" } });
   const unreachable = new Client({ transport: lambda("leasehold-invoke", { client: nobody }) });
   await assert.rejects(unreachable.tryAcquire("a"), (error) => error instanceof UnavailableError && error.message.includes("leasehold-invoke"));
+});
+
+test("permits are waited for by direct invocation", async () => {
+  const key = freshKey();
+  // Without a poll interval: there is no direct invocation of a watch, and the client polls.
+  const semaphore = new Client({ transport: lambda("leasehold-invoke", functions), ownerName: "direct" }).semaphore(key, 2);
+  const guard = (await semaphore.acquire({ permits: 2 })).granted();
+  const waiting = client().semaphore(key, 2).acquire({ wait: Infinity });
+  const alsoWaiting = semaphore.acquire({ wait: Infinity });
+  await eventually(async () => (await client().getSemaphore(key))?.queue.length === 2, "two in the queue");
+  await guard.keep(1);
+  await guard.release();
+  for (const waiter of [waiting, alsoWaiting]) await (await waiter).granted().release();
+  await assert.rejects(client().semaphore(key, 2).tryAcquire({ permits: 3 }), ExceedsCapacityError);
+  await assert.rejects(client().tryAcquire(key), WrongKindError);
+  await assert.rejects(client().tryAcquireAll([key, freshKey()]), (error) => error instanceof InvalidRequestError && error.field === "transport");
+  const without = new Client({ transport: lambda("leasehold-invoke", { client: sdk }) });
+  await assert.rejects(without.getSemaphore(key), (error) => error instanceof InvalidRequestError && error.field === "semaphoreFunction");
 });
 
 test("transactions need the name of their function", async () => {

@@ -1,4 +1,6 @@
-/** What is published: the files, the types, and every example of the README, as one who installs the package finds them. */
+/**
+ * What is published: the files, the types, and every example of the README, as one who installs the package finds them.
+ */
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { mkdtemp, readdir, readFile, rm, symlink, writeFile } from "node:fs/promises";
@@ -75,7 +77,8 @@ describe("the package", () => {
     await Promise.all(examples.map((code, index) => writeFile(join(folder, `example-${index}.ts`), `${code}\nexport {};\n`)));
     const files = examples.map((_, index) => join(folder, `example-${index}.ts`));
     const usesPeer = (_: string, index: number): boolean => PEERS.test(examples[index] ?? "");
-    // The package's own declarations are checked, too, and need no more than these. Those of the peers are not this package's.
+    // The package's own declarations are checked, too, and need no more than these. Those of the peers are not this
+    // package's.
     const problems = [
       ...problemsOf(files.filter((file, index) => !usesPeer(file, index)), { skipLibCheck: false }),
       ...problemsOf(files.filter(usesPeer), { skipLibCheck: true }),

@@ -1,7 +1,7 @@
 /** What only shows with processes that live and die. */
 import assert from "node:assert/strict";
 import { after, describe, test } from "node:test";
-import { freshKey, guardOf, LocalService, sleep, startHolder } from "./support.js";
+import { breakHeld, freshKey, guardOf, LocalService, sleep, startHolder } from "./support.js";
 
 const service = await LocalService.start();
 after(() => service[Symbol.asyncDispose]());
@@ -43,8 +43,7 @@ describe("processes", { concurrency: true }, () => {
     await using holder = startHolder("lead", service.url, key, 2000);
     await holder.line();
     await sleep(2500);
-    const lock = await service.client().get(key);
-    await service.client().breakLock(key, lock?.recordVersionNumber ?? "");
+    await breakHeld(service.client(), key);
     assert.equal(await holder.line(), "released");
     assert.equal(await holder.exit(), 0);
   });

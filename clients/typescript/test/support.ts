@@ -94,8 +94,8 @@ export interface SeenRequest {
 }
 
 /**
- * What happens to a request: it passes; it is carried out and its answer lost; it is not carried out; it is carried out after a while,
- * even if nobody waits any more; its answer comes after a while; it gets this answer instead.
+ * What happens to a request: it passes; it is carried out and its answer lost; it is not carried out; it is carried out
+ * after a while, even if nobody waits any more; its answer comes after a while; it gets this answer instead.
  */
 export type Fault =
   | "pass"
@@ -206,6 +206,18 @@ export async function eventually(condition: () => boolean | Promise<boolean>, wh
     if (performance.now() > deadline) throw new Error(`not within 10 s: ${what}`);
     await sleep(10);
   }
+}
+
+/** Breaks the lock, which its holder renews meanwhile. */
+export async function breakHeld(client: Client, key: string): Promise<void> {
+  await eventually(async () => {
+    const lock = await client.get(key);
+    if (lock?.state !== "held") return true;
+    return client.breakLock(key, lock.recordVersionNumber).then(
+      () => true,
+      () => false,
+    );
+  }, "broken");
 }
 
 /** Resolves once the signal is aborted. */

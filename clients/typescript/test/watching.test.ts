@@ -63,6 +63,7 @@ describe("K1: waiting by watching", { concurrency: 4 }, () => {
     const guard = guardOf(await waiting);
     assert.ok(performance.now() - beatAt >= lease, "not by what was seen before the heartbeat");
     assert.equal(guard.outcome, "takenOver");
+    for (const { query } of proxy.calls("watch")) assert.ok(Number(query.get("waitMs")) <= lease + lease / 1000, "until it is stale");
     assert.deepEqual(
       proxy.calls("acquire").map(({ body }) => body["observedRecordVersionNumber"]),
       [undefined, last],

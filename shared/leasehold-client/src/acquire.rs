@@ -67,7 +67,7 @@ impl Client {
             Ok(guard) => Ok(Acquisition::Granted(guard)),
             Err(error) => match error.kind() {
                 ErrorKind::Held(lock) => {
-                    let observation = self.observe(&request.key, lock);
+                    let observation = self.saw(&request.key, lock);
                     Ok(Acquisition::Held(Held { lock: lock.clone(), observation }))
                 }
                 _ => Err(error),
@@ -110,7 +110,7 @@ impl Client {
             pause = match error.kind() {
                 ErrorKind::Held(lock) => {
                     backoff = Backoff::default();
-                    let observation = self.observe(&request.key, lock);
+                    let observation = self.saw(&request.key, lock);
                     budget.saw(observation.record_version_number(), observation.stale_after());
                     if budget.is_over() {
                         return Ok(Acquisition::Held(Held { lock: lock.clone(), observation }));

@@ -456,7 +456,7 @@ impl Client {
         self.0.keeper.run(job);
     }
 
-    pub(crate) fn observe(&self, key: &LockKey, lock: &Lock) -> Observation {
+    pub(crate) fn saw(&self, key: &LockKey, lock: &Lock) -> Observation {
         self.observations().observe(key, lock, Instant::now())
     }
 
@@ -532,6 +532,13 @@ impl Client {
                 Some(sent) => client.answered(sent).await,
                 None => Ok(Released::StillHeld),
             }
+        }
+    }
+
+    /// Ends a lease that is lost together with another one, and gives the lock back.
+    pub(crate) fn give_up(&self, lease: &Arc<Lease>, loss: &Loss) {
+        if lease.revoke(loss.clone()).is_ok() {
+            drop(self.send_release(lease, Release::new()));
         }
     }
 

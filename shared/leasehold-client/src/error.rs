@@ -127,6 +127,11 @@ impl Error {
         Self::new(ErrorKind::Held(lock), message)
     }
 
+    pub(crate) fn some_held(locks: Vec<RefusedLock>) -> Self {
+        let keys: Vec<_> = locks.iter().map(|lock| format!("{:?}", lock.key)).collect();
+        Self::new(ErrorKind::SomeHeld(locks.into()), format!("others hold {}", keys.join(", ")))
+    }
+
     /// The lock is lost.
     pub(crate) fn lost(loss: Loss) -> Self {
         let message = loss.to_string();

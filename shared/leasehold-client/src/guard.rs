@@ -292,21 +292,32 @@ impl Guard {
     }
 }
 
-/// Does `work` under what `guard` stands for, and gives it back.
-pub(crate) async fn work_under<T, E: From<Error>, F: Future<Output = Result<Released, Error>>>(
+/// Does `work`, which is dropped if `guard` loses its lock.
+pub(crate) async fn until_lost<T, E: From<Error>>(
     guard: &Guard,
     work: impl Future<Output = Result<T, E>>,
-    give_back: impl FnOnce() -> F,
 ) -> Result<T, E> {
     let done = tokio::select! {
         biased;
         done = work => done,
         Some(loss) = guard.lost() => return Err(Error::lost(loss).into()),
     };
-    if let Some(loss) = guard.loss() {
-        return done.and(Err(Error::lost(loss).into()));
+    match guard.loss() {
+        Some(loss) => done.and(Err(Error::lost(loss).into())),
+        None => done,
     }
-    if let Err(error) = give_back().await {
+}
+
+/// Does `work` under what `guard` stands for, and gives it back.
+pub(crate) async fn work_under<T, E: From<Error>, F: Future<Output = Result<Released, Error>>>(
+    guard: &Guard,
+    work: impl Future<Output = Result<T, E>>,
+    give_back: impl FnOnce() -> F,
+) -> Result<T, E> {
+    let done = until_lost(guard, work).await;
+    if guard.loss().is_none()
+        && let Err(error) = give_back().await
+    {
         tracing::warn!(key = %guard.key(), %error, "the lock could not be released");
     }
     done

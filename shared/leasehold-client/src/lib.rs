@@ -29,6 +29,8 @@
 //! * [`Acquisition`]: a [`Guard`], or who has the lock. Contention is a value, not an error.
 //! * [`Guard`]: the lock while it is held. Dropping it releases the lock, as well as it can.
 //! * [`Semaphore`], [`ReadWriteLock`], `fair_lock`: permits for several holders, each a [`PermitGuard`]. Waiters queue.
+//! * [`AllGuard`]: several locks, all or none. [`Once`]: a job that runs once for each occurrence.
+//! * [`Election`]: a leader, and those who follow it. `observe` follows a lock or a semaphore.
 //! * [`Loss`]: how a lock was lost. A theft is told at once; an outage only when the lease has run out.
 //! * [`transactions`]: `transaction` runs a body in one, `transact` all requests in one call, `read_items` reads from outside.
 //! * [`Transport`]: what carries the requests: [`HttpTransport`], or the service inside this process
@@ -63,6 +65,7 @@ mod attempt;
 mod budget;
 mod client;
 mod clock;
+mod election;
 mod error;
 mod guard;
 mod http_transport;
@@ -70,6 +73,7 @@ mod keeper;
 mod lease;
 mod loss;
 mod observation;
+mod once;
 mod remote;
 mod request;
 mod semaphore;
@@ -77,6 +81,7 @@ mod sequence;
 #[cfg(feature = "sigv4")]
 mod sigv4;
 mod timing;
+mod together;
 pub mod transactions;
 mod transport;
 #[cfg(test)]
@@ -85,6 +90,7 @@ mod watching;
 
 pub use acquire::{Acquisition, Held};
 pub use client::{Client, ClientBuilder, CloseError, ListOptions, Listed, Unreleased};
+pub use election::{Election, Leader};
 pub use error::{Error, ErrorKind};
 /// The future that a [`Transport`] returns.
 pub use futures_util::future::BoxFuture;
@@ -93,8 +99,10 @@ pub use http_transport::HttpTransport;
 pub use leasehold_wire as wire;
 pub use loss::{Loss, LossReason};
 pub use observation::{Observation, SavedObservation};
+pub use once::Once;
 pub use request::{Heartbeats, LockKey, LockRequest, Wait, Waiting};
 pub use semaphore::{HeldPermits, PermitAcquisition, PermitGuard, PermitRequest, ReadWriteLock, Semaphore};
 #[cfg(feature = "sigv4")]
 pub use sigv4::SigV4;
+pub use together::{AllAcquisition, AllGuard, AllRequest};
 pub use transport::{Transport, TransportError};

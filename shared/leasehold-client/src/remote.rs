@@ -12,8 +12,9 @@ use leasehold_wire::semaphore::{
     EnqueueRequest, EnqueueResponse, HeartbeatPermitsRequest, HeartbeatPermitsResponse, ReleasePermitsRequest,
 };
 use leasehold_wire::{
-    AcquireRequest, AcquireResponse, BreakRequest, GetRequest, HealthResponse, HeartbeatRequest, HeartbeatResponse,
-    ListRequest, ListResponse, Lock, Problem, ReleaseRequest, ReleaseResponse, Secret, WatchRequest, path,
+    AcquireAllRequest, AcquireAllResponse, AcquireRequest, AcquireResponse, BreakRequest, GetRequest, HealthResponse,
+    HeartbeatRequest, HeartbeatResponse, ListRequest, ListResponse, Lock, Problem, ReleaseRequest, ReleaseResponse,
+    Secret, WatchRequest, path,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -200,6 +201,19 @@ impl Remote {
             }
         };
         answer.map_err(|error| error.of_lock(key))
+    }
+
+    pub(crate) async fn acquire_all(
+        &self,
+        numbered: &Numbered<AcquireAllRequest>,
+        limit: Duration,
+    ) -> Result<AcquireAllResponse, Error> {
+        let request = AcquireAllRequest {
+            sequence: Some(numbered.sequence),
+            request_id: Some(numbered.id.clone()),
+            ..numbered.request.clone()
+        };
+        self.post(path::ACQUIRE_ALL, &request, limit).await
     }
 
     pub(crate) async fn break_entry(

@@ -95,7 +95,7 @@ impl Client {
             if lock.state == LockState::Released {
                 return;
             }
-            let observation = self.observe(&request.key, &lock);
+            let observation = self.saw(&request.key, &lock);
             budget.saw(observation.record_version_number(), observation.stale_after());
             if observation.record_version_number() != held.observation.record_version_number() {
                 budget.report(request.on_wait.as_ref(), &lock, observation.stale_in());

@@ -1,9 +1,11 @@
 //! The client library: the rules C1 to C10 of docs/client.md, under virtual time unless a file says otherwise.
 
+mod election;
 mod guard;
 mod leaving;
 mod permits;
 mod simulation;
+mod together;
 mod transactions;
 mod transports;
 mod vectors;

@@ -1,0 +1,164 @@
+//! Following a lock by watches, and electing a leader by it. Rule K6.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream::{self, Stream, StreamExt, TryStreamExt};
+use leasehold_wire::{Lock, LockState};
+
+use crate::clock::{Instant, chance, sleep};
+use crate::guard::work_under;
+use crate::remote::decode_data;
+use crate::timing::poll_pause;
+use crate::watching::{LONGEST_WATCH, Watched, version_of};
+use crate::{Client, Error, ErrorKind, Guard, LockKey, LockRequest, Release, Wait};
+
+/// Looks that bring nothing new are this far apart at least.
+const SHORTEST_LOOK: Duration = Duration::from_secs(1);
+
+/// A lock whose holder is the leader, and whose data is the leader's value, such as its address.
+#[derive(Debug, Clone)]
+pub struct Election {
+    client: Client,
+    request: LockRequest,
+}
+
+/// A leader, as others see it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leader {
+    /// Its name.
+    pub owner_name: String,
+    /// Its value.
+    pub value: Option<Vec<u8>>,
+    /// Its fencing token; absent where another kind of client holds the lock.
+    pub fencing_token: Option<u64>,
+}
+
+impl Client {
+    /// The election of this key, in which this client stands with `value`.
+    pub fn election(&self, key: impl Into<LockKey>, value: impl Into<Vec<u8>>) -> Election {
+        let request = LockRequest::new(key).data(value).wait(Wait::Forever);
+        Election { client: self.clone(), request }
+    }
+
+    /// Follows a lock or a semaphore: its view now, and again whenever it changed; `None` while there is none. Views in between
+    /// may be missed. A failure that says nothing is tried again, and any other one ends the stream.
+    pub fn observe(&self, key: LockKey) -> impl Stream<Item = Result<Option<Lock>, Error>> + Send + use<> {
+        let client = self.clone();
+        stream::try_unfold(None, move |seen: Option<Option<Lock>>| {
+            let (client, key) = (client.clone(), key.clone());
+            async move {
+                let row = match seen {
+                    None => client.row(&key).await?,
+                    Some(seen) => client.next_row(&key, seen).await?,
+                };
+                Ok(Some((row.clone(), Some(row))))
+            }
+        })
+    }
+
+    /// The row, when it is another one than `seen`.
+    async fn next_row(&self, key: &LockKey, seen: Option<Lock>) -> Result<Option<Lock>, Error> {
+        loop {
+            let began = Instant::now();
+            // The watch of a lock that is released is answered at once.
+            let can_watch = self.watches(None) && seen.as_ref().is_none_or(|lock| lock.state == LockState::Held);
+            let watched = if can_watch {
+                let version = seen.as_ref().map_or("", version_of);
+                self.watch(key, version, LONGEST_WATCH, || {}).await
+            } else {
+                Watched::Failed
+            };
+            let row = match watched {
+                Watched::Seen(row) => Some(*row),
+                Watched::Ask => self.row(key).await?,
+                Watched::Failed => {
+                    sleep(poll_pause(None, Duration::ZERO, chance())).await;
+                    self.row(key).await?
+                }
+            };
+            if row.as_ref().map(version_of) != seen.as_ref().map(version_of) {
+                return Ok(row);
+            }
+            sleep(SHORTEST_LOOK.saturating_sub(began.elapsed())).await;
+        }
+    }
+
+    /// The row of a lock or a semaphore, if there is one. Asks until the service answers.
+    async fn row(&self, key: &LockKey) -> Result<Option<Lock>, Error> {
+        loop {
+            self.check_open()?;
+            let row = match self.get(key.clone()).await {
+                Err(error) if *error.kind() == ErrorKind::WrongKind => self.get_semaphore(key.clone()).await,
+                row => row,
+            };
+            match row {
+                Ok(row) => return Ok(Some(row)),
+                Err(error) if *error.kind() == ErrorKind::NotFound => return Ok(None),
+                Err(error) if error.is_retryable() => sleep(poll_pause(None, Duration::ZERO, chance())).await,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+impl Election {
+    /// The same with other settings of the lock: lease, owner's name, heartbeats, wait.
+    #[must_use]
+    pub fn with(mut self, adjust: impl FnOnce(LockRequest) -> LockRequest) -> Self {
+        self.request = adjust(self.request);
+        self
+    }
+
+    /// Waits until this client is the leader. It is, until the guard is released, which resigns, or lost.
+    ///
+    /// # Errors
+    /// As [`Client::acquire`]; [`ErrorKind::Held`] where the wait has an end.
+    pub async fn campaign(&self) -> Result<Guard, Error> {
+        self.client.acquire(self.request.clone()).await?.granted()
+    }
+
+    /// Runs `body` while this client is the leader. At a loss the body is dropped where it waits, and the client stands again.
+    /// When the body ends, the client resigns. To stop, drop the future.
+    ///
+    /// # Errors
+    /// Those of `body`, as they are; those of [`Election::campaign`].
+    pub async fn lead<T, E: From<Error>, F: Future<Output = Result<T, E>>>(
+        &self,
+        mut body: impl FnMut(Arc<Guard>) -> F,
+    ) -> Result<T, E> {
+        loop {
+            let guard = Arc::new(self.campaign().await?);
+            let done = work_under(&guard, body(Arc::clone(&guard)), || guard.give_back(Release::new())).await;
+            if guard.loss().is_none() {
+                return done;
+            }
+        }
+    }
+
+    /// Follows the leaders: the one now, and again whenever another one leads, or `None` does.
+    pub fn observe(&self) -> impl Stream<Item = Result<Option<Leader>, Error>> + Send + use<> {
+        let rows = self.client.observe(self.request.key.clone());
+        let leaders = rows.map_ok(|row| row.and_then(Leader::of));
+        // Heartbeats change the row, and not the leader.
+        let mut last: Option<Option<Leader>> = None;
+        leaders.filter_map(move |leader| {
+            let is_news = leader.as_ref().map_or(true, |leader| last.as_ref() != Some(leader));
+            if let Ok(leader) = &leader {
+                last = Some(leader.clone());
+            }
+            std::future::ready(is_news.then_some(leader))
+        })
+    }
+}
+
+impl Leader {
+    fn of(row: Lock) -> Option<Self> {
+        (row.state == LockState::Held).then(|| Self {
+            owner_name: row.owner_name,
+            value: decode_data(row.data, row.data_base64.as_deref()),
+            fencing_token: row.fencing_token,
+        })
+    }
+}

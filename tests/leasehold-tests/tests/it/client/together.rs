@@ -1,0 +1,167 @@
+//! Several locks at once, and jobs that run once an occurrence: K6.
+
+use std::time::Duration;
+
+use leasehold_client::wire::Lock;
+use leasehold_client::{
+    Acquisition, AllGuard, AllRequest, Client, Error, ErrorKind, Heartbeats, LockRequest, LossReason, Once, Wait,
+};
+use leasehold_tests::World;
+use tokio::time::{Instant, sleep};
+
+use super::{Fate, LEASE, Network, SECOND, granted};
+
+fn both() -> AllRequest {
+    AllRequest::new(["a", "b"]).wait(Wait::Forever)
+}
+
+async fn all(client: &Client, request: impl Into<AllRequest>) -> AllGuard {
+    client.acquire_all(request).await.expect("reachable").granted().expect("free")
+}
+
+async fn is_free(client: &Client, key: &str) -> bool {
+    match client.try_acquire(key).await.expect("reachable") {
+        Acquisition::Granted(guard) => guard.release().await.is_ok(),
+        Acquisition::Held(_) => false,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn locks_are_granted_together_and_kept_and_released() {
+    let world = World::new().await;
+    let client = world.client("ann");
+    let guard = all(&client, both()).await;
+    sleep(LEASE * 5).await;
+    assert!(guard.is_held() && guard.remaining() > LEASE / 2);
+    let other = world.client("bob");
+    assert!(!is_free(&other, "a").await && !is_free(&other, "b").await);
+    guard.release().await.expect("held");
+    assert!(is_free(&other, "a").await && is_free(&other, "b").await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_held_lock_refuses_all_and_is_named() {
+    let world = World::new().await;
+    let _b = granted(&world.client("bob"), "b").await;
+    let client = world.client("ann");
+    let request = both().wait(Wait::AtMost(Duration::ZERO));
+    let error = client.acquire_all(request).await.expect("reachable").granted().expect_err("b is held");
+    let ErrorKind::SomeHeld(locks) = error.kind() else { panic!("{error:?}") };
+    assert_eq!(locks.iter().map(|lock| lock.key.as_str()).collect::<Vec<_>>(), ["b"]);
+    assert!(is_free(&client, "a").await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiter_for_all_watches_and_asks_when_they_are_free() {
+    let world = World::new().await;
+    let service = world.transport();
+    let holder = granted(&Client::new(service.clone()), "b").await;
+    let network = Network::new(service);
+    let client = Client::new(network.clone());
+    let waiting = tokio::spawn(async move { (all(&client, both()).await, Instant::now()) });
+    sleep(SECOND * 90).await;
+    let released = Instant::now();
+    holder.release().await.expect("held");
+    let (guard, at) = waiting.await.expect("no panic");
+    assert_eq!((at - released, guard.is_held()), (Duration::ZERO, true));
+    let log = network.take_log();
+    assert_eq!(log.iter().filter(|path| *path == "/v1/acquire-all").count(), 2, "{log:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn dead_holder_of_one_lock_is_taken_over() {
+    let world = World::new().await;
+    granted(&world.client("dead"), LockRequest::new("a").heartbeats(Heartbeats::Manual)).await.detach();
+    let began = Instant::now();
+    let _guard = all(&world.client("heir"), both()).await;
+    let waited = began.elapsed();
+    assert!(waited >= LEASE && waited < LEASE + SECOND * 2, "{waited:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn loss_of_one_lock_loses_all_and_gives_the_rest_back() {
+    let world = World::new().await;
+    let client = world.client("ann");
+    let guard = all(&client, both()).await;
+    let operator = world.client("operator");
+    let seen: Lock = operator.get("a").await.expect("held");
+    operator.break_lock("a", seen.record_version_number).await.expect("as seen");
+    let loss = guard.lost().await.expect("broken");
+    assert_eq!((loss.key.key.as_str(), loss.reason), ("a", LossReason::Released));
+    sleep(SECOND).await;
+    assert!(!guard.is_held());
+    assert!(is_free(&operator, "b").await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn opposite_orders_do_not_wait_for_each_other() {
+    let world = World::new().await;
+    let service = world.transport();
+    let mut callers = Vec::new();
+    for keys in [["a", "b"], ["b", "a"]] {
+        let client = Client::new(service.clone());
+        callers.push(tokio::spawn(async move {
+            for _ in 0..10 {
+                let guard = all(&client, AllRequest::new(keys).wait(Wait::Forever)).await;
+                sleep(SECOND / 10).await;
+                guard.release().await.expect("held");
+                sleep(SECOND / 10).await;
+            }
+        }));
+    }
+    let began = Instant::now();
+    for caller in callers {
+        caller.await.expect("no panic");
+    }
+    assert!(began.elapsed() < LEASE, "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn lost_answer_of_acquire_all_is_no_half_grant() {
+    let world = World::new().await;
+    let network = Network::new(world.transport());
+    let mut losses = 2;
+    network.set(move |path| {
+        if path == "/v1/acquire-all" && losses > 0 {
+            losses -= 1;
+            return Fate::AnswerLost;
+        }
+        Fate::Delivered
+    });
+    let guard = all(&Client::new(network), both()).await;
+    sleep(LEASE * 2).await;
+    assert!(guard.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn job_runs_once_an_occurrence_and_tells_its_result() {
+    let world = World::new().await;
+    let run = async |name: &str, occurrence: &str| {
+        let body = async |_| Ok::<_, Error>(Some(b"41 rows".to_vec()));
+        world.client(name).once("nightly", occurrence, body).await.expect("reachable")
+    };
+    assert_eq!(run("ann", "2026-11-21T02").await, Once::Ran);
+    for late in ["2026-11-21T02", "2026-11-21T01"] {
+        let Once::AlreadyDone(lock) = run("bob", late).await else { panic!("{late} ran twice") };
+        assert_eq!(lock.data.as_deref(), Some("41 rows"));
+    }
+    assert_eq!(run("bob", "2026-11-21T03").await, Once::Ran);
+}
+
+#[tokio::test(start_paused = true)]
+async fn job_that_fails_is_tried_again_unless_at_most_once() {
+    for (at_most_once, expected) in [(false, true), (true, false)] {
+        let world = World::new().await;
+        let client = world.client("ann");
+        let request = || {
+            let request = LockRequest::new("nightly");
+            if at_most_once { request.at_most_once() } else { request }
+        };
+        let failure = async |_| Err(Error::from(client.get("nothing").await.expect_err("not there")));
+        let error = client.once(request(), "1", failure).await.expect_err("the error of the body");
+        assert_eq!(error.kind(), &ErrorKind::NotFound);
+        sleep(SECOND).await;
+        let again = client.once(request(), "1", async |_| Ok::<_, Error>(None)).await.expect("reachable");
+        assert_eq!(again == Once::Ran, expected, "{again:?}");
+    }
+}
