@@ -12,7 +12,7 @@ source scripts/lib/aws.sh
 
 if (($# == 0)); then
     install_sam
-    say "building the functions for $(machine); the first time takes ten minutes"
+    say "building the functions for $(machine); the first time takes minutes"
     # What `sam build` runs for each function, for all at once.
     CARGO_TARGET_DIR="$LAMBDA_TARGET" cargo lambda build --release --package leasehold-functions
     set -- "$LAMBDA_TARGET/lambda"
