@@ -194,8 +194,8 @@ impl Semaphore {
         let (request, from) = (request.into(), from.into());
         request.lease.map_or(Ok(()), check_lease)?;
         let change = Heartbeat { lease: request.lease, ..Heartbeat::default() };
-        let least = request.lease.or(Some(DEFAULT_LEASE));
-        let renewed = self.client.renew_by_id(Subject::Permits, &self.key, &from, change, least).await?;
+        let believed = request.lease.or(Some(DEFAULT_LEASE));
+        let renewed = self.client.renew_by_id(Subject::Permits, &self.key, &from, change, believed).await?;
         let Renewal { version, lease, fencing_token, permits, holder_id } = renewed.answer;
         request.check_heartbeats(lease)?;
         let term = Term::granted(renewed.sent, lease, fencing_token, version, false).with_permits(permits);

@@ -84,8 +84,13 @@ fn bound_member(schema: &str, member: &str, property: &mut Object) {
         "data" => bound(property, 0, DATA),
         "dataBase64" => bound(property, 0, in_base64(DATA)),
         "holderId" | "requestId" | "callId" => bound(property, 1, 64),
-        "sortKey" | "ownerName" | "occurrence" | "completed" | "version" => bound(property, 1, NAME),
-        "recordVersionNumber" | "observedRecordVersionNumber" => bound(property, 1, NAME),
+        "sortKey"
+        | "ownerName"
+        | "occurrence"
+        | "completed"
+        | "version"
+        | "recordVersionNumber"
+        | "observedRecordVersionNumber" => bound(property, 1, NAME),
         "tableName" | "TableName" | "indexName" => bound(property, 3, 255),
         _ if member.ends_with("Expression") => bound(property, 1, 4096),
         _ => {}

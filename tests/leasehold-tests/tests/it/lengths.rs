@@ -44,8 +44,7 @@ fn sample(schema: &str) -> (&'static str, Value, &'static str) {
     let locks = json!([{ "key": "a", "sortKey": "1" }, { "key": "b", "sortKey": "1" }]);
     let ticket = json!({ "key": "k", "sortKey": "1", "ownerName": "o", "leaseId": "l", "capacity": 2 });
     let entry = |kind: &str, more: Value| {
-        let mut entry = json!({ "TableName": "accounts", "Key": account });
-        entry.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+        let entry = with(&json!({ "TableName": "accounts", "Key": account }), more);
         json!({ "requests": [{ kind: entry }] })
     };
     let uuid = "00000000-0000-4000-8000-000000000000";
@@ -114,7 +113,9 @@ fn sample(schema: &str) -> (&'static str, Value, &'static str) {
 
 fn with(body: &Value, more: Value) -> Value {
     let mut body = body.clone();
-    body.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+    if let (Value::Object(body), Value::Object(more)) = (&mut body, more) {
+        body.extend(more);
+    }
     body
 }
 

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::{Fate, Network, SECOND};
 
-const LEASE: Duration = Duration::from_secs(60);
+const LEASE: Duration = Duration::from_mins(1);
 /// How long an observer waits for a holder: a thousandth more.
 const STALE: Duration = Duration::from_millis(60_060);
 const TICKET_STALE: Duration = Duration::from_millis(120_120);
@@ -170,7 +170,7 @@ async fn waiters_are_served_in_the_order_of_the_queue() {
     for waiter in waiting {
         waiter.await.expect("no panic");
     }
-    assert_eq!(*served.lock().expect("not poisoned"), Vec::from_iter(0..8));
+    assert_eq!(*served.lock().expect("not poisoned"), (0..8).collect::<Vec<_>>());
 }
 
 #[tokio::test(start_paused = true)]

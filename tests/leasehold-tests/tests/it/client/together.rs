@@ -157,7 +157,7 @@ async fn job_that_fails_is_tried_again_unless_at_most_once() {
             let request = LockRequest::new("nightly");
             if at_most_once { request.at_most_once() } else { request }
         };
-        let failure = async |_| Err(Error::from(client.get("nothing").await.expect_err("not there")));
+        let failure = async |_| Err(client.get("nothing").await.expect_err("not there"));
         let error = client.once(request(), "1", failure).await.expect_err("the error of the body");
         assert_eq!(error.kind(), &ErrorKind::NotFound);
         sleep(SECOND).await;
