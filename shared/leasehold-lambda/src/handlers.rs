@@ -34,13 +34,11 @@ pub enum Serves {
 
 /// The function that an event is for, where one function has all operations.
 fn function_for(event: &Value) -> Serves {
-    let (is_semaphore, otherwise) = match event.get("requestContext") {
-        Some(_) => (gateway::operation(event, SemaphoreOperation::ALL).is_some(), Serves::Http(Operation::ALL)),
-        None => {
-            let action = event["action"].as_str();
-            let is_semaphore = SemaphoreOperation::ALL.iter().any(|operation| operation.action() == action);
-            (is_semaphore && action.is_some(), Serves::Direct)
-        }
+    let (is_semaphore, otherwise) = if event.get("requestContext").is_some() {
+        (gateway::operation(event, SemaphoreOperation::ALL).is_some(), Serves::Http(Operation::ALL))
+    } else {
+        let is_action = |action| SemaphoreOperation::ALL.iter().any(|operation| operation.action() == Some(action));
+        (event["action"].as_str().is_some_and(is_action), Serves::Direct)
     };
     if is_semaphore { Serves::Semaphores } else { otherwise }
 }

@@ -618,6 +618,9 @@ impl World {
         let may_differ = !is_remembered || self.java.writes > 0;
         let caller = &mut self.callers[asked.caller];
         if caller.lease_id != asked.lease_id || caller.number != asked.number {
+            // A poll that was refused once is granted by another attempt. The next poll is then a renewal.
+            let is_late_grant = is_applied && matches!(asked.request, Request::Acquire { .. });
+            caller.was_granted |= is_late_grant && caller.lease_id == asked.lease_id;
             return;
         }
         let Some(pending) = caller.pending.as_mut().filter(|pending| pending.request == *asked.request) else { return };

@@ -261,7 +261,7 @@ pub(crate) fn refused(refusal: Refusal, row: Option<Semaphore>) -> Problem {
             "The queue has no room. Poll; name tickets whose version stays the same for their lease in observed.",
         ),
         Refusal::Lost(reason) => convert::lost(Lost { reason, lock: None }),
-        Refusal::Superseded(superseded) => convert::superseded(superseded),
+        Refusal::Superseded(superseded) => convert::superseded(*superseded),
         Refusal::PermitsMismatch(held) => Problem::new(
             ProblemType::PermitsMismatch,
             format!("This lease id has {held} permits, and gets no others. A heartbeat can give some back."),

@@ -166,7 +166,7 @@ pub enum Refusal {
     /// The holder or ticket of the lease id has ended, or never existed.
     Lost(LostReason),
     /// A later request was carried out.
-    Superseded(Superseded),
+    Superseded(Box<Superseded>),
     /// The lease id is right, and bound to another principal.
     Forbidden,
     /// The lease id has another number of permits: this one.
@@ -397,12 +397,12 @@ fn done<T>(row: Semaphore, change: Change, answer: T) -> Step<T> {
 }
 
 fn superseded(entry: &Entry, fencing_token: Option<u64>) -> Refusal {
-    Refusal::Superseded(Superseded {
+    Refusal::Superseded(Box::new(Superseded {
         sequence: entry.sequence.as_ref().map_or(0, Sequence::number),
         rvn: Some(entry.version.clone()),
         fencing_token,
         lock: None,
-    })
+    }))
 }
 
 /// Grants permits where enough are free, counting those of the named dead, and no living ticket is ahead.
