@@ -617,13 +617,16 @@ impl World {
         let is_remembered = old.is_some_and(|row| has(&row.lease_id_hash) || has(&row.previous.lease_id_hash));
         let may_differ = !is_remembered || self.java.writes > 0;
         let caller = &mut self.callers[asked.caller];
-        if caller.lease_id != asked.lease_id || caller.number != asked.number {
-            // A poll that was refused once is granted by another attempt. The next poll is then a renewal.
-            let is_late_grant = is_applied && matches!(asked.request, Request::Acquire { .. });
-            caller.was_granted |= is_late_grant && caller.lease_id == asked.lease_id;
+        if caller.lease_id != asked.lease_id {
             return;
         }
-        let Some(pending) = caller.pending.as_mut().filter(|pending| pending.request == *asked.request) else { return };
+        let is_current = caller.number == asked.number;
+        let pending = caller.pending.as_mut().filter(|pending| is_current && pending.request == *asked.request);
+        let Some(pending) = pending else {
+            // A poll that was refused once is granted by another attempt. The next poll is then a renewal.
+            caller.was_granted |= is_applied && matches!(asked.request, Request::Acquire { .. });
+            return;
+        };
         let is_same = match (&pending.carried_out, answer) {
             (None, Answer::Superseded) => false,
             (None, _) => true,
