@@ -4,9 +4,10 @@
 default:
     @just --list --unsorted
 
-# Checks the format of the Rust code.
+# Checks the format of the Rust code, and the width of its comments.
 fmt:
     cargo fmt --all --check
+    scripts/wrap_comments.py --check
 
 # Formats the Rust code, and wraps its comments.
 wrap:

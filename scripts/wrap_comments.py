@@ -44,6 +44,16 @@ def paragraph(lines: list[str], at: int) -> tuple[int, int]:
     return start, end
 
 
+def outside_code(lines: list[str]) -> list[str]:
+    """The lines, empty where they stand in a code block."""
+    in_code, outside = False, []
+    for line in lines:
+        found = COMMENT.fullmatch(line)
+        in_code ^= found is not None and found[2].startswith("```")
+        outside.append("" if in_code else line)
+    return outside
+
+
 def wrapped(lines: list[str]) -> list[str]:
     at = 0
     in_code = False
@@ -69,13 +79,15 @@ def wrapped(lines: list[str]) -> list[str]:
 
 
 def main() -> None:
+    if sys.argv[1:] not in ([], ["--check"]):
+        sys.exit(__doc__.strip())
     check = sys.argv[1:] == ["--check"]
     tracked = subprocess.run(["git", "ls-files", "*.rs"], capture_output=True, text=True, check=True).stdout.split()
     failed = False
     for path in map(Path, tracked):
         before = path.read_text().split("\n")
         if check:
-            wide = [number for number, line in enumerate(before, 1) if is_too_wide(line)]
+            wide = [number for number, line in enumerate(outside_code(before), 1) if is_too_wide(line)]
             failed |= bool(wide)
             for number in wide:
                 print(f"{path}:{number}: the comment is wider than {WIDTH} columns: run `just wrap`")

@@ -31,8 +31,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Asks for several locks, all or none, in one transaction of DynamoDB. All have one fencing token. Heartbeats and releases are
-         *     for each lock by itself, under the one lease id.
+         * Asks for several locks, all or none, in one transaction of DynamoDB. All have one fencing token. Heartbeats and
+         *     releases are for each lock by itself, under the one lease id.
          */
         post: operations["acquire_all"];
         delete?: never;
@@ -443,8 +443,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Waits until a lock changes: its record version number is no longer `version`, or it is released. A hint, which may come
-         *     late or in vain; the next write decides. After `waitMs` the answer is the lock as it is.
+         * Waits until a lock changes: its record version number is no longer `version`, or it is released. A hint, which may
+         *     come late or in vain; the next write decides. After `waitMs` the answer is the lock as it is.
          */
         get: operations["watch"];
         put?: never;
@@ -529,8 +529,8 @@ export interface components {
             leaseDurationMs?: number | null;
             leaseId?: components["schemas"]["Secret"] | null;
             /**
-             * @description Dead holders and tickets: each was seen by the caller with the same version for its own lease. At most ten. The request
-             *     is granted only if all of them are as they were seen, and then removes them.
+             * @description Dead holders and tickets: each was seen by the caller with the same version for its own lease. At most ten. The
+             *     request is granted only if all of them are as they were seen, and then removes them.
              */
             observed?: components["schemas"]["ObservedEntry"][];
             /** @description Who asks, for people to read: 1 to 128 bytes. */
@@ -546,7 +546,8 @@ export interface components {
             /**
              * Format: int64
              * @description The number of this request under its lease id. The holder raises it with each new request; a repeat keeps it. An
-             *     acquire of a higher number by a holder renews its lease; without a number it is answered as before, and renews nothing.
+             *     acquire of a higher number by a holder renews its lease; without a number it is answered as before, and renews
+             *     nothing.
              */
             sequence?: number | null;
             /** @description Required on a table with a sort key, refused on one without: 1 to 1024 bytes. */
@@ -576,8 +577,8 @@ export interface components {
             /** @description The secret that proves possession. */
             leaseId: components["schemas"]["Secret"];
             /**
-             * @description How the grant came about: `created` with the semaphore, `reacquired` from the free permits, `takenOver` with those of the
-             *     dead, or `renewed`.
+             * @description How the grant came about: `created` with the semaphore, `reacquired` from the free permits, `takenOver` with
+             *     those of the dead, or `renewed`.
              */
             outcome: components["schemas"]["AcquireOutcome"];
             /** @description Who holds them. */
@@ -598,8 +599,8 @@ export interface components {
         /** @description Asks for a lock. */
         AcquireRequest: {
             /**
-             * @description If true, the occurrence counts as completed from the acquisition on: a run that fails is not tried again. Only with
-             *     `occurrence`. Default: false.
+             * @description If true, the occurrence counts as completed from the acquisition on: a run that fails is not tried again. Only
+             *     with `occurrence`. Default: false.
              */
             atMostOnce?: boolean | null;
             /** @description Further attributes of the row, as plain JSON: at most 50. The lock's own names are refused. */
@@ -623,8 +624,8 @@ export interface components {
              */
             observedRecordVersionNumber?: string | null;
             /**
-             * @description The occurrence of a recurring job that this acquisition is to run, such as `2026-11-21T02`: 1 to 1024 bytes, compared
-             *     byte for byte. Refused as `already-done` where it, or a later one, was completed.
+             * @description The occurrence of a recurring job that this acquisition is to run, such as `2026-11-21T02`: 1 to 1024 bytes,
+             *     compared byte for byte. Refused as `already-done` where it, or a later one, was completed.
              */
             occurrence?: string | null;
             /** @description If true, the row must be there already. Default: false. */
@@ -640,8 +641,8 @@ export interface components {
             requestId?: string | null;
             /**
              * Format: int64
-             * @description The number of this request under its lease id. The holder raises it with each new request; a repeat keeps it. With
-             *     it, a request that the network delivers late or twice changes nothing.
+             * @description The number of this request under its lease id. The holder raises it with each new request; a repeat keeps it.
+             *     With it, a request that the network delivers late or twice changes nothing.
              */
             sequence?: number | null;
             /** @description Required on a table with a sort key, refused on one without: 1 to 1024 bytes. */
@@ -685,13 +686,13 @@ export interface components {
         /** @description Adds requests to a transaction: locks their items, and changes them for this transaction's eyes. */
         AddRequest: {
             /**
-             * @description A name for this call, such as a counter. A repeat of the call has the same name. With it, an equal request of another
-             *     call is carried out as well; without it, an equal request is taken for a repeat.
+             * @description A name for this call, such as a counter. A repeat of the call has the same name. With it, an equal request of
+             *     another call is carried out as well; without it, an equal request is taken for a repeat.
              */
             callId?: string | null;
             /**
-             * @description What to add: at most 1000. What the transaction has already is answered, and not done again; so the request can be
-             *     repeated. Without any, the transaction is kept from being taken for abandoned.
+             * @description What to add: at most 1000. What the transaction has already is answered, and not done again; so the request can
+             *     be repeated. Without any, the transaction is kept from being taken for abandoned.
              */
             requests?: components["schemas"]["Entry"][];
             /**
@@ -754,14 +755,14 @@ export interface components {
             requests?: components["schemas"]["Entry"][] | null;
             /**
              * Format: uuid
-             * @description The `transactionId` of the attempt that this transaction takes the place of. A retry keeps the age of that attempt;
-             *     of two transactions that want the same item the older one goes first.
+             * @description The `transactionId` of the attempt that this transaction takes the place of. A retry keeps the age of that
+             *     attempt; of two transactions that want the same item the older one goes first.
              */
             retryOf?: string | null;
             /**
              * Format: uuid
-             * @description A UUID of your own makes the request safe to repeat. Keep it secret: whoever knows it can add, commit and roll back.
-             *     Generated if absent.
+             * @description A UUID of your own makes the request safe to repeat. Keep it secret: whoever knows it can add, commit and roll
+             *     back. Generated if absent.
              */
             transactionId?: string | null;
         };
@@ -773,8 +774,8 @@ export interface components {
             state: components["schemas"]["TransactionState"];
             /**
              * Format: uuid
-             * @description The secret id: the caller's own, or a generated one. A one-shot without an id of the caller's own may leave no record
-             *     of it.
+             * @description The secret id: the caller's own, or a generated one. A one-shot without an id of the caller's own may leave no
+             *     record of it.
              */
             transactionId: string;
         };
@@ -980,8 +981,8 @@ export interface components {
             /** @description One item: which paths to answer with. Default: all. */
             projectionExpression?: string | null;
             /**
-             * @description Several items: at most 100, each once. Each is read strongly consistent; that they are all of one moment is only true
-             *     inside of a transaction.
+             * @description Several items: at most 100, each once. Each is read strongly consistent; that they are all of one moment is only
+             *     true inside of a transaction.
              */
             requests?: components["schemas"]["ItemRequest"][] | null;
             /** @description One item: its table's name. */
@@ -1087,8 +1088,8 @@ export interface components {
             deleteData?: boolean | null;
             /**
              * Format: int64
-             * @description The fencing token of the grant. The heartbeat is `lost` where the lock has another one: a copy that arrives after its
-             *     lease id was forgotten, and granted again, changes nothing.
+             * @description The fencing token of the grant. The heartbeat is `lost` where the lock has another one: a copy that arrives
+             *     after its lease id was forgotten, and granted again, changes nothing.
              */
             fencingToken?: number | null;
             /** @description Which lock. */
@@ -1112,8 +1113,8 @@ export interface components {
             requestId?: string | null;
             /**
              * Format: int64
-             * @description The number of this request under its lease id. The holder raises it with each new request; a repeat keeps it. With
-             *     it, a request that the network delivers late or twice changes nothing.
+             * @description The number of this request under its lease id. The holder raises it with each new request; a repeat keeps it.
+             *     With it, a request that the network delivers late or twice changes nothing.
              */
             sequence?: number | null;
             /** @description Required on a table with a sort key, refused on one without. */
@@ -1195,8 +1196,8 @@ export interface components {
         /**
          * @description Which items to list: a Query with a `keyConditionExpression`, a Scan without.
          *
-         *     Filter and limit go by the items as they are. So an item whose change is not committed is found by what it is changed to
-         *     and answered as it was; and one that such a change took out of reach is missing.
+         *     Filter and limit go by the items as they are. So an item whose change is not committed is found by what it is
+         *     changed to and answered as it was; and one that such a change took out of reach is missing.
          */
         ListItemsRequest: {
             exclusiveStartKey?: components["schemas"]["Item"] | null;
@@ -1421,7 +1422,10 @@ export interface components {
         };
         /** @description A holder's release. */
         ReleaseRequest: {
-            /** @description The occurrence that the lock was acquired for, which is done: no later acquire is granted for it. Not with `delete`. */
+            /**
+             * @description The occurrence that the lock was acquired for, which is done: no later acquire is granted for it. Not with
+             *     `delete`.
+             */
             completed?: string | null;
             /** @description What to leave to the next holder, as text. Not with `delete`. */
             data?: string | null;
@@ -1467,7 +1471,10 @@ export interface components {
              * @description How many permits there are.
              */
             capacity: number;
-            /** @description New whenever permits came back, and whenever the queue or the capacity changed: compare it, and read nothing from it. */
+            /**
+             * @description New whenever permits came back, and whenever the queue or the capacity changed: compare it, and read nothing
+             *     from it.
+             */
             changed: string;
             /** @description Who has permits; the oldest first. */
             holders: components["schemas"]["Holder"][];
@@ -1491,8 +1498,8 @@ export interface components {
             limit?: number | null;
             /**
              * Format: uuid
-             * @description The public id of one transaction that is brought to its end, whatever its age: an open one is rolled back, a decided
-             *     one is completed.
+             * @description The public id of one transaction that is brought to its end, whatever its age: an open one is rolled back, a
+             *     decided one is completed.
              */
             publicId?: string | null;
         };
@@ -1594,7 +1601,10 @@ export interface components {
             key: components["schemas"]["Item"];
             /** @description The item's `leaseholdTxId` as the operator saw it. An item with another lock is left alone. */
             lock: string;
-            /** @description `rolled-back`: the item becomes what it was before the transaction. `committed`: what the transaction made of it. */
+            /**
+             * @description `rolled-back`: the item becomes what it was before the transaction. `committed`: what the transaction made of
+             *     it.
+             */
             outcome: components["schemas"]["TransactionState"];
             /** @description The table's name; no ARN. */
             tableName: string;
@@ -1687,8 +1697,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `forbidden`: the caller may not touch this key, or the lock is bound to another principal. (A gateway that refuses the
-             *     credentials answers 401 or 403 as well, with a document of its own.)
+             * @description `forbidden`: the caller may not touch this key, or the lock is bound to another principal. (A gateway that
+             *     refuses the credentials answers 401 or 403 as well, with a document of its own.)
              */
             403: {
                 headers: {
@@ -1726,8 +1736,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be stored, or to
-             *     be answered, is beyond DynamoDB's limits or the service's.
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be
+             *     stored, or to be answered, is beyond DynamoDB's limits or the service's.
              */
             413: {
                 headers: {
@@ -1767,8 +1777,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
-             *     service cannot work with its table, and whoever runs the service must act.
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
+             *     `misconfigured`: the service cannot work with its table, and whoever runs the service must act.
              */
             500: {
                 headers: {
@@ -1779,8 +1789,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id. `Retry-After` says
-             *     when.
+             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id.
+             *     `Retry-After` says when.
              */
             503: {
                 headers: {
@@ -1824,8 +1834,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `forbidden`: the caller may not touch this key, or the lock is bound to another principal. (A gateway that refuses the
-             *     credentials answers 401 or 403 as well, with a document of its own.)
+             * @description `forbidden`: the caller may not touch this key, or the lock is bound to another principal. (A gateway that
+             *     refuses the credentials answers 401 or 403 as well, with a document of its own.)
              */
             403: {
                 headers: {
@@ -1854,8 +1864,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be stored, or to
-             *     be answered, is beyond DynamoDB's limits or the service's.
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be
+             *     stored, or to be answered, is beyond DynamoDB's limits or the service's.
              */
             413: {
                 headers: {
@@ -1895,8 +1905,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
-             *     service cannot work with its table, and whoever runs the service must act.
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
+             *     `misconfigured`: the service cannot work with its table, and whoever runs the service must act.
              */
             500: {
                 headers: {
@@ -1907,8 +1917,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id. `Retry-After` says
-             *     when.
+             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id.
+             *     `Retry-After` says when.
              */
             503: {
                 headers: {
@@ -1952,8 +1962,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `forbidden`: the caller may not touch this key, or the lock is bound to another principal. (A gateway that refuses the
-             *     credentials answers 401 or 403 as well, with a document of its own.)
+             * @description `forbidden`: the caller may not touch this key, or the lock is bound to another principal. (A gateway that
+             *     refuses the credentials answers 401 or 403 as well, with a document of its own.)
              */
             403: {
                 headers: {
@@ -1982,8 +1992,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be stored, or to
-             *     be answered, is beyond DynamoDB's limits or the service's.
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be
+             *     stored, or to be answered, is beyond DynamoDB's limits or the service's.
              */
             413: {
                 headers: {
@@ -2012,8 +2022,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
-             *     service cannot work with its table, and whoever runs the service must act.
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
+             *     `misconfigured`: the service cannot work with its table, and whoever runs the service must act.
              */
             500: {
                 headers: {
@@ -2024,8 +2034,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id. `Retry-After` says
-             *     when.
+             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id.
+             *     `Retry-After` says when.
              */
             503: {
                 headers: {
@@ -2083,8 +2093,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
-             *     service cannot work with its table, and whoever runs the service must act.
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
+             *     `misconfigured`: the service cannot work with its table, and whoever runs the service must act.
              */
             500: {
                 headers: {
@@ -2095,8 +2105,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id. `Retry-After` says
-             *     when.
+             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id.
+             *     `Retry-After` says when.
              */
             503: {
                 headers: {
@@ -2140,8 +2150,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `forbidden`: the caller may not touch this key, or the lock is bound to another principal. (A gateway that refuses the
-             *     credentials answers 401 or 403 as well, with a document of its own.)
+             * @description `forbidden`: the caller may not touch this key, or the lock is bound to another principal. (A gateway that
+             *     refuses the credentials answers 401 or 403 as well, with a document of its own.)
              */
             403: {
                 headers: {
@@ -2161,9 +2171,9 @@ export interface operations {
                 };
             };
             /**
-             * @description `lost`: the lock is not the caller's. `reason` says why, and `lock` shows its state. Or `superseded`: a later request under
-             *     this lease id was carried out, and this one changed nothing. The caller still has the lock; `sequence` is the number to
-             *     exceed.
+             * @description `lost`: the lock is not the caller's. `reason` says why, and `lock` shows its state. Or `superseded`: a later
+             *     request under this lease id was carried out, and this one changed nothing. The caller still has the lock;
+             *     `sequence` is the number to exceed.
              */
             409: {
                 headers: {
@@ -2174,8 +2184,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be stored, or to
-             *     be answered, is beyond DynamoDB's limits or the service's.
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be
+             *     stored, or to be answered, is beyond DynamoDB's limits or the service's.
              */
             413: {
                 headers: {
@@ -2204,8 +2214,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
-             *     service cannot work with its table, and whoever runs the service must act.
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
+             *     `misconfigured`: the service cannot work with its table, and whoever runs the service must act.
              */
             500: {
                 headers: {
@@ -2216,8 +2226,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id. `Retry-After` says
-             *     when.
+             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id.
+             *     `Retry-After` says when.
              */
             503: {
                 headers: {
@@ -2279,8 +2289,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be stored, or to
-             *     be answered, is beyond DynamoDB's limits or the service's.
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be
+             *     stored, or to be answered, is beyond DynamoDB's limits or the service's.
              */
             413: {
                 headers: {
@@ -2309,8 +2319,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
-             *     service cannot work with its table, and whoever runs the service must act.
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
+             *     `misconfigured`: the service cannot work with its table, and whoever runs the service must act.
              */
             500: {
                 headers: {
@@ -2321,8 +2331,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id. `Retry-After` says
-             *     when.
+             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id.
+             *     `Retry-After` says when.
              */
             503: {
                 headers: {
@@ -2384,8 +2394,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be stored, or to
-             *     be answered, is beyond DynamoDB's limits or the service's.
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be
+             *     stored, or to be answered, is beyond DynamoDB's limits or the service's.
              */
             413: {
                 headers: {
@@ -2414,8 +2424,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
-             *     service cannot work with its table, and whoever runs the service must act.
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
+             *     `misconfigured`: the service cannot work with its table, and whoever runs the service must act.
              */
             500: {
                 headers: {
@@ -2426,8 +2436,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id. `Retry-After` says
-             *     when.
+             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id.
+             *     `Retry-After` says when.
              */
             503: {
                 headers: {
@@ -2472,8 +2482,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `forbidden`: the caller may not touch this key, or the lock is bound to another principal. (A gateway that refuses the
-             *     credentials answers 401 or 403 as well, with a document of its own.)
+             * @description `forbidden`: the caller may not touch this key, or the lock is bound to another principal. (A gateway that
+             *     refuses the credentials answers 401 or 403 as well, with a document of its own.)
              */
             403: {
                 headers: {
@@ -2511,8 +2521,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
-             *     service cannot work with its table, and whoever runs the service must act.
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
+             *     `misconfigured`: the service cannot work with its table, and whoever runs the service must act.
              */
             500: {
                 headers: {
@@ -2523,8 +2533,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id. `Retry-After` says
-             *     when.
+             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id.
+             *     `Retry-After` says when.
              */
             503: {
                 headers: {
@@ -2575,8 +2585,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `forbidden`: the caller may not touch this key, or the lock is bound to another principal. (A gateway that refuses the
-             *     credentials answers 401 or 403 as well, with a document of its own.)
+             * @description `forbidden`: the caller may not touch this key, or the lock is bound to another principal. (A gateway that
+             *     refuses the credentials answers 401 or 403 as well, with a document of its own.)
              */
             403: {
                 headers: {
@@ -2605,8 +2615,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
-             *     service cannot work with its table, and whoever runs the service must act.
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
+             *     `misconfigured`: the service cannot work with its table, and whoever runs the service must act.
              */
             500: {
                 headers: {
@@ -2617,8 +2627,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id. `Retry-After` says
-             *     when.
+             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id.
+             *     `Retry-After` says when.
              */
             503: {
                 headers: {
@@ -2662,8 +2672,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `forbidden`: the caller may not touch this key, or the lock is bound to another principal. (A gateway that refuses the
-             *     credentials answers 401 or 403 as well, with a document of its own.)
+             * @description `forbidden`: the caller may not touch this key, or the lock is bound to another principal. (A gateway that
+             *     refuses the credentials answers 401 or 403 as well, with a document of its own.)
              */
             403: {
                 headers: {
@@ -2692,8 +2702,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be stored, or to
-             *     be answered, is beyond DynamoDB's limits or the service's.
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be
+             *     stored, or to be answered, is beyond DynamoDB's limits or the service's.
              */
             413: {
                 headers: {
@@ -2722,8 +2732,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
-             *     service cannot work with its table, and whoever runs the service must act.
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
+             *     `misconfigured`: the service cannot work with its table, and whoever runs the service must act.
              */
             500: {
                 headers: {
@@ -2734,8 +2744,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id. `Retry-After` says
-             *     when.
+             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id.
+             *     `Retry-After` says when.
              */
             503: {
                 headers: {
@@ -2780,8 +2790,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `forbidden`: the caller may not touch this key, or the lock is bound to another principal. (A gateway that refuses the
-             *     credentials answers 401 or 403 as well, with a document of its own.)
+             * @description `forbidden`: the caller may not touch this key, or the lock is bound to another principal. (A gateway that
+             *     refuses the credentials answers 401 or 403 as well, with a document of its own.)
              */
             403: {
                 headers: {
@@ -2828,8 +2838,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
-             *     service cannot work with its table, and whoever runs the service must act.
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
+             *     `misconfigured`: the service cannot work with its table, and whoever runs the service must act.
              */
             500: {
                 headers: {
@@ -2840,8 +2850,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id. `Retry-After` says
-             *     when.
+             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id.
+             *     `Retry-After` says when.
              */
             503: {
                 headers: {
@@ -2885,8 +2895,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `forbidden`: the caller may not touch this key, or the lock is bound to another principal. (A gateway that refuses the
-             *     credentials answers 401 or 403 as well, with a document of its own.)
+             * @description `forbidden`: the caller may not touch this key, or the lock is bound to another principal. (A gateway that
+             *     refuses the credentials answers 401 or 403 as well, with a document of its own.)
              */
             403: {
                 headers: {
@@ -2906,9 +2916,10 @@ export interface operations {
                 };
             };
             /**
-             * @description `lost`: the lease id has no permits; `reason` says why. `superseded`: a later request under this lease id was carried
-             *     out, and `sequence` is the number to exceed. `permits-mismatch`: the lease id has another number of permits.
-             *     `exceeds-capacity`: the semaphore has fewer permits in all. `wrong-kind`: the key belongs to a lock. `lock` shows the semaphore.
+             * @description `lost`: the lease id has no permits; `reason` says why. `superseded`: a later request under this lease id was
+             *     carried out, and `sequence` is the number to exceed. `permits-mismatch`: the lease id has another number of
+             *     permits. `exceeds-capacity`: the semaphore has fewer permits in all. `wrong-kind`: the key belongs to a lock.
+             *     `lock` shows the semaphore.
              */
             409: {
                 headers: {
@@ -2919,8 +2930,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be stored, or to
-             *     be answered, is beyond DynamoDB's limits or the service's.
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be
+             *     stored, or to be answered, is beyond DynamoDB's limits or the service's.
              */
             413: {
                 headers: {
@@ -2960,8 +2971,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
-             *     service cannot work with its table, and whoever runs the service must act.
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
+             *     `misconfigured`: the service cannot work with its table, and whoever runs the service must act.
              */
             500: {
                 headers: {
@@ -2972,8 +2983,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id. `Retry-After` says
-             *     when.
+             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id.
+             *     `Retry-After` says when.
              */
             503: {
                 headers: {
@@ -3017,8 +3028,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `forbidden`: the caller may not touch this key, or the lock is bound to another principal. (A gateway that refuses the
-             *     credentials answers 401 or 403 as well, with a document of its own.)
+             * @description `forbidden`: the caller may not touch this key, or the lock is bound to another principal. (A gateway that
+             *     refuses the credentials answers 401 or 403 as well, with a document of its own.)
              */
             403: {
                 headers: {
@@ -3037,7 +3048,10 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `version-mismatch`: the semaphore changed since the operator looked; `lock` shows it. `wrong-kind`: the key belongs to a lock. */
+            /**
+             * @description `version-mismatch`: the semaphore changed since the operator looked; `lock` shows it. `wrong-kind`: the key
+             *     belongs to a lock.
+             */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -3047,8 +3061,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be stored, or to
-             *     be answered, is beyond DynamoDB's limits or the service's.
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be
+             *     stored, or to be answered, is beyond DynamoDB's limits or the service's.
              */
             413: {
                 headers: {
@@ -3077,8 +3091,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
-             *     service cannot work with its table, and whoever runs the service must act.
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
+             *     `misconfigured`: the service cannot work with its table, and whoever runs the service must act.
              */
             500: {
                 headers: {
@@ -3089,8 +3103,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id. `Retry-After` says
-             *     when.
+             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id.
+             *     `Retry-After` says when.
              */
             503: {
                 headers: {
@@ -3134,8 +3148,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `forbidden`: the caller may not touch this key, or the lock is bound to another principal. (A gateway that refuses the
-             *     credentials answers 401 or 403 as well, with a document of its own.)
+             * @description `forbidden`: the caller may not touch this key, or the lock is bound to another principal. (A gateway that
+             *     refuses the credentials answers 401 or 403 as well, with a document of its own.)
              */
             403: {
                 headers: {
@@ -3163,7 +3177,10 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `version-mismatch`: the semaphore changed since the operator looked; `lock` shows it. `wrong-kind`: the key belongs to a lock. */
+            /**
+             * @description `version-mismatch`: the semaphore changed since the operator looked; `lock` shows it. `wrong-kind`: the key
+             *     belongs to a lock.
+             */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -3173,8 +3190,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be stored, or to
-             *     be answered, is beyond DynamoDB's limits or the service's.
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be
+             *     stored, or to be answered, is beyond DynamoDB's limits or the service's.
              */
             413: {
                 headers: {
@@ -3203,8 +3220,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
-             *     service cannot work with its table, and whoever runs the service must act.
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
+             *     `misconfigured`: the service cannot work with its table, and whoever runs the service must act.
              */
             500: {
                 headers: {
@@ -3215,8 +3232,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id. `Retry-After` says
-             *     when.
+             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id.
+             *     `Retry-After` says when.
              */
             503: {
                 headers: {
@@ -3260,8 +3277,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `forbidden`: the caller may not touch this key, or the lock is bound to another principal. (A gateway that refuses the
-             *     credentials answers 401 or 403 as well, with a document of its own.)
+             * @description `forbidden`: the caller may not touch this key, or the lock is bound to another principal. (A gateway that
+             *     refuses the credentials answers 401 or 403 as well, with a document of its own.)
              */
             403: {
                 headers: {
@@ -3281,9 +3298,10 @@ export interface operations {
                 };
             };
             /**
-             * @description `lost`: the lease id has no permits; `reason` says why. `superseded`: a later request under this lease id was carried
-             *     out, and `sequence` is the number to exceed. `permits-mismatch`: the lease id has another number of permits.
-             *     `exceeds-capacity`: the semaphore has fewer permits in all. `wrong-kind`: the key belongs to a lock. `lock` shows the semaphore.
+             * @description `lost`: the lease id has no permits; `reason` says why. `superseded`: a later request under this lease id was
+             *     carried out, and `sequence` is the number to exceed. `permits-mismatch`: the lease id has another number of
+             *     permits. `exceeds-capacity`: the semaphore has fewer permits in all. `wrong-kind`: the key belongs to a lock.
+             *     `lock` shows the semaphore.
              */
             409: {
                 headers: {
@@ -3294,8 +3312,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be stored, or to
-             *     be answered, is beyond DynamoDB's limits or the service's.
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be
+             *     stored, or to be answered, is beyond DynamoDB's limits or the service's.
              */
             413: {
                 headers: {
@@ -3335,8 +3353,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
-             *     service cannot work with its table, and whoever runs the service must act.
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
+             *     `misconfigured`: the service cannot work with its table, and whoever runs the service must act.
              */
             500: {
                 headers: {
@@ -3347,8 +3365,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id. `Retry-After` says
-             *     when.
+             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id.
+             *     `Retry-After` says when.
              */
             503: {
                 headers: {
@@ -3392,8 +3410,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `forbidden`: the caller may not touch this key, or the lock is bound to another principal. (A gateway that refuses the
-             *     credentials answers 401 or 403 as well, with a document of its own.)
+             * @description `forbidden`: the caller may not touch this key, or the lock is bound to another principal. (A gateway that
+             *     refuses the credentials answers 401 or 403 as well, with a document of its own.)
              */
             403: {
                 headers: {
@@ -3413,9 +3431,10 @@ export interface operations {
                 };
             };
             /**
-             * @description `lost`: the lease id has no permits; `reason` says why. `superseded`: a later request under this lease id was carried
-             *     out, and `sequence` is the number to exceed. `permits-mismatch`: the lease id has another number of permits.
-             *     `exceeds-capacity`: the semaphore has fewer permits in all. `wrong-kind`: the key belongs to a lock. `lock` shows the semaphore.
+             * @description `lost`: the lease id has no permits; `reason` says why. `superseded`: a later request under this lease id was
+             *     carried out, and `sequence` is the number to exceed. `permits-mismatch`: the lease id has another number of
+             *     permits. `exceeds-capacity`: the semaphore has fewer permits in all. `wrong-kind`: the key belongs to a lock.
+             *     `lock` shows the semaphore.
              */
             409: {
                 headers: {
@@ -3426,8 +3445,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be stored, or to
-             *     be answered, is beyond DynamoDB's limits or the service's.
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be
+             *     stored, or to be answered, is beyond DynamoDB's limits or the service's.
              */
             413: {
                 headers: {
@@ -3456,8 +3475,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
-             *     service cannot work with its table, and whoever runs the service must act.
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
+             *     `misconfigured`: the service cannot work with its table, and whoever runs the service must act.
              */
             500: {
                 headers: {
@@ -3468,8 +3487,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id. `Retry-After` says
-             *     when.
+             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id.
+             *     `Retry-After` says when.
              */
             503: {
                 headers: {
@@ -3513,8 +3532,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `forbidden`: the caller may not touch this key, or the lock is bound to another principal. (A gateway that refuses the
-             *     credentials answers 401 or 403 as well, with a document of its own.)
+             * @description `forbidden`: the caller may not touch this key, or the lock is bound to another principal. (A gateway that
+             *     refuses the credentials answers 401 or 403 as well, with a document of its own.)
              */
             403: {
                 headers: {
@@ -3534,9 +3553,10 @@ export interface operations {
                 };
             };
             /**
-             * @description `lost`: the lease id has no permits; `reason` says why. `superseded`: a later request under this lease id was carried
-             *     out, and `sequence` is the number to exceed. `permits-mismatch`: the lease id has another number of permits.
-             *     `exceeds-capacity`: the semaphore has fewer permits in all. `wrong-kind`: the key belongs to a lock. `lock` shows the semaphore.
+             * @description `lost`: the lease id has no permits; `reason` says why. `superseded`: a later request under this lease id was
+             *     carried out, and `sequence` is the number to exceed. `permits-mismatch`: the lease id has another number of
+             *     permits. `exceeds-capacity`: the semaphore has fewer permits in all. `wrong-kind`: the key belongs to a lock.
+             *     `lock` shows the semaphore.
              */
             409: {
                 headers: {
@@ -3547,8 +3567,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be stored, or to
-             *     be answered, is beyond DynamoDB's limits or the service's.
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be
+             *     stored, or to be answered, is beyond DynamoDB's limits or the service's.
              */
             413: {
                 headers: {
@@ -3577,8 +3597,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
-             *     service cannot work with its table, and whoever runs the service must act.
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
+             *     `misconfigured`: the service cannot work with its table, and whoever runs the service must act.
              */
             500: {
                 headers: {
@@ -3589,8 +3609,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id. `Retry-After` says
-             *     when.
+             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id.
+             *     `Retry-After` says when.
              */
             503: {
                 headers: {
@@ -3662,8 +3682,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
-             *     service cannot work with its table, and whoever runs the service must act.
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
+             *     `misconfigured`: the service cannot work with its table, and whoever runs the service must act.
              */
             500: {
                 headers: {
@@ -3674,8 +3694,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id. `Retry-After` says
-             *     when.
+             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id.
+             *     `Retry-After` says when.
              */
             503: {
                 headers: {
@@ -3740,8 +3760,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
-             *     service cannot work with its table, and whoever runs the service must act.
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
+             *     `misconfigured`: the service cannot work with its table, and whoever runs the service must act.
              */
             500: {
                 headers: {
@@ -3752,8 +3772,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id. `Retry-After` says
-             *     when.
+             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id.
+             *     `Retry-After` says when.
              */
             503: {
                 headers: {
@@ -3835,8 +3855,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be stored, or to
-             *     be answered, is beyond DynamoDB's limits or the service's.
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be
+             *     stored, or to be answered, is beyond DynamoDB's limits or the service's.
              */
             413: {
                 headers: {
@@ -3865,8 +3885,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
-             *     service cannot work with its table, and whoever runs the service must act.
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
+             *     `misconfigured`: the service cannot work with its table, and whoever runs the service must act.
              */
             500: {
                 headers: {
@@ -3877,8 +3897,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id. `Retry-After` says
-             *     when.
+             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id.
+             *     `Retry-After` says when.
              */
             503: {
                 headers: {
@@ -3951,8 +3971,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be stored, or to
-             *     be answered, is beyond DynamoDB's limits or the service's.
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be
+             *     stored, or to be answered, is beyond DynamoDB's limits or the service's.
              */
             413: {
                 headers: {
@@ -3981,8 +4001,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
-             *     service cannot work with its table, and whoever runs the service must act.
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
+             *     `misconfigured`: the service cannot work with its table, and whoever runs the service must act.
              */
             500: {
                 headers: {
@@ -3993,8 +4013,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id. `Retry-After` says
-             *     when.
+             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id.
+             *     `Retry-After` says when.
              */
             503: {
                 headers: {
@@ -4074,8 +4094,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be stored, or to
-             *     be answered, is beyond DynamoDB's limits or the service's.
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be
+             *     stored, or to be answered, is beyond DynamoDB's limits or the service's.
              */
             413: {
                 headers: {
@@ -4104,8 +4124,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
-             *     service cannot work with its table, and whoever runs the service must act.
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
+             *     `misconfigured`: the service cannot work with its table, and whoever runs the service must act.
              */
             500: {
                 headers: {
@@ -4116,8 +4136,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id. `Retry-After` says
-             *     when.
+             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id.
+             *     `Retry-After` says when.
              */
             503: {
                 headers: {
@@ -4197,8 +4217,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be stored, or to
-             *     be answered, is beyond DynamoDB's limits or the service's.
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be
+             *     stored, or to be answered, is beyond DynamoDB's limits or the service's.
              */
             413: {
                 headers: {
@@ -4227,8 +4247,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
-             *     service cannot work with its table, and whoever runs the service must act.
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
+             *     `misconfigured`: the service cannot work with its table, and whoever runs the service must act.
              */
             500: {
                 headers: {
@@ -4239,8 +4259,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id. `Retry-After` says
-             *     when.
+             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id.
+             *     `Retry-After` says when.
              */
             503: {
                 headers: {
@@ -4302,8 +4322,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be stored, or to
-             *     be answered, is beyond DynamoDB's limits or the service's.
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be
+             *     stored, or to be answered, is beyond DynamoDB's limits or the service's.
              */
             413: {
                 headers: {
@@ -4332,8 +4352,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
-             *     service cannot work with its table, and whoever runs the service must act.
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
+             *     `misconfigured`: the service cannot work with its table, and whoever runs the service must act.
              */
             500: {
                 headers: {
@@ -4344,8 +4364,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id. `Retry-After` says
-             *     when.
+             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id.
+             *     `Retry-After` says when.
              */
             503: {
                 headers: {
@@ -4407,8 +4427,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be stored, or to
-             *     be answered, is beyond DynamoDB's limits or the service's.
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be
+             *     stored, or to be answered, is beyond DynamoDB's limits or the service's.
              */
             413: {
                 headers: {
@@ -4437,8 +4457,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
-             *     service cannot work with its table, and whoever runs the service must act.
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
+             *     `misconfigured`: the service cannot work with its table, and whoever runs the service must act.
              */
             500: {
                 headers: {
@@ -4449,8 +4469,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id. `Retry-After` says
-             *     when.
+             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id.
+             *     `Retry-After` says when.
              */
             503: {
                 headers: {
@@ -4469,7 +4489,10 @@ export interface operations {
                 key: string;
                 /** @description Required on a table with a sort key, refused on one without. */
                 sortKey?: string;
-                /** @description The record version number that the caller knows. Empty or absent: none, and the answer comes as soon as there is a lock. */
+                /**
+                 * @description The record version number that the caller knows. Empty or absent: none, and the answer comes as soon as there is
+                 *     a lock.
+                 */
                 version?: string;
                 /** @description The longest wait, in milliseconds. */
                 waitMs?: number;
@@ -4499,8 +4522,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `forbidden`: the caller may not touch this key, or the lock is bound to another principal. (A gateway that refuses the
-             *     credentials answers 401 or 403 as well, with a document of its own.)
+             * @description `forbidden`: the caller may not touch this key, or the lock is bound to another principal. (A gateway that
+             *     refuses the credentials answers 401 or 403 as well, with a document of its own.)
              */
             403: {
                 headers: {
@@ -4538,8 +4561,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
-             *     service cannot work with its table, and whoever runs the service must act.
+             * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
+             *     `misconfigured`: the service cannot work with its table, and whoever runs the service must act.
              */
             500: {
                 headers: {
@@ -4550,8 +4573,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id. `Retry-After` says
-             *     when.
+             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id.
+             *     `Retry-After` says when.
              */
             503: {
                 headers: {

@@ -56,7 +56,8 @@ impl Client {
     /// request takes it over.
     ///
     /// # Errors
-    /// Any [`ErrorKind`] but `Held`. After one that leaves open whether the lock was granted, it is given back in the background.
+    /// Any [`ErrorKind`] but `Held`. After one that leaves open whether the lock was granted, it is given back in the
+    /// background.
     pub async fn try_acquire(&self, request: impl Into<LockRequest>) -> Result<Acquisition, Error> {
         let request = request.into();
         let mut pursuit = Pursuit::new(self, &request)?;
@@ -75,8 +76,8 @@ impl Client {
         }
     }
 
-    /// Asks for a lock until it is granted, or the request's [`Wait`](crate::Wait) is over. May be cancelled at any time: what is
-    /// granted afterwards is given back.
+    /// Asks for a lock until it is granted, or the request's [`Wait`](crate::Wait) is over. May be cancelled at any
+    /// time: what is granted afterwards is given back.
     ///
     /// # Errors
     /// Any [`ErrorKind`] but `Held`; one that is worth trying again only when the wait was over.

@@ -128,8 +128,8 @@ impl<R> Attempt<R> {
 }
 
 impl<R: Clone> Attempt<R> {
-    /// Sends one request: the one before again, if its outcome is open, or this one. Returns which, and the answer. The request runs
-    /// on the keeper, so that its end is known even if nobody waits for it any more.
+    /// Sends one request: the one before again, if its outcome is open, or this one. Returns which, and the answer. The
+    /// request runs on the keeper, so that its end is known even if nobody waits for it any more.
     ///
     /// # Errors
     /// The client is closed.

@@ -220,7 +220,8 @@ impl Client {
         }
     }
 
-    /// Waits for the lock, does `work` under it, and gives it back. If the lock is lost, `work` is dropped where it waits.
+    /// Waits for the lock, does `work` under it, and gives it back. If the lock is lost, `work` is dropped where it
+    /// waits.
     ///
     /// A release that fails is logged, and does not hide the result of `work`; the lock is then free after one lease.
     ///
@@ -236,8 +237,8 @@ impl Client {
         work_under(&guard, work(Arc::clone(&guard)), || guard.give_back(Release::new())).await
     }
 
-    /// Goes on with a lock that another process acquired: one heartbeat, and then as if it had been acquired here. The request's
-    /// lease, where it names one, and its heartbeats apply; otherwise the record's lease stays.
+    /// Goes on with a lock that another process acquired: one heartbeat, and then as if it had been acquired here. The
+    /// request's lease, where it names one, and its heartbeats apply; otherwise the record's lease stays.
     ///
     /// # Errors
     /// [`crate::ErrorKind::Lost`], or the last failure to reach the service.
@@ -256,8 +257,8 @@ impl Client {
         self.keep(lease, request.heartbeats, request.at_risk)
     }
 
-    /// Renews a lock by its lease id alone, whoever acquired it. Nothing is kept; see [`Client::resume`] for that. Where a guard
-    /// lives elsewhere, do not name a lease: the guard would not know of it.
+    /// Renews a lock by its lease id alone, whoever acquired it. Nothing is kept; see [`Client::resume`] for that.
+    /// Where a guard lives elsewhere, do not name a lease: the guard would not know of it.
     ///
     /// # Errors
     /// [`crate::ErrorKind::Lost`], or the last failure to reach the service.
@@ -384,8 +385,8 @@ impl Client {
         self.observations().load(saved);
     }
 
-    /// Gives back every lock that is held, and waits for what goes on in the background. One failure does not stop the others.
-    /// Guards that are still there learn that their lock was released, and nothing can be acquired any more.
+    /// Gives back every lock that is held, and waits for what goes on in the background. One failure does not stop the
+    /// others. Guards that are still there learn that their lock was released, and nothing can be acquired any more.
     ///
     /// # Errors
     /// Lists the locks that could not be released. A lock that was lost is not among them.
@@ -432,7 +433,8 @@ impl Client {
         deadline(self.0.retry_budget)
     }
 
-    /// Until when the background task's answer to a release is waited for: it tries that long itself, and then ends one request.
+    /// Until when the background task's answer to a release is waited for: it tries that long itself, and then ends one
+    /// request.
     fn patience(&self) -> Instant {
         deadline(self.0.retry_budget.saturating_add(self.remote().request_timeout()).saturating_add(SLACK))
     }
@@ -497,7 +499,8 @@ impl Client {
         Some(Guard::new(self.clone(), Arc::clone(&shared.lease)))
     }
 
-    /// One guard less. Of the last one, `end` ends the lease, before anybody else can share it. Whether it was the last.
+    /// One guard less. Of the last one, `end` ends the lease, before anybody else can share it. Whether it was the
+    /// last.
     ///
     /// # Errors
     /// The error of `end`.

@@ -42,8 +42,8 @@ impl Client {
         Election { client: self.clone(), request }
     }
 
-    /// Follows a lock or a semaphore: its view now, and again whenever it changed; `None` while there is none. Views in between
-    /// may be missed. A failure that says nothing is tried again, and any other one ends the stream.
+    /// Follows a lock or a semaphore: its view now, and again whenever it changed; `None` while there is none. Views in
+    /// between may be missed. A failure that says nothing is tried again, and any other one ends the stream.
     pub fn observe(&self, key: LockKey) -> impl Stream<Item = Result<Option<Lock>, Error>> + Send + use<> {
         let client = self.clone();
         stream::try_unfold(None, move |seen: Option<Option<Lock>>| {
@@ -119,8 +119,8 @@ impl Election {
         self.client.acquire(self.request.clone()).await?.granted()
     }
 
-    /// Runs `body` while this client is the leader. At a loss the body is dropped where it waits, and the client stands again.
-    /// When the body ends, the client resigns. To stop, drop the future.
+    /// Runs `body` while this client is the leader. At a loss the body is dropped where it waits, and the client stands
+    /// again. When the body ends, the client resigns. To stop, drop the future.
     ///
     /// # Errors
     /// Those of `body`, as they are; those of [`Election::campaign`].

@@ -1,7 +1,7 @@
 //! # The caller's side of Leasehold
 //!
-//! The service is stateless. This library does everything that takes time: it waits for a lock, judges whether its holder is
-//! dead, heartbeats, and notices a loss.
+//! The service is stateless. This library does everything that takes time: it waits for a lock, judges whether its
+//! holder is dead, heartbeats, and notices a loss.
 //!
 //! ```no_run
 //! # async fn work(token: u64) -> Result<(), leasehold_client::Error> { Ok(()) }
@@ -32,7 +32,8 @@
 //! * [`AllGuard`]: several locks, all or none. [`Once`]: a job that runs once for each occurrence.
 //! * [`Election`]: a leader, and those who follow it. `observe` follows a lock or a semaphore.
 //! * [`Loss`]: how a lock was lost. A theft is told at once; an outage only when the lease has run out.
-//! * [`transactions`]: `transaction` runs a body in one, `transact` all requests in one call, `read_items` reads from outside.
+//! * [`transactions`]: `transaction` runs a body in one, `transact` all requests in one call, `read_items` reads from
+//!   outside.
 //! * [`Transport`]: what carries the requests: [`HttpTransport`], or the service inside this process
 //!   (`leasehold-in-process`).
 //!
@@ -43,10 +44,12 @@
 //! The clients of all languages follow the same rules, which `docs/client.md` gives in full:
 //!
 //! 1. One random lease id for one acquisition (C1). A request without an answer may be repeated.
-//! 2. A holder counts its lease from before it sent (C2), an observer from after the answer, and a thousandth more (C3).
-//! 3. A held lock is watched, or polled where that cannot be (K1), and taken over as soon as its version was seen for its
-//!    whole lease (C4).
-//! 4. `unavailable` says nothing about the lock: the client retries, with back-off, within the bound of the operation (C5).
+//! 2. A holder counts its lease from before it sent (C2), an observer from after the answer, and a thousandth more
+//!    (C3).
+//! 3. A held lock is watched, or polled where that cannot be (K1), and taken over as soon as its version was seen for
+//!    its whole lease (C4).
+//! 4. `unavailable` says nothing about the lock: the client retries, with back-off, within the bound of the operation
+//!    (C5).
 //! 5. Whoever stops waiting gives back what may have been granted (C6).
 //! 6. Heartbeats run in the background. A theft is known at once, an outage when the lease has run out (C7).
 //! 7. An error of a release never hides the result of the work (C8).

@@ -18,13 +18,13 @@ pub enum Once {
 }
 
 impl Client {
-    /// Runs `body` under the lock, unless this occurrence, or one that sorts after it, is done; and then records that it is done,
-    /// with the data that `body` returns. A run that fails is not done: another caller may try it again, unless the request
-    /// says [`LockRequest::at_most_once`].
+    /// Runs `body` under the lock, unless this occurrence, or one that sorts after it, is done; and then records that
+    /// it is done, with the data that `body` returns. A run that fails is not done: another caller may try it again,
+    /// unless the request says [`LockRequest::at_most_once`].
     ///
     /// # Errors
-    /// Those of `body`, as they are; those of [`Client::with_lock`]; those of [`Guard::release`]: nobody knows then whether it is
-    /// recorded that the run is done.
+    /// Those of `body`, as they are; those of [`Client::with_lock`]; those of [`Guard::release`]: nobody knows then
+    /// whether it is recorded that the run is done.
     pub async fn once<E: From<Error>, F: Future<Output = Result<Option<Vec<u8>>, E>>>(
         &self,
         request: impl Into<LockRequest>,

@@ -322,8 +322,8 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// The pause after one more failure: drawn at random, so that callers who failed together do not come back together,
-    /// and no shorter than the service asked for.
+    /// The pause after one more failure: drawn at random, so that callers who failed together do not come back
+    /// together, and no shorter than the service asked for.
     pub(crate) fn pause(&mut self, error: &Error) -> Duration {
         self.failures = self.failures.saturating_add(1);
         timing::backoff(self.failures, error.retry_after(), chance())

@@ -194,8 +194,9 @@ impl LockRequest {
         self
     }
 
-    /// How often to ask for a lock that is held, at least 50 ms, whatever the service asks for. Default: the client watches the
-    /// lock, and asks when it is free or stale; where that cannot be, every second, or as rarely as the service asks for.
+    /// How often to ask for a lock that is held, at least 50 ms, whatever the service asks for. Default: the client
+    /// watches the lock, and asks when it is free or stale; where that cannot be, every second, or as rarely as the
+    /// service asks for.
     #[must_use]
     pub fn poll_interval(mut self, interval: Duration) -> Self {
         self.poll_interval = Some(interval);
@@ -273,8 +274,8 @@ impl LockRequest {
         self
     }
 
-    /// Asks for one run of a job, such as `2026-11-21T02`: refused with [`crate::ErrorKind::AlreadyDone`] where this occurrence,
-    /// or one that sorts after it, is done.
+    /// Asks for one run of a job, such as `2026-11-21T02`: refused with [`crate::ErrorKind::AlreadyDone`] where this
+    /// occurrence, or one that sorts after it, is done.
     #[must_use]
     pub fn occurrence(mut self, occurrence: impl Into<String>) -> Self {
         self.occurrence = Some(occurrence.into());
@@ -288,8 +289,8 @@ impl LockRequest {
         self
     }
 
-    /// Calls `callback` after each answer that shows the lock held, and about once a second while a watch goes on. It should
-    /// return at once.
+    /// Calls `callback` after each answer that shows the lock held, and about once a second while a watch goes on. It
+    /// should return at once.
     #[must_use]
     pub fn on_wait(mut self, callback: impl Fn(&Waiting<'_>) + Send + Sync + 'static) -> Self {
         self.on_wait = Some(Arc::new(callback));

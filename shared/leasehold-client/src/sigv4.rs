@@ -13,8 +13,8 @@ use tokio::sync::Mutex as Turn;
 
 use crate::TransportError;
 
-/// The service of AWS that answers at this host: a Function URL is Lambda's, and all others are API Gateway's, domains of one's
-/// own included.
+/// The service of AWS that answers at this host: a Function URL is Lambda's, and all others are API Gateway's, domains
+/// of one's own included.
 fn service_at(host: &str) -> &'static str {
     if host.contains(".lambda-url.") && host.ends_with(".on.aws") { "lambda" } else { "execute-api" }
 }

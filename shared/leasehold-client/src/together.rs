@@ -37,8 +37,8 @@ pub struct AllRequest {
 /// The locks, or those of them that others hold.
 pub type AllAcquisition = Acquisition<AllGuard, Vec<RefusedLock>>;
 
-/// Several locks while they are held, under one lease id and one fencing token. If one of them is lost, all are: the others are
-/// given back. Dropping it gives all back in the background.
+/// Several locks while they are held, under one lease id and one fencing token. If one of them is lost, all are: the
+/// others are given back. Dropping it gives all back in the background.
 #[must_use = "a guard that is dropped releases its locks"]
 pub struct AllGuard {
     guards: Vec<Guard>,
@@ -102,8 +102,8 @@ impl AllAcquisition {
 }
 
 impl Client {
-    /// Asks for all of these locks until they are granted together, or the request's [`Wait`] is over. None is held before all
-    /// are, so no two callers can wait for each other. May be cancelled at any time.
+    /// Asks for all of these locks until they are granted together, or the request's [`Wait`] is over. None is held
+    /// before all are, so no two callers can wait for each other. May be cancelled at any time.
     ///
     /// # Errors
     /// As [`Client::acquire`].
@@ -180,7 +180,8 @@ impl Client {
         }
     }
 
-    /// Waits for all of these locks, does `work` under them, and gives them back. If one is lost, `work` is dropped where it waits.
+    /// Waits for all of these locks, does `work` under them, and gives them back. If one is lost, `work` is dropped
+    /// where it waits.
     ///
     /// # Errors
     /// As [`Client::with_lock`]; [`ErrorKind::SomeHeld`] when the wait was over.

@@ -66,8 +66,8 @@ impl Client {
         }
     }
 
-    /// Returns when the held lock is worth asking for: it is free, gone or stale, or the wait is over. Where a watch fails, that
-    /// is after `poll`.
+    /// Returns when the held lock is worth asking for: it is free, gone or stale, or the wait is over. Where a watch
+    /// fails, that is after `poll`.
     pub(crate) async fn await_change(
         &self,
         request: &LockRequest,

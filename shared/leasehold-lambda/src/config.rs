@@ -41,7 +41,8 @@ impl fmt::Display for ConfigError {
     }
 }
 
-/// Chooses the function by the name of its handler, which Lambda puts into the environment. `bootstrap` stands for none.
+/// Chooses the function by the name of its handler, which Lambda puts into the environment. `bootstrap` stands for
+/// none.
 ///
 /// # Errors
 /// `choose` does not know the name.

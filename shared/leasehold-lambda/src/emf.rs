@@ -1,5 +1,5 @@
-//! Metrics of the operations, in CloudWatch's Embedded Metric Format: CloudWatch takes them out of the log, and no request
-//! waits for a call to it.
+//! Metrics of the operations, in CloudWatch's Embedded Metric Format: CloudWatch takes them out of the log, and no
+//! request waits for a call to it.
 
 use std::fmt;
 use std::io::Write;

@@ -1,7 +1,7 @@
 //! The start of a function, before it asks for its first event.
 //!
-//! Lambda gives a process more processor time while it starts than while it answers, and the first caller waits for both.
-//! The work that the first request would need is done here: the trusted certificates are read and DynamoDB is
+//! Lambda gives a process more processor time while it starts than while it answers, and the first caller waits for
+//! both. The work that the first request would need is done here: the trusted certificates are read and DynamoDB is
 //! connected to.
 
 use std::sync::OnceLock;
@@ -25,7 +25,8 @@ use tokio::time::timeout;
 
 use crate::lines::subscriber;
 
-/// A connection inside one region takes a few milliseconds. While DynamoDB cannot be reached, every start waits this long.
+/// A connection inside one region takes a few milliseconds. While DynamoDB cannot be reached, every start waits this
+/// long.
 const CONNECT_LIMIT: Duration = Duration::from_millis(500);
 
 /// The Runtime API is on the same machine.
@@ -54,8 +55,9 @@ pub(crate) async fn dynamodb_client(table_name: &str) -> Result<Client, Error> {
     Ok(client)
 }
 
-/// Region and credentials as Lambda gives them: in the environment, and good for as long as it keeps the process. No other
-/// source is asked, so that none needs to be linked, set up or refused; the command line and the clients ask them all.
+/// Region and credentials as Lambda gives them: in the environment, and good for as long as it keeps the process. No
+/// other source is asked, so that none needs to be linked, set up or refused; the command line and the clients ask them
+/// all.
 fn sdk_config(lookup: impl Fn(&str) -> Option<String>) -> Result<Builder, Missing> {
     let text = |name: &str| lookup(name).filter(|value| !value.is_empty());
     let needed = |name: &'static str| text(name).ok_or(Missing(name));
@@ -76,8 +78,8 @@ fn sdk_config(lookup: impl Fn(&str) -> Option<String>) -> Result<Builder, Missin
     Ok(config)
 }
 
-/// The SDK's usual connector, made once. By itself the SDK makes one while it checks its configuration and another for the
-/// first request, and each sorts out all the certificates that the system trusts.
+/// The SDK's usual connector, made once. By itself the SDK makes one while it checks its configuration and another for
+/// the first request, and each sorts out all the certificates that the system trusts.
 fn http_client() -> SharedHttpClient {
     let connector = OnceLock::new();
     http_client_fn(move |settings, _| {
@@ -91,9 +93,9 @@ fn http_client() -> SharedHttpClient {
 
 /// Opens the connection that the first request will use, by way of all that the SDK does for a request.
 ///
-/// The request is `GET /`, DynamoDB's health check. It touches no table, needs no permission, appears in no
-/// metric of the table, and any answer will do. Without one the function starts all the same: its requests will say what
-/// is the matter.
+/// The request is `GET /`, DynamoDB's health check. It touches no table, needs no permission, appears in no metric of
+/// the table, and any answer will do. Without one the function starts all the same: its requests will say what is the
+/// matter.
 async fn connect(client: &Client, table_name: &str) {
     let keep_connection = RetryConfig::disabled().with_reconnect_mode(ReconnectMode::ReuseAllConnections);
     let request = client
@@ -120,8 +122,8 @@ fn ask_for_nothing(request: &mut HttpRequest) {
     *request.body_mut() = SdkBody::empty();
 }
 
-/// Hands on what was started. Why it could not be is logged, and told to Lambda, which passes it on to whoever invokes the
-/// function.
+/// Hands on what was started. Why it could not be is logged, and told to Lambda, which passes it on to whoever invokes
+/// the function.
 pub(crate) async fn or_report<T>(started: Result<T, Error>) -> Result<T, Error> {
     if let Err(error) = &started {
         tracing::error!(%error, "cannot start");

@@ -9,8 +9,8 @@
 //! lines     the log, in which each operation is one line with its metrics
 //! ```
 //!
-//! A function takes region and credentials from its environment and nowhere else, and connects before its first request. A
-//! mistake in the configuration ends the process, with a sentence that says what is wrong.
+//! A function takes region and credentials from its environment and nowhere else, and connects before its first
+//! request. A mistake in the configuration ends the process, with a sentence that says what is wrong.
 
 mod config;
 mod emf;

@@ -1,4 +1,5 @@
-//! The log of a function. An operation is one line: what is said of it, and its metrics, so that both are paid for once.
+//! The log of a function. An operation is one line: what is said of it, and its metrics, so that both are paid for
+//! once.
 
 use std::fmt;
 use std::io::Write;
@@ -16,7 +17,8 @@ use tracing_subscriber::registry::{LookupSpan, Scope};
 
 use crate::Emf;
 
-/// The members of a line that the spans do not give it: a dimension of the metrics, and the id that X-Ray finds by itself.
+/// The members of a line that the spans do not give it: a dimension of the metrics, and the id that X-Ray finds by
+/// itself.
 const LEFT_OUT: [&str; 2] = ["operation", "xrayTraceId"];
 
 /// The log at this level, to any writer.

@@ -1,7 +1,7 @@
 //! Threads for heavy work: listings and large reads, whose items are read, projected and written as JSON.
 //!
-//! On the threads that serve everyone, a few such requests would keep heartbeats waiting. Here the operating system shares
-//! the processor between them.
+//! On the threads that serve everyone, a few such requests would keep heartbeats waiting. Here the operating system
+//! shares the processor between them.
 
 use std::panic::resume_unwind;
 use std::sync::LazyLock;

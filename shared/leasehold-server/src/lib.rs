@@ -1,7 +1,7 @@
 //! # The service as a server of its own
 //!
-//! [`Server`] opens the tables, in the embedded engine or at any DynamoDB endpoint, and serves locks and transactions over
-//! HTTP. `leasehold serve` is its command line. Between the handlers and strangers stand:
+//! [`Server`] opens the tables, in the embedded engine or at any DynamoDB endpoint, and serves locks and transactions
+//! over HTTP. `leasehold serve` is its command line. Between the handlers and strangers stand:
 //!
 //! ```text
 //! connections  accepts connections, with time-outs in both directions

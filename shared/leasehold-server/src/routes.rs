@@ -255,8 +255,8 @@ async fn read_body<R: Route>(headers: &HeaderMap, body: Body) -> Result<(Bytes, 
     Ok((body, memory))
 }
 
-/// Reads a body. What is beyond the limit is read too, up to a point, and thrown away: a client that sends all before it
-/// reads would otherwise find a closed connection in place of its answer.
+/// Reads a body. What is beyond the limit is read too, up to a point, and thrown away: a client that sends all before
+/// it reads would otherwise find a closed connection in place of its answer.
 async fn collect<R: Route>(mut body: Body) -> Result<Bytes, Problem> {
     let mut bytes = Vec::new();
     let mut length = 0;

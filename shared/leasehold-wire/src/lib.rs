@@ -104,8 +104,8 @@ pub struct AcquireRequest {
     /// the request can be repeated safely. Generated if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_id: Option<Secret>,
-    /// The number of this request under its lease id. The holder raises it with each new request; a repeat keeps it. With
-    /// it, a request that the network delivers late or twice changes nothing.
+    /// The number of this request under its lease id. The holder raises it with each new request; a repeat keeps it.
+    /// With it, a request that the network delivers late or twice changes nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 9_007_199_254_740_991_u64))]
     pub sequence: Option<u64>,
@@ -136,12 +136,12 @@ pub struct AcquireRequest {
     /// If true, the row must be there already. Default: false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub only_if_exists: Option<bool>,
-    /// The occurrence of a recurring job that this acquisition is to run, such as `2026-11-21T02`: 1 to 1024 bytes, compared
-    /// byte for byte. Refused as `already-done` where it, or a later one, was completed.
+    /// The occurrence of a recurring job that this acquisition is to run, such as `2026-11-21T02`: 1 to 1024 bytes,
+    /// compared byte for byte. Refused as `already-done` where it, or a later one, was completed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub occurrence: Option<String>,
-    /// If true, the occurrence counts as completed from the acquisition on: a run that fails is not tried again. Only with
-    /// `occurrence`. Default: false.
+    /// If true, the occurrence counts as completed from the acquisition on: a run that fails is not tried again. Only
+    /// with `occurrence`. Default: false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at_most_once: Option<bool>,
     /// Further attributes of the row, as plain JSON: at most 50. The lock's own names are refused.
@@ -160,8 +160,8 @@ pub struct AcquireAllRequest {
     pub keys: Vec<WantedLock>,
     /// Who asks, for people to read: 1 to 1024 bytes.
     pub owner_name: String,
-    /// The secret that will prove possession of each lock, good for one acquisition: 1 to 1024 bytes. Name one of your own,
-    /// and the request can be repeated safely. Generated if absent.
+    /// The secret that will prove possession of each lock, good for one acquisition: 1 to 1024 bytes. Name one of your
+    /// own, and the request can be repeated safely. Generated if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_id: Option<Secret>,
     /// The number of this request under its lease id. The holder raises it with each new request; a repeat keeps it.
@@ -300,8 +300,8 @@ pub struct HeartbeatRequest {
     pub sort_key: Option<String>,
     /// The proof of possession.
     pub lease_id: Secret,
-    /// The number of this request under its lease id. The holder raises it with each new request; a repeat keeps it. With
-    /// it, a request that the network delivers late or twice changes nothing.
+    /// The number of this request under its lease id. The holder raises it with each new request; a repeat keeps it.
+    /// With it, a request that the network delivers late or twice changes nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 9_007_199_254_740_991_u64))]
     pub sequence: Option<u64>,
@@ -317,8 +317,8 @@ pub struct HeartbeatRequest {
     /// try may have been applied and have changed the number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub record_version_number: Option<String>,
-    /// The fencing token of the grant. The heartbeat is `lost` where the lock has another one: a copy that arrives after its
-    /// lease id was forgotten, and granted again, changes nothing.
+    /// The fencing token of the grant. The heartbeat is `lost` where the lock has another one: a copy that arrives
+    /// after its lease id was forgotten, and granted again, changes nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 9_007_199_254_740_991_u64))]
     pub fencing_token: Option<u64>,
@@ -370,7 +370,8 @@ pub struct ReleaseRequest {
     /// What to leave to the next holder, as base64. Not with `delete`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_base64: Option<String>,
-    /// The occurrence that the lock was acquired for, which is done: no later acquire is granted for it. Not with `delete`.
+    /// The occurrence that the lock was acquired for, which is done: no later acquire is granted for it. Not with
+    /// `delete`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub completed: Option<String>,
 }
@@ -435,7 +436,8 @@ pub struct WatchRequest {
     /// Required on a table with a sort key, refused on one without.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sort_key: Option<String>,
-    /// The record version number that the caller knows. Empty or absent: none, and the answer comes as soon as there is a lock.
+    /// The record version number that the caller knows. Empty or absent: none, and the answer comes as soon as there is
+    /// a lock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// The longest wait, in milliseconds.

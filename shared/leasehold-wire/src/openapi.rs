@@ -71,12 +71,12 @@ enum Failures {
     /// `throttled`: slow down, and try again with the same lease id or transaction id. `Retry-After` says when.
     #[response(status = 429, content_type = "application/problem+json")]
     Throttled(Problem),
-    /// `corrupt-record`: the row is not a readable record of this service; an operator must look at it. `misconfigured`: the
-    /// service cannot work with its table, and whoever runs the service must act.
+    /// `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
+    /// `misconfigured`: the service cannot work with its table, and whoever runs the service must act.
     #[response(status = 500, content_type = "application/problem+json")]
     CorruptRecord(Problem),
-    /// `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id. `Retry-After` says
-    /// when.
+    /// `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id.
+    /// `Retry-After` says when.
     #[response(status = 503, content_type = "application/problem+json")]
     Unavailable(Problem),
 }
@@ -85,8 +85,8 @@ enum Failures {
 #[derive(IntoResponses)]
 #[allow(dead_code, reason = "a description, never made")]
 enum AccessFailures {
-    /// `forbidden`: the caller may not touch this key, or the lock is bound to another principal. (A gateway that refuses the
-    /// credentials answers 401 or 403 as well, with a document of its own.)
+    /// `forbidden`: the caller may not touch this key, or the lock is bound to another principal. (A gateway that
+    /// refuses the credentials answers 401 or 403 as well, with a document of its own.)
     #[response(status = 403, content_type = "application/problem+json")]
     Forbidden(Problem),
 }
@@ -95,8 +95,8 @@ enum AccessFailures {
 #[derive(IntoResponses)]
 #[allow(dead_code, reason = "a description, never made")]
 enum BodyFailures {
-    /// `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be stored, or to
-    /// be answered, is beyond DynamoDB's limits or the service's.
+    /// `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be
+    /// stored, or to be answered, is beyond DynamoDB's limits or the service's.
     #[response(status = 413, content_type = "application/problem+json")]
     TooLarge(Problem),
     /// `unsupported-media-type`: the body is not declared as JSON.
@@ -117,9 +117,9 @@ enum PossessionFailures {
 #[derive(IntoResponses)]
 #[allow(dead_code, reason = "a description, never made")]
 enum SequenceFailures {
-    /// `lost`: the lock is not the caller's. `reason` says why, and `lock` shows its state. Or `superseded`: a later request under
-    /// this lease id was carried out, and this one changed nothing. The caller still has the lock; `sequence` is the number to
-    /// exceed.
+    /// `lost`: the lock is not the caller's. `reason` says why, and `lock` shows its state. Or `superseded`: a later
+    /// request under this lease id was carried out, and this one changed nothing. The caller still has the lock;
+    /// `sequence` is the number to exceed.
     #[response(status = 409, content_type = "application/problem+json")]
     LostOrSuperseded(Problem),
 }
@@ -145,8 +145,8 @@ enum SequenceFailures {
 #[allow(dead_code, reason = "a description, never called")]
 fn acquire() {}
 
-/// Asks for several locks, all or none, in one transaction of DynamoDB. All have one fencing token. Heartbeats and releases are
-/// for each lock by itself, under the one lease id.
+/// Asks for several locks, all or none, in one transaction of DynamoDB. All have one fencing token. Heartbeats and
+/// releases are for each lock by itself, under the one lease id.
 #[utoipa::path(
     post,
     path = path::ACQUIRE_ALL,
@@ -221,8 +221,8 @@ fn break_lock() {}
 #[allow(dead_code, reason = "a description, never called")]
 fn get() {}
 
-/// Waits until a lock changes: its record version number is no longer `version`, or it is released. A hint, which may come
-/// late or in vain; the next write decides. After `waitMs` the answer is the lock as it is.
+/// Waits until a lock changes: its record version number is no longer `version`, or it is released. A hint, which may
+/// come late or in vain; the next write decides. After `waitMs` the answer is the lock as it is.
 #[utoipa::path(
     get,
     path = path::WATCH,

@@ -153,8 +153,8 @@ pub enum ProblemType {
     Held,
     /// The caller does not have it: stop.
     Lost,
-    /// A later request under this lease id was carried out, and this one changed nothing. The caller still has the lock:
-    /// go on with a number above `sequence`.
+    /// A later request under this lease id was carried out, and this one changed nothing. The caller still has the
+    /// lock: go on with a number above `sequence`.
     Superseded,
     /// The occurrence, or a later one, was completed: do not run it. The lock's data is what its run left.
     AlreadyDone,
@@ -170,8 +170,8 @@ pub enum ProblemType {
     ExceedsCapacity,
     /// There is no room in the queue: try again later.
     QueueFull,
-    /// The caller may not touch this key, or the lock is bound to another principal; or the service may not use a table that
-    /// the request names: ask whoever runs the service.
+    /// The caller may not touch this key, or the lock is bound to another principal; or the service may not use a table
+    /// that the request names: ask whoever runs the service.
     Forbidden,
     /// Another transaction has an item, and did not make way in time: try again, with the same transaction id.
     Contended,

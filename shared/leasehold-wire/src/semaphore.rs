@@ -27,7 +27,8 @@ pub struct AcquirePermitsRequest {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_id: Option<Secret>,
     /// The number of this request under its lease id. The holder raises it with each new request; a repeat keeps it. An
-    /// acquire of a higher number by a holder renews its lease; without a number it is answered as before, and renews nothing.
+    /// acquire of a higher number by a holder renews its lease; without a number it is answered as before, and renews
+    /// nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 9_007_199_254_740_991_u64))]
     pub sequence: Option<u64>,
@@ -38,8 +39,8 @@ pub struct AcquirePermitsRequest {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 100, maximum = 86_400_000, default = 60_000))]
     pub lease_duration_ms: Option<u64>,
-    /// Dead holders and tickets: each was seen by the caller with the same version for its own lease. At most ten. The request
-    /// is granted only if all of them are as they were seen, and then removes them.
+    /// Dead holders and tickets: each was seen by the caller with the same version for its own lease. At most ten. The
+    /// request is granted only if all of them are as they were seen, and then removes them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub observed: Vec<ObservedEntry>,
     /// A payload of this holder, as text, for anyone to read: at most 256 bytes.
@@ -90,8 +91,8 @@ pub struct AcquirePermitsResponse {
     pub fencing_token: u64,
     /// How many permits the semaphore has.
     pub capacity: u64,
-    /// How the grant came about: `created` with the semaphore, `reacquired` from the free permits, `takenOver` with those of the
-    /// dead, or `renewed`.
+    /// How the grant came about: `created` with the semaphore, `reacquired` from the free permits, `takenOver` with
+    /// those of the dead, or `renewed`.
     pub outcome: AcquireOutcome,
 }
 
@@ -279,7 +280,8 @@ pub struct SemaphoreState {
     pub capacity: u64,
     /// How many of them are free.
     pub available: u64,
-    /// New whenever permits came back, and whenever the queue or the capacity changed: compare it, and read nothing from it.
+    /// New whenever permits came back, and whenever the queue or the capacity changed: compare it, and read nothing
+    /// from it.
     pub changed: String,
     /// Who has permits; the oldest first.
     pub holders: Vec<Holder>,

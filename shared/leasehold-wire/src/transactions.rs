@@ -1,8 +1,8 @@
 //! What travels about transactions.
 //!
-//! Around the requests the JSON is in camelCase, as everywhere. The requests themselves are written exactly as the entries
-//! of TransactWriteItems and TransactGetItems, names and all, so that what works there can be pasted; and items are in
-//! DynamoDB JSON.
+//! Around the requests the JSON is in camelCase, as everywhere. The requests themselves are written exactly as the
+//! entries of TransactWriteItems and TransactGetItems, names and all, so that what works there can be pasted; and items
+//! are in DynamoDB JSON.
 
 use std::collections::BTreeMap;
 
@@ -253,12 +253,12 @@ impl ReturnOnFailure {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct BeginRequest {
-    /// A UUID of your own makes the request safe to repeat. Keep it secret: whoever knows it can add, commit and roll back.
-    /// Generated if absent.
+    /// A UUID of your own makes the request safe to repeat. Keep it secret: whoever knows it can add, commit and roll
+    /// back. Generated if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub transaction_id: Option<String>,
-    /// The `transactionId` of the attempt that this transaction takes the place of. A retry keeps the age of that attempt;
-    /// of two transactions that want the same item the older one goes first.
+    /// The `transactionId` of the attempt that this transaction takes the place of. A retry keeps the age of that
+    /// attempt; of two transactions that want the same item the older one goes first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_of: Option<String>,
     /// What to begin with: at most 1000.
@@ -274,8 +274,8 @@ pub struct BeginRequest {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct BeginResponse {
-    /// The secret id: the caller's own, or a generated one. A one-shot without an id of the caller's own may leave no record
-    /// of it.
+    /// The secret id: the caller's own, or a generated one. A one-shot without an id of the caller's own may leave no
+    /// record of it.
     pub transaction_id: String,
     /// `pending`, or `committed` where that was asked for.
     pub state: TransactionState,
@@ -291,12 +291,12 @@ pub struct BeginResponse {
 pub struct AddRequest {
     /// Which transaction.
     pub transaction_id: String,
-    /// What to add: at most 1000. What the transaction has already is answered, and not done again; so the request can be
-    /// repeated. Without any, the transaction is kept from being taken for abandoned.
+    /// What to add: at most 1000. What the transaction has already is answered, and not done again; so the request can
+    /// be repeated. Without any, the transaction is kept from being taken for abandoned.
     #[serde(default)]
     pub requests: Vec<Entry>,
-    /// A name for this call, such as a counter. A repeat of the call has the same name. With it, an equal request of another
-    /// call is carried out as well; without it, an equal request is taken for a repeat.
+    /// A name for this call, such as a counter. A repeat of the call has the same name. With it, an equal request of
+    /// another call is carried out as well; without it, an equal request is taken for a repeat.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub call_id: Option<String>,
 }
@@ -427,8 +427,8 @@ pub enum Isolation {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct GetItemsRequest {
-    /// Several items: at most 100, each once. Each is read strongly consistent; that they are all of one moment is only true
-    /// inside of a transaction.
+    /// Several items: at most 100, each once. Each is read strongly consistent; that they are all of one moment is only
+    /// true inside of a transaction.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests: Option<Vec<ItemRequest>>,
     /// One item: its table's name.
@@ -480,8 +480,8 @@ pub struct GetItemsResponse {
 
 /// Which items to list: a Query with a `keyConditionExpression`, a Scan without.
 ///
-/// Filter and limit go by the items as they are. So an item whose change is not committed is found by what it is changed to
-/// and answered as it was; and one that such a change took out of reach is missing.
+/// Filter and limit go by the items as they are. So an item whose change is not committed is found by what it is
+/// changed to and answered as it was; and one that such a change took out of reach is missing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -542,8 +542,8 @@ pub struct SweepRequest {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 1000, default = 100))]
     pub limit: Option<u32>,
-    /// The public id of one transaction that is brought to its end, whatever its age: an open one is rolled back, a decided
-    /// one is completed.
+    /// The public id of one transaction that is brought to its end, whatever its age: an open one is rolled back, a
+    /// decided one is completed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub public_id: Option<String>,
 }
@@ -608,7 +608,8 @@ pub struct UnlockRequest {
     pub key: Item,
     /// The item's `leaseholdTxId` as the operator saw it. An item with another lock is left alone.
     pub lock: String,
-    /// `rolled-back`: the item becomes what it was before the transaction. `committed`: what the transaction made of it.
+    /// `rolled-back`: the item becomes what it was before the transaction. `committed`: what the transaction made of
+    /// it.
     pub outcome: TransactionState,
 }
 

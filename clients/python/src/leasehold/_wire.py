@@ -755,8 +755,8 @@ class ListItemsRequest(TypedDict):
     """
     Which items to list: a Query with a `keyConditionExpression`, a Scan without.
 
-    Filter and limit go by the items as they are. So an item whose change is not committed is found by what it is changed to
-    and answered as it was; and one that such a change took out of reach is missing.
+    Filter and limit go by the items as they are. So an item whose change is not committed is found by what it is
+    changed to and answered as it was; and one that such a change took out of reach is missing.
     """
 
     exclusiveStartKey: NotRequired[Item | None]

@@ -26,8 +26,8 @@ impl Semaphore {
     /// Asks for permits, once. Dead holders that this client saw for their leases are passed by the same request.
     ///
     /// # Errors
-    /// Any [`ErrorKind`] but `Held`. After one that leaves open whether permits were granted, they are given back in the
-    /// background.
+    /// Any [`ErrorKind`] but `Held`. After one that leaves open whether permits were granted, they are given back in
+    /// the background.
     pub async fn try_acquire(&self, request: impl Into<PermitRequest>) -> Result<PermitAcquisition, Error> {
         let request = request.into();
         let mut pursuit = Pursuit::new(self, &request)?;
@@ -45,8 +45,9 @@ impl Semaphore {
         }
     }
 
-    /// Asks for permits until they are granted, or the request's [`Wait`](crate::Wait) is over. Whoever is refused first waits in the
-    /// queue. May be cancelled at any time: the ticket is withdrawn, and what is granted afterwards is given back.
+    /// Asks for permits until they are granted, or the request's [`Wait`](crate::Wait) is over. Whoever is refused
+    /// first waits in the queue. May be cancelled at any time: the ticket is withdrawn, and what is granted afterwards
+    /// is given back.
     ///
     /// # Errors
     /// Any [`ErrorKind`] but `Held`; one that is worth trying again only when the wait was over.
@@ -306,7 +307,8 @@ impl<'a> Pursuit<'a> {
         }
     }
 
-    /// Watches the semaphore until it changes, for so long at most. Where it cannot be watched, a poll takes the watch's place.
+    /// Watches the semaphore until it changes, for so long at most. Where it cannot be watched, a poll takes the
+    /// watch's place.
     async fn look(&mut self, longest: Duration, budget: &Budget) -> Result<(), Error> {
         let client = &self.semaphore.client;
         let Some(view) = self.view.as_deref().filter(|_| client.watches(self.request.poll_interval)) else {

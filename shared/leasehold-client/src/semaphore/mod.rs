@@ -99,14 +99,16 @@ impl Client {
     /// The public view of a semaphore.
     ///
     /// # Errors
-    /// [`crate::ErrorKind::NotFound`]; [`crate::ErrorKind::WrongKind`] for a lock; the last failure to reach the service.
+    /// [`crate::ErrorKind::NotFound`]; [`crate::ErrorKind::WrongKind`] for a lock; the last failure to reach the
+    /// service.
     pub async fn get_semaphore(&self, key: impl Into<LockKey>) -> Result<Lock, Error> {
         let LockKey { key, sort_key } = key.into();
         let request = GetRequest { key, sort_key };
         persist(self.until(), |left| self.remote().get_semaphore(&request, left)).await
     }
 
-    /// Removes a holder of permits, or a ticket of the queue, by force, if it still has the version that the operator saw.
+    /// Removes a holder of permits, or a ticket of the queue, by force, if it still has the version that the operator
+    /// saw.
     ///
     /// # Errors
     /// [`crate::ErrorKind::VersionMismatch`], or the last failure to reach the service.
@@ -121,8 +123,8 @@ impl Client {
         persist(self.until(), |left| self.remote().break_entry(&request, left)).await.map(|answer| answer.outcome)
     }
 
-    /// Changes the capacity of a semaphore, if it is still the one that the operator saw. Holders keep what they have. Returns how
-    /// many permits are free now.
+    /// Changes the capacity of a semaphore, if it is still the one that the operator saw. Holders keep what they have.
+    /// Returns how many permits are free now.
     ///
     /// # Errors
     /// [`crate::ErrorKind::VersionMismatch`], or the last failure to reach the service.
@@ -134,8 +136,8 @@ impl Client {
 }
 
 impl ReadWriteLock {
-    /// The number of permits, where the row is made by this client: the most readers at a time. All who use the lock must name
-    /// the same. Default: 100.
+    /// The number of permits, where the row is made by this client: the most readers at a time. All who use the lock
+    /// must name the same. Default: 100.
     #[must_use]
     pub fn capacity(mut self, capacity: u64) -> Self {
         self.semaphore.capacity = capacity;
@@ -168,7 +170,8 @@ impl Semaphore {
         self.client.get_semaphore(self.key.clone()).await
     }
 
-    /// Waits for permits, does `work` under them, and gives them back. If they are lost, `work` is dropped where it waits.
+    /// Waits for permits, does `work` under them, and gives them back. If they are lost, `work` is dropped where it
+    /// waits.
     ///
     /// # Errors
     /// As [`Client::with_lock`].
@@ -295,8 +298,8 @@ impl PermitRequest {
         self
     }
 
-    /// Calls `callback` after each view of the semaphore, and about once a second while a watch goes on. It should return at
-    /// once.
+    /// Calls `callback` after each view of the semaphore, and about once a second while a watch goes on. It should
+    /// return at once.
     #[must_use]
     pub fn on_wait(mut self, callback: impl Fn(&Waiting<'_>) + Send + Sync + 'static) -> Self {
         self.on_wait = Some(Arc::new(callback));
@@ -366,8 +369,8 @@ impl PermitGuard {
         self.keep(1).await
     }
 
-    /// Gives the permits back, and waits until the service has them. If this future is dropped, the release goes on in the
-    /// background.
+    /// Gives the permits back, and waits until the service has them. If this future is dropped, the release goes on in
+    /// the background.
     ///
     /// # Errors
     /// As [`Guard::release`].

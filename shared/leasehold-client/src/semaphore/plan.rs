@@ -31,8 +31,8 @@ pub(crate) struct Waiter<'a> {
     pub(crate) left: Duration,
 }
 
-/// The next step of `waiter` with this view. `stale_in` tells how long an entry must be seen unchanged yet until it is dead: its
-/// id, version and lease.
+/// The next step of `waiter` with this view. `stale_in` tells how long an entry must be seen unchanged yet until it is
+/// dead: its id, version and lease.
 pub(crate) fn plan(
     view: &SemaphoreState,
     waiter: &Waiter<'_>,

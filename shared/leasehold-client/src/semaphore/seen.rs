@@ -13,8 +13,8 @@ use crate::clock::Instant;
 use crate::observation::Observation;
 use crate::timing::stale_after;
 
-/// How many semaphores a client remembers, each with up to two hundred entries; beyond that it forgets those that it has not
-/// looked at for longest, which costs a later takeover one more lease.
+/// How many semaphores a client remembers, each with up to two hundred entries; beyond that it forgets those that it
+/// has not looked at for longest, which costs a later takeover one more lease.
 const MAX_SEMAPHORES: NonZeroUsize = NonZeroUsize::new(1000).expect("not zero");
 
 /// What a client saw of semaphores.

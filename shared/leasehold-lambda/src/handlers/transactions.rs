@@ -1,7 +1,7 @@
 //! The functions of the transactions.
 //!
-//! Each serves several routes, and direct invocations. An event with a `requestContext` came through a gateway or a Function
-//! URL; one with an `action` is a direct invocation; and the schedule's has neither.
+//! Each serves several routes, and direct invocations. An event with a `requestContext` came through a gateway or a
+//! Function URL; one with an `action` is a direct invocation; and the schedule's has neither.
 
 use std::time::Duration;
 
@@ -73,7 +73,8 @@ pub async fn answer_transactions(service: &TransactionService, event: Value) -> 
     answer(service, TransactionOperation::FOR_CALLERS, event).await
 }
 
-/// Answers one event of the function that sweeps. The schedule's is answered when nothing is due any more, or `time` is up.
+/// Answers one event of the function that sweeps. The schedule's is answered when nothing is due any more, or `time` is
+/// up.
 ///
 /// # Errors
 /// The failure, named in the same way.

@@ -13,9 +13,10 @@ use crate::{GetRequest, Lock, Problem, ReleaseResponse, path};
 #[derive(IntoResponses)]
 #[allow(dead_code, reason = "a description, never made")]
 enum MemberFailures {
-    /// `lost`: the lease id has no permits; `reason` says why. `superseded`: a later request under this lease id was carried
-    /// out, and `sequence` is the number to exceed. `permits-mismatch`: the lease id has another number of permits.
-    /// `exceeds-capacity`: the semaphore has fewer permits in all. `wrong-kind`: the key belongs to a lock. `lock` shows the semaphore.
+    /// `lost`: the lease id has no permits; `reason` says why. `superseded`: a later request under this lease id was
+    /// carried out, and `sequence` is the number to exceed. `permits-mismatch`: the lease id has another number of
+    /// permits. `exceeds-capacity`: the semaphore has fewer permits in all. `wrong-kind`: the key belongs to a lock.
+    /// `lock` shows the semaphore.
     #[response(status = 409, content_type = "application/problem+json")]
     Refused(Problem),
 }
@@ -24,7 +25,8 @@ enum MemberFailures {
 #[derive(IntoResponses)]
 #[allow(dead_code, reason = "a description, never made")]
 enum OperatorFailures {
-    /// `version-mismatch`: the semaphore changed since the operator looked; `lock` shows it. `wrong-kind`: the key belongs to a lock.
+    /// `version-mismatch`: the semaphore changed since the operator looked; `lock` shows it. `wrong-kind`: the key
+    /// belongs to a lock.
     #[response(status = 409, content_type = "application/problem+json")]
     Changed(Problem),
 }

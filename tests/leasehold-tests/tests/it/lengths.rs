@@ -119,7 +119,8 @@ fn with(body: &Value, more: Value) -> Value {
     body
 }
 
-/// A text of this length that is as good as any: the base64 of one byte less, where its last two characters are padding.
+/// A text of this length that is as good as any: the base64 of one byte less, where its last two characters are
+/// padding.
 fn text(member: &str, length: usize) -> String {
     match member {
         "dataBase64" => "A".repeat(length.saturating_sub(2)) + "==",

@@ -352,7 +352,8 @@ async fn no_lost_answer_takes_or_leaks_a_permit() {
     }
 }
 
-/// A waiter that is dropped at any moment, whatever becomes of its requests, leaves no holder and no ticket that is refreshed.
+/// A waiter that is dropped at any moment, whatever becomes of its requests, leaves no holder and no ticket that is
+/// refreshed.
 #[tokio::test(start_paused = true)]
 async fn no_cancellation_leaks_a_permit_or_a_ticket() {
     for seed in 0..60 {
