@@ -39,7 +39,11 @@ def lambda_(bank: Bank) -> Iterator[Lambda]:
     binary = Path(os.environ.get("LEASEHOLD_INVOKE_BIN", serve.with_name("leasehold-locks")))
     if not binary.is_file():
         pytest.fail(f"there is no {binary}: run `cargo build --workspace`", pytrace=False)
-    environment = {"_HANDLER": "invoke", "LEASEHOLD_TABLE_NAME": "leasehold", "AWS_ENDPOINT_URL_DYNAMODB": bank.dynamodb}
+    environment = {
+        "_HANDLER": "invoke",
+        "LEASEHOLD_TABLE_NAME": "leasehold",
+        "AWS_ENDPOINT_URL_DYNAMODB": bank.dynamodb,
+    }
     with Lambda(binary, environment) as running:
         yield running
 

@@ -360,6 +360,7 @@ def renewal(case: Case) -> None:
     except LockLost:
         told = "lost"
     assert told == case["expect"]
+    assert {call.members["fencingToken"] for call in process.transport.sent} == {given["grantedToken"]}
     assert guard.lost == ("taken-over" if told == "lost" else None)
 
 

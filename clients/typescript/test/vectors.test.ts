@@ -197,6 +197,8 @@ const calls: Record<string, (it: Case) => Promise<void> | void> = {
     const sequences = transport.bodies.map((body) => (JSON.parse(body) as { sequence?: number }).sequence);
     assert.equal(outcome === "renewed" && sequences.length === 3 ? "again" : outcome, expect, name);
     if (expect === "again") assert.deepEqual(sequences, [1, 2, 8], name);
+    const [, ...heartbeats] = transport.bodies.map((body) => (JSON.parse(body) as { fencingToken?: number }).fencingToken);
+    assert.deepEqual(heartbeats, heartbeats.map(() => Number(given.grantedToken)), `${name}: each heartbeat names the token of its grant`);
     assert.equal(guard.lost, expect === "lost" ? "taken-over" : undefined, name);
   },
 };

@@ -191,6 +191,8 @@ async fn a_heartbeat_under_another_token_is_a_loss() {
             other => panic!("{}: {other:?}", case["name"]),
         };
         assert_eq!(found, case["expect"], "{}", case["name"]);
+        let is_named = script.sent()[1..].iter().all(|sent| sent["fencingToken"] == given["grantedToken"]);
+        assert!(is_named, "{}: each heartbeat names the token of its grant", case["name"]);
         assert_eq!(guard.is_held(), case["expect"] != "lost", "{}", case["name"]);
     }
 }
