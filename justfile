@@ -89,7 +89,9 @@ deny:
 # Writes the licences of what the released programs contain, and a CycloneDX bill of materials, into target/third-party.
 third-party:
     npm --prefix console ci --silent --ignore-scripts
-    scripts/third-party.py
+    python3 -m venv target/tools/third-party
+    target/tools/third-party/bin/pip install --quiet 'cyclonedx-python-lib[json-validation]==11.12.0'
+    target/tools/third-party/bin/python scripts/third-party.py
 
 # Runs the commands of the README, in order, again, and shuffled.
 readme:

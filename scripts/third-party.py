@@ -5,8 +5,8 @@
 - leasehold.cdx.json: a software bill of materials in the CycloneDX format
 
 Usage: scripts/third-party.py. The works are those of Cargo.lock that are linked into the command or a function, and those
-of console/package-lock.json that are bundled into the page. Needs what `npm ci` has installed in console/. Fails where a
-work names no licence.
+of console/package-lock.json that are bundled into the page. Needs what `npm ci` has installed in console/, and
+cyclonedx-python-lib: `just third-party` installs both. Fails where a work names no licence, or the bill is invalid.
 """
 
 import json
@@ -16,6 +16,15 @@ import tomllib
 from collections import defaultdict
 from pathlib import Path
 from typing import NamedTuple
+
+from cyclonedx.model import HashAlgorithm, HashType
+from cyclonedx.model.bom import Bom, BomMetaData
+from cyclonedx.model.component import Component, ComponentType
+from cyclonedx.model.license import LicenseExpression
+from cyclonedx.output.json import JsonV1Dot6
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+from packageurl import PackageURL
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "target" / "third-party"
@@ -113,26 +122,27 @@ def licences(works):
 
 
 def bill_of_materials(works):
+    """The bill as JSON, by the library of the CycloneDX project, and valid under its schema."""
     version = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]["version"]
-    program = {"type": "application", "name": "leasehold", "version": version, "bom-ref": "leasehold"}
+    program = Component(name="leasehold", version=version, type=ComponentType.APPLICATION, bom_ref="leasehold")
     components = [
-        {
-            "type": "library",
-            "bom-ref": work.purl,
-            "name": work.name,
-            "version": work.version,
-            "purl": work.purl,
-            "licenses": [{"expression": work.licence}],
-        } | ({"hashes": [{"alg": "SHA-256", "content": work.sha256}]} if work.sha256 else {})
+        Component(
+            name=work.name,
+            version=work.version,
+            type=ComponentType.LIBRARY,
+            bom_ref=work.purl,
+            purl=PackageURL.from_string(work.purl),
+            licenses=[LicenseExpression(work.licence)],
+            hashes=[HashType(alg=HashAlgorithm.SHA_256, content=work.sha256)] if work.sha256 else [],
+        )
         for work in works
     ]
-    return json.dumps({
-        "bomFormat": "CycloneDX",
-        "specVersion": "1.5",
-        "version": 1,
-        "metadata": {"component": program},
-        "components": components,
-    }, indent=2) + "\n"
+    bom = Bom(metadata=BomMetaData(component=program), components=components)
+    bom.register_dependency(program, components)
+    bill = JsonV1Dot6(bom).output_as_string(indent=2) + "\n"
+    if errors := JsonStrictValidator(SchemaVersion.V1_6).validate_str(bill):
+        sys.exit(f"the bill of materials is invalid: {errors}")
+    return bill
 
 
 def main():
