@@ -56,8 +56,8 @@ use crate::cases::Case;
 
 pub use crate::races::{permit_races, races};
 
-/// The number of concurrent cases: enough to interact, not enough to measure the machine.
-const CONCURRENT_CASES: usize = 16;
+/// The number of concurrent cases on an engine: enough to interact, not enough to measure the machine.
+pub const CONCURRENT_CASES: usize = 16;
 
 /// The slowest case takes three seconds, and two minutes where functions run in containers on a laptop. A case that
 /// reaches this limit hangs.
@@ -72,6 +72,8 @@ pub struct Target {
     pub dynamodb: aws_sdk_dynamodb::Client,
     /// The table that the service uses.
     pub schema: TableSchema,
+    /// The number of cases that run at a time.
+    pub concurrent_cases: usize,
 }
 
 /// The cases that failed.
@@ -124,7 +126,7 @@ pub async fn run_with_sort_key(target: &Target) -> Result<usize, Failures> {
 
 async fn run_all(target: &Target, cases: Vec<Case>) -> Result<usize, Failures> {
     let http = http_client();
-    let permits = Arc::new(Semaphore::new(CONCURRENT_CASES));
+    let permits = Arc::new(Semaphore::new(target.concurrent_cases));
     let mut tasks = JoinSet::new();
     let count = cases.len();
     let names: HashMap<Id, &'static str> = cases

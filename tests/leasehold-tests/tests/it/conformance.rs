@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use aws_sdk_dynamodb::Client;
 use leasehold_api::http::Operation;
 use leasehold_api::{SemaphoreOperation, Service};
-use leasehold_conformance::{Failures, Target, permit_races, races, run, run_with_sort_key};
+use leasehold_conformance::{CONCURRENT_CASES, Failures, Target, permit_races, races, run, run_with_sort_key};
 use leasehold_dynamodb::{Clock, fresh_uuid};
 use leasehold_engine::Engine;
 use leasehold_protocol::{LockTable, Policy, TableSchema, ensure_table};
@@ -26,7 +26,7 @@ async fn serve(dynamodb: Client, schema: TableSchema) -> Target {
     let routes = leasehold_server::routes::<Operation>(service.clone());
     let routes = routes.merge(leasehold_server::routes::<SemaphoreOperation>(service));
     tokio::spawn(leasehold_server::run(listener, routes, std::future::pending()));
-    Target { base_url, dynamodb, schema }
+    Target { base_url, dynamodb, schema, concurrent_cases: CONCURRENT_CASES }
 }
 
 async fn serve_engine(engine: &Engine, schema: TableSchema) -> Target {
@@ -83,7 +83,9 @@ async fn deployed() -> Target {
     }
     schema.sort_key = variable("LEASEHOLD_TEST_SORT_KEY");
     let endpoint = variable("LEASEHOLD_TEST_DYNAMODB_ENDPOINT");
-    Target { base_url, dynamodb: leasehold_dynamodb::connect(endpoint.as_deref()).await, schema }
+    let dynamodb = leasehold_dynamodb::connect(endpoint.as_deref()).await;
+    // A stand-in for AWS may serve one request at a time: a call that waits for a second is tried again by the service.
+    Target { base_url, dynamodb, schema, concurrent_cases: 4 }
 }
 
 /// The cases, separated by blanks, that a stand-in for AWS cannot pass. Each must fail: an exception that is no longer

@@ -16,7 +16,7 @@ use axum::Router;
 use axum::routing::any_service;
 use leasehold_api::http::{Operation, Route};
 use leasehold_api::{SemaphoreOperation, Service, TransactionService};
-use leasehold_conformance::{Target, run, run_with_sort_key};
+use leasehold_conformance::{CONCURRENT_CASES, Target, run, run_with_sort_key};
 use leasehold_dynamodb::Clock;
 use leasehold_engine::Engine;
 use leasehold_lambda::{Function, answer_sweep, answer_transactions};
@@ -145,7 +145,7 @@ impl Bench {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
         let base_url = format!("http://{}", listener.local_addr().expect("bound"));
         tokio::spawn(leasehold_server::run(listener, app, std::future::pending()));
-        Target { base_url, dynamodb: self.client(), schema: self.schema.clone() }
+        Target { base_url, dynamodb: self.client(), schema: self.schema.clone(), concurrent_cases: CONCURRENT_CASES }
     }
 
     fn into_seen(self) -> Actions {
