@@ -8,7 +8,7 @@ use leasehold_wire::{Lock, Staleness};
 use serde_json::{Map, Value};
 
 use crate::Error;
-use crate::timing::{heartbeat_interval, longest_heartbeat_interval};
+use crate::keeping::{Keeping, keeping_options};
 
 /// The shortest lease that the service accepts.
 const MIN_LEASE: Duration = Duration::from_millis(100);
@@ -93,17 +93,6 @@ pub enum Heartbeats {
     Manual,
 }
 
-impl Heartbeats {
-    /// How often, under a lease of this length; never, if the caller does it.
-    pub(crate) fn interval(self, lease: Duration) -> Option<Duration> {
-        match self {
-            Self::Quarterly => Some(heartbeat_interval(lease)),
-            Self::Every(interval) => Some(interval),
-            Self::Manual => None,
-        }
-    }
-}
-
 /// The knowledge of a waiting caller, for progress to be shown.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -117,7 +106,6 @@ pub struct Waiting<'a> {
 }
 
 pub(crate) type OnWait = Arc<dyn Fn(&Waiting<'_>) + Send + Sync>;
-pub(crate) type OnRisk = Arc<dyn Fn(Duration) + Send + Sync>;
 
 /// A request for a lock. `"Moe".into()` is the lock Moe, with the client's defaults.
 #[derive(Clone)]
@@ -129,19 +117,19 @@ pub struct LockRequest {
     pub(crate) wait: Wait,
     /// `None`: the default, or longer where the service asks for that.
     pub(crate) poll_interval: Option<Duration>,
-    pub(crate) heartbeats: Heartbeats,
+    pub(crate) keeping: Keeping,
     pub(crate) staleness: Staleness,
     pub(crate) data: Option<Vec<u8>>,
     pub(crate) replace_data: bool,
     pub(crate) only_if_exists: bool,
     pub(crate) attributes: Map<String, Value>,
     pub(crate) reentrant: bool,
-    pub(crate) hold_on_unavailable: bool,
-    pub(crate) at_risk: Option<(Duration, OnRisk)>,
     pub(crate) on_wait: Option<OnWait>,
     pub(crate) occurrence: Option<String>,
     pub(crate) at_most_once: bool,
 }
+
+keeping_options!(LockRequest);
 
 impl<K: Into<LockKey>> From<K> for LockRequest {
     fn from(key: K) -> Self {
@@ -158,15 +146,13 @@ impl LockRequest {
             lease: None,
             wait: Wait::default(),
             poll_interval: None,
-            heartbeats: Heartbeats::default(),
+            keeping: Keeping::default(),
             staleness: Staleness::Rvn,
             data: None,
             replace_data: true,
             only_if_exists: false,
             attributes: Map::new(),
             reentrant: false,
-            hold_on_unavailable: false,
-            at_risk: None,
             on_wait: None,
             occurrence: None,
             at_most_once: false,
@@ -200,13 +186,6 @@ impl LockRequest {
     #[must_use]
     pub fn poll_interval(mut self, interval: Duration) -> Self {
         self.poll_interval = Some(interval);
-        self
-    }
-
-    /// The renewal of the lease. Default: the client, every quarter of the lease.
-    #[must_use]
-    pub fn heartbeats(mut self, heartbeats: Heartbeats) -> Self {
-        self.heartbeats = heartbeats;
         self
     }
 
@@ -254,26 +233,6 @@ impl LockRequest {
         self
     }
 
-    /// Goes on believing in the lock while the service cannot be reached, even after the lease ran out.
-    ///
-    /// **Danger:** others may reach the service when this caller cannot, and take the lock over. Two holders then
-    /// work at once, and this one learns it when the service answers again. Only for work where two at once
-    /// are better than none.
-    #[must_use]
-    pub fn hold_on_unavailable(mut self) -> Self {
-        self.hold_on_unavailable = true;
-        self
-    }
-
-    /// Calls `callback` with what is left of the lease, when that is less than `threshold`: once for each lease that
-    /// was not renewed in time. It runs on a thread where it may block. The threshold must be less than what is left
-    /// when the next heartbeat is due: three quarters of the lease by default.
-    #[must_use]
-    pub fn at_risk(mut self, threshold: Duration, callback: impl Fn(Duration) + Send + Sync + 'static) -> Self {
-        self.at_risk = Some((threshold, Arc::new(callback)));
-        self
-    }
-
     /// Asks for one run of a job, such as `2026-11-21T02`: refused with [`crate::ErrorKind::AlreadyDone`] where this
     /// occurrence, or one that sorts after it, is done.
     #[must_use]
@@ -295,39 +254,6 @@ impl LockRequest {
     pub fn on_wait(mut self, callback: impl Fn(&Waiting<'_>) + Send + Sync + 'static) -> Self {
         self.on_wait = Some(Arc::new(callback));
         self
-    }
-}
-
-impl LockRequest {
-    /// # Errors
-    /// Under this lease, the heartbeats are too rare, or the warning would come although all is well.
-    pub(crate) fn check_heartbeats(&self, lease: Duration) -> Result<(), Error> {
-        check_heartbeats(self.heartbeats, self.at_risk.as_ref(), lease)
-    }
-}
-
-/// # Errors
-/// Under this lease, the heartbeats are too rare, or the warning would come although all is well.
-pub(crate) fn check_heartbeats(
-    heartbeats: Heartbeats,
-    at_risk: Option<&(Duration, OnRisk)>,
-    lease: Duration,
-) -> Result<(), Error> {
-    let interval = heartbeats.interval(lease);
-    if let Some(interval) =
-        interval.filter(|interval| interval.is_zero() || *interval > longest_heartbeat_interval(lease))
-    {
-        let message = format!("a heartbeat every {interval:?} cannot keep a lease of {lease:?}: at most half of it");
-        return Err(Error::invalid("heartbeats", message));
-    }
-    let healthy = lease.saturating_sub(interval.unwrap_or_default());
-    match at_risk {
-        Some((threshold, _)) if *threshold >= healthy => {
-            let message =
-                format!("with {threshold:?} left, a lease of {lease:?} is not at risk: less than {healthy:?}");
-            Err(Error::invalid("at_risk", message))
-        }
-        _ => Ok(()),
     }
 }
 
