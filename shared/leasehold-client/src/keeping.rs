@@ -87,27 +87,27 @@ impl Keeping {
 macro_rules! keeping_options {
     ($request:ty) => {
         impl $request {
-            /// The renewal of the lease. Default: the client, every quarter of the lease.
+            /// Sets the renewal of the lease. Default: the client sends a heartbeat every quarter of the lease.
             #[must_use]
             pub fn heartbeats(mut self, heartbeats: crate::Heartbeats) -> Self {
                 self.keeping.heartbeats = heartbeats;
                 self
             }
 
-            /// Goes on believing in the grant while the service cannot be reached, even after the lease ran out.
+            /// Keeps believing in the grant while the service cannot be reached, even after the lease ran out.
             ///
-            /// **Danger:** others may reach the service when this caller cannot, and take over. Two holders then
-            /// work at once, and this one learns it when the service answers again. Only for work where two at once
-            /// are better than none.
+            /// **Danger:** others may reach the service when this caller cannot, and take over. Two holders then work
+            /// at once, and this holder learns of it when the service answers again. Use this only for work where two
+            /// holders are better than none.
             #[must_use]
             pub fn hold_on_unavailable(mut self) -> Self {
                 self.keeping.hold_on_unavailable = true;
                 self
             }
 
-            /// Calls `callback` with what is left of the lease, when that is less than `threshold`: once for each
-            /// lease that was not renewed in time. It runs on a thread where it may block. The threshold must be less
-            /// than what is left when the next heartbeat is due: three quarters of the lease by default.
+            /// Calls `callback` with the rest of the lease when the rest falls below `threshold`, once for each lease
+            /// that was not renewed in time. The callback runs on a thread where it may block. The threshold must be
+            /// below the rest of the lease at the next heartbeat: three quarters by default.
             #[must_use]
             pub fn at_risk(
                 mut self,
@@ -118,8 +118,9 @@ macro_rules! keeping_options {
                 self
             }
 
-            /// The holder believes in its lease minus `delay`, and heartbeats keep pace with that. For a resource that
-            /// goes on with a request for a while after its sender has stopped. The delay must be below the lease.
+            /// Ends the holder's belief in each lease earlier by `delay`; heartbeats keep pace with the rest. Use this
+            /// for a resource that works on a request for a while after its sender has stopped. The delay must be below
+            /// the lease.
             #[must_use]
             pub fn lock_delay(mut self, delay: std::time::Duration) -> Self {
                 self.keeping.lock_delay = delay;
