@@ -76,7 +76,7 @@ machine() {
     esac
 }
 
-# A folder of the run's own, and a ministack in it. `finish` removes both.
+# A folder of the run's own, for all that it and its tools leave, and a ministack in it. `finish` removes both.
 work=
 ministack_pid=
 
@@ -86,6 +86,9 @@ begin() {
     trap 'exit 130' INT
     trap 'exit 143' TERM HUP
     work=$(mktemp -d)
+    # `sam` leaves an empty folder for each function that it packages.
+    export TMPDIR="$work/tmp"
+    mkdir "$TMPDIR"
 }
 
 finish() {
@@ -107,7 +110,7 @@ start_ministack() {
     export AWS_REGION=us-east-1 AWS_DEFAULT_REGION=us-east-1
     unset AWS_PROFILE AWS_SESSION_TOKEN
     # Everything that it leaves is in this run's folder. It shall open no other ports, and find no container engine.
-    env "$@" GATEWAY_PORT="$port" BIND_HOST=127.0.0.1 TMPDIR="$work" STATE_DIR="$work/state" S3_DATA_DIR="$work/s3" \
+    env "$@" GATEWAY_PORT="$port" BIND_HOST=127.0.0.1 STATE_DIR="$work/state" S3_DATA_DIR="$work/s3" \
         IOT_MTLS_ENABLED=0 SFTP_ENABLED=0 DOCKER_HOST=unix:///nonexistent LOG_LEVEL=WARNING \
         "$MINISTACK_TOOLS/bin/ministack" >"$work/ministack.log" 2>&1 </dev/null &
     ministack_pid=$!
