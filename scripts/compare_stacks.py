@@ -1,9 +1,10 @@
-"""Compares the ways to deploy: the SAM template, the CDK construct and the Terraform module have the same functions, with the
-same actions, environments and routes, and state machines with the same permissions.
+"""Compares the ways to deploy: the SAM template, the CDK construct and the Terraform module have the same functions,
+with the same actions, environments and routes, and state machines with the same permissions.
 
 Usage: compare_stacks.py sam | cdk TEMPLATE.json | terraform
 
-`sam` compares the template's roles with actions.json, which a test of the workspace compares with what the functions call.
+`sam` compares the template's roles with actions.json, which a test of the workspace compares with what the functions
+call.
 """
 
 import difflib
@@ -36,7 +37,8 @@ def check_sam():
 
 
 def of_locks():
-    """What the CDK construct and the Terraform module have of the template: all but transactions, watches and the waking of executions."""
+    """The part of the template that the CDK construct and the Terraform module have: all but transactions, watches and
+    the waking of executions."""
     summary = sam()
     for name in ("Transact", "Sweep", "Watch"):
         del summary["functions"][name]
@@ -44,7 +46,7 @@ def of_locks():
     summary["routes"] = {key: name for key, name in summary["routes"].items() if name in summary["functions"]}
     for function in summary["functions"].values():
         function["managedPolicies"] = sorted(set(function["managedPolicies"]) - OPTIONAL)
-        # For DynamoDB elsewhere: SAM only.
+        # The parameter is for a DynamoDB elsewhere, and only SAM has it.
         function["environment"].remove("AWS_ENDPOINT_URL_DYNAMODB")
     return summary
 

@@ -1,5 +1,5 @@
-"""Summaries of stacks, for comparing the ways to deploy: the functions with their actions, environment and routes, and the
-roles of the state machines.
+"""Summaries of stacks, for comparing the ways to deploy: the functions with their actions, environment and routes, and
+the roles of the state machines.
 
 A summary is made of CloudFormation resources (the SAM template after SAM's own translator, or what the CDK synthesises)
 or of the Terraform module's locals.
@@ -8,7 +8,7 @@ or of the Terraform module's locals.
 import json
 import re
 
-# What stands for one table in policies, in each of the three.
+# The expressions for one table in policies, in each of the three.
 TABLES = (
     # The longer name first: the other one is a part of it.
     ("TransactionTableArns", "accounts"),
@@ -19,14 +19,14 @@ TABLES = (
 
 
 def read(path):
-    """A SAM template as it is written."""
+    """Reads a SAM template, without any translation."""
     from samtranslator.yaml_helper import yaml_parse
 
     return yaml_parse(path.read_text())
 
 
 def translate(path):
-    """The resources of a SAM template, with the roles and policies that SAM's translator makes."""
+    """Returns the resources of a SAM template, with the roles and policies that SAM's translator makes."""
     import boto3
     from samtranslator.parser.parser import Parser
     from samtranslator.translator.translator import Translator
@@ -44,7 +44,7 @@ def translate(path):
 
 
 def by_default(value):
-    """Of what depends on the parameter Functions, what is there by default."""
+    """Returns the default branch of an expression that depends on the parameter Functions."""
     if isinstance(value, list):
         return [by_default(part) for part in value]
     if not isinstance(value, dict):
@@ -55,7 +55,7 @@ def by_default(value):
 
 
 def summary_of_resources(resources):
-    """Of CloudFormation resources."""
+    """Summarises CloudFormation resources."""
     functions = {}
     for logical_id, resource in of_type(resources, "AWS::Lambda::Function"):
         properties = resource["Properties"]
@@ -88,7 +88,7 @@ def summary_of_resources(resources):
 
 
 def summary_of_terraform(folder):
-    """Of the Terraform module's locals, which are literals for this purpose."""
+    """Summarises the Terraform module's locals, which are literals for this purpose."""
     import hcl2
 
     with (folder / "main.tf").open() as file:
@@ -120,7 +120,7 @@ def summary_of_terraform(folder):
 
 
 def plain(value):
-    """Without the quotes and markers that python-hcl2 keeps."""
+    """Removes the quotes and markers that python-hcl2 keeps."""
     if isinstance(value, dict):
         return {unquoted(name): plain(part) for name, part in value.items() if not name.startswith("__")}
     if isinstance(value, list):
@@ -137,7 +137,7 @@ def of_type(resources, kind):
 
 
 def function_name(logical_id):
-    """`AcquireFunction` of SAM, `LeaseholdAcquireFunction1A2B3C4D` of the CDK."""
+    """Returns the name in `AcquireFunction` of SAM, or in `LeaseholdAcquireFunction1A2B3C4D` of the CDK."""
     return re.fullmatch(r"(?:Leasehold)?(\w+?)Function(?:[0-9A-F]{8})?", logical_id)[1]
 
 
@@ -146,7 +146,7 @@ def machine_name(logical_id):
 
 
 def referenced(value, resources, kind):
-    """The resource of this type that an expression refers to."""
+    """Returns the resource of this type that an expression refers to."""
     text = json.dumps(value)
     names = [name for name, _ in of_type(resources, kind) if re.search(rf"\b{name}\b", text)]
     assert len(names) == 1, (value, names)
@@ -154,7 +154,7 @@ def referenced(value, resources, kind):
 
 
 def actions_of(role, resources):
-    """`UpdateItem on locks` and the like. An action of `*` or of another service stays as it is written."""
+    """Returns `UpdateItem on locks` and the like. An action of `*` or of another service is unchanged."""
     return sorted(
         f"{action.removeprefix('dynamodb:')} on {target}"
         for target, actions in statements(role, resources)
@@ -163,7 +163,7 @@ def actions_of(role, resources):
 
 
 def managed_policies(role):
-    """The names of managed policies; one under a condition has the condition's name before it."""
+    """Returns the names of managed policies. A conditional policy has the condition's name before its own."""
     found = []
     for arn in role["Properties"].get("ManagedPolicyArns", []):
         condition = f"{arn['Fn::If'][0]}: " if isinstance(arn, dict) and "Fn::If" in arn else ""
@@ -172,7 +172,7 @@ def managed_policies(role):
 
 
 def statements(role, resources):
-    """(target, actions) of each statement of the role, in its inline and its attached policies."""
+    """Yields (target, actions) of each statement of the role, in its inline and its attached policies."""
     documents = [policy["PolicyDocument"] for policy in resources[role]["Properties"].get("Policies", [])]
     for _, resource in of_type(resources, "AWS::IAM::Policy"):
         if {"Ref": role} in resource["Properties"].get("Roles", []):
