@@ -1,5 +1,5 @@
-"""Compares the ways to deploy: the SAM template, the CDK construct and the Terraform module have the same functions, with the
-same actions, environments and routes, and state machines with the same permissions.
+"""Compares the ways to deploy: the SAM template, the CDK construct and the Terraform module have the same functions,
+with the same actions, environments and routes, and state machines with the same permissions.
 
 Usage: compare_stacks.py sam | cdk TEMPLATE.json | terraform
 

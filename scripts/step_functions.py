@@ -1,8 +1,7 @@
-"""The stories of docs/step-functions.md, told by the real state machines and the real functions on a local AWS.
+"""The stories of docs/step-functions.md, with the real state machines and the real functions on a local AWS.
 
 Called by step-functions.sh, with the local AWS at AWS_ENDPOINT_URL. Arguments: names of stories; without, all of them.
-Leases are real time, so nothing is sped up: leases are short instead, and several stories run at a time. Each has keys of
-its own.
+Leases are measured in real time, and are therefore short. Several stories run at a time, each with its own keys.
 """
 
 import io
@@ -26,12 +25,12 @@ SECRET = "known to the functions"
 LATE_REQUEST_SECONDS = 6
 # Stories spend their time in waits.
 STORIES_AT_A_TIME = 5
-# A wait of an hour, the default, allows a look only each fourth second.
+# With a wait of an hour, the default, the waiter looks only each fourth second.
 SOON = {"pollSeconds": 1, "maxWaitSeconds": 100}
-# The local AWS checks no permissions; that roles suffice is for a real account to show.
+# The local AWS checks no permissions; only a real account shows that the roles suffice.
 ROLE = "arn:aws:iam::000000000000:role/unchecked"
 
-# What the local AWS calls by other names than AWS does.
+# The names of the local AWS that differ from those of AWS.
 LOCAL_NAMES = {
     "StepFunctions.ExecutionAlreadyExistsException": "ExecutionAlreadyExists",
     "Sfn.ExecutionDoesNotExistException": "Sfn.ExecutionDoesNotExist",
@@ -100,7 +99,7 @@ def make_stack():
     )
     for name in ("invoke", "cleanup", "semaphore"):
         arns[name] = make_function(name, name)
-    # It is shut in mid-work.
+    # A story shuts this one in mid-work.
     arns["unreachable"] = make_function("unreachable", "invoke")
     # A child that knows nothing of locks: a mark, some work, a mark.
     make_machine("child", child())
@@ -227,7 +226,7 @@ def one_state(state):
 
 
 def with_work(mutex, work, holding="Locked", heartbeat="LockStillMine"):
-    """What an author does: own states in the place of YourWork."""
+    """Returns the definition with an author's own states in place of YourWork."""
     branch = mutex["States"][holding]["Branches"][0]
     del branch["States"]["YourWork"]
     for state in work["States"].values():
@@ -262,7 +261,7 @@ def twice(machine):
 
 
 def sleeping(machine, seconds):
-    """Always sleeps for so long: the local AWS takes no expression for the time-out of a state."""
+    """Returns the definition with a fixed sleep: the local AWS takes no expression for the time-out of a state."""
     for state in machine["States"].values():
         if state.get("Resource", "").endswith(".waitForTaskToken"):
             state["TimeoutSeconds"] = seconds
@@ -273,7 +272,7 @@ def sleeping(machine, seconds):
 
 
 def sleeps_at_once(machine):
-    """As if the lock had been released between the refusal and the sleep."""
+    """Returns the definition for a lock that is released between the refusal and the sleep."""
     machine["States"]["LockPrepare"]["Next"] = "LockMayWait"
     return machine
 
@@ -305,7 +304,7 @@ def mutex(key, seconds=0, machine="mutex", **arguments):
 
 
 def child_of(execution):
-    """The child's ARN, from the history, so that how it is derived is tested and not repeated here."""
+    """The child's ARN, from the history, so that its derivation is tested and not repeated here."""
     return wait_for("the child", lambda: children_of(execution))[0]
 
 
@@ -361,7 +360,7 @@ def invoke(action, key, **fields):
 
 
 def acquire_as(execution, key, acquisition, **more):
-    """An acquire as the execution sends it; a delayed copy of it, for instance."""
+    """Sends an acquire as the execution does, such as a delayed copy."""
     named = {"arn": execution, "acquisition": acquisition, **more}
     return invoke("acquire", key, ownerName="late", execution=named, leaseDurationMs=600_000)
 
@@ -404,7 +403,7 @@ def clean_ups(execution):
 
 
 def uncontended():
-    """The child's output is handed on, its input may carry the fencing token, and the lock is free again."""
+    """The child's output is returned, its input may carry the fencing token, and the lock is free again."""
     execution = run_under_lock("quiet", fencingTokenAs="token")
     did = succeeded(execution)["did"]
     assert did["seconds"] == 1 and did["token"] > 1.7e15, did
@@ -432,7 +431,8 @@ def holder_killed():
     acquire("killed", "a function", leaseDurationMs=3000)
     execution = mutex("killed")
     for _ in range(4):
-        # Longer than the waiter's polls, so that it sees each version several times; shorter than the lease.
+        # The pause is longer than the waiter's polls, so that the waiter sees each version several times, and shorter
+        # than the lease.
         time.sleep(2)
         invoke("heartbeat", "killed", leaseId="a function")
     last_heartbeat = time.time() * 1000
@@ -473,7 +473,7 @@ def release_unreachable():
     wait_for("the work", lambda: state("unreachable") == state("unreachable too") == "held")
     child = child_of(wrapped)
     wait_for("the marks", lambda: marks(child) and marks(steps))
-    # What a throttled account looks like: no invocation is let through.
+    # A concurrency of zero stands for a throttled account, where no invocation is let through.
     functions.put_function_concurrency(FunctionName="leasehold-unreachable", ReservedConcurrentExecutions=0)
     try:
         assert "did" in succeeded(wrapped, 180)
@@ -513,7 +513,7 @@ def no_clean_up_without_a_lock():
 
 
 def gives_up():
-    """The wait is bounded, and its end says who has the lock."""
+    """The wait is bounded, and its end names the holder."""
     acquire("taken", "a function", leaseDurationMs=600_000)
     for machine, more in (("run-under-lock", {"stateMachineArn": arns["child"]}), ("mutex", {})):
         execution = start(machine, key="taken", maxWaitSeconds=2, pollSeconds=1, seconds=0, **more)
@@ -536,7 +536,8 @@ def lost_in_mid_work():
 
 
 def break_lock(key):
-    """As an operator: look, break what was seen, and look again where a heartbeat was faster."""
+    """Breaks a lock as an operator: reads it, breaks the version that was seen, and tries again after a faster
+    heartbeat."""
 
     def broken():
         try:
@@ -548,7 +549,7 @@ def break_lock(key):
 
 
 def work_fails():
-    """The work's own error is handed on, and the lock is free again."""
+    """The work's own error is returned, and the lock is free again."""
     assert failed(run_under_lock("failing", child="failing-child"), "OutOfPaper") == "Tray 2"
     failed(start("failing-mutex", key="failing too"), "OutOfPaper")
     stopped = run_under_lock("stopping", seconds=60)
@@ -559,7 +560,7 @@ def work_fails():
 
 
 def wrong_input():
-    """What the service calls invalid fails at once, and by that name."""
+    """An invalid request fails at once, under that name."""
     failed(mutex(""), "InvalidRequest", 10)
     failed(run_under_lock("hasty", leaseDurationMs=1), "InvalidRequest", 10)
 
@@ -572,7 +573,7 @@ def repeated_start():
     succeeded(first)
     runs = sfn.list_executions(stateMachineArn=arns["child"], maxResults=1000)["executions"]
     assert [run["executionArn"] for run in runs].count(child) == 1
-    # The same execution again, as after a lost answer: only its name counts for the child's.
+    # The same execution again, as after a lost answer. Only its name determines the child's name.
     again = definition("run-under-lock")
     again["States"]["Prepare"]["Assign"]["child"] = {"name": child.rsplit(":", 1)[1], "arn": child}
     make_machine("run-again", again)
@@ -594,7 +595,7 @@ def aborted():
     for key in ("aborted", "aborted too"):
         wait_until_free(key, 15)
     assert end_of(child)["status"] == "ABORTED"
-    # A copy of its acquire that is delivered only now is refused: its lease id had its one acquisition.
+    # A late copy of its acquire is refused: its lease id had its one acquisition.
     try:
         acquire_as(wrapped, "aborted", acquisition)
         raise AssertionError("a ghost holds the lock")
@@ -640,7 +641,8 @@ def holding(key):
 
 
 def refusal_of(action, key, **fields):
-    """None where it is answered: an equal number without a request id is a repeat."""
+    """Returns the refusal. None: the service answered, as for a repeat, which has an equal number without a request
+    id."""
     try:
         invoke(action, key, **fields)
     except Refused as refusal:
@@ -672,7 +674,7 @@ def twenty_take_turns():
         [child] = children_of(execution)
         described = end_of(child)
         span = marks(child)
-        # The victim's child was stopped in mid-work, or was just through.
+        # The victim's child was stopped during its work, or just after.
         stopped = described["stopDate"].timestamp() * 1000
         spans.append((span["began"], span.get("ended", stopped), described["status"]))
     spans.sort()
@@ -683,7 +685,7 @@ def twenty_take_turns():
 
 
 def aborted_at_work(executions):
-    """Aborts an execution whose child works at this moment; not the first one, which nobody waited for."""
+    """Aborts and returns an execution whose child works at this moment, but not the first one, which nobody waited for."""
     for execution in executions[1:]:
         for child in children_of(execution):
             if "ended" not in marks(child) and marks(child) and stopped(execution):
@@ -718,7 +720,7 @@ def sleep_ends_with_the_release():
         succeeded(execution, 25)
         assert timeouts(execution) == 0
         assert sleepers("sleep") == []
-    # However long the wait: the question whether to wait, the sleep, and the second acquire.
+    # The number of transitions does not depend on the wait: the choice, the sleep, and the second acquire.
     assert entered(execution, "LockMayWait", "LockSleep", "LockWait", "LockAcquire") == 4, "3 beside the first acquire"
 
 
@@ -836,7 +838,7 @@ def timeouts(execution):
 
 
 def entered(execution, *states):
-    """How often the execution has entered one of these: its state transitions, as they are billed."""
+    """Counts the times that the execution entered one of these states: its state transitions, as they are billed."""
     history = sfn.get_execution_history(executionArn=execution, maxResults=1000)["events"]
     return sum(event.get("stateEnteredEventDetails", {}).get("name") in states for event in history)
 

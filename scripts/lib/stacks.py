@@ -8,7 +8,7 @@ or of the Terraform module's locals.
 import json
 import re
 
-# What stands for one table in policies, in each of the three.
+# The expressions for one table in policies, in each of the three.
 TABLES = (
     # The longer name first: the other one is a part of it.
     ("TransactionTableArns", "accounts"),
@@ -21,14 +21,14 @@ NOTHING = {"Ref": "AWS::NoValue"}
 
 
 def read(path):
-    """A SAM template as it is written."""
+    """Reads a SAM template, without any translation."""
     from samtranslator.yaml_helper import yaml_parse
 
     return yaml_parse(path.read_text())
 
 
 def translate(path, parameters):
-    """The resources of a SAM template that these parameters ask for, with the roles that SAM's translator makes."""
+    """Returns the resources of a SAM template that these parameters ask for, with the roles that SAM's translator makes."""
     import boto3
     from samtranslator.parser.parser import Parser
     from samtranslator.translator.translator import Translator
@@ -45,7 +45,7 @@ def translate(path, parameters):
 
 
 def chosen(template, parameters):
-    """The template with its conditions decided by these parameters, and the others' defaults."""
+    """Returns the template with its conditions decided by these parameters, and the others' defaults."""
     values = {name: str(parameter["Default"]) for name, parameter in template["Parameters"].items()}
     assert set(parameters) <= set(values), set(parameters) - set(values)
     values |= parameters
@@ -69,7 +69,7 @@ def chosen(template, parameters):
     def value(operand):
         if not isinstance(operand, dict):
             return str(operand)
-        # The join of a list of values, which is here as it is given.
+        # A list is here one text, as it is given.
         return values[operand["Ref"]] if "Ref" in operand else value(operand["Fn::Join"][1])
 
     def resolved(part):
@@ -92,7 +92,7 @@ def chosen(template, parameters):
 
 
 def summary_of_resources(resources):
-    """Of CloudFormation resources."""
+    """Summarises CloudFormation resources."""
     functions = {}
     for logical_id, resource in of_type(resources, "AWS::Lambda::Function"):
         properties = resource["Properties"]
@@ -125,7 +125,7 @@ def summary_of_resources(resources):
 
 
 def summary_of_terraform(folder):
-    """Of the Terraform module's locals, which are literals for this purpose."""
+    """Summarises the Terraform module's locals, which are literals for this purpose."""
     import hcl2
 
     with (folder / "main.tf").open() as file:
@@ -157,7 +157,7 @@ def summary_of_terraform(folder):
 
 
 def plain(value):
-    """Without the quotes and markers that python-hcl2 keeps."""
+    """Removes the quotes and markers that python-hcl2 keeps."""
     if isinstance(value, dict):
         return {unquoted(name): plain(part) for name, part in value.items() if not name.startswith("__")}
     if isinstance(value, list):
@@ -174,7 +174,7 @@ def of_type(resources, kind):
 
 
 def function_name(logical_id):
-    """`AcquireFunction` of SAM, `LeaseholdAcquireFunction1A2B3C4D` of the CDK."""
+    """Returns the name in `AcquireFunction` of SAM, or in `LeaseholdAcquireFunction1A2B3C4D` of the CDK."""
     return re.fullmatch(r"(?:Leasehold)?(\w+?)Function(?:[0-9A-F]{8})?", logical_id)[1]
 
 
@@ -183,7 +183,7 @@ def machine_name(logical_id):
 
 
 def referenced(value, resources, kind):
-    """The resource of this type that an expression refers to."""
+    """Returns the resource of this type that an expression refers to."""
     text = json.dumps(value)
     names = [name for name, _ in of_type(resources, kind) if re.search(rf"\b{name}\b", text)]
     assert len(names) == 1, (value, names)
@@ -191,7 +191,7 @@ def referenced(value, resources, kind):
 
 
 def actions_of(role, resources):
-    """`UpdateItem on locks` and the like. An action of `*` or of another service stays as it is written."""
+    """Returns `UpdateItem on locks` and the like. An action of `*` or of another service is unchanged."""
     return sorted(
         f"{action.removeprefix('dynamodb:')} on {target}"
         for target, actions in statements(role, resources)
@@ -200,12 +200,12 @@ def actions_of(role, resources):
 
 
 def managed_policies(role):
-    """The names of managed policies."""
+    """Returns the names of managed policies."""
     return sorted(re.search(r"(\w+)\"?[\]}]*$", json.dumps(arn))[1] for arn in role["Properties"].get("ManagedPolicyArns", []))
 
 
 def statements(role, resources):
-    """(target, actions) of each statement of the role, in its inline and its attached policies."""
+    """Yields (target, actions) of each statement of the role, in its inline and its attached policies."""
     documents = [policy["PolicyDocument"] for policy in resources[role]["Properties"].get("Policies", [])]
     for _, resource in of_type(resources, "AWS::IAM::Policy"):
         if {"Ref": role} in resource["Properties"].get("Roles", []):

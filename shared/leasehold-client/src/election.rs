@@ -1,4 +1,4 @@
-//! Following a lock by watches, and electing a leader by it. Rule K6.
+//! Follows a lock by watches, and elects a leader by a lock. Rule K6.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -14,36 +14,37 @@ use crate::timing::poll_pause;
 use crate::watching::{LONGEST_WATCH, Watched, version_of};
 use crate::{Client, Error, ErrorKind, Guard, LockKey, LockRequest, Release, Wait};
 
-/// Looks that bring nothing new are this far apart at least.
+/// The shortest time between two looks that show nothing new.
 const SHORTEST_LOOK: Duration = Duration::from_secs(1);
 
-/// A lock whose holder is the leader, and whose data is the leader's value, such as its address.
+/// A lock whose holder is the leader. The lock's data is the leader's value, such as an address.
 #[derive(Debug, Clone)]
 pub struct Election {
     client: Client,
     request: LockRequest,
 }
 
-/// A leader, as others see it.
+/// A leader, as other clients see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leader {
-    /// Its name.
+    /// The leader's name.
     pub owner_name: String,
-    /// Its value.
+    /// The leader's value.
     pub value: Option<Vec<u8>>,
-    /// Its fencing token; absent where another kind of client holds the lock.
+    /// The leader's fencing token. Absent where another kind of client holds the lock.
     pub fencing_token: Option<u64>,
 }
 
 impl Client {
-    /// The election of this key, in which this client stands with `value`.
+    /// Returns the election of this key, in which this client stands with `value`.
     pub fn election(&self, key: impl Into<LockKey>, value: impl Into<Vec<u8>>) -> Election {
         let request = LockRequest::new(key).data(value).wait(Wait::Forever);
         Election { client: self.clone(), request }
     }
 
-    /// Follows a lock or a semaphore: its view now, and again whenever it changed; `None` while there is none. Views in
-    /// between may be missed. A failure that says nothing is tried again, and any other one ends the stream.
+    /// Follows a lock or a semaphore. The stream yields the present view, and a view after each change; `None` while
+    /// there is no row. Intermediate views may be missed. A retryable failure is retried, and any other failure ends
+    /// the stream.
     pub fn observe(&self, key: LockKey) -> impl Stream<Item = Result<Option<Lock>, Error>> + Send + use<> {
         let client = self.clone();
         stream::try_unfold(None, move |seen: Option<Option<Lock>>| {
@@ -58,11 +59,11 @@ impl Client {
         })
     }
 
-    /// The row, when it is another one than `seen`.
+    /// Returns the row, once it differs from `seen`.
     async fn next_row(&self, key: &LockKey, seen: Option<Lock>) -> Result<Option<Lock>, Error> {
         loop {
             let began = Instant::now();
-            // The watch of a lock that is released is answered at once.
+            // The service answers the watch of a released lock at once.
             let can_watch = self.watches(None) && seen.as_ref().is_none_or(|lock| lock.state == LockState::Held);
             let watched = if can_watch {
                 let version = seen.as_ref().map_or("", version_of);
@@ -85,7 +86,7 @@ impl Client {
         }
     }
 
-    /// The row of a lock or a semaphore, if there is one. Asks until the service answers.
+    /// Returns the row of a lock or a semaphore, if there is one. Retries until the service answers.
     async fn row(&self, key: &LockKey) -> Result<Option<Lock>, Error> {
         loop {
             self.check_open()?;
@@ -104,14 +105,15 @@ impl Client {
 }
 
 impl Election {
-    /// The same with other settings of the lock: lease, owner's name, heartbeats, wait.
+    /// Changes the settings of the lock: lease, owner's name, heartbeats, wait.
     #[must_use]
     pub fn with(mut self, adjust: impl FnOnce(LockRequest) -> LockRequest) -> Self {
         self.request = adjust(self.request);
         self
     }
 
-    /// Waits until this client is the leader. It is, until the guard is released, which resigns, or lost.
+    /// Waits until this client is the leader. Its leadership ends when the guard is released or lost. To resign is to
+    /// release the guard.
     ///
     /// # Errors
     /// As [`Client::acquire`]; [`ErrorKind::Held`] where the wait has an end.
@@ -123,7 +125,7 @@ impl Election {
     /// again. When the body ends, the client resigns. To stop, drop the future.
     ///
     /// # Errors
-    /// Those of `body`, as they are; those of [`Election::campaign`].
+    /// The errors of `body`, unchanged, and those of [`Election::campaign`].
     pub async fn lead<T, E: From<Error>, F: Future<Output = Result<T, E>>>(
         &self,
         mut body: impl FnMut(Arc<Guard>) -> F,
@@ -137,7 +139,7 @@ impl Election {
         }
     }
 
-    /// Follows the leaders: the one now, and again whenever another one leads, or `None` does.
+    /// Follows the leaders. The stream yields the present leader, and each later one; `None` while there is no leader.
     pub fn observe(&self) -> impl Stream<Item = Result<Option<Leader>, Error>> + Send + use<> {
         let rows = self.client.observe(self.request.key.clone());
         let leaders = rows.map_ok(|row| row.and_then(Leader::of));

@@ -12,11 +12,11 @@ use crate::{Error, LockKey};
 pub struct Loss {
     /// The lock's key.
     pub key: LockKey,
-    /// In a word.
+    /// The reason of the loss, in a word.
     pub reason: LossReason,
-    /// The lock as it was when the service refused, with its new owner. Absent where the row is gone, or nobody knows.
+    /// The lock as it was when the service refused, with its new owner. Absent where the row is gone or unknown.
     pub lock: Option<Box<Lock>>,
-    /// The failure of the last heartbeat, where the lease has [`LossReason::Expired`].
+    /// The failure of the last heartbeat, for the reason [`LossReason::Expired`].
     pub cause: Option<Arc<Error>>,
 }
 
@@ -30,15 +30,15 @@ impl PartialEq for Loss {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LossReason {
-    /// A theft, from the holder's view: another acquisition has it, or had it since.
+    /// Another acquisition holds the lock, or held it since.
     TakenOver,
-    /// It was released under this lease id, by another process or by closing the client, or broken by an operator.
+    /// The lock was released under this lease id by another process or a closed client, or an operator broke it.
     Released,
     /// The row is gone.
     Absent,
-    /// The row has another version than the one that was named.
+    /// The row has another version than the named one.
     VersionMismatch,
-    /// An outage, or a pause: the lease ran out by the holder's own clock. Nobody need have taken the lock.
+    /// The lease ran out by the holder's own clock, after an outage or a pause. The lock may still be free.
     Expired,
 }
 
@@ -53,13 +53,13 @@ impl Loss {
         Self { key, reason, lock, cause: None }
     }
 
-    /// By somebody else than the guard.
+    /// A release by another caller than the guard.
     pub(crate) fn released(key: LockKey) -> Self {
         Self { key, reason: LossReason::Released, lock: None, cause: None }
     }
 
-    /// The row has this lease id under a fencing token that was never granted: a late request made it anew, and
-    /// somebody else may have held the lock in between.
+    /// A row with this lease id under a fencing token that was never granted. A late request created the row anew, and
+    /// another caller may have held the lock in between.
     pub(crate) fn to_a_ghost(key: LockKey) -> Self {
         Self { key, reason: LossReason::TakenOver, lock: None, cause: None }
     }
@@ -70,7 +70,7 @@ impl Loss {
 }
 
 impl Loss {
-    /// The story of the loss in words, without the key.
+    /// Describes the loss in words, without the key.
     pub fn how(&self) -> String {
         match (self.reason, &self.lock) {
             (LossReason::TakenOver, Some(lock)) => format!("the lock was taken over by {:?}", lock.owner_name),

@@ -1,4 +1,4 @@
-//! Several locks at once: all or none. Rule K6.
+//! Acquires several locks at once: all or none. Rule K6.
 
 use std::fmt;
 use std::future::Future;
@@ -34,18 +34,18 @@ pub struct AllRequest {
     poll_interval: Option<Duration>,
 }
 
-/// The locks, or those of them that others hold.
+/// The locks, or those of the locks that others hold.
 pub type AllAcquisition = Acquisition<AllGuard, Vec<RefusedLock>>;
 
-/// Several locks while they are held, under one lease id and one fencing token. If one of them is lost, all are: the
-/// others are given back. Dropping it gives all back in the background.
+/// Several held locks, under one lease id and one fencing token. The loss of one lock is the loss of all: the client
+/// releases the others. Dropping the guard releases all locks in the background.
 #[must_use = "a guard that is dropped releases its locks"]
 pub struct AllGuard {
     guards: Vec<Guard>,
 }
 
 impl AllRequest {
-    /// A request for these locks, with the client's defaults.
+    /// Creates a request for these locks, with the client's defaults.
     pub fn new<K: Into<LockKey>>(keys: impl IntoIterator<Item = K>) -> Self {
         Self {
             keys: keys.into_iter().map(Into::into).collect(),
@@ -56,28 +56,28 @@ impl AllRequest {
         }
     }
 
-    /// The owner's name. Default: the client's.
+    /// Sets the owner's name. Default: the client's.
     #[must_use]
     pub fn owner_name(mut self, name: impl Into<String>) -> Self {
         self.owner_name = Some(name.into());
         self
     }
 
-    /// The lease of each lock. Default: the client's.
+    /// Sets the lease of each lock. Default: the client's.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self
     }
 
-    /// How long to wait. Default: for the longest lease of the locks that are seen held first, and two seconds.
+    /// Bounds the wait. Default: the longest lease of the first held locks that are seen, and two seconds.
     #[must_use]
     pub fn wait(mut self, wait: Wait) -> Self {
         self.wait = wait;
         self
     }
 
-    /// How often to ask, at least 50 ms. Default: the client watches the locks that are held.
+    /// Polls at this interval, at least 50 ms. Default: the client watches the held locks.
     #[must_use]
     pub fn poll_interval(mut self, interval: Duration) -> Self {
         self.poll_interval = Some(interval);
@@ -92,7 +92,7 @@ impl<K: Into<LockKey>, const N: usize> From<[K; N]> for AllRequest {
 }
 
 impl AllAcquisition {
-    /// The guard, or an error that names the locks that are held: for callers who cannot go on without them.
+    /// Returns the guard, or an error that names the held locks.
     ///
     /// # Errors
     /// [`ErrorKind::SomeHeld`]
@@ -102,8 +102,8 @@ impl AllAcquisition {
 }
 
 impl Client {
-    /// Asks for all of these locks until they are granted together, or the request's [`Wait`] is over. None is held
-    /// before all are, so no two callers can wait for each other. May be cancelled at any time.
+    /// Requests all of these locks until they are granted together, or the request's [`Wait`] is over. No lock is held
+    /// before all are, so no two callers can wait for each other. The caller may cancel at any time.
     ///
     /// # Errors
     /// As [`Client::acquire`].
@@ -153,7 +153,7 @@ impl Client {
                     }
                     seen = Some(locks);
                     let poll = poll_pause(request.poll_interval, error.retry_after(), chance());
-                    // What was named in vain, or cannot be watched, is asked for again after a poll.
+                    // A version that was named without success, or a lock that cannot be watched, is polled.
                     let was_named =
                         numbered.request.keys.iter().any(|key| key.observed_record_version_number.is_some());
                     if self.watches(request.poll_interval) && !was_named && !held.is_empty() {
@@ -180,8 +180,8 @@ impl Client {
         }
     }
 
-    /// Waits for all of these locks, does `work` under them, and gives them back. If one is lost, `work` is dropped
-    /// where it waits.
+    /// Waits for all of these locks, runs `work` under them, and releases them. If one is lost, `work` is dropped where
+    /// it waits.
     ///
     /// # Errors
     /// As [`Client::with_lock`]; [`ErrorKind::SomeHeld`] when the wait was over.
@@ -248,7 +248,7 @@ impl Client {
     }
 }
 
-/// Resolves when the first of these is lost, or with `None` when one was given back.
+/// Resolves when the first of these leases is lost, or with `None` after one was released.
 async fn first_loss(leases: &[Arc<Lease>]) -> Option<Loss> {
     select_all(leases.iter().map(|lease| lease.lost().boxed())).await.0
 }
@@ -257,7 +257,7 @@ fn key_of(lock: &Lock) -> LockKey {
     LockKey { key: lock.key.clone(), sort_key: lock.sort_key.clone() }
 }
 
-/// A lock that is held, as far as a refusal shows it.
+/// The view of a held lock, as far as a refusal shows it.
 fn as_lock(refused: &RefusedLock) -> Option<Lock> {
     let state = refused.state.filter(|state| *state == LockState::Held)?;
     Some(Lock {
@@ -282,46 +282,46 @@ impl AllGuard {
         &self.guards[0]
     }
 
-    /// The locks.
+    /// Returns the keys of the locks.
     pub fn keys(&self) -> impl Iterator<Item = &LockKey> {
         self.guards.iter().map(Guard::key)
     }
 
-    /// The secret that proves possession of all.
+    /// Returns the secret that proves possession of all locks.
     pub fn lease_id(&self) -> &Secret {
         self.first().lease_id()
     }
 
-    /// Above every token granted for any of these keys before.
+    /// Returns the fencing token, which is higher than every token granted for any of these keys before.
     pub fn fencing_token(&self) -> u64 {
         self.first().fencing_token()
     }
 
-    /// Whether all are held, as far as this process can know.
+    /// Whether all locks are held, as far as this process can know.
     pub fn is_held(&self) -> bool {
         self.guards.iter().all(Guard::is_held)
     }
 
-    /// The rest of the lease that ends first.
+    /// Returns the rest of the lease that ends first.
     pub fn remaining(&self) -> Duration {
         self.guards.iter().map(Guard::remaining).min().unwrap_or_default()
     }
 
-    /// How the first of them was lost, if one was.
+    /// Returns the loss of the first lost lock, if there was one.
     pub fn loss(&self) -> Option<Loss> {
         self.guards.iter().find_map(Guard::loss)
     }
 
-    /// Resolves when one of them is lost; with `None` when they were given back.
+    /// Resolves when one of the locks is lost; with `None` after they were released.
     pub fn lost(&self) -> impl Future<Output = Option<Loss>> + Send + use<> {
         let leases: Vec<_> = self.guards.iter().map(|guard| Arc::clone(guard.lease())).collect();
         async move { first_loss(&leases).await }
     }
 
-    /// Gives all back, and waits until the service has them.
+    /// Releases all locks, and waits for the answers.
     ///
     /// # Errors
-    /// The first failure of [`Guard::release`]; the others are released all the same.
+    /// The first failure of [`Guard::release`]; the other locks are released all the same.
     pub async fn release(self) -> Result<Released, Error> {
         self.give_back().await
     }
