@@ -34,6 +34,7 @@ from ._http import HttpxTransport, MakeClient
 from ._tasks import Tasks
 from .guard import Guard, LocksGuard, bound_body
 from .semaphore import ReadWriteLock, Semaphore
+from .transactions import TransactionCalls
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -45,7 +46,7 @@ _log = logging.getLogger("leasehold")
 T = TypeVar("T")
 
 
-class Client(BaseClient[Guard]):
+class Client(BaseClient[Guard], TransactionCalls):
     """A client of one Leasehold service, for code with `asyncio` or `trio`. One client for one event loop.
 
     As an asynchronous context manager it is closed, and with it every lock is released, at the end of the

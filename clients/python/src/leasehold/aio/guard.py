@@ -17,7 +17,7 @@ from ..errors import LossReason
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_PATIENCE = 1.0
+PATIENCE = 1.0
 """Seconds for which a cancelled block waits for its release, which then goes on in the background."""
 
 
@@ -42,7 +42,7 @@ class Block(Keeping):
         be delivered is only logged: the work is done, and the lock is free one lease later.
         """
         if isinstance(error, anyio.get_cancelled_exc_class()):
-            with anyio.move_on_after(_PATIENCE, shield=True):
+            with anyio.move_on_after(PATIENCE, shield=True):
                 await self.leave(error)
         else:
             await self.leave(error)
