@@ -175,7 +175,9 @@ async fn several_locks_take_the_options_of_one() {
     let client = Client::builder().owner_name("ann").build(network.clone());
     let warnings = Arc::new(AtomicU32::new(0));
     let counting = Arc::clone(&warnings);
-    let warn = move |_| drop(counting.fetch_add(1, Ordering::SeqCst));
+    let warn = move |_| {
+        counting.fetch_add(1, Ordering::SeqCst);
+    };
     let request = both().lock_delay(SECOND * 5).at_risk(SECOND * 4, warn).hold_on_unavailable();
     let guard = all(&client, request).await;
     assert_eq!(guard.owner_name(), Some("ann"));
