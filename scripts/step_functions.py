@@ -1,7 +1,7 @@
 """The stories of docs/step-functions.md, with the real state machines and the real functions on a local AWS.
 
 Called by step-functions.sh, with the local AWS at AWS_ENDPOINT_URL. Arguments: names of stories; without, all of them.
-Leases are measured in real time, and are therefore short.
+Leases are measured in real time, and are therefore short. Several stories run at a time, each with its own keys.
 """
 
 import io
@@ -9,8 +9,10 @@ import json
 import pathlib
 import sys
 import time
+import traceback
 import uuid
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 
 import botocore.session
 from botocore.config import Config
@@ -21,6 +23,8 @@ MARKS = "marks"
 WAITERS = "waiters"
 SECRET = "known to the functions"
 LATE_REQUEST_SECONDS = 6
+# Stories spend their time in waits.
+STORIES_AT_A_TIME = 5
 # With a wait of an hour, the default, the waiter looks only each fourth second.
 SOON = {"pollSeconds": 1, "maxWaitSeconds": 100}
 # The local AWS checks no permissions; only a real account shows that the roles suffice.
@@ -40,7 +44,7 @@ def client(name):
         region_name="us-east-1",
         aws_access_key_id="test",
         aws_secret_access_key="test",
-        config=Config(read_timeout=60),
+        config=Config(read_timeout=60, max_pool_connections=2 * STORIES_AT_A_TIME),
     )
 
 
@@ -60,6 +64,17 @@ CLEAN_UP_ENDINGS = {
         },
     ]
 }
+
+CLEANED_UP = (
+    "run-under-lock",
+    "mutex",
+    "unreachable-run",
+    "unreachable-mutex",
+    "failing-mutex",
+    "three-turns",
+    "twice",
+    "permits",
+)
 
 # The stack
 
@@ -83,13 +98,17 @@ def make_stack():
         TableName=TABLE, StreamSpecification={"StreamEnabled": True, "StreamViewType": "NEW_IMAGE"}
     )
     for name in ("invoke", "cleanup", "semaphore"):
-        arns[name] = make_function(name)
+        arns[name] = make_function(name, name)
+    # A story shuts this one in mid-work.
+    arns["unreachable"] = make_function("unreachable", "invoke")
     # A child that knows nothing of locks: a mark, some work, a mark.
     make_machine("child", child())
     make_machine("failing-child", one_state({"Type": "Fail", "Error": "OutOfPaper", "Cause": "Tray 2"}))
     make_machine("cleanup-machine", definition("cleanup"))
     make_machine("run-under-lock", definition("run-under-lock"))
     make_machine("mutex", with_work(definition("mutex"), child()))
+    make_machine("unreachable-run", definition("run-under-lock", invoke="unreachable"))
+    make_machine("unreachable-mutex", with_work(definition("mutex", invoke="unreachable"), child()))
     make_machine("failing-mutex", with_work(definition("mutex"), one_state({"Type": "Fail", "Error": "OutOfPaper"})))
     make_machine("three-turns", in_a_map(with_work(definition("mutex"), child(" & $string($states.input.turn)"))))
     make_machine("twice", twice(with_work(definition("mutex"), child())))
@@ -119,7 +138,7 @@ def make_stack():
                 "detail": {
                     "stateMachineArn": [
                         arns[name]
-                        for name in ("run-under-lock", "mutex", "failing-mutex", "three-turns", "twice", "permits")
+                        for name in CLEANED_UP
                     ],
                     **CLEAN_UP_ENDINGS,
                 },
@@ -130,7 +149,7 @@ def make_stack():
     events.put_targets(Rule="leasehold-cleanup", Targets=[target])
 
 
-def make_function(name):
+def make_function(name, handler):
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as zipped:
         bootstrap = zipfile.ZipInfo("bootstrap")
@@ -139,7 +158,7 @@ def make_function(name):
     made = functions.create_function(
         FunctionName=f"leasehold-{name}",
         Runtime="provided.al2023",
-        Handler=name,
+        Handler=handler,
         Role=ROLE,
         Timeout=10,
         Code={"ZipFile": archive.getvalue()},
@@ -148,10 +167,10 @@ def make_function(name):
     return made["FunctionArn"]
 
 
-def definition(name, waits=False):
+def definition(name, waits=False, invoke="invoke"):
     text = (ROOT / f"statemachines/{name}.asl.json").read_text()
     for placeholder, value in {
-        "InvokeFunctionArn": arns["invoke"],
+        "InvokeFunctionArn": arns[invoke],
         "SemaphoreFunctionArn": arns["semaphore"],
         "CleanupFunctionArn": arns["cleanup"],
         "CleanupStateMachineArn": arns.get("cleanup-machine", ""),
@@ -275,13 +294,13 @@ def start(machine, name=None, **arguments):
     return sfn.start_execution(stateMachineArn=arns[machine], name=name, input=json.dumps(arguments))["executionArn"]
 
 
-def run_under_lock(key, seconds=1, child="child", **arguments):
+def run_under_lock(key, seconds=1, child="child", machine="run-under-lock", **arguments):
     work = {"stateMachineArn": arns[child], "input": {"seconds": seconds}, "leaseDurationMs": 6000}
-    return start("run-under-lock", **{"key": key, **SOON, **work, **arguments})
+    return start(machine, **{"key": key, **SOON, **work, **arguments})
 
 
-def mutex(key, seconds=0, **arguments):
-    return start("mutex", **{"key": key, **SOON, "seconds": seconds, **arguments})
+def mutex(key, seconds=0, machine="mutex", **arguments):
+    return start(machine, **{"key": key, **SOON, "seconds": seconds, **arguments})
 
 
 def child_of(execution):
@@ -299,7 +318,7 @@ def children_of(execution):
     ]
 
 
-def wait_for(what, look, seconds=60):
+def wait_for(what, look, seconds=120):
     deadline = time.monotonic() + seconds
     while not (found := look()):
         assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
@@ -448,19 +467,20 @@ def one_execution_locks_twice():
 
 def release_unreachable():
     """A release that cannot be delivered starts the clean-up; result and error of the work stay as they are."""
-    wrapped = run_under_lock("unreachable", seconds=2, leaseDurationMs=600_000)
-    steps = mutex("unreachable too", seconds=2)
+    long_lease = {"leaseDurationMs": 600_000}
+    wrapped = run_under_lock("unreachable", seconds=8, machine="unreachable-run", **long_lease)
+    steps = mutex("unreachable too", seconds=8, machine="unreachable-mutex", **long_lease)
     wait_for("the work", lambda: state("unreachable") == state("unreachable too") == "held")
     child = child_of(wrapped)
     wait_for("the marks", lambda: marks(child) and marks(steps))
     # A concurrency of zero stands for a throttled account, where no invocation is let through.
-    functions.put_function_concurrency(FunctionName="leasehold-invoke", ReservedConcurrentExecutions=0)
+    functions.put_function_concurrency(FunctionName="leasehold-unreachable", ReservedConcurrentExecutions=0)
     try:
         assert "did" in succeeded(wrapped, 180)
         ending = end_of(steps, 180)
         assert ending["status"] == "FAILED" and ending["error"].startswith("Lambda."), ending
     finally:
-        functions.delete_function_concurrency(FunctionName="leasehold-invoke")
+        functions.delete_function_concurrency(FunctionName="leasehold-unreachable")
     for key in ("unreachable", "unreachable too"):
         wait_until_free(key, 15)
     for execution in (wrapped, steps):
@@ -646,8 +666,7 @@ def passes(clean_up):
 def twenty_take_turns():
     """Twenty executions of a child that knows nothing of locks, one of them aborted in mid-work, run one at a time."""
     executions = [run_under_lock("turns", seconds=2, maxWaitSeconds=600) for _ in range(20)]
-    victim = wait_for("a child at work", lambda: at_work(executions), 60)
-    sfn.stop_execution(executionArn=victim)
+    victim = wait_for("an abortion in mid-work", lambda: aborted_at_work(executions))
     spans = []
     for execution in executions:
         ending = end_of(execution, 240)
@@ -665,13 +684,23 @@ def twenty_take_turns():
     print(f"      {len(spans)} children, {(spans[-1][1] - spans[0][0]) / 1000:.0f} s from the first to the last")
 
 
-def at_work(executions):
-    """Returns an execution whose child works at this moment, but not the first one, which nobody waited for."""
+def aborted_at_work(executions):
+    """Aborts and returns an execution whose child works at this moment, but not the first one, which nobody waited for."""
     for execution in executions[1:]:
         for child in children_of(execution):
-            if "ended" not in marks(child) and marks(child):
+            if "ended" not in marks(child) and marks(child) and stopped(execution):
                 return execution
     return None
+
+
+def stopped(execution):
+    """False where it has ended meanwhile."""
+    try:
+        sfn.stop_execution(executionArn=execution)
+    except sfn.exceptions.ClientError as error:
+        assert error.response["Error"]["Code"] == "ValidationException", error
+        return False
+    return True
 
 
 def sleep_ends_with_the_release():
@@ -814,12 +843,14 @@ def entered(execution, *states):
     return sum(event.get("stateEnteredEventDetails", {}).get("name") in states for event in history)
 
 
+# The longest first.
 STORIES = [
+    release_unreachable,
+    twenty_take_turns,
     uncontended,
     contended,
     map_takes_turns,
     one_execution_locks_twice,
-    release_unreachable,
     express_child_refused,
     no_clean_up_without_a_lock,
     holder_killed,
@@ -831,7 +862,6 @@ STORIES = [
     aborted,
     late_acquire,
     late_heartbeat,
-    twenty_take_turns,
     sleep_ends_with_the_release,
     sleepers_wake_one_at_a_time,
     sleeper_misses_no_release,
@@ -843,19 +873,27 @@ STORIES = [
 ]
 
 
+def tell(story):
+    began = time.monotonic()
+    try:
+        story()
+    except Exception:
+        print(f"  {story.__name__}: {story.__doc__}\n{traceback.format_exc()}", flush=True)
+        return False
+    print(f"  {story.__name__}: {story.__doc__}\n      seen, in {time.monotonic() - began:.1f} s", flush=True)
+    return True
+
+
 def main(names):
     began = time.monotonic()
     make_stack()
     print(f"  the stack is there after {time.monotonic() - began:.1f} s")
     unknown = set(names) - {story.__name__ for story in STORIES}
     assert not unknown, f"no such story: {unknown}"
-    for story in STORIES:
-        if names and story.__name__ not in names:
-            continue
-        story_began = time.monotonic()
-        print(f"  {story.__name__}: {story.__doc__}", flush=True)
-        story()
-        print(f"      seen, in {time.monotonic() - story_began:.1f} s", flush=True)
+    told = [story for story in STORIES if not names or story.__name__ in names]
+    with ThreadPoolExecutor(STORIES_AT_A_TIME) as pool:
+        seen = list(pool.map(tell, told))
+    assert all(seen), [story.__name__ for story, right in zip(told, seen) if not right]
     print(f"  all seen in {time.monotonic() - began:.0f} s")
 
 

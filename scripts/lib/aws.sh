@@ -77,7 +77,7 @@ machine() {
     esac
 }
 
-# The run's own folder, and its ministack. `finish` removes both.
+# The run's own folder, for all files of its tools, and its ministack. `finish` removes both.
 work=
 ministack_pid=
 
@@ -88,6 +88,9 @@ begin() {
     trap 'exit 130' INT
     trap 'exit 143' TERM HUP
     work=$(mktemp -d)
+    # `sam` leaves an empty folder for each function that it packages.
+    export TMPDIR="$work/tmp"
+    mkdir "$TMPDIR"
 }
 
 finish() {
@@ -109,7 +112,7 @@ start_ministack() {
     export AWS_REGION=us-east-1 AWS_DEFAULT_REGION=us-east-1
     unset AWS_PROFILE AWS_SESSION_TOKEN
     # All its files are in this run's folder. It opens no other ports, and finds no container engine.
-    env "$@" GATEWAY_PORT="$port" BIND_HOST=127.0.0.1 TMPDIR="$work" STATE_DIR="$work/state" S3_DATA_DIR="$work/s3" \
+    env "$@" GATEWAY_PORT="$port" BIND_HOST=127.0.0.1 STATE_DIR="$work/state" S3_DATA_DIR="$work/s3" \
         IOT_MTLS_ENABLED=0 SFTP_ENABLED=0 DOCKER_HOST=unix:///nonexistent LOG_LEVEL=WARNING \
         "$MINISTACK_TOOLS/bin/ministack" >"$work/ministack.log" 2>&1 </dev/null &
     ministack_pid=$!
