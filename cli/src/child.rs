@@ -19,7 +19,7 @@ use crate::duration::{self, show, show_seconds};
 use crate::failure::{sentence, status};
 use crate::processes::{adopt_orphans, reap, signal_descendants, wait_for_descendants};
 use crate::signals::{Received, Signals, die_of_interrupt};
-use crate::tenure::Tenure;
+use crate::tenure::{Subject, Tenure};
 
 /// The divisor of the lease that gives the rest at which people are warned.
 const AT_RISK: u32 = 3;
@@ -243,23 +243,23 @@ impl Runner<'_> {
     /// Gives a grant back. The command's status counts, whatever the outcome. A signal ends the attempt.
     async fn release(&self, tenure: Tenure, completed: Option<&str>, signals: &mut Signals) {
         let output = &self.common.output;
-        let subject = tenure.subject();
+        let Subject { name, is, was, it_is } = tenure.subject();
         let undone = completed.map_or_else(String::new, |occurrence| format!("; {occurrence} is not recorded as done"));
+        let free = format!("{it_is} free one lease from now{undone}");
         let released = tokio::select! {
             released = tenure.release(completed) => released,
             received = signals.next_impatient() => {
-                output.warn(&format!("{}: {subject} not released; free one lease from now{undone}", received.signal));
+                output.warn(&format!("{}: {name} {is} not released; {free}", received.signal));
                 return;
             }
         };
         match released {
-            Ok(()) => output.say(|| format!("{subject} released")),
+            Ok(()) => output.say(|| format!("{name} {is} released")),
             Err(error) => match error.kind() {
                 ErrorKind::Lost(loss) => {
-                    output.warn(&format!("{subject} lost, while the command ran: {}{undone}", loss.how()));
+                    output.warn(&format!("{name} {was} lost while the command ran: {}{undone}", loss.how()));
                 }
-                _ => output
-                    .warn(&format!("{subject} not released: {}; free one lease from now{undone}", sentence(&error))),
+                _ => output.warn(&format!("{name} could not be released: {}; {free}", sentence(&error))),
             },
         }
         drop(self.client.close().await);

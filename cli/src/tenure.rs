@@ -18,6 +18,14 @@ pub(crate) enum Tenure {
     All(AllGuard),
 }
 
+/// A name for sentences, with the verbs that agree with it.
+pub(crate) struct Subject {
+    pub(crate) name: String,
+    pub(crate) is: &'static str,
+    pub(crate) was: &'static str,
+    pub(crate) it_is: &'static str,
+}
+
 impl Tenure {
     /// Asks for permits.
     ///
@@ -46,22 +54,16 @@ impl Tenure {
         }
     }
 
-    /// The name of what is held, and its verb: "Moe is", "2 permits of licences are".
-    pub(crate) fn subject(&self) -> String {
-        match self {
-            Self::Lock(guard) => format!("{} is", plain(&guard.key().to_string())),
-            Self::Permits(guard) => {
-                let key = plain(&guard.key().to_string());
-                match guard.permits() {
-                    1 => format!("1 permit of {key} is"),
-                    permits => format!("{permits} permits of {key} are"),
-                }
-            }
-            Self::All(guard) => {
-                let keys: Vec<_> = guard.keys().map(|key| plain(&key.to_string())).collect();
-                format!("{} are", keys.join(", "))
-            }
-        }
+    /// The name of what is held.
+    pub(crate) fn subject(&self) -> Subject {
+        let (name, is_plural) = match self {
+            Self::Lock(guard) => (guard.key().to_string(), false),
+            Self::Permits(guard) if guard.permits() == 1 => (format!("1 permit of {}", guard.key()), false),
+            Self::Permits(guard) => (format!("{} permits of {}", guard.permits(), guard.key()), true),
+            Self::All(guard) => (guard.keys().map(ToString::to_string).collect::<Vec<_>>().join(", "), true),
+        };
+        let (is, was, it_is) = if is_plural { ("are", "were", "they are") } else { ("is", "was", "it is") };
+        Subject { name: plain(&name), is, was, it_is }
     }
 
     /// Describes the grant in a sentence.
@@ -71,7 +73,8 @@ impl Tenure {
             Self::Permits(guard) => format!("{} in all; ", guard.capacity()),
             Self::All(_) => String::new(),
         };
-        format!("{} yours: {how}token {}", self.subject(), self.fencing_token())
+        let Subject { name, is, .. } = self.subject();
+        format!("{name} {is} yours: {how}token {}", self.fencing_token())
     }
 
     pub(crate) fn fencing_token(&self) -> u64 {

@@ -64,12 +64,6 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     keys: KeysArgs,
 
-    #[command(flatten)]
-    sharing: SharingArgs,
-
-    #[command(flatten)]
-    occurrence: OccurrenceArgs,
-
     /// The lease: how long others must see no heartbeat before they may take over. 100ms to 1d. Default: 20s; of
     /// permits 1m.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
@@ -88,6 +82,12 @@ pub(crate) struct RunArgs {
     /// End with this status if the lock was lost and the command stopped for that.
     #[arg(long, value_name = "STATUS", default_value_t = status::LOST)]
     lost_status: u8,
+
+    #[command(flatten)]
+    sharing: SharingArgs,
+
+    #[command(flatten)]
+    occurrence: OccurrenceArgs,
 
     #[command(flatten)]
     pub(crate) common: CommonArgs,

@@ -57,7 +57,8 @@ async fn permits_are_never_exceeded_when_twenty_run() {
         now += if line == "+" { 1 } else { -1 };
         (most, all) = (most.max(now), all + i32::from(line == "+"));
     }
-    assert_eq!((now, most, all), (0, 3, 20));
+    assert_eq!((now, all), (0, 20));
+    assert!(most <= 3, "{most} at once");
     let view = serve.semaphore("pool").await;
     assert_eq!((&view["available"], &view["holders"], &view["queue"]), (&json!(3), &json!([]), &json!([])));
 }
@@ -304,11 +305,10 @@ async fn leader_that_loses_stops_its_command_and_campaigns_again() {
     std::fs::write(folder.path().join("end"), "").unwrap();
     let ended = finish(elect).await;
     assert_eq!(ended.status, 7, "the status is the command's");
-    assert_eq!(
-        ended.stderr,
-        "leasehold: chief is lost: the lock was taken over by \"host-2\"; stopping the command\n\
-         leasehold: waiting for chief, held by host-2\n"
-    );
+    // Between the two lines the shell tells that its `sleep` was terminated.
+    let lost = "leasehold: chief is lost: the lock was taken over by \"host-2\"; stopping the command\n";
+    assert!(ended.stderr.starts_with(lost), "{ended:?}");
+    assert!(ended.stderr.ends_with("\nleasehold: waiting for chief, held by host-2\n"), "{ended:?}");
     assert_eq!(serve.get("chief").await["state"], "released");
 }
 
