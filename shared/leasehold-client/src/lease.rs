@@ -12,7 +12,7 @@ use crate::clock::{Instant, sleep};
 use crate::remote::{Backoff, Remote};
 use crate::sequence::{Counter, Turns};
 use crate::timing::heartbeat_retry_pause;
-use crate::{Error, ErrorKind, Heartbeat, LockKey, Loss};
+use crate::{Error, ErrorKind, Heartbeat, LockKey, Loss, LossReason, telemetry};
 
 /// One acquisition, shared by its guards and the keeper.
 #[derive(Debug)]
@@ -22,6 +22,8 @@ pub(crate) struct Lease {
     pub(crate) id: Secret,
     /// `None` for a lease that was resumed.
     pub(crate) origin: Option<Origin>,
+    /// The time of the grant, or of the resume.
+    since: Instant,
     /// Watched by those who wait for the loss, and by the keeper.
     term: watch::Sender<Term>,
     /// The numbers of the requests under this lease id.
@@ -156,7 +158,8 @@ impl Lease {
         term: Term,
         numbers: Counter,
     ) -> Self {
-        Self { subject, key, id, origin, term: watch::Sender::new(term), numbers, heartbeats: Mutex::default() }
+        let since = Instant::now();
+        Self { subject, key, id, origin, since, term: watch::Sender::new(term), numbers, heartbeats: Mutex::default() }
     }
 
     /// Its name among all that a client holds.
@@ -187,7 +190,27 @@ impl Lease {
     /// Notes that the lease has run out, if it has.
     pub(crate) fn expire(&self) {
         let now = Instant::now();
-        self.term.send_if_modified(|term| term.expire(&self.key, now));
+        if self.term.send_if_modified(|term| term.expire(&self.key, now)) {
+            self.measure_end(Some(LossReason::Expired));
+        }
+    }
+
+    /// Ends the belief, if there still is one.
+    fn leave(&self, status: Status, loss: Option<LossReason>) {
+        let left = self.term.send_if_modified(|term| {
+            let is_held = matches!(term.status, Status::Held);
+            if is_held {
+                term.status = status;
+            }
+            is_held
+        });
+        if left {
+            self.measure_end(loss);
+        }
+    }
+
+    fn measure_end(&self, loss: Option<LossReason>) {
+        telemetry::ended(self.since.elapsed(), loss);
     }
 
     /// Resolves when the lock is lost, or with `None` when its holder gave it back.
@@ -245,7 +268,9 @@ impl Lease {
         let left = term.valid_until.saturating_duration_since(Instant::now());
         // A future that is dropped here leaves the request open.
         let shortest = Some(lease.min(term.believed()));
+        let began = Instant::now();
         let answer = remote.heartbeat(self.subject, &self.key, &self.id, &numbered, shortest, left).await;
+        telemetry::heartbeat(began, &answer);
         heartbeats.ended(&self.numbers, &answer);
         // An answer that comes after the lease ran out comes too late: somebody may have been told of the loss.
         self.check_held()?;
@@ -274,10 +299,10 @@ impl Lease {
             }
             _ => error,
         };
-        self.term.send_modify(|term| match error.kind() {
-            ErrorKind::Lost(loss) => term.status = Status::Lost(loss.clone()),
-            _ => term.trouble = Some(Arc::new(error.clone())),
-        });
+        match error.kind() {
+            ErrorKind::Lost(loss) => self.leave(Status::Lost(loss.clone()), Some(loss.reason)),
+            _ => self.term.send_modify(|term| term.trouble = Some(Arc::new(error.clone()))),
+        }
         error
     }
 
@@ -323,7 +348,7 @@ impl Lease {
     /// The lock was lost, or released, before.
     pub(crate) fn end(&self) -> Result<(), Error> {
         self.check_held()?;
-        self.term.send_modify(|term| term.status = Status::Released);
+        self.leave(Status::Released, None);
         Ok(())
     }
 
@@ -333,7 +358,7 @@ impl Lease {
     /// As [`Lease::end`].
     pub(crate) fn revoke(&self, loss: Loss) -> Result<(), Error> {
         self.check_held()?;
-        self.term.send_modify(|term| term.status = Status::Lost(loss));
+        self.leave(Status::Lost(loss), None);
         Ok(())
     }
 }

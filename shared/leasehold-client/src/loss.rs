@@ -42,6 +42,19 @@ pub enum LossReason {
     Expired,
 }
 
+impl LossReason {
+    /// The reason as a label.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::TakenOver => "taken-over",
+            Self::Released => "released",
+            Self::Absent => "absent",
+            Self::VersionMismatch => "version-mismatch",
+            Self::Expired => "expired",
+        }
+    }
+}
+
 impl Loss {
     pub(crate) fn from_refusal(key: LockKey, reason: Option<LostReason>, lock: Option<Box<Lock>>) -> Self {
         let reason = match reason {
