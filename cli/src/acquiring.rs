@@ -1,4 +1,4 @@
-//! Getting a lock, such that people see what goes on and a signal leaves nothing behind.
+//! Acquires a lock, shows the wait to people, and leaves nothing behind after a signal.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use crate::observations::ObservationsFile;
 use crate::signals::{Received, Signals};
 use crate::waiting::Indicator;
 
-/// Acquires the lock that `args` ask for. `adjust` adds what is the command's own.
+/// Acquires the lock that `args` name. `adjust` adds the command's own settings.
 ///
 /// # Errors
-/// The lock is held, cannot be had, or a signal came. Nothing is left behind then.
+/// The lock is held or cannot be acquired, or a signal arrived. Nothing is left behind then.
 pub(crate) async fn acquire(
     client: &Client,
     args: &RequestArgs,
@@ -31,7 +31,7 @@ pub(crate) async fn acquire(
 
     let asking = async { if args.no_wait { client.try_acquire(request).await } else { client.acquire(request).await } };
     let result = tokio::select! {
-        // A grant that is there already is taken, and released in the end.
+        // A grant that has arrived is taken, and released in the end.
         biased;
         result = indicator.show_during(asking) => match result {
             Ok(Acquisition::Granted(guard)) => Ok(guard),
@@ -43,7 +43,7 @@ pub(crate) async fn acquire(
     if let Some(observations) = observations
         && let Err(failure) = observations.save(client)
     {
-        // The lock matters more; but whoever relies on the file must know.
+        // The lock matters more than the file; but the failure is reported.
         failure.report(common.output.json);
     }
     match result {
@@ -60,10 +60,10 @@ fn interrupted(received: Received, key: &str) -> Failure {
     Failure::signalled(received, format!("{}: no longer waiting for {key}", received.signal))
 }
 
-/// Waits until a request that was abandoned has been undone, for so long at most, or until another signal comes.
+/// Waits for the release of an abandoned request: until `limit`, or another signal.
 async fn clean_up(client: &Client, signals: &mut Signals, limit: Duration) {
     tokio::select! {
-        // Nothing is held. A grant that cannot be undone within the limit is free one lease later.
+        // Nothing is held. A grant that is not released within the limit is free one lease later.
         _ = timeout(limit, client.close()) => {}
         _ = signals.next_impatient() => {}
     }

@@ -1,4 +1,4 @@
-//! The command line: which commands there are, and what each does.
+//! The command line: the commands, and their execution.
 
 use std::process::ExitCode;
 
@@ -26,8 +26,8 @@ use crate::output::note;
 use crate::signals::die_of_interrupt;
 use crate::{Failure, command_line};
 
-/// The embedded engine writes its file on such threads, one request at a time: more of them would only wait, each with
-/// megabytes of its own.
+/// The embedded engine writes its file on these threads, one request at a time. More threads would only wait, each with
+/// megabytes of memory.
 const MAX_BLOCKING_THREADS: usize = 4;
 
 /// Locks on one DynamoDB table: no server to run, no clocks to trust.
@@ -64,8 +64,7 @@ enum Command {
 }
 
 impl Cli {
-    /// The command line of this process. Ends the process where there is nothing to execute: after `--help`, and after
-    /// a mistake.
+    /// Parses the command line of this process. Ends the process after `--help`, and after a mistake.
     pub fn from_command_line() -> Self {
         let arguments = command_line::options_last(&Self::command(), std::env::args_os());
         Self::try_parse_from(&arguments).unwrap_or_else(|error| {
@@ -77,7 +76,7 @@ impl Cli {
         })
     }
 
-    /// Does what was asked for, and says on standard error why, if it could not.
+    /// Executes the command, and reports a failure on standard error.
     pub fn execute(self) -> ExitCode {
         let common = self.command.common().cloned();
         self.command.execute().unwrap_or_else(|failure| {
@@ -98,7 +97,7 @@ impl Cli {
 impl Command {
     fn execute(self) -> Result<ExitCode, Failure> {
         let done = match self {
-            // On this thread, for the command ends with the thread that spawned it.
+            // The command ends with the thread that spawned it, so this thread spawns it.
             Self::Run(args) => return in_runtime(run::main(args))?,
             Self::Exec(args) => return Err(exec::main(&args)),
             Self::Acquire(args) => in_runtime(acquire::main(args))?,

@@ -1,4 +1,4 @@
-//! Where the locks are, and how to get there.
+//! The place of the service, and the way to it.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub(crate) const URL_VARIABLE: &str = "LEASEHOLD_URL";
 pub(crate) const TOKEN_VARIABLE: &str = "LEASEHOLD_TOKEN";
 const NEEDS: &str = "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY";
 
-/// How long people wait without asking themselves why.
+/// The time for which people wait without an explanation.
 pub(crate) const SILENCE: Duration = Duration::from_secs(1);
 
 /// Where the locks are. The environment is read here and not by clap, to which a variable and an option that exclude
@@ -82,7 +82,7 @@ pub(crate) struct CommonArgs {
 }
 
 impl CommonArgs {
-    /// The client, and from now on the log.
+    /// Creates the client, and starts the log.
     pub(crate) async fn client(&self) -> Result<Client, Failure> {
         Ok(Client::new(self.transport().await?))
     }
@@ -104,7 +104,7 @@ impl CommonArgs {
         self.url().or_else(|| dynamodb_table.clone()).or_else(|| lambda.clone()).unwrap_or_default()
     }
 
-    /// Does what takes one answer. If that does not come soon, people are told why they wait.
+    /// Awaits one answer. If the answer is late, a line explains the wait.
     pub(crate) async fn patiently<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         if let Ok(done) = timeout(SILENCE, &mut work).await {
@@ -114,13 +114,13 @@ impl CommonArgs {
         work.await
     }
 
-    /// Says that the service is tried again and again.
+    /// Reports that the service does not answer, and is retried.
     pub(crate) fn tell_of_silence(&self) {
         let place = self.place();
         self.output.warn(&format!("no good answer yet from {place}; trying again"));
     }
 
-    /// Tells people of a failure, now. What comes back has nothing left to tell.
+    /// Reports a failure at once. The returned failure has nothing left to report.
     pub(crate) fn tell(&self, failure: Failure) -> Failure {
         let hint = self.hint(&failure);
         let failure = failure.and(hint);
@@ -134,14 +134,14 @@ impl CommonArgs {
         if can_tell_more && failure.status == status::UNAVAILABLE { " (-v shows why.)" } else { "" }
     }
 
-    /// The service, where there is one.
+    /// The URL of the service, if there is one.
     pub(crate) fn url(&self) -> Option<String> {
         let ConnectionArgs { dynamodb_table, lambda, .. } = &self.connection;
         (dynamodb_table.is_none() && lambda.is_none()).then(|| self.connection.url())
     }
 
     fn log_level(&self) -> LevelFilter {
-        // With a table, the service is in here, and would tell each failure before it is tried again.
+        // With a table, the service runs in this process, and would log each failure before its retry.
         let in_here = self.connection.dynamodb_table.is_some();
         match self.output.verbose {
             0 if self.output.quiet || in_here => LevelFilter::ERROR,
@@ -193,7 +193,7 @@ impl ConnectionArgs {
             .credentials_provider()
             .ok_or_else(|| Failure::new(status::FORBIDDEN, "forbidden", format!("no AWS credentials; {NEEDS}")))?;
         let signer = SigV4::new(credentials, region);
-        // Without them, no request is worth a retry.
+        // Without credentials, no request is worth a retry.
         signer.load().await.map_err(|error| {
             Failure::new(status::FORBIDDEN, "forbidden", format!("no AWS credentials: {error}; {NEEDS}"))
         })?;
@@ -215,7 +215,7 @@ async fn sdk_config() -> SdkConfig {
     aws_config::defaults(BehaviorVersion::v2026_01_12()).http_client(https).load().await
 }
 
-/// A variable that is set to nothing is as good as none.
+/// Reads a variable of the environment. An empty variable counts as absent.
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }

@@ -1,4 +1,4 @@
-//! Options that several commands share: which lock, which payload, how to ask for it.
+//! Options that several commands share: the lock, its payload, and the settings of a request.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -11,12 +11,12 @@ use leasehold_client::{Heartbeats, LockKey, LockRequest, Wait};
 use crate::Failure;
 use crate::duration;
 
-/// How long a lease is if nobody says.
+/// The default lease.
 pub(crate) const DEFAULT_LEASE: &str = "20s";
 
-/// Time for a release and one retry.
+/// The shortest time for a release: one release and one retry.
 const SHORTEST_GIVE_BACK: Duration = Duration::from_secs(1);
-/// As long as any other operation is retried.
+/// The longest time for a release: the client's bound for any other operation.
 const LONGEST_GIVE_BACK: Duration = Duration::from_secs(10);
 
 /// Which lock.
@@ -137,8 +137,8 @@ pub(crate) struct RequestArgs {
 }
 
 impl RequestArgs {
-    /// How long a command that did not get the lock may take to undo what an unanswered request may have done: as long
-    /// as it was to wait, within reason.
+    /// The time in which a command that did not get the lock may release an unanswered request: the time of its wait,
+    /// within bounds.
     pub(crate) fn give_back_within(&self) -> Duration {
         match self.wait {
             Some(Wait::AtMost(wait)) => wait.clamp(SHORTEST_GIVE_BACK, LONGEST_GIVE_BACK),
@@ -147,7 +147,7 @@ impl RequestArgs {
         }
     }
 
-    /// The request, but for who heartbeats.
+    /// Builds the request, without the heartbeats.
     pub(crate) fn request(&self) -> Result<LockRequest, Failure> {
         let wait = match (self.wait, Wait::default()) {
             (Some(wait), _) => wait,
@@ -174,7 +174,7 @@ impl RequestArgs {
     }
 }
 
-/// Heartbeats at this interval, if one was asked for.
+/// Returns heartbeats at this interval, if one was named.
 pub(crate) fn heartbeats(interval: Option<Duration>) -> Heartbeats {
     interval.map_or(Heartbeats::Quarterly, Heartbeats::Every)
 }

@@ -13,9 +13,9 @@ use crate::duration::show_seconds;
 use crate::live_line::LiveLine;
 use crate::output::{can_draw, note, plain};
 
-/// A wait that is over sooner needs no spinner.
+/// The shortest wait that gets a spinner.
 const UNNOTICED: Duration = Duration::from_millis(300);
-/// How much of a name there is room for.
+/// The width of a name.
 const NAME_WIDTH: usize = 30;
 
 /// Shows that a command waits.
@@ -25,7 +25,7 @@ pub(crate) struct Indicator<'a> {
     seen: Arc<Mutex<Option<Seen>>>,
 }
 
-/// The state that the last answer told.
+/// The state in the last answer.
 #[derive(Clone)]
 struct Seen {
     holder: String,
@@ -57,7 +57,7 @@ impl<'a> Indicator<'a> {
         }
     }
 
-    /// Does `work`. If it takes long, that is shown: by a spinner on a terminal, elsewhere by a line if no answer came.
+    /// Awaits `work`. A long wait is shown: by a spinner on a terminal, elsewhere by a line if no answer came.
     pub(crate) async fn show_during<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         if self.common.output.quiet {

@@ -1,4 +1,4 @@
-//! `leasehold acquire`: takes a lock and leaves it held.
+//! `leasehold acquire`: acquires a lock and leaves it held.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -35,7 +35,7 @@ pub(crate) async fn main(args: AcquireArgs) -> Result<(), Failure> {
 
     let grant = grant(&guard, &args.request);
     if args.common.output.result(&grant, || describe(&grant, &guard)).is_err() {
-        // Nobody has the lease id: nobody could give the lock back.
+        // The lease id was not printed, so nobody could release the lock.
         guard.release().await?;
         return Err(Failure::failed("the lease id could not be printed, so the lock was released again"));
     }
@@ -43,7 +43,7 @@ pub(crate) async fn main(args: AcquireArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The answer of the service, as it came.
+/// The answer of the service, unchanged.
 fn grant(guard: &Guard, args: &RequestArgs) -> AcquireResponse {
     let key = args.lock.lock_key();
     let (data, data_base64) = match guard.data().map(|data| std::str::from_utf8(data).map_err(|_| data)) {
@@ -78,7 +78,7 @@ fn describe(grant: &AcquireResponse, guard: &Guard) -> String {
         .finish()
 }
 
-/// The outcome of an acquisition, in words.
+/// Describes the outcome of an acquisition in words.
 pub(crate) fn how(guard: &Guard) -> String {
     let before = guard.previous_owner_name().map(plain);
     match (guard.outcome(), before) {

@@ -46,7 +46,7 @@ pub(crate) async fn main(args: BreakArgs) -> Result<(), Failure> {
     report(&args, outcome)
 }
 
-/// The version of the lock as it is, if it is to be broken; `None` if nobody holds it.
+/// Returns the present version of a lock to break; `None` if the lock is free.
 async fn look(client: &Client, args: &BreakArgs) -> Result<Option<String>, Failure> {
     let can_ask = io::stdin().is_terminal() && io::stderr().is_terminal();
     if !args.yes && !can_ask {

@@ -1,4 +1,4 @@
-//! `leasehold run`: holds a lock for as long as a command takes.
+//! `leasehold run`: holds a lock while a command runs.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -21,10 +21,10 @@ use crate::processes::{adopt_orphans, reap, signal_descendants, wait_for_descend
 use crate::signals::{Received, Signals, die_of_interrupt};
 use crate::{Failure, acquiring};
 
-/// The part of the lease that is left when people are warned that heartbeats fail.
+/// The part of the lease that is left at the warning about failing heartbeats: one in so many.
 const AT_RISK: u32 = 3;
 
-/// How long killed processes take to be gone, usually.
+/// The usual time until killed processes are gone.
 const KILLED: Duration = Duration::from_millis(200);
 
 const LEASE_ID_VARIABLE: &str = "LEASEHOLD_LEASE_ID";
@@ -93,11 +93,11 @@ pub(crate) struct RunArgs {
     pub(crate) common: CommonArgs,
 }
 
-/// How the command ended.
+/// The end of the command.
 enum End {
-    /// By itself, or by a signal that was passed on.
+    /// The command ended by itself, or by a signal that was passed on.
     Ended(WaitStatus),
-    /// It was stopped, for the lock was lost.
+    /// The command was stopped after the loss of the lock.
     Stopped,
 }
 
@@ -134,7 +134,7 @@ impl RunArgs {
     fn adjust(&self, request: LockRequest) -> LockRequest {
         let (output, key) = (self.common.output.clone(), self.request.lock.lock_key());
         let warn = move |left: Duration| {
-            // After a pause nothing may be left: it is lost then, and that is told.
+            // After a long pause nothing is left: the loss is reported instead.
             if !left.is_zero() {
                 output.warn(&format!("no heartbeat succeeds: the lease of {key} ends in {}", show_seconds(left)));
             }
@@ -153,7 +153,7 @@ struct Child {
 impl Child {
     fn start(args: &RunArgs, guard: &Guard) -> Result<Self, Failure> {
         let cannot_start = |error| Failure::failed(format!("cannot start a process: {error}"));
-        // Before the start, so that no end is missed.
+        // The handler is set before the start, so that no end is missed.
         let ended = signal(SignalKind::child()).map_err(cannot_start)?;
         adopt_orphans();
         let mut command = exec::tied(&args.command);
@@ -161,9 +161,9 @@ impl Child {
             .env("LEASEHOLD_KEY", &guard.key().key)
             .env("LEASEHOLD_FENCING_TOKEN", guard.fencing_token().to_string())
             .env("LEASEHOLD_OWNER_NAME", guard.owner_name().unwrap_or_default());
-        // A secret of this program's, which the command has no need of.
+        // The command does not need this program's secret.
         command.env_remove(TOKEN_VARIABLE);
-        // A variable that does not apply may be there from a `run` around this one.
+        // An enclosing `run` may have set a variable that does not apply.
         let optional = [
             (URL_VARIABLE, args.common.url()),
             (SORT_KEY_VARIABLE, guard.key().sort_key.clone()),
@@ -180,7 +180,7 @@ impl Child {
         Ok(Self { id, ended })
     }
 
-    /// Passes signals on until the command ends, or the lock is lost and the command was stopped.
+    /// Passes signals on, until the command ends or is stopped after the loss of the lock.
     async fn supervise(mut self, args: &RunArgs, guard: &Guard, signals: &mut Signals) -> End {
         let lost = guard.lost();
         tokio::pin!(lost);
@@ -202,16 +202,16 @@ impl Child {
 
     fn pass_on(&self, received: Received) {
         match (received.is_ending(), received.sent_here) {
-            // The command's own processes are asked too: it must not go on after the lock is released.
+            // The command's own processes get the signal too: they must not outlive the release of the lock.
             (true, true) => signal_descendants(Pid::this(), received.signal),
-            // The terminal has sent it to the command already: a second one might be taken for impatience.
+            // The terminal has sent the signal to the command already. A second one could look like impatience.
             (true, false) => {}
-            // It may have ended a moment ago.
+            // The command may have ended a moment ago.
             (false, _) => drop(kill(self.id, received.signal)),
         }
     }
 
-    /// Ends the command and all that it started. Another signal meanwhile shortens the grace period.
+    /// Ends the command and all its descendants. Another signal shortens the grace period.
     async fn stop(&self, args: &RunArgs, signals: &mut Signals) {
         let everything = Pid::this();
         signal_descendants(everything, Signal::SIGTERM);
@@ -225,7 +225,7 @@ impl Child {
             received = signals.next_ending() => format!("{} while the command is being stopped", received.signal),
         };
         args.common.output.warn(&format!("{why}: SIGKILL"));
-        // Processes that were started in the meantime are killed after that.
+        // This kills the processes that were started in the meantime.
         loop {
             signal_descendants(everything, Signal::SIGKILL);
             if wait_for_descendants(everything, Instant::now() + KILLED).await {
@@ -235,7 +235,7 @@ impl Child {
     }
 }
 
-/// Gives the lock back. Whatever comes of it, the command's status is what counts. A signal ends the attempt.
+/// Releases the lock. The command's status counts, whatever the outcome. A signal ends the attempt.
 async fn release(args: &RunArgs, guard: Guard, client: &Client, signals: &mut Signals) {
     let output = &args.common.output;
     let key = guard.key().clone();
@@ -263,7 +263,7 @@ fn exit_code(status: WaitStatus) -> ExitCode {
         WaitStatus::Signaled(_, signal, _) => {
             ExitCode::from(status::SIGNALLED + u8::try_from(signal as i32).unwrap_or_default())
         }
-        // `reap` asks for no others.
+        // `reap` reports no other status.
         _ => ExitCode::FAILURE,
     }
 }

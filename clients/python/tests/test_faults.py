@@ -89,7 +89,7 @@ def test_a_wait_given_up_is_taken_back(proxy: Proxy, make_client: MakeClient, se
     with pytest.raises(Unavailable):
         make_client(proxy.url).acquire(key, wait=0.5, lease=60)
     direct = make_client(service)
-    eventually(lambda: not direct._core.abandoned and direct.get(key).state == "released")
+    eventually(lambda: not direct._core.unsettled and direct.get(key).state == "released")
 
 
 def test_a_wait_that_never_got_an_answer_is_unavailable_and_in_time(

@@ -137,7 +137,7 @@ def test_a_closed_port_is_unavailable_and_leaves_nothing_to_release(
         with pytest.raises(Unavailable) as error:
             client.try_acquire(key)
     assert not error.value.sent
-    assert not client._core.abandoned
+    assert not client._core.unsettled
 
 
 def test_unavailable_names_the_url_and_the_reason(make_client: MakeClient) -> None:

@@ -1,4 +1,4 @@
-//! The functions as Lambda runs them: the real binaries, each in a sandbox of its own.
+//! The functions as Lambda runs them: the real binaries, each in its own sandbox.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test fails by a panic")]
 
