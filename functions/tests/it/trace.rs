@@ -53,7 +53,7 @@ async fn traceparent_of_the_caller_is_in_the_log_line() {
     let told = line(locks, "invoke", direct, None).await;
     assert_eq!(told["traceparent"], Value::Null, "{told}");
 
-    let begin = json!({ "action": "get-items", "items": [] });
+    let begin = json!({ "action": "begin" });
     let transactions = env!("CARGO_BIN_EXE_leasehold-transactions");
     let told = line(transactions, "transact", begin, Some(context)).await;
     assert_eq!(told["traceparent"], TRACEPARENT, "{told}");

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use http::{Request, Response};
+use leasehold_api::logging::{LevelFilter, json_subscriber};
 use leasehold_client::{Client, ErrorKind, Heartbeats, LockRequest, PermitRequest, Transport, TransportError, Wait};
 use leasehold_tests::World;
 use metrics_exporter_prometheus::PrometheusBuilder;
@@ -151,8 +152,7 @@ impl<T: Transport> Transport for Listening<T> {
 #[tokio::test(start_paused = true)]
 async fn headers_are_added_to_each_request_in_its_span() {
     let world = World::new().await;
-    let spans = Spans::default();
-    let _subscriber = tracing::subscriber::set_default(spans);
+    let _subscriber = tracing::subscriber::set_default(json_subscriber(LevelFilter::DEBUG, std::io::sink));
     let listening = Listening(world.transport(), Arc::default());
     let log = Arc::clone(&listening.1);
     let builder = Client::builder().request_headers(|headers| {
