@@ -219,7 +219,7 @@ def test_the_endpoint_is_awss_own() -> None:
     assert china == "https://lambda.cn-north-1.amazonaws.com.cn"
 
 
-def test_what_is_for_a_url_is_refused(function: Function) -> None:
+def test_options_for_a_url_are_refused(function: Function) -> None:
     with pytest.raises(InvalidRequest):
         Client(function, token="a token")
 

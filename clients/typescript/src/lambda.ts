@@ -9,9 +9,9 @@ import { type Answer, type Call, type ExchangeOptions, messageOf, parseDocument,
 
 /** Options of {@link lambda}. */
 export interface LambdaOptions {
-  /** Name or ARN of the function for transactions and items. Without it they are refused. */
+  /** Name or ARN of the function for transactions and items. Without it such calls are refused. */
   transactFunction?: string | undefined;
-  /** Name or ARN of the function for semaphores. Without it they are refused. */
+  /** Name or ARN of the function for semaphores. Without it such calls are refused. */
   semaphoreFunction?: string | undefined;
   /**
    * The client to invoke with. Its `maxAttempts` must be 1: Leasehold repeats requests itself. Default: a client for
@@ -61,7 +61,10 @@ export function lambda(lockFunction: string, { transactFunction, semaphoreFuncti
   };
 }
 
-/** The error of a function: the message of a refusal is its problem document; that of a crash or a time-out is not. */
+/**
+ * Returns the error of a function. The message of a refusal is its problem document; a crash or a time-out
+ * has none.
+ */
 function refusalOf(failure: { errorType?: unknown; errorMessage?: unknown } | undefined): Answer {
   const message = String(failure?.errorMessage);
   const document = parseDocument(message) as { status?: unknown } | undefined;

@@ -162,7 +162,7 @@ impl<'a> Pursuit<'a> {
         let attempt = Attempt::new(client, Subject::Lock, vec![request.key.clone()])?;
         let lease = request.lease.unwrap_or(client.default_lease());
         check_lease(lease)?;
-        request.check_heartbeats(lease)?;
+        request.keeping.check(lease)?;
         let owner_name = request.owner_name.clone().unwrap_or_else(|| client.owner_name().to_owned());
         Ok(Self { client, request, owner_name, lease, attempt, named: None, late: None })
     }
@@ -202,7 +202,7 @@ impl<'a> Pursuit<'a> {
         self.named = numbered.request.observed_record_version_number;
         let (sent, grant) = (numbered.first_sent, result?);
         let lease = Duration::from_millis(grant.lease_duration_ms);
-        if sent.elapsed() < lease {
+        if sent.elapsed() < request.keeping.believed(lease) {
             return self.granted(sent, grant);
         }
         self.attempt.holds();
@@ -213,13 +213,7 @@ impl<'a> Pursuit<'a> {
     fn granted(&mut self, sent: Instant, grant: AcquireResponse) -> Result<Guard, Error> {
         let lease = Duration::from_millis(grant.lease_duration_ms);
         let (outcome, previous_owner_name) = self.late.take().unwrap_or((grant.outcome, grant.previous_owner_name));
-        let term = Term::granted(
-            sent,
-            lease,
-            grant.fencing_token,
-            grant.record_version_number,
-            self.request.hold_on_unavailable,
-        );
+        let term = Term::granted(sent, lease, grant.fencing_token, grant.record_version_number, &self.request.keeping);
         let origin = Origin {
             owner_name: grant.owner_name,
             outcome,
@@ -228,7 +222,7 @@ impl<'a> Pursuit<'a> {
         };
         let (lease_id, numbers) = self.attempt.granted();
         let lease = Lease::new(Subject::Lock, self.request.key.clone(), lease_id, Some(origin), term, numbers);
-        self.client.keep(lease, self.request.heartbeats, self.request.at_risk.clone())
+        self.client.keep(lease, &self.request.keeping)
     }
 }
 

@@ -23,15 +23,16 @@ use crate::attempt::Subject;
 use crate::clock::{Instant, deadline, millis, sleep};
 use crate::guard::work_under;
 use crate::keeper::{Keeper, keep};
+use crate::keeping::Keeping;
 use crate::lease::{Lease, Term};
 use crate::observation::Observations;
 use crate::remote::{Backoff, Remote, Renewal, persist};
-use crate::request::{OnRisk, check_lease};
+use crate::request::check_lease;
 use crate::semaphore::Semaphores;
 use crate::sequence::{Counter, Turns};
 use crate::{
-    Error, ErrorKind, Guard, Handover, Heartbeat, Heartbeats, LockKey, LockRequest, Loss, Observation, Release,
-    Released, SavedObservation, Transport,
+    Error, ErrorKind, Guard, Handover, Heartbeat, LockKey, LockRequest, Loss, Observation, Release, Released,
+    SavedObservation, Transport,
 };
 
 /// The default lease of the Java client.
@@ -252,10 +253,10 @@ impl Client {
             .renew_by_id(Subject::Lock, &request.key, &from, change, request.lease.or(Some(self.default_lease())))
             .await?;
         let Renewal { version, lease, fencing_token, .. } = renewed.answer;
-        request.check_heartbeats(lease)?;
-        let term = Term::granted(renewed.sent, lease, fencing_token, version, request.hold_on_unavailable);
+        request.keeping.check(lease)?;
+        let term = Term::granted(renewed.sent, lease, fencing_token, version, &request.keeping);
         let lease = Lease::new(Subject::Lock, request.key, from.lease_id, None, term, renewed.numbers);
-        self.keep(lease, request.heartbeats, request.at_risk)
+        self.keep(lease, &request.keeping)
     }
 
     /// Sends one heartbeat for a lock by its lease id alone, and keeps nothing; [`Client::resume`] keeps the lock. Name
@@ -398,7 +399,7 @@ impl Client {
             held.closed = true;
             self.0.closing.notify_waiters();
             let leases: Vec<_> = held.shared.drain().map(|(_, shared)| shared.lease).collect();
-            let revoked = leases.into_iter().filter(|lease| lease.revoke(Loss::released(lease.key.clone())).is_ok());
+            let revoked = leases.into_iter().filter(|lease| lease.revoke(lease.released()).is_ok());
             revoked.map(|lease| (lease.key.clone(), self.send_release(&lease, Release::new()))).collect()
         };
         let mut unreleased = Vec::new();
@@ -472,12 +473,7 @@ impl Client {
     ///
     /// # Errors
     /// The client was closed meanwhile: the lock is released.
-    pub(crate) fn keep(
-        &self,
-        lease: Lease,
-        heartbeats: Heartbeats,
-        at_risk: Option<(Duration, OnRisk)>,
-    ) -> Result<Guard, Error> {
+    pub(crate) fn keep(&self, lease: Lease, keeping: &Keeping) -> Result<Guard, Error> {
         if lease.subject == Subject::Lock {
             self.observations().forget(&lease.key);
         }
@@ -488,7 +484,12 @@ impl Client {
             return Err(Error::closed());
         }
         held.shared.insert(lease.name(), Shared { lease: Arc::clone(&lease), guards: 1 });
-        self.in_background(keep(Arc::clone(&lease), self.remote().clone(), heartbeats, at_risk));
+        self.in_background(keep(
+            Arc::clone(&lease),
+            self.remote().clone(),
+            keeping.heartbeats,
+            keeping.at_risk.clone(),
+        ));
         Ok(Guard::new(self.clone(), lease))
     }
 

@@ -73,6 +73,7 @@ mod error;
 mod guard;
 mod http_transport;
 mod keeper;
+mod keeping;
 mod lease;
 mod loss;
 mod observation;

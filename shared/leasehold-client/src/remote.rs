@@ -84,7 +84,7 @@ impl Remote {
             request_id: Some(numbered.id.clone()),
             ..numbered.request.clone()
         };
-        self.post(path::ACQUIRE, &request, limit).await.map_err(|error| error.of_lock(key))
+        self.post(path::ACQUIRE, &request, limit).await.map_err(|error| error.about(Subject::Lock, key))
     }
 
     /// Renews a lease. The holder believes in at least `lease`, and `left` of it is left.
@@ -147,7 +147,7 @@ impl Remote {
                 })
             }
         };
-        renewal.map_err(|error| error.of_lock(key))
+        renewal.map_err(|error| error.about(subject, key))
     }
 
     pub(crate) async fn release(
@@ -180,7 +180,7 @@ impl Remote {
                 self.post(path::SEMAPHORE_RELEASE, &request, limit).await
             }
         };
-        response.map(|response| response.outcome.into()).map_err(|error| error.of_lock(key))
+        response.map(|response| response.outcome.into()).map_err(|error| error.about(subject, key))
     }
 
     /// Requests permits, or a place in the queue.
@@ -201,7 +201,7 @@ impl Remote {
                 self.post(path::SEMAPHORE_ENQUEUE, &request, limit).await.map(Advance::Queued)
             }
         };
-        answer.map_err(|error| error.of_lock(key))
+        answer.map_err(|error| error.about(Subject::Permits, key))
     }
 
     pub(crate) async fn acquire_all(

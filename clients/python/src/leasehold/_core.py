@@ -1,4 +1,4 @@
-"""The state of one client: the service, the time, the background, the books."""
+"""The state of one client: the service, the time, the background, the records."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _log = logging.getLogger("leasehold")
 _EXIT_BOUND = 1.0
 """Seconds for which the end of the interpreter waits for releases in the background."""
 
-_KEPT = 10_000  # enough for any caller's locks; a bound, so that a client of many keys does not grow for ever
+_KEPT = 10_000  # enough for any caller's locks; the bound keeps a client of many keys from growing
 
 
 class Kept(Protocol):
@@ -43,7 +43,7 @@ class Kept(Protocol):
 
 
 class Core:
-    """What a client and its guards share."""
+    """The state that a client and its guards share."""
 
     def __init__(self, api: Api, world: World, runtime: Runtime, observation_margin: float) -> None:
         self.api = api
@@ -65,8 +65,8 @@ class Core:
         lease: float | None = None,
         deadline: float | None = None,
     ) -> T:
-        """Sends, and sends again after `Unavailable`, until the deadline: in ten seconds, unless given.
-        `send` is given its time-out."""
+        """Sends, and retries after `Unavailable`, until the deadline: in ten seconds by default. `send`
+        receives its time-out."""
         if deadline is None:
             deadline = self.world.now() + OPERATION_BOUND
         backoff = Backoff(self.world.chance)
@@ -89,14 +89,14 @@ class Core:
             raise LeaseholdError("the client is closed")
 
     def released(self, name: LockName) -> None:
-        """Notes that this client released the lock just now."""
+        """Records that this client released the lock just now."""
         self._released.pop(name, None)
         self._released[name] = self.world.now()
         if len(self._released) > _KEPT:
             del self._released[next(iter(self._released))]
 
     def released_ago(self, name: LockName) -> float | None:
-        """Seconds since this client released the lock; `None` where it never did."""
+        """Seconds since this client released the lock; `None` if it never did."""
         at = self._released.get(name)
         return None if at is None else self.world.now() - at
 
@@ -111,7 +111,7 @@ class Core:
             await done.wait(max(0.0, deadline - self.world.now()))
 
     def in_background(self, work: Task) -> None:
-        """Does the work soon. `settle` waits for it."""
+        """Leaves the parent's locks, background and connections to the parent."""
         self.runtime.schedule(self._settling(work), self.world.now(), at_exit=True)
 
     async def finish(self, work: Task) -> None:
@@ -149,7 +149,7 @@ class Core:
 
 
 class Abandoned:
-    """Releases, in the background, a lease id under which a request may have been granted unseen."""
+    """Releases, in the background, a lease id whose grant may have been missed."""
 
     def __init__(
         self,
@@ -159,8 +159,8 @@ class Abandoned:
         lease: float,
         may_arrive_until: float,
     ) -> None:
-        """`release` is given its time-out. `may_arrive_until`: until then the request may still be on its way
-        to the table, so that a release that finds nothing to release proves nothing."""
+        """`release` receives its time-out. Until `may_arrive_until` the request may still be on its way to
+        the table, so a release that finds nothing proves nothing."""
         self._done = core.runtime.event()
         self._core = core
         self._name = name

@@ -81,7 +81,7 @@ class SigV4:
         self._credentials = credentials or session.get_credentials()
 
     def __call__(self, request: Request) -> Mapping[str, str]:
-        """The headers of the signed request. Raises `Forbidden` where there are no credentials."""
+        """Returns the headers of the signed request. Raises `Forbidden` if there are no credentials."""
         if self._credentials is None:
             raise Forbidden("no AWS credentials are configured")
         signed = AWSRequest(request.method, request.url, headers=dict(request.headers), data=request.body)
@@ -91,7 +91,7 @@ class SigV4:
 
 
 def _service_at(url: str) -> str:
-    """A function URL is Lambda's, and all others are API Gateway's, domains of one's own included."""
+    """A function URL is Lambda's. All others are API Gateway's, custom domains included."""
     host = urlsplit(url).hostname or ""
     return "lambda" if ".lambda-url." in host and host.endswith(".on.aws") else "execute-api"
 
@@ -170,5 +170,5 @@ class Function:
         problem = parsed(message) if isinstance(message, str) else None
         if isinstance(problem, dict) and isinstance(problem.get("status"), int):
             return Answer(problem["status"], headers, problem)
-        # It failed, or ran out of time, and may have done what was asked.
+        # The function failed, or ran out of time, and may have carried out the request.
         return Answer(502, headers, {"detail": f"the function failed: {message}"})

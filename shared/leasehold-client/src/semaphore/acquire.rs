@@ -156,7 +156,7 @@ impl<'a> Pursuit<'a> {
         let attempt = Attempt::new(&semaphore.client, Subject::Permits, vec![semaphore.key.clone()])?;
         let lease = request.lease.unwrap_or(DEFAULT_LEASE);
         check_lease(lease)?;
-        request.check_heartbeats(lease)?;
+        request.keeping.check(lease)?;
         let permits = request.permits.unwrap_or(semaphore.permits);
         Ok(Self {
             semaphore,
@@ -277,12 +277,13 @@ impl<'a> Pursuit<'a> {
 
     fn granted(&mut self, sent: Instant, grant: AcquirePermitsResponse) -> Result<PermitGuard, Error> {
         let lease = Duration::from_millis(grant.lease_duration_ms);
-        if sent.elapsed() >= lease {
+        if sent.elapsed() >= self.request.keeping.believed(lease) {
             self.attempt.holds();
             return Err(Error::too_late(lease));
         }
         self.semaphore.client.semaphores().outdate(&self.semaphore.key);
-        let term = Term::granted(sent, lease, grant.fencing_token, grant.version, false).with_permits(grant.permits);
+        let term = Term::granted(sent, lease, grant.fencing_token, grant.version, &self.request.keeping)
+            .with_permits(grant.permits);
         let origin = Semaphore::origin(grant.owner_name, grant.outcome, self.request.data.clone());
         let (lease_id, numbers) = self.attempt.granted();
         let lease = Lease::new(Subject::Permits, self.semaphore.key.clone(), lease_id, Some(origin), term, numbers);
