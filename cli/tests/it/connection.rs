@@ -326,6 +326,6 @@ async fn a_manual_page_has_its_separator_and_its_statuses() {
     assert_eq!(end(command).await.ok(), "");
     let page = std::fs::read_to_string(folder.path().join("pages/leasehold-run.1")).expect("a page");
     let synopsis = page.lines().skip_while(|line| *line != ".SH SYNOPSIS").nth(1).expect("a synopsis");
-    assert_eq!(synopsis, "leasehold run [OPTIONS] <KEY> \\-\\- <COMMAND>...");
+    assert_eq!(synopsis, "leasehold run [OPTIONS] <KEY>... \\-\\- <COMMAND>...");
     assert!(page.contains(".SH \"EXIT STATUS\"\n") && !page.contains("EXTRA"), "{page}");
 }

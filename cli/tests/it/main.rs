@@ -9,6 +9,7 @@
 )]
 
 mod connection;
+mod coordination;
 mod demo;
 mod fenced_store;
 mod front;

@@ -177,7 +177,9 @@ impl Client {
                     let held: Vec<_> = held.collect();
                     if let Some(last) = held.iter().max_by_key(|held| held.observation.stale_after()) {
                         budget.saw(last.observation.record_version_number(), last.observation.stale_after());
-                        budget.report(request.on_wait.as_ref(), &last.lock, last.observation.stale_in());
+                        if !over {
+                            budget.report(request.on_wait.as_ref(), &last.lock, last.observation.stale_in());
+                        }
                     }
                     if over {
                         return Ok(Acquisition::Held(locks));
