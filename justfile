@@ -91,6 +91,10 @@ stress runs="20" load="0":
         cargo test --workspace
     done
 
+# Runs each simulation under faults with this number of seeds. A failure prints the seed.
+soak seeds="500":
+    LEASEHOLD_SEEDS={{seeds}} cargo test --workspace --test it -- under_faults
+
 # Checks licences, bans and sources of the dependencies.
 deny:
     cargo deny check licenses bans sources
