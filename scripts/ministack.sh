@@ -418,13 +418,8 @@ table_exists() {
 }
 
 main() {
-    local build=yes
-    case ${1-} in
-        "") ;;
-        --no-build) build=no ;;
-        -h | --help) usage && exit 0 ;;
-        *) usage >&2 && exit 2 ;;
-    esac
+    local build
+    read_arguments "$@"
     begin
     : >"$work/samconfig.toml"
     install_sam

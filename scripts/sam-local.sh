@@ -178,13 +178,8 @@ start_api() {
 }
 
 main() {
-    local build=yes
-    case ${1-} in
-        "") ;;
-        --no-build) build=no ;;
-        -h | --help) usage && exit 0 ;;
-        *) usage >&2 && exit 2 ;;
-    esac
+    local build
+    read_arguments "$@"
     trap cleanup EXIT
     trap 'exit 130' INT
     trap 'exit 143' TERM HUP

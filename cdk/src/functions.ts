@@ -55,8 +55,8 @@ export function routeFunctions(oneFunction: boolean, watches: boolean): RouteFun
     .map((fn) => (fn.name === 'Acquire' ? { ...fn, paths: [...fn.paths, ...served] } : fn));
 }
 
-/** What direct invocations may do on the table. */
+/** The actions of direct invocations on the table. */
 export const INVOKE_ACTIONS = ['dynamodb:UpdateItem', 'dynamodb:GetItem'];
 
-/** What the clean-up after executions may do on the table. */
+/** The actions of the clean-up after executions on the table. */
 export const CLEANUP_ACTIONS = ['dynamodb:UpdateItem', 'dynamodb:GetItem'];

@@ -36,6 +36,17 @@ as_root() {
     if [[ $EUID -eq 0 ]]; then "$@"; else sudo "$@"; fi
 }
 
+# Reads a script's arguments into `build`: with --no-build it is `no`. The script has a function `usage`.
+read_arguments() {
+    build=yes
+    case ${1-} in
+        "") ;;
+        --no-build) build=no ;;
+        -h | --help) usage && exit 0 ;;
+        *) usage >&2 && exit 2 ;;
+    esac
+}
+
 # Installs Debian packages.
 apt_install() {
     command -v apt-get >/dev/null || die "please install $*"

@@ -169,7 +169,7 @@ def test_lost_answers_cost_a_repeat_and_nothing_else(
     assert (bank.balance(moe), bank.balance(larry)) == (70, 30)
 
 
-def test_a_body_is_not_run_again_before_it_is_certain_that_it_was_undone(
+def test_body_is_run_again_only_after_a_certain_rollback(
     bank: Bank, unreliable: Client, proxy: Proxy
 ) -> None:
     """The first commit is carried out and not heard of; what the second says is not true any more."""
@@ -188,7 +188,7 @@ def test_a_body_is_not_run_again_before_it_is_certain_that_it_was_undone(
 @pytest.mark.parametrize(
     ("trouble", "expected"), [(DropAnswer(), ("committed", 70)), (Refuse(), ("rolled-back", 100))]
 )
-def test_a_commit_that_nobody_answers_is_unknown_and_can_be_looked_up(
+def test_unanswered_commit_is_unknown_and_can_be_looked_up(
     bank: Bank,
     unreliable: Client,
     proxy: Proxy,
@@ -227,9 +227,7 @@ def test_tries_and_time_are_bounded(bank: Bank, unreliable: Client, proxy: Proxy
     assert bank.balance(moe) == 100
 
 
-def test_who_finds_another_way_after_contention_is_committed(
-    bank: Bank, unreliable: Client, proxy: Proxy
-) -> None:
+def test_body_is_committed_when_it_found_another_way(bank: Bank, unreliable: Client, proxy: Proxy) -> None:
     moe, larry = bank.open(100), bank.open(0)
     proxy.fault = lambda request: CONTENDED if moe in str(request.body) else None
 
@@ -355,7 +353,7 @@ def test_one_call_does_it_where_all_is_known(bank: Bank, unreliable: Client, pro
 
 
 @pytest.mark.parametrize("first", [DropAnswer(), Refuse()])
-def test_one_call_is_not_made_again_before_it_is_certain_that_it_was_of_no_effect(
+def test_one_call_is_repeated_only_after_a_certain_rollback(
     bank: Bank, unreliable: Client, proxy: Proxy, first: Fault
 ) -> None:
     moe = bank.open(100)
@@ -443,7 +441,7 @@ def test_everything_that_dynamodb_stores_comes_back(bank: Bank, client: Client) 
     "value",
     [0.1, float("nan"), Decimal("NaN"), Decimal("Infinity"), 10**200, 10**38 + 1, set(), {1, "a"}, object()],
 )
-def test_what_dynamodb_cannot_store_is_refused(client: Client, value: object) -> None:
+def test_values_without_a_dynamodb_type_are_refused(client: Client, value: object) -> None:
     with pytest.raises(InvalidRequest), client.transaction() as tx:
         tx.put(TABLE, {"id": "never", "value": value})
     with pytest.raises(InvalidRequest):

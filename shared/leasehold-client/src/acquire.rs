@@ -11,7 +11,7 @@ use crate::lease::{Lease, Origin, Term};
 use crate::remote::{Backoff, decode_data, encode_data};
 use crate::request::check_lease;
 use crate::timing::{poll_pause, return_pause};
-use crate::{Client, Error, ErrorKind, Guard, LockRequest, Observation};
+use crate::{Client, Error, ErrorKind, Guard, LockRequest, Observation, telemetry};
 
 /// The lock, or its present holder. The same type serves permits and several locks.
 #[derive(Debug)]
@@ -60,7 +60,11 @@ impl Client {
     /// background.
     pub async fn try_acquire(&self, request: impl Into<LockRequest>) -> Result<Acquisition, Error> {
         let request = request.into();
-        let mut pursuit = Pursuit::new(self, &request)?;
+        telemetry::waiting("try_acquire", &request.key, self.ask_once(&request)).await
+    }
+
+    async fn ask_once(&self, request: &LockRequest) -> Result<Acquisition, Error> {
+        let mut pursuit = Pursuit::new(self, request)?;
         if let Some(guard) = pursuit.shared() {
             return Ok(Acquisition::Granted(guard));
         }
@@ -83,7 +87,11 @@ impl Client {
     /// Any [`ErrorKind`] but `Held`. A retryable error is returned only after the wait was over.
     pub async fn acquire(&self, request: impl Into<LockRequest>) -> Result<Acquisition, Error> {
         let request = request.into();
-        let mut pursuit = Pursuit::new(self, &request)?;
+        telemetry::waiting("acquire", &request.key, self.ask_until_granted(&request)).await
+    }
+
+    async fn ask_until_granted(&self, request: &LockRequest) -> Result<Acquisition, Error> {
+        let mut pursuit = Pursuit::new(self, request)?;
         let mut budget = Budget::new(request.wait, self.retry_budget());
         let mut backoff = Backoff::default();
         let mut seen = None;
@@ -96,7 +104,7 @@ impl Client {
         loop {
             match watched.take() {
                 Some(mut held) => {
-                    self.await_change(&request, &mut held, pause, &mut budget).await;
+                    self.await_change(request, &mut held, pause, &mut budget).await;
                     seen = Some(held);
                 }
                 None => sleep(pause.min(budget.left())).await,
@@ -162,7 +170,7 @@ impl<'a> Pursuit<'a> {
         let attempt = Attempt::new(client, Subject::Lock, vec![request.key.clone()])?;
         let lease = request.lease.unwrap_or(client.default_lease());
         check_lease(lease)?;
-        request.check_heartbeats(lease)?;
+        request.keeping.check(lease)?;
         let owner_name = request.owner_name.clone().unwrap_or_else(|| client.owner_name().to_owned());
         Ok(Self { client, request, owner_name, lease, attempt, named: None, late: None })
     }
@@ -202,7 +210,7 @@ impl<'a> Pursuit<'a> {
         self.named = numbered.request.observed_record_version_number;
         let (sent, grant) = (numbered.first_sent, result?);
         let lease = Duration::from_millis(grant.lease_duration_ms);
-        if sent.elapsed() < lease {
+        if sent.elapsed() < request.keeping.believed(lease) {
             return self.granted(sent, grant);
         }
         self.attempt.holds();
@@ -213,13 +221,7 @@ impl<'a> Pursuit<'a> {
     fn granted(&mut self, sent: Instant, grant: AcquireResponse) -> Result<Guard, Error> {
         let lease = Duration::from_millis(grant.lease_duration_ms);
         let (outcome, previous_owner_name) = self.late.take().unwrap_or((grant.outcome, grant.previous_owner_name));
-        let term = Term::granted(
-            sent,
-            lease,
-            grant.fencing_token,
-            grant.record_version_number,
-            self.request.hold_on_unavailable,
-        );
+        let term = Term::granted(sent, lease, grant.fencing_token, grant.record_version_number, &self.request.keeping);
         let origin = Origin {
             owner_name: grant.owner_name,
             outcome,
@@ -228,7 +230,7 @@ impl<'a> Pursuit<'a> {
         };
         let (lease_id, numbers) = self.attempt.granted();
         let lease = Lease::new(Subject::Lock, self.request.key.clone(), lease_id, Some(origin), term, numbers);
-        self.client.keep(lease, self.request.heartbeats, self.request.at_risk.clone())
+        self.client.keep(lease, &self.request.keeping)
     }
 }
 

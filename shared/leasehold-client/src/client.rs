@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::stream::{self, Stream, StreamExt, TryStreamExt};
+use http::HeaderMap;
 use leasehold_wire::{
     BreakRequest, GetRequest, HealthResponse, HeartbeatResponse, ListRequest, Lock, LockState, ReleaseOutcome, Secret,
     UnreadableRow,
@@ -23,15 +24,16 @@ use crate::attempt::Subject;
 use crate::clock::{Instant, deadline, millis, sleep};
 use crate::guard::work_under;
 use crate::keeper::{Keeper, keep};
+use crate::keeping::Keeping;
 use crate::lease::{Lease, Term};
 use crate::observation::Observations;
-use crate::remote::{Backoff, Remote, Renewal, persist};
-use crate::request::{OnRisk, check_lease};
+use crate::remote::{Backoff, Headers, Remote, Renewal, persist};
+use crate::request::check_lease;
 use crate::semaphore::Semaphores;
 use crate::sequence::{Counter, Turns};
 use crate::{
-    Error, ErrorKind, Guard, Handover, Heartbeat, Heartbeats, LockKey, LockRequest, Loss, Observation, Release,
-    Released, SavedObservation, Transport,
+    Error, ErrorKind, Guard, Handover, Heartbeat, LockKey, LockRequest, Loss, Observation, Release, Released,
+    SavedObservation, Transport,
 };
 
 /// The default lease of the Java client.
@@ -92,13 +94,19 @@ pub(crate) struct RenewedById {
 }
 
 /// The settings of a client.
-#[derive(Debug)]
 pub struct ClientBuilder {
+    headers: Option<Headers>,
     owner_name: Option<String>,
     default_lease: Duration,
     request_timeout: Duration,
     retry_budget: Duration,
     clock_margin: Duration,
+}
+
+impl fmt::Debug for ClientBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientBuilder").field("owner_name", &self.owner_name).finish_non_exhaustive()
+    }
 }
 
 impl ClientBuilder {
@@ -137,11 +145,29 @@ impl ClientBuilder {
         self
     }
 
+    /// Calls `add` for each request, inside the request's span, to add headers: the trace context, for example.
+    ///
+    /// ```
+    /// # fn current_traceparent() -> String { String::new() }
+    /// # use leasehold_client::Client;
+    /// let builder = Client::builder().request_headers(|headers| {
+    ///     // With OpenTelemetry: `propagator.inject_context(&Span::current().context(), &mut HeaderInjector(headers))`.
+    ///     if let Ok(value) = current_traceparent().parse() {
+    ///         headers.insert("traceparent", value);
+    ///     }
+    /// });
+    /// ```
+    #[must_use]
+    pub fn request_headers(mut self, add: impl Fn(&mut HeaderMap) + Send + Sync + 'static) -> Self {
+        self.headers = Some(Arc::new(add));
+        self
+    }
+
     /// Builds the client.
     pub fn build(self, transport: impl Transport) -> Client {
         let default_owner = || format!("{}:{}", gethostname::gethostname().to_string_lossy(), std::process::id());
         Client(Arc::new(Inner {
-            remote: Remote::new(Arc::new(transport), self.request_timeout),
+            remote: Remote::new(Arc::new(transport), self.headers, self.request_timeout),
             owner_name: self.owner_name.unwrap_or_else(default_owner),
             default_lease: self.default_lease,
             retry_budget: self.retry_budget,
@@ -212,6 +238,7 @@ impl Client {
     /// Creates a client with other settings.
     pub fn builder() -> ClientBuilder {
         ClientBuilder {
+            headers: None,
             owner_name: None,
             default_lease: DEFAULT_LEASE,
             request_timeout: REQUEST_TIMEOUT,
@@ -252,10 +279,10 @@ impl Client {
             .renew_by_id(Subject::Lock, &request.key, &from, change, request.lease.or(Some(self.default_lease())))
             .await?;
         let Renewal { version, lease, fencing_token, .. } = renewed.answer;
-        request.check_heartbeats(lease)?;
-        let term = Term::granted(renewed.sent, lease, fencing_token, version, request.hold_on_unavailable);
+        request.keeping.check(lease)?;
+        let term = Term::granted(renewed.sent, lease, fencing_token, version, &request.keeping);
         let lease = Lease::new(Subject::Lock, request.key, from.lease_id, None, term, renewed.numbers);
-        self.keep(lease, request.heartbeats, request.at_risk)
+        self.keep(lease, &request.keeping)
     }
 
     /// Sends one heartbeat for a lock by its lease id alone, and keeps nothing; [`Client::resume`] keeps the lock. Name
@@ -398,7 +425,7 @@ impl Client {
             held.closed = true;
             self.0.closing.notify_waiters();
             let leases: Vec<_> = held.shared.drain().map(|(_, shared)| shared.lease).collect();
-            let revoked = leases.into_iter().filter(|lease| lease.revoke(Loss::released(lease.key.clone())).is_ok());
+            let revoked = leases.into_iter().filter(|lease| lease.revoke(lease.released()).is_ok());
             revoked.map(|lease| (lease.key.clone(), self.send_release(&lease, Release::new()))).collect()
         };
         let mut unreleased = Vec::new();
@@ -472,12 +499,7 @@ impl Client {
     ///
     /// # Errors
     /// The client was closed meanwhile: the lock is released.
-    pub(crate) fn keep(
-        &self,
-        lease: Lease,
-        heartbeats: Heartbeats,
-        at_risk: Option<(Duration, OnRisk)>,
-    ) -> Result<Guard, Error> {
+    pub(crate) fn keep(&self, lease: Lease, keeping: &Keeping) -> Result<Guard, Error> {
         if lease.subject == Subject::Lock {
             self.observations().forget(&lease.key);
         }
@@ -488,7 +510,12 @@ impl Client {
             return Err(Error::closed());
         }
         held.shared.insert(lease.name(), Shared { lease: Arc::clone(&lease), guards: 1 });
-        self.in_background(keep(Arc::clone(&lease), self.remote().clone(), heartbeats, at_risk));
+        self.in_background(keep(
+            Arc::clone(&lease),
+            self.remote().clone(),
+            keeping.heartbeats,
+            keeping.at_risk.clone(),
+        ));
         Ok(Guard::new(self.clone(), lease))
     }
 

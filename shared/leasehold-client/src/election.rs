@@ -50,56 +50,77 @@ impl Client {
         stream::try_unfold(None, move |seen: Option<Option<Lock>>| {
             let (client, key) = (client.clone(), key.clone());
             async move {
-                let row = match seen {
-                    None => client.row(&key).await?,
-                    Some(seen) => client.next_row(&key, seen).await?,
-                };
+                let row = client.next_row(&key, seen).await?;
                 Ok(Some((row.clone(), Some(row))))
             }
         })
     }
 
-    /// Returns the row, once it differs from `seen`.
-    async fn next_row(&self, key: &LockKey, seen: Option<Lock>) -> Result<Option<Lock>, Error> {
-        loop {
-            let began = Instant::now();
-            // The service answers the watch of a released lock at once.
-            let can_watch = self.watches(None) && seen.as_ref().is_none_or(|lock| lock.state == LockState::Held);
-            let watched = if can_watch {
-                let version = seen.as_ref().map_or("", version_of);
-                self.watch(key, version, LONGEST_WATCH, || {}).await
-            } else {
-                Watched::Failed
-            };
-            let row = match watched {
-                Watched::Seen(row) => Some(*row),
-                Watched::Ask => self.row(key).await?,
-                Watched::Failed => {
-                    sleep(poll_pause(None, Duration::ZERO, chance())).await;
-                    self.row(key).await?
-                }
-            };
-            if row.as_ref().map(version_of) != seen.as_ref().map(version_of) {
-                return Ok(row);
+    /// Returns the row of a lock or a semaphore once it differs from `seen`, or as it is when `wait` is over. `None`:
+    /// there is no row. A heartbeat changes a lock, and no semaphore: the row after `wait` shows the heartbeats of
+    /// holders.
+    ///
+    /// # Errors
+    /// The last failure to reach the service.
+    pub async fn look(
+        &self,
+        key: impl Into<LockKey>,
+        seen: Option<&Lock>,
+        wait: Duration,
+    ) -> Result<Option<Lock>, Error> {
+        let key = key.into();
+        // The service answers the watch of a released lock at once.
+        let can_watch = self.watches(None) && seen.is_none_or(|lock| lock.state == LockState::Held);
+        if can_watch {
+            let version = seen.map_or("", version_of);
+            match self.watch(&key, version, wait.min(LONGEST_WATCH), || {}).await {
+                Watched::Seen(row) => return Ok(Some(*row)),
+                Watched::Ask => return self.row(&key).await,
+                Watched::Failed => {}
             }
-            sleep(SHORTEST_LOOK.saturating_sub(began.elapsed())).await;
+        }
+        sleep(poll_pause(None, Duration::ZERO, chance()).min(wait)).await;
+        self.row(&key).await
+    }
+
+    /// Returns the public view of a lock or a semaphore, whichever has this key.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::NotFound`], or the last failure to reach the service.
+    pub async fn view(&self, key: impl Into<LockKey>) -> Result<Lock, Error> {
+        let key = key.into();
+        match self.get(key.clone()).await {
+            Err(error) if *error.kind() == ErrorKind::WrongKind => self.get_semaphore(key).await,
+            view => view,
         }
     }
 
-    /// Returns the row of a lock or a semaphore, if there is one. Retries until the service answers.
-    async fn row(&self, key: &LockKey) -> Result<Option<Lock>, Error> {
+    /// Returns the row, once it differs from `seen`. `None`: nothing was seen yet.
+    async fn next_row(&self, key: &LockKey, seen: Option<Option<Lock>>) -> Result<Option<Lock>, Error> {
         loop {
             self.check_open()?;
-            let row = match self.get(key.clone()).await {
-                Err(error) if *error.kind() == ErrorKind::WrongKind => self.get_semaphore(key.clone()).await,
-                row => row,
+            let began = Instant::now();
+            let row = match &seen {
+                None => self.row(key).await,
+                Some(seen) => self.look(key.clone(), seen.as_ref(), LONGEST_WATCH).await,
+            };
+            let is_same = |row: &Option<Lock>| {
+                Some(row.as_ref().map(version_of)) == seen.as_ref().map(|seen| seen.as_ref().map(version_of))
             };
             match row {
-                Ok(row) => return Ok(Some(row)),
-                Err(error) if *error.kind() == ErrorKind::NotFound => return Ok(None),
-                Err(error) if error.is_retryable() => sleep(poll_pause(None, Duration::ZERO, chance())).await,
-                Err(error) => return Err(error),
+                Ok(row) if !is_same(&row) => return Ok(row),
+                Err(error) if !error.is_retryable() => return Err(error),
+                Ok(_) | Err(_) => sleep(SHORTEST_LOOK.saturating_sub(began.elapsed())).await,
             }
+        }
+    }
+
+    /// Returns the row of a lock or a semaphore, if there is one.
+    async fn row(&self, key: &LockKey) -> Result<Option<Lock>, Error> {
+        match self.view(key.clone()).await {
+            Ok(row) => Ok(Some(row)),
+            Err(error) if *error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
         }
     }
 }

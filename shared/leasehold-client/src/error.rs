@@ -7,6 +7,7 @@ use std::time::Duration;
 use leasehold_wire::transactions::Item;
 use leasehold_wire::{Lock, Problem, ProblemType, RefusedLock};
 
+use crate::attempt::Subject;
 use crate::{LockKey, Loss, TransportError};
 
 /// The kinds of errors. A kind exists only where callers act differently.
@@ -162,9 +163,9 @@ impl Error {
     }
 
     /// Adds the lock that the error is about.
-    pub(crate) fn of_lock(self, key: &LockKey) -> Self {
+    pub(crate) fn about(self, subject: Subject, key: &LockKey) -> Self {
         match self.kind {
-            ErrorKind::Lost(loss) => Self::lost(Loss { key: key.clone(), ..loss }),
+            ErrorKind::Lost(loss) => Self::lost(Loss { key: key.clone(), subject, ..loss }),
             _ => self,
         }
     }
@@ -189,10 +190,7 @@ impl Error {
             (ProblemType::PermitsMismatch, _) => ErrorKind::PermitsMismatch,
             (ProblemType::ExceedsCapacity, _) => ErrorKind::ExceedsCapacity,
             (ProblemType::QueueFull, lock) => ErrorKind::QueueFull(lock),
-            (ProblemType::Lost, lock) => {
-                let key = LockKey { key: String::new(), sort_key: None };
-                ErrorKind::Lost(Loss::from_refusal(key, problem.reason, lock))
-            }
+            (ProblemType::Lost, lock) => ErrorKind::Lost(Loss::from_refusal(problem.reason, lock)),
             (ProblemType::Superseded, _) => match problem.sequence {
                 Some(sequence) => ErrorKind::Superseded { sequence, fencing_token: problem.fencing_token },
                 None => ErrorKind::Unavailable,

@@ -251,7 +251,7 @@ impl Guard {
     /// # Errors
     /// As [`Guard::heartbeat`]; [`crate::ErrorKind::InvalidRequest`] for a lease or a payload that the service refuses.
     pub async fn heartbeat_with(&self, change: Heartbeat) -> Result<(), Error> {
-        change.lease.map_or(Ok(()), check_lease)?;
+        change.lease.map_or(Ok(()), |lease| check_lease(lease).and_then(|()| self.lease.term().check_delay(lease)))?;
         self.lease.renew_until(self.client.remote(), &change, |error| !error.is_worth_another_try()).await
     }
 
@@ -278,11 +278,11 @@ impl Guard {
     /// Releases this guard's share, once.
     pub(crate) fn give_back(&self, release: Release) -> impl Future<Output = Result<Released, Error>> + Send + use<> {
         let release = self.counted.swap(false, Ordering::SeqCst).then(|| self.client.release(&self.lease, release));
-        let key = self.key().clone();
+        let released = self.lease.released();
         async move {
             match release {
                 Some(release) => release.await,
-                None => Err(Error::lost(Loss::released(key))),
+                None => Err(Error::lost(released)),
             }
         }
     }

@@ -14,9 +14,9 @@ use tokio::time::{sleep_until, timeout_at};
 use tokio_util::task::TaskTracker;
 
 use crate::clock::{Instant, chance};
+use crate::keeping::OnRisk;
 use crate::lease::Lease;
 use crate::remote::Remote;
-use crate::request::OnRisk;
 use crate::timing::{heartbeat_pause, longest_heartbeat_interval};
 use crate::{Heartbeat, Heartbeats};
 

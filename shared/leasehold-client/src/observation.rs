@@ -29,12 +29,12 @@ pub struct Observation {
 
 impl Observation {
     /// Starts an observation at `now`, which must be after the answer with this version arrived.
-    pub(crate) fn start(version: &str, lease: Duration, now: Instant) -> Self {
+    pub fn start(version: &str, lease: Duration, now: Instant) -> Self {
         Self { rvn: version.to_owned(), lease, first_seen: now, seen_before: Duration::ZERO, margin: Duration::ZERO }
     }
 
     /// Whether both observations are of the same version under the same lease.
-    pub(crate) fn is_of_same(&self, other: &Self) -> bool {
+    pub fn is_of_same(&self, other: &Self) -> bool {
         self.rvn == other.rvn && self.lease == other.lease
     }
 

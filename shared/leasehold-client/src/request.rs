@@ -8,7 +8,7 @@ use leasehold_wire::{Lock, Staleness};
 use serde_json::{Map, Value};
 
 use crate::Error;
-use crate::timing::{heartbeat_interval, longest_heartbeat_interval};
+use crate::keeping::{Keeping, keeping_options};
 
 /// The shortest lease that the service accepts.
 const MIN_LEASE: Duration = Duration::from_millis(100);
@@ -93,17 +93,6 @@ pub enum Heartbeats {
     Manual,
 }
 
-impl Heartbeats {
-    /// Returns the interval under a lease of this length; `None` if the caller sends the heartbeats.
-    pub(crate) fn interval(self, lease: Duration) -> Option<Duration> {
-        match self {
-            Self::Quarterly => Some(heartbeat_interval(lease)),
-            Self::Every(interval) => Some(interval),
-            Self::Manual => None,
-        }
-    }
-}
-
 /// The state of a wait, for a display of its progress.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -117,7 +106,6 @@ pub struct Waiting<'a> {
 }
 
 pub(crate) type OnWait = Arc<dyn Fn(&Waiting<'_>) + Send + Sync>;
-pub(crate) type OnRisk = Arc<dyn Fn(Duration) + Send + Sync>;
 
 /// A request for a lock. `"Moe".into()` is the lock Moe, with the client's defaults.
 #[derive(Clone)]
@@ -129,19 +117,19 @@ pub struct LockRequest {
     pub(crate) wait: Wait,
     /// The interval of polls. `None`: the default, or longer where the service asks for that.
     pub(crate) poll_interval: Option<Duration>,
-    pub(crate) heartbeats: Heartbeats,
+    pub(crate) keeping: Keeping,
     pub(crate) staleness: Staleness,
     pub(crate) data: Option<Vec<u8>>,
     pub(crate) replace_data: bool,
     pub(crate) only_if_exists: bool,
     pub(crate) attributes: Map<String, Value>,
     pub(crate) reentrant: bool,
-    pub(crate) hold_on_unavailable: bool,
-    pub(crate) at_risk: Option<(Duration, OnRisk)>,
     pub(crate) on_wait: Option<OnWait>,
     pub(crate) occurrence: Option<String>,
     pub(crate) at_most_once: bool,
 }
+
+keeping_options!(LockRequest);
 
 impl<K: Into<LockKey>> From<K> for LockRequest {
     fn from(key: K) -> Self {
@@ -158,15 +146,13 @@ impl LockRequest {
             lease: None,
             wait: Wait::default(),
             poll_interval: None,
-            heartbeats: Heartbeats::default(),
+            keeping: Keeping::default(),
             staleness: Staleness::Rvn,
             data: None,
             replace_data: true,
             only_if_exists: false,
             attributes: Map::new(),
             reentrant: false,
-            hold_on_unavailable: false,
-            at_risk: None,
             on_wait: None,
             occurrence: None,
             at_most_once: false,
@@ -201,13 +187,6 @@ impl LockRequest {
     #[must_use]
     pub fn poll_interval(mut self, interval: Duration) -> Self {
         self.poll_interval = Some(interval);
-        self
-    }
-
-    /// Sets the renewal of the lease. Default: the client sends a heartbeat every quarter of the lease.
-    #[must_use]
-    pub fn heartbeats(mut self, heartbeats: Heartbeats) -> Self {
-        self.heartbeats = heartbeats;
         self
     }
 
@@ -255,26 +234,6 @@ impl LockRequest {
         self
     }
 
-    /// Keeps believing in the lock while the service cannot be reached, even after the lease ran out.
-    ///
-    /// **Danger:** others may reach the service when this caller cannot, and take the lock over. Two holders then work
-    /// at once, and this holder learns of it when the service answers again. Use this only for work where two holders
-    /// are better than none.
-    #[must_use]
-    pub fn hold_on_unavailable(mut self) -> Self {
-        self.hold_on_unavailable = true;
-        self
-    }
-
-    /// Calls `callback` with the rest of the lease when the rest falls below `threshold`, once for each lease that was
-    /// not renewed in time. The callback runs on a thread where it may block. The threshold must be below the rest of
-    /// the lease at the next heartbeat: three quarters by default.
-    #[must_use]
-    pub fn at_risk(mut self, threshold: Duration, callback: impl Fn(Duration) + Send + Sync + 'static) -> Self {
-        self.at_risk = Some((threshold, Arc::new(callback)));
-        self
-    }
-
     /// Requests one run of a job, such as `2026-11-21T02`. The service refuses with [`crate::ErrorKind::AlreadyDone`]
     /// if this occurrence, or one that sorts after it, is done.
     #[must_use]
@@ -296,43 +255,6 @@ impl LockRequest {
     pub fn on_wait(mut self, callback: impl Fn(&Waiting<'_>) + Send + Sync + 'static) -> Self {
         self.on_wait = Some(Arc::new(callback));
         self
-    }
-}
-
-impl LockRequest {
-    /// Checks the intervals of heartbeats and warning.
-    ///
-    /// # Errors
-    /// Under this lease the heartbeats are too rare, or the warning would come although all is well.
-    pub(crate) fn check_heartbeats(&self, lease: Duration) -> Result<(), Error> {
-        check_heartbeats(self.heartbeats, self.at_risk.as_ref(), lease)
-    }
-}
-
-/// Checks the intervals of heartbeats and warning.
-///
-/// # Errors
-/// Under this lease the heartbeats are too rare, or the warning would come although all is well.
-pub(crate) fn check_heartbeats(
-    heartbeats: Heartbeats,
-    at_risk: Option<&(Duration, OnRisk)>,
-    lease: Duration,
-) -> Result<(), Error> {
-    let interval = heartbeats.interval(lease);
-    if let Some(interval) =
-        interval.filter(|interval| interval.is_zero() || *interval > longest_heartbeat_interval(lease))
-    {
-        let message = format!("a heartbeat every {interval:?} cannot keep a lease of {lease:?}: at most half of it");
-        return Err(Error::invalid("heartbeats", message));
-    }
-    let healthy = lease.saturating_sub(interval.unwrap_or_default());
-    match at_risk {
-        Some((threshold, _)) if *threshold >= healthy => {
-            let message =
-                format!("with {threshold:?} left, a lease of {lease:?} is not at risk: less than {healthy:?}");
-            Err(Error::invalid("at_risk", message))
-        }
-        _ => Ok(()),
     }
 }
 

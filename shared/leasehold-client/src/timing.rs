@@ -155,7 +155,7 @@ mod tests {
         for case in cases("timing.json", "heartbeatInterval") {
             let lease = ms(&case["given"]["leaseMs"]);
             let heartbeats = optional(&case["given"]["chosenMs"]).map_or(Heartbeats::default(), Heartbeats::Every);
-            let checked = LockRequest::new("Moe").heartbeats(heartbeats).check_heartbeats(lease);
+            let checked = LockRequest::new("Moe").heartbeats(heartbeats).keeping.check(lease);
             let interval = heartbeats.interval(lease).expect("not by hand").as_millis();
             let result = checked.map_or(json!("invalid"), |()| json!(interval));
             assert_eq!(result, case["expect"], "{}", case["name"]);

@@ -15,23 +15,27 @@ use crate::attempt::{Attempt, Subject};
 use crate::budget::Budget;
 use crate::clock::{Instant, chance, millis, sleep};
 use crate::guard::work_under;
+use crate::keeping::{Keeping, keeping_options};
 use crate::lease::{Lease, Origin, Term};
 use crate::remote::Backoff;
-use crate::request::check_lease;
+use crate::request::{OnWait, check_lease};
 use crate::sequence::Counter;
 use crate::timing::poll_pause;
 use crate::{
-    Acquisition, Client, Error, ErrorKind, Guard, Heartbeats, Held, LockKey, LockRequest, Loss, Release, Released, Wait,
+    Acquisition, Client, Error, ErrorKind, Guard, Held, LockKey, LockRequest, Loss, Release, Released, Wait, Waiting,
+    telemetry,
 };
 
 /// A request for several locks, 2 to 50.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct AllRequest {
     keys: Vec<LockKey>,
     owner_name: Option<String>,
     lease: Option<Duration>,
     wait: Wait,
     poll_interval: Option<Duration>,
+    keeping: Keeping,
+    on_wait: Option<OnWait>,
 }
 
 /// The locks, or those of the locks that others hold.
@@ -53,6 +57,8 @@ impl AllRequest {
             lease: None,
             wait: Wait::default(),
             poll_interval: None,
+            keeping: Keeping::default(),
+            on_wait: None,
         }
     }
 
@@ -83,6 +89,22 @@ impl AllRequest {
         self.poll_interval = Some(interval);
         self
     }
+
+    /// Calls `callback` after each answer that shows one of the locks held, and about once a second while a watch goes
+    /// on. It should return at once.
+    #[must_use]
+    pub fn on_wait(mut self, callback: impl Fn(&Waiting<'_>) + Send + Sync + 'static) -> Self {
+        self.on_wait = Some(Arc::new(callback));
+        self
+    }
+}
+
+keeping_options!(AllRequest);
+
+impl fmt::Debug for AllRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AllRequest").field("keys", &self.keys).field("lease", &self.lease).finish_non_exhaustive()
+    }
 }
 
 impl<K: Into<LockKey>, const N: usize> From<[K; N]> for AllRequest {
@@ -109,9 +131,15 @@ impl Client {
     /// As [`Client::acquire`].
     pub async fn acquire_all(&self, request: impl Into<AllRequest>) -> Result<AllAcquisition, Error> {
         let request = request.into();
+        let keys = request.keys.iter().map(LockKey::to_string).collect::<Vec<_>>().join(", ");
+        telemetry::waiting("acquire_all", keys, self.ask_for_all(&request)).await
+    }
+
+    async fn ask_for_all(&self, request: &AllRequest) -> Result<AllAcquisition, Error> {
         let mut attempt = Attempt::new(self, Subject::Lock, request.keys.clone())?;
         let lease = request.lease.unwrap_or(self.default_lease());
         check_lease(lease)?;
+        request.keeping.check(lease)?;
         let mut budget = Budget::new(request.wait, self.retry_budget());
         let mut backoff = Backoff::default();
         let mut seen = None;
@@ -120,14 +148,16 @@ impl Client {
             let limit = self.remote().poll_timeout(lease, budget.left());
             let (numbered, result) = attempt
                 .send(
-                    |lease_id| self.wire_request(&request, lease, lease_id),
+                    |lease_id| self.wire_request(request, lease, lease_id),
                     limit,
                     |remote, numbered| async move { remote.acquire_all(&numbered, limit).await },
                 )
                 .await?;
             let error = match result {
-                Ok(grant) if numbered.first_sent.elapsed() < lease => {
-                    return self.all_granted(&mut attempt, numbered.first_sent, grant).map(Acquisition::Granted);
+                Ok(grant) if numbered.first_sent.elapsed() < request.keeping.believed(lease) => {
+                    return self
+                        .all_granted(&request, &mut attempt, numbered.first_sent, grant)
+                        .map(Acquisition::Granted);
                 }
                 Ok(_) => {
                     attempt.holds();
@@ -147,6 +177,9 @@ impl Client {
                     let held: Vec<_> = held.collect();
                     if let Some(last) = held.iter().max_by_key(|held| held.observation.stale_after()) {
                         budget.saw(last.observation.record_version_number(), last.observation.stale_after());
+                        if !over {
+                            budget.report(request.on_wait.as_ref(), &last.lock, last.observation.stale_in());
+                        }
                     }
                     if over {
                         return Ok(Acquisition::Held(locks));
@@ -158,7 +191,7 @@ impl Client {
                         numbered.request.keys.iter().any(|key| key.observed_record_version_number.is_some());
                     if self.watches(request.poll_interval) && !was_named && !held.is_empty() {
                         for held in held {
-                            self.until_free_or_stale(held, poll, &mut budget).await;
+                            self.until_free_or_stale(&request, held, poll, &mut budget).await;
                         }
                         Duration::ZERO
                     } else {
@@ -194,8 +227,9 @@ impl Client {
         work_under(guard.first(), work(Arc::clone(&guard)), || guard.give_back()).await
     }
 
-    async fn until_free_or_stale(&self, mut held: Held, poll: Duration, budget: &mut Budget) {
-        let request = LockRequest::new(key_of(&held.lock));
+    async fn until_free_or_stale(&self, all: &AllRequest, mut held: Held, poll: Duration, budget: &mut Budget) {
+        let mut request = LockRequest::new(key_of(&held.lock));
+        request.on_wait.clone_from(&all.on_wait);
         self.await_change(&request, &mut held, poll, budget).await;
     }
 
@@ -216,15 +250,17 @@ impl Client {
 
     fn all_granted(
         &self,
+        request: &AllRequest,
         attempt: &mut Attempt<AcquireAllRequest>,
         sent: Instant,
         grant: AcquireAllResponse,
     ) -> Result<AllGuard, Error> {
         let (lease_id, numbers) = attempt.granted();
         let lease = Duration::from_millis(grant.lease_duration_ms);
+        let keeping = request.keeping.of_several();
         let mut guards = Vec::new();
         for lock in grant.locks {
-            let term = Term::granted(sent, lease, grant.fencing_token, lock.record_version_number, false);
+            let term = Term::granted(sent, lease, grant.fencing_token, lock.record_version_number, &keeping);
             let origin = Origin {
                 owner_name: grant.owner_name.clone(),
                 outcome: AcquireOutcome::Reacquired,
@@ -234,7 +270,7 @@ impl Client {
             let key = LockKey { key: lock.key, sort_key: lock.sort_key };
             let numbers = Counter::after(numbers.last());
             let lease = Lease::new(Subject::Lock, key, lease_id.clone(), Some(origin), term, numbers);
-            guards.push(self.keep(lease, Heartbeats::default(), None)?);
+            guards.push(self.keep(lease, &keeping)?);
         }
         let leases: Vec<_> = guards.iter().map(|guard: &Guard| Arc::clone(guard.lease())).collect();
         let client = self.clone();
@@ -285,6 +321,11 @@ impl AllGuard {
     /// Returns the keys of the locks.
     pub fn keys(&self) -> impl Iterator<Item = &LockKey> {
         self.guards.iter().map(Guard::key)
+    }
+
+    /// Returns the owner's name.
+    pub fn owner_name(&self) -> Option<&str> {
+        self.first().owner_name()
     }
 
     /// Returns the secret that proves possession of all locks.

@@ -45,7 +45,7 @@ Request: TypeAlias = Mapping[str, Mapping[str, Any]]
 resources take them."""
 
 TRIES = 10
-"""Enough to get past a few others; more would only hide that an item is wanted by too many."""
+"""The default number of tries: enough to get past a few others. More tries would hide a hot item."""
 
 DEADLINE = 30.0
 """Seconds. A call may wait ten seconds for others, so this allows for three such waits."""
@@ -72,7 +72,8 @@ class UpdateOptions(TypedDict, total=False):
     """The options of an update, whose values are the expression's."""
 
     condition: str | None
-    """Must hold of the item as it was when the transaction locked it. Raises `ConditionFailed`."""
+    """A condition that must hold for the item as it was when the transaction locked it. Raises
+    `ConditionFailed`."""
     names: Mapping[str, str] | None
     """The expressions' `#names`."""
     return_values: ReturnValues | None
@@ -101,7 +102,7 @@ class ListOptions(TypedDict, total=False):
     index_name: str | None
     """An index that projects all attributes."""
     key_condition: str | None
-    """With it the listing is a query, without it a scan."""
+    """The key condition of a query. Without it the listing is a scan."""
     filter: str | None
     """A condition for each item."""
     values: Mapping[str, Value] | None
@@ -113,7 +114,7 @@ class ListOptions(TypedDict, total=False):
     forward: bool | None
     """False: a query goes backwards. Default: true."""
     page_size: int | None
-    """Items for each request."""
+    """The number of items for each request."""
     isolation: Isolation
     """Default: `committed`."""
 
@@ -136,12 +137,12 @@ class TransactionStatus:
     finished: bool
     """Whether all its items are free again: false for a moment after the decision, or until a sweep."""
     reason: str | None
-    """Why it was rolled back, for people to read."""
+    """The reason of the rollback, for people to read."""
     created_at: float
-    """Seconds since 1970, as is the next."""
+    """The time of the beginning, in seconds since 1970, as is the next."""
     last_worked_at: float
     requests: tuple[Participant, ...]
-    """In the order in which the items were locked."""
+    """The participants, in the order in which the items were locked."""
 
     @classmethod
     def from_wire(cls, answer: Any) -> TransactionStatus:
@@ -232,7 +233,7 @@ class BaseTransaction:
         return _answers(await self._call("add", {"requests": _entries(requests)}, _list))
 
     async def _open(self) -> None:
-        """Begins, and leaves nothing open where the caller is cancelled meanwhile."""
+        """Begins, and leaves nothing open if the caller is cancelled meanwhile."""
         try:
             await self._begin()
         except LeaseholdError:
@@ -272,17 +273,17 @@ class BaseTransaction:
             await self._core.finish(self._undo)
 
     async def _settle(self) -> None:
-        """Commits, and finds out the outcome."""
+        """Commits, and determines the outcome."""
         try:
             await self._commit()
             return
         except (TransactionContended, TransactionRolledBack) as error:
             contention = error
         except BaseException:
-            # Nobody knows, or an added request is wrong: a rollback decides in the background.
+            # The outcome is unknown, or an added request is wrong: a rollback decides in the background.
             self._core.in_background(self._undo)
             raise
-        # A commit that was given up may still arrive. A rollback makes certain that the commit has no effect
+        # An abandoned commit may still arrive. A rollback makes certain that the commit has no effect
         # before anything is tried again.
         try:
             await self._rollback()
@@ -296,7 +297,8 @@ class BaseTransaction:
         raise contention
 
     async def _undo(self) -> None:
-        """Rolls back, unless it is over. A failure is logged: a sweeper, or whoever needs an item, comes."""
+        """Rolls back, unless the transaction has ended. A failure is logged: a sweeper, or a transaction that
+        needs an item, will end it."""
         try:
             await self._rollback()
         except (TransactionCommitted, TransactionRolledBack, TransactionNotFound):
@@ -305,7 +307,7 @@ class BaseTransaction:
             _log.warning("the transaction %s could not be rolled back: %s", self._id, failure)
 
     async def _keep(self) -> None:
-        """Sends a sign of life, if one is due."""
+        """Sends a keep-alive, if one is due."""
         assert self._keep_alive is not None  # noqa: S101
         try:
             if self._kept and self._core.world.now() >= self._last_worked + self._keep_alive:
@@ -328,10 +330,10 @@ class BaseTransaction:
             self.contention = error
             raise
         except LeaseholdError:
-            self._last_worked = self._core.world.now()  # a pause before the next sign of life
+            self._last_worked = self._core.world.now()  # a pause before the next keep-alive
             raise
         self._last_worked = sent
-        # A body that met a contended item, and found another way, may be committed.
+        # A transaction that met a contended item, and found another way, may be committed.
         self.contention = None
         return answer
 
@@ -375,13 +377,13 @@ class BaseTransactionCalls:
             try:
                 return _answers(await _call(self._core, transaction_id, "begin", members, _list))
             except TransactionContended as error:
-                # An earlier try that was given up may have been carried out, or may still be. Only the same
-                # id keeps the requests from being carried out twice.
+                # An abandoned earlier try may have been carried out, or may yet be. Only the same id prevents
+                # a second effect.
                 gave_way = True
                 if not await attempts.again(error):
                     raise
             except TransactionRolledBack as error:
-                # A certain end: nothing of this id can be carried out any more.
+                # The end is certain: no request of this id can be carried out any more.
                 members["retryOf"] = transaction_id
                 transaction_id = self._core.world.new_id()
                 if not gave_way and not await attempts.again(error):
@@ -472,7 +474,7 @@ class Listing:
 
 
 class Tries:
-    """The tries that are left, and their deadline."""
+    """The remaining tries, and their deadline."""
 
     def __init__(self, core: Core, tries: int, deadline: float) -> None:
         self._core = core
@@ -482,13 +484,13 @@ class Tries:
         self._before: str | None = None
 
     def begun(self, transaction: X) -> X:
-        """Notes an attempt. A retry keeps the age of the one before: of two transactions the older one goes
+        """Records an attempt. A retry keeps the age of the one before: of two transactions the older one goes
         first."""
         transaction._retry_of, self._before = self._before, transaction.id
         return transaction
 
     async def again(self, error: TransactionContended | TransactionRolledBack | None) -> bool:
-        """Waits for the next try; false if there is none, or nobody was in the way."""
+        """Waits for the next try. Returns False if there is none, or the failure was no conflict."""
         if error is None:
             return False
         self._left -= 1

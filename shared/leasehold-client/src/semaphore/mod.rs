@@ -16,12 +16,11 @@ use leasehold_wire::{AcquireOutcome, GetRequest, Lock, ReleaseOutcome};
 pub(crate) use self::seen::Semaphores;
 use crate::attempt::Subject;
 use crate::guard::work_under;
+use crate::keeping::{Keeping, keeping_options};
 use crate::lease::{Lease, Origin, Term};
 use crate::remote::{Renewal, persist};
-use crate::request::{OnRisk, OnWait, check_heartbeats, check_lease};
-use crate::{
-    Acquisition, Client, Error, Guard, Handover, Heartbeat, Heartbeats, LockKey, Release, Released, Wait, Waiting,
-};
+use crate::request::{OnWait, check_lease};
+use crate::{Acquisition, Client, Error, Guard, Handover, Heartbeat, LockKey, Release, Released, Wait, Waiting};
 
 /// The service's default lease. It is longer than a lock's, because a holder's write costs more.
 const DEFAULT_LEASE: Duration = Duration::from_mins(1);
@@ -54,9 +53,8 @@ pub struct PermitRequest {
     lease: Option<Duration>,
     wait: Wait,
     poll_interval: Option<Duration>,
-    heartbeats: Heartbeats,
+    keeping: Keeping,
     data: Option<Vec<u8>>,
-    at_risk: Option<(Duration, OnRisk)>,
     on_wait: Option<OnWait>,
 }
 
@@ -199,8 +197,8 @@ impl Semaphore {
         let believed = request.lease.or(Some(DEFAULT_LEASE));
         let renewed = self.client.renew_by_id(Subject::Permits, &self.key, &from, change, believed).await?;
         let Renewal { version, lease, fencing_token, permits, holder_id } = renewed.answer;
-        request.check_heartbeats(lease)?;
-        let term = Term::granted(renewed.sent, lease, fencing_token, version, false).with_permits(permits);
+        request.keeping.check(lease)?;
+        let term = Term::granted(renewed.sent, lease, fencing_token, version, &request.keeping).with_permits(permits);
         let lease = Lease::new(Subject::Permits, self.key.clone(), from.lease_id, None, term, renewed.numbers);
         self.kept(lease, &request, holder_id.unwrap_or_default(), self.capacity)
     }
@@ -213,7 +211,7 @@ impl Semaphore {
         holder_id: String,
         capacity: u64,
     ) -> Result<PermitGuard, Error> {
-        let guard = self.client.keep(lease, request.heartbeats, request.at_risk.clone())?;
+        let guard = self.client.keep(lease, &request.keeping)?;
         let guard = PermitGuard { guard, holder_id, capacity };
         // A refused guard is dropped, which releases its permits.
         self.check_exclusive(guard.permits(), capacity).map(|()| guard)
@@ -236,6 +234,8 @@ impl Semaphore {
         Origin { owner_name, outcome, previous_owner_name: None, data }
     }
 }
+
+keeping_options!(PermitRequest);
 
 impl PermitRequest {
     /// Creates a request with the defaults.
@@ -271,13 +271,6 @@ impl PermitRequest {
         self
     }
 
-    /// Sets the renewal of the lease. Default: the client sends a heartbeat every quarter of the lease.
-    #[must_use]
-    pub fn heartbeats(mut self, heartbeats: Heartbeats) -> Self {
-        self.heartbeats = heartbeats;
-        self
-    }
-
     /// Sets the owner's name: at most 128 bytes. Default: the client's.
     #[must_use]
     pub fn owner_name(mut self, name: impl Into<String>) -> Self {
@@ -292,23 +285,12 @@ impl PermitRequest {
         self
     }
 
-    /// Reports a lease at risk, as [`crate::LockRequest::at_risk`].
-    #[must_use]
-    pub fn at_risk(mut self, threshold: Duration, callback: impl Fn(Duration) + Send + Sync + 'static) -> Self {
-        self.at_risk = Some((threshold, Arc::new(callback)));
-        self
-    }
-
     /// Calls `callback` after each view of the semaphore, and about once a second during a watch. The callback should
     /// return at once.
     #[must_use]
     pub fn on_wait(mut self, callback: impl Fn(&Waiting<'_>) + Send + Sync + 'static) -> Self {
         self.on_wait = Some(Arc::new(callback));
         self
-    }
-
-    fn check_heartbeats(&self, lease: Duration) -> Result<(), Error> {
-        check_heartbeats(self.heartbeats, self.at_risk.as_ref(), lease)
     }
 }
 

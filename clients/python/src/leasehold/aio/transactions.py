@@ -37,24 +37,25 @@ T = TypeVar("T")
 class Transaction(BaseTransaction):
     """A transaction that is open, or is to be opened by `async with`.
 
-    The end of the block commits the transaction; an exception rolls it back and passes through. So does a
-    cancellation: the rollback goes on in the background. Where other transactions got in the way, its methods
-    raise `TransactionRolledBack` (begin another one) or `TransactionContended` (repeat the call, or roll
-    back). They may be called side by side.
+    The end of the block commits the transaction; an exception rolls it back, and is raised unchanged. A
+    cancellation rolls it back in the background. After a conflict with other transactions, the methods raise
+    `TransactionRolledBack` (begin another one) or `TransactionContended` (repeat the call, or roll back).
+    They may be called concurrently.
     """
 
     @explicit_options(BaseTransaction._get)
     async def get(self, table: str, key: Mapping[str, Value], **options: Unpack[ReadOptions]) -> Item | None:
-        """Locks an item and reads it; `None` if there is none. Nobody else changes it, or makes it, before
-        the end of the transaction."""
+        """Locks an item and reads it; `None` if there is none. No other transaction changes or creates the
+        item before this one ends."""
         return await self._get(table, key, **options)
 
     @explicit_options(BaseTransaction._write)
     async def put(
         self, table: str, item: Mapping[str, Value], **options: Unpack[WriteOptions]
     ) -> Item | None:
-        """Puts an item, in place of the present one. `condition` must hold of the item as it was when the
-        transaction locked it. Where it does not, raises `ConditionFailed`, and all is rolled back."""
+        """Puts an item, in place of the present one. `condition` must hold for the item as it was when the
+        transaction locked it. If it does not, the transaction is rolled back, and `ConditionFailed` is
+        raised."""
         return await self._write("Put", table, {"Item": item}, **options)
 
     @explicit_options(BaseTransaction._write)
@@ -85,11 +86,11 @@ class Transaction(BaseTransaction):
         await self._check(table, key, condition, **options)
 
     async def add(self, requests: Iterable[Request]) -> list[Item | None]:
-        """Locks the items of these requests, at most 1000, in one order for all transactions. Changes the
-        items within this transaction. Returns the items that were asked for, in the order of the requests.
+        """Locks the items of these requests, at most 1000, in one order for all transactions. Applies the
+        requests provisionally. Returns the requested items, in the order of the requests.
 
         Raises `TransactionContended`, `TransactionRolledBack`, `TransactionCommitted`, `TransactionNotFound`.
-        `ConditionFailed`, and an `InvalidRequest` that DynamoDB found, roll the transaction back.
+        `ConditionFailed`, and an `InvalidRequest` of DynamoDB's, roll the transaction back.
         """
         return await self._add(requests)
 
@@ -102,12 +103,12 @@ class Transaction(BaseTransaction):
         await self._begin()
 
     async def commit(self) -> None:
-        """Commits all changes. May be repeated, and should be after `Unavailable`, when nobody knows. Raises
-        `TransactionRolledBack` where no change was committed."""
+        """Commits all changes. May be repeated, and should be after `Unavailable`, when the outcome is
+        unknown. Raises `TransactionRolledBack` where no change was committed."""
         await self._commit()
 
     async def rollback(self) -> None:
-        """Undoes all changes. May be repeated. Raises `TransactionCommitted`."""
+        """Rolls all changes back. May be repeated. Raises `TransactionCommitted`."""
         await self._rollback()
 
     async def __aenter__(self) -> Self:
@@ -131,12 +132,13 @@ class TransactionCalls(BaseTransactionCalls):
         """`async with client.transaction() as tx:` opens a transaction, commits it at the end of the block,
         and rolls it back if an exception leaves it, or a cancellation.
 
-        A block cannot be run again: where another transaction gets in the way, the block raises
+        A block cannot be run again: after a conflict with another transaction, the block raises
         `TransactionRolledBack` or `TransactionContended`. See `run_transaction`.
 
-        `keep_alive`: seconds of silence after which the client sends a sign of life; `None`: never. The
-        default is a third of the service's default limit. Another transaction that needs an item waits for
-        one second of silence. 0.3 defends the items against it, costs requests, and makes the other one wait.
+        `keep_alive`: idle seconds after which the client sends a keep-alive; `None`: never. The default is a
+        third of the service's default limit. Another transaction that needs an item waits for one second of
+        silence. A value of 0.3 defends the items against the other transaction, costs requests, and makes the
+        other one wait.
         """
         return self._new(Transaction, keep_alive)
 
@@ -150,11 +152,12 @@ class TransactionCalls(BaseTransactionCalls):
     ) -> T:
         """Awaits `body` in a transaction, commits it, and returns what `body` returned.
 
-        An exception of `body` rolls all back, and is raised. Where another transaction got in the way, all
-        is rolled back, and `body` is called again in a new transaction, at most `tries` times, and not after
-        `deadline` seconds. Its changes of items happen once; its other effects may happen several times.
-        After the last try, raises `TransactionContended` or `TransactionRolledBack`. `Unavailable` from the
-        commit means that nobody knows the outcome; its `transaction_id` names the transaction.
+        An exception of `body` rolls the transaction back, and is raised unchanged. After a conflict with
+        another transaction, the transaction is rolled back, and `body` is called again in a new one, at most
+        `tries` times, and not after `deadline` seconds. The changes of items happen once; other effects of
+        `body` may happen several times. After the last try, raises `TransactionContended` or
+        `TransactionRolledBack`. `Unavailable` from the commit means that the outcome is unknown; its
+        `transaction_id` names the transaction.
         """
         attempts = Tries(self._core, tries, deadline)
         while True:
@@ -169,24 +172,24 @@ class TransactionCalls(BaseTransactionCalls):
     async def transact(
         self, requests: Iterable[Request], *, tries: int = TRIES, deadline: float = DEADLINE
     ) -> list[Item | None]:
-        """Carries out all requests in one call, at most 1000, together or not at all. Returns the items that
-        were asked for, in their order. Retries where other transactions get in the way. Where the caller is
-        cancelled, they may be carried out all the same.
+        """Carries out all requests in one call, at most 1000, together or not at all. Returns the requested
+        items, in the order of the requests. Retries after conflicts with other transactions. After a
+        cancellation the requests may be carried out all the same.
 
         Raises the errors of `Transaction.add`. `TransactionCommitted` means that the requests were carried
-        out, but the answer was lost, and with it the items that the writes were to return.
+        out, but the answer, with the items of the writes, was lost.
         """
         return await self._transact(requests, tries, deadline)
 
     async def begin_transaction(self) -> Transaction:
-        """Opens a transaction that is to be committed by hand, here or elsewhere. Only its calls keep it
+        """Opens a transaction that is committed by hand, here or in another process. Only its calls keep it
         alive."""
         transaction = self._new(Transaction)
         await transaction._open()
         return transaction
 
     def resume_transaction(self, transaction_id: str) -> Transaction:
-        """Returns a transaction that was opened elsewhere. Sends nothing."""
+        """Returns a transaction that another process opened. Sends nothing."""
         return Transaction(self._core, transaction_id, begun=True)
 
     async def transaction_status(self, transaction_id: str) -> TransactionStatus:
@@ -204,7 +207,7 @@ class TransactionCalls(BaseTransactionCalls):
         isolation: Isolation = "committed",
         **options: Unpack[ReadOptions],
     ) -> Item | None:
-        """Reads one item from outside of transactions."""
+        """Reads one item outside of transactions."""
         return await self._read_item(table, key, isolation=isolation, **options)
 
     async def read_items(
@@ -216,7 +219,7 @@ class TransactionCalls(BaseTransactionCalls):
 
     @explicit_options(BaseTransactionCalls._listing)
     async def list_items(self, table: str, **options: Unpack[ListOptions]) -> AsyncIterator[Item]:
-        """Yields all items that a query (with `key_condition`) or a scan finds, fetched page by page.
+        """Yields all items that a query (with `key_condition`) or a scan finds, page by page.
         `index_name`: an index that projects all attributes. The listing is no snapshot: docs/transactions.md
         lists what it can miss."""
         listing = self._listing(table, **options)
