@@ -15,6 +15,8 @@ use crate::duration::show;
 use crate::sightings::Sightings;
 use crate::tables::{self, Column};
 
+/// The length of an id on a terminal.
+const SHORT_ID: usize = 12;
 /// The holders of permits whose names a sentence has room for.
 const NAMED_HOLDERS: usize = 3;
 
@@ -193,13 +195,15 @@ fn describe_semaphore(
         .with("kind", "semaphore")
         .with("permits", &format!("{} of {} free", semaphore.available, semaphore.capacity));
     let version = |version: &str| if width.is_some() { short(version) } else { plain(version) };
+    // The beginning is enough for `break --holder`.
+    let id = |id: &str| if width.is_some() { plain(id).chars().take(SHORT_ID).collect() } else { plain(id) };
     let mut holders = vec![
-        Column::value("HOLDER", 0, |entry: &Holder| plain(&entry.holder_id)),
+        Column::key("HOLDER", |entry: &Holder| id(&entry.holder_id)),
         Column::name("OWNER", |entry: &Holder| plain(&entry.owner_name)),
         Column::value("PERMITS", 0, |entry: &Holder| entry.permits.to_string()),
     ];
     let mut tickets = vec![
-        Column::value("TICKET", 0, |entry: &Ticket| plain(&entry.ticket_id)),
+        Column::key("TICKET", |entry: &Ticket| id(&entry.ticket_id)),
         Column::name("OWNER", |entry: &Ticket| plain(&entry.owner_name)),
         Column::value("PERMITS", 0, |entry: &Ticket| entry.permits.to_string()),
     ];
@@ -207,12 +211,12 @@ fn describe_semaphore(
         holders.push(Column::value("SILENT", 0, |entry: &Holder| sightings.words(lock, &entry.holder_id)));
         tickets.push(Column::value("SILENT", 0, |entry: &Ticket| sightings.words(lock, &entry.ticket_id)));
     }
-    holders.push(Column::value("LEASE", 80, |entry: &Holder| lease(entry.lease_duration_ms)));
-    tickets.push(Column::value("LEASE", 80, |entry: &Ticket| lease(entry.lease_duration_ms)));
-    holders.push(Column::value("TOKEN", 100, |entry: &Holder| entry.fencing_token.to_string()));
-    tickets.push(Column::value("NUMBER", 100, |entry: &Ticket| entry.number.to_string()));
-    holders.push(Column::value("VERSION", 120, |entry: &Holder| version(&entry.version)));
-    tickets.push(Column::value("VERSION", 120, |entry: &Ticket| version(&entry.version)));
+    holders.push(Column::value("LEASE", 1, |entry: &Holder| lease(entry.lease_duration_ms)));
+    tickets.push(Column::value("LEASE", 1, |entry: &Ticket| lease(entry.lease_duration_ms)));
+    holders.push(Column::value("TOKEN", 2, |entry: &Holder| entry.fencing_token.to_string()));
+    tickets.push(Column::value("NUMBER", 2, |entry: &Ticket| entry.number.to_string()));
+    holders.push(Column::value("VERSION", 3, |entry: &Holder| version(&entry.version)));
+    tickets.push(Column::value("VERSION", 3, |entry: &Ticket| version(&entry.version)));
     let tables = [
         (!semaphore.holders.is_empty()).then(|| tables::table(&holders, &semaphore.holders, width)),
         (!semaphore.queue.is_empty()).then(|| tables::table(&tickets, &semaphore.queue, width)),
