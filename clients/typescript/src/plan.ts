@@ -14,8 +14,11 @@ export interface DeadEntry {
   readonly permits: number;
 }
 
-/** Ask now, and name these; or look for so long at most, in milliseconds. */
-export type Plan = { readonly ask: readonly DeadEntry[] } | { readonly waitMs: number };
+/**
+ * Ask now, and name these; take or renew a place in the queue, and name these, the first of more than one request may
+ * name; or look for so long at most, in milliseconds.
+ */
+export type Plan = { readonly ask: readonly DeadEntry[] } | { readonly enqueue: readonly DeadEntry[] } | { readonly waitMs: number };
 
 /** What the plan is for. */
 export interface Wanted {
@@ -67,7 +70,8 @@ export function plan(view: Permits, wanted: Wanted, ageOf: AgeOf): Plan {
     names.push(name);
     missing -= name.permits;
   }
-  return missing > 0 || names.length > MOST_NAMES ? wait : { ask: names };
+  if (missing > 0) return wait;
+  return names.length > MOST_NAMES ? { enqueue: names.slice(0, MOST_NAMES) } : { ask: names };
 }
 
 /** The last view of each semaphore, and since when each of its entries has its version. */
