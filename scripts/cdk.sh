@@ -25,7 +25,7 @@ install_sam
 install_ministack
 command -v npm >/dev/null || apt_install nodejs npm
 cargo build --quiet --workspace --locked
-# As cargo-lambda leaves it.
+# cargo-lambda leaves the functions in this layout.
 mkdir -p "$work/functions/leasehold-locks"
 strip -o "$work/functions/leasehold-locks/bootstrap" target/debug/leasehold-locks
 say "the construct and its tests"

@@ -4,8 +4,8 @@
 #
 #   scripts/cold-start.sh [FOLDER]...
 #
-# Each FOLDER has functions that were built before, FOLDER/leasehold-locks/bootstrap and so on, which are measured instead,
-# and compared if there are several.
+# Each FOLDER has functions that were built before, FOLDER/leasehold-locks/bootstrap and so on, which are measured
+# instead, and compared if there are several.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/lib/aws.sh
@@ -13,10 +13,10 @@ source scripts/lib/aws.sh
 if (($# == 0)); then
     install_sam
     say "building the functions for $(machine); the first time takes minutes"
-    # What `sam build` runs for each function, for all at once.
+    # This is the command of `sam build`, for all functions at once.
     CARGO_TARGET_DIR="$LAMBDA_TARGET" cargo lambda build --release --package leasehold-functions
     set -- "$LAMBDA_TARGET/lambda"
 fi
-# Cargo runs it in another folder.
+# Cargo runs the benchmark in another folder.
 mapfile -t folders < <(realpath -- "$@")
 cargo bench --workspace --bench cold_start -- "${folders[@]}"

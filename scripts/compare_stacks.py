@@ -1,9 +1,10 @@
-"""Compares the ways to deploy: the SAM template, the CDK construct and the Terraform module have the same functions, with the
-same actions, environments and routes, and state machines with the same permissions.
+"""Compares the ways to deploy: the SAM template, the CDK construct and the Terraform module have the same functions,
+with the same actions, environments and routes, and state machines with the same permissions.
 
 Usage: compare_stacks.py sam | cdk TEMPLATE.json | terraform
 
-`sam` compares the template's roles with actions.json, which a test of the workspace compares with what the functions call.
+`sam` compares the roles of the template's functions with actions.json, which a test of the workspace compares with what the
+functions call, and the roles of its state machines, pipes and rules with what these call.
 """
 
 import difflib
@@ -16,37 +17,51 @@ sys.path.insert(0, str(ROOT / "scripts/lib"))
 import stacks  # noqa: E402
 
 ACTIONS = ROOT / "tests/leasehold-tests/actions.json"
-# Managed policies that a parameter of the SAM template attaches. The CDK and Terraform know no such parameter.
-OPTIONAL = {"HasVpc: AWSLambdaVPCAccessExecutionRole", "TracesActively: AWSXRayDaemonWriteAccess"}
+BASIC = "AWSLambdaBasicExecutionRole"
+# Everything that the stack can have.
+WHOLE = {
+    "TransactionTableArns": "arn:aws:dynamodb:eu-west-1:123456789012:table/accounts",
+    "WatchConcurrency": "10",
+    "WakeWaiters": "true",
+}
 
 
-def sam():
-    return stacks.summary_of_resources(stacks.translate(ROOT / "template.yaml"))
+def sam(parameters):
+    return stacks.translate(ROOT / "template.yaml", parameters)
 
 
 def check_sam():
-    parameters = stacks.read(ROOT / "template.yaml")["Parameters"]
-    unset = [name for name, parameter in parameters.items() if "Default" not in parameter]
+    template = stacks.read(ROOT / "template.yaml")
+    unset = [name for name, parameter in template["Parameters"].items() if "Default" not in parameter]
     assert not unset, f"`sam deploy` would ask for {unset}"
-    summary = sam()
-    actions = {name: function["actions"] for name, function in summary["functions"].items()}
-    same(json.loads(ACTIONS.read_text()), actions, "actions.json", "template.yaml")
-    for name, function in summary["functions"].items():
-        assert set(function["managedPolicies"]) == OPTIONAL | {"AWSLambdaBasicExecutionRole"}, (name, function)
+    resources = sam(WHOLE)
+    functions = stacks.summary_of_resources(resources)["functions"]
+    actions = {name: function["actions"] for name, function in functions.items()}
+    same(json.loads(ACTIONS.read_text()), actions, "actions.json", "the functions' roles")
+    check_managed_policies()
+
+    definitions = {
+        name: json.loads((ROOT / resource["Properties"]["DefinitionUri"]).read_text())
+        for name, resource in template["Resources"].items()
+        if resource["Type"] == "AWS::Serverless::StateMachine"
+    }
+    calls = stacks.calls(resources, definitions)
+    same(calls, stacks.grants(resources, calls), "what state machines, pipes and rules call", "their roles")
+    others = {resource["Properties"]["Role"]["Fn::GetAtt"][0] for _, resource in stacks.of_type(resources, "AWS::Lambda::Function")}
+    unseen = {name for name, _ in stacks.of_type(resources, "AWS::IAM::Role")} - others - set(calls)
+    assert not unseen, f"nothing compares the roles {unseen} with what they are for"
 
 
-def of_locks():
-    """What the CDK construct and the Terraform module have of the template: all but transactions, watches and the waking of executions."""
-    summary = sam()
-    for name in ("Transact", "Sweep", "Watch"):
-        del summary["functions"][name]
-    del summary["stateMachines"]["Waker"]
-    summary["routes"] = {key: name for key, name in summary["routes"].items() if name in summary["functions"]}
-    for function in summary["functions"].values():
-        function["managedPolicies"] = sorted(set(function["managedPolicies"]) - OPTIONAL)
-        # For DynamoDB elsewhere: SAM only.
-        function["environment"].remove("AWS_ENDPOINT_URL_DYNAMODB")
-    return summary
+def check_managed_policies():
+    """Roles have the permissions for traces and for a VPC only where a parameter asks for them."""
+    for parameters, more in (
+        ({}, []),
+        ({"Tracing": "Active"}, ["AWSXRayDaemonWriteAccess"]),
+        ({"VpcSubnetIds": "subnet-1"}, ["AWSLambdaVPCAccessExecutionRole"]),
+    ):
+        functions = stacks.summary_of_resources(sam(WHOLE | parameters))["functions"]
+        for name, function in functions.items():
+            assert function["managedPolicies"] == sorted([BASIC, *more]), (parameters, name, function)
 
 
 def same(left, right, left_name, right_name):
@@ -54,7 +69,7 @@ def same(left, right, left_name, right_name):
     difference = list(difflib.unified_diff(*texts, left_name, right_name, lineterm="", n=6))
     if difference:
         sys.exit("\n".join(difference))
-    print(f"  {right_name} agrees with {left_name}")
+    print(f"  {right_name}: as {left_name}")
 
 
 def main(way, *arguments):
@@ -62,9 +77,9 @@ def main(way, *arguments):
         check_sam()
     elif way == "cdk":
         synthesised = json.loads(pathlib.Path(arguments[0]).read_text())["Resources"]
-        same(of_locks(), stacks.summary_of_resources(synthesised), "template.yaml", "the CDK construct")
+        same(stacks.summary_of_resources(sam({})), stacks.summary_of_resources(synthesised), "template.yaml", "the CDK construct")
     elif way == "terraform":
-        same(of_locks(), stacks.summary_of_terraform(ROOT / "terraform"), "template.yaml", "the Terraform module")
+        same(stacks.summary_of_resources(sam({})), stacks.summary_of_terraform(ROOT / "terraform"), "template.yaml", "the Terraform module")
     else:
         sys.exit(__doc__)
 

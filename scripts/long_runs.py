@@ -1,7 +1,7 @@
-"""How run-under-lock renews a lease for as long as a child may run, and through outages: counted in virtual time.
+"""Tests in virtual time that run-under-lock renews a lease while its child runs, and through outages.
 
-Called by step-functions.sh. For each length of run and each lease the service stops answering, once for as long as the
-holder can bear, and once for longer.
+Called by step-functions.sh. For each length of run and each lease there are two outages: the longest one that the
+holder survives, and a longer one.
 """
 
 import json
@@ -14,7 +14,7 @@ from virtual_time import MAX_EVENTS, Execution, TaskError  # noqa: E402
 ROOT = pathlib.Path(__file__).parent.parent
 HOUR, DAY = 3600, 86_400
 MACHINE = "arn:aws:states:eu-west-1:123456789012:stateMachine:locked-export"
-# The looks of a waiter that waits as long as it may: the most that waiting takes of the history.
+# The number of looks of a waiter that waits as long as it may: the most that waiting takes of the history.
 ALL_LOOKS = 1000
 
 
@@ -24,11 +24,11 @@ class Service:
     def __init__(self, child_seconds, looks=0, outage=None, timeouts=True):
         self.child_seconds, self.looks, self.outage, self.timeouts = child_seconds, looks, outage, timeouts
         self.child_started = self.child_stopped = None
-        # When the lease ends for an observer that saw the last renewal as soon as it was carried out.
+        # The end of the lease for an observer that saw the last renewal at once.
         self.lease_end = None
         self.leases = []
         self.sequences = []
-        # So many of the first acquires are carried out without an answer.
+        # The number of first acquires that are carried out without an answer.
         self.unanswered = 0
 
     def __call__(self, name, arguments, now):
@@ -69,7 +69,7 @@ class Service:
         return self.renew(arguments["Payload"], now)
 
     def StopChild(self, _, now):
-        # It takes as long as the state allows.
+        # The child takes as long as the state allows.
         self.child_stopped = now + 5
         return 5, {}
 
@@ -102,8 +102,8 @@ def run(child_seconds, lease_ms, **options):
 
 
 def lasts(lease_ms, began):
-    """For how long the service may stay away from a child of this age: what is left of the lease at the worst moment."""
-    # A heartbeat is sent at least each quarter of the lease, and half of the lease remains for certain.
+    """The longest outage for a child of this age: the rest of the lease at the worst moment."""
+    # A heartbeat is sent at least each quarter of the lease, so half of the lease certainly remains.
     lease = max(lease_ms / 1000, 4 * min(began / 60, 21_600))
     return lease / 2 - 20
 
@@ -125,7 +125,7 @@ def long_runs():
 
 
 def many_outages():
-    """A service that fails half of the time, in turns of a sixth of the lease, fills no history."""
+    """A service that fails half of the time, in turns of a sixth of the lease, does not fill the history."""
     for child_seconds in (12 * HOUR, 29 * DAY):
 
         class Flapping(Service):
@@ -144,19 +144,19 @@ def many_outages():
 
 
 def stops_in_time():
-    """A service that stays away: the child has stopped before an observer may take over."""
+    """A service stays away: the child has stopped before an observer may take over."""
     for lease_ms in (60_000, 600_000):
         for child_seconds in (HOUR, 12 * HOUR, 29 * DAY):
             for began in (45, child_seconds / 3, child_seconds / 2 + 7, child_seconds * 0.9):
                 service, _, outcome = run(child_seconds, lease_ms, outage=(began, 2 * child_seconds + 90_000))
                 assert outcome == ("FAILED", "LockLost"), outcome
                 left = service.lease_end - service.child_stopped
-                # It does not give up early either: the reserve, a second, and one round.
+                # The child does not stop early either: the rest is the reserve, a second, and one round.
                 assert 0 <= left <= 20 + 11 + max(lease_ms / 4000, 0), (lease_ms, child_seconds, began, left)
 
 
 def repeats_keep_their_number():
-    """An acquire that was not answered is repeated under its number, after every look."""
+    """An acquire without an answer is repeated under its number, after every look."""
     for looks in (0, 3):
         service = Service(60, looks=looks)
         service.unanswered = 2

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Deploys the real template, with the functions' real binaries, to a local AWS (ministack, which checks signatures and
-# policies here), and tries what a team relies on: every route, the conformance suite, the state machines, the authorizers, an
-# update that keeps the locks, a deletion that keeps the table or does not.
+# policies here), and tests the features that a team relies on: every route, the conformance suite, the state machines,
+# the authorizers, an update that keeps the locks, a deletion that keeps the table or does not.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/lib/aws.sh
@@ -11,13 +11,13 @@ readonly STACK_SECONDS=300
 readonly EXECUTION_SECONDS=60
 readonly BUCKET=artifacts
 
-# What ministack does otherwise than AWS, and the cases that therefore fail. Each must fail: see deployed_conforms.
+# The differences of ministack from AWS, and the cases that therefore fail. Each must fail: see deployed_conforms.
 #
-# options_is_no_exception: ministack answers every OPTIONS itself, as AWS does for an API with a CORS configuration. Ours has
-# none, so on AWS the request reaches its route.
+# options_is_no_exception: ministack answers every OPTIONS itself, as AWS does for an API with a CORS configuration.
+# Leasehold's API has none, so on AWS the request reaches its route.
 #
-# bytes_are_utf_8: ministack puts U+FFFD in the place of bytes that are no UTF-8 before it hands a JSON body on as text, so
-# the functions never see them.
+# bytes_are_utf_8: ministack puts U+FFFD in the place of bytes that are no UTF-8 before it hands a JSON body on as text,
+# so the functions never see them.
 readonly EXPECTED_FAILURES="bodies::bytes_are_utf_8 transport::options_is_no_exception"
 
 usage() {
@@ -58,13 +58,13 @@ output() {
         --query "Stacks[0].Outputs[?OutputKey=='$2'].OutputValue"
 }
 
-# resource STACK NAME: what the template's resource of this name is called there.
+# resource STACK NAME: prints the physical id of the template's resource of this name.
 resource() {
     aws cloudformation describe-stack-resource --stack-name "$1" --logical-resource-id "$2" --output text \
         --query StackResourceDetail.PhysicalResourceId
 }
 
-# The same API by a path, for those whose resolver does not know the names below localhost (curl does).
+# The URL of the same API with a path, for clients whose resolver does not know the names below localhost (curl does).
 path_of() {
     local endpoint
     endpoint=$(output "$1" ApiUrl)
@@ -72,7 +72,7 @@ path_of() {
     printf '%s\n' "$AWS_ENDPOINT_URL/_aws/execute-api/${endpoint%%.*}/\$default"
 }
 
-# What `ask` adds to its requests: a signature, a token, or nothing.
+# The options that `ask` adds to its requests: a signature, a token, or nothing.
 credentials=()
 
 unsigned() {
@@ -89,7 +89,7 @@ bearer() {
     credentials=(--header "authorization: Bearer $1")
 }
 
-# ask STATUS METHOD PATH [BODY]: sends a request to $url and checks the status. The answer is in $answer then.
+# ask STATUS METHOD PATH [BODY]: sends a request to $url and checks the status. $answer holds the answer afterwards.
 ask() {
     local expected=$1 method=$2 path=$3 body=${4-} status
     status=$(curl --silent --max-time 60 --output "$work/answer" --write-out '%{http_code}' --request "$method" \
@@ -108,7 +108,7 @@ expect() {
     [[ $2 == "$3" ]] || die "$1 is $2, not $3"
 }
 
-# await EXPECTED COMMAND...: until the command prints this.
+# await EXPECTED COMMAND...: waits until the command prints this.
 await() {
     local expected=$1 deadline=$((SECONDS + EXECUTION_SECONDS)) found
     shift
@@ -118,7 +118,7 @@ await() {
     done
 }
 
-# conforms STACK [PARTITION_KEY SORT_KEY]: the suite that every other way to run the service passes too.
+# conforms STACK [PARTITION_KEY SORT_KEY]: runs the suite that every other way to run the service passes too.
 conforms() {
     LEASEHOLD_TEST_URL=$(path_of "$1") LEASEHOLD_TEST_TABLE=$(output "$1" TableName) \
         LEASEHOLD_TEST_PARTITION_KEY=${2-} LEASEHOLD_TEST_SORT_KEY=${3-} \
@@ -167,7 +167,7 @@ execution() {
     aws stepfunctions describe-execution --execution-arn "$1" --query "$2" --output text
 }
 
-# executions STATE_MACHINE STATUS: how many there are.
+# executions STATE_MACHINE STATUS: counts them.
 executions() {
     aws stepfunctions list-executions --state-machine-arn "$1" --status-filter "$2" --query 'length(executions)'
 }
@@ -177,20 +177,20 @@ lock_state() {
     field state
 }
 
-# run_under_lock KEY SECONDS: starts a child that waits so long.
+# run_under_lock KEY SECONDS: starts a child that waits for this time.
 run_under_lock() {
     aws stepfunctions start-execution --state-machine-arn "$outer" --query executionArn --output text --input '{
         "key":"'"$1"'","stateMachineArn":"'"$child"'","input":{"seconds":'"$2"'},"fencingTokenAs":"token",
         "leaseDurationMs":600000}'
 }
 
-# Another state machine under a lock, and the clean-up after an abortion, as they are deployed. scripts/step-functions.sh
-# tells the longer stories.
+# Tests another state machine under a lock, and the clean-up after an abort, as they are deployed.
+# scripts/step-functions.sh tests them in more cases.
 state_machines() {
     local outer clean_up child execution token
     outer=$(output leasehold RunUnderLockArn)
     clean_up=$(output leasehold CleanupStateMachineArn)
-    # It calls nothing, so any role will do.
+    # The state machine calls nothing, so any role will do.
     # shellcheck disable=SC2016 # $states is for Step Functions
     child=$(aws stepfunctions create-state-machine --name locked-child --query stateMachineArn --output text \
         --role-arn "arn:aws:iam::$account:role/$(resource leasehold RunUnderLockRole)" --definition '{"QueryLanguage":"JSONata","StartAt":"Work","States":{
@@ -211,7 +211,7 @@ state_machines() {
     await 1 executions "$child" ABORTED
     await released lock_state aborted
     await 1 executions "$clean_up" SUCCEEDED
-    # For SQS alone the command line forgets AWS_ENDPOINT_URL.
+    # For SQS alone the AWS command ignores AWS_ENDPOINT_URL.
     expect "the number of events that started no clean-up" 0 "$(aws sqs get-queue-attributes --output text \
         --endpoint-url "$AWS_ENDPOINT_URL" --queue-url "$(resource leasehold CleanupDeadLetters)" \
         --attribute-names ApproximateNumberOfMessages --query Attributes.ApproximateNumberOfMessages)"
@@ -239,7 +239,8 @@ cycle() {
     ask 200 POST /v1/release "{\"key\":\"$1\",\"leaseId\":\"one\"}"
 }
 
-# A cycle by way of a Function URL, which asks for a signature whatever the API does, and has the three operations only.
+# Tests a cycle through a Function URL, which asks for a signature whatever the API does, and has the three operations
+# only.
 function_url() {
     local host=${1#*://}
     local url="$AWS_ENDPOINT_URL/_aws/lambda-url/${host%%.*}"
@@ -253,7 +254,8 @@ function_url() {
     unsigned
 }
 
-# A transfer between two accounts of a table that the stack names, over the deployed routes; and the deployed sweeper.
+# Tests a transfer between two accounts of a table that the stack names, over the deployed routes, and the deployed
+# sweeper.
 transactions() {
     local accounts id=5d8e4c1e-9f0a-4f44-8c0e-3b6f6f1f2a10
     accounts=$(aws dynamodb create-table --table-name accounts --billing-mode PAY_PER_REQUEST \
@@ -298,8 +300,8 @@ decision() {
         --action-names "$2" --resource-arns "$3" --query 'EvaluationResults[0].EvalDecision' --output text
 }
 
-# ministack runs state machines and rules without a look at their roles: so look at them here. Of $child and $clean_up,
-# the state machines.
+# ministack runs state machines and rules without a check of their roles, so the roles are checked here. $child and
+# $clean_up are the state machines.
 state_machines_roles() {
     local children=${child/:stateMachine:/:execution:} invoke release role action target expected
     invoke=$(output leasehold InvokeFunctionArn)
@@ -325,7 +327,7 @@ implicitDeny CleanupRuleRole states:StartExecution $child
 EOF
 }
 
-# The example that imports what the stack exports: its job runs under the lock, and its role may do no more than it says.
+# Tests the example that imports the stack's exports: its job runs under the lock, and its role has no other rights.
 consumer() {
     deploy consumer examples/consumer-stack/template.yaml LeaseholdStackName=leasehold
     local function role session
@@ -336,7 +338,7 @@ consumer() {
     expect ran "$(field ran)" True
 
     role=$(output consumer RoleName)
-    # For this test: whoever is of this account may be what the job is.
+    # The test lets any principal of this account assume the job's role.
     aws iam update-assume-role-policy --role-name "$role" --policy-document '{"Version":"2012-10-17","Statement":[
         {"Effect":"Allow","Principal":{"AWS":"arn:aws:iam::'"$account"':root"},"Action":"sts:AssumeRole"}]}'
     session=$(aws sts assume-role --role-arn "arn:aws:iam::$account:role/$role" --role-session-name test --output text \
@@ -353,7 +355,7 @@ consumer() {
     delete_stack consumer
 }
 
-# Tokens of a user pool. The one at hand lacks the scope that breaking may be made to need.
+# Tests tokens of a user pool. The pool's token lacks the scope that a break may require.
 tokens() {
     local pool client token
     pool=$(aws cognito-idp create-user-pool --pool-name test --query UserPool.Id --output text)
@@ -383,13 +385,8 @@ table_exists() {
 }
 
 main() {
-    local build=yes
-    case ${1-} in
-        "") ;;
-        --no-build) build=no ;;
-        -h | --help) usage && exit 0 ;;
-        *) usage >&2 && exit 2 ;;
-    esac
+    local build
+    read_arguments "$@"
     begin
     : >"$work/samconfig.toml"
     install_sam

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the functions' real binaries in containers, as Lambda does, behind `sam local start-api` and in front of DynamoDB Local:
-# the README's curl session, word for word, and the conformance suite.
+# Runs the functions' real binaries in containers, as Lambda does, behind `sam local start-api` and in front of DynamoDB
+# Local: the README's curl session, word for word, and the conformance suite.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/lib/aws.sh
@@ -12,14 +12,14 @@ readonly DYNAMODB_SECONDS=300
 readonly API_SECONDS=120
 readonly SESSION_SECONDS=120
 
-# What this script exits with where there is no container engine, and none can be started. Anything else but 0 is a failure.
+# The exit status where no container engine runs or can be started. Any other status but 0 is a failure.
 readonly SKIPPED=77
 
-# The README's.
+# The port of the README.
 readonly PORT=8080
 readonly TABLE=leasehold
 
-# An engine of our own, where none runs: its images are kept, and it gets a bridge that it alone uses.
+# The folder of this script's own engine, if none runs. Its images are kept, and it has its own bridge.
 readonly DOCKER_ROOT="$PWD/target/tools/docker"
 readonly BRIDGE=leasehold0
 readonly BRIDGE_ADDRESS=172.29.213.1
@@ -27,7 +27,8 @@ readonly BRIDGE_ADDRESS=172.29.213.1
 readonly DEBIAN=bookworm
 readonly DEBIAN_MIRROR=http://deb.debian.org/debian
 
-# What SAM's front does otherwise than API Gateway, and the cases that therefore fail. Each must fail: see deployed_conforms.
+# The differences of SAM's front from API Gateway, and the cases that therefore fail. Each must fail: see
+# deployed_conforms.
 #
 # bytes_are_utf_8: it fails with 502 on a JSON body that is no UTF-8, before it calls a function.
 #
@@ -55,7 +56,7 @@ has_bridge=
 dynamodb_pid=
 sam_pid=
 containers_before=
-# Where containers reach this machine, and where DynamoDB Local is.
+# The address of this machine for containers, and the endpoint of DynamoDB Local.
 host=
 dynamodb=
 
@@ -65,13 +66,13 @@ cleanup() {
     if [[ -n $sam_pid ]]; then
         ((status == 0)) || tail -n 40 "$work/sam.log" >&2
         stop "$sam_pid"
-        # Those that SAM did not get round to.
+        # Removes the containers that SAM has left.
         comm -13 <(printf '%s\n' "$containers_before") <(our_containers) | xargs -r docker rm --force >/dev/null 2>&1
     fi
     [[ -z $dynamodb_pid ]] || stop "$dynamodb_pid"
     [[ -z $docker_pid ]] || stop "$docker_pid"
     [[ -z $has_bridge ]] || ip link delete "$BRIDGE"
-    # Whatever may still be mounted there is not ours to empty.
+    # A file system that is still mounted there is not emptied.
     rm -rf --one-file-system ${work:+"$work"}
 }
 
@@ -106,7 +107,7 @@ start_docker() {
     ip link show "$BRIDGE" >/dev/null 2>&1 || ip link add "$BRIDGE" type bridge 2>"$work/docker.log" || return
     has_bridge=yes
     ip address replace "$BRIDGE_ADDRESS/24" dev "$BRIDGE" 2>"$work/docker.log" || return
-    # No rules for packets: what runs here needs the host and nothing else.
+    # There are no rules for packets: the containers need the host and nothing else.
     dockerd --data-root "$DOCKER_ROOT" --exec-root "$work/docker" --pidfile "$work/docker.pid" --host "unix://$work/docker.sock" \
         --bridge "$BRIDGE" --iptables=false --ip-forward=false --ip-masq=false >"$work/docker.log" 2>&1 </dev/null &
     docker_pid=$!
@@ -119,7 +120,8 @@ start_docker() {
     host=$BRIDGE_ADDRESS
 }
 
-# Lambda's base image; or what of it our binaries need, under its name: a C library, certificates, and an entry point.
+# Takes Lambda's base image, or makes an image of that name with the parts that the binaries need: a C library,
+# certificates, and an entry point.
 require_image() {
     docker image inspect "$image" >/dev/null 2>&1 && return
     timeout "$PULL_SECONDS" docker pull --quiet "$image" >/dev/null 2>&1 && return
@@ -131,7 +133,7 @@ require_image() {
         tail -n 20 "$work/debootstrap.log" >&2
         die "debootstrap failed"
     }
-    # SAM adds its runtime emulator, which starts this with the handler's name.
+    # SAM adds its runtime emulator, which starts this script with the handler's name.
     # shellcheck disable=SC2016 # $1 is for that script
     printf '#!/bin/sh\nexport _HANDLER="$1"\nexec /var/task/bootstrap\n' >"$work/rootfs/lambda-entrypoint.sh"
     chmod 755 "$work/rootfs/lambda-entrypoint.sh"
@@ -160,10 +162,12 @@ start_dynamodb() {
 
 start_api() {
     ! (exec 3<>"/dev/tcp/127.0.0.1/$PORT") 2>/dev/null || die "something else listens on port $PORT, the README's"
-    # By a file and not by the parameter DynamoDbEndpointUrl: SAM does not carry out the condition that it goes through.
+    # A file sets the endpoint, and not the parameter DynamoDbEndpointUrl: SAM does not evaluate the parameter's
+    # condition.
     printf '{"Parameters":{"AWS_ENDPOINT_URL_DYNAMODB":"http://%s:%s"}}' "$host" "${dynamodb##*:}" >"$work/variables.json"
     : >"$work/samconfig.toml"
-    # LogLevel: SAM looks for Lambda's own last line in what a function logs, and waits for a second where ours come with it.
+    # LogLevel: SAM waits for Lambda's own last line in the log of a function, and is delayed by a second if the
+    # function's lines come with it.
     containers_before=$(our_containers)
     sam local start-api --config-file "$work/samconfig.toml" --template "$SAM_BUILD/template.yaml" --port "$PORT" \
         --skip-pull-image --warm-containers EAGER --disable-authorizer --env-vars "$work/variables.json" \
@@ -174,13 +178,8 @@ start_api() {
 }
 
 main() {
-    local build=yes
-    case ${1-} in
-        "") ;;
-        --no-build) build=no ;;
-        -h | --help) usage && exit 0 ;;
-        *) usage >&2 && exit 2 ;;
-    esac
+    local build
+    read_arguments "$@"
     trap cleanup EXIT
     trap 'exit 130' INT
     trap 'exit 143' TERM HUP
@@ -188,7 +187,7 @@ main() {
     install_sam
     require_docker
     require_image
-    # Where it may start, but not all that it does for a container is allowed.
+    # The engine may start here, but may not be allowed all that a container needs.
     [[ -z $docker_pid ]] || docker run --rm --network none --entrypoint /bin/sh "$image" -c : >"$work/run.log" 2>&1 ||
         skip "no container engine answers, and one of our own cannot run containers here: $(tail -n 1 "$work/run.log")"
     [[ $build == no ]] || sam_build

@@ -24,7 +24,7 @@ check_definitions() {
         npm install --silent --no-save --prefix "$validator" "asl-validator@$ASL_VALIDATOR_VERSION"
         touch "$validator/.complete"
     fi
-    # One at a time: of several it reads only the first. It takes no partition but AWS's.
+    # The validator reads only the first of several definitions. It takes no partition but AWS's.
     for definition in statemachines/*.asl.json; do
         sed 's/${Partition}/aws/' "$definition" >"$work/definition.asl.json"
         "$validator/node_modules/.bin/asl-validator" --json-path "$work/definition.asl.json" || die "$definition is invalid"

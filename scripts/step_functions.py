@@ -1,7 +1,7 @@
-"""The stories of docs/step-functions.md, told by the real state machines and the real functions on a local AWS.
+"""The stories of docs/step-functions.md, with the real state machines and the real functions on a local AWS.
 
 Called by step-functions.sh, with the local AWS at AWS_ENDPOINT_URL. Arguments: names of stories; without, all of them.
-Leases are real time, so nothing is sped up: leases are short instead.
+Leases are measured in real time, and are therefore short. Several stories run at a time, each with its own keys.
 """
 
 import io
@@ -9,8 +9,10 @@ import json
 import pathlib
 import sys
 import time
+import traceback
 import uuid
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 
 import botocore.session
 from botocore.config import Config
@@ -21,12 +23,14 @@ MARKS = "marks"
 WAITERS = "waiters"
 SECRET = "known to the functions"
 LATE_REQUEST_SECONDS = 6
-# A wait of an hour, the default, allows a look only each fourth second.
+# Stories spend their time in waits.
+STORIES_AT_A_TIME = 5
+# With a wait of an hour, the default, the waiter looks only each fourth second.
 SOON = {"pollSeconds": 1, "maxWaitSeconds": 100}
-# The local AWS checks no permissions; that roles suffice is for a real account to show.
+# The local AWS checks no permissions; only a real account shows that the roles suffice.
 ROLE = "arn:aws:iam::000000000000:role/unchecked"
 
-# What the local AWS calls by other names than AWS does.
+# The names of the local AWS that differ from those of AWS.
 LOCAL_NAMES = {
     "StepFunctions.ExecutionAlreadyExistsException": "ExecutionAlreadyExists",
     "Sfn.ExecutionDoesNotExistException": "Sfn.ExecutionDoesNotExist",
@@ -40,7 +44,7 @@ def client(name):
         region_name="us-east-1",
         aws_access_key_id="test",
         aws_secret_access_key="test",
-        config=Config(read_timeout=60),
+        config=Config(read_timeout=60, max_pool_connections=2 * STORIES_AT_A_TIME),
     )
 
 
@@ -60,6 +64,17 @@ CLEAN_UP_ENDINGS = {
         },
     ]
 }
+
+CLEANED_UP = (
+    "run-under-lock",
+    "mutex",
+    "unreachable-run",
+    "unreachable-mutex",
+    "failing-mutex",
+    "three-turns",
+    "twice",
+    "permits",
+)
 
 # The stack
 
@@ -83,13 +98,17 @@ def make_stack():
         TableName=TABLE, StreamSpecification={"StreamEnabled": True, "StreamViewType": "NEW_IMAGE"}
     )
     for name in ("invoke", "cleanup", "semaphore"):
-        arns[name] = make_function(name)
+        arns[name] = make_function(name, name)
+    # A story shuts this one in mid-work.
+    arns["unreachable"] = make_function("unreachable", "invoke")
     # A child that knows nothing of locks: a mark, some work, a mark.
     make_machine("child", child())
     make_machine("failing-child", one_state({"Type": "Fail", "Error": "OutOfPaper", "Cause": "Tray 2"}))
     make_machine("cleanup-machine", definition("cleanup"))
     make_machine("run-under-lock", definition("run-under-lock"))
     make_machine("mutex", with_work(definition("mutex"), child()))
+    make_machine("unreachable-run", definition("run-under-lock", invoke="unreachable"))
+    make_machine("unreachable-mutex", with_work(definition("mutex", invoke="unreachable"), child()))
     make_machine("failing-mutex", with_work(definition("mutex"), one_state({"Type": "Fail", "Error": "OutOfPaper"})))
     make_machine("three-turns", in_a_map(with_work(definition("mutex"), child(" & $string($states.input.turn)"))))
     make_machine("twice", twice(with_work(definition("mutex"), child())))
@@ -119,7 +138,7 @@ def make_stack():
                 "detail": {
                     "stateMachineArn": [
                         arns[name]
-                        for name in ("run-under-lock", "mutex", "failing-mutex", "three-turns", "twice", "permits")
+                        for name in CLEANED_UP
                     ],
                     **CLEAN_UP_ENDINGS,
                 },
@@ -130,7 +149,7 @@ def make_stack():
     events.put_targets(Rule="leasehold-cleanup", Targets=[target])
 
 
-def make_function(name):
+def make_function(name, handler):
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as zipped:
         bootstrap = zipfile.ZipInfo("bootstrap")
@@ -139,7 +158,7 @@ def make_function(name):
     made = functions.create_function(
         FunctionName=f"leasehold-{name}",
         Runtime="provided.al2023",
-        Handler=name,
+        Handler=handler,
         Role=ROLE,
         Timeout=10,
         Code={"ZipFile": archive.getvalue()},
@@ -148,10 +167,10 @@ def make_function(name):
     return made["FunctionArn"]
 
 
-def definition(name, waits=False):
+def definition(name, waits=False, invoke="invoke"):
     text = (ROOT / f"statemachines/{name}.asl.json").read_text()
     for placeholder, value in {
-        "InvokeFunctionArn": arns["invoke"],
+        "InvokeFunctionArn": arns[invoke],
         "SemaphoreFunctionArn": arns["semaphore"],
         "CleanupFunctionArn": arns["cleanup"],
         "CleanupStateMachineArn": arns.get("cleanup-machine", ""),
@@ -207,7 +226,7 @@ def one_state(state):
 
 
 def with_work(mutex, work, holding="Locked", heartbeat="LockStillMine"):
-    """What an author does: own states in the place of YourWork."""
+    """Returns the definition with an author's own states in place of YourWork."""
     branch = mutex["States"][holding]["Branches"][0]
     del branch["States"]["YourWork"]
     for state in work["States"].values():
@@ -242,7 +261,7 @@ def twice(machine):
 
 
 def sleeping(machine, seconds):
-    """Always sleeps for so long: the local AWS takes no expression for the time-out of a state."""
+    """Returns the definition with a fixed sleep: the local AWS takes no expression for the time-out of a state."""
     for state in machine["States"].values():
         if state.get("Resource", "").endswith(".waitForTaskToken"):
             state["TimeoutSeconds"] = seconds
@@ -253,7 +272,7 @@ def sleeping(machine, seconds):
 
 
 def sleeps_at_once(machine):
-    """As if the lock had been released between the refusal and the sleep."""
+    """Returns the definition for a lock that is released between the refusal and the sleep."""
     machine["States"]["LockPrepare"]["Next"] = "LockMayWait"
     return machine
 
@@ -275,17 +294,17 @@ def start(machine, name=None, **arguments):
     return sfn.start_execution(stateMachineArn=arns[machine], name=name, input=json.dumps(arguments))["executionArn"]
 
 
-def run_under_lock(key, seconds=1, child="child", **arguments):
+def run_under_lock(key, seconds=1, child="child", machine="run-under-lock", **arguments):
     work = {"stateMachineArn": arns[child], "input": {"seconds": seconds}, "leaseDurationMs": 6000}
-    return start("run-under-lock", **{"key": key, **SOON, **work, **arguments})
+    return start(machine, **{"key": key, **SOON, **work, **arguments})
 
 
-def mutex(key, seconds=0, **arguments):
-    return start("mutex", **{"key": key, **SOON, "seconds": seconds, **arguments})
+def mutex(key, seconds=0, machine="mutex", **arguments):
+    return start(machine, **{"key": key, **SOON, "seconds": seconds, **arguments})
 
 
 def child_of(execution):
-    """The child's ARN, from the history, so that how it is derived is tested and not repeated here."""
+    """The child's ARN, from the history, so that its derivation is tested and not repeated here."""
     return wait_for("the child", lambda: children_of(execution))[0]
 
 
@@ -299,7 +318,7 @@ def children_of(execution):
     ]
 
 
-def wait_for(what, look, seconds=60):
+def wait_for(what, look, seconds=120):
     deadline = time.monotonic() + seconds
     while not (found := look()):
         assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
@@ -341,7 +360,7 @@ def invoke(action, key, **fields):
 
 
 def acquire_as(execution, key, acquisition, **more):
-    """An acquire as the execution sends it; a delayed copy of it, for instance."""
+    """Sends an acquire as the execution does, such as a delayed copy."""
     named = {"arn": execution, "acquisition": acquisition, **more}
     return invoke("acquire", key, ownerName="late", execution=named, leaseDurationMs=600_000)
 
@@ -384,7 +403,7 @@ def clean_ups(execution):
 
 
 def uncontended():
-    """The child's output is handed on, its input may carry the fencing token, and the lock is free again."""
+    """The child's output is returned, its input may carry the fencing token, and the lock is free again."""
     execution = run_under_lock("quiet", fencingTokenAs="token")
     did = succeeded(execution)["did"]
     assert did["seconds"] == 1 and did["token"] > 1.7e15, did
@@ -412,7 +431,8 @@ def holder_killed():
     acquire("killed", "a function", leaseDurationMs=3000)
     execution = mutex("killed")
     for _ in range(4):
-        # Longer than the waiter's polls, so that it sees each version several times; shorter than the lease.
+        # The pause is longer than the waiter's polls, so that the waiter sees each version several times, and shorter
+        # than the lease.
         time.sleep(2)
         invoke("heartbeat", "killed", leaseId="a function")
     last_heartbeat = time.time() * 1000
@@ -447,19 +467,20 @@ def one_execution_locks_twice():
 
 def release_unreachable():
     """A release that cannot be delivered starts the clean-up; result and error of the work stay as they are."""
-    wrapped = run_under_lock("unreachable", seconds=2, leaseDurationMs=600_000)
-    steps = mutex("unreachable too", seconds=2)
+    long_lease = {"leaseDurationMs": 600_000}
+    wrapped = run_under_lock("unreachable", seconds=8, machine="unreachable-run", **long_lease)
+    steps = mutex("unreachable too", seconds=8, machine="unreachable-mutex", **long_lease)
     wait_for("the work", lambda: state("unreachable") == state("unreachable too") == "held")
     child = child_of(wrapped)
     wait_for("the marks", lambda: marks(child) and marks(steps))
-    # What a throttled account looks like: no invocation is let through.
-    functions.put_function_concurrency(FunctionName="leasehold-invoke", ReservedConcurrentExecutions=0)
+    # A concurrency of zero stands for a throttled account, where no invocation is let through.
+    functions.put_function_concurrency(FunctionName="leasehold-unreachable", ReservedConcurrentExecutions=0)
     try:
         assert "did" in succeeded(wrapped, 180)
         ending = end_of(steps, 180)
         assert ending["status"] == "FAILED" and ending["error"].startswith("Lambda."), ending
     finally:
-        functions.delete_function_concurrency(FunctionName="leasehold-invoke")
+        functions.delete_function_concurrency(FunctionName="leasehold-unreachable")
     for key in ("unreachable", "unreachable too"):
         wait_until_free(key, 15)
     for execution in (wrapped, steps):
@@ -492,7 +513,7 @@ def no_clean_up_without_a_lock():
 
 
 def gives_up():
-    """The wait is bounded, and its end says who has the lock."""
+    """The wait is bounded, and its end names the holder."""
     acquire("taken", "a function", leaseDurationMs=600_000)
     for machine, more in (("run-under-lock", {"stateMachineArn": arns["child"]}), ("mutex", {})):
         execution = start(machine, key="taken", maxWaitSeconds=2, pollSeconds=1, seconds=0, **more)
@@ -515,7 +536,8 @@ def lost_in_mid_work():
 
 
 def break_lock(key):
-    """As an operator: look, break what was seen, and look again where a heartbeat was faster."""
+    """Breaks a lock as an operator: reads it, breaks the version that was seen, and tries again after a faster
+    heartbeat."""
 
     def broken():
         try:
@@ -527,7 +549,7 @@ def break_lock(key):
 
 
 def work_fails():
-    """The work's own error is handed on, and the lock is free again."""
+    """The work's own error is returned, and the lock is free again."""
     assert failed(run_under_lock("failing", child="failing-child"), "OutOfPaper") == "Tray 2"
     failed(start("failing-mutex", key="failing too"), "OutOfPaper")
     stopped = run_under_lock("stopping", seconds=60)
@@ -538,7 +560,7 @@ def work_fails():
 
 
 def wrong_input():
-    """What the service calls invalid fails at once, and by that name."""
+    """An invalid request fails at once, under that name."""
     failed(mutex(""), "InvalidRequest", 10)
     failed(run_under_lock("hasty", leaseDurationMs=1), "InvalidRequest", 10)
 
@@ -551,7 +573,7 @@ def repeated_start():
     succeeded(first)
     runs = sfn.list_executions(stateMachineArn=arns["child"], maxResults=1000)["executions"]
     assert [run["executionArn"] for run in runs].count(child) == 1
-    # The same execution again, as after a lost answer: only its name counts for the child's.
+    # The same execution again, as after a lost answer. Only its name determines the child's name.
     again = definition("run-under-lock")
     again["States"]["Prepare"]["Assign"]["child"] = {"name": child.rsplit(":", 1)[1], "arn": child}
     make_machine("run-again", again)
@@ -573,7 +595,7 @@ def aborted():
     for key in ("aborted", "aborted too"):
         wait_until_free(key, 15)
     assert end_of(child)["status"] == "ABORTED"
-    # A copy of its acquire that is delivered only now is refused: its lease id had its one acquisition.
+    # A late copy of its acquire is refused: its lease id had its one acquisition.
     try:
         acquire_as(wrapped, "aborted", acquisition)
         raise AssertionError("a ghost holds the lock")
@@ -619,7 +641,8 @@ def holding(key):
 
 
 def refusal_of(action, key, **fields):
-    """None where it is answered: an equal number without a request id is a repeat."""
+    """Returns the refusal. None: the service answered, as for a repeat, which has an equal number without a request
+    id."""
     try:
         invoke(action, key, **fields)
     except Refused as refusal:
@@ -643,8 +666,7 @@ def passes(clean_up):
 def twenty_take_turns():
     """Twenty executions of a child that knows nothing of locks, one of them aborted in mid-work, run one at a time."""
     executions = [run_under_lock("turns", seconds=2, maxWaitSeconds=600) for _ in range(20)]
-    victim = wait_for("a child at work", lambda: at_work(executions), 60)
-    sfn.stop_execution(executionArn=victim)
+    victim = wait_for("an abortion in mid-work", lambda: aborted_at_work(executions))
     spans = []
     for execution in executions:
         ending = end_of(execution, 240)
@@ -652,7 +674,7 @@ def twenty_take_turns():
         [child] = children_of(execution)
         described = end_of(child)
         span = marks(child)
-        # The victim's child was stopped in mid-work, or was just through.
+        # The victim's child was stopped during its work, or just after.
         stopped = described["stopDate"].timestamp() * 1000
         spans.append((span["began"], span.get("ended", stopped), described["status"]))
     spans.sort()
@@ -662,13 +684,23 @@ def twenty_take_turns():
     print(f"      {len(spans)} children, {(spans[-1][1] - spans[0][0]) / 1000:.0f} s from the first to the last")
 
 
-def at_work(executions):
-    """An execution whose child works at this moment; not the first one, which nobody waited for."""
+def aborted_at_work(executions):
+    """Aborts and returns an execution whose child works at this moment, but not the first one, which nobody waited for."""
     for execution in executions[1:]:
         for child in children_of(execution):
-            if "ended" not in marks(child) and marks(child):
+            if "ended" not in marks(child) and marks(child) and stopped(execution):
                 return execution
     return None
+
+
+def stopped(execution):
+    """False where it has ended meanwhile."""
+    try:
+        sfn.stop_execution(executionArn=execution)
+    except sfn.exceptions.ClientError as error:
+        assert error.response["Error"]["Code"] == "ValidationException", error
+        return False
+    return True
 
 
 def sleep_ends_with_the_release():
@@ -688,7 +720,7 @@ def sleep_ends_with_the_release():
         succeeded(execution, 25)
         assert timeouts(execution) == 0
         assert sleepers("sleep") == []
-    # However long the wait: the question whether to wait, the sleep, and the second acquire.
+    # The number of transitions does not depend on the wait: the choice, the sleep, and the second acquire.
     assert entered(execution, "LockMayWait", "LockSleep", "LockWait", "LockAcquire") == 4, "3 beside the first acquire"
 
 
@@ -806,17 +838,19 @@ def timeouts(execution):
 
 
 def entered(execution, *states):
-    """How often the execution has entered one of these: its state transitions, as they are billed."""
+    """Counts the times that the execution entered one of these states: its state transitions, as they are billed."""
     history = sfn.get_execution_history(executionArn=execution, maxResults=1000)["events"]
     return sum(event.get("stateEnteredEventDetails", {}).get("name") in states for event in history)
 
 
+# The longest first.
 STORIES = [
+    release_unreachable,
+    twenty_take_turns,
     uncontended,
     contended,
     map_takes_turns,
     one_execution_locks_twice,
-    release_unreachable,
     express_child_refused,
     no_clean_up_without_a_lock,
     holder_killed,
@@ -828,7 +862,6 @@ STORIES = [
     aborted,
     late_acquire,
     late_heartbeat,
-    twenty_take_turns,
     sleep_ends_with_the_release,
     sleepers_wake_one_at_a_time,
     sleeper_misses_no_release,
@@ -840,19 +873,27 @@ STORIES = [
 ]
 
 
+def tell(story):
+    began = time.monotonic()
+    try:
+        story()
+    except Exception:
+        print(f"  {story.__name__}: {story.__doc__}\n{traceback.format_exc()}", flush=True)
+        return False
+    print(f"  {story.__name__}: {story.__doc__}\n      seen, in {time.monotonic() - began:.1f} s", flush=True)
+    return True
+
+
 def main(names):
     began = time.monotonic()
     make_stack()
     print(f"  the stack is there after {time.monotonic() - began:.1f} s")
     unknown = set(names) - {story.__name__ for story in STORIES}
     assert not unknown, f"no such story: {unknown}"
-    for story in STORIES:
-        if names and story.__name__ not in names:
-            continue
-        story_began = time.monotonic()
-        print(f"  {story.__name__}: {story.__doc__}", flush=True)
-        story()
-        print(f"      seen, in {time.monotonic() - story_began:.1f} s", flush=True)
+    told = [story for story in STORIES if not names or story.__name__ in names]
+    with ThreadPoolExecutor(STORIES_AT_A_TIME) as pool:
+        seen = list(pool.map(tell, told))
+    assert all(seen), [story.__name__ for story, right in zip(told, seen) if not right]
     print(f"  all seen in {time.monotonic() - began:.0f} s")
 
 

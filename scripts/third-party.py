@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes what the released programs are made of, for whoever hands them on, into target/third-party:
+"""Writes the components of the released programs into target/third-party, for everyone who distributes the programs:
 
 - THIRD-PARTY-LICENSES.txt: the works and the texts of their licences
 - leasehold.cdx.json: a software bill of materials in the CycloneDX format
 
-Usage: scripts/third-party.py. The works are those of Cargo.lock that are linked into the command or a function, and those
-of console/package-lock.json that are bundled into the page. Needs what `npm ci` has installed in console/, and
+Usage: scripts/third-party.py. The works are those of Cargo.lock that are linked into the command or a function, and
+those of console/package-lock.json that are bundled into the page. Needs the packages of `npm ci` in console/, and
 cyclonedx-python-lib: `just third-party` installs both. Fails where a work names no licence, or the bill is invalid.
 """
 
@@ -30,14 +30,14 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "target" / "third-party"
 CONSOLE = ROOT / "console"
 TARGETS = ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"]
-"""What is released."""
+"""The released targets."""
 HEAD = """The programs of Leasehold, the command and the functions, contain the works below, under the licences that follow.
 A work without a text of its own is under the licence of that name.
 """
 
 
 class Work(NamedTuple):
-    """A package of somebody else."""
+    """A package of another author."""
 
     name: str
     version: str
@@ -48,7 +48,7 @@ class Work(NamedTuple):
 
 
 def crates():
-    """The crates in a released program: none that only build scripts, tests or macros use."""
+    """Returns the crates in a released program, without those that only build scripts, tests or macros use."""
     found = {}
     for target in TARGETS:
         command = ["cargo", "metadata", "--locked", "--format-version", "1", "--filter-platform", target]
@@ -75,7 +75,7 @@ def crates():
 
 
 def is_released(package):
-    """Whether a member of the workspace is a program that is released."""
+    """Whether a member of the workspace is a released program."""
     path = Path(package["manifest_path"]).parent
     folders = [ROOT / "cli", ROOT / "functions"]
     is_program = any("bin" in target["kind"] for target in package["targets"])
@@ -87,7 +87,7 @@ def is_macro(package):
 
 
 def modules():
-    """The npm packages in the console's bundle."""
+    """Returns the npm packages in the console's bundle."""
     lock = json.loads((CONSOLE / "package-lock.json").read_text())
     for path, package in lock["packages"].items():
         if path and not package.get("dev") and not package.get("devOptional") and not package.get("peer"):
@@ -97,7 +97,7 @@ def modules():
 
 
 def texts(work):
-    """The licence texts of a work; of several licences to choose from, MIT's."""
+    """Returns the licence texts of a work; MIT's, if there are several licences to choose from."""
     names = ("LICEN", "COPYING", "NOTICE", "UNLICENSE", "COPYRIGHT")
     files = [file for path in work.folder.iterdir() if path.name.upper().startswith(names)
              for file in (path.rglob("*") if path.is_dir() else [path])]
@@ -122,7 +122,7 @@ def licences(works):
 
 
 def bill_of_materials(works):
-    """The bill as JSON, by the library of the CycloneDX project, and valid under its schema."""
+    """Returns the bill as JSON, made by the library of the CycloneDX project, and valid under its schema."""
     version = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]["version"]
     program = Component(name="leasehold", version=version, type=ComponentType.APPLICATION, bom_ref="leasehold")
     components = [

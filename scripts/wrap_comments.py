@@ -24,7 +24,7 @@ def is_too_wide(line: str) -> bool:
 
 
 def paragraph(lines: list[str], at: int) -> tuple[int, int]:
-    """The lines that are one paragraph with line `at`, as a range."""
+    """Returns the lines that are one paragraph with line `at`, as a range."""
     prefix = COMMENT.fullmatch(lines[at])[1]
 
     def text(index: int) -> str | None:
@@ -45,7 +45,7 @@ def paragraph(lines: list[str], at: int) -> tuple[int, int]:
 
 
 def outside_code(lines: list[str]) -> list[str]:
-    """The lines, empty where they stand in a code block."""
+    """Returns the lines, empty where they are in a code block."""
     in_code, outside = False, []
     for line in lines:
         found = COMMENT.fullmatch(line)

@@ -31,8 +31,8 @@ export const ROUTE_FUNCTIONS: RouteFunction[] = [
   { name: 'Health', handler: 'health', description: 'whether the table answers', paths: ['/v1/health'], actions: ['dynamodb:GetItem'] },
 ];
 
-/** What direct invocations may do on the table. */
+/** The actions of direct invocations on the table. */
 export const INVOKE_ACTIONS = ['dynamodb:UpdateItem', 'dynamodb:GetItem'];
 
-/** What the clean-up after executions may do on the table. */
+/** The actions of the clean-up after executions on the table. */
 export const CLEANUP_ACTIONS = ['dynamodb:UpdateItem', 'dynamodb:GetItem'];

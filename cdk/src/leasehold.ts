@@ -16,13 +16,13 @@ import * as sfn from 'aws-cdk-lib/aws-stepfunctions';
 import { Construct } from 'constructs';
 import { CLEANUP_ACTIONS, INVOKE_ACTIONS, ROUTE_FUNCTIONS } from './functions';
 
-/** How callers of the API prove who they are. */
+/** The proof of identity of the API's callers. */
 export enum LeaseholdAuthorizer {
-  /** By a signature and `execute-api:Invoke`. */
+  /** Callers prove their identity by a signature, and need `execute-api:Invoke`. */
   IAM = 'AWS_IAM',
-  /** By a token. */
+  /** Callers prove their identity by a token. */
   JWT = 'JWT',
-  /** Not at all: everyone who can reach the API may call it. */
+  /** Callers prove nothing: everyone who can reach the API may call it. */
   NONE = 'NONE',
 }
 
@@ -38,7 +38,7 @@ export interface LeaseholdProps {
    */
   readonly architecture?: lambda.Architecture;
   /**
-   * How callers prove who they are.
+   * The proof of identity of callers.
    * @default LeaseholdAuthorizer.IAM
    */
   readonly authorizer?: LeaseholdAuthorizer;
@@ -94,12 +94,12 @@ export interface LeaseholdProps {
    */
   readonly directKeys?: string[];
   /**
-   * How long DynamoDB keeps a lock that nobody touches, beyond its lease.
+   * The time for which DynamoDB keeps an untouched lock, beyond its lease.
    * @default seven days
    */
   readonly retention?: Duration;
   /**
-   * How far apart clocks may be, for callers that ask for staleness `clock`.
+   * The largest difference of clocks, for callers that ask for staleness `clock`.
    * @default one second
    */
   readonly clockSkew?: Duration;
@@ -120,7 +120,7 @@ export interface LeaseholdProps {
    */
   readonly logLevel?: string;
   /**
-   * How long logs are kept.
+   * The time for which logs are kept.
    * @default one month
    */
   readonly logRetention?: logs.RetentionDays;
@@ -130,7 +130,7 @@ export interface LeaseholdProps {
    */
   readonly runnableStateMachines?: string;
   /**
-   * How long after the end of an execution the clean-up releases its locks once more.
+   * The time after the end of an execution at which the clean-up releases its locks once more.
    * @default one minute
    */
   readonly lateRequests?: Duration;

@@ -1,4 +1,4 @@
-//! The command line: which commands there are, and what each does.
+//! The command line: the commands, and their execution.
 
 use std::process::ExitCode;
 
@@ -6,9 +6,11 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::acquire::{self, AcquireArgs};
 use crate::commands::break_lock::{self, BreakArgs};
+use crate::commands::capacity::{self, CapacityArgs};
 use crate::commands::console::{self, ConsoleArgs};
 use crate::commands::demo::{self, DemoArgs};
 use crate::commands::documents::{self, CompletionsArgs, ManArgs};
+use crate::commands::elect::{self, ElectArgs};
 use crate::commands::exec::{self, ExecArgs};
 use crate::commands::fenced_write::{self, FencedWriteArgs};
 use crate::commands::get::{self, GetArgs};
@@ -26,8 +28,8 @@ use crate::output::note;
 use crate::signals::die_of_interrupt;
 use crate::{Failure, command_line};
 
-/// The embedded engine writes its file on such threads, one request at a time: more of them would only wait, each with
-/// megabytes of its own.
+/// The embedded engine writes its file on these threads, one request at a time. More threads would only wait, each with
+/// megabytes of memory.
 const MAX_BLOCKING_THREADS: usize = 4;
 
 /// Locks on one DynamoDB table: no server to run, no clocks to trust.
@@ -42,10 +44,12 @@ pub struct Cli {
 #[allow(clippy::large_enum_variant, reason = "there is one of it")]
 enum Command {
     Run(RunArgs),
+    Elect(ElectArgs),
     Acquire(AcquireArgs),
     Heartbeat(HeartbeatArgs),
     Release(ReleaseArgs),
     Break(BreakArgs),
+    Capacity(CapacityArgs),
     Get(GetArgs),
     Ls(LsArgs),
     Watch(WatchArgs),
@@ -64,8 +68,7 @@ enum Command {
 }
 
 impl Cli {
-    /// The command line of this process. Ends the process where there is nothing to execute: after `--help`, and after
-    /// a mistake.
+    /// Parses the command line of this process. Ends the process after `--help`, and after a mistake.
     pub fn from_command_line() -> Self {
         let arguments = command_line::options_last(&Self::command(), std::env::args_os());
         Self::try_parse_from(&arguments).unwrap_or_else(|error| {
@@ -77,7 +80,7 @@ impl Cli {
         })
     }
 
-    /// Does what was asked for, and says on standard error why, if it could not.
+    /// Executes the command, and reports a failure on standard error.
     pub fn execute(self) -> ExitCode {
         let common = self.command.common().cloned();
         self.command.execute().unwrap_or_else(|failure| {
@@ -98,13 +101,15 @@ impl Cli {
 impl Command {
     fn execute(self) -> Result<ExitCode, Failure> {
         let done = match self {
-            // On this thread, for the command ends with the thread that spawned it.
+            // The command ends with the thread that spawned it, so this thread spawns it.
             Self::Run(args) => return in_runtime(run::main(args))?,
+            Self::Elect(args) => return in_runtime(elect::main(args))?,
             Self::Exec(args) => return Err(exec::main(&args)),
             Self::Acquire(args) => in_runtime(acquire::main(args))?,
             Self::Heartbeat(args) => in_runtime(heartbeat::main(args))?,
             Self::Release(args) => in_runtime(release::main(args))?,
             Self::Break(args) => in_runtime(break_lock::main(args))?,
+            Self::Capacity(args) => in_runtime(capacity::main(args))?,
             Self::Get(args) => in_runtime(get::main(args))?,
             Self::Ls(args) => in_runtime(ls::main(args))?,
             Self::Watch(args) => in_runtime(watch::main(args))?,
@@ -124,10 +129,12 @@ impl Command {
     fn common(&self) -> Option<&CommonArgs> {
         match self {
             Self::Run(RunArgs { common, .. })
+            | Self::Elect(ElectArgs { common, .. })
             | Self::Acquire(AcquireArgs { common, .. })
             | Self::Heartbeat(HeartbeatArgs { common, .. })
             | Self::Release(ReleaseArgs { common, .. })
             | Self::Break(BreakArgs { common, .. })
+            | Self::Capacity(CapacityArgs { common, .. })
             | Self::Get(GetArgs { common, .. })
             | Self::Ls(LsArgs { common, .. })
             | Self::Console(ConsoleArgs { common, .. })

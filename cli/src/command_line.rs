@@ -1,12 +1,11 @@
-//! Command lines that people write otherwise than clap expects.
+//! Accepts command lines that differ from what clap expects.
 
 use std::ffi::OsString;
 
 use clap::Command;
 use clap::error::ErrorKind;
 
-/// The same arguments, with options that stand before the name of a command moved behind it: `leasehold --url U ls` is
-/// `leasehold ls --url U`.
+/// Moves options before the name of a command behind it: `leasehold --url U ls` becomes `leasehold ls --url U`.
 pub(crate) fn options_last(cli: &Command, arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = arguments.into_iter().collect();
     let mut end = 1;
@@ -16,7 +15,7 @@ pub(crate) fn options_last(cli: &Command, arguments: impl IntoIterator<Item = Os
         }
         end += 1 + usize::from(takes_the_next(cli, option));
     }
-    // Without a command behind them, `--help` and `--version` are the whole command line.
+    // Without a command after them, `--help` and `--version` are the whole command line.
     let of_the_program = |option: &OsString| ["-h", "--help", "-V", "--version"].iter().any(|own| option == own);
     if end > 1 && end < arguments.len() && !arguments[1..end].iter().any(of_the_program) {
         arguments[1..=end].rotate_right(1);
@@ -33,13 +32,14 @@ fn takes_the_next(cli: &Command, option: &str) -> bool {
     option.strip_prefix("--").is_some_and(|name| !name.contains('=') && takes_value(name))
 }
 
-/// The likely meaning of a command line that clap refused.
+/// A hint at the likely meaning of a command line that clap refused.
 pub(crate) fn hint(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
-    let is_run = arguments.get(1).is_some_and(|command| command == "run");
+    let command = arguments.get(1).and_then(|command| command.to_str())?;
+    let runs = ["run", "elect"].contains(&command);
     let has_separator = arguments.iter().any(|argument| argument == "--");
     let refused = matches!(error.kind(), ErrorKind::UnknownArgument | ErrorKind::MissingRequiredArgument);
-    (is_run && !has_separator && refused)
-        .then(|| "leasehold: the command to run stands behind `--`, as in: leasehold run KEY -- echo hi".to_owned())
+    (runs && !has_separator && refused)
+        .then(|| format!("leasehold: the command to run stands behind `--`, as in: leasehold {command} KEY -- echo hi"))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use leasehold_client::Wait;
 
 const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
 
-/// Reads a duration. A bare number is refused: nobody should have to guess its unit.
+/// Reads a duration. A bare number is refused, since its unit is unknown.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     let malformed = || format!("{text:?} is no duration: write 20s, 500ms, 2m or 1h30m");
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -26,12 +26,12 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     if millis == 0 { Err(malformed()) } else { Ok(Duration::from_millis(millis)) }
 }
 
-/// As [`parse`], and nothing is a duration too.
+/// Reads a duration, as [`parse`], or zero.
 pub(crate) fn parse_or_zero(text: &str) -> Result<Duration, String> {
     if matches!(text, "0" | "0s") { Ok(Duration::ZERO) } else { parse(text) }
 }
 
-/// Reads how long to wait: a duration, or `forever`.
+/// Reads the length of a wait: a duration, or `forever`.
 pub(crate) fn parse_wait(text: &str) -> Result<Wait, String> {
     match text {
         "forever" => Ok(Wait::Forever),
@@ -39,7 +39,7 @@ pub(crate) fn parse_wait(text: &str) -> Result<Wait, String> {
     }
 }
 
-/// Writes a duration such that [`parse`] reads it, unless it is zero.
+/// Writes a duration so that [`parse`] reads it, unless it is zero.
 pub(crate) fn show(duration: Duration) -> String {
     let mut millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     let mut parts = Vec::new();
@@ -52,7 +52,7 @@ pub(crate) fn show(duration: Duration) -> String {
     if parts.is_empty() { "0s".to_owned() } else { parts.concat() }
 }
 
-/// As [`show`], to the second, and upwards: for a countdown.
+/// Writes a duration rounded up to seconds, for a countdown.
 pub(crate) fn show_seconds(duration: Duration) -> String {
     show(Duration::from_secs(duration.as_millis().div_ceil(1000).try_into().unwrap_or(u64::MAX)))
 }

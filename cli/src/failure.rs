@@ -4,14 +4,14 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 
-use leasehold_client::wire::Lock;
+use leasehold_client::wire::{Lock, RefusedLock};
 use leasehold_client::{ErrorKind, LockKey, Loss, TransportError};
 use serde_json::json;
 
 use crate::output;
 use crate::signals::Received;
 
-/// The exit statuses of all commands. `run` has a text of its own, for it hands on the command's.
+/// The exit statuses of all commands. `run` has its own text, since it returns the command's status.
 pub(crate) const EXIT_STATUSES: &str = "\
 Exit status:
    0  done
@@ -27,7 +27,7 @@ Exit status:
   77  the credentials are missing, or do not allow this
   78  the service, or --dynamodb-table, is set up wrong: no table, another key, no credentials, no permission";
 
-/// Exit statuses, as far as they are not the child's: those of sysexits.h where they fit.
+/// The exit statuses of this program itself: those of sysexits.h where they fit.
 pub(crate) mod status {
     pub(crate) const FAILED: u8 = 1;
     pub(crate) const USAGE: u8 = 2;
@@ -42,22 +42,24 @@ pub(crate) mod status {
     pub(crate) const MISCONFIGURED: u8 = 78;
     pub(crate) const CANNOT_EXECUTE: u8 = 126;
     pub(crate) const COMMAND_NOT_FOUND: u8 = 127;
-    /// A signal ended the program: this, plus its number, as in a shell.
+    /// The base of the status after a signal, which adds its number, as in a shell.
     pub(crate) const SIGNALLED: u8 = 128;
 }
+
+const TRY_LATER: &str = "try again later, or wait longer with --wait or --extend";
 
 /// The failure of a command.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    /// With which status the process ends.
+    /// The exit status of the process.
     pub(crate) status: u8,
     /// The kind, for programs.
     kind: &'static str,
-    /// A sentence that says what to do. `None`: there is nobody to tell.
+    /// A sentence that says what to do. `None`: nobody reads the output.
     message: Option<String>,
-    /// The lock and its holder, where that is known.
+    /// The lock and its holder, if they are known.
     lock: Option<Box<Lock>>,
-    /// A Ctrl-C is the reason.
+    /// Whether a Ctrl-C is the reason.
     pub(crate) is_interrupt: bool,
 }
 
@@ -74,7 +76,7 @@ impl Failure {
         Self::new(status::USAGE, "usage", message)
     }
 
-    /// Nobody reads what is printed, so nobody needs to be told: `leasehold ls | head` is no failure.
+    /// A closed output, which nobody reads: `leasehold ls | head` is no failure.
     pub(crate) fn nobody_reads() -> Self {
         Self { status: 0, kind: "closed", message: None, lock: None, is_interrupt: false }
     }
@@ -86,14 +88,19 @@ impl Failure {
         }
     }
 
-    pub(crate) fn held(key: &LockKey, lock: Box<Lock>) -> Self {
-        let message = format!(
-            "{} is held by {}, with a lease of {}; try again later, or wait longer with --wait or --extend",
-            output::plain(&key.to_string()),
-            output::plain(&lock.owner_name),
-            output::lease(lock.lease_duration_ms),
-        );
-        Self { lock: Some(lock), ..Self::new(status::HELD, "held", message) }
+    pub(crate) fn held(lock: &Lock) -> Self {
+        let message = format!("{}; {TRY_LATER}", output::holder(lock));
+        Self { lock: Some(Box::new(lock.clone())), ..Self::new(status::HELD, "held", message) }
+    }
+
+    pub(crate) fn some_held(locks: &[RefusedLock]) -> Self {
+        let held = |refused: &RefusedLock| {
+            let key = LockKey { key: refused.key.clone(), sort_key: refused.sort_key.clone() };
+            let owner = refused.owner_name.as_deref().unwrap_or("someone else");
+            format!("{} is held by {}", output::plain(&key.to_string()), output::plain(owner))
+        };
+        let held: Vec<_> = locks.iter().map(held).collect();
+        Self::new(status::HELD, "held", format!("{}; {TRY_LATER}", held.join(", ")))
     }
 
     pub(crate) fn lost(loss: &Loss) -> Self {
@@ -107,12 +114,12 @@ impl Failure {
         }
     }
 
-    /// The same, and what is done about it.
+    /// Adds the consequence to the message.
     pub(crate) fn and(self, consequence: &str) -> Self {
         Self { message: self.message.map(|message| message + consequence), ..self }
     }
 
-    /// The same, after it was reported.
+    /// Removes the message, since it was reported.
     pub(crate) fn reported(self) -> Self {
         Self { message: None, ..self }
     }
@@ -122,13 +129,13 @@ impl Failure {
         if self.status == usual { Self { status: wanted, ..self } } else { self }
     }
 
-    /// Ended by a signal before there was anything to show.
+    /// A signal that arrived before there was a result.
     pub(crate) fn signalled(received: Received, message: impl Into<String>) -> Self {
         let status = status::SIGNALLED + received.number();
         Self { is_interrupt: received.is_interrupt(), ..Self::new(status, "interrupted", message) }
     }
 
-    /// Tells it on standard error: in a sentence, or as one JSON object.
+    /// Reports the failure on standard error: as a sentence, or as one JSON object.
     pub(crate) fn report(&self, json: bool) {
         let Some(message) = &self.message else { return };
         if json {
@@ -162,30 +169,43 @@ impl From<leasehold_client::Error> for Failure {
             ErrorKind::Unavailable => (status::UNAVAILABLE, "unavailable"),
             ErrorKind::CorruptRecord => (status::CORRUPT, "corrupt-record"),
             ErrorKind::Misconfigured => (status::MISCONFIGURED, "misconfigured"),
+            // Nothing is to be done, which is no failure.
+            ErrorKind::AlreadyDone(_) => (0, "already-done"),
+            ErrorKind::WrongKind => (status::INVALID_REQUEST, "wrong-kind"),
+            ErrorKind::ExceedsCapacity => (status::INVALID_REQUEST, "exceeds-capacity"),
+            ErrorKind::QueueFull(_) => (status::HELD, "queue-full"),
             _ => (status::FAILED, "failed"),
         };
         let lock = match error.kind() {
             ErrorKind::Held(lock) => Some(lock.clone()),
             ErrorKind::Lost(loss) => loss.lock.clone(),
+            ErrorKind::AlreadyDone(lock) => Some(lock.clone()),
             _ => None,
         };
         Self { lock, ..Self::new(status, kind, sentence(&error)) }
     }
 }
 
-/// The error, its cause, and what to do.
+/// The error, its cause, and the remedy.
 pub(crate) fn sentence(error: &leasehold_client::Error) -> String {
+    if let ErrorKind::AlreadyDone(lock) = error.kind() {
+        let last = lock.last_occurrence.as_deref().unwrap_or_default();
+        return format!("{} is already done, up to {}", output::plain(&lock.key), output::plain(last));
+    }
     let cause = error.source().and_then(|source| source.downcast_ref::<TransportError>());
     let message = match cause {
         Some(cause) => format!("{error}: {cause}"),
         None => error.to_string(),
     };
     let hint = match error.kind() {
-        // With a cause of its own: not a request that could not be made, but a connection.
+        // Only a failed connection has a cause of its own; an invalid request has none.
         ErrorKind::Unavailable
             if cause.is_some_and(|cause| !cause.may_have_been_delivered() && cause.source().is_some()) =>
         {
             "; start a service with `leasehold serve`, or name another with --url"
+        }
+        ErrorKind::WrongKind => {
+            "; `leasehold get` shows what it is, and `leasehold run --help` says how to ask for a semaphore"
         }
         ErrorKind::Forbidden => "; use --token, or --sigv4 with credentials that allow it",
         _ => "",

@@ -2,8 +2,8 @@
 //!
 //! A lock says who *may* write; only the resource can say who may *not*. A holder that was paused (by garbage
 //! collection, a closed lid, a slow disk) wakes up sure that it holds the lock, while another has taken it over and
-//! written. So every grant carries a fencing token above all earlier ones, every write carries the token of the grant
-//! that it was made under, and the resource keeps the highest token that it has seen.
+//! written. Every grant therefore carries a fencing token above all earlier ones, every write carries the token of the
+//! grant that it was made under, and the resource keeps the highest token that it has seen.
 //!
 //! ```
 //! # fn main() -> Result<(), leasehold_cli::fenced_store::Error> {
@@ -35,8 +35,8 @@
 //!   ConditionExpression  attribute_not_exists(fence) OR fence <= :token
 //! ```
 //!
-//! **Limits.** Fencing orders the writes to one key. Who reads a value, computes, and writes another key, must carry
-//! the token to both. A new holder fences its predecessor off with its first write, and not before.
+//! **Limits.** Fencing orders the writes to one key. A job that reads a value, computes, and writes another key must
+//! carry the token to both. A new holder fences its predecessor off with its first write, and not before.
 
 use std::fmt;
 use std::path::Path;
@@ -44,7 +44,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-/// How long to wait for other processes that use the same file.
+/// The time-out of the wait for other processes that use the same file.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// An SQLite file that several processes may use at once.
@@ -53,25 +53,25 @@ pub struct FencedStore {
     connection: Connection,
 }
 
-/// What became of a write.
+/// The outcome of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "a refused writer has lost its lock, and must stop"]
 pub enum Outcome {
-    /// It was made.
+    /// The value was written.
     Written,
-    /// It came too late: another has written under a higher token. Nothing was changed.
+    /// The write came too late: another was made under a higher token. Nothing was changed.
     Refused {
-        /// The highest token that the key was written under.
+        /// The highest token of the key's writes.
         highest: u64,
     },
 }
 
-/// What is stored under a key.
+/// The value and the token of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     /// The value of the last accepted write.
     pub value: String,
-    /// The token that it was written under.
+    /// The token of the last accepted write.
     pub token: u64,
 }
 
@@ -80,7 +80,7 @@ pub struct Entry {
 pub struct Error(rusqlite::Error);
 
 impl FencedStore {
-    /// Opens the file, and makes it where it is missing.
+    /// Opens the file, and creates it if it is missing.
     ///
     /// # Errors
     /// The file is not a database, or cannot be written.
@@ -95,10 +95,10 @@ impl FencedStore {
         Ok(Self { connection })
     }
 
-    /// Writes, unless the key was written under a higher token before.
+    /// Writes a value, unless the key was written under a higher token.
     ///
     /// # Errors
-    /// The file cannot be written, or the token is above `i64::MAX`; Leasehold's are below 2^53.
+    /// The file cannot be written, or the token is above `i64::MAX`; Leasehold's tokens are below 2^53.
     pub fn write(&self, key: &str, value: &str, fencing_token: u64) -> Result<Outcome, Error> {
         let changed = self.connection.execute(
             "INSERT INTO fenced (key, value, token) VALUES (?1, ?2, ?3)
@@ -109,12 +109,12 @@ impl FencedStore {
         if changed > 0 {
             return Ok(Outcome::Written);
         }
-        // Only to tell; the decision has been made.
+        // The read only informs the caller; the decision has been made.
         let highest = self.read(key)?.map_or(fencing_token, |entry| entry.token);
         Ok(Outcome::Refused { highest })
     }
 
-    /// What is stored under a key.
+    /// Returns the value and the token of a key.
     ///
     /// # Errors
     /// The file cannot be read.

@@ -1,4 +1,4 @@
-//! One line at the bottom of a terminal, drawn anew all the time.
+//! One line at the bottom of a terminal, redrawn continually.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,12 +6,12 @@ use std::time::Duration;
 use console::{Term, truncate_str};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
-/// How often it is drawn.
+/// The interval between two drawings.
 const TICK: Duration = Duration::from_millis(100);
 /// The spinner, a space, and one column for the cursor.
 const SPINNER_WIDTH: usize = 3;
 
-/// A spinner and a text, on standard error. It leaves no trace when it is dropped.
+/// A spinner and a text, on standard error. Dropping the line wipes it away.
 pub(crate) struct LiveLine(ProgressBar);
 
 impl LiveLine {
@@ -21,11 +21,11 @@ impl LiveLine {
         let text = move |_: &ProgressState, line: &mut dyn fmt::Write| {
             let mut whole = String::new();
             let _ = text(&mut whole);
-            // A line that is wrapped would not be wiped away as a whole.
+            // A wrapped line would not be wiped away completely.
             let width = usize::from(Term::stderr().size().1).saturating_sub(SPINNER_WIDTH);
             let _ = line.write_str(&truncate_str(&whole, width, "…"));
         };
-        // The template is a constant that has no mistake; without it there would still be a spinner.
+        // The template is a valid constant; without it the default spinner is shown.
         let style =
             ProgressStyle::with_template("{spinner} {text}").unwrap_or_else(|_| ProgressStyle::default_spinner());
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
@@ -34,7 +34,7 @@ impl LiveLine {
         Self(bar)
     }
 
-    /// Does something that prints, above the line.
+    /// Runs a function that prints above the line.
     pub(crate) fn suspend<T>(&self, print: impl FnOnce() -> T) -> T {
         self.0.suspend(print)
     }

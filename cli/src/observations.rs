@@ -10,11 +10,11 @@ use tempfile::NamedTempFile;
 use crate::Failure;
 use crate::failure::status;
 
-/// Where observations are kept between two runs.
+/// The file that keeps observations between two runs.
 pub(crate) struct ObservationsFile(PathBuf);
 
 impl ObservationsFile {
-    /// Lets `client` go on from what the file has. A file that is not there yet has nothing.
+    /// Loads the file's observations into `client`. A missing file has none.
     pub(crate) fn load(path: &Path, client: &Client) -> Result<Self, Failure> {
         match std::fs::read(path) {
             Ok(bytes) => {
@@ -25,19 +25,19 @@ impl ObservationsFile {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(Failure::failed(format!("cannot read {}: {error}", path.display()))),
         }
-        // If it cannot be written, nothing should be acquired first.
+        // Nothing is acquired if the file cannot be written.
         let file = Self(path.to_owned());
         file.save(client)?;
         Ok(file)
     }
 
-    /// Saves what `client` has seen: the whole file or nothing of it, whenever this process ends.
+    /// Saves the observations of `client`. The file is complete at any time, even if this process is killed.
     pub(crate) fn save(&self, client: &Client) -> Result<(), Failure> {
         self.replace(client).map_err(|error| Failure::failed(format!("cannot write {}: {error}", self.0.display())))
     }
 
     fn replace(&self, client: &Client) -> io::Result<()> {
-        // In the same folder, so that it can be renamed into place.
+        // The temporary file is in the same folder, so that it can be renamed into place.
         let folder = self.0.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let mut file = NamedTempFile::new_in(folder)?;
         serde_json::to_writer(&mut file, &client.save_observations())?;

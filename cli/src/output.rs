@@ -5,11 +5,15 @@ use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use clap::Args;
+use leasehold_client::LockKey;
 use leasehold_client::wire::{Lock, LockState};
 use serde::Serialize;
 
 use crate::Failure;
 use crate::duration::show;
+
+/// The holders of permits whose names a sentence has room for.
+const NAMED_HOLDERS: usize = 3;
 
 /// How much is printed, and for whom.
 #[derive(Debug, Clone, Args)]
@@ -29,38 +33,38 @@ pub(crate) struct OutputArgs {
 }
 
 impl OutputArgs {
-    /// Something that is worth knowing, unless silence was asked for.
+    /// Prints a warning, unless silence was asked for.
     pub(crate) fn warn(&self, text: &str) {
         if !self.quiet {
             note(&format!("leasehold: {text}"));
         }
     }
 
-    /// Something for those who asked to be told.
+    /// Prints progress, if it was asked for.
     pub(crate) fn say(&self, text: impl FnOnce() -> String) {
         if self.verbose > 0 {
             note(&format!("leasehold: {}", text()));
         }
     }
 
-    /// The result: as JSON, or as `text` makes it for people.
+    /// Prints the result: as JSON, or as `text` makes it for people.
     pub(crate) fn result(&self, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<(), Failure> {
         if self.json { print_json(value) } else { print(&text()) }
     }
 }
 
-/// A line on standard error. If nobody reads it, that is no reason to stop.
+/// Prints a line on standard error. A closed output stops nothing.
 pub(crate) fn note(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
-/// A line on standard output.
+/// Prints a line on standard output.
 pub(crate) fn print(line: &str) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     writeln!(stdout, "{line}").and_then(|()| stdout.flush()).map_err(|error| Failure::output(&error))
 }
 
-/// A value on a line of its own, on standard output.
+/// Prints a value on a line of its own, on standard output.
 pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     let json = serde_json::to_string(value).map_err(|error| Failure::failed(error.to_string()))?;
     print(&json)
@@ -71,8 +75,7 @@ pub(crate) fn can_draw() -> bool {
     io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// Text of other people's making, such that no terminal takes orders from it, and that two texts which differ look
-/// different.
+/// Escapes text from other sources, so that it cannot control a terminal, and different texts look different.
 pub(crate) fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for character in text.chars() {
@@ -87,7 +90,7 @@ pub(crate) fn plain(text: &str) -> String {
     plain
 }
 
-/// Characters that change the direction of text, join or separate others, or are not seen at all.
+/// Whether a character changes the direction of text, joins or separates others, or is invisible.
 fn is_invisible(character: char) -> bool {
     matches!(character,
         '\u{00ad}' | '\u{034f}' | '\u{061c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
@@ -95,7 +98,7 @@ fn is_invisible(character: char) -> bool {
         | '\u{3164}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Enough of a record version number to see that it changed.
+/// The beginning of a record version number, which suffices to see a change.
 pub(crate) fn short(version: &str) -> String {
     plain(version).chars().take(8).collect()
 }
@@ -113,7 +116,7 @@ pub(crate) fn state(state: LockState) -> &'static str {
     }
 }
 
-/// A title, and names with values under it.
+/// A title, and names with values below it.
 pub(crate) struct Fields(String);
 
 impl Fields {
@@ -139,12 +142,36 @@ impl Fields {
     }
 }
 
-/// Payload of a lock: the text, or how much it is.
+/// The payload of a lock: its text, or its size.
 pub(crate) fn payload(data: &[u8]) -> String {
     std::str::from_utf8(data).map_or_else(|_| format!("{} bytes that are not text", data.len()), str::to_owned)
 }
 
-/// All that anyone may know of a lock.
+/// The public view of a lock, in words.
+/// Describes who has a lock, or permits of a semaphore.
+pub(crate) fn holder(lock: &Lock) -> String {
+    let key = plain(&LockKey { key: lock.key.clone(), sort_key: lock.sort_key.clone() }.to_string());
+    let Some(semaphore) = &lock.semaphore else {
+        return format!(
+            "{key} is held by {}, with a lease of {}",
+            plain(&lock.owner_name),
+            lease(lock.lease_duration_ms)
+        );
+    };
+    let free = format!("{key} has {} of {} permits free", semaphore.available, semaphore.capacity);
+    let mut names: Vec<_> =
+        semaphore.holders.iter().take(NAMED_HOLDERS).map(|holder| plain(&holder.owner_name)).collect();
+    match semaphore.holders.len().saturating_sub(NAMED_HOLDERS) {
+        0 => {}
+        more => names.push(format!("{more} more")),
+    }
+    let held = if names.is_empty() { String::new() } else { format!(", held by {}", names.join(", ")) };
+    match semaphore.queue.len() {
+        0 => format!("{free}{held}"),
+        waiting => format!("{free}{held}, and {waiting} in the queue"),
+    }
+}
+
 pub(crate) fn describe(lock: &Lock) -> String {
     let title = match &lock.sort_key {
         Some(sort_key) => format!("{} / {sort_key}", lock.key),

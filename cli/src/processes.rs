@@ -1,4 +1,4 @@
-//! The processes that a command started, and all that these started.
+//! The processes that a command started, and all their descendants.
 
 use std::fs;
 use std::process::Command;
@@ -9,11 +9,11 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use tokio::time::{Instant, sleep_until};
 
-/// How often to look whether processes have ended.
+/// The interval between two looks at the processes.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Makes orphans among this process's descendants its own children, instead of the system's: none is out of reach then,
-/// whatever sessions and groups it made. Where the system has no such thing (outside Linux), orphans do escape.
+/// Makes orphans among this process's descendants its own children, instead of the system's. All descendants stay in
+/// reach, whatever their sessions and groups. Outside Linux, orphans do escape.
 pub(crate) fn adopt_orphans() {
     #[cfg(target_os = "linux")]
     if let Err(error) = nix::sys::prctl::set_child_subreaper(true) {
@@ -21,7 +21,7 @@ pub(crate) fn adopt_orphans() {
     }
 }
 
-/// Takes note of all children that have ended, adopted ones too. The status of `awaited`, if it is among them.
+/// Reaps all children that have ended, adopted ones too. Returns the status of `awaited`, if it is among them.
 pub(crate) fn reap(awaited: Pid) -> Option<WaitStatus> {
     let mut status = None;
     while let Ok(ended) = waitpid(None, Some(WaitPidFlag::WNOHANG)) {
@@ -34,7 +34,7 @@ pub(crate) fn reap(awaited: Pid) -> Option<WaitStatus> {
     status
 }
 
-/// All that descend from `root`, as far as they run: not `root` itself, and no zombies.
+/// Returns all running descendants of `root`, without `root` itself and without zombies.
 pub(crate) fn descendants(root: Pid) -> Vec<Pid> {
     let all = all_processes();
     let mut found = vec![root.as_raw()];
@@ -47,16 +47,16 @@ pub(crate) fn descendants(root: Pid) -> Vec<Pid> {
     found.into_iter().skip(1).filter(runs).map(Pid::from_raw).collect()
 }
 
-/// Sends a signal to all that descend from `root`. A stopped process is continued, so that it can act on it.
+/// Sends a signal to all descendants of `root`. A stopped process is continued, so that it can handle the signal.
 pub(crate) fn signal_descendants(root: Pid, signal: Signal) {
     for process in descendants(root) {
-        // It may have ended by itself, which is as good.
+        // The process may have ended by itself, which is as good.
         let _ = kill(process, signal);
         let _ = kill(process, Signal::SIGCONT);
     }
 }
 
-/// Waits until nothing that descends from `root` runs, or `deadline` has come. Whether nothing runs.
+/// Waits until no descendant of `root` runs, or `deadline` has come. Returns whether none runs.
 pub(crate) async fn wait_for_descendants(root: Pid, deadline: Instant) -> bool {
     loop {
         reap(root);
@@ -83,14 +83,14 @@ fn all_processes() -> Vec<Process> {
     folders.flatten().filter_map(stat).filter_map(|stat| parse_stat(&stat)).collect()
 }
 
-/// Where there is no `/proc`, outside Linux, there is at least this.
+/// Asks `ps`, on systems without `/proc`.
 fn ask_ps() -> Vec<Process> {
     let listing = Command::new("ps").args(["-A", "-o", "pid=,ppid=,stat="]).output();
     let listing = listing.map(|output| output.stdout).unwrap_or_default();
     String::from_utf8_lossy(&listing).lines().filter_map(parse_ps).collect()
 }
 
-/// `pid (name) state ppid …`, where the name may have anything in it.
+/// Parses `pid (name) state ppid …`, where the name may contain anything.
 fn parse_stat(stat: &str) -> Option<Process> {
     let id = stat.split(' ').next()?.parse().ok()?;
     let mut rest = stat[stat.rfind(')')? + 1..].split_whitespace();
@@ -98,7 +98,7 @@ fn parse_stat(stat: &str) -> Option<Process> {
     Some(Process { id, parent: rest.next()?.parse().ok()?, is_dead: is_dead(state) })
 }
 
-/// `pid ppid state`
+/// Parses `pid ppid state`.
 fn parse_ps(line: &str) -> Option<Process> {
     let mut words = line.split_whitespace();
     let id = words.next()?.parse().ok()?;
@@ -106,7 +106,7 @@ fn parse_ps(line: &str) -> Option<Process> {
     Some(Process { id, parent, is_dead: is_dead(words.next()?) })
 }
 
-/// A zombie holds nothing but its number.
+/// Whether the process is a zombie.
 fn is_dead(state: &str) -> bool {
     state.starts_with(['Z', 'X'])
 }

@@ -1,4 +1,4 @@
-//! Signals that this process gets, as a stream.
+//! The signals that this process receives, as a stream.
 
 use std::io;
 use std::time::Duration;
@@ -21,36 +21,36 @@ const STOPPING: [i32; 2] = [consts::SIGINT, consts::SIGTERM];
 /// Signals whose meaning only the command under `run` knows.
 const OTHERS: [i32; 2] = [consts::SIGUSR1, consts::SIGUSR2];
 
-/// How far apart two processes may hear of one signal.
+/// The largest difference in time between two processes that receive one signal.
 const AT_ONCE: Duration = Duration::from_millis(500);
 
-/// A signal that came.
+/// A received signal.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Received {
     pub(crate) signal: Signal,
-    /// A process sent it to this one. Otherwise it comes from the terminal, which sends a Ctrl-C to each
-    /// process of its foreground group.
+    /// Whether a process sent the signal to this one. Otherwise the terminal sent it, as a Ctrl-C, to each process of
+    /// its foreground group.
     pub(crate) sent_here: bool,
 }
 
 impl Received {
-    /// Returns whether it asks to end.
+    /// Returns whether the signal asks the process to end.
     pub(crate) fn is_ending(self) -> bool {
         ENDING.contains(&(self.signal as i32))
     }
 
-    /// Returns whether it is a Ctrl-C.
+    /// Returns whether the signal is a Ctrl-C.
     pub(crate) fn is_interrupt(self) -> bool {
         self.signal == Signal::SIGINT && !self.sent_here
     }
 
-    /// Its number.
+    /// Returns the number of the signal.
     pub(crate) fn number(self) -> u8 {
         u8::try_from(self.signal as i32).unwrap_or_default()
     }
 }
 
-/// Signals that this process gets. From the first of these on, they no longer end the process.
+/// The signals that this process receives. From the first listener on, they no longer end the process.
 ///
 /// A signal that was ignored when the process started stays ignored. `nohup` asks for that, and a shell does for the
 /// jobs that a script starts in the background.
@@ -60,7 +60,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Listens for signals that ask to end.
+    /// Listens for signals that ask the process to end.
     pub(crate) fn ending() -> Result<Self, Failure> {
         Self::listen(&ENDING).map_err(|error| cannot_listen(&error))
     }
@@ -92,16 +92,16 @@ impl Signals {
         Ok(Self { receiver, interrupted: false })
     }
 
-    /// The next signal.
+    /// Waits for the next signal.
     pub(crate) async fn next(&mut self) -> Received {
         match self.receiver.recv().await {
             Some(received) => self.noted(received),
-            // The thread that sends lives as long as the process.
+            // The sending thread lives as long as the process.
             None => std::future::pending().await,
         }
     }
 
-    /// The next signal that asks to end.
+    /// Waits for the next signal that asks the process to end.
     pub(crate) async fn next_ending(&mut self) -> Received {
         loop {
             let received = self.next().await;
@@ -111,8 +111,8 @@ impl Signals {
         }
     }
 
-    /// The next signal that asks to end, but for those that come at once. One Ctrl-C reaches several processes, and
-    /// this one may hear of it when the command has already ended by it.
+    /// Waits for the next signal that asks the process to end, without those that arrive at once. One Ctrl-C reaches
+    /// several processes, and this one may receive it after the command has ended by it.
     pub(crate) async fn next_impatient(&mut self) -> Received {
         let start = Instant::now();
         loop {
@@ -137,10 +137,10 @@ impl Signals {
     }
 }
 
-/// Ends this process by SIGINT, and not by a status that says so: the loop of a shell that gets the same Ctrl-C goes on
-/// unless its command died of it.
+/// Ends this process by SIGINT, and not by a status. A shell's loop that gets the same Ctrl-C continues unless its
+/// command died of the signal.
 pub(crate) fn die_of_interrupt() {
-    // If that fails, there is still the status.
+    // If the signal fails, the status remains.
     let _ = emulate_default_handler(consts::SIGINT);
 }
 
@@ -153,7 +153,7 @@ fn understand(origin: &Origin) -> Option<Received> {
     Some(Received { signal, sent_here: matches!(origin.cause, Cause::Sent(_)) })
 }
 
-/// The signals that this process ignores, one bit each, as far as the system tells.
+/// Returns the signals that this process ignores, one bit each, if the system tells.
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

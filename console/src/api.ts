@@ -22,7 +22,9 @@ export class ApiError extends Error {
   }
 }
 
-/** Takes the session token out of the address, so that it stays neither in the history nor in a copied address. */
+/**
+ * Removes the session token from the address, so that neither the history nor a copied address contains it.
+ */
 export function takeTokenFromAddress(): void {
   const parameters = new URLSearchParams(location.hash.replace(/^#\/?\??/, ""));
   const token = parameters.get("token");

@@ -11,9 +11,9 @@ type Outcome = { kind: "asking" } | { kind: "sending" } | { kind: "refused"; det
 
 interface Props {
   of: "lock" | "holder" | "ticket";
-  /** What is broken, in the version that is broken. */
+  /** The view with the version to break. */
   shown: Lock;
-  /** The same, as the page sees it now. */
+  /** The present view. */
   seen: Seen;
   send: (shown: Lock) => Promise<unknown>;
   onShow: (lock: Lock) => void;
@@ -26,7 +26,7 @@ const CONSEQUENCES: Record<Props["of"], string> = {
   ticket: "Whoever waits with it loses its place in the queue.",
 };
 
-/** Breaks exactly the version that it shows. */
+/** Breaks exactly the version that the dialog shows. */
 export function BreakDialog({ of, shown, seen, send, onShow, onClose }: Props) {
   const dialog = useRef<HTMLDialogElement>(null);
   const [outcome, setOutcome] = useState<Outcome>({ kind: "asking" });

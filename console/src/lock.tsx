@@ -1,4 +1,4 @@
-// One lock: all that is known of it, what this page saw happen to it, and the way to break it.
+// One lock: its view, the events that this page saw, and the way to break the lock.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { post } from "./api.js";
 import { BreakDialog } from "./break.js";

@@ -216,7 +216,7 @@ followAddress();
 addEventListener("keydown", onShortcut);
 const app = document.querySelector("#app");
 if (app) {
-  // The frame that the document has until now.
+  // The document has a frame without content until now.
   app.replaceChildren();
   render(<App />, app);
 }

@@ -11,9 +11,9 @@ export type EventKind = "seen" | "acquired" | "renewed" | "reacquired" | "change
 
 export interface Event {
   kind: EventKind;
-  /** Monotonic time of the (last) answer that showed it. */
+  /** The monotonic time of the (last) answer that showed the event. */
   at: number;
-  /** How often in a row. */
+  /** The number of repeats in a row. */
   count: number;
   ownerName: string;
   previousOwnerName?: string;
@@ -24,14 +24,14 @@ export interface Event {
 export interface Seen {
   id: string;
   lock: Lock;
-  /** Lower-case, for filters. */
+  /** The key in lower case, for filters. */
   searchKey: string;
   searchOwner: string;
-  /** When the answer arrived that first showed this version. */
+  /** The arrival of the first answer with this version. */
   since: number;
-  /** When the last request was sent whose answer showed this version. */
+  /** The sending of the last request whose answer had this version. */
   confirmed: number;
-  /** Whether the version was there at the first look, so that it may be older than `since` says. */
+  /** Whether the version was there at the first look, and may be older than `since` says. */
   olderThanSeen: boolean;
   events: Event[];
   gone: boolean;
@@ -66,7 +66,7 @@ export function stateOf(seen: Seen): State {
 /** All locks of a service, as this page saw them. */
 export class Observations {
   readonly locks = new Map<string, Seen>();
-  /** False until one listing was read to its end: what it shows was there before. */
+  /** False until one listing was read to its end: its rows were there before. */
   complete = false;
 
   /** Records one lock of an answer to a request of the time `asked` that arrived at `arrived`. */
@@ -92,7 +92,10 @@ export class Observations {
     return seen;
   }
 
-  /** Ends a whole listing whose first request was sent at `started`: a lock that it did not show is gone. */
+  /**
+   * Ends a whole listing whose first request was sent at `started`. Locks that the listing did not show are
+   * gone.
+   */
   endListing(started: number, now: number): void {
     for (const seen of this.locks.values()) {
       if (seen.confirmed < started) this.remove(seen, now);

@@ -1,4 +1,4 @@
-// What several views are made of.
+// The parts that several views share.
 import type { ComponentChildren } from "preact";
 import { age, duration } from "./format.js";
 import { type Seen, type State, isSemaphore, staleAfterMs, stateOf } from "./observations.js";
@@ -24,7 +24,7 @@ export function permits({ capacity, available, queue }: Semaphore): string {
   return `${capacity - available} of ${capacity} permits${waiting}`;
 }
 
-/** The lease as a bar that runs out, and the age of the last sign of life. */
+/** The lease as a bar that runs out, and the age of the last heartbeat. */
 export function LeaseBar({ seen }: { seen: Seen }) {
   if (isSemaphore(seen.lock)) return <span class="quiet">{permits(seen.lock)}</span>;
   if (seen.lock.state !== "held") return <span class="quiet">released</span>;

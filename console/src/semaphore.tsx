@@ -1,4 +1,4 @@
-// One semaphore: who has its permits, and who waits for them.
+// One semaphore: its holders, and its queue.
 import { useEffect, useState } from "preact/hooks";
 import { post } from "./api.js";
 import { BreakDialog } from "./break.js";
@@ -10,7 +10,9 @@ import type { Lock } from "./wire.js";
 
 type Kind = "holder" | "ticket";
 
-/** `opened` is new with every look: what it holds is changed in place, and would not be drawn again by itself. */
+/**
+ * `opened` is new with every look: its content is changed in place, and would not be drawn again by itself.
+ */
 export function SemaphoreDetails({ opened: { seen, entries } }: { opened: { seen: Seen; entries: Observations } }) {
   const { lock } = seen;
   const [breaking, setBreaking] = useState<{ kind: Kind; shown: Lock; seen: Seen } | undefined>(undefined);

@@ -6,17 +6,17 @@ import { type Filter, view } from "./view.js";
 import type { About, Listing, Lock, Transaction, TransactionListing, Unreadable } from "./wire.js";
 
 const PAGE = 1000;
-/** The first page is small: there is something to see while the service reads the others. */
+/** The size of the first page, which is small: something is shown while the service reads the others. */
 const FIRST_PAGE = 100;
-/** Interval of looks where nobody chose one: a heartbeat is seen within two seconds. */
+/** The default interval of looks: a heartbeat is seen within two seconds. */
 const DEFAULT_INTERVAL_MS = 1000;
 /** Interval while the page is hidden. */
 const HIDDEN_INTERVAL_MS = 10_000;
 const MAX_BACKOFF_MS = 10_000;
-/** A transaction without a sign of life for this long is shown as stuck. */
+/** The time without activity after which a transaction is shown as stuck. */
 export const STUCK_MS = 60_000;
 
-// Where the reader is.
+// The place of the reader.
 
 export type Route =
   | { name: "locks" }
@@ -60,7 +60,7 @@ export function go(address: string): void {
 
 /** Monotonic time, which moves the bars. */
 export const now = signal(performance.now());
-/** The same, for words. */
+/** Monotonic time in seconds, for words. */
 export const nowSeconds = computed(() => Math.floor(now.value / 1000) * 1000);
 
 setInterval(() => {
@@ -69,7 +69,7 @@ setInterval(() => {
 
 // Connection.
 
-/** How the latest looks of one loop went. */
+/** The latest looks of one loop. */
 interface Looks {
   /** Monotonic time of the last whole answer. */
   answeredAt: number | undefined;
@@ -95,11 +95,14 @@ export const locks = computed(() => {
   return view(observations.locks.values(), filter.value);
 });
 
-/** The lock that is looked at, with payload and attributes. `undefined`: not read yet. `null`: no such lock. */
+/** The opened lock, with payload and attributes. `undefined`: not read yet. `null`: no such lock. */
 export const selected = signal<{ seen: Seen; full: Lock; entries: Observations } | null | undefined>(undefined);
 export const selectedError = signal<string | undefined>(undefined);
 
-/** The payload and the attributes of ten thousand locks are not kept: a lock's own view reads them again. */
+/**
+ * Removes payload and attributes, which would take much memory for ten thousand locks. A lock's own view
+ * reads them again.
+ */
 function withoutPayload(lock: Lock): Lock {
   const { data: _data, dataBase64: _base64, attributes: _attributes, ...rest } = lock;
   return rest;
@@ -135,7 +138,7 @@ function isOpen(key: string, sortKey: string | undefined): boolean {
   return at.name === "lock" && at.key === key && at.sortKey === sortKey;
 }
 
-/** Reads a lock or a semaphore. The service has a route for each, and says so where it is the other one's. */
+/** Reads a lock or a semaphore. The service has a route for each, and a refusal names the other route. */
 async function readAnyKind(key: string, sortKey?: string): Promise<Lock> {
   const known = observations.locks.get(idOf({ key, ...(sortKey === undefined ? {} : { sortKey }) }));
   const [first, second] = known && isSemaphore(known.lock) ? ["/v1/semaphore", "/v1/lock"] : ["/v1/lock", "/v1/semaphore"];
@@ -180,7 +183,7 @@ async function readLock(key: string, sortKey?: string): Promise<number> {
     }
     const seen = observations.locks.get(id);
     if (seen) observations.remove(seen, performance.now());
-    // What was last seen of it stays on the page, marked as gone.
+    // The last view stays on the page, marked as gone.
     if (isOpen(key, sortKey)) selected.value = selected.value ? { ...selected.value } : null;
   }
   revision.value += 1;
@@ -191,7 +194,7 @@ async function readLock(key: string, sortKey?: string): Promise<number> {
 
 export const transactions = signal<Transaction[] | undefined>(undefined);
 export const transaction = signal<Transaction | null | undefined>(undefined);
-/** False where the service has no list of transactions. */
+/** False if the service has no list of transactions. */
 export const hasTransactionList = signal(true);
 
 async function readTransactions(): Promise<number> {
@@ -216,8 +219,8 @@ async function readTransactions(): Promise<number> {
 }
 
 /**
- * Reads a transaction by either of its ids: lists and refusals name the public one, its owner has the secret one. Public ids are
- * UUIDs of version 8, and secret ones seldom are.
+ * Reads a transaction by either of its ids: lists and refusals name the public one, its owner has the secret one.
+ * Public ids are UUIDs of version 8, and secret ones seldom are.
  */
 async function readTransaction(id: string): Promise<number> {
   const kinds = id.charAt(14) === "8" ? [{ publicId: id }, { id }] : [{ id }, { publicId: id }];
@@ -235,7 +238,7 @@ async function readTransaction(id: string): Promise<number> {
 
 // The loops.
 
-/** Reads one thing again and again. A service that is slow to answer is asked less often. */
+/** Reads one thing repeatedly. A slow service is asked less often. */
 class Loop {
   readonly looks = signal<Looks>({ answeredAt: undefined, error: undefined, tookMs: 0, requests: 0 });
   private failures = 0;
@@ -245,7 +248,7 @@ class Loop {
   /** `look` resolves to the number of its requests. */
   constructor(private readonly look: () => Promise<number>) {}
 
-  /** Looks again at once, or as soon as the look under way has ended. */
+  /** Looks again at once, or as soon as the look in progress has ended. */
   lookNow(): void {
     this.isDue = true;
     this.wake();
@@ -291,16 +294,16 @@ class Loop {
   }
 }
 
-/** The list, which may take many requests. */
+/** The loop of the list, which may take many requests. */
 const list = new Loop(() => (route.value.name === "transactions" ? readTransactions() : readLocks()));
-/** What the reader has opened. It does not wait for the list: its bar and its version are what matters. */
+/** The loop of the opened lock. It does not wait for the list: the bar and the version matter most. */
 const opened = new Loop(async () => {
   const at = route.value;
   if (at.name === "lock") return readLock(at.key, at.sortKey);
   return at.name === "transactions" && at.id !== undefined ? readTransaction(at.id) : 0;
 });
 
-/** The looks at the list, and what went wrong in any. */
+/** The looks at the list, and the failures of any loop. */
 export const connection = computed<Looks>(() => {
   const [all, one] = [list.looks.value, opened.looks.value];
   const answeredAt = Math.max(all.answeredAt ?? 0, one.answeredAt ?? 0) || undefined;
@@ -319,7 +322,7 @@ export function run(): void {
   void list.run();
 }
 
-/** Reads what a change of place, of token or of visibility asks for. */
+/** Looks again when the place, the token or the visibility changes. */
 export function lookOnChange(): void {
   let place = "";
   effect(() => {

@@ -9,7 +9,7 @@ function mark(character: string): string {
   return NAMES[character] ?? `U+${(character.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, "0")}`;
 }
 
-/** Shows a text with each invisible character named, isolated from the direction of what stands around it. */
+/** Shows a text with each invisible character named, isolated from the direction of the surrounding text. */
 export function Text({ of, keepLines = false }: { of: string; keepLines?: boolean }) {
   const parts = [];
   let end = 0;
@@ -22,7 +22,7 @@ export function Text({ of, keepLines = false }: { of: string; keepLines?: boolea
   return <bdi>{parts}</bdi>;
 }
 
-/** The same for places that take plain text only, such as a title. */
+/** Returns the same text for places that take plain text only, such as a title. */
 export function plain(of: string): string {
   return of.replace(INVISIBLE, (character) => `⟨${mark(character)}⟩`);
 }

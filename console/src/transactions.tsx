@@ -6,13 +6,13 @@ import { STUCK_MS, go, hasTransactionList, nowSeconds, route, transaction, trans
 import { Text } from "./text.js";
 import type { Transaction } from "./wire.js";
 
-/** State for people: an unfinished transaction that nobody works on is stuck until a sweep. */
+/** The state for people: an unfinished transaction that is idle is stuck until a sweep. */
 function stateOf(one: Transaction): string {
   if (one.finished) return one.state;
   return one.stuck != null || idleMs(one) > STUCK_MS ? "stuck" : one.state;
 }
 
-/** By the service's clock and this machine's, so good for seconds only. */
+/** The idle time by the service's clock and this machine's, exact to seconds only. */
 function idleMs(one: Transaction): number {
   return Math.max(0, performance.timeOrigin + nowSeconds.value - one.lastWorkedAtMs);
 }

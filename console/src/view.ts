@@ -1,4 +1,4 @@
-// Which locks to show, and in which order.
+// The selection and the order of the locks to show.
 import { type Seen, type State, stateOf } from "./observations.js";
 
 export type StateFilter = State | "all";

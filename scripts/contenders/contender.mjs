@@ -1,4 +1,4 @@
-// A contender for scripts/contend.sh: takes locks by the TypeScript client, and writes down what it believed.
+// A contender for scripts/contend.sh: acquires locks by the TypeScript client, and records what it believed.
 import { appendFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Client, LeaseholdError } from "../../clients/typescript/dist/index.js";
@@ -13,7 +13,7 @@ function note(event, key, members = {}) {
     appendFileSync(history, `${JSON.stringify({ at: now(), who, event, key, ...members })}\n`);
 }
 
-/** Asks the guard again and again. False once it says that the lock is lost. */
+/** Asks the guard repeatedly. Returns false once the guard reports the loss of the lock. */
 async function watch(guard, key, milliseconds) {
     const end = performance.now() + milliseconds;
     for (;;) {

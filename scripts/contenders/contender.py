@@ -1,4 +1,4 @@
-"""A contender for scripts/contend.sh: takes locks by the Python client, and writes down what it believed."""
+"""A contender for scripts/contend.sh: acquires locks by the Python client, and records what it believed."""
 
 import json
 import os
@@ -19,7 +19,7 @@ def note(event, key, at=None, **members):
 
 
 def watch(guard, seconds):
-    """Asks the guard again and again. False once it says that the lock is lost."""
+    """Asks the guard repeatedly. Returns False once the guard reports the loss of the lock."""
     end = time.monotonic() + seconds
     while True:
         at = time.monotonic_ns()
@@ -46,7 +46,7 @@ def hold(guard):
                 continue
             note("acked", guard.key, token=guard.fencing_token, data=str(data))
     if random.random() < 0.15:
-        time.sleep(random.uniform(0, 3))  # late to give it back
+        time.sleep(random.uniform(0, 3))  # a late release
     delete = random.random() < 0.2
     note("releasing", guard.key, token=guard.fencing_token, delete=delete)
     guard.release(delete=delete)

@@ -1,6 +1,7 @@
 # shellcheck shell=bash
-# Shared by the scripts that run a local AWS: tools of pinned versions, each in a virtual environment under target/tools; one
-# build of the functions; and a ministack of the script's own. To be sourced, in the root of the repository.
+# Shared by the scripts that run a local AWS: tools of pinned versions, each in a virtual environment under
+# target/tools; one build of the functions; and a ministack of the script's own. To be sourced, in the root of the
+# repository.
 
 readonly SAM_VERSION=1.170.0
 readonly CARGO_LAMBDA_VERSION=1.9.2
@@ -14,8 +15,8 @@ readonly HCL2_VERSION=8.1.4
 readonly SAM_TOOLS="$PWD/target/tools/sam-$SAM_VERSION"
 readonly MINISTACK_TOOLS="$PWD/target/tools/ministack-$MINISTACK_VERSION"
 
-# Where `sam build` puts the template and the functions, and where cargo builds them: a folder of its own, so that neither
-# disturbs other builds.
+# The folders of the built template, of the functions, and of cargo's build: separate ones, so that no build disturbs
+# another.
 readonly SAM_BUILD="$PWD/target/sam/build"
 readonly SAM_LOG="$PWD/target/sam/build.log"
 readonly LAMBDA_TARGET="$PWD/target/lambda"
@@ -35,6 +36,17 @@ as_root() {
     if [[ $EUID -eq 0 ]]; then "$@"; else sudo "$@"; fi
 }
 
+# Reads a script's arguments into `build`: with --no-build it is `no`. The script has a function `usage`.
+read_arguments() {
+    build=yes
+    case ${1-} in
+        "") ;;
+        --no-build) build=no ;;
+        -h | --help) usage && exit 0 ;;
+        *) usage >&2 && exit 2 ;;
+    esac
+}
+
 # Installs Debian packages.
 apt_install() {
     command -v apt-get >/dev/null || die "please install $*"
@@ -42,7 +54,7 @@ apt_install() {
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
 }
 
-# A virtual environment in $1 with the packages that follow. It is made at once or not at all.
+# Makes a virtual environment in $1 with the packages that follow, all at once or not at all.
 venv() {
     local folder=$1
     shift
@@ -55,19 +67,19 @@ venv() {
     touch "$folder/.complete"
 }
 
-# sam, aws, cargo-lambda, the cross-compiling linker that it uses, cfn-lint, and a parser of Terraform's language.
+# Installs sam, aws, cargo-lambda, its cross-compiling linker, cfn-lint, and a parser of Terraform's language.
 install_sam() {
     venv "$SAM_TOOLS" "aws-sam-cli==$SAM_VERSION" "cargo-lambda==$CARGO_LAMBDA_VERSION" "ziglang==$ZIGLANG_VERSION" \
         "awscli==$AWSCLI_VERSION" "cfn-lint==$CFN_LINT_VERSION" "python-hcl2==$HCL2_VERSION"
     export PATH="$SAM_TOOLS/bin:$PATH"
 }
 
-# Of its own: beside sam, pip would settle for an older one.
+# ministack has its own environment: beside sam, pip would choose an older version.
 install_ministack() {
     venv "$MINISTACK_TOOLS" "ministack[full]==$MINISTACK_VERSION"
 }
 
-# What this machine runs, in Lambda's words.
+# The architecture of this machine, in Lambda's words.
 machine() {
     case $(uname -m) in
         x86_64) echo x86_64 ;;
@@ -76,16 +88,20 @@ machine() {
     esac
 }
 
-# A folder of the run's own, and a ministack in it. `finish` removes both.
+# The run's own folder, for all files of its tools, and its ministack. `finish` removes both.
 work=
 ministack_pid=
 
-# Ends and removes what this run started, whatever ends it. A failure shows the end of ministack's log.
+# Removes this run's processes and files at its end, whatever the reason. After a failure it shows the end of
+# ministack's log.
 begin() {
     trap finish EXIT
     trap 'exit 130' INT
     trap 'exit 143' TERM HUP
     work=$(mktemp -d)
+    # `sam` leaves an empty folder for each function that it packages.
+    export TMPDIR="$work/tmp"
+    mkdir "$TMPDIR"
 }
 
 finish() {
@@ -93,28 +109,28 @@ finish() {
     trap '' INT TERM HUP
     if [[ -n $ministack_pid ]]; then
         ((status == 0)) || tail -n 40 "$work/ministack.log" >&2
-        # With it end the functions, which it runs as processes of its own.
+        # The functions, which are processes of ministack, end with it.
         stop "$ministack_pid"
     fi
     rm -rf ${work:+"$work"}
 }
 
-# Starts a ministack, with the variables that are given, and points every AWS client of this script at it.
+# Starts a ministack with the given variables, and points every AWS client of this script at it.
 start_ministack() {
     local port
     port=$(free_port)
     export AWS_ENDPOINT_URL="http://127.0.0.1:$port" AWS_ACCESS_KEY_ID=test AWS_SECRET_ACCESS_KEY=test
     export AWS_REGION=us-east-1 AWS_DEFAULT_REGION=us-east-1
     unset AWS_PROFILE AWS_SESSION_TOKEN
-    # Everything that it leaves is in this run's folder. It shall open no other ports, and find no container engine.
-    env "$@" GATEWAY_PORT="$port" BIND_HOST=127.0.0.1 TMPDIR="$work" STATE_DIR="$work/state" S3_DATA_DIR="$work/s3" \
+    # All its files are in this run's folder. It opens no other ports, and finds no container engine.
+    env "$@" GATEWAY_PORT="$port" BIND_HOST=127.0.0.1 STATE_DIR="$work/state" S3_DATA_DIR="$work/s3" \
         IOT_MTLS_ENABLED=0 SFTP_ENABLED=0 DOCKER_HOST=unix:///nonexistent LOG_LEVEL=WARNING \
         "$MINISTACK_TOOLS/bin/ministack" >"$work/ministack.log" 2>&1 </dev/null &
     ministack_pid=$!
     wait_for "$AWS_ENDPOINT_URL" "$ministack_pid" "$MINISTACK_SECONDS" || die "ministack did not start"
 }
 
-# Builds the functions as `sam build` does anywhere, for this machine, as real stacks get them: optimised, stripped.
+# Builds the functions with `sam build`, for this machine, as real stacks get them: optimised and stripped.
 sam_build() {
     say "building the functions for $(machine); the first time takes minutes"
     export CARGO_TARGET_DIR=$LAMBDA_TARGET
@@ -126,10 +142,11 @@ sam_build() {
     unset CARGO_TARGET_DIR
 }
 
-# SAM builds one binary after the other, each mostly on one core. This keeps all cores busy, and SAM finds them built.
+# SAM builds one binary after the other, each mostly on one core. This build keeps all cores busy, and SAM finds its
+# results.
 build_functions() {
     local options=(--release --locked --package leasehold-functions)
-    # As SAM says it, lest it builds them again.
+    # The options are SAM's, so that SAM does not build again.
     [[ $(machine) == x86_64 ]] || options+=(--arm64)
     cargo lambda build "${options[@]}"
 }
@@ -138,7 +155,7 @@ package_functions() {
     sam build --parameter-overrides "Architecture=$(machine)" --build-dir "$SAM_BUILD"
 }
 
-# A port below the range from which systems take those of outgoing connections.
+# Returns a port below the range that systems use for outgoing connections.
 free_port() {
     local candidate
     for ((i = 0; i < 50; i++)); do
@@ -151,7 +168,7 @@ free_port() {
     die "found no free port between 20000 and 32000"
 }
 
-# Waits until $1 (a URL) is answered, whatever the answer, by the process $2. At most $3 seconds.
+# Waits at most $3 seconds until the process $2 answers at $1 (a URL), whatever the answer.
 wait_for() {
     local deadline=$((SECONDS + $3))
     until curl --silent --output /dev/null --max-time 2 "$1"; do

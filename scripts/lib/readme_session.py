@@ -1,13 +1,13 @@
 """Runs the commands of README.md, word for word, and compares their answers with the printed ones.
 
-Usage: readme_session.py BASE_URL, or readme_session.py --leasehold PATH. A BASE_URL is asked for what needs nothing but the HTTP
-API. With the path of the command, its own service is started, and everything runs. The README's own addresses are replaced by
-those of the service.
+Usage: readme_session.py BASE_URL, or readme_session.py --leasehold PATH. With a BASE_URL, the commands that need only
+the HTTP API run there. With the path of the command, its own service is started, and everything runs. The README's own
+addresses are replaced by those of the service.
 
-The commands can be run any number of times. So they run in their order, in their order again, then shuffled, each of them
-twice, and at last in their order again. In their order the answers are the printed ones. Shuffled, each answer is a grant, or
-a refusal that the README explains. What differs from run to run is compared by its kind only: version numbers, fencing
-tokens, transaction ids, and texts that the README cuts short.
+The commands can be run any number of times. They therefore run in their order, in their order again, then shuffled,
+each of them twice, and at last in their order again. In their order the answers are the printed ones. Shuffled, each
+answer is a grant, or a refusal that the README explains. What differs from run to run is compared by its kind only:
+version numbers, fencing tokens, transaction ids, and texts that the README cuts short.
 """
 
 import argparse
@@ -25,7 +25,7 @@ README = (pathlib.Path(__file__).parents[2] / "README.md").read_text()
 README_URL = "http://127.0.0.1:8080"
 README_DYNAMODB = "http://127.0.0.1:8000"
 BLOCK = re.compile(r"^```(sh|json|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-# Refusals that the README explains to whoever runs its commands in another order.
+# Refusals that the README explains for commands in another order.
 EXPLAINED = {"held", "lost", "condition-failed"}
 VARYING = {"recordVersionNumber": str, "fencingToken": int, "transactionId": str}
 NUMBER = re.compile(r"\d{16}")
@@ -33,7 +33,7 @@ TIMEOUT_SECONDS = 120
 
 
 def steps(section):
-    """The commands of a section, each with the kind and the text of what is printed below it."""
+    """Returns the commands of a section, each with the kind and the text of the output printed below it."""
     text = re.search(rf"^## {section}$(.*?)^## ", README, re.MULTILINE | re.DOTALL).group(1)
     blocks = BLOCK.findall(text)
     assert [kind == "sh" for kind, _ in blocks] == [True, False] * (len(blocks) // 2), "a command and its answer, by turns"
@@ -41,7 +41,7 @@ def steps(section):
 
 
 def documents(text):
-    """The JSON documents that were printed one after the other."""
+    """Returns the JSON documents that were printed one after the other."""
     decoder, position = json.JSONDecoder(), 0
     while text[position:].strip():
         position += len(text[position:]) - len(text[position:].lstrip())
@@ -50,7 +50,8 @@ def documents(text):
 
 
 def is_like(actual, printed, names):
-    """Whether an answer is the one that the README prints. `names` has the values of this run for what it calls otherwise."""
+    """Whether an answer is the one that the README prints. `names` maps the README's placeholders to this run's
+    values."""
     if isinstance(printed, dict):
         return (
             isinstance(actual, dict)
@@ -70,14 +71,14 @@ def is_like(actual, printed, names):
 
 
 class Shell:
-    """A terminal: the variables that a command sets are there for the next one."""
+    """A terminal, whose variables stay set from one command to the next."""
 
     def __init__(self, addresses):
         self.addresses = addresses
         self.variables = {"LEASEHOLD_URL": addresses[README_URL], **os.environ}
 
     def run(self, commands):
-        """Standard output of the commands, which must not fail."""
+        """Runs commands, which must succeed, and returns their standard output."""
         for printed, real in self.addresses.items():
             commands = commands.replace(printed, real)
         with tempfile.NamedTemporaryFile() as kept:
@@ -104,7 +105,7 @@ class Shell:
             sys.exit(f"{commands}was answered\n{actual}\nand not, as the README says,\n{expected}")
 
     def any_order(self, commands, kind, _printed):
-        """Runs a step wherever, and looks for an answer that no reader can explain."""
+        """Runs a step at any place in the order, and fails on an answer that the README does not explain."""
         output = self.run(commands)
         for answer in documents(output) if kind == "json" else ():
             if "status" in answer and answer["type"] not in EXPLAINED:
@@ -113,7 +114,7 @@ class Shell:
 
 @contextlib.contextmanager
 def service(leasehold):
-    """A service in memory, on free ports: the addresses of its API and of its tables."""
+    """Starts a service in memory, on free ports, and yields the addresses of its API and of its tables."""
     serve = [leasehold, "serve", "--memory", "--listen", "127.0.0.1:0", "--expose-dynamodb", "0"]
     with subprocess.Popen(serve, stdout=subprocess.PIPE, text=True) as process:
         try:

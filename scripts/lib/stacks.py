@@ -1,5 +1,5 @@
 """Summaries of stacks, for comparing the ways to deploy: the functions with their actions, environment and routes, and the
-roles of the state machines.
+roles of the state machines. And what a stack's state machines, pipes and rules call, for comparing with what their roles grant.
 
 A summary is made of CloudFormation resources (the SAM template after SAM's own translator, or what the CDK synthesises)
 or of the Terraform module's locals.
@@ -8,31 +8,32 @@ or of the Terraform module's locals.
 import json
 import re
 
-# What stands for one table in policies, in each of the three.
+# The expressions for one table in policies, in each of the three.
 TABLES = (
     # The longer name first: the other one is a part of it.
     ("TransactionTableArns", "accounts"),
     ("TransactionTable", "transactions"),
+    ("WaitersTable", "waiters"),
     ("LockTable", "locks"),
-    ("ExistingTableName", "locks"),
 )
+
+NOTHING = {"Ref": "AWS::NoValue"}
 
 
 def read(path):
-    """A SAM template as it is written."""
+    """Reads a SAM template, without any translation."""
     from samtranslator.yaml_helper import yaml_parse
 
     return yaml_parse(path.read_text())
 
 
-def translate(path):
-    """The resources of a SAM template, with the roles and policies that SAM's translator makes."""
+def translate(path, parameters):
+    """Returns the resources of a SAM template that these parameters ask for, with the roles that SAM's translator makes."""
     import boto3
     from samtranslator.parser.parser import Parser
     from samtranslator.translator.translator import Translator
 
-    template = read(path)
-    template["Resources"] = by_default(template["Resources"])
+    template = chosen(read(path), parameters)
     for resource in template["Resources"].values():
         for member in ("CodeUri", "DefinitionUri"):
             if member in resource.get("Properties", {}):
@@ -43,19 +44,55 @@ def translate(path):
     return translator.translate(template, {})["Resources"]
 
 
-def by_default(value):
-    """Of what depends on the parameter Functions, what is there by default."""
-    if isinstance(value, list):
-        return [by_default(part) for part in value]
-    if not isinstance(value, dict):
-        return value
-    if set(value) == {"Fn::If"} and value["Fn::If"][0] == "EachFunction":
-        return by_default(value["Fn::If"][1])
-    return {name: by_default(part) for name, part in value.items()}
+def chosen(template, parameters):
+    """Returns the template with its conditions decided by these parameters, and the others' defaults."""
+    values = {name: str(parameter["Default"]) for name, parameter in template["Parameters"].items()}
+    assert set(parameters) <= set(values), set(parameters) - set(values)
+    values |= parameters
+
+    def holds(condition):
+        [(function, operands)] = condition.items()
+        match function:
+            case "Condition":
+                return holds(template["Conditions"][operands])
+            case "Fn::Equals":
+                left, right = (value(operand) for operand in operands)
+                return left == right
+            case "Fn::Not":
+                return not holds(operands[0])
+            case "Fn::And":
+                return all(holds(operand) for operand in operands)
+            case "Fn::Or":
+                return any(holds(operand) for operand in operands)
+        raise AssertionError(condition)
+
+    def value(operand):
+        if not isinstance(operand, dict):
+            return str(operand)
+        # A list is here one text, as it is given.
+        return values[operand["Ref"]] if "Ref" in operand else value(operand["Fn::Join"][1])
+
+    def resolved(part):
+        if isinstance(part, list):
+            return [found for found in map(resolved, part) if found != NOTHING]
+        if not isinstance(part, dict):
+            return part
+        if set(part) == {"Fn::If"}:
+            name, then, otherwise = part["Fn::If"]
+            return resolved(then if holds({"Condition": name}) else otherwise)
+        members = {name: resolved(member) for name, member in part.items()}
+        return {name: member for name, member in members.items() if member != NOTHING}
+
+    resources = {
+        name: {member: found for member, found in resource.items() if member != "Condition"}
+        for name, resource in template["Resources"].items()
+        if holds({"Condition": resource["Condition"]} if "Condition" in resource else {"Fn::And": []})
+    }
+    return {**template, "Globals": resolved(template["Globals"]), "Resources": resolved(resources)}
 
 
 def summary_of_resources(resources):
-    """Of CloudFormation resources."""
+    """Summarises CloudFormation resources."""
     functions = {}
     for logical_id, resource in of_type(resources, "AWS::Lambda::Function"):
         properties = resource["Properties"]
@@ -88,7 +125,7 @@ def summary_of_resources(resources):
 
 
 def summary_of_terraform(folder):
-    """Of the Terraform module's locals, which are literals for this purpose."""
+    """Summarises the Terraform module's locals, which are literals for this purpose."""
     import hcl2
 
     with (folder / "main.tf").open() as file:
@@ -120,7 +157,7 @@ def summary_of_terraform(folder):
 
 
 def plain(value):
-    """Without the quotes and markers that python-hcl2 keeps."""
+    """Removes the quotes and markers that python-hcl2 keeps."""
     if isinstance(value, dict):
         return {unquoted(name): plain(part) for name, part in value.items() if not name.startswith("__")}
     if isinstance(value, list):
@@ -137,7 +174,7 @@ def of_type(resources, kind):
 
 
 def function_name(logical_id):
-    """`AcquireFunction` of SAM, `LeaseholdAcquireFunction1A2B3C4D` of the CDK."""
+    """Returns the name in `AcquireFunction` of SAM, or in `LeaseholdAcquireFunction1A2B3C4D` of the CDK."""
     return re.fullmatch(r"(?:Leasehold)?(\w+?)Function(?:[0-9A-F]{8})?", logical_id)[1]
 
 
@@ -146,7 +183,7 @@ def machine_name(logical_id):
 
 
 def referenced(value, resources, kind):
-    """The resource of this type that an expression refers to."""
+    """Returns the resource of this type that an expression refers to."""
     text = json.dumps(value)
     names = [name for name, _ in of_type(resources, kind) if re.search(rf"\b{name}\b", text)]
     assert len(names) == 1, (value, names)
@@ -154,7 +191,7 @@ def referenced(value, resources, kind):
 
 
 def actions_of(role, resources):
-    """`UpdateItem on locks` and the like. An action of `*` or of another service stays as it is written."""
+    """Returns `UpdateItem on locks` and the like. An action of `*` or of another service is unchanged."""
     return sorted(
         f"{action.removeprefix('dynamodb:')} on {target}"
         for target, actions in statements(role, resources)
@@ -163,16 +200,12 @@ def actions_of(role, resources):
 
 
 def managed_policies(role):
-    """The names of managed policies; one under a condition has the condition's name before it."""
-    found = []
-    for arn in role["Properties"].get("ManagedPolicyArns", []):
-        condition = f"{arn['Fn::If'][0]}: " if isinstance(arn, dict) and "Fn::If" in arn else ""
-        found.append(condition + re.search(r"(\w+)\"?[\]}]*$", json.dumps(arn).replace(', {"Ref": "AWS::NoValue"}', ""))[1])
-    return sorted(found)
+    """Returns the names of managed policies."""
+    return sorted(re.search(r"(\w+)\"?[\]}]*$", json.dumps(arn))[1] for arn in role["Properties"].get("ManagedPolicyArns", []))
 
 
 def statements(role, resources):
-    """(target, actions) of each statement of the role, in its inline and its attached policies."""
+    """Yields (target, actions) of each statement of the role, in its inline and its attached policies."""
     documents = [policy["PolicyDocument"] for policy in resources[role]["Properties"].get("Policies", [])]
     for _, resource in of_type(resources, "AWS::IAM::Policy"):
         if {"Ref": role} in resource["Properties"].get("Roles", []):
@@ -182,18 +215,98 @@ def statements(role, resources):
             assert statement["Effect"] == "Allow" and set(statement) <= {"Effect", "Action", "Resource", "Sid"}, statement
             targets = statement["Resource"] if isinstance(statement["Resource"], list) else [statement["Resource"]]
             for target in targets:
-                if target != {"Ref": "AWS::NoValue"}:
-                    yield table_of(target), as_list(statement["Action"])
+                yield target_of(target), as_list(statement["Action"])
 
 
-def table_of(target):
+def target_of(target):
+    """One name for what a policy, a substitution or a pipe is about."""
+    if isinstance(target, dict) and len(target) == 1 and set(target) <= {"Ref", "Fn::GetAtt"}:
+        [name] = target.values()
+        resource = name if isinstance(name, str) else name[0]
+        if not any(table in resource for table, _ in TABLES):
+            return resource
     text = json.dumps(target)
+    if ":stateMachine:" in text or ":execution:" in text:
+        return BY_THE_INPUT
     index = re.search(r"/index/(\w+)", text)
-    for name, table in TABLES:
-        if name in text:
-            return f"{table}/{index[1]}" if index else table
-    return text
+    part = f"/{index[1]}" if index else "/stream" if "StreamArn" in text else ""
+    return next((table + part for name, table in TABLES if name in text), text)
 
 
 def as_list(value):
     return value if isinstance(value, list) else [value]
+
+
+# What DynamoDB's streams ask of a pipe that reads one, beside the list of all streams.
+STREAM_ACTIONS = ("dynamodb:DescribeStream", "dynamodb:GetRecords", "dynamodb:GetShardIterator")
+# The arguments of tasks that name what the task is about.
+TARGETS = ("FunctionName", "TableName", "StateMachineArn", "ExecutionArn", "TaskToken")
+BY_THE_INPUT = "what the input names"
+
+
+def calls(resources, definitions):
+    """The actions that state machines, pipes and rules call, by the role under which they do. `definitions` has the
+    definition of each state machine."""
+    found = {}
+    for name, resource in resources.items():
+        properties = resource.get("Properties", {})
+        match resource["Type"]:
+            case "AWS::StepFunctions::StateMachine":
+                add(found, properties, calls_of_machine(definitions[name], properties["DefinitionSubstitutions"]))
+            case "AWS::Pipes::Pipe":
+                add(found, properties, calls_of_pipe(properties))
+            case "AWS::Events::Rule":
+                for target in properties["Targets"]:
+                    if "RoleArn" in target:
+                        add(found, target, {f"states:StartExecution on {target_of(target['Arn'])}"})
+    return {role: sorted(actions) for role, actions in found.items()}
+
+
+def grants(resources, roles):
+    """The actions that these roles grant."""
+    return {
+        role: sorted(f"{action} on {target}" for target, actions in statements(role, resources) for action in actions)
+        for role in roles
+    }
+
+
+def add(found, properties, actions):
+    role = properties["RoleArn"]["Fn::GetAtt"][0]
+    found.setdefault(role, set()).update(actions)
+
+
+def calls_of_machine(definition, substitutions):
+    found = set()
+    for task in tasks(definition):
+        arguments = task["Arguments"]
+        [argument] = [arguments[name] for name in TARGETS if name in arguments]
+        placeholder = re.fullmatch(r"\$\{(\w+)\}", argument)
+        target = target_of(substitutions[placeholder[1]]) if placeholder else BY_THE_INPUT
+        found.add(f"{action_of(task['Resource'])} on {target}")
+    return found
+
+
+def tasks(part):
+    """The Task states of a definition, however deep."""
+    if isinstance(part, list):
+        return [task for member in part for task in tasks(member)]
+    if not isinstance(part, dict):
+        return []
+    inner = [task for member in part.values() for task in tasks(member)]
+    return [part, *inner] if part.get("Type") == "Task" else inner
+
+
+def action_of(integration):
+    """`arn:${Partition}:states:::aws-sdk:sfn:stopExecution` calls `states:StopExecution`."""
+    service, api = integration.split(":::")[1].removeprefix("aws-sdk:").split(".")[0].split(":")
+    if (service, api) == ("lambda", "invoke"):
+        return "lambda:InvokeFunction"
+    return f"{'states' if service == 'sfn' else service}:{api[0].upper()}{api[1:]}"
+
+
+def calls_of_pipe(properties):
+    invocation = properties["TargetParameters"]["StepFunctionStateMachineParameters"]["InvocationType"]
+    start = {"FIRE_AND_FORGET": "StartExecution", "REQUEST_RESPONSE": "StartSyncExecution"}[invocation]
+    stream = target_of(properties["Source"])
+    reads = {f"{action} on {stream}" for action in STREAM_ACTIONS}
+    return reads | {'dynamodb:ListStreams on "*"', f"states:{start} on {target_of(properties['Target'])}"}

@@ -1,7 +1,7 @@
 """Runs a state machine's definition in virtual time, and counts the events of its history.
 
-For runs that take days. JSONata is evaluated by the same library as on the local AWS; the states that the definitions
-use are carried out here. Task states are answered by a function of the caller's.
+Virtual time makes runs of days testable. The library of the local AWS evaluates JSONata. This module carries out the
+states that the definitions use, and a function of the caller answers the Task states.
 """
 
 import hashlib
@@ -11,12 +11,12 @@ from datetime import datetime, timezone
 
 import jsonata
 
-# Of a standard execution: AWS ends it when its history is full.
+# The limit of a standard execution: AWS ends it when its history is full.
 MAX_EVENTS = 25_000
 
 
 class TaskError(Exception):
-    """What a Task state fails with, after so many seconds."""
+    """The failure of a Task state, after so many seconds."""
 
     def __init__(self, error, cause="", seconds=0.1):
         super().__init__(error)

@@ -1,6 +1,7 @@
-"""Reads the history of contenders afterwards, and says what in it cannot be.
+"""Reads the history of contenders afterwards, and lists its violations.
 
-A history is a list of events, each a JSON object with `at` (nanoseconds of the machine's monotonic clock), `who` and `event`:
+A history is a list of events, each a JSON object with `at` (nanoseconds of the machine's monotonic clock), `who` and
+`event`:
 
   asked      an acquisition begins                          key
   granted    it was granted                                 key, token, asked (when it began), data
@@ -21,7 +22,7 @@ from collections import defaultdict
 
 
 class Acquisition:
-    """One grant, and what its holder did."""
+    """One grant, and its holder's actions."""
 
     def __init__(self, event):
         self.key, self.token, self.who = event["key"], event["token"], event["who"]
@@ -35,7 +36,7 @@ class Acquisition:
 
 
 def violations(events):
-    """All that cannot be, a sentence each."""
+    """Returns all violations, a sentence each."""
     found = []
     acquisitions, breaks, writes = {}, defaultdict(list), []
     for event in events:
@@ -73,7 +74,7 @@ def violations(events):
 
 
 def two_at_once(held, breaks):
-    """Two holders that believe at the same time. After a break that is allowed, until the next heartbeat."""
+    """Finds two holders that believe at the same time. After a break that is allowed, until the next heartbeat."""
     held = sorted((one for one in held if one.first_believed), key=lambda one: one.first_believed)
     for index, one in enumerate(held):
         for other in held[index + 1 :]:
@@ -85,10 +86,10 @@ def two_at_once(held, breaks):
 
 
 def falling_tokens(held):
-    """A grant that was asked for after another one had been granted has the higher token."""
+    """Finds a grant that was asked for after another one, and has the lower token."""
     latest = None
     for one in sorted(held, key=lambda one: one.token, reverse=True):
-        # Among the higher tokens, the one that was granted first must not have been granted before this one was asked for.
+        # The comparison is with the earliest grant of a higher token, which must not precede this request.
         if latest is not None and latest.granted < one.asked:
             yield f"the token fell: {one} was asked for after {latest} had been granted"
         if latest is None or one.granted < latest.granted:
@@ -96,7 +97,7 @@ def falling_tokens(held):
 
 
 def lost_payloads(held):
-    """A successor finds the last payload that was acknowledged, or a later one that was sent."""
+    """Finds a successor that got neither the last acknowledged payload nor a later one that was sent."""
     possible = {None}
     for one in held:
         if one.found not in possible:
@@ -110,7 +111,7 @@ def lost_payloads(held):
 
 
 def fallen_writes(writes):
-    """Among the writes that a fenced store accepted, the token of a key never falls, and none is shared."""
+    """Finds falling or shared tokens among the accepted writes of a key."""
     last, writer = {}, {}
     for write in writes:
         key, token = write["key"], write["token"]

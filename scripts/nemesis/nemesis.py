@@ -1,6 +1,7 @@
-"""Contenders of all clients want the same locks, while everything around them fails. A checker reads their history afterwards.
+"""Contenders of all clients want the same locks, while everything around them fails. A checker reads their history
+afterwards.
 
-scripts/contend.sh runs this, and says what it needs. See --help for the faults.
+scripts/contend.sh runs this, and lists its requirements. See --help for the faults.
 """
 
 import argparse
@@ -24,7 +25,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 KEYS = ["Moe", "Larry", "Curly"]
 LIBFAKETIME = ["/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1", "/usr/lib/aarch64-linux-gnu/faketime/libfaketime.so.1"]
 LATE_WRITERS = 3.0
-"""Seconds for jobs that nobody keeps a lock for any more."""
+"""Seconds for jobs whose lock is not kept any more."""
 RESTART = 60.0
 """Seconds within which a killed service must be back. A busy machine needs more than one try."""
 
@@ -90,7 +91,7 @@ class Service:
 
     def __init__(self, leasehold, environment, folder, endpoint):
         self.address = "127.0.0.1:0"
-        # A table of its own, for a DynamoDB that others use, too.
+        # The service has its own table, since others may use the same DynamoDB.
         table = f"contend-{os.getpid()}"
         store = ["--dynamodb-endpoint", endpoint, "--table", table] if endpoint else ["--db", "locks.db"]
         self.command = [leasehold, "serve", *store]
@@ -143,7 +144,7 @@ class Service:
 
 
 class Nemesis:
-    """Does harm, and counts it."""
+    """Causes faults, and counts them."""
 
     def __init__(self, rng, contenders, service, proxy, clock):
         self.rng, self.contenders, self.service, self.proxy, self.clock = rng, contenders, service, proxy, clock
@@ -168,12 +169,13 @@ class Nemesis:
         contender = self.rng.choice(self.contenders)
         if contender.continue_at is None and contender.process.poll() is None:
             contender.process.send_signal(signal.SIGSTOP)
-            # For longer than any lease, or for less.
+            # The pause is longer than any lease, or shorter.
             contender.continue_at = now + self.rng.uniform(0.1, 4)
             self.counts["contenders paused"] += 1
 
     def step_clock(self):
-        """The wall clock of all processes but Python's jumps by up to an hour. A shift within a line of the file is the clock's own."""
+        """The wall clock of all processes but Python's jumps by up to an hour. A shift within a line of the file is the
+        clock's own."""
         self.clock.write_text(f"{self.rng.uniform(-3600, 3600):+.3f}\n")
         self.counts["clock steps"] += 1
 
@@ -252,6 +254,7 @@ def main():
     finally:
         for contender in contenders:
             contender.stop()
+        proxy.close()
         service.stop()
         shutil.rmtree(folder, ignore_errors=True)
     sys.exit(status)
@@ -287,7 +290,7 @@ def verdict(args, folder, contenders, nemesis, proxy):
 
 
 def unexpected(contender, folder):
-    """The last words of a contender that ended otherwise than by a signal; shells end with statuses of their own."""
+    """The last output of a contender that ended otherwise than by a signal. Shells end with statuses of their own."""
     if contender.name.startswith("shell") or not any(status > 0 for status in contender.ends):
         return None
     return (folder / f"{contender.name}.err").read_text()[-600:]

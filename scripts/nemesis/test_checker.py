@@ -1,4 +1,4 @@
-"""The checker finds what is wrong with a history, and nothing where nothing is."""
+"""The checker finds the violations of a history, and nothing in a correct one."""
 
 import unittest
 

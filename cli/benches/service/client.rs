@@ -1,4 +1,4 @@
-//! What the client library costs, and how fast it hands a lock on.
+//! The cost of the client library, and the time in which it hands a lock on.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -58,8 +58,8 @@ async fn granted(client: &Client, request: LockRequest) -> Guard {
     client.acquire(request).await.expect("reachable").granted().expect("free")
 }
 
-/// (f) and (g) One caller, one lock after the other: by the library, by the library's HTTP client alone, by nothing but
-/// a socket.
+/// (f) and (g) One caller, one lock after the other: by the library, by the library's HTTP client alone, by a bare
+/// socket.
 async fn cycles() {
     let serve = Serve::start(&["--memory"]);
     let transport = Counted::new(&serve);
@@ -147,7 +147,7 @@ async fn hand_over() {
     );
 }
 
-/// (i) From the last sign of life of a holder to the grant of one that was waiting.
+/// (i) From the last heartbeat of a holder to the grant of a waiter.
 async fn recovery() {
     const LEASE: Duration = Duration::from_secs(4);
     let serve = Serve::start(&["--memory"]);

@@ -1,7 +1,7 @@
-//! What the service and its client cost. `cargo bench` runs everything; `cargo bench -- overhead` (or `http`, `start`,
-//! `client`, `transactions`) one part.
+//! The cost of the service and its client. `cargo bench` runs everything; `cargo bench -- overhead` (or `http`,
+//! `start`, `client`, `transactions`) runs one part.
 //!
-//! Ratios are taken within one run, alternating, because machines are shared and noisy.
+//! Ratios compare alternating measurements of one run, because machines are shared and noisy.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark waits for what it measures")]
 #![allow(clippy::expect_used, clippy::cast_precision_loss, reason = "a benchmark that cannot run stops")]
@@ -102,7 +102,7 @@ async fn overhead() {
     }
 }
 
-/// The same update that the handler makes, with nothing around it.
+/// The handler's update, as a bare SDK call.
 async fn bare_update(client: &Client, operation: Operation) {
     let text = |value: &str| AttributeValue::S(value.to_owned());
     let number = |value: u64| AttributeValue::N(value.to_string());
@@ -229,7 +229,7 @@ struct Measured {
 }
 
 impl Measured {
-    /// What was done in the time of [`LOAD`].
+    /// The result of the time of [`LOAD`].
     fn of(times: &mut [Duration]) -> Self {
         let per_second = times.len() as f64 / LOAD.as_secs_f64();
         Self { per_second, p50: percentile(times, 50.0), p99: percentile(times, 99.0) }
@@ -318,7 +318,7 @@ async fn engine_cycle(mut connection: Connection, key: String) -> Connection {
     connection
 }
 
-/// One keep-alive connection. The load shares the cores with what it measures, so it does no more than it must.
+/// One keep-alive connection. The load shares the cores with the measured process, so it does as little as possible.
 struct Connection {
     stream: tokio::io::BufReader<TcpStream>,
     line: String,

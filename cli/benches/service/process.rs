@@ -1,4 +1,4 @@
-//! The real binary as a process, and what the system says of processes.
+//! The real binary as a process, and the system's figures about processes.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;

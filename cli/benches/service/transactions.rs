@@ -1,4 +1,4 @@
-//! Transactions beside what DynamoDB has itself: how many a second, and how long one takes, by the number of its items.
+//! Transactions beside DynamoDB's own: their number a second and their time, by the number of their items.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -18,17 +18,17 @@ use crate::{millis, percentile};
 const TABLE: &str = "accounts";
 const CLIENTS: usize = 4;
 const LOAD: Duration = Duration::from_secs(3);
-/// DynamoDB takes so many writes in one call.
+/// The number of writes that DynamoDB takes in one call.
 const MAX_PLAIN: usize = 100;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// One TransactWriteItems call, without transactions of ours.
+    /// One TransactWriteItems call, without Leasehold's transactions.
     Plain,
     OneShot,
-    /// In one call, which is answered with the items.
+    /// One call, which is answered with the items.
     Answered,
-    /// Begin, add, commit.
+    /// The calls begin, add and commit.
     Open,
 }
 
@@ -66,7 +66,7 @@ pub(crate) async fn run() {
     }
 }
 
-/// How long each took that was begun within [`LOAD`], and how long it was until the last of them had ended.
+/// Returns the time of each transaction that was begun within [`LOAD`], and the time until the last one ended.
 async fn load(way: Way, count: usize, is_contended: bool) -> (Vec<Duration>, Duration) {
     let engine = Engine::memory().expect("memory is to be had");
     let client = Client::from_conf(leasehold_dynamodb::configure(engine.sdk_config()).build());
@@ -121,7 +121,7 @@ async fn plain(client: &Client, names: &[String]) {
     client.transact_write_items().set_transact_items(Some(items)).send().await.expect("applied");
 }
 
-/// Whether it was done; if not, it is to be repeated, as a client does.
+/// Tries once. Returns whether the transaction was committed; if not, the caller repeats it, as a client does.
 async fn once(way: Way, transactions: &Transactions, names: &[String]) -> bool {
     let return_values = if way == Way::Answered { ReturnValues::AllNew } else { ReturnValues::None };
     let requests = names.iter().map(|name| add(name, return_values)).collect();

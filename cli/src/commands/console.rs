@@ -1,7 +1,7 @@
 //! `leasehold console`: the page of the locks, for any service.
 //!
 //! The page is that of `leasehold serve`. Its requests go to a port of this machine, and from there, with the caller's
-//! own credentials, to the service. So only those who know the session token in the printed address may use the port.
+//! own credentials, to the service. Only browsers that know the session token in the printed address may use the port.
 
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -54,7 +54,7 @@ pub(crate) async fn main(args: ConsoleArgs) -> Result<(), Failure> {
     let routes = proxy(transport).merge(console::routes(&args.common.place()));
     let guard = Guard::new(address.ip(), &[]);
     let app = server::protect(routes, Checked { guard, tokens: Some(Arc::new(tokens)), load: Load::default() });
-    // Nobody has to read it: a page that is open already goes on.
+    // A failure to print stops nothing: an open page goes on.
     let _ = writeln!(
         std::io::stdout(),
         "The console of {}\n  open      http://{address}{}#token={token}\n  stop      Ctrl-C",
@@ -68,7 +68,7 @@ pub(crate) async fn main(args: ConsoleArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The requests of the page; no others are passed on.
+/// Passes on the requests of the page, and no others.
 fn proxy(transport: Arc<dyn Transport>) -> Router {
     let reads = [path::LOCK, path::LOCKS, path::TRANSACTION, path::TRANSACTIONS];
     reads
@@ -109,11 +109,11 @@ async fn forward(State(transport): State<Arc<dyn Transport>>, request: Request) 
     }
 }
 
-/// The answer without headers that are not the page's business.
+/// The answer without the headers that are for the command only.
 fn passed_on(answer: hyper::Response<Vec<u8>>) -> Response {
     let (parts, body) = answer.into_parts();
     let mut response = Response::new(Body::from(Bytes::from(body)));
-    // To the page, 401 means that its own token is wrong.
+    // For the page, 401 means that its own token is wrong.
     *response.status_mut() =
         if parts.status == hyper::StatusCode::UNAUTHORIZED { hyper::StatusCode::FORBIDDEN } else { parts.status };
     for name in [CONTENT_TYPE, RETRY_AFTER] {

@@ -1,4 +1,4 @@
-//! `leasehold demo`: a story of two hosts, played by real processes and checked as it goes.
+//! `leasehold demo`: a story of two hosts, played by real processes and checked at each step.
 
 mod stage;
 
@@ -18,13 +18,13 @@ use crate::output::print;
 use crate::signals::Signals;
 use stage::{Event, Host, Job, Stage};
 
-/// Short, so that nobody waits long for a takeover; long enough for heartbeats on a busy machine.
+/// The lease: short for a quick takeover, and long enough for heartbeats on a busy machine.
 const LEASE: Duration = Duration::from_secs(3);
 const LOCK: &str = "Moe";
 const RECORD: &str = "report";
-/// How long a line may take from whoever printed it to here.
+/// The longest delay between the printing of a line and its arrival here.
 const TELLING: Duration = Duration::from_millis(200);
-/// How long host 1 is seen to be alive.
+/// The number of heartbeats that host 1 shows before its pause.
 const HEARTBEATS: usize = 3;
 
 /// See a lock change hands: two hosts, one of them paused, and a store that refuses its late write.
@@ -42,7 +42,7 @@ pub(crate) async fn main(_: DemoArgs) -> Result<(), Failure> {
         stage.clear().await;
         told
     };
-    // A signal drops the story, and with it all that it started.
+    // A signal drops the story, and all processes that it started.
     tokio::select! {
         told = story => told,
         received = signals.next_ending() => {
@@ -105,7 +105,7 @@ async fn play(stage: &mut Stage) -> Result<(), Failure> {
     print("\nAll of this happened, and was checked. To play a part yourself: leasehold serve, and leasehold run --help")
 }
 
-/// Waits until a host has the lock; its fencing token.
+/// Waits until a host has the lock, and returns its fencing token.
 async fn granted(stage: &mut Stage, host: &str) -> Result<u64, Failure> {
     let event = stage.until(&format!("{host} has the lock"), |event| event.is_line(host, "Moe is yours")).await?;
     let Event::Line { text, .. } = event else { return Err(Failure::failed("a line was expected")) };

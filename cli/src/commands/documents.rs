@@ -50,8 +50,8 @@ pub(crate) fn man(args: ManArgs, command: Command) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The manual page of a command. Its synopsis is the usage that the help shows, which has `--` and `...`; what follows
-/// the help is no "extra", but has a section for its exit statuses.
+/// Writes the manual page of a command. Its synopsis is the usage of the help, with `--` and `...`. The text after the
+/// help becomes a section of exit statuses.
 fn page(mut command: Command) -> io::Result<Vec<u8>> {
     let usage = command.render_usage().to_string();
     let usage = usage.trim_start_matches("Usage: ").replace('\\', "\\\\").replace('-', "\\-");
@@ -85,7 +85,7 @@ fn section(page: &mut Vec<u8>, title: &str, text: &str) -> io::Result<()> {
     }
     writeln!(page, ".SH \"{title}\"\n.nf")?;
     for line in text.lines() {
-        // A line that begins with a dot or a quote would be a request.
+        // A line that begins with a dot or a quote would be a roff request.
         writeln!(page, "\\&{}", line.replace('\\', "\\\\").replace('-', "\\-"))?;
     }
     writeln!(page, ".fi")
@@ -96,7 +96,7 @@ fn print(document: &[u8]) -> Result<(), Failure> {
     stdout.write_all(document).and_then(|()| stdout.flush()).map_err(|error| Failure::output(&error))
 }
 
-/// The generators for some shells offer hidden commands as well.
+/// Removes hidden commands, which the generators for some shells would offer.
 fn without_hidden(command: &Command) -> Command {
     let visible = command.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
     Command::new("leasehold").version(env!("CARGO_PKG_VERSION")).subcommands(visible)

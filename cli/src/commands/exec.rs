@@ -1,5 +1,5 @@
-//! The process that `run` starts in place of the command itself: it ties the command to the life of its parent, and
-//! becomes it.
+//! The process that `run` starts in place of the command. It ties itself to the life of its parent, and becomes the
+//! command.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -28,21 +28,22 @@ pub(crate) struct ExecArgs {
     command: Vec<OsString>,
 }
 
-/// A command line that, once spawned, becomes `command`, and on Linux gets a SIGTERM when the thread that spawned it
-/// ends, by whatever cause. (To set that in the child itself takes unsafe code, or a program like this.)
+/// Returns a command line that becomes `command` once it is spawned. On Linux the command gets a SIGTERM when the
+/// thread that spawned it ends, by whatever cause. (Setting that in the child itself needs unsafe code, or a program
+/// like this one.)
 pub(crate) fn tied(command: &[OsString]) -> Command {
     let mut tied = Command::new(own_binary());
     tied.arg0("leasehold").args([NAME, "--parent", &std::process::id().to_string(), "--"]).args(command);
     tied
 }
 
-/// Does not return but for a failure.
+/// Becomes the command. Returns only after a failure.
 pub(crate) fn main(args: &ExecArgs) -> Failure {
     #[cfg(target_os = "linux")]
     if let Err(error) = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGTERM) {
         return Failure::failed(format!("cannot be tied to the parent: {error}"));
     }
-    // It may have ended before the line above.
+    // The parent may have ended before the line above.
     if getppid().as_raw() != args.parent {
         return Failure::failed("the parent is gone");
     }
@@ -52,7 +53,7 @@ pub(crate) fn main(args: &ExecArgs) -> Failure {
     Failure::new(status, "cannot-run", format!("cannot run {}: {error}", program.display()))
 }
 
-/// This program, even if its file was replaced since it started.
+/// The path of this program, even if its file was replaced since the start.
 pub(crate) fn own_binary() -> PathBuf {
     let running = PathBuf::from("/proc/self/exe");
     if running.exists() { running } else { std::env::current_exe().unwrap_or(running) }

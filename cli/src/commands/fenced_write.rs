@@ -1,4 +1,4 @@
-//! `leasehold fenced-write`: a job that writes under its lock's fencing token. For `demo`, tests and trials.
+//! `leasehold fenced-write`: a job that writes under its lock's fencing token, for `demo`, tests and trials.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -42,7 +42,7 @@ pub(crate) async fn main(args: FencedWriteArgs) -> Result<(), Failure> {
     let store = FencedStore::open(&args.store).map_err(|error| Failure::failed(error.to_string()))?;
     let Some(every) = args.every else { return write(&store, &args)?.map_or(Ok(()), Err) };
     let mut ticks = interval(every);
-    // After a pause it goes on where it was.
+    // After a pause, the interval continues without catching up.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut left = args.times;
     while left != Some(0) {
@@ -55,7 +55,7 @@ pub(crate) async fn main(args: FencedWriteArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// One write. What is returned says that it was refused.
+/// Writes once. Returns the failure that reports a refusal.
 fn write(store: &FencedStore, args: &FencedWriteArgs) -> Result<Option<Failure>, Failure> {
     let what = format!("{} = {:?} under token {}", args.key, args.value, args.fencing_token);
     match store.write(&args.key, &args.value, args.fencing_token) {

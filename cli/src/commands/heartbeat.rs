@@ -1,4 +1,4 @@
-//! `leasehold heartbeat`: keeps a lock that `acquire` took.
+//! `leasehold heartbeat`: renews a lock of `acquire`.
 
 use std::time::Duration;
 

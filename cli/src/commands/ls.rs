@@ -14,7 +14,7 @@ use crate::Failure;
 use crate::connection::CommonArgs;
 use crate::output::{self, note, plain, print, print_json, short};
 
-/// A column is made no narrower than this to fit a terminal.
+/// The narrowest column of a table that must fit a terminal.
 const NARROWEST: u16 = 6;
 
 /// List all locks.
@@ -81,7 +81,7 @@ pub(crate) async fn main(args: LsArgs) -> Result<(), Failure> {
     }
 }
 
-/// Whatever was asked for: a row that nobody can read needs somebody to look at it.
+/// Warns about an unreadable row, whatever the filter: an operator must look at it.
 fn warn(row: &UnreadableRow) {
     let sort_key = row.sort_key.as_ref().map(|sort_key| format!(" / {sort_key}")).unwrap_or_default();
     note(&format!(
@@ -98,7 +98,7 @@ fn print_table(locks: &[Lock]) -> Result<(), Failure> {
     table.lines().try_for_each(|line| print(line.trim_end()))
 }
 
-/// With a width, the table fits it; else it has all there is.
+/// Makes a table that fits the width, or one with all text if there is no width.
 fn table(locks: &[Lock], width: Option<u16>) -> Table {
     let with_sort_keys = locks.iter().any(|lock| lock.sort_key.is_some());
     let mut header = vec!["KEY"];
@@ -134,7 +134,7 @@ fn table(locks: &[Lock], width: Option<u16>) -> Table {
     }
     for (column, title) in table.column_iter_mut().zip(&header) {
         column.set_padding((0, 2));
-        // Names give way; the rest is as short as it is.
+        // Columns with names shrink; the others are already short.
         column.set_constraint(match *title {
             "KEY" | "SORT KEY" | "OWNER" => ColumnConstraint::LowerBoundary(Width::Fixed(NARROWEST)),
             _ => ColumnConstraint::ContentWidth,

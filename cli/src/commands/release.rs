@@ -1,4 +1,4 @@
-//! `leasehold release`: gives a lock back.
+//! `leasehold release`: releases a lock.
 
 use clap::Args;
 use leasehold_client::wire::{ReleaseOutcome, ReleaseResponse};

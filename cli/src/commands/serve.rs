@@ -158,23 +158,23 @@ pub(crate) enum ServeError {
     /// The certificate cannot be used.
     #[error("{0}")]
     Tls(#[from] TlsError),
-    /// Everyone who reaches the port could do everything.
+    /// The port would give everyone full access.
     #[error(
         "refusing to listen on {0}, beyond this machine, without a token: name a file with --token-file (`leasehold token` \
          makes one), or say --insecure where the network keeps strangers out"
     )]
     Open(SocketAddr),
-    /// A port cannot be had.
+    /// A port cannot be opened.
     #[error("cannot listen on {address}: {source}; name another with {flag}")]
     Listen {
-        /// The address that was asked for.
+        /// The requested address.
         address: SocketAddr,
-        /// The flag that names it.
+        /// The flag that names the address.
         flag: &'static str,
         /// The system's reason.
         source: std::io::Error,
     },
-    /// The system gives no signals.
+    /// The system does not deliver signals.
     #[error("cannot wait for signals: {0}")]
     Signals(std::io::Error),
 }
@@ -190,7 +190,7 @@ pub(crate) async fn main(args: ServeArgs) -> Result<(), ServeError> {
         return Err(ServeError::Open(args.listen));
     }
     let (tokens, tls) = (args.tokens()?, args.tls()?);
-    // The tables come before the port: a port that is open belongs to a service that works.
+    // The tables come before the port: an open port belongs to a working service.
     let server = Server::open(args.settings()).await?;
     let listener = listen(args.listen, "--listen").await?;
     let address = local_address(&listener, args.listen.port());
@@ -209,7 +209,7 @@ pub(crate) async fn main(args: ServeArgs) -> Result<(), ServeError> {
     let front = Front { guard, tokens, tls, name: args.url(address) };
     server.run(listener, front, wait_for(stopped)).await;
     if let Some((_, task)) = exposed {
-        // The task stops on the same signal; it reported a panic of its own already.
+        // The task stops on the same signal, and has reported its own panic.
         let _ = task.await;
     }
     say("Stopped.");
@@ -279,7 +279,7 @@ impl ServeArgs {
     }
 }
 
-/// Prints for whoever reads; a service does not stop because nobody does.
+/// Prints a line. A service does not stop because its output is closed.
 fn say(text: &str) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }
@@ -296,7 +296,7 @@ fn local_address(listener: &TcpListener, port: u16) -> SocketAddr {
     listener.local_addr().unwrap_or_else(|_| (Ipv4Addr::LOCALHOST, port).into())
 }
 
-/// Becomes true on the first Ctrl-C or SIGTERM; the second ends the process at once.
+/// Returns a value that becomes true on the first Ctrl-C or SIGTERM; the second ends the process at once.
 fn stop_signal() -> Result<watch::Receiver<bool>, ServeError> {
     let mut signals = Signals::stopping().map_err(ServeError::Signals)?;
     let (sender, receiver) = watch::channel(false);

@@ -1,4 +1,4 @@
-//! `leasehold transactions`: what operators do with transactions.
+//! `leasehold transactions`: commands of operators about transactions.
 
 use clap::{Args, Subcommand};
 

@@ -36,27 +36,27 @@ pub(crate) struct WatchArgs {
     pub(crate) common: CommonArgs,
 }
 
-/// The last state that was seen, and since when.
+/// The last state that was seen, and the time of its first sight.
 #[derive(Debug, Clone)]
 struct Seen {
     lock: Lock,
     since: Instant,
-    /// The line that it may be taken over was printed.
+    /// Whether the line about a stale lock was printed.
     told_stale: bool,
 }
 
 /// A change that is worth a line.
 #[derive(Debug)]
 enum Change {
-    /// There is no such lock (any more).
+    /// The lock is gone, or never was.
     Absent,
-    /// Somebody has it: a new holder, or the first look.
+    /// A new holder, or the first look at a held lock.
     Held,
-    /// Its holder is alive.
+    /// The holder sent a heartbeat.
     Heartbeat { after: Duration },
-    /// Its holder gave it back, or an operator broke it.
+    /// The holder released the lock, or an operator broke it.
     Released,
-    /// Its version was seen for its lease.
+    /// The version was seen for its lease.
     Stale,
 }
 
@@ -89,7 +89,7 @@ impl<'a> Watch<'a> {
                 Ok(lock) => Some(lock),
                 Err(error) if *error.kind() == ErrorKind::NotFound => None,
                 Err(error) if error.is_retryable() => {
-                    // The last state may still be right: go on, and say so once.
+                    // The last state may still be right: report the failure once, and continue.
                     if !std::mem::replace(&mut out_of_reach, true) {
                         self.live
                             .suspend(|| self.args.common.output.warn(&format!("{}; trying again", sentence(&error))));
@@ -132,7 +132,7 @@ impl Seen {
     }
 }
 
-/// The change since `seen`, which is brought up to date. `now` is after the answer arrived.
+/// Returns the change since `seen`, and updates `seen`. `now` must be after the answer arrived.
 fn changes(seen: &mut Option<Seen>, found: Option<Lock>, now: Instant, first: bool) -> Vec<Change> {
     let Some(lock) = found else {
         return if seen.take().is_some() || first { vec![Change::Absent] } else { Vec::new() };
@@ -165,7 +165,7 @@ fn line(change: &Change, seen: Option<&Seen>, now: u64) -> String {
     let version = short(&lock.record_version_number);
     let lease = lease(lock.lease_duration_ms);
     match change {
-        // After `Absent` there is nothing seen.
+        // After `Absent` there is no last state.
         Change::Absent | Change::Released => format!("{time}  released   {owner} had it last"),
         Change::Held => {
             let token = lock.fencing_token.map_or_else(|| "none".to_owned(), |token| token.to_string());
@@ -205,13 +205,13 @@ fn epoch_ms() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// In UTC, like the logs of machines in several places.
+/// The time of day in UTC, like the logs of machines in several places.
 fn time_of_day(epoch_ms: u64) -> String {
     let (seconds, millis) = (epoch_ms / 1000 % 86_400, epoch_ms % 1000);
     format!("{:02}:{:02}:{:02}.{millis:03}Z", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
-/// The line at the bottom of a terminal that says how things are right now.
+/// The line at the bottom of a terminal that shows the present state.
 struct Live {
     seen: Arc<Mutex<Option<Seen>>>,
     line: Option<LiveLine>,
@@ -233,7 +233,7 @@ impl Live {
         *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = seen;
     }
 
-    /// Prints something above it.
+    /// Prints something above the line.
     fn suspend<T>(&self, print: impl FnOnce() -> T) -> T {
         match &self.line {
             Some(line) => line.suspend(print),
@@ -256,7 +256,7 @@ fn describe(line: &mut String, seen: Option<&Seen>) -> fmt::Result {
     }
 }
 
-/// To the second.
+/// Rounds to the second.
 fn round(duration: Duration) -> Duration {
     Duration::from_secs(duration.as_secs())
 }
@@ -283,7 +283,7 @@ mod tests {
         }
     }
 
-    /// The lines for what is found second by second.
+    /// The lines for the states that are found second by second.
     fn lines(found: &[Option<Lock>]) -> Vec<String> {
         let start = Instant::now();
         let mut seen = None;

@@ -1,4 +1,4 @@
-//! How the service is reached: with a bearer token, with a signature, or without any service.
+//! The ways to the service: with a bearer token, with a signature, or without any service.
 
 use std::net::Ipv4Addr;
 use std::process::Stdio;
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::support::{Ended, Serve, end, exposed_url, finish, folder, leasehold, text_of, within};
 
-/// A server that has one lock and notes what it is asked.
+/// A server that has one lock and records its requests.
 struct Listener {
     listener: TcpListener,
     url: String,
@@ -31,7 +31,7 @@ impl Listener {
         command
     }
 
-    /// Answers the one request of `command`: its head in lower case, and how the command ended.
+    /// Answers the one request of `command`. Returns the request's head in lower case, and the end of the command.
     async fn answer(&self, mut command: Command, status: &str, body: &str) -> (String, Ended) {
         let process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary is built");
         let (mut stream, _) = within(self.listener.accept()).await.expect("a connection");
@@ -46,7 +46,7 @@ impl Listener {
         (String::from_utf8(head).expect("text").to_lowercase(), finish(process).await)
     }
 
-    /// Answers every request with a 503 for as long as `command` runs: how the command ended, and after which time.
+    /// Answers every request with a 503 while `command` runs. Returns the end of the command, and its time.
     async fn refuse(&self, command: Command) -> (Ended, Duration) {
         let began = Instant::now();
         let refuse = async {
@@ -102,7 +102,7 @@ async fn a_bearer_token_comes_from_the_option_or_the_environment() {
 async fn a_signature_is_made_with_the_credentials_of_the_environment() {
     let listener = Listener::start().await;
     let mut command = listener.command(&["get", "Moe", "--sigv4", "--region", "eu-central-1"]);
-    // A token in the environment is no contradiction.
+    // A token in the environment does not conflict with the option.
     command.env("AWS_ACCESS_KEY_ID", "AKID").env("AWS_SECRET_ACCESS_KEY", "s3cret").env("LEASEHOLD_TOKEN", "def");
     let (head, ended) = listener.get(command).await;
     assert!(head.contains("\r\nauthorization: aws4-hmac-sha256 credential=akid/"), "{head}");
@@ -111,7 +111,7 @@ async fn a_signature_is_made_with_the_credentials_of_the_environment() {
     assert_eq!(ended.status, 0, "{ended:?}");
 }
 
-/// A process that takes longer than the lease, and notes each of its runs.
+/// A process that takes longer than the lease, and records each of its runs.
 #[tokio::test]
 async fn credential_process_runs_once_for_many_requests() {
     let serve = Serve::memory().await;
@@ -136,7 +136,7 @@ async fn a_signature_needs_a_region() {
     command.env("AWS_EC2_METADATA_DISABLED", "true");
     let ended = end(command).await;
     assert_eq!(ended.status, 2);
-    let expected = "leasehold: --sigv4 needs to know the API's region: name it with --region, or set AWS_REGION\n";
+    let expected = "leasehold: --sigv4 needs to know the region: name it with --region, or set AWS_REGION\n";
     assert_eq!(ended.stderr, expected);
 }
 
@@ -189,7 +189,7 @@ async fn a_table_needs_no_service() {
     let endpoint = exposed_url(&serve);
     let table = ["--dynamodb-table", "leasehold", "--dynamodb-endpoint", &endpoint, "--partition-key", "pk"];
     let with_table = async |args: &[&str], rest: &[&str]| {
-        // What the environment says about a service does not matter then.
+        // The variables about a service have no effect then.
         let mut command = leasehold(&std::env::temp_dir());
         command
             .args(args)
@@ -219,6 +219,9 @@ async fn options_that_exclude_each_other_are_refused() {
         &["--dynamodb-table", "t", "--sigv4"],
         &["--dynamodb-endpoint", "http://127.0.0.1:1"],
         &["--sigv4", "--token", "x"],
+        &["--lambda", "f", "--url", "http://127.0.0.1:1"],
+        &["--lambda", "f", "--dynamodb-table", "t"],
+        &["--lambda-semaphores", "f"],
         &["--region", "eu-central-1"],
         &["--quiet", "--verbose"],
     ] {
@@ -234,7 +237,7 @@ async fn a_token_over_http_to_another_machine_is_warned_of_once() {
     let listener = Listener::start().await;
     let elsewhere = |token: &str| {
         let mut command = leasehold(&std::env::temp_dir());
-        // Linux takes it for this machine, and nobody can tell from the address.
+        // Linux takes the address for this machine, although the address does not show it.
         command
             .args(["get", "Moe", "--url", &listener.url.replace("127.0.0.1", "0.0.0.0")])
             .env("LEASEHOLD_TOKEN", token);
@@ -269,7 +272,7 @@ async fn credentials_in_a_url_are_refused_and_not_printed() {
     assert!(ended.stderr.contains("credentials") && !ended.stderr.contains("secret"), "{ended:?}");
 }
 
-/// The lock may have been granted without an answer; to give it back must not take longer than the wait.
+/// The lock may have been granted without an answer. Its release must not take longer than the wait.
 #[tokio::test]
 async fn a_short_wait_is_short_when_the_service_fails() {
     for wait in [&["--no-wait"][..], &["--wait", "1s"]] {
@@ -323,6 +326,6 @@ async fn a_manual_page_has_its_separator_and_its_statuses() {
     assert_eq!(end(command).await.ok(), "");
     let page = std::fs::read_to_string(folder.path().join("pages/leasehold-run.1")).expect("a page");
     let synopsis = page.lines().skip_while(|line| *line != ".SH SYNOPSIS").nth(1).expect("a synopsis");
-    assert_eq!(synopsis, "leasehold run [OPTIONS] <KEY> \\-\\- <COMMAND>...");
+    assert_eq!(synopsis, "leasehold run [OPTIONS] <KEY>... \\-\\- <COMMAND>...");
     assert!(page.contains(".SH \"EXIT STATUS\"\n") && !page.contains("EXTRA"), "{page}");
 }

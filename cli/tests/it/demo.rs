@@ -12,7 +12,7 @@ use crate::support::{Ended, folder, kill, leasehold, pause, within};
 async fn it_plays_to_the_end() {
     let folder = folder();
     let mut command = leasehold(folder.path());
-    // What a shell may have set is none of its business.
+    // The demo ignores the variables that a shell may have set.
     command
         .arg("demo")
         .env("TMPDIR", folder.path())
@@ -67,7 +67,7 @@ async fn ctrl_c_leaves_nothing_behind() {
     assert_eq!(output.status.code(), Some(130));
     assert_eq!(String::from_utf8_lossy(&output.stderr), "leasehold: SIGINT: the demo is over\n");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "no files");
-    // The service, and the hosts, of which one was paused, end a moment later.
+    // The service and the hosts, of which one was paused, end a moment later.
     let gone = async {
         let children = || std::process::Command::new("pgrep").args(["-f", &port]).output().unwrap().stdout;
         while tokio::net::TcpStream::connect(&port).await.is_ok() || !children().is_empty() {

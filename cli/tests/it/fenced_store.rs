@@ -1,4 +1,4 @@
-//! A stale writer is refused, whoever else writes at the same time.
+//! The store refuses a stale writer, whatever other writers do at the same time.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -74,7 +74,7 @@ fn a_file_that_is_no_database_is_an_error_and_stays() {
 const WRITERS: u64 = 4;
 const ROUNDS: u64 = 100;
 
-/// Writes all tokens of a writer's share in rising order. What was accepted, must be what is there, or less.
+/// Writes all tokens of a writer's share in rising order. The stored token is never below an accepted one.
 fn write_share(path: &Path, writer: u64) {
     let store = FencedStore::open(path).unwrap();
     for round in 0..ROUNDS {
@@ -109,7 +109,7 @@ fn among_threads_the_token_never_falls() {
 const SHARE: &str = "FENCED_STORE_TEST_SHARE";
 const FILE: &str = "FENCED_STORE_TEST_FILE";
 
-/// What [`among_processes_the_token_never_falls`] starts; by itself it does nothing.
+/// The process that [`among_processes_the_token_never_falls`] starts; by itself it does nothing.
 #[test]
 fn one_of_several_processes() {
     if let (Ok(writer), Some(path)) = (std::env::var(SHARE), std::env::var_os(FILE)) {

@@ -1,4 +1,4 @@
-//! What stands between `leasehold serve` and strangers: web pages, slow clients, too many clients, the network.
+//! The protection of `leasehold serve` from web pages, slow clients, too many clients and the network.
 
 use std::path::Path;
 use std::process::Command as Process;
@@ -118,7 +118,7 @@ async fn half_sent_requests_do_not_hold_up_a_stop() {
             streams.push(stream);
         }
     }
-    // Both ports have taken the connections: each answers another one.
+    // Both ports have accepted the connections: each still answers another one.
     assert_eq!(problem(serve.http.get(format!("{}/v1/health", serve.base_url))).await.0, 200);
     assert_eq!(serve.http.get(exposed_url(&serve)).send().await.expect("an answer").status(), 200);
     serve.signal("TERM");
@@ -177,7 +177,7 @@ async fn token_says_who_calls_and_what_they_may_touch() {
     let (status, document) = post(Some(&some), "/v1/acquire", acquire("billing")).await;
     assert_eq!(status, 403);
     assert!(document["detail"].as_str().expect("text").starts_with("token:ci may not"), "{document}");
-    // The lock is bound to its bearer, even against one who may touch all keys and knows the lease id.
+    // The lock is bound to its bearer, even against a bearer of all keys who knows the lease id.
     let heartbeat = json!({ "key": "deploy/a", "leaseId": "l" });
     assert_eq!(post(Some(&all), "/v1/heartbeat", heartbeat.clone()).await.0, 403);
     assert_eq!(post(Some(&some), "/v1/heartbeat", heartbeat).await.0, 200);
@@ -204,7 +204,7 @@ async fn token_says_who_calls_and_what_they_may_touch() {
         assert_eq!(get(path).await.expect("an answer").status(), status, "{path}");
     }
 
-    // A new token is good without a new start.
+    // A new token is good without a restart.
     let late = new_token(&file, "late", &[]);
     let known = async {
         while post(Some(&late), "/v1/acquire", acquire("late")).await.0 == 401 {
@@ -327,7 +327,7 @@ async fn clients_that_never_read_take_bounded_memory() {
         stream.write_all(request.as_bytes()).await.expect("sent");
         streams.push(stream);
     }
-    // Locks work meanwhile, and go on to.
+    // Locks work meanwhile, and afterwards.
     let mut highest = 0;
     for round in 0..20 {
         serve.acquire(&format!("meanwhile{round}"), "secret").await;
@@ -395,7 +395,7 @@ async fn watches_that_never_end_leave_the_service_to_others() {
     serve.acquire("other", "secret").await;
     let heartbeat = json!({ "key": "other", "leaseId": "secret" });
     assert_eq!(problem(serve.http.post(format!("{}/v1/heartbeat", serve.base_url)).json(&heartbeat)).await.0, 200);
-    // Whoever hangs up leaves a place.
+    // A client that hangs up leaves a place.
     drop(watches);
     let relieved = async { while watch().await.0 != 200 {} };
     within(relieved).await;

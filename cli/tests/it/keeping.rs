@@ -68,7 +68,7 @@ async fn heartbeats_go_on_until_a_signal_and_the_lock_stays() {
         "{ended:?}"
     );
     assert_eq!(serve.get("Moe").await["state"], "held");
-    // Whoever waits for one lease may have it then.
+    // A caller that waits for one lease gets the lock then.
     assert_eq!(acquire(&serve, &["Moe"]).await["outcome"], "takenOver");
 }
 
@@ -105,7 +105,7 @@ async fn by_the_servers_clock_nobody_needs_to_wait() {
     let serve = Serve::memory().await;
     acquire(&serve, &["Moe", "--lease", "100ms"]).await;
     assert_eq!(serve.run(&["acquire", "Moe", "--no-wait", "--stale-by-clock"]).await.status, 75);
-    // The lease, and the bound of the skew: a second.
+    // The pause is longer than the lease and the bound of the skew: 100 ms and a second.
     pause(Duration::from_millis(1300)).await;
     assert_eq!(acquire(&serve, &["Moe", "--no-wait", "--stale-by-clock"]).await["outcome"], "takenOver");
 }
@@ -119,7 +119,8 @@ async fn jobs_that_never_wait_recover_a_dead_lock_by_what_they_saved() {
     acquire(&serve, &["Moe", "--owner", "host-1", "--lease", "1s"]).await;
     let started = Instant::now();
     let mut tries = 0;
-    // A job each half second: less than the second that clocks may differ by, so that an error of a run would add up.
+    // A job runs each half second: less than the second by which clocks may differ, so that an error of a run would add
+    // up.
     let taken = loop {
         tries += 1;
         let ended = serve.run(&[&job[..], &["--json"]].concat()).await;
@@ -133,7 +134,7 @@ async fn jobs_that_never_wait_recover_a_dead_lock_by_what_they_saved() {
         assert_eq!((&saved[0]["key"], &saved[0]["leaseDurationMs"]), (&json!("Moe"), &json!(1000)));
     };
     assert_eq!((&taken["outcome"], &taken["previousOwnerName"]), (&json!("takenOver"), &json!("host-1")));
-    // The lease, and what clocks may differ by.
+    // The time is at least the lease and the margin of the clocks.
     assert!(started.elapsed() >= Duration::from_secs(2) && tries > 1, "{tries} tries, {:?}", started.elapsed());
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "[]\n", "a lock that is had needs no watching");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no other files");

@@ -1,4 +1,4 @@
-//! The `leasehold` command as its users have it: real processes, a real service, signals.
+//! The `leasehold` command as its users run it: real processes, a real service, signals.
 
 #![allow(
     clippy::expect_used,
@@ -9,10 +9,12 @@
 )]
 
 mod connection;
+mod coordination;
 mod demo;
 mod fenced_store;
 mod front;
 mod keeping;
+mod lambda;
 mod printed;
 mod run;
 mod serve;

@@ -1,5 +1,5 @@
-//! What is printed: helps, results, failures, completions, manual pages. `SNAPSHOTS=overwrite` accepts what is printed
-//! now.
+//! The printed text: helps, results, failures, completions, manual pages. `SNAPSHOTS=overwrite` accepts the present
+//! output.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -9,12 +9,14 @@ use snapbox::{Data, assert_data_eq, str};
 
 use crate::support::{Serve, end, exposed_url, folder, leasehold, text_of, within};
 
-const COMMANDS: [&str; 15] = [
+const COMMANDS: [&str; 17] = [
     "run",
+    "elect",
     "acquire",
     "heartbeat",
     "release",
     "break",
+    "capacity",
     "get",
     "ls",
     "transactions",
@@ -32,7 +34,7 @@ fn golden(name: &str) -> Data {
     Data::read_from(&path, None)
 }
 
-/// Puts names in the place of what is new in each run.
+/// Replaces the values that are new in each run by names.
 fn redact(text: &str, values: &[(&str, &str)]) -> String {
     values.iter().fold(text.to_owned(), |text, (value, name)| text.replace(value, name))
 }
@@ -47,7 +49,7 @@ async fn every_command_explains_itself() {
         let mut command = leasehold(folder.path());
         command.args([name, "--help"]);
         let text = end(command).await.ok();
-        // No option says what its value is from the environment, which may be secret.
+        // No help shows a value from the environment, which may be secret.
         assert_data_eq!(text, golden(&format!("help-{name}.txt")));
     }
 }
@@ -118,7 +120,7 @@ Moe   held   host-1  [TOKEN]  20s    [VERSION]
 "#]]
     );
 
-    // Nobody but the holder sees the lease id.
+    // Only the holder sees the lease id.
     for args in [&["get", "Moe"][..], &["get", "Moe", "--json"], &["ls", "--json"]] {
         assert!(!serve.run(args).await.ok().contains(&lease_id), "{args:?}");
     }
@@ -214,7 +216,7 @@ async fn failures_say_what_to_do_and_have_a_status() {
     }
     let ended = serve.run(&["run", "Curly", "--heartbeat", "15s", "--", "true"]).await;
     assert!(ended.status == 64 && ended.stderr.contains("cannot keep a lease of 20s"), "{ended:?}");
-    // What an operator saw, an operator may break; and what is free, is free.
+    // The operator breaks the version that was seen; a break of a free lock does nothing.
     assert_eq!(serve.run(&["break", "Moe", "--rvn", version]).await.ok(), "Moe is broken: it is free\n");
     assert_eq!(serve.run(&["break", "Moe", "--yes"]).await.ok(), "Moe is free already: nothing was broken\n");
     assert_eq!(serve.run(&["break", "Larry", "--yes"]).await.ok(), "Larry is broken: it is free\n");
@@ -311,7 +313,7 @@ async fn nobody_has_to_read_it_all() {
         assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{args:?}");
         assert_eq!(output.status.code(), Some(0), "{args:?}");
     }
-    // But a lock whose lease id nobody has is given back.
+    // A lock whose lease id was not printed is released.
     let mut process = serve.command(&["acquire", "Moe"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(process.stdout.take());
     let output = within(process.wait_with_output()).await.unwrap();
@@ -350,7 +352,7 @@ async fn shells_complete() {
     let script = text_of(&script).to_owned();
     let check = std::process::Command::new("bash").args(["-n", &script]).output().expect("bash");
     assert!(check.status.success(), "{}", String::from_utf8_lossy(&check.stderr));
-    // As bash does when somebody presses Tab after `leasehold hea`.
+    // Bash calls the completion so when somebody presses Tab after `leasehold hea`.
     let tab = format!(
         r#"source {script}; COMP_WORDS=(leasehold hea); COMP_CWORD=1; _leasehold leasehold hea leasehold; echo "${{COMPREPLY[*]}}""#
     );

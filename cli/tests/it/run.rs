@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::support::{Serve, end, finish, first_line, folder, kill, leasehold, pause, runs, signal, text_of, within};
 
-/// A process id that a shell wrote into a file.
+/// Reads a process id that a shell wrote into a file.
 async fn process_in(path: &std::path::Path) -> i64 {
     first_line(path).await.parse().expect("a process id")
 }
@@ -61,13 +61,13 @@ async fn the_environment_names_the_lock() {
     );
     assert_eq!(printed, expected);
 
-    // The lease id is the holder's secret, but for a command that is to have it.
+    // The lease id is the holder's secret, except for a command that asks for it.
     let release = r#""$LEASEHOLD" release Moe --sort-key 1"#;
     let mut pass = serve.command(&[&run[..], &["--pass-lease-id", "--", "sh", "-c", release]].concat());
     pass.env("LEASEHOLD", env!("CARGO_BIN_EXE_leasehold"));
     assert_eq!(end(pass).await.stdout, "Moe / 1 is released\n");
 
-    // A run within a run hands on nothing that is not its own.
+    // A run within a run passes on only its own variables.
     let mut inner = serve.command(&["run", "Moe", "--sort-key", "2", "--owner", "host-2", "--", "sh", "-c", show]);
     inner.env("LEASEHOLD_LEASE_ID", "the outer one's");
     assert!(!end(inner).await.ok().contains("LEASE_ID"));
@@ -88,7 +88,7 @@ async fn the_lock_is_kept_while_the_command_runs() {
     let started = Instant::now();
     let run = serve.spawn_command(&["run", "Moe", "--lease", "500ms", "--", "sleep", "2"]);
     let first = serve.until("Moe", |lock| lock["state"] == "held").await;
-    // Whoever waits meanwhile for three leases does not get it.
+    // A caller that waits for three leases meanwhile does not get the lock.
     let refused = serve.run(&["acquire", "Moe", "--wait", "1s"]).await;
     assert_eq!(refused.status, 75, "{refused:?}");
     let later = serve.get("Moe").await;
@@ -110,7 +110,7 @@ async fn signals_are_passed_on() {
         let mut command = serve.command(&["run", "Moe", "--", "bash", "-c", script]);
         let run = command.env("READY", &ready).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let sleeper = process_in(&ready).await;
-        // A shell that is not yet what it runs may lose a signal.
+        // A shell may lose a signal before it runs its script.
         within(async {
             while std::fs::read_to_string(format!("/proc/{sleeper}/comm")).unwrap_or_default() != "sleep\n" {
                 pause(Duration::from_millis(5)).await;
@@ -122,9 +122,9 @@ async fn signals_are_passed_on() {
         assert_eq!((ended.status, ended.stderr.as_str()), (expected, ""), "{name}");
         assert_eq!(serve.get("Moe").await["state"], "released");
         match name {
-            // What asks to end is for all that the command started.
+            // A signal that asks to end is for all descendants of the command.
             "TERM" | "HUP" => gone(sleeper).await,
-            // A shell lets what it runs in the background ignore these.
+            // A shell lets its background jobs ignore these signals.
             "INT" | "QUIT" => kill("KILL", sleeper),
             _ => {
                 assert!(runs(sleeper), "{name} is for the command alone");
@@ -137,7 +137,7 @@ async fn signals_are_passed_on() {
 #[tokio::test]
 async fn signal_stays_ignored_when_it_was_at_the_start() {
     let serve = Serve::memory().await;
-    // As `nohup` does, and a shell for a background job of a script.
+    // `nohup` ignores these signals, and a shell does for a script's background job.
     for name in ["HUP", "INT", "QUIT"] {
         let folder = folder();
         let ready = folder.path().join("ready");
@@ -160,7 +160,7 @@ async fn a_lost_lock_ends_all_that_was_started() {
     let serve = Serve::memory().await;
     let folder = folder();
     let file = |name: &str| folder.path().join(name);
-    // One that goes in order, one that does not listen, one in a session of its own.
+    // One process ends in order, one ignores signals, one is in a session of its own.
     let script = r#"
         sh -c 'trap "" TERM; echo $$ > deaf; while :; do sleep 1; done' &
         setsid sh -c 'echo $$ > session; sleep 1000; :' &
@@ -218,7 +218,7 @@ async fn an_outage_that_outlasts_the_lease_loses_the_lock() {
     let script = r#"echo $$ > "$READY"; exec sleep 1000"#;
     let mut command = serve.command(&["run", "Moe", "--lease", "1s", "--", "sh", "-c", script]);
     let run = command.env("READY", &ready).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // The row is held before the command knows; the wrapped one starts after that.
+    // The row is held before the command knows; the wrapped command starts after that.
     process_in(&ready).await;
     serve.kill_9().await;
     let ended = finish(run).await;
@@ -243,7 +243,7 @@ async fn a_release_that_fails_does_not_hide_the_status() {
     assert!(last.ends_with("it is free one lease from now"), "{ended:?}");
 }
 
-/// Starts a job that writes to a store again and again, in a folder with a file `job` that names its process.
+/// Starts a job that writes to a store repeatedly, in a folder with a file `job` that names its process.
 fn start_writer(serve: &Serve, folder: &std::path::Path, owner: &str, lease: &str) -> Child {
     let script = format!(
         r#"echo $$ > "job-{owner}"; exec "$LEASEHOLD" fenced-write --store store.db --every 50ms report "by {owner}""#
@@ -266,7 +266,7 @@ async fn a_holder_that_was_paused_finds_its_lock_lost() {
     signal(&first, "STOP");
     kill("STOP", job);
 
-    // Another waits for one lease, takes over, and writes.
+    // Another host waits for one lease, takes over, and writes.
     let mut second = start_writer(&serve, folder.path(), "host-2", "10s");
     let mut seconds = BufReader::new(second.stdout.take().unwrap()).lines();
     let line = within(seconds.next_line()).await.unwrap().unwrap();
@@ -275,7 +275,7 @@ async fn a_holder_that_was_paused_finds_its_lock_lost() {
     assert_eq!(lock["ownerName"], "host-2");
     assert!(lock["fencingToken"].as_u64() > first_lock["fencingToken"].as_u64());
 
-    // The job wakes up first, in the middle of its work, and comes too late.
+    // The job continues first, in the middle of its work, and is too late.
     kill("CONT", job);
     let refused = async {
         loop {
@@ -289,7 +289,7 @@ async fn a_holder_that_was_paused_finds_its_lock_lost() {
     assert!(refused.ends_with(&format!("the store has seen {}", lock["fencingToken"])), "{refused}");
     assert!(runs(job));
 
-    // And then the one that keeps the lock.
+    // The process that keeps the lock continues next.
     signal(&first, "CONT");
     let mut stderr = String::new();
     within(first.stderr.take().unwrap().read_to_string(&mut stderr)).await.unwrap();
@@ -308,13 +308,13 @@ async fn a_holder_that_was_killed_is_outlived_by_one_lease() {
     let folder = folder();
     let mut first = start_writer(&serve, folder.path(), "host-1", "2s");
     let job = process_in(&folder.path().join("job-host-1")).await;
-    // Another waits from before the holder's death, and sees it heartbeat.
+    // Another host waits from before the holder's death, and sees its heartbeats.
     let waiting = serve.spawn_command(&["run", "Moe", "--wait", "10s", "--", "printenv", "LEASEHOLD_FENCING_TOKEN"]);
     let version = serve.get("Moe").await["recordVersionNumber"].clone();
     let last = serve.until("Moe", |lock| lock["recordVersionNumber"] != version).await;
     within(first.kill()).await.unwrap();
     let killed = Instant::now();
-    // On Linux, the job is told at once that nobody keeps its lock.
+    // On Linux, the job learns at once that its lock is not kept any more.
     gone(job).await;
     assert!(killed.elapsed() < LEASE / 2, "the job ended {:?} after its keeper", killed.elapsed());
 
@@ -349,7 +349,7 @@ async fn a_signal_ends_the_wait_and_leaves_no_lock() {
             format!("leasehold: SIG{name}: no longer waiting for {name}")
         );
 
-        // The holder never notices, and when it is done nobody has the lock.
+        // The holder never notices the theft, and leaves the lock free in the end.
         let lock = serve.get(name).await;
         assert_eq!(lock["recordVersionNumber"], held["recordVersionNumber"]);
         serve.run(&["release", name, "--lease-id", "secret"]).await.ok();
@@ -368,7 +368,7 @@ async fn a_wait_that_is_over_has_a_status_of_its_choice() {
     assert_eq!((ended.status, ended.stderr.as_str()), (0, held));
     let started = Instant::now();
     let ended = serve.run(&["run", "Moe", "--wait", "1500ms", "--", "true"]).await;
-    // In a pipe: one plain line when the wait begins, and one when it is over.
+    // In a pipe there is one plain line when the wait begins, and one when it is over.
     assert_eq!((ended.status, ended.stderr), (75, format!("leasehold: waiting for Moe, held by test\n{held}")));
     assert!((1500..4000).contains(&started.elapsed().as_millis()), "{:?}", started.elapsed());
     let quiet = serve.run(&["run", "Moe", "--wait", "500ms", "-q", "--", "true"]).await;
@@ -394,7 +394,7 @@ async fn a_command_must_follow() {
     }
 }
 
-/// Runs a shell script on a terminal of its own; what is written to it is typed there.
+/// Runs a shell script on a terminal of its own. Text that is written to the process is typed there.
 fn on_a_terminal(serve: &Serve, folder: &std::path::Path, script: &str) -> Child {
     let mut command = Command::new("script");
     command.args(["-qefc", script, "/dev/null"]).env("LEASEHOLD_URL", &serve.base_url).env("TERM", "xterm");
@@ -412,7 +412,7 @@ async fn ctrl_c_reaches_the_command_once() {
     let script = format!(r#"exec "$LEASEHOLD" run Moe -- sh -c '{job}'"#);
     let mut terminal = on_a_terminal(&serve, folder.path(), &script);
     process_in(&folder.path().join("ready")).await;
-    // A Ctrl-C.
+    // The keyboard sends a Ctrl-C.
     let mut keyboard = terminal.stdin.take().unwrap();
     keyboard.write_all(b"\x03").await.unwrap();
     first_line(&folder.path().join("ints")).await;
@@ -457,7 +457,7 @@ async fn on_a_terminal_a_wait_is_shown_and_wiped_away() {
         screen.contains("waiting for Moe, held by test; stale in 20s if it is dead; giving up in 1s"),
         "{screen:?}"
     );
-    // The last thing on the screen is the reason, on a line that was wiped.
+    // The last text on the screen is the reason, on a line that was wiped.
     let last = screen.trim_end().rsplit("\u{1b}[2K").next().unwrap_or_default();
     assert!(last.trim_start().starts_with("leasehold: Moe is held by test"), "{screen:?}");
 }

@@ -1,4 +1,4 @@
-//! `leasehold serve` as a process: what it prints, what it survives, and how it ends.
+//! `leasehold serve` as a process: its output, the failures that it survives, and its end.
 
 use std::collections::HashMap;
 use std::fs::Permissions;
@@ -26,7 +26,7 @@ async fn fails(folder: &Path, args: &[&str]) -> (i32, String) {
     (status.code().expect("no signal"), String::from_utf8(stderr).expect("text"))
 }
 
-/// Runs a service that does not start, and gives the sentence that says why.
+/// Runs a service that does not start, and returns the sentence of the reason.
 async fn refuses(folder: &Path, args: &[&str]) -> String {
     let (status, stderr) = fails(folder, args).await;
     assert_eq!(status, 1, "{args:?}: {stderr}");
@@ -78,7 +78,7 @@ async fn the_banner_says_what_was_chosen() {
     assert!(db.exists());
 }
 
-/// What the banner suggests to try works.
+/// The command that the banner suggests works.
 async fn check_suggestion(serve: &Serve) {
     let suggestion = serve.banner.iter().find(|line| line.starts_with("  try ")).expect("a suggestion");
     let body = suggestion.split('\'').nth(1).expect("a body in quotes");
@@ -87,16 +87,16 @@ async fn check_suggestion(serve: &Serve) {
     assert_eq!(grant["outcome"], "created");
 }
 
-/// What the writers of one round were told, and what they were not.
+/// The answers of one round's writers, and their requests without an answer.
 #[derive(Default)]
 struct Round {
-    /// Grants, by key.
+    /// The grants, by key.
     acknowledged: HashMap<String, Value>,
-    /// Requests that were sent and not answered: key and lease id.
+    /// The requests that were sent and not answered: key and lease id.
     unanswered: Vec<(String, String)>,
 }
 
-/// Lets several writers acquire one new lock after the other, and kills the service in the middle of it.
+/// Lets several writers acquire one new lock after the other, and kills the service in the middle.
 async fn write_until_killed(serve: Serve) -> Round {
     const WRITERS: usize = 8;
     const GRANTS: usize = 150;
@@ -147,13 +147,13 @@ async fn what_was_acknowledged_survives_kill_9() {
             for name in ["recordVersionNumber", "fencingToken", "ownerName", "leaseDurationMs"] {
                 assert_eq!(lock[name], grant[name], "{name} of {key} in round {round}");
             }
-            // Its holder comes back and goes on.
+            // The holder returns and continues.
             let renewed = serve.acquire(key, grant["leaseId"].as_str().expect("text")).await;
             assert_eq!(renewed["outcome"], "renewed", "{renewed}");
             assert_eq!(renewed["fencingToken"].as_u64(), grant["fencingToken"].as_u64().map(|token| token + 1));
             *grant = renewed;
         }
-        // Whoever got no answer asks again, and has the lock: whether the first try was written does not matter.
+        // A caller without an answer asks again, and gets the lock, whether or not the first try was written.
         for (key, lease_id) in std::mem::take(&mut unanswered) {
             let grant = serve.acquire(&key, &lease_id).await;
             assert!(grant["outcome"] == "created" || grant["outcome"] == "renewed", "{grant}");
@@ -179,7 +179,7 @@ async fn a_file_has_one_service() {
     assert_eq!(sentence, expected);
     assert_eq!(first.acquire("Moe", "secret").await["outcome"], "renewed");
 
-    // Once the first has ended, the file can be had, with all that is in it.
+    // The file is free once the first process has ended, with all its data.
     first.signal("TERM");
     assert_eq!(first.ended().await.0, Some(0));
     let second = Serve::start(&["--db", text_of(&db)]).await;
@@ -207,7 +207,7 @@ async fn what_cannot_be_served_is_refused_in_a_sentence() {
     let path = |name: &str| text_of(&folder.path().join(name)).to_owned();
     std::fs::write(path("notes.txt"), "These are my notes, and no database.").expect("writable");
 
-    // A table has the keys that it was made with.
+    // A table keeps the keys that it was created with.
     let serve = Serve::start(&["--db", &path("made.db")]).await;
     serve.signal("TERM");
     assert_eq!(serve.ended().await.0, Some(0));
@@ -250,7 +250,7 @@ async fn what_cannot_be_served_is_refused_in_a_sentence() {
     let notes = std::fs::read_to_string(path("notes.txt")).expect("still there");
     assert_eq!(notes, "These are my notes, and no database.");
 
-    // Nobody listens on port 1.
+    // No server listens on port 1.
     let args = ["--listen", "127.0.0.1:0", "--dynamodb-endpoint", "http://127.0.0.1:1"];
     let sentence = refuses(folder.path(), &args).await;
     assert!(sentence.starts_with("Could not look at the table leasehold: "), "{sentence}");
@@ -285,7 +285,7 @@ async fn arguments_that_make_no_sense_are_refused() {
     assert_eq!(std::fs::read_dir(folder.path()).expect("still there").count(), 0, "no file is made");
 }
 
-/// Sends a request up to its body. The service has begun to read it when this returns.
+/// Sends a request up to its body. The service has begun to read the request when this returns.
 async fn request_under_way(serve: &Serve, length: usize) -> TcpStream {
     let mut stream = TcpStream::connect(serve.address()).await.expect("it listens");
     let head = format!(
@@ -372,7 +372,7 @@ async fn other_clients_reach_the_table() {
     assert_eq!(row["recordVersionNumber"], text(grant["recordVersionNumber"].as_str().expect("text")));
     assert_eq!(row["fencingToken"], AttributeValue::N(grant["fencingToken"].to_string()));
 
-    // And what they write, the service reads.
+    // The service reads the rows that these clients write.
     let foreign = [("key", "Larry"), ("ownerName", "java"), ("leaseDuration", "20000"), ("recordVersionNumber", "1")];
     let item = foreign.map(|(name, value)| (name.to_owned(), text(value))).into();
     client.put_item().table_name("leasehold").set_item(Some(item)).send().await.expect("it takes the row");
@@ -388,7 +388,7 @@ async fn status_of(serve: &Serve, path_and_query: &str) -> u16 {
     answer.expect("an answer").status().as_u16()
 }
 
-/// Root may write to every file, so the service runs as somebody else then.
+/// Root may write to every file, so the service runs as another user then.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn read_only_database_is_refused_in_a_sentence() {
@@ -435,7 +435,7 @@ async fn forged_cursor_is_an_invalid_request() {
     assert_eq!(status_of(&serve, "/v1/health").await, 200);
 }
 
-/// A library that is loaded first moves the clock of the machine, and nothing else.
+/// A preloaded library moves the wall clock, and nothing else.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn clock_before_1970_is_refused_in_a_sentence() {
@@ -488,7 +488,7 @@ async fn a_full_disk_is_an_outage_and_loses_nothing() {
     let (status, problem) = refusal.expect("the limit is reached");
     assert_eq!((status, &problem["type"], &problem["retryable"]), (503, &json!("unavailable"), &json!(true)));
     assert_eq!(serve.get("Moe").await["recordVersionNumber"], granted["recordVersionNumber"]);
-    // What is left takes small writes, until it takes none.
+    // The rest of the space takes small writes, until it is full.
     for number in 0..1000 {
         let body = json!({ "key": format!("small-{number}"), "ownerName": "test" });
         let response = serve.http.post(format!("{}/v1/acquire", serve.base_url)).json(&body).send().await;
@@ -506,7 +506,7 @@ async fn a_full_disk_is_an_outage_and_loses_nothing() {
     assert_eq!(again.acquire("Moe", "secret").await["outcome"], "renewed");
 }
 
-/// A watch of a lock that stays as it is.
+/// A watch of a lock that does not change.
 async fn watching(serve: &Serve, key: &str) -> TcpStream {
     let version = serve.get(key).await["recordVersionNumber"].as_str().expect("text").to_owned();
     let mut stream = TcpStream::connect(serve.address()).await.expect("it listens");
@@ -548,7 +548,7 @@ async fn watches_are_answered_when_the_service_stops() {
     let serve = Serve::start(&["--memory"]).await;
     serve.acquire("Moe", "secret").await;
     let mut watch = watching(&serve, "Moe").await;
-    // One answer is under way when the signal comes, or is refused after it; each is an answer.
+    // One request is in flight when the signal arrives, or is refused after it. Both end with an answer.
     serve.get("Moe").await;
     serve.signal("TERM");
     assert_eq!(status_line(&mut watch).await, "HTTP/1.1 200 OK");

@@ -1,4 +1,4 @@
-//! Services and commands as processes, for the tests to start and to end.
+//! Services and commands as processes, which the tests start and end.
 
 use std::ffi::OsStr;
 use std::net::SocketAddr;
@@ -17,19 +17,19 @@ use tokio::net::TcpStream;
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::timeout;
 
-/// Nothing here takes a second. What takes this long will not happen.
+/// The longest wait for an event. Every event here takes less than a second.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) async fn within<T>(work: impl Future<Output = T>) -> T {
     timeout(PATIENCE, work).await.expect("it happens in time")
 }
 
-/// Lets commands start with the default disposition of each signal, whatever the tests were started with. A script's
-/// background job ignores SIGINT and SIGQUIT, and under `nohup` it ignores SIGHUP; its children would inherit that.
+/// Gives commands the default disposition of each signal, whatever started the tests. A script's background job ignores
+/// SIGINT and SIGQUIT, and a job under `nohup` ignores SIGHUP. Children inherit ignored signals.
 pub(crate) fn default_dispositions() {
     static ONCE: Once = Once::new();
-    // A handled signal gets its default disposition in a new program, an ignored one stays ignored. The handler does
-    // what the signal does by default.
+    // In a new program a handled signal has its default disposition, and an ignored one stays ignored. The handler does
+    // the signal's default.
     ONCE.call_once(|| {
         for signal in [SIGINT, SIGQUIT, SIGHUP, SIGTERM] {
             register_conditional_default(signal, Arc::new(AtomicBool::new(true))).expect("a signal with a handler");
@@ -37,7 +37,7 @@ pub(crate) fn default_dispositions() {
     });
 }
 
-/// `leasehold` with nothing of the shell's settings but where programs are. Killed when it is dropped.
+/// `leasehold` without the shell's settings, except the path of programs. Killed when it is dropped.
 pub(crate) fn leasehold(folder: &Path) -> Command {
     default_dispositions();
     let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
@@ -53,7 +53,7 @@ pub(crate) fn command(folder: &Path, args: &[impl AsRef<OsStr>]) -> Command {
     command
 }
 
-/// A service under way.
+/// A running service.
 pub(crate) struct Serve {
     pub(crate) process: Child,
     pub(crate) stdout: Lines<BufReader<ChildStdout>>,
@@ -68,7 +68,7 @@ impl Serve {
         Self::spawn(command(&std::env::temp_dir(), &[&["--listen", "127.0.0.1:0"], args].concat())).await
     }
 
-    /// Starts `command` and reads what it prints before it waits for requests.
+    /// Starts `command` and reads its output until it waits for requests.
     pub(crate) async fn spawn(mut command: Command) -> Self {
         let mut process = command.stdout(Stdio::piped()).spawn().expect("the binary is built");
         let mut stdout = BufReader::new(process.stdout.take().expect("piped")).lines();
@@ -77,7 +77,7 @@ impl Serve {
             banner.push(within(stdout.next_line()).await.expect("text").expect("it starts"));
         }
         let base_url = banner[0].strip_prefix("Leasehold listens on ").expect("the address comes first").to_owned();
-        // As many tests as there are do so; the first one counts.
+        // Every test does so; the first one counts.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let http = reqwest::Client::builder().no_proxy().timeout(PATIENCE).build().expect("a client");
         Self { process, stdout, banner, base_url, http }
@@ -101,7 +101,7 @@ impl Serve {
         signal(&self.process, name);
     }
 
-    /// Waits until the port is closed: a stop has begun.
+    /// Waits until the port is closed, because a stop has begun.
     pub(crate) async fn stops_listening(&self) {
         let closed = async {
             while TcpStream::connect(self.address()).await.is_ok() {
@@ -111,7 +111,7 @@ impl Serve {
         within(closed).await;
     }
 
-    /// Waits for the end: the exit status, and what was printed since the start.
+    /// Waits for the end. Returns the exit status, and the output since the start.
     pub(crate) async fn ended(mut self) -> (Option<i32>, Vec<String>) {
         let mut printed = Vec::new();
         while let Some(line) = within(self.stdout.next_line()).await.expect("text") {
@@ -120,21 +120,21 @@ impl Serve {
         (within(self.process.wait()).await.expect("its status").code(), printed)
     }
 
-    /// Kills it as a power cut would.
+    /// Kills the process without warning, like a power cut.
     pub(crate) async fn kill_9(mut self) {
         within(self.process.kill()).await.expect("it was running");
     }
 }
 
-/// Every shell can send a signal; the standard library cannot.
+/// Sends a signal by a shell, since the standard library cannot.
 pub(crate) fn signal(process: &Child, name: &str) {
     let script = format!("kill -{name} {}", process.id().expect("it is running"));
     let status = std::process::Command::new("sh").args(["-c", &script]).status().expect("a shell");
     assert!(status.success(), "{script}");
 }
 
-/// Returns the grant, or `None` where there is no complete answer. Every request has a higher number than the one
-/// before, so that an attempt that the service abandoned changes nothing when it is carried out late.
+/// Returns the grant, or `None` without a complete answer. Every request has a higher number than the one before, so
+/// that an abandoned attempt changes nothing when it is carried out late.
 pub(crate) async fn acquire(http: &reqwest::Client, base_url: &str, body: &Value) -> Option<Value> {
     static SEQUENCE: AtomicU64 = AtomicU64::new(1);
     let mut body = body.clone();
@@ -159,7 +159,7 @@ pub(crate) fn exposed_url(serve: &Serve) -> String {
     line.split(' ').next().expect("a URL").to_owned()
 }
 
-/// How a command ended, and what it printed.
+/// The end of a command, and its output.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) status: i32,
@@ -168,12 +168,12 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
-    /// What it printed, as JSON.
+    /// The standard output, as JSON.
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// Its standard output, if it went well.
+    /// The standard output, if the command succeeded.
     pub(crate) fn ok(self) -> String {
         assert_eq!((self.status, self.stderr.as_str()), (0, ""), "{self:?}");
         self.stdout
@@ -219,7 +219,7 @@ impl Serve {
         self.command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary is built")
     }
 
-    /// Waits until the lock is as `wanted`, and gives it.
+    /// Waits until the lock is as `wanted`, and returns it.
     pub(crate) async fn until(&self, key: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let look = async {
             loop {
@@ -233,7 +233,27 @@ impl Serve {
         within(look).await
     }
 
-    /// Takes a lock over by force, as an observer does who has waited for its lease.
+    /// Returns the public view of a semaphore.
+    pub(crate) async fn semaphore(&self, key: &str) -> Value {
+        let request = self.http.get(format!("{}/v1/semaphore?key={key}", self.base_url)).send().await;
+        request.expect("an answer").json().await.expect("JSON")
+    }
+
+    /// Waits until so many wait in the queue of a semaphore, and returns its view.
+    pub(crate) async fn until_queued(&self, key: &str, waiting: usize) -> Value {
+        let look = async {
+            loop {
+                let view = self.semaphore(key).await;
+                if view["queue"].as_array().is_some_and(|queue| queue.len() == waiting) {
+                    return view;
+                }
+                pause(Duration::from_millis(20)).await;
+            }
+        };
+        within(look).await
+    }
+
+    /// Takes a lock over by force, as an observer does after it has waited for the lease.
     pub(crate) async fn take_over(&self, key: &str, owner: &str) -> Value {
         let rvn = self.get(key).await["recordVersionNumber"].clone();
         let body = json!({ "key": key, "ownerName": owner, "observedRecordVersionNumber": rvn });
@@ -246,20 +266,20 @@ pub(crate) async fn pause(duration: Duration) {
     tokio::time::sleep(duration).await;
 }
 
-/// Sends a signal to any process, or with a minus to a group.
+/// Sends a signal to any process, or to a group if the number is negative.
 pub(crate) fn kill(name: &str, process: i64) {
     let script = format!("kill -s {name} -- {process}");
     let status = std::process::Command::new("sh").args(["-c", &script]).status().expect("a shell");
     assert!(status.success(), "{script}");
 }
 
-/// Whether a process runs: not as a zombie.
+/// Whether a process runs, and is not a zombie.
 pub(crate) fn runs(process: i64) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     stat.rsplit(')').next().is_some_and(|rest| !rest.trim().is_empty() && !rest.trim().starts_with(['Z', 'X']))
 }
 
-/// Waits until a file has a line that ends, and gives it.
+/// Waits until a file has a complete line, and returns it.
 pub(crate) async fn first_line(path: &Path) -> String {
     let look = async {
         loop {

@@ -1,5 +1,5 @@
-//! Transfers by plain HTTP while `leasehold serve` is killed, between any two calls and in the middle of each. What
-//! came of them is read from the tables themselves.
+//! Transfers by plain HTTP while `leasehold serve` is killed, between any two calls and in the middle of each. The
+//! tables themselves show the outcome.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,14 +17,14 @@ use crate::support::{Serve, exposed_url, folder, pause, text_of, within};
 const ACCOUNTS: [&str; 3] = ["Moe", "Larry", "Curly"];
 const BALANCE: i64 = 1000;
 
-/// The service on this file, where transactions are given up soon.
+/// The service on this file, which gives up transactions soon.
 async fn serve(db: &Path) -> Serve {
     let args = ["--db", text_of(db), "--expose-dynamodb", "0"];
     let hasty = ["--transaction-idle-seconds", "1", "--transaction-patience-ms", "50"];
     Serve::start(&[args.as_slice(), hasty.as_slice()].concat()).await
 }
 
-/// A transfer between two accounts, under an id of its own.
+/// A transfer between two accounts, under its own id.
 struct Transfer {
     id: String,
     from: &'static str,
@@ -38,7 +38,7 @@ impl Transfer {
         Self { id: fresh_uuid(), from, to, amount: 1 + i64::try_from(number).expect("a few") }
     }
 
-    /// The calls that it is made of, in their order. Each is a path and a body.
+    /// The calls of the transfer, in their order. Each is a path and a body.
     fn calls(&self) -> Vec<(&'static str, Value)> {
         let add = |requests: Value| ("/v1/transactions/add", json!({ "transactionId": self.id, "requests": requests }));
         let get = |id: &str| json!({ "Get": { "TableName": "accounts", "Key": { "id": { "S": id } } } });
@@ -51,7 +51,7 @@ impl Transfer {
         ]
     }
 
-    /// The same in one call.
+    /// The transfer in one call.
     fn one_shot(&self) -> (&'static str, Value) {
         let requests = [change(self.from, -self.amount), change(self.to, self.amount)];
         ("/v1/transactions/begin", json!({ "transactionId": self.id, "requests": requests, "commit": true }))
@@ -68,7 +68,7 @@ fn change(id: &str, amount: i64) -> Value {
     } })
 }
 
-/// The status and the document; `None` where there is no answer.
+/// The status and the document; `None` without an answer.
 async fn post(http: &reqwest::Client, base_url: &str, (path, body): (&str, Value)) -> Option<(u16, Value)> {
     let response = http.post(format!("{base_url}{path}")).json(&body).send().await.ok()?;
     Some((response.status().as_u16(), response.json().await.ok()?))
@@ -91,7 +91,7 @@ impl Serve {
         leasehold_dynamodb::connect(Some(&exposed_url(self))).await
     }
 
-    /// Kills the service this long after a call was sent, and gives the answer if there was one.
+    /// Kills the service this long after a call was sent, and returns the answer if there was one.
     async fn killed_during(self, call: (&'static str, Value), after: Duration) -> Option<(u16, Value)> {
         let (http, base_url) = (self.http.clone(), self.base_url.clone());
         let answer = tokio::spawn(async move { post(&http, &base_url, call).await });
@@ -118,7 +118,7 @@ async fn scan(dynamodb: &Client, table: &str) -> Vec<std::collections::HashMap<S
     pages.collect::<Result<_, _>>().await.expect("it answers")
 }
 
-/// The balances, if nothing of any transaction is left: no lock, no image, none that is not finished.
+/// Returns the balances, if no transaction left anything: no lock, no image, no open transaction.
 async fn balances_if_clean(dynamodb: &Client) -> Option<BTreeMap<String, i64>> {
     let accounts = scan(dynamodb, "accounts").await;
     let is_locked = accounts.iter().any(|item| item.keys().any(|name| name.starts_with("leaseholdTx")));
@@ -144,7 +144,8 @@ async fn transfers_survive_kill_9_between_any_two_calls_and_in_each() {
     let mut transfers = Vec::new();
     let mut acknowledged = Vec::new();
     let calls = Transfer::new(0).calls().len();
-    // Between the calls: before the first one, after each, with a whole transfer in between that meets what was left.
+    // The kills between the calls: before the first one and after each. A whole transfer in between meets the rest of
+    // the first.
     for done in 0..=calls {
         let service = serve(&db).await;
         let whole = Transfer::new(transfers.len());
@@ -158,7 +159,7 @@ async fn transfers_survive_kill_9_between_any_two_calls_and_in_each() {
         }
         transfers.extend([whole, cut]);
     }
-    // In the middle of each; and of one that is a single call.
+    // The kills in the middle of each call, and in the middle of a single call.
     for during in 0..=calls {
         for after in [1, 6] {
             let service = serve(&db).await;
@@ -193,7 +194,7 @@ async fn transfers_survive_kill_9_between_any_two_calls_and_in_each() {
     let balances = within(swept).await;
     assert_eq!(balances.values().sum::<i64>(), 3 * BALANCE, "{balances:?}");
 
-    // Exactly those happened that are committed; and of these are all that were acknowledged.
+    // The committed transfers happened, and no others. All acknowledged transfers are among them.
     let mut expected: BTreeMap<String, i64> = ACCOUNTS.map(|id| (id.to_owned(), BALANCE)).into();
     let mut committed = Vec::new();
     for transfer in &transfers {
@@ -213,7 +214,7 @@ async fn transfers_survive_kill_9_between_any_two_calls_and_in_each() {
     assert!(acknowledged.len() > calls && committed.len() < transfers.len(), "both ends were seen");
 }
 
-/// Nobody asks for it: the service sweeps by itself.
+/// The service sweeps by itself, without a request.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_left_is_swept_after_a_restart() {
     let folder = folder();

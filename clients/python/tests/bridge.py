@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
+import anyio.to_thread
 from anyio.from_thread import BlockingPortal
 
 import leasehold
@@ -68,7 +70,14 @@ class Bridge:
         with self._portal.wrap_async_context_manager(made) as guard:
             yield Bridge(self._portal, guard)
 
+    def run_transaction(self, body: Callable[[Any], Any], **options: Any) -> Any:
+        async def asynchronous(tx: aio.Transaction) -> Any:
+            return await anyio.to_thread.run_sync(body, Bridge(self._portal, tx))
+
+        return self._portal.call(partial(self._inner.run_transaction, asynchronous, **options))
+
     def __enter__(self) -> Bridge:
+        self._portal.call(self._inner.__aenter__)
         return self
 
     def __exit__(self, *error: Any) -> None:

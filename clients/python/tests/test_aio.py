@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import anyio
 import pytest
-from conftest import MakeClient, RunPython, finished
+from conftest import TABLE, Bank, MakeClient, RunPython, finished
 from proxy import Answer, Delay, Fault, Hang, Late, Proxy, Refuse, Seen, only
 
 from leasehold import (
@@ -26,6 +26,7 @@ from leasehold import (
     LeaseholdError,
     LockHeld,
     LockLost,
+    Transaction,
     Unavailable,
     VersionMismatch,
     aio,
@@ -171,7 +172,7 @@ async def test_cancellation_in_the_queue_leaves_no_ticket(service: str, key: str
         while await interrupt(queue_up, points):
             points += 3
         with anyio.fail_after(5):
-            while client._core.abandoned:
+            while client._core.unsettled:
                 await anyio.sleep(0.01)
         view = await other.get_semaphore(key)
         assert ([h.holder_id for h in view.holders], view.queue) == ([holder.holder_id], ())
@@ -207,7 +208,7 @@ async def test_a_cancelled_acquire_gives_back_what_it_may_have_got(
         with anyio.fail_after(5):
             while True:
                 seen = [lock.state async for lock in other.list(key=key)]
-                if seen == ["released"] and not client._core.abandoned:
+                if seen == ["released"] and not client._core.unsettled:
                     break
                 await anyio.sleep(0.01)
 
@@ -450,6 +451,11 @@ def test_the_signatures_are_explicit() -> None:
             assert {"lease", "data", "staleness", "hold_on_unavailable"} <= set(shown), (kind, method)
             assert shown["replace_data"].default is True
             assert not any(p.kind is p.VAR_KEYWORD for p in shown.values())
+    for transaction in (Transaction, aio.Transaction):
+        written = inspect.signature(transaction.update).parameters
+        assert [*written][1:5] == ["table", "key", "expression", "values"]
+        assert {"condition", "names", "return_values"} == {*[*written][5:]}
+        assert "return_values" not in inspect.signature(transaction.check).parameters
     with pytest.raises(TypeError, match=r"try_acquire\(\) got an unexpected keyword argument 'lese'"):
         Client("http://127.0.0.1:1").try_acquire("x", lese=1)  # type: ignore[call-arg]
 
@@ -483,3 +489,94 @@ async def test_a_loss_cancels_the_leader_which_campaigns_again(service: str, key
             with anyio.fail_after(10):
                 leader = await anext(leaders)
         assert leader == Leader(guard.owner_name or "", b"10.0.0.2", guard.fencing_token)
+
+
+async def move(tx: aio.Transaction, source: str, target: str) -> None:
+    await tx.update(TABLE, {"id": source}, "ADD balance :amount", {":amount": -1})
+    await tx.update(TABLE, {"id": target}, "ADD balance :amount", {":amount": 1})
+
+
+async def in_block(client: aio.Client, source: str, target: str) -> None:
+    async with client.transaction() as tx:
+        await move(tx, source, target)
+
+
+async def in_body(client: aio.Client, source: str, target: str) -> None:
+    await client.run_transaction(partial(move, source=source, target=target))
+
+
+@pytest.mark.parametrize("native", [False, True], ids=["scope", "task"])
+@pytest.mark.parametrize("work", [in_block, in_body])
+async def test_cancellation_leaves_no_transaction_open(
+    bank: Bank, anyio_backend: str, native: bool, work: Any
+) -> None:
+    if native and anyio_backend != "asyncio":
+        pytest.skip("only asyncio cancels tasks")
+    outcomes = []
+    point = 1
+    cancelled = True
+    async with client_of(bank.url) as client:
+        while cancelled:
+            moe, larry = bank.open(0), bank.open(0)
+            cancelled = await interrupt(partial(work, client, moe, larry), point, native=native)
+            with anyio.fail_after(5):
+                while client._core.unsettled:
+                    await anyio.sleep(0.01)
+            outcomes.append((bank.balance(moe), bank.balance(larry)))
+            point += 2
+    assert {*outcomes} == {(0, 0), (-1, 1)}
+    assert outcomes[-1] == (-1, 1), "it was not cancelled"
+    assert len(outcomes) > 5, "it was cancelled again and again"
+
+
+@pytest.mark.parametrize(
+    ("action", "fault", "state"),
+    [
+        ("begin", Delay(0.5), "rolled-back"),
+        ("add", Late(0.2), "rolled-back"),
+        ("commit", Late(0.2), "rolled-back"),
+        ("commit", Delay(0.5), "committed"),
+    ],
+)
+async def test_closing_waits_for_what_a_cancelled_transaction_left(
+    bank: Bank, action: str, fault: Fault, state: str
+) -> None:
+    moe, larry = bank.open(0), bank.open(0)
+    faults: dict[str, Fault] = {action: fault, "rollback": Delay(0.5)}
+    with Proxy(bank.url) as proxy:
+        proxy.fault = lambda request: faults.get(request.action)
+        async with client_of(proxy.url) as client, anyio.create_task_group() as tasks:
+            tasks.start_soon(in_block, client, moe, larry)
+            while not proxy.count(action):
+                await anyio.sleep(0.01)
+            await anyio.sleep(0.1)
+            tasks.cancel_scope.cancel()
+        (transaction_id,) = {request.body["transactionId"] for request in proxy.seen}
+    async with client_of(bank.url) as client:
+        status = await client.transaction_status(transaction_id)
+    assert (status.state, status.finished) == (state, True)
+    expected = (-1, 1) if state == "committed" else (0, 0)
+    assert (bank.balance(moe), bank.balance(larry)) == expected
+
+
+async def test_a_rollback_goes_on_after_the_cancelled_block(bank: Bank) -> None:
+    moe, larry = bank.open(0), bank.open(0)
+    with Proxy(bank.url) as proxy:
+        proxy.fault = only("rollback", Answer(503, headers={"Retry-After": "2"}), times=1)
+        async with client_of(proxy.url) as client:
+            with anyio.CancelScope() as scope:
+                async with client.transaction() as tx:
+                    await move(tx, moe, larry)
+                    scope.cancel()
+                    await anyio.sleep(60)
+            assert client._core.unsettled, "the block did not wait for it"
+    assert (bank.balance(moe), bank.balance(larry)) == (0, 0)
+
+
+async def test_side_by_side_transactions_neither_make_nor_lose_money(bank: Bank) -> None:
+    accounts = [bank.open(100) for _ in range(3)]
+    async with client_of(bank.url) as client, anyio.create_task_group() as tasks:
+        for number in range(6):
+            body = partial(move, source=accounts[number % 3], target=accounts[(number + 1) % 3])
+            tasks.start_soon(partial(client.run_transaction, body, tries=100, deadline=60))
+    assert [bank.balance(account) for account in accounts] == [100] * 3

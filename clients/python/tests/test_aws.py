@@ -50,7 +50,7 @@ def test_function_url_is_signed_for_lambda(host: str, service: str) -> None:
 
 
 @pytest.mark.parametrize("key", ["Moe", "a b+c/ü=&%?~*'"])
-def test_what_arrives_is_what_was_signed(proxy: Proxy, make_client: MakeClient, key: str) -> None:
+def test_request_arrives_as_it_was_signed(proxy: Proxy, make_client: MakeClient, key: str) -> None:
     client = make_client(proxy.url, auth=SigV4("eu-west-1", credentials=CREDENTIALS))
     client.acquire(key).granted().release()
     client.get(key)

@@ -185,7 +185,7 @@ def test_several_locks_that_were_given_up_are_taken_back(
     eventually(lambda: states(client, pair(key)) == ["released", "released"])
 
 
-def test_what_is_left_of_several_locks_is_taken_back(
+def test_remaining_locks_are_released_when_one_is_lost(
     proxy: Proxy, observed: Client, client: Client, key: str
 ) -> None:
     """The answer to a grant is lost, and an operator breaks one of the locks."""
@@ -204,7 +204,7 @@ def test_what_is_left_of_several_locks_is_taken_back(
     assert used[0] == used[1] != used[-1] == guard.lease_id
 
 
-def test_what_is_no_set_of_locks_is_refused(client: Client, key: str) -> None:
+def test_malformed_sets_of_locks_are_refused(client: Client, key: str) -> None:
     for wrong in ([], [key], key, [key, key]):
         with pytest.raises(InvalidRequest) as error:
             client.try_acquire_all(wrong)

@@ -89,10 +89,10 @@ def test_a_wait_given_up_is_taken_back(proxy: Proxy, make_client: MakeClient, se
     with pytest.raises(Unavailable):
         make_client(proxy.url).acquire(key, wait=0.5, lease=60)
     direct = make_client(service)
-    eventually(lambda: not direct._core.abandoned and direct.get(key).state == "released")
+    eventually(lambda: not direct._core.unsettled and direct.get(key).state == "released")
 
 
-def test_a_wait_that_never_got_an_answer_is_unavailable_and_in_time(
+def test_wait_without_any_answer_is_unavailable_in_time(
     proxy: Proxy, make_client: MakeClient, key: str
 ) -> None:
     proxy.fault = lambda request: Hang()
@@ -255,7 +255,7 @@ def test_an_answer_after_the_lease_does_not_revive_it(
     assert error.value.reason == "expired"
 
 
-def test_a_heartbeat_and_a_resume_count_from_before_they_were_sent(
+def test_heartbeat_and_resume_count_from_before_the_sending(
     proxy: Proxy, make_client: MakeClient, key: str
 ) -> None:
     client = make_client(proxy.url)
@@ -280,7 +280,7 @@ def test_a_heartbeat_by_hand_is_tried_again(proxy: Proxy, make_client: MakeClien
     assert guard.is_held
 
 
-def test_holding_on_believes_through_an_outage_but_not_through_a_theft(
+def test_holding_on_survives_an_outage_but_no_theft(
     proxy: Proxy, make_client: MakeClient, service: str, key: str
 ) -> None:
     guard = make_client(proxy.url).acquire(key, lease=0.8, hold_on_unavailable=True).granted()
@@ -340,7 +340,7 @@ def test_an_exception_of_a_block_survives_a_release_that_fails(
     assert "could not be released" in caplog.text
 
 
-def test_the_result_of_a_block_survives_a_release_that_cannot_be_delivered(
+def test_result_of_a_block_survives_an_undelivered_release(
     proxy: Proxy, make_client: MakeClient, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("leasehold._core.OPERATION_BOUND", 0.5)
@@ -430,9 +430,7 @@ def test_a_token_that_cannot_be_fetched_is_an_outage(
     broken.clear()
 
 
-def test_a_lock_that_nobody_heartbeats_is_not_kept_by_its_background(
-    proxy: Proxy, make_client: MakeClient, key: str
-) -> None:
+def test_manual_lock_is_not_kept_by_the_background(proxy: Proxy, make_client: MakeClient, key: str) -> None:
     guard = make_client(proxy.url).acquire(key, lease=0.5).granted()
     guard.release()
     sent = proxy.count("heartbeat")

@@ -128,16 +128,14 @@ def test_try_acquire_is_one_request(
     assert proxy.count("acquire") == 1
 
 
-def test_a_closed_port_is_unavailable_and_leaves_nothing_to_release(
-    make_client: MakeClient, key: str
-) -> None:
+def test_closed_port_is_unavailable_with_nothing_to_release(make_client: MakeClient, key: str) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         client = make_client(f"http://127.0.0.1:{taken.getsockname()[1]}")
         with pytest.raises(Unavailable) as error:
             client.try_acquire(key)
     assert not error.value.sent
-    assert not client._core.abandoned
+    assert not client._core.unsettled
 
 
 def test_unavailable_names_the_url_and_the_reason(make_client: MakeClient) -> None:

@@ -52,7 +52,7 @@ def test_a_later_plan_replaces_the_earlier_one() -> None:
     assert runs[0] >= 0.3
 
 
-def test_what_is_cancelled_does_not_run_and_the_thread_ends() -> None:
+def test_cancelled_task_does_not_run_and_the_thread_ends() -> None:
     eventually(lambda: keeper_threads() == 0)
     keeper = Keeper(WORLD)
     runs: list[None] = []
@@ -85,7 +85,7 @@ def test_tasks_that_block_do_not_delay_others() -> None:
     eventually(lambda: keeper_threads() == 0)
 
 
-def test_the_number_of_threads_is_bounded_and_all_tasks_get_their_turn() -> None:
+def test_threads_are_bounded_and_all_tasks_get_a_turn() -> None:
     keeper = Keeper(WORLD)
     done: list[None] = []
     most = [0]

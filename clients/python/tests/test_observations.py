@@ -74,7 +74,7 @@ def test_sort_keys_are_locks_of_their_own(clocks: Clocks, observations: Observat
     assert observations.stale_version(("Moe", "1")) == "a"
 
 
-def test_what_was_granted_or_released_is_forgotten(clocks: Clocks, observations: Observations) -> None:
+def test_granted_or_released_lock_is_forgotten(clocks: Clocks, observations: Observations) -> None:
     observations.see(view("a"))
     observations.forget(NAME)
     clocks.pass_by(100)
@@ -136,9 +136,7 @@ def test_a_time_in_the_future_starts_again(clocks: Clocks, observations: Observa
     assert loaded.stale_version(NAME) == "a"
 
 
-def test_what_was_seen_here_is_not_overwritten_by_another_version(
-    clocks: Clocks, observations: Observations
-) -> None:
+def test_own_observation_survives_another_version(clocks: Clocks, observations: Observations) -> None:
     observations.see(view("a"))
     saved = observations.save()
     clocks.pass_by(30)
@@ -172,7 +170,7 @@ def test_the_older_of_two_sights_of_one_version_counts(clocks: Clocks, observati
         {"key": "Moe", "sortKey": 1, "recordVersionNumber": "a", "leaseDurationMs": 2, "firstSeenEpochMs": 1},
     ],
 )
-def test_what_is_no_observation_is_refused(observations: Observations, entry: Any) -> None:
+def test_malformed_observation_is_refused(observations: Observations, entry: Any) -> None:
     good = {"key": "Moe", "recordVersionNumber": "a", "leaseDurationMs": 20, "firstSeenEpochMs": 1}
     with pytest.raises(InvalidRequest):
         observations.load([good, entry])  # type: ignore[list-item]

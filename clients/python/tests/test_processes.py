@@ -16,7 +16,7 @@ PROMPTLY = 5.0
 """Seconds in which a process must have ended; the leases of these tests are longer."""
 
 
-def test_a_killed_holder_is_followed_after_one_lease_and_not_before(
+def test_killed_holder_is_followed_after_its_lease_only(
     service: str, make_client: MakeClient, run_python: RunPython, key: str
 ) -> None:
     holder = run_python(

@@ -106,5 +106,5 @@ def test_the_function_works_where_files_are_read_only(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_there_are_examples() -> None:
+def test_readme_has_examples() -> None:
     assert len(BLOCKS) >= 6

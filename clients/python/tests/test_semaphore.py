@@ -273,7 +273,7 @@ def test_close_gives_permits_and_tickets_back(client: Client, make_client: MakeC
     client.close()
     assert "closed" in str(waiting.wait())
     assert not guard.is_held
-    eventually(lambda: not client._core.abandoned and not view_of(operator, key).entries)
+    eventually(lambda: not client._core.unsettled and not view_of(operator, key).entries)
 
 
 def test_readers_share_and_a_writer_is_alone(client: Client, make_client: MakeClient, key: str) -> None:
@@ -473,7 +473,7 @@ def test_a_wait_given_up_leaks_no_permit(
         assert isinstance(observed.semaphore(key, 2).acquire(wait=0.5), Held)
     except LeaseholdError:
         assert action == "acquire", "no answer ever came"
-    eventually(lambda: not observed._core.abandoned)
+    eventually(lambda: not observed._core.unsettled)
     proxy.let_pass()
     view = view_of(client, key)
     assert ([h.holder_id for h in view.holders], view.queue) == ([holder.holder_id], ())

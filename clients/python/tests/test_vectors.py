@@ -420,5 +420,5 @@ def test_the_client_keeps_the_rulebook(case: Case) -> None:
     CALLS[case["call"]](case)
 
 
-def test_there_are_vectors() -> None:
+def test_vectors_have_cases() -> None:
     assert len(CASES) > 100

@@ -15,41 +15,41 @@ import { watch, watches } from "./watching.js";
 
 /** Options of `tryAcquire`. */
 export interface TryAcquireOptions extends CallOptions, GuardOptions {
-  /** For people to read: 1 to 1024 bytes. Default: the client's. */
+  /** The owner, for people to read: 1 to 1024 bytes. Default: the client's. */
   ownerName?: string | undefined;
   /**
-   * How long others must see no heartbeat before they may take over, in milliseconds: 100 to 86400000. Default: the
-   * client's.
+   * The time in which others must see no heartbeat before they may take over, in milliseconds: 100 to
+   * 86400000. Default: the client's.
    */
   lease?: number | undefined;
-  /** The payload to store, at most 256 KiB. Default: what the row has stays. */
+  /** The payload to store, at most 256 KiB. Default: the row's payload stays. */
   data?: string | Uint8Array | undefined;
-  /** If false, the payload is stored only where the row has none. Default: true. */
+  /** If false, the payload is stored only if the row has none. Default: true. */
   replaceData?: boolean | undefined;
   /** If true, a missing row is refused with {@link LockNotFoundError}. Default: false. */
   onlyIfExists?: boolean | undefined;
   /**
-   * The run of a recurring job that the lock is for, such as `2026-11-21T02`. Refused with {@link AlreadyDoneError}
-   * where it, or a later one, was completed.
+   * The run of a recurring job that the lock is for, such as `2026-11-21T02`. Refused with {@link
+   * AlreadyDoneError} if it, or a later one, was completed.
    */
   occurrence?: string | undefined;
   /**
-   * If true, the occurrence counts as completed from the acquire on: a run that fails is not tried again. Default:
-   * false.
+   * If true, the occurrence counts as completed from the acquire on: a failed run is not tried again.
+   * Default: false.
    */
   atMostOnce?: boolean | undefined;
-  /** Further attributes of the row, at most 50. */
+  /** Additional attributes of the row, at most 50. */
   attributes?: Record<string, unknown> | undefined;
   /**
-   * How a dead holder is noticed: `"rvn"`, by this client's own observation of its versions; `"clock"`, by the servers'
-   * clocks, at once and with trust in them. Default: `"rvn"`.
+   * The judge of a dead holder: `"rvn"`, this client's own observation of its versions; `"clock"`, the
+   * servers' clocks, without waiting. Default: `"rvn"`.
    */
   staleness?: "rvn" | "clock" | undefined;
 }
 
 /** Options of `acquire` and `withLock`. */
 export interface AcquireOptions extends TryAcquireOptions {
-  /** How long to wait. Default: `"lease"`. */
+  /** The bound of the wait. Default: `"lease"`. */
   wait?: Wait | undefined;
 }
 
@@ -59,9 +59,12 @@ type AcquireBody = Omit<Requests["acquire"], "sequence" | "requestId">;
 class LockAcquisition extends Acquisition<Guard, Lock, AcquireBody> {
   /** The version that the last request named. */
   #named: string | null | undefined;
-  /** When the lock that was found is stale, on the monotonic clock. */
+  /** The time from which the found lock is stale, on the monotonic clock. */
   #staleFrom = Infinity;
-  /** The first grant tells whom the holder succeeds, also where it arrived too late to be of use. */
+  /**
+   * The outcome of the first grant, which names the previous owner even if that grant arrived too late to be
+   * of use.
+   */
   #told: Pick<Answers["acquire"], "outcome" | "previousOwnerName"> | undefined;
 
   constructor(
@@ -83,7 +86,7 @@ class LockAcquisition extends Acquisition<Guard, Lock, AcquireBody> {
       ownerName: options.ownerName ?? ownerName,
       leaseId,
       leaseDurationMs: leaseDuration,
-      // With the version that was seen for its whole lease, it takes over. The service takes one way of judging or the
+      // A version that was seen for its whole lease is taken over. The service takes one kind of judge or the
       // other.
       observedRecordVersionNumber: options.staleness === "clock" ? undefined : observations.stale(key, sortKey),
       staleness: options.staleness,
@@ -122,7 +125,8 @@ class LockAcquisition extends Acquisition<Guard, Lock, AcquireBody> {
     const { staleness, sortKey } = this.options;
     const pollAt = runtime.now() + pollPause(pollInterval, refusal.retryAfter, runtime.random());
     let version = refusal.lock.recordVersionNumber;
-    // A version that was named in vain waits for the next poll; where the service judges, it has to be asked.
+    // A version that was named without success waits for the next poll. If the service judges, it must be
+    // asked.
     const staleFrom = (): number => (staleness === "clock" || version === this.#named ? pollAt : this.#staleFrom);
     if (!watches(context)) {
       await sleepUntil(runtime, Math.min(pollAt, budget.deadline, staleFrom()), signal);
@@ -144,7 +148,7 @@ class LockAcquisition extends Acquisition<Guard, Lock, AcquireBody> {
   }
 }
 
-/** Asks for the lock: once, or as long as `wait` says. */
+/** Requests the lock: once, or for as long as `wait` says. */
 export function acquire(context: Context, key: string, options: TryAcquireOptions, wait: Wait | undefined): Promise<Guard | Held> {
   const lease = checkLease(options.lease ?? context.lease);
   checkGuardOptions(options, lease);

@@ -1,4 +1,7 @@
-/** From the first request for something to its guard, or to nothing (rules C1, C4, C5, C6 and C10). */
+/**
+ * An acquisition: from its first request to its guard, or to its end without one (rules C1, C4, C5, C6 and
+ * C10).
+ */
 import { type Context, track } from "./context.js";
 import { isAboutItsNumber, isRetryable, isTransient, LeaseholdError, LockHeldError, LockLostError, TooLateError, UnavailableError } from "./errors.js";
 import { Held } from "./held.js";
@@ -9,26 +12,26 @@ import { LAST_LOOK_MS, requestTimeout, retryPause, returnPause, type Wait, WaitB
 import { retrying, type SendOptions } from "./service.js";
 import { at, abortable, LinkedController, sleepUntil } from "./timers.js";
 
-/** What an acquisition may come to. */
+/** The result of an acquisition. */
 interface Grip {
   readonly kind: "granted";
   release(): Promise<unknown>;
 }
 
-/** One lease id, as a wait uses it. */
+/** One lease id within a wait. */
 interface Attempt<Guard extends Grip, View extends Lock> {
   readonly leaseDuration: number;
-  /** Sends one request. Rejects with a {@link LockHeldError} where somebody else has it. */
+  /** Sends one request. Rejects with a {@link LockHeldError} if others hold the lock. */
   ask(): Promise<Guard>;
-  /** Takes note of a refusal, and returns the view of those who have it. */
+  /** Records a refusal, and returns the view of the holders. */
   found(refusal: LockHeldError, budget: WaitBudget | undefined): View;
-  /** Resolves when it is worth asking again, or when the wait is over. */
+  /** Resolves when another request may succeed, or when the wait is over. */
   rest(refusal: LockHeldError, budget: WaitBudget, signal: AbortSignal): Promise<void>;
-  /** Releases whatever may have been granted, once the last request has ended. */
+  /** Releases a grant that may have been missed, once the last request has ended. */
   abandon(): Promise<void>;
 }
 
-/** One lease id, from the first request that carries it to a guard or to nothing. */
+/** One lease id, from its first request to its guard, or to its end without one. */
 export abstract class Acquisition<Guard extends Grip, View extends Lock, Body extends object> implements Attempt<Guard, View> {
   protected readonly leaseId: string;
   protected readonly numbers: Numbers<Body>;
@@ -51,7 +54,7 @@ export abstract class Acquisition<Guard extends Grip, View extends Lock, Body ex
     return this.underWay(this.send());
   }
 
-  /** Takes note of the request that is under way, which may bring a guard. */
+  /** Records the request in flight, which may bring a guard. */
   protected underWay<Result extends Guard | undefined>(request: Promise<Result>): Promise<Result> {
     this.#underWay = request;
     return request;
@@ -95,7 +98,7 @@ export abstract class Acquisition<Guard extends Grip, View extends Lock, Body ex
   }
 }
 
-/** What is asked for, and how long: once where `wait` is undefined. */
+/** The target and the bound of an acquisition: one request if `wait` is undefined. */
 export interface Pursuit {
   readonly key: string;
   readonly sortKey: string | undefined;
@@ -138,7 +141,7 @@ async function attempts<Guard extends Grip, View extends Lock>(
   const stop = new LinkedController(signal, context.closed);
   let attempt = begin();
   let guard: Guard | undefined;
-  /** The last useful answer, and the number of requests without one since. */
+  /** The last useful answer, and the number of failed requests since. */
   let held: Held<View> | undefined;
   let failures = 0;
   try {
@@ -168,11 +171,11 @@ async function attempts<Guard extends Grip, View extends Lock>(
         const pause = isAboutItsNumber(error) ? 0 : retryPause(failures, isTransient(error) ? error.retryAfter : 0, runtime.random());
         const next = runtime.now() + pause;
         if (next >= budget.deadline) {
-          // Only the last look failed: the answer before it tells who has the lock.
+          // Only the last look failed: the answer before it names the holder.
           if (held && failures === 1 && isTransient(error)) return held;
           throw error;
         }
-        // An operator broke what a lost answer had granted: the lease id has ended.
+        // An operator broke the lock of a lost answer: the lease id has ended.
         if (error instanceof LockLostError) attempt = begin();
         await sleepUntil(runtime, next, stop.signal);
       }
@@ -184,8 +187,8 @@ async function attempts<Guard extends Grip, View extends Lock>(
 }
 
 /**
- * Pauses one poll after this client's own release of the key: otherwise two clients that come back at once starve each
- * other.
+ * Pauses for one poll after this client's own release of the key. Two clients that return at once would
+ * otherwise starve each other.
  */
 async function giveWay(context: Context, key: string, sortKey: string | undefined, deadline: number, signal: AbortSignal): Promise<void> {
   const { runtime, releases, pollInterval } = context;
@@ -196,7 +199,8 @@ async function giveWay(context: Context, key: string, sortKey: string | undefine
 }
 
 /**
- * Returns the answer, if it comes in time. The request goes on either way: it must have ended before it can be undone.
+ * Returns the answer, if it comes in time. The request continues either way: its release must come after its
+ * end.
  */
 export async function answerBy<Answer>(context: Context, answer: Promise<Answer>, time: number, signal: AbortSignal): Promise<Answer> {
   const over = new LinkedController(signal);

@@ -1,4 +1,4 @@
-/** The client: everything that can be asked of the service, and what it has to remember in between. */
+/** The client: all calls of the service, and the state between them. */
 import { acquire, type AcquireOptions, type TryAcquireOptions } from "./acquire.js";
 import { type Context, track } from "./context.js";
 import { answerFromWire, itemFromWire, itemToWire } from "./dynamodb.js";
@@ -40,33 +40,34 @@ export interface ClientOptions {
   url?: string | URL | undefined;
   /** Carries the requests in place of HTTP: `lambda(…)` of `leasehold/lambda`. Excludes `url`, `token` and `fetch`. */
   transport?: Transport | undefined;
-  /** Who holds the locks, for people to read: 1 to 1024 bytes. Default: `hostname:pid`. */
+  /** The owner of the locks, for people to read: 1 to 1024 bytes. Default: `hostname:pid`. */
   ownerName?: string | undefined;
-  /** Sent as `Authorization: Bearer`. A function is called for each request. */
+  /** The token of `Authorization: Bearer`. A function is called for each request. */
   token?: Token | undefined;
   /**
-   * Sends the requests, instead of the global `fetch`: to sign them, to trace them, to go through a proxy. It must not
-   * try again.
+   * Sends the requests, instead of the global `fetch`: to sign them, to trace them, to use a proxy. It must
+   * not retry.
    */
   fetch?: Fetch | undefined;
-  /** Default lease: 100 to 86400000. Default: 20000. */
+  /** The default lease in milliseconds: 100 to 86400000. Default: 20000. */
   lease?: number | undefined;
   /**
-   * Between two polls of a held lock, at least 50. Default: the client watches the lock, with one read that waits at
-   * the service; where that is not possible, 1000, or the pause that the service asks for if that is longer.
+   * The interval between two polls of a held lock, at least 50. By default the client watches the lock, with
+   * one read that waits at the service. If that is not possible, the interval is 1000, or the service's pause
+   * if that is longer.
    */
   pollInterval?: number | undefined;
-  /** How long a wait goes on after the lease of the holder that was found. Default: 2000. */
+  /** The time that a wait continues after the lease of the found holder. Default: 2000. */
   waitMargin?: number | undefined;
   /**
-   * Called when a release fails and throwing would hide the result, or the error, of the work under the lock: at the
-   * end of `withLock` and of `await using`. Such a lock is free one lease after its last heartbeat. Default:
+   * Called when a release fails, and throwing would hide the result or the error of the work: at the end of
+   * `withLock` and of `await using`. Such a lock is free one lease after its last heartbeat. Default:
    * `console.warn`.
    */
   onReleaseError?: ((error: unknown, guard: Holding) => void) | undefined;
   /** Receives spans and measurements: `openTelemetry()` of `leasehold/opentelemetry`. */
   telemetry?: Telemetry | undefined;
-  /** Clock, timers and chance, for tests. */
+  /** Clock, timers and randomness, for tests. */
   runtime?: Runtime | undefined;
 }
 
@@ -80,7 +81,7 @@ function transportOf({ transport, url, token, fetch }: ClientOptions): Transport
   return transport;
 }
 
-/** Reports a failed release to whoever reads the process's output. */
+/** Reports a failed release in the process's output. */
 function warnOfRelease(error: unknown, { key }: Holding): void {
   console.warn(`leasehold: the lock ${JSON.stringify(key)} could not be released: ${messageOf(error)}`);
 }
@@ -88,17 +89,17 @@ function warnOfRelease(error: unknown, { key }: Holding): void {
 /** Options of `once`. */
 export type OnceOptions = Omit<AcquireOptions, "occurrence">;
 
-/** The occurrence was run here, and is completed. */
+/** This caller ran the occurrence, which is now completed. */
 export interface Done<T> {
   readonly kind: "done";
-  /** What the body returned. */
+  /** The result of the body. */
   readonly result: T;
 }
 
 /** The occurrence, or a later one, was completed before. */
 export interface AlreadyDone {
   readonly kind: "already-done";
-  /** The lock as it is: its `data` and `text` are what the last completed run left. */
+  /** The lock as it is. Its `data` and `text` are what the last completed run left. */
   readonly lock: Lock;
 }
 
@@ -106,7 +107,7 @@ export interface AlreadyDone {
 export interface ListOptions {
   state?: Lock["state"] | undefined;
   ownerName?: string | undefined;
-  /** All sort keys under one key, on a table with a sort key. */
+  /** Lists all sort keys under one key, on a table with a sort key. */
   key?: string | undefined;
   /** Locks in one page: 1 to 1000. Default: 100. */
   pageSize?: number | undefined;
@@ -120,10 +121,10 @@ export interface Page {
   readonly unreadable: readonly { readonly key: string; readonly sortKey?: string; readonly detail: string }[];
 }
 
-/** What a heartbeat without a guard answers. */
+/** The answer to a heartbeat without a guard. */
 export interface Renewal {
   readonly recordVersionNumber: string;
-  /** Counted from before the heartbeat was sent, in milliseconds. */
+  /** The lease in milliseconds, counted from before the heartbeat was sent. */
   readonly leaseDurationMs: number;
   readonly fencingToken: number;
   /** The number of this heartbeat: hand it to the next one. */
@@ -134,24 +135,26 @@ export interface Renewal {
 export interface ResumeOptions extends CallOptions, GuardOptions {
   /** A new lease: 100 to 86400000. Default: the record's. */
   lease?: number | undefined;
-  /** The number that `detach` handed out. Default: the client learns it from the service, with one request more. */
+  /**
+   * The number that `detach` returned. Default: the client learns it from the service, with one more request.
+   */
   sequence?: number | undefined;
 }
 
 /**
- * What a reader from outside of transactions sees: the items as the last committed transaction left them, or as they
- * are.
+ * The view of a reader outside of transactions: the items as the last committed transaction left them, or as
+ * they are.
  */
 export type Isolation = "committed" | "uncommitted";
 
-/** How items are read from outside of transactions. */
+/** The options of a read outside of transactions. */
 export interface ReadOptions {
   /** Default: `"committed"`. */
   isolation?: Isolation | undefined;
   signal?: AbortSignal | undefined;
 }
 
-/** Which items to list: a Query with a `keyCondition`, a Scan without. */
+/** The options of a listing of items: a Query with a `keyCondition`, a Scan without. */
 export interface ListItemsOptions extends ReadOptions {
   keyCondition?: string | undefined;
   /** An index of the table that projects all attributes. Default: the table itself. */
@@ -162,32 +165,33 @@ export interface ListItemsOptions extends ReadOptions {
   /** The expressions' `#names`. */
   names?: Record<string, string> | undefined;
   projection?: string | undefined;
-  /** Of a Query: whether sort keys ascend. Default: true. */
+  /** Whether the sort keys of a Query ascend. Default: true. */
   forward?: boolean | undefined;
   /** Items that a request looks at: 1 to 1000. */
   pageSize?: number | undefined;
 }
 
-/** What is known of a transaction. */
+/** The state of a transaction, as the service knows it. */
 export interface TransactionStatus {
   readonly transactionId: string;
   readonly state: "pending" | "committed" | "rolled-back";
   /** Whether all its items are free again. False for a moment after the decision, or until a sweep. */
   readonly finished: boolean;
-  /** Why it was rolled back, for people to read. */
+  /** The reason of the rollback, for people to read. */
   readonly reason?: string;
-  /** In milliseconds since the epoch, as is the next. */
+  /** The time of the beginning, in milliseconds since the epoch, as is the next. */
   readonly createdAtMs: number;
   readonly lastWorkedAtMs: number;
   /**
-   * What it took part in, in the order in which it was locked. `operation` is `get`, `put`, `update`, `delete` or
-   * `check`.
+   * The participants, in the order in which the items were locked. `operation` is `get`, `put`, `update`,
+   * `delete` or `check`.
    */
   readonly requests: readonly { readonly tableName: string; readonly key: Item; readonly operation: string }[];
 }
 
 /**
- * A client of one Leasehold service. It keeps what it saw of other holders' locks, so use one for the whole process.
+ * A client of one Leasehold service. A client keeps its observations of other holders' locks, so use one for the whole
+ * process.
  *
  * Every method rejects with a `LeaseholdError`, or with the reason of the caller's own signal.
  */
@@ -219,7 +223,7 @@ export class Client implements AsyncDisposable {
         try {
           onReleaseError(error, guard);
         } catch (thrown) {
-          // The caller's mistake must be seen, but not in place of the result of the caller's work.
+          // The caller's mistake must be reported, but must not replace the result of the caller's work.
           queueMicrotask(() => {
             throw thrown;
           });
@@ -229,9 +233,9 @@ export class Client implements AsyncDisposable {
   }
 
   /**
-   * Asks for the lock once, and tries nothing again.
+   * Sends one request for the lock, without a retry.
    *
-   * @throws {UnavailableError | ThrottledError} nobody knows; what may have been granted is released in the background.
+   * @throws {UnavailableError | ThrottledError} the outcome is unknown; a grant is released in the background.
    * @throws {LockNotFoundError} with `onlyIfExists`.
    */
   async tryAcquire(key: string, options: TryAcquireOptions = {}): Promise<Guard | Held> {
@@ -252,8 +256,8 @@ export class Client implements AsyncDisposable {
   }
 
   /**
-   * Waits for the lock, does `body` under it, and releases it. An error of `body` comes out as it is. `guard.signal` is
-   * aborted when the lock is lost, for `body` to stop. The process stays alive as long as `body` runs, also where that
+   * Waits for the lock, runs `body` under it, and releases it. An error of `body` is thrown unchanged. `guard.signal`
+   * is aborted when the lock is lost, for `body` to stop. The process stays alive while `body` runs, even if `body`
    * only waits for the loss.
    *
    * @throws {LockHeldError} the wait was over.
@@ -264,8 +268,8 @@ export class Client implements AsyncDisposable {
   }
 
   /**
-   * Makes a guard for a lock that was acquired elsewhere, by renewing it. One process at a time should do this. A lease
-   * that is not named stays the record's.
+   * Makes a guard for a lock that another process acquired, by one heartbeat. One process at a time should do this.
+   * Without a named lease, the record's lease stays.
    *
    * @throws {LockLostError} nobody holds it under this lease id any more.
    */
@@ -286,8 +290,7 @@ export class Client implements AsyncDisposable {
   }
 
   /**
-   * Renews a lock that was acquired elsewhere, with nothing but its lease id. A lease that is not named stays the
-   * record's.
+   * Renews a lock that any process acquired, by its lease id alone. Without a named lease, the record's lease stays.
    *
    * @throws {LockLostError} nobody holds it under this lease id any more.
    */
@@ -309,9 +312,9 @@ export class Client implements AsyncDisposable {
   }
 
   /**
-   * Releases a lock that was acquired elsewhere, with nothing but its lease id. May be repeated.
+   * Releases a lock that any process acquired, by its lease id alone. May be repeated.
    *
-   * @throws {LockLostError} someone else has it.
+   * @throws {LockLostError} another owner holds it.
    */
   async release(key: string, leaseId: string, options: ReleaseOptions = {}): Promise<ReleaseOutcome> {
     const request = { key, sortKey: options.sortKey, leaseId, delete: options.delete, completed: options.completed, ...toWire(options.data) };
@@ -322,13 +325,13 @@ export class Client implements AsyncDisposable {
   }
 
   /**
-   * Runs `body` once for each `occurrence` of a recurring job, on whichever host comes first: a run that fails is tried
-   * again by the next who asks, one that succeeded never. Occurrences must grow: `2026-11-21T02`. What `body` returns,
-   * where that is a text or bytes, is kept as the lock's data. With `atMostOnce`, a run that fails is not tried again
-   * either.
+   * Runs `body` once for each `occurrence` of a recurring job, on the first host that asks. A failed run is tried again
+   * by the next caller, a completed one never. Occurrences must grow: `2026-11-21T02`. Text or bytes that `body`
+   * returns become the lock's data. With `atMostOnce`, a failed run is not tried again either.
    *
    * @throws {LockLostError} `body` came to its end, but the lock was lost meanwhile: another run may follow.
-   * @throws {UnavailableError | ThrottledError} nobody knows whether the completion was stored; another run may follow.
+   * @throws {UnavailableError | ThrottledError} it is unknown whether the completion was stored; another run may
+   *   follow.
    */
   async once<T>(key: string, occurrence: string, body: (guard: Guard) => T | Promise<T>, options: OnceOptions = {}): Promise<Done<T> | AlreadyDone | Held> {
     const guard = await this.acquire(key, { ...options, occurrence }).catch((error: unknown): AlreadyDone => {
@@ -343,17 +346,16 @@ export class Client implements AsyncDisposable {
   }
 
   /**
-   * Asks for 2 to 50 locks once: all or none of them.
+   * Sends one request for 2 to 50 locks: all or none.
    *
-   * @throws {UnavailableError | ThrottledError} nobody knows; what may have been granted is released in the background.
+   * @throws {UnavailableError | ThrottledError} the outcome is unknown; a grant is released in the background.
    */
   async tryAcquireAll(locks: readonly LockName[], options: TryAcquireAllOptions = {}): Promise<JointGuard | Held> {
     return acquireAll(this.#context, locks, options, undefined);
   }
 
   /**
-   * Waits for 2 to 50 locks: all or none of them, so that two callers with the same locks in another order cannot wait
-   * for each other.
+   * Waits for 2 to 50 locks: all or none, so that two callers cannot wait for each other.
    *
    * @throws {UnavailableError | ThrottledError} the service could not be reached until the wait was over.
    */
@@ -363,35 +365,37 @@ export class Client implements AsyncDisposable {
     return acquireAll(this.#context, locks, options, wait);
   }
 
-  /** Waits for all locks, does `body` under them, and releases them: as {@link withLock}. */
+  /** Waits for all locks, runs `body` under them, and releases them: as {@link withLock}. */
   async withLocks<T>(locks: readonly LockName[], body: (guard: JointGuard) => T | Promise<T>, options: AcquireAllOptions = {}): Promise<T> {
     return under(this.#context, (await this.acquireAll(locks, options)).granted(), body);
   }
 
   /**
-   * Yields the lock or the semaphore under the key as it is, and again after each change; undefined while there is
-   * none.
+   * Yields the present view of the lock or the semaphore, and its view after each change; undefined while
+   * there is none.
    */
   observe(key: string, { sortKey, signal }: CallOptions = {}): AsyncGenerator<Lock | SemaphoreView | undefined, void, undefined> {
     return observe(this.#context, { key, sortKey }, signal);
   }
 
-  /** A semaphore of so many permits: that many hold it at a time, or fewer where some take several. Nothing is sent. */
+  /** Returns a semaphore of this number of permits. Nothing is sent. */
   semaphore(key: string, capacity: number, options: SemaphoreOptions = {}): Semaphore {
     return new Semaphore(this.#context, key, capacity, PermitsGuard, options);
   }
 
-  /** A lock that many readers hold at a time, at most `capacity` (100), or one writer. Nothing is sent. */
+  /** Returns a lock for at most `capacity` readers (100), or one writer. Nothing is sent. */
   readWriteLock(key: string, { capacity = 100, ...options }: SemaphoreOptions & { capacity?: number | undefined } = {}): ReadWriteLock {
     return new ReadWriteLock(this.#context, key, capacity, options);
   }
 
-  /** A lock that is granted in the order in which it was asked for: a semaphore of one permit. Nothing is sent. */
+  /**
+   * Returns a lock that is granted in the order of the requests: a semaphore of one permit. Nothing is sent.
+   */
   fairLock(key: string, options: SemaphoreOptions = {}): Semaphore {
     return this.semaphore(key, 1, options);
   }
 
-  /** The semaphore as it is; undefined if there is none. */
+  /** Reads the semaphore; undefined if there is none. */
   async getSemaphore(key: string, { sortKey, signal }: CallOptions = {}): Promise<SemaphoreView | undefined> {
     const { runtime, service, sightings } = this.#context;
     try {
@@ -406,8 +410,8 @@ export class Client implements AsyncDisposable {
   }
 
   /**
-   * Takes its permits from a holder, or its place from a waiter, as an operator: if it still has the version that you
-   * saw. `id` is a `holderId` or a `ticketId`.
+   * Removes a holder or a waiter, as an operator, if it still has the version that you saw. `id` is a `holderId` or a
+   * `ticketId`.
    *
    * @throws {VersionMismatchError} it changed since, or is gone.
    */
@@ -418,9 +422,9 @@ export class Client implements AsyncDisposable {
   }
 
   /**
-   * Changes the capacity of a semaphore, as an operator: if it still is what you saw. Holders keep what they have;
-   * after a cut nothing is granted until enough permits came back. Resolves with the capacity, and how many permits are
-   * free.
+   * Changes the capacity of a semaphore, as an operator, if it is still the one that you saw. Holders keep their
+   * permits; after a cut nothing is granted until enough permits are released. Resolves with the capacity, and the
+   * number of free permits.
    *
    * @throws {VersionMismatchError} the capacity is another.
    * @throws {LockNotFoundError} there is no such semaphore.
@@ -431,7 +435,7 @@ export class Client implements AsyncDisposable {
     return retrying(runtime, (sendOptions) => service.ask("semaphore-capacity", request, sendOptions), { signal });
   }
 
-  /** The lock as it is; undefined if there is none. */
+  /** Reads the lock; undefined if there is none. */
   async get(key: string, { sortKey, signal }: CallOptions = {}): Promise<Lock | undefined> {
     const { runtime, service } = this.#context;
     try {
@@ -442,12 +446,12 @@ export class Client implements AsyncDisposable {
     }
   }
 
-  /** All locks and semaphores that match. Rows that are no readable locks are left out: see {@link pages}. */
+  /** Yields all locks and semaphores that match. Unreadable rows are left out: see {@link pages}. */
   async *list(options: ListOptions = {}): AsyncGenerator<Lock | SemaphoreView, void, undefined> {
     for await (const page of this.pages(options)) yield* page.locks;
   }
 
-  /** The same by the page, with the rows that are no readable locks. */
+  /** Yields the pages of a listing, with the unreadable rows. */
   async *pages({ pageSize: limit, signal, ...filter }: ListOptions = {}): AsyncGenerator<Page, void, undefined> {
     const { runtime, service } = this.#context;
     let cursor: string | undefined;
@@ -463,8 +467,8 @@ export class Client implements AsyncDisposable {
   }
 
   /**
-   * Takes a lock from its holder, as an operator: if it still has the version that you saw. Its holder finds out at its
-   * next heartbeat, and goes on until then.
+   * Takes a lock from its holder, as an operator, if it still has the version that you saw. The holder learns of it at
+   * its next heartbeat, and continues until then.
    *
    * @throws {VersionMismatchError} the lock changed since.
    */
@@ -475,29 +479,32 @@ export class Client implements AsyncDisposable {
   }
 
   /**
-   * Runs `body` in a transaction, commits it, and resolves with what `body` returned. An error of `body` rolls all
-   * back, and comes out as it is. Where another transaction got in the way, all is rolled back, and `body` is run again
-   * from the start, in a new transaction: what it does besides may happen several times, what it does to items once.
+   * Runs `body` in a transaction, commits it, and resolves with what `body` returned. An error of `body` rolls the
+   * transaction back, and is thrown unchanged. After a conflict with another transaction, the transaction is rolled
+   * back, and `body` is run again in a new one. Its changes of items happen once; its other effects may happen several
+   * times.
    *
    * @throws {TransactionContendedError | TransactionRolledBackError} after the last try.
-   * @throws {UnavailableError} at the commit: nobody knows, and its `transactionId` says of which.
+   * @throws {UnavailableError} at the commit: the outcome is unknown, and `transactionId` names the transaction.
    */
   async transaction<T>(body: (tx: Transaction) => T | Promise<T>, options: TransactionOptions = {}): Promise<T> {
     return runTransaction(this.#context, body, options);
   }
 
   /**
-   * Does all requests in one call, at most 1000, together or not at all. Resolves with the items that they asked for,
-   * in their order. Where others get in the way, it is tried again. If the `signal` ends it, nobody knows.
+   * Carries out all requests in one call, at most 1000, together or not at all. Resolves with the requested items, in
+   * the order of the requests. Retries after conflicts. If the `signal` ends the call, the outcome is unknown.
    *
-   * @throws {TransactionCommittedError} it is done, but the answer was lost, and with it what the writes were to
-   * return.
+   * @throws {TransactionCommittedError} the requests were carried out, but the answer, with the items of the writes,
+   *   was lost.
    */
   async transact(requests: readonly TransactionRequest[], options: TransactOptions = {}): Promise<(Item | undefined)[]> {
     return transact(this.#context, requests, options);
   }
 
-  /** Opens a transaction that is to be committed by hand, here or elsewhere. Nothing keeps it alive but its calls. */
+  /**
+   * Opens a transaction that is committed by hand, here or in another process. Only its calls keep it alive.
+   */
   async beginTransaction(): Promise<Transaction> {
     this.#closing.signal.throwIfAborted();
     const transaction = new Transaction(this.#context, this.#context.runtime.uuid());
@@ -505,13 +512,13 @@ export class Client implements AsyncDisposable {
     return transaction;
   }
 
-  /** Goes on with a transaction that was opened elsewhere. Nothing is sent. */
+  /** Continues a transaction that another process opened. Nothing is sent. */
   resumeTransaction(id: string): Transaction {
     return new Transaction(this.#context, id);
   }
 
   /**
-   * What is known of a transaction, long after its end.
+   * Returns the state of a transaction, even long after its end.
    *
    * @throws {TransactionNotFoundError}
    */
@@ -523,14 +530,14 @@ export class Client implements AsyncDisposable {
     return { transactionId: transactionId ?? id, state, finished, ...(reason != null && { reason }), createdAtMs, lastWorkedAtMs, requests };
   }
 
-  /** Reads one item from outside of transactions. */
+  /** Reads one item outside of transactions. */
   async readItem(table: string, key: object, options: ReadOptions = {}): Promise<Item | undefined> {
     return (await this.readItems([[table, key]], options))[0];
   }
 
   /**
-   * Reads items, given as pairs of table and key, in their order: at most 100, each once. That they are all of one
-   * moment is only true inside of a transaction.
+   * Reads items, given as pairs of table and key, in their order: at most 100, each once. Only a transaction reads them
+   * all at one moment.
    */
   async readItems(keys: readonly (readonly [table: string, key: object])[], { isolation, signal }: ReadOptions = {}): Promise<(Item | undefined)[]> {
     const { runtime, service } = this.#context;
@@ -540,8 +547,8 @@ export class Client implements AsyncDisposable {
   }
 
   /**
-   * All items that a Query or a Scan finds, page after page. Not a snapshot: docs/transactions.md says what it can
-   * miss.
+   * Yields all items that a Query or a Scan finds, page after page. The listing is no snapshot: docs/transactions.md
+   * lists what it can miss.
    */
   async *listItems(table: string, options: ListItemsOptions = {}): AsyncGenerator<Item, void, undefined> {
     const { runtime, service } = this.#context;
@@ -566,16 +573,18 @@ export class Client implements AsyncDisposable {
     } while (exclusiveStartKey != null);
   }
 
-  /** What was seen of other holders' locks, for `loadObservations` in a later process: plain JSON. */
+  /**
+   * Returns the observations of other holders' locks, for `loadObservations` in a later process: plain JSON.
+   */
   saveObservations(): SavedObservation[] {
     return this.#context.observations.save();
   }
 
   /**
-   * Goes on with what another process saw. It is measured by the wall clock: `margin` milliseconds (default: 1000) are
-   * added to each lease, and the clocks of all who share the list must differ, and step, by less.
+   * Adds the observations of another process. The wall clock measures their age. `margin` milliseconds (default: 1000)
+   * are added to each lease, and the clocks of all sharers of the list must agree within the margin.
    *
-   * @throws {InvalidRequestError} the list is none; nothing of it was loaded.
+   * @throws {InvalidRequestError} the list is malformed; nothing was loaded.
    */
   loadObservations(list: readonly SavedObservation[], { margin = 1000 }: { margin?: number } = {}): void {
     if (!Array.isArray(list)) throw new InvalidRequestError("The saved observations are no list.", "list");
@@ -583,17 +592,17 @@ export class Client implements AsyncDisposable {
   }
 
   /**
-   * Ends all waits (with an `AbortError`), releases all locks, and waits until that is done. One failure does not stop
+   * Ends all waits (with an `AbortError`), releases all locks, and waits for the answers. One failure does not stop
    * the others.
    *
-   * @throws {AggregateError} of what failed; those locks are free one lease after their last heartbeats.
+   * @throws {AggregateError} of all failures; those locks are free one lease after their last heartbeats.
    */
   async close(): Promise<void> {
     const failures = await (this.#closed ??= this.#close());
     if (failures.size > 0) throw new AggregateError(failures.values(), "Not all locks could be released.");
   }
 
-  /** As {@link close}, but never throws: `onReleaseError` is told. */
+  /** Closes as {@link close}, but never throws: `onReleaseError` receives the failure. */
   async [Symbol.asyncDispose](): Promise<void> {
     const failures = await (this.#closed ??= this.#close());
     for (const [guard, error] of failures) this.#context.releaseFailed(error, guard);
@@ -602,7 +611,7 @@ export class Client implements AsyncDisposable {
   async #close(): Promise<Map<Holding, unknown>> {
     const { guards, underWay, runtime } = this.#context;
     this.#closing.abort(new DOMException("The client was closed.", "AbortError"));
-    // What goes on in the background does not keep the process alive; that somebody waits for it does.
+    // Background work does not keep the process alive; a caller that waits for it does.
     const letGo = keepAlive(runtime);
     const failures = new Map<Holding, unknown>();
     while (guards.size > 0 || underWay.size > 0) {

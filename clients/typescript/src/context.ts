@@ -7,14 +7,14 @@ export interface Context extends GuardHost {
   readonly observations: Observations;
   readonly sightings: Sightings;
   readonly ownerName: string;
-  /** In milliseconds, as are the next two. */
+  /** The default lease in milliseconds, as are the next two. */
   readonly lease: number;
-  /** Undefined where the caller chose none. */
+  /** The poll interval; undefined if the caller chose none. */
   readonly pollInterval: number | undefined;
   readonly waitMargin: number;
   /** Whether the service has watches, as far as this client knows. */
   readonly watching: { isPossible: boolean };
-  /** Acquisitions that go on, and clean-ups after abandoned ones. They never reject. */
+  /** Acquisitions in progress, and clean-ups of abandoned ones. They never reject. */
   readonly underWay: Set<Promise<unknown>>;
   /** Aborted when the client is closed. */
   readonly closed: AbortSignal;

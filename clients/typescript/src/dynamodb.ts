@@ -1,4 +1,4 @@
-/** Between JavaScript's values and DynamoDB JSON. */
+/** Converts between JavaScript's values and DynamoDB JSON. */
 import { InvalidRequestError } from "./errors.js";
 import { bytesFromBase64, bytesToBase64 } from "./payload.js";
 import { ExactNumber, type Item } from "./values.js";
@@ -7,7 +7,7 @@ import type { components } from "./wire.js";
 type AttributeValue = components["schemas"]["AttributeValue"];
 type WireItem = components["schemas"]["Item"];
 
-/** DynamoDB JSON of an object. Members that are undefined are left out, as in JSON. */
+/** Returns the DynamoDB JSON of an object. Members that are undefined are left out, as in JSON. */
 export function itemToWire(item: object): WireItem {
   if (!isPlain(item)) throw refused("An item, a key and values are plain objects", item);
   const members = Object.entries(item).filter(([, value]) => value !== undefined);
@@ -18,7 +18,7 @@ export function itemFromWire(item: WireItem): Item {
   return Object.fromEntries(Object.entries(item).map(([name, value]) => [name, valueFromWire(value)]));
 }
 
-/** The item of an answer that may have none. */
+/** Returns the item of an answer, if it has one. */
 export function answerFromWire({ item }: { item?: WireItem | null }): Item | undefined {
   return item == null ? undefined : itemFromWire(item);
 }

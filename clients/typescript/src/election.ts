@@ -8,34 +8,34 @@ import type { CallOptions } from "./options.js";
 import type { Payload } from "./payload.js";
 import { LinkedController } from "./timers.js";
 
-/** Options of a campaign. The default `wait` is without end. */
+/** Options of a campaign. By default the wait has no end. */
 export type CampaignOptions = Omit<AcquireOptions, "data" | "replaceData">;
 
-/** Who leads. */
+/** A leader. */
 export interface Leader extends Payload {
   readonly ownerName: string;
-  /** Above the tokens of all leaders before. Absent where another client wrote the row. */
+  /** A token above the tokens of all earlier leaders. Absent if another kind of client wrote the row. */
   readonly fencingToken?: number;
 }
 
-/** An election among all that campaign for the same key. */
+/** An election among all campaigners for the same key. */
 export class Election {
   constructor(
     private readonly client: Client,
     readonly key: string,
-    /** What followers see of this candidate when it leads: its address, for example. */
+    /** The value that followers see while this candidate leads, such as its address. */
     readonly value: string | Uint8Array,
   ) {}
 
-  /** Waits until this candidate leads. Releasing the guard is to resign. */
+  /** Waits until this candidate leads. To resign is to release the guard. */
   async campaign(options: CampaignOptions = {}): Promise<Guard | Held> {
     return this.client.acquire(this.key, { wait: Infinity, ...options, data: this.value });
   }
 
   /**
    * Campaigns, and runs `body` while this candidate leads. `signal` is aborted when the leadership is lost, or when the
-   * option `signal` is: then `body` has to end. After a loss it campaigns again, once `body` has ended. Resolves with
-   * what `body` returns as leader.
+   * option `signal` is: then `body` has to end. After a loss the candidate campaigns again, once `body` has ended.
+   * Resolves with the result of `body`.
    */
   async lead<T>(body: (guard: Guard, signal: AbortSignal) => T | Promise<T>, options: CampaignOptions = {}): Promise<T> {
     for (;;) {
@@ -62,8 +62,8 @@ export class Election {
   }
 
   /**
-   * The leaders, one after the other: the one of now at once, and undefined while there is none. A dead one leads until
-   * it is followed.
+   * Yields the present leader, and each later one; undefined while there is none. A dead leader leads until
+   * another one follows.
    */
   async *observe(options: CallOptions = {}): AsyncGenerator<Leader | undefined, void, undefined> {
     let shown: string | undefined;

@@ -1,4 +1,4 @@
-/** Errors, by what the caller has to do about them. */
+/** Errors, sorted by the reaction of the caller. */
 import type { Lock } from "./lock.js";
 import type { Item } from "./values.js";
 
@@ -27,8 +27,8 @@ export type ErrorKind =
   | "transaction-not-found";
 
 /**
- * Reason of a loss. `expired` is the holder's own finding: the lease ran out by its clock before a heartbeat was
- * answered. `queued` is of a semaphore: the lease id waits for its permits.
+ * Reason of a loss. `expired` is the holder's own finding: the lease ran out by its clock before a heartbeat
+ * was answered. `queued` occurs with semaphores: the lease id waits for its permits.
  */
 export type LostReason = "absent" | "released" | "taken-over" | "version-mismatch" | "queued" | "expired";
 
@@ -39,7 +39,10 @@ export abstract class LeaseholdError extends Error {
   declare transactionId?: string;
 }
 
-/** Someone else holds the lock. Thrown by `granted()` and `withLock` only: otherwise this is a value, `Held`. */
+/**
+ * Another owner holds the lock. Thrown by `granted()` and `withLock` only: otherwise contention is a value,
+ * `Held`.
+ */
 export class LockHeldError extends LeaseholdError {
   readonly kind = "held";
 
@@ -47,9 +50,9 @@ export class LockHeldError extends LeaseholdError {
     message: string,
     /** The lock as it was last seen. */
     readonly lock: Lock,
-    /** How long the service asks to wait before the next request, in milliseconds. */
+    /** The pause that the service asks for before the next request, in milliseconds. */
     readonly retryAfter = 0,
-    /** All that are held, where several were asked for. */
+    /** All held locks of a request for several. */
     readonly locks: readonly Lock[] = [lock],
   ) {
     super(message);
@@ -59,7 +62,7 @@ export class LockHeldError extends LeaseholdError {
 /** The lock is no longer the caller's: stop the work under it. */
 export class LockLostError extends LeaseholdError {
   readonly kind = "lost";
-  /** The lock as it is now, where the service told. */
+  /** The lock as it is now, if the service showed it. */
   readonly lock?: Lock;
 
   constructor(
@@ -84,20 +87,20 @@ export class VersionMismatchError extends LeaseholdError {
 
   constructor(
     message: string,
-    /** The lock as it is now, where there is one. */
+    /** The lock as it is now, if there is one. */
     readonly lock?: Lock,
   ) {
     super(message);
   }
 }
 
-/** The request is wrong, and will be wrong again. */
+/** The request is invalid, and a repeat will be refused too. */
 export class InvalidRequestError extends LeaseholdError {
   readonly kind = "invalid-request";
 
   constructor(
     message: string,
-    /** The field or option at fault, where one is. */
+    /** The field or option at fault, if there is one. */
     readonly field?: string,
     options?: ErrorOptions,
   ) {
@@ -106,13 +109,14 @@ export class InvalidRequestError extends LeaseholdError {
 }
 
 /**
- * The service or its gateway refused the credentials; or this key is not the caller's, or the lock another principal's.
+ * The service or its gateway refused the credentials; or the key is out of the caller's scope; or the lock is
+ * bound to another principal.
  */
 export class ForbiddenError extends LeaseholdError {
   readonly kind = "forbidden";
 }
 
-/** The service cannot work with its table: whoever runs the service must act. Trying again does not help. */
+/** The service cannot work with its table: its operator must act. A retry does not help. */
 export class MisconfiguredError extends LeaseholdError {
   readonly kind = "misconfigured";
 }
@@ -125,14 +129,16 @@ export class SupersededError extends LeaseholdError {
     message: string,
     /** The number of the last request that was carried out. The next request needs a higher one. */
     readonly sequence: number,
-    /** The token of the acquisition, where the service told. */
+    /** The token of the acquisition, if the service showed it. */
     readonly fencingToken?: number,
   ) {
     super(message);
   }
 }
 
-/** The occurrence, or a later one, was completed: do not run it. `lock.data` is what its run left. */
+/**
+ * The occurrence, or a later one, was completed: do not run it. `lock.data` is what the completed run left.
+ */
 export class AlreadyDoneError extends LeaseholdError {
   readonly kind = "already-done";
 
@@ -145,35 +151,35 @@ export class AlreadyDoneError extends LeaseholdError {
   }
 }
 
-/** The key is a semaphore's, and the request a lock's; or the other way round. */
+/** The key belongs to a semaphore where a lock is meant, or to a lock where a semaphore is meant. */
 export class WrongKindError extends LeaseholdError {
   readonly kind = "wrong-kind";
 }
 
-/** The holder has another number of permits than the request says. There is no upgrade. */
+/** The holder has another number of permits than the request names. There is no upgrade. */
 export class PermitsMismatchError extends LeaseholdError {
   readonly kind = "permits-mismatch";
 }
 
-/** More permits are asked for than the semaphore has. */
+/** The request asks for more permits than the semaphore has. */
 export class ExceedsCapacityError extends LeaseholdError {
   readonly kind = "exceeds-capacity";
 }
 
-/** The queue of the semaphore has no room. A wait goes on; the service refuses one ticket. */
+/** The queue of the semaphore is full. A wait continues; the service refuses one ticket. */
 export class QueueFullError extends LeaseholdError {
   readonly kind = "queue-full";
 
   constructor(
     message: string,
-    /** The semaphore as it is, where the service told. */
+    /** The semaphore as it is, if the service showed it. */
     readonly lock?: Lock,
   ) {
     super(message);
   }
 }
 
-/** Too many requests; nobody knows about this one. Try again. */
+/** The service throttled the request, whose outcome is unknown. Try again. */
 export class ThrottledError extends LeaseholdError {
   readonly kind = "throttled";
 
@@ -188,7 +194,10 @@ export class ThrottledError extends LeaseholdError {
   }
 }
 
-/** Nobody knows whether it was done: the service or the network failed, or there was no answer in time. Try again. */
+/**
+ * The outcome of the request is unknown: the service or the network failed, or no answer came in time. Try
+ * again.
+ */
 export class UnavailableError extends LeaseholdError {
   readonly kind = "unavailable";
 
@@ -212,20 +221,23 @@ export class TooLateError extends UnavailableError {
   }
 }
 
-/** The row in the table is not a readable lock; an operator must look at it. It is never taken for free. */
+/** The row in the table is not a readable lock; an operator must look at it. The row never counts as free. */
 export class CorruptRecordError extends LeaseholdError {
   readonly kind = "corrupt-record";
 }
 
-/** Another transaction has an item, and did not make way in time. This one is open: repeat the call, or roll back. */
+/**
+ * Another transaction has an item, and did not make way in time. The caller's transaction is open: repeat the
+ * call, or roll back.
+ */
 export class TransactionContendedError extends LeaseholdError {
   readonly kind = "contended";
 
   constructor(
     message: string,
-    /** The public id of the other one, where the service told. It proves nothing. */
+    /** The public id of the other transaction, if the service showed it. It proves nothing. */
     readonly other?: string,
-    /** How long the service asks to wait before the next request, in milliseconds. */
+    /** The pause that the service asks for before the next request, in milliseconds. */
     readonly retryAfter = 0,
   ) {
     super(message);
@@ -233,7 +245,7 @@ export class TransactionContendedError extends LeaseholdError {
 }
 
 /**
- * The transaction was rolled back, by another one that needed its items, or because nobody worked on it: begin another
+ * The transaction was rolled back by another one that needed its items, or because it was idle: begin another
  * one.
  */
 export class TransactionRolledBackError extends LeaseholdError {
@@ -241,14 +253,14 @@ export class TransactionRolledBackError extends LeaseholdError {
 
   constructor(
     message: string,
-    /** How long the service asks to wait before the next request, in milliseconds. */
+    /** The pause that the service asks for before the next request, in milliseconds. */
     readonly retryAfter = 0,
   ) {
     super(message);
   }
 }
 
-/** The transaction is committed, which cannot be taken back, nor added to. */
+/** The transaction is committed: it can be neither rolled back nor extended. */
 export class TransactionCommittedError extends LeaseholdError {
   readonly kind = "committed";
 }
@@ -259,21 +271,21 @@ export class ConditionFailedError extends LeaseholdError {
 
   constructor(
     message: string,
-    /** Which of the call's requests, counted from 0. */
+    /** The position of the request in the call, counted from 0. */
     readonly request?: number,
-    /** The item as it is, where the request asked for it and there is one. */
+    /** The existing item, if the request asked for it. */
     readonly item?: Item,
   ) {
     super(message);
   }
 }
 
-/** There is no such transaction: it was never begun, or ended so long ago that it was removed. */
+/** The transaction is unknown: it was never begun, or was removed long after its end. */
 export class TransactionNotFoundError extends LeaseholdError {
   readonly kind = "transaction-not-found";
 }
 
-// By name: a bundler that shortens the names of classes must not shorten those in logs.
+// The names are set explicitly: a bundler that shortens the names of classes must not shorten those in logs.
 const classes = {
   LockHeldError,
   LockLostError,
@@ -300,25 +312,25 @@ const classes = {
 for (const [name, { prototype }] of Object.entries(classes)) Object.defineProperty(prototype, "name", { value: name });
 
 /**
- * Whether the request may have been carried out all the same. An error that is not Leasehold's comes from a caller's
- * signal.
+ * Whether the request may have been carried out despite the error. An error that is not Leasehold's comes
+ * from a caller's signal.
  */
 export function isUnanswered(error: unknown): boolean {
   if (error instanceof ThrottledError) return error.reachedService;
   return error instanceof UnavailableError || !(error instanceof LeaseholdError);
 }
 
-/** Whether another request, under a higher number, is due at once. */
+/** Whether another request, under a higher number, must be sent at once. */
 export function isAboutItsNumber(error: unknown): error is TooLateError | SupersededError {
   return error instanceof TooLateError || error instanceof SupersededError;
 }
 
-/** Whether another request is worth sending. */
+/** Whether another request may succeed. */
 export function isRetryable(error: unknown): boolean {
   return isTransient(error) || isAboutItsNumber(error);
 }
 
-/** Whether the error says nothing about the lock, so that the same request is worth repeating. */
+/** Whether the error says nothing about the lock, so that the same request may succeed later. */
 export function isTransient(error: unknown): error is ThrottledError | UnavailableError {
   return error instanceof ThrottledError || error instanceof UnavailableError;
 }

@@ -1,4 +1,4 @@
-/** A lock that is held. */
+/** A held lock. */
 import { type Grant, type GuardHost, type GuardOptions, type HeartbeatBody, Holding, type ReleaseOutcome, type Renewal } from "./holding.js";
 import type { Lease } from "./lease.js";
 import type { Numbered } from "./numbers.js";
@@ -6,23 +6,23 @@ import type { HeartbeatOptions, ReleaseOptions } from "./options.js";
 import { changeToWire, fromWire, toWire, type WirePayload } from "./payload.js";
 import type { Answers, SendOptions } from "./service.js";
 
-/** The answer that the guard of a lock is made of. */
+/** The answer that a lock's guard is made of. */
 export interface LockGrant extends Grant, WirePayload {
   readonly previousOwnerName?: string | null | undefined;
 }
 
-/** The part of a heartbeat that a lock has beside what every kind has. */
+/** The part of a heartbeat that only locks have. */
 interface Change extends WirePayload {
   readonly deleteData?: boolean | undefined;
 }
 
-/** A lock that is held, until it is released or lost. */
+/** A held lock, until it is released or lost. */
 export class Guard extends Holding<Change> {
-  /** Who had the lock before, where that is known. */
+  /** The previous owner, if it is known. */
   readonly previousOwnerName: string | undefined;
-  /** The payload of the row at the time of the grant: what was stored with it, or what the predecessor left. */
+  /** The payload of the row at the time of the grant: the one that was just stored, or the predecessor's. */
   readonly data: Uint8Array | undefined;
-  /** The same as text, where it is UTF-8. */
+  /** The payload as text, if it is UTF-8. */
   readonly text: string | undefined;
   readonly #host: GuardHost;
 
@@ -36,17 +36,17 @@ export class Guard extends Holding<Change> {
     this.text = payload.text;
   }
 
-  /** Changes with every heartbeat. */
+  /** The version, which changes with every heartbeat. */
   get recordVersionNumber(): string {
     return this.currentVersion;
   }
 
   /**
-   * Renews the lease now, and changes lease or payload if asked to. Tried again while the service cannot be reached,
-   * for the rest of the lease.
+   * Renews the lease now, and changes lease or payload if the options say so. Retries for the rest of the lease while
+   * the service cannot be reached.
    *
    * @throws {LockLostError} the lock is lost, or its release has begun.
-   * @throws {UnavailableError | ThrottledError} it cannot be known; the lock is held until its lease runs out.
+   * @throws {UnavailableError | ThrottledError} the outcome is unknown; the lock is held until its lease runs out.
    * @throws {InvalidRequestError} and other refusals: nothing was changed.
    */
   async heartbeat(options: Omit<HeartbeatOptions, "sortKey"> = {}): Promise<void> {
@@ -68,7 +68,7 @@ export class Guard extends Holding<Change> {
   }
 }
 
-/** What every kind of heartbeat is answered with. */
+/** The common part of the answers to heartbeats. */
 function renewalOf({ recordVersionNumber, leaseDurationMs, fencingToken }: Answers["heartbeat"]): Renewal {
   return { version: recordVersionNumber, leaseDurationMs, fencingToken };
 }

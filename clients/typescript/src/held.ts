@@ -1,14 +1,14 @@
-/** The other result of an acquire: someone else has the lock. */
+/** The other result of an acquire: another owner holds the lock. */
 import { LockHeldError } from "./errors.js";
 import type { Lock } from "./lock.js";
 
-/** Someone else holds the lock. */
+/** Another owner holds the lock. */
 export class Held<View extends Lock = Lock> {
   /** Tells the two results of an acquire apart. */
   readonly kind = "held";
   /** The lock as it was last seen. */
   readonly lock: View;
-  /** All that are held, where several were asked for. */
+  /** All held locks of a request for several. */
   readonly locks: readonly Lock[];
   readonly #error: LockHeldError;
 

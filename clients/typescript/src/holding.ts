@@ -1,5 +1,5 @@
 /// <reference lib="esnext.disposable" preserve="true" />
-/** What is held, of whatever kind: its heartbeats, its loss, its release (rules C2, C7 and C8). */
+/** The common part of all guards: heartbeats, loss and release (rules C2, C7 and C8). */
 import { InvalidRequestError, isRetryable, LeaseholdError, LockLostError, type LostReason, SupersededError, TooLateError } from "./errors.js";
 import type { Lease } from "./lease.js";
 import { type Numbered, Numbers } from "./numbers.js";
@@ -12,34 +12,40 @@ import type { Telemetry } from "./telemetry.js";
 import { abortable, at, keepAlive, LinkedController } from "./timers.js";
 import type { components } from "./wire.js";
 
-/** How a grant came about; `resumed`: by `resume`; `granted`: together with other locks. */
+/** The origin of a grant. `resumed`: by `resume`; `granted`: together with other locks. */
 export type Outcome = components["schemas"]["AcquireOutcome"] | "resumed" | "granted";
-/** How a release came about: `replayed` and `absent` where it, or an operator, had been there before. */
+/** The outcome of a release. `replayed` and `absent`: an earlier release, or an operator, had ended it. */
 export type ReleaseOutcome = components["schemas"]["ReleaseOutcome"];
 
-/** How a held lock is kept. All durations in milliseconds. */
+/** The settings of a held lock. All durations in milliseconds. */
 export interface GuardOptions {
   /**
-   * Between two heartbeats: at most half the lease. Default: a quarter of it. `false`: heartbeats are yours to send.
+   * The interval between two heartbeats: at most half the lease. Default: a quarter of the lease. `false`:
+   * the caller sends the heartbeats.
    */
   heartbeatInterval?: number | false | undefined;
   /**
-   * Goes on believing in the lock when its lease has run out and the service cannot be reached. **Another holder may
-   * have taken it over meanwhile.** Only for work where two at once are better than none. Default: false.
+   * Keeps believing in the lock when its lease has run out and the service cannot be reached. **Another
+   * holder may have taken it over meanwhile.** Use this only for work where two holders are better than none.
+   * Default: false.
    */
   holdOnUnavailable?: boolean | undefined;
-  /** Called when the lease has less than `atRiskBelow` left: once for each lease that was not renewed in time. */
+  /**
+   * Called when less than `atRiskBelow` of the lease is left, once for each lease that was not renewed in
+   * time.
+   */
   onAtRisk?: ((guard: Holding) => void) | undefined;
-  /** Above 0. Default: half the lease. */
+  /** The threshold of `onAtRisk`, above 0. Default: half the lease. */
   atRiskBelow?: number | undefined;
   /**
-   * The holder believes in its lease less so many milliseconds, and its heartbeats keep pace with that: for resources
-   * that go on with a request for a while after its sender has stopped. Below the lease. Default: 0.
+   * The holder believes in its lease less this many milliseconds, and its heartbeats keep pace with that. The
+   * delay is for resources that still serve requests after their sender has stopped. Below the lease.
+   * Default: 0.
    */
   lockDelay?: number | undefined;
 }
 
-/** Refuses what could not keep a lock of this lease. */
+/** Refuses options that could not keep a lock of this lease. */
 export function checkGuardOptions({ heartbeatInterval, atRiskBelow, lockDelay = 0 }: GuardOptions, published: number): void {
   if (!(lockDelay >= 0 && lockDelay < published)) throw new InvalidRequestError("lockDelay must be 0 or more, and below the lease.", "lockDelay");
   const lease = published - lockDelay;
@@ -58,25 +64,25 @@ export interface GuardHost {
   readonly service: Service;
   readonly runtime: Runtime;
   readonly telemetry: Telemetry;
-  /** Guards that are held, or being released. */
+  /** The guards that are held, or being released. */
   readonly guards: Set<Holding>;
-  /** When this client last released a lock, on the monotonic clock. */
+  /** The times of this client's last releases, on the monotonic clock. */
   readonly releases: Recent<number>;
-  /** Reports a failed release where nothing may be thrown. Never throws. */
+  /** Reports a failed release that must not throw. Never throws. */
   releaseFailed(error: unknown, guard: Holding): void;
 }
 
-/** Everything that another process needs to go on with a lock. */
+/** The parts that another process needs to continue with a lock. */
 export interface Handover {
   readonly key: string;
   readonly sortKey?: string;
-  /** A secret: whoever knows it can renew and release the lock. */
+  /** The secret that proves possession: it allows to renew and release the lock. */
   readonly leaseId: string;
   /** The last number under the lease id: requests with a lower one change nothing any more. */
   readonly sequence: number;
 }
 
-/** The members of a heartbeat that every kind has. */
+/** The members that all kinds of heartbeats share. */
 export interface HeartbeatBody {
   readonly key: string;
   readonly sortKey: string | undefined;
@@ -84,14 +90,14 @@ export interface HeartbeatBody {
   readonly leaseDurationMs: number;
 }
 
-/** What a heartbeat is answered with, of whatever kind. */
+/** The common part of all answers to heartbeats. */
 export interface Renewal {
   readonly version: string;
   readonly leaseDurationMs: number;
   readonly fencingToken: number;
 }
 
-/** The part of a grant that every kind has. */
+/** The common part of all grants. */
 export interface Grant extends Renewal {
   readonly key: string;
   readonly sortKey: string | undefined;
@@ -102,7 +108,7 @@ export interface Grant extends Renewal {
 }
 
 /**
- * What a guard of a lock and a guard of permits have in common: it holds until it is released or lost. Heartbeats are
+ * The common part of the guards of locks and of permits, which hold until a release or a loss. Heartbeats are
  * sent in the background; they do not keep the process alive.
  *
  * `isHeld` and `remaining()` go by the clock and are right at once, even after a long computation that kept timers from
@@ -113,7 +119,9 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
   readonly kind = "granted";
   readonly key: string;
   readonly sortKey: string | undefined;
-  /** Above every token granted for this key before, and below 2^53. Hand it to the resource that is protected. */
+  /**
+   * A token above every token granted for this key before, and below 2^53. Hand it to the protected resource.
+   */
   readonly fencingToken: number;
   readonly outcome: Outcome;
 
@@ -125,17 +133,17 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
   readonly #numbers: Numbers<HeartbeatBody & Change>;
   #leaseDuration: number;
   #version: string;
-  /** Counts the renewals: tells whether one happened meanwhile. */
+  /** The number of renewals, which shows whether one happened meanwhile. */
   #generation = 0;
   /** The generation that `onAtRisk` was called for. */
   #warnedOf = -1;
   #cancelBeat = (): void => undefined;
   #cancelWatch = (): void => undefined;
-  /** Heartbeats go one after the other. */
+  /** The turn of the heartbeats, which are sent one after the other. */
   #turn: Promise<unknown> = Promise.resolve();
-  /** What the last failed heartbeat failed with. */
+  /** The failure of the last heartbeat. */
   #trouble: unknown;
-  /** Aborted at the end, whichever it is: what is under way for this guard ends with it. */
+  /** Aborted at the end of the guard, with all its requests in flight. */
   readonly #ended = new AbortController();
   readonly #lostController = new AbortController();
   #lost: LockLostError | undefined;
@@ -161,8 +169,8 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
   }
 
   /**
-   * The secret that proves possession: whoever knows it can renew and release the lock. Not shown when the guard is
-   * printed.
+   * The secret that proves possession: it allows to renew and release the lock. A printed guard does not show
+   * it.
    */
   get leaseId(): string {
     return this.#leaseId;
@@ -178,54 +186,60 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
     return this.#leaseDuration;
   }
 
-  /** How long it is surely held from now on, in milliseconds, by this holder's own cautious count; 0 when it is not. */
+  /**
+   * Returns the time for which the lock is certainly held, in milliseconds, by the holder's own cautious
+   * count; 0 if it is not held.
+   */
   remaining(): number {
     if (this.#ended.signal.aborted) return 0;
     return Math.max(0, this.#lease.validUntil - this.#context.runtime.now());
   }
 
-  /** Whether it is held now. False as soon as it is lost or its release begins. */
+  /** Whether the lock is held now. False as soon as it is lost or its release begins. */
   get isHeld(): boolean {
     return !this.#ended.signal.aborted && (this.#options.holdOnUnavailable === true || this.remaining() > 0);
   }
 
-  /** Why it was lost; undefined while it is held, and after a release. */
+  /** The reason of the loss; undefined while the lock is held, and after a release. */
   get lost(): LostReason | undefined {
     return this.#lossByNow()?.reason;
   }
 
-  /** Aborted when it is lost, with a {@link LockLostError} as its reason. Not aborted by a release. */
+  /**
+   * A signal that is aborted at a loss, with a {@link LockLostError} as its reason. A release does not abort
+   * it.
+   */
   get signal(): AbortSignal {
     return this.#lostController.signal;
   }
 
-  /** Throws the {@link LockLostError} if it is lost. */
+  /** Throws the {@link LockLostError} if the lock is lost. */
   throwIfLost(): void {
     const loss = this.#lossByNow();
     if (loss) throw loss;
   }
 
-  /** This guard: with {@link Held.granted}, the way to treat giving up as an error. */
+  /** Returns this guard. {@link Held.granted} throws: the pair treats giving up as an error. */
   granted(): this {
     return this;
   }
 
   /**
-   * Renews the lease now, with the change that `change` returns when the heartbeat before has ended.
+   * Renews the lease now, with the result of `change`, which is called when the previous heartbeat has ended.
    *
    * @internal
    */
   protected async renewBy(change: () => Change, { lease = this.#leaseDuration, signal }: { lease?: number | undefined; signal?: AbortSignal | undefined }): Promise<void> {
     checkGuardOptions(this.#options, checkLease(lease));
     const linked = new LinkedController(signal, this.#ended.signal);
-    // The turn before this one may pause in the background.
+    // The previous turn may pause in the background.
     const letGo = keepAlive(this.#context.runtime);
     try {
       const turn = this.#exclusively(async () => {
         try {
           await this.#renew(lease, change(), { signal: linked.signal, background: false, retryable: isRetryable });
         } catch (error) {
-          // What was given up may have shortened the lease that counts, and the next heartbeat is due earlier.
+          // The abandoned request may have shortened the lease, and the next heartbeat is due earlier.
           this.#scheduleBeat(this.#lease.startedAt);
           throw error;
         }
@@ -238,10 +252,11 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
   }
 
   /**
-   * Gives back what is held. Heartbeats end first. May be repeated, also after it failed.
+   * Releases the lock or the permits. Heartbeats end first. May be repeated, also after a failure.
    *
-   * @throws {LockLostError} it was lost before; nothing is sent if that is known.
-   * @throws {UnavailableError | ThrottledError} not within 10 s: it is free one lease after its last heartbeat.
+   * @throws {LockLostError} the lock was lost before; nothing is sent if the loss is known.
+   * @throws {UnavailableError | ThrottledError} no success within 10 s: the lock is free one lease after its last
+   *   heartbeat.
    */
   abstract release(options?: { signal?: AbortSignal | undefined }): Promise<ReleaseOutcome>;
 
@@ -252,9 +267,9 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
   }
 
   /**
-   * Stops the heartbeats without a release, for another process to go on: by `resume`. Later releases send nothing.
+   * Stops the heartbeats without a release, for another process to continue with `resume`. Later releases send nothing.
    *
-   * @throws {LockLostError} it is lost, or its release has begun.
+   * @throws {LockLostError} the lock is lost, or its release has begun.
    */
   detach(): Handover {
     const loss = this.#lossByNow();
@@ -267,7 +282,10 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
     return { key, ...(sortKey !== undefined && { sortKey }), leaseId: this.#leaseId, sequence: this.#numbers.last };
   }
 
-  /** Releases, and never throws: an error of a release must not hide that of the work. `onReleaseError` is told. */
+  /**
+   * Releases, and never throws: an error of a release must not hide that of the work. `onReleaseError`
+   * receives the failure.
+   */
   async [Symbol.asyncDispose](): Promise<void> {
     if (this.lost) return;
     try {
@@ -282,7 +300,7 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
     this.#context.releaseFailed(error, this);
   }
 
-  /** What may be shown. */
+  /** The parts that may be shown. */
   toJSON(): Record<string, unknown> {
     const { key, sortKey, fencingToken, isHeld, lost } = this;
     return { key, ...(sortKey !== undefined && { sortKey }), fencingToken, isHeld, ...(lost && { lost }) };
@@ -296,7 +314,7 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
   async #release(send: (sendOptions: SendOptions) => Promise<{ outcome: ReleaseOutcome }>, signal: AbortSignal | undefined): Promise<ReleaseOutcome> {
     const { runtime, guards } = this.#context;
     try {
-      // By the clock, too: a timer that could not fire yet must not make a lost lock look kept.
+      // The clock decides too: a timer that could not fire yet must not make a lost lock look kept.
       const loss = this.#lossByNow();
       if (loss) throw this.#lose(loss);
       this.#end(new LockLostError(this.key, "released", "It was released."));
@@ -305,7 +323,7 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
       return outcome;
     } catch (error) {
       if (error instanceof LockLostError) throw this.#lose(error);
-      // It may be tried again.
+      // The release may be tried again.
       this.#released = undefined;
       throw error;
     } finally {
@@ -313,17 +331,17 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
     }
   }
 
-  /** Sends one heartbeat, and returns what it was answered with. */
+  /** Sends one heartbeat, and returns its answer. */
   protected abstract sendHeartbeat(request: Numbered<HeartbeatBody & Change>, sendOptions: SendOptions): Promise<Renewal>;
 
-  /** Runs `work` when the heartbeat before it has ended. */
+  /** Runs `work` when the previous heartbeat has ended. */
   #exclusively<T>(work: () => Promise<T>): Promise<T> {
     const turn = this.#turn.then(work);
     this.#turn = turn.catch(() => undefined);
     return turn;
   }
 
-  /** Sends one heartbeat, and others while `retryable`. */
+  /** Sends one heartbeat, and retries while `retryable`. */
   async #renew(
     lease: number,
     change: Change,
@@ -337,7 +355,7 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
     await retrying(
       runtime,
       async (sendOptions) => {
-        // An abandoned heartbeat may be carried out yet: it is repeated before the next number is taken.
+        // An abandoned heartbeat may yet be carried out: it is repeated before the next number is taken.
         while ((await this.#send(wanted, sendOptions)) !== wanted);
       },
       { ...options, until, pace: (pause) => heartbeatRetryPause(pause, this.remaining()), lease: Math.min(lease, this.#lease.believed) },
@@ -356,7 +374,7 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
     };
     try {
       const answer = await this.#numbers.send(request, (numbered) => this.sendHeartbeat(numbered, sendOptions));
-      // The lease ran out before the answer: somebody may have been told of the loss.
+      // The lease ran out before the answer: a caller may have learned of the loss.
       const loss = this.#lossByNow();
       if (loss) throw loss;
       if (answer.fencingToken !== this.fencingToken) throw this.#ghost();
@@ -386,20 +404,20 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
   }
 
   /**
-   * The heartbeat that nobody asked for. Only the service's word `lost` is believed; all else says nothing about a
-   * thief.
+   * Sends the heartbeat of the timer. Only the service's `lost` ends the belief; any other failure says
+   * nothing about a thief.
    */
   async #beat(generation: number): Promise<void> {
     const retryable = (error: unknown): boolean => !(error instanceof LockLostError);
     try {
       await this.#exclusively(async () => {
-        // Renewed by hand while this one waited for its turn.
+        // The lease was renewed by hand while this heartbeat waited for its turn.
         if (generation !== this.#generation || this.#ended.signal.aborted) return;
         await this.#renew(this.#leaseDuration, {} as Change, { signal: this.#ended.signal, background: true, retryable });
       });
     } catch {
-      // Either it was lost, and `signal` tells; or the lease is about to run out, and then it will; or the holder holds
-      // on.
+      // The lock was lost, and `signal` reports the loss; or the lease is about to run out; or the holder
+      // holds on.
       if (this.#options.holdOnUnavailable === true) this.#scheduleBeat(this.#context.runtime.now());
     }
   }
@@ -417,7 +435,7 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
     this.#cancelBeat = at(runtime, since + pause, () => void this.#beat(generation), true);
   }
 
-  /** Sets the timers that look after the lease as it is now. */
+  /** Sets the timers for the present lease. */
   #watch(): void {
     this.#cancelWatch();
     if (this.#ended.signal.aborted) return;
@@ -445,13 +463,15 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
     }
   }
 
-  /** The loss, if there is one: also one that the clock knows of and no timer has told yet. */
+  /**
+   * Returns the loss, if there is one, even if only the clock knows of it and no timer has reported it yet.
+   */
   #lossByNow(): LockLostError | undefined {
     if (this.#lost || this.isHeld || this.#ended.signal.aborted) return this.#lost;
     return new LockLostError(this.key, "expired", "The lease ran out before it could be renewed.", { cause: this.#trouble });
   }
 
-  /** Makes the loss known, once. Returns the one that is. */
+  /** Reports the loss, once. Returns the loss that counts. */
   #lose(error: LockLostError): LockLostError {
     if (!this.#lost) {
       this.#lost = error;

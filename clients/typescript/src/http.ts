@@ -5,7 +5,8 @@ import { loopbackDispatcher } from "./runtime.js";
 import { type Answer, type Call, type ExchangeOptions, messageOf, parseDocument, type Transport } from "./transport.js";
 
 /**
- * The part of `fetch` that the client uses. The global one has all of it, and so have signing and instrumented ones.
+ * The part of `fetch` that the client uses. The global function has all of it, and so have signing and
+ * instrumented ones.
  */
 export type Fetch = (
   url: string,
@@ -21,7 +22,7 @@ export type Fetch = (
 /** A bearer token, or a function that returns one. The function is called for each request. */
 export type Token = string | (() => string | Promise<string>);
 
-/** Method and path of each operation. A GET has its request in the query. */
+/** Method and path of each operation. A GET carries its request in the query. */
 const ROUTES: Readonly<Record<Call, readonly ["GET" | "POST", string]>> = {
   acquire: ["POST", "/v1/acquire"],
   "acquire-all": ["POST", "/v1/acquire-all"],
@@ -73,7 +74,7 @@ export class HttpTransport implements Transport {
         method,
         headers,
         ...(method === "POST" && { body: JSON.stringify(request) }),
-        // A redirect is a wrong address. Following it would hand the token on, and turn a POST into a GET.
+        // A redirect means a wrong address. Following it would pass the token on, and turn a POST into a GET.
         redirect: "manual",
         signal,
       });
@@ -124,7 +125,7 @@ function isLoopback(hostname: string): boolean {
   return hostname === "localhost" || hostname.endsWith(".localhost") || hostname === "[::1]" || /^127(\.\d+){3}$/.test(hostname);
 }
 
-/** The global `fetch`, past any proxy that the environment names: a proxy cannot reach this machine's loopback. */
+/** The global `fetch`, without the environment's proxy, which cannot reach this machine's loopback. */
 const directFetch: Fetch = (url, init) => {
   const dispatcher = loopbackDispatcher();
   return globalThis.fetch(url, { ...init, ...(dispatcher !== undefined && { dispatcher }) } as RequestInit);

@@ -1,7 +1,7 @@
 /**
  * Client of Leasehold, a serverless distributed lock service: leases, heartbeats, fencing tokens.
  *
- * Start with {@link Client}. A lock that is held is a {@link Guard}; one that is not, {@link Held}. Beside locks there
+ * Start with {@link Client}. A granted lock is a {@link Guard}; a refusal is a {@link Held}. Beside locks there
  * are semaphores, read/write locks and fair locks ({@link Semaphore}), several locks at once ({@link JointGuard}) and
  * elections ({@link Election}). A {@link Transaction} changes many items of DynamoDB tables together, or not at all.
  */

@@ -18,11 +18,11 @@ export type LockName = string | { readonly key: string; readonly sortKey?: strin
 
 /** Options of `tryAcquireAll`. */
 export interface TryAcquireAllOptions extends GuardOptions {
-  /** For people to read: 1 to 1024 bytes. Default: the client's. */
+  /** The owner, for people to read: 1 to 1024 bytes. Default: the client's. */
   ownerName?: string | undefined;
   /**
-   * How long others must see no heartbeat before they may take over, in milliseconds: 100 to 86400000. Default: the
-   * client's.
+   * The time in which others must see no heartbeat before they may take over, in milliseconds: 100 to
+   * 86400000. Default: the client's.
    */
   lease?: number | undefined;
   /** Ends the call, at whatever it waits for; it rejects with the signal's reason. */
@@ -31,15 +31,15 @@ export interface TryAcquireAllOptions extends GuardOptions {
 
 /** Options of `acquireAll` and `withLocks`. */
 export interface AcquireAllOptions extends TryAcquireAllOptions {
-  /** How long to wait. Default: `"lease"`: the longest lease of the holders that are found, plus a margin. */
+  /** The bound of the wait. Default: `"lease"`: the longest lease of the found holders, plus a margin. */
   wait?: Wait | undefined;
 }
 
-/** Several locks that are held, under one token. Where one of them is lost, all are, and the others are given back. */
+/** Several held locks, under one token. The loss of one is the loss of all, and the others are released. */
 export class JointGuard implements AsyncDisposable {
   /** Tells the two results of an acquire apart. */
   readonly kind = "granted";
-  /** One for all: above every token granted for any of the keys before. */
+  /** One token for all locks, above every token granted for any of the keys before. */
   readonly fencingToken: number;
   readonly #context: Context;
   readonly #loss = new AbortController();
@@ -69,17 +69,20 @@ export class JointGuard implements AsyncDisposable {
     return this.guards.every(({ isHeld }) => isHeld);
   }
 
-  /** How long all are surely held from now on, in milliseconds; 0 when they are not. */
+  /** Returns the time for which all locks are certainly held, in milliseconds; 0 if they are not. */
   remaining(): number {
     return Math.min(...this.guards.map((guard) => guard.remaining()));
   }
 
-  /** Why the first of them was lost; undefined while all are held, and after a release. */
+  /** The reason of the first loss; undefined while all locks are held, and after a release. */
   get lost(): LostReason | undefined {
     return this.guards.map(({ lost }) => lost).find((lost) => lost !== undefined);
   }
 
-  /** Aborted when one of them is lost, with a {@link LockLostError} as its reason. Not aborted by a release. */
+  /**
+   * A signal that is aborted at the first loss, with a {@link LockLostError} as its reason. A release does
+   * not abort it.
+   */
   get signal(): AbortSignal {
     return this.#loss.signal;
   }
@@ -89,16 +92,16 @@ export class JointGuard implements AsyncDisposable {
     for (const guard of this.guards) guard.throwIfLost();
   }
 
-  /** This guard: with {@link Held.granted}, the way to treat giving up as an error. */
+  /** Returns this guard. {@link Held.granted} throws: the pair treats giving up as an error. */
   granted(): this {
     return this;
   }
 
   /**
-   * Gives all locks back. May be repeated, also after it failed.
+   * Releases all locks. May be repeated, also after a failure.
    *
    * @throws {LockLostError} one of them was lost before.
-   * @throws {UnavailableError | ThrottledError} not all within 10 s: those are free one lease after their last
+   * @throws {UnavailableError | ThrottledError} not all within 10 s: the others are free one lease after their last
    * heartbeats.
    */
   release(): Promise<void> {
@@ -106,7 +109,10 @@ export class JointGuard implements AsyncDisposable {
     return this.#released;
   }
 
-  /** Releases, and never throws: an error of a release must not hide that of the work. `onReleaseError` is told. */
+  /**
+   * Releases, and never throws: an error of a release must not hide that of the work. `onReleaseError`
+   * receives the failure.
+   */
   async [Symbol.asyncDispose](): Promise<void> {
     await Promise.all(this.guards.map((guard) => guard[Symbol.asyncDispose]()));
   }
@@ -181,7 +187,7 @@ class JointAcquisition extends Acquisition<JointGuard, Lock, Body> {
     return lock;
   }
 
-  /** Looks at the locks that are held, one after the other, until none of them looks held and alive. */
+  /** Looks at the held locks, one after the other, until none of them looks held and alive. */
   async rest({ locks, retryAfter }: LockHeldError, budget: WaitBudget, signal: AbortSignal): Promise<void> {
     const { runtime, pollInterval } = this.context;
     let looks = 0;
@@ -194,7 +200,7 @@ class JointAcquisition extends Acquisition<JointGuard, Lock, Body> {
         lock = await this.#look(lock, until, signal);
       }
     }
-    // All were named as dead, and in vain.
+    // All locks were named as dead, without success.
     const pause = pollPause(pollInterval, retryAfter, runtime.random());
     if (looks === 0) await sleepUntil(runtime, Math.min(runtime.now() + pause, budget.deadline), signal);
   }
@@ -204,7 +210,7 @@ class JointAcquisition extends Acquisition<JointGuard, Lock, Body> {
     const { leaseId } = this;
     const releases = this.names.map(({ key, sortKey }) => service.ask("release", { key, sortKey, leaseId }, sendOptions));
     const results = await Promise.allSettled(releases);
-    // A lock that is somebody else's was never granted.
+    // A lock of another owner was never granted.
     const failure = results.find((result) => result.status === "rejected" && isTransient(result.reason));
     if (failure?.status === "rejected") throw failure.reason;
     return results;
@@ -214,7 +220,7 @@ class JointAcquisition extends Acquisition<JointGuard, Lock, Body> {
     return this.context.observations.found(key, sortKey, recordVersionNumber, leaseDurationMs);
   }
 
-  /** Waits for news of one lock, or until `until`, and returns the lock as it is then. */
+  /** Waits for a change of one lock, or until `until`, and returns the lock as it is then. */
   async #look({ key, sortKey, recordVersionNumber }: Lock, until: number, signal: AbortSignal): Promise<Lock | undefined> {
     const { context } = this;
     const { runtime, service, pollInterval } = context;
@@ -233,7 +239,7 @@ class JointAcquisition extends Acquisition<JointGuard, Lock, Body> {
   }
 }
 
-/** Asks for all locks: once, or as long as `wait` says. */
+/** Requests all locks: once, or for as long as `wait` says. */
 export async function acquireAll(
   context: Context,
   locks: readonly LockName[],

@@ -9,9 +9,9 @@ import { type Answer, type Call, type ExchangeOptions, messageOf, parseDocument,
 
 /** Options of {@link lambda}. */
 export interface LambdaOptions {
-  /** Name or ARN of the function for transactions and items. Without it they are refused. */
+  /** Name or ARN of the function for transactions and items. Without it such calls are refused. */
   transactFunction?: string | undefined;
-  /** Name or ARN of the function for semaphores. Without it they are refused. */
+  /** Name or ARN of the function for semaphores. Without it such calls are refused. */
   semaphoreFunction?: string | undefined;
   /**
    * The client to invoke with. Its `maxAttempts` must be 1: Leasehold repeats requests itself. Default: a client for
@@ -21,14 +21,13 @@ export interface LambdaOptions {
 }
 
 /** Calls that only the HTTP API has. */
-const HTTP_CALLS: ReadonlySet<Call> = new Set(["list", "watch", "acquire-all"]);
+const HTTP_CALLS: ReadonlySet<Call> = new Set(["list", "watch"]);
 /** Calls of the function for locks. The function for transactions has the others. */
-const LOCK_CALLS: ReadonlySet<Call> = new Set(["acquire", "heartbeat", "release", "break", "get"]);
+const LOCK_CALLS: ReadonlySet<Call> = new Set(["acquire", "acquire-all", "heartbeat", "release", "break", "get"]);
+/** What a client context has room for: it is limited, and baggage is not. */
+const TRACE_HEADERS: ReadonlySet<string> = new Set(["traceparent", "tracestate"]);
 
-/**
- * Returns a transport that invokes the function of this name or ARN. Listings, watches and acquire-all need the HTTP
- * API.
- */
+/** Returns a transport that invokes the function of this name or ARN. Listings and watches need the HTTP API. */
 export function lambda(lockFunction: string, { transactFunction, semaphoreFunction, client }: LambdaOptions = {}): Transport {
   const invoker = client ?? new LambdaClient({ maxAttempts: 1 });
   const functionFor = (call: Call): string => {
@@ -43,10 +42,11 @@ export function lambda(lockFunction: string, { transactFunction, semaphoreFuncti
   };
   return {
     async exchange(call, request, { signal, headers }: ExchangeOptions): Promise<Answer> {
+      const custom = Object.fromEntries(Object.entries(headers).filter(([name]) => TRACE_HEADERS.has(name)));
       const command = new InvokeCommand({
         FunctionName: functionFor(call),
         Payload: new TextEncoder().encode(JSON.stringify({ action: call, ...request })),
-        ...(Object.keys(headers).length > 0 && { ClientContext: btoa(JSON.stringify({ custom: headers })) }),
+        ...(Object.keys(custom).length > 0 && { ClientContext: btoa(JSON.stringify({ custom })) }),
       });
       try {
         const { FunctionError, Payload } = await invoker.send(command, { abortSignal: signal });
@@ -61,7 +61,10 @@ export function lambda(lockFunction: string, { transactFunction, semaphoreFuncti
   };
 }
 
-/** The error of a function: the message of a refusal is its problem document; that of a crash or a time-out is not. */
+/**
+ * Returns the error of a function. The message of a refusal is its problem document; a crash or a time-out
+ * has none.
+ */
 function refusalOf(failure: { errorType?: unknown; errorMessage?: unknown } | undefined): Answer {
   const message = String(failure?.errorMessage);
   const document = parseDocument(message) as { status?: unknown } | undefined;

@@ -1,4 +1,4 @@
-/** How long a holder may believe in its lock (rules C2 and C10). */
+/** The time for which a holder may believe in its lock (rules C2 and C10). */
 
 interface Renewal {
   readonly sentAt: number;
@@ -21,20 +21,22 @@ export class Lease {
   /** A holder believes in its lease less `delay` milliseconds. */
   constructor(private readonly delay = 0) {}
 
-  /** A request with this number and lease is about to be sent. The same number again is a repeat. */
+  /**
+   * Records that a request with this number and lease is about to be sent. The same number again is a repeat.
+   */
   send(sequence: number, duration: number, now: number): void {
     if (this.#sent?.sequence !== sequence) this.#sent = { sequence, sentAt: now, duration };
     this.#cap = Math.min(this.#cap, this.#sent.sentAt + duration - this.delay);
   }
 
-  /** The request was carried out, and the answer names this lease. */
+  /** Records that the request was carried out, and the answer names this lease. */
   renewed(duration: number): void {
     if (this.#sent === undefined) throw new Error("no request was sent");
     this.#renewed = { sentAt: this.#sent.sentAt, duration };
     this.#cap = Infinity;
   }
 
-  /** The first sending of the request that the lease counts from. -Infinity before the grant. */
+  /** The first sending of the request from which the lease counts. -Infinity before the grant. */
   get startedAt(): number {
     return this.#renewed?.sentAt ?? -Infinity;
   }
@@ -44,7 +46,7 @@ export class Lease {
     return this.#renewed === undefined ? 0 : this.validUntil - this.#renewed.sentAt;
   }
 
-  /** From this time on nothing is held. -Infinity before the grant. */
+  /** The end of the belief. -Infinity before the grant. */
   get validUntil(): number {
     if (this.#renewed === undefined) return -Infinity;
     return Math.min(this.#renewed.sentAt + this.#renewed.duration - this.delay, this.#cap);

@@ -1,4 +1,4 @@
-/** What anyone may know of a lock. */
+/** The public views of locks and semaphores. */
 import { fromWire, type Payload } from "./payload.js";
 import type { components } from "./wire.js";
 
@@ -7,61 +7,67 @@ export interface Lock extends Payload {
   readonly key: string;
   readonly sortKey?: string;
   readonly state: "held" | "released";
-  /** Who holds it, or held it last. For people to read: it proves nothing. */
+  /** The present or last owner, for people to read. The name proves nothing. */
   readonly ownerName: string;
-  /** Changes with every acquire and heartbeat. */
+  /** The version, which changes with every acquire and heartbeat. */
   readonly recordVersionNumber: string;
-  /** How long the version must be seen unchanged before the lock is stale, in milliseconds. */
+  /** The time for which the version must be seen unchanged before the lock is stale, in milliseconds. */
   readonly leaseDurationMs: number;
-  /** Absent where another client wrote the row. */
+  /** The fencing token. Absent if another kind of client wrote the row. */
   readonly fencingToken?: number;
   /** The last occurrence that was completed. */
   readonly lastOccurrence?: string;
   /** The occurrence that the holder runs. */
   readonly occurrence?: string;
-  /** Further attributes of the row. Sets are lists, binary values base64. */
+  /** Additional attributes of the row. Sets are lists, binary values base64. */
   readonly attributes?: Readonly<Record<string, unknown>>;
 }
 
 /** A holder of permits. */
 export interface Holder extends Payload {
-  /** Its public name. It proves nothing. */
+  /** The holder's public name, which proves nothing. */
   readonly holderId: string;
   readonly ownerName: string;
-  /** Changes with every heartbeat of this holder. */
+  /** The version, which changes with every heartbeat of this holder. */
   readonly version: string;
-  /** How long the version must be seen unchanged before the holder is dead, in milliseconds. */
+  /** The time for which the version must be seen unchanged before the holder is dead, in milliseconds. */
   readonly leaseDurationMs: number;
   readonly permits: number;
   readonly fencingToken: number;
 }
 
-/** One that waits for permits. */
+/** A waiter for permits. */
 export interface Ticket {
-  /** Its public name. It proves nothing. */
+  /** The ticket's public name, which proves nothing. */
   readonly ticketId: string;
   readonly ownerName: string;
-  /** Changes with every renewal. */
+  /** The version, which changes with every refresh. */
   readonly version: string;
-  /** How long the version must be seen unchanged before the ticket is dead, in milliseconds. */
+  /** The time for which the version must be seen unchanged before the ticket is dead, in milliseconds. */
   readonly leaseDurationMs: number;
-  /** How many permits it waits for. */
+  /** The number of permits that the ticket waits for. */
   readonly permits: number;
-  /** Its place: lower numbers go first. */
+  /** The ticket's place: lower numbers go first. */
   readonly number: number;
 }
 
-/** The public view of a semaphore. As a lock it is held by `leasehold:semaphore`, under a lease that never ends. */
+/**
+ * The public view of a semaphore. As a lock, a semaphore is held by `leasehold:semaphore`, under a lease
+ * without end.
+ */
 export interface SemaphoreView extends Lock {
   readonly kind: "semaphore";
   readonly capacity: number;
-  /** How many permits are free. */
+  /** The number of free permits. */
   readonly available: number;
-  /** New whenever permits came back, and whenever the queue or the capacity changed. Not by heartbeats. */
+  /**
+   * A version that changes when permits are released, and when the queue or the capacity changes. Heartbeats
+   * do not change it.
+   */
   readonly changed: string;
-  /** The oldest first. */
+  /** The holders, the oldest first. */
   readonly holders: readonly Holder[];
-  /** The first in the line first. */
+  /** The waiters, the first in the queue first. */
   readonly queue: readonly Ticket[];
 }
 
@@ -70,7 +76,7 @@ export function isSemaphore(lock: Lock): lock is SemaphoreView {
   return "kind" in lock;
 }
 
-/** Returns what a watch compares. */
+/** Returns the version that a watch compares. */
 export function watchedVersion(lock: Lock): string {
   return isSemaphore(lock) ? lock.changed : lock.recordVersionNumber;
 }
@@ -92,7 +98,7 @@ export function lockFromWire(wire: components["schemas"]["Lock"]): Lock | Semaph
   };
 }
 
-/** The members that a semaphore has beside those of a lock. */
+/** Returns the members that only a semaphore has. */
 function semaphoreFromWire(wire: Partial<components["schemas"]["SemaphoreState"]>): Omit<SemaphoreView, keyof Lock> | undefined {
   const { kind, capacity = 0, available = 0, changed = "", holders = [], queue = [] } = wire;
   if (kind !== "semaphore") return undefined;
@@ -100,7 +106,7 @@ function semaphoreFromWire(wire: Partial<components["schemas"]["SemaphoreState"]
   return { kind, capacity, available, changed, holders: visible, queue };
 }
 
-/** The view of one of several locks that are held: nothing where it is incomplete. */
+/** Returns the view of one held lock of several; undefined if it is incomplete. */
 export function refusedFromWire(wire: components["schemas"]["RefusedLock"]): Lock[] {
   const { state, ownerName, recordVersionNumber, leaseDurationMs } = wire;
   if (state == null || ownerName == null || recordVersionNumber == null || leaseDurationMs == null) return [];

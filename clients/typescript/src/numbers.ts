@@ -30,8 +30,7 @@ export class Numbers<Body extends object> {
   }
 
   /**
-   * Returns the request to send now, and the body that it was made of: the open request again, or `body` under the next
-   * number.
+   * Returns the request to send now, and its body: the open request again, or `body` under the next number.
    */
   take(body: Body): { request: Numbered<Body>; body: Body } {
     if (this.#open === undefined) {
@@ -41,7 +40,7 @@ export class Numbers<Body extends object> {
     return { request: this.#open.numbered, body: this.#open.body };
   }
 
-  /** Sends a request and takes note of how it ended. Only a request that may have been carried out stays open. */
+  /** Sends a request and records its end. Only a request that may have been carried out stays open. */
   async send<Answer>(request: Numbered<Body>, exchange: (request: Numbered<Body>) => Promise<Answer>): Promise<Answer> {
     try {
       const answer = await exchange(request);

@@ -4,34 +4,35 @@ import { staleAfter } from "./pacing.js";
 import { Recent } from "./recent.js";
 import type { Runtime } from "./runtime.js";
 
-/** An observation as it is kept between two processes: plain JSON. */
+/** An observation for another process: plain JSON. */
 export interface SavedObservation {
   key: string;
   sortKey?: string;
   recordVersionNumber: string;
   /** The lease of the record, in milliseconds. */
   leaseDurationMs: number;
-  /** When this version was first seen, in milliseconds since the epoch. */
+  /** The time at which this version was first seen, in milliseconds since the epoch. */
   firstSeenEpochMs: number;
 }
 
 interface Observation {
   saved: SavedObservation;
-  /** When the lock is stale, on the monotonic clock. */
+  /** The time from which the lock is stale, on the monotonic clock. */
   staleFrom: number;
 }
 
-/** The locks that a client found held, and since when. */
+/** The held locks that a client found, and the times of their first sight. */
 export class Observations {
   readonly #observations = new Recent<Observation>();
 
   constructor(private readonly runtime: Runtime) {}
 
   /**
-   * The lock was found held. To be called after the answer arrived. Returns when it is stale, on the monotonic clock.
+   * Records a held lock, after the answer arrived. Returns the time from which it is stale, on the monotonic
+   * clock.
    */
   found(key: string, sortKey: string | undefined, recordVersionNumber: string, leaseDurationMs: number): number {
-    // Rounded up: an observation may seem younger than it is, and never older.
+    // The time is rounded up: an observation may seem younger than it is, and never older.
     const firstSeenEpochMs = Math.ceil(this.runtime.epoch());
     const saved = { key, ...(sortKey !== undefined && { sortKey }), recordVersionNumber, leaseDurationMs, firstSeenEpochMs };
     const known = this.#observations.get(key, sortKey);
@@ -47,7 +48,7 @@ export class Observations {
     return known && this.runtime.now() >= known.staleFrom ? known.saved.recordVersionNumber : undefined;
   }
 
-  /** Nobody else holds the lock any more. */
+  /** Forgets a lock that no other owner holds any more. */
   forget(key: string, sortKey: string | undefined): void {
     this.#observations.delete(key, sortKey);
   }
@@ -59,7 +60,7 @@ export class Observations {
   load(list: readonly SavedObservation[], margin: number): void {
     const now = this.runtime.now();
     const epoch = this.runtime.epoch();
-    // All or nothing: a list that was loaded in part would be hard to explain.
+    // The load is all or nothing: a list that was loaded in part would be hard to explain.
     const loaded = list.map((entry): Observation => {
       const saved = checked(entry);
       // An observation from the future starts again.
@@ -83,8 +84,8 @@ const sameVersion = (one: SavedObservation, other: SavedObservation): boolean =>
   one.recordVersionNumber === other.recordVersionNumber && one.leaseDurationMs === other.leaseDurationMs;
 
 /**
- * Returns a copy of a well-formed observation. Anything else is refused: a lease that is not a number would make a live
- * lock stale.
+ * Returns a copy of a well-formed observation, and refuses any other. A lease that is not a number would make
+ * a live lock stale.
  */
 function checked(entry: unknown): SavedObservation {
   const { key, sortKey, recordVersionNumber, leaseDurationMs, firstSeenEpochMs } = (entry ?? {}) as Partial<Record<string, unknown>>;

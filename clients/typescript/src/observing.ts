@@ -1,4 +1,4 @@
-/** A key as it changes (rule K6). */
+/** The changes of a key (rule K6). */
 import type { Context } from "./context.js";
 import { LockNotFoundError, WrongKindError } from "./errors.js";
 import { isSemaphore, type Lock, lockFromWire, type SemaphoreView, watchedVersion } from "./lock.js";
@@ -14,7 +14,7 @@ interface Target {
 
 type View = Lock | SemaphoreView | undefined;
 
-/** Yields what is under the key, at once and after each change. Failures that pass are waited out. */
+/** Yields the present view of the key, and its view after each change. Retries after temporary failures. */
 export async function* observe(context: Context, target: Target, signal: AbortSignal | undefined): AsyncGenerator<View, void, undefined> {
   const stop = new LinkedController(signal, context.closed);
   try {
@@ -31,7 +31,7 @@ export async function* observe(context: Context, target: Target, signal: AbortSi
 
 const versionOf = (view: View): string => (view ? watchedVersion(view) : "");
 
-/** Waits for news, or for as long as a look may last, and returns what is there then. */
+/** Waits for a change, or for the longest time of a look, and returns the view then. */
 async function look(context: Context, target: Target, view: View, signal: AbortSignal): Promise<View> {
   const { runtime, pollInterval } = context;
   // The watch of a released lock has nothing to wait for.

@@ -47,7 +47,7 @@ export function openTelemetry({ tracerProvider, meterProvider }: OpenTelemetryOp
       } catch (error) {
         const kind = error instanceof LeaseholdError ? error.kind : "aborted";
         span.setAttribute("leasehold.result", kind);
-        // Somebody else has the lock: an answer, and no error.
+        // Held is an answer, and no error.
         if (kind !== "held") span.setStatus({ code: SpanStatusCode.ERROR, message: error instanceof Error ? error.message : String(error) });
         throw error;
       } finally {

@@ -3,13 +3,13 @@
  * to 1.
  */
 
-/** The interval between two polls that nobody chose. */
+/** The default interval between two polls. */
 const POLL_MS = 1000;
 /** The shortest poll interval that a caller can choose: about the time of one answer. */
 const SHORTEST_POLL_MS = 50;
 /** The longest time-out of a request. */
 const LONGEST_REQUEST_MS = 5000;
-/** The shortest time-out: below it, a slow network would never let a short lease be renewed. */
+/** The shortest time-out: below it, a slow network could never renew a short lease. */
 const SHORTEST_REQUEST_MS = 200;
 /** The shortest time-out in a wait: the last look must not be wasted. */
 export const LAST_LOOK_MS = 1000;
@@ -32,24 +32,24 @@ export function retryAfterMs(header: string | null | undefined): number {
   return /^[0-9]+$/.test(digits) ? Math.min(Number(digits) * 1000, LONGEST_RETRY_AFTER_MS) : 0;
 }
 
-/** Returns the time-out of a request for, or under, a lease, with so much of its operation left. */
+/** Returns the time-out of a request for, or under, a lease, with this much of its operation left. */
 export function requestTimeout(lease = Infinity, left = Infinity, shortest = SHORTEST_REQUEST_MS): number {
   const longest = Math.min(LONGEST_REQUEST_MS, Math.max(SHORTEST_REQUEST_MS, lease / 4));
   return Math.min(longest, Math.max(left, shortest));
 }
 
-/** Returns the pause after so many requests in a row without a useful answer, from 1. */
+/** Returns the pause after this many requests in a row without a useful answer, from 1. */
 export function retryPause(failures: number, retryAfter: number, random: number): number {
   const ceiling = Math.min(100 * 2 ** (failures - 1), 2000);
   return Math.max(retryAfter, random * ceiling);
 }
 
 /**
- * Returns the pause before the next try of a heartbeat, with so much of the lease left: patience must not cost the
- * lock.
+ * Returns the pause before the next try of a heartbeat, with this much of the lease left: patience must not
+ * cost the lock.
  */
 export function heartbeatRetryPause(pause: number, left: number): number {
-  // Once nothing is left, a holder that holds on has nothing to lose.
+  // With nothing left, a holder that holds on has nothing to lose.
   return Math.max(SHORTEST_RETRY_MS, left > 0 ? Math.min(pause, left / 3) : pause);
 }
 
@@ -62,22 +62,22 @@ export function pollPause(chosen: number | undefined, retryAfter: number, random
 }
 
 /**
- * Returns how long a watch asks the service to wait, in whole milliseconds, with so much time until its client has to
- * act.
+ * Returns the time that a watch asks the service to wait, in whole milliseconds. `left` is the time until its
+ * client must act.
  */
 export function watchDuration(left: number): number {
   return Math.ceil(Math.min(left, LONGEST_WATCH_MS));
 }
 
 /**
- * Returns the pause before a client asks for a key again that it released `releasedAgo`: one poll, for others to come
- * first.
+ * Returns the pause before a client requests a key again that it released `releasedAgo`: one poll, so that
+ * others come first.
  */
 export function returnPause(releasedAgo: number | undefined, chosen: number | undefined, random: number): number {
   return releasedAgo === undefined ? 0 : Math.max(0, pollPause(chosen, 0, random) - releasedAgo);
 }
 
-/** Returns the interval of heartbeats that nobody chose. */
+/** Returns the default interval of heartbeats. */
 export function heartbeatInterval(lease: number): number {
   return lease / 4;
 }
@@ -92,24 +92,27 @@ export function heartbeatPause(interval: number, random: number): number {
   return interval * (1 - random / 10);
 }
 
-/** Returns how long an observer must see one version of a lock: a thousandth more, for clocks that differ in speed. */
+/**
+ * Returns the time for which an observer must see one version: the lease and a thousandth, for clocks that
+ * differ in speed.
+ */
 export function staleAfter(lease: number): number {
   return lease + Math.ceil(lease / 1000);
 }
 
 /**
- * How long to wait for a held lock.
+ * The bound of a wait for a held lock:
  *
  * * a number of milliseconds, `Infinity` for no bound;
- * * `"lease"`: one lease of the holder that is found, plus a margin: enough to outlive one that died before the wait
+ * * `"lease"`: one lease of the found holder, plus a margin: enough to outlive a holder that died before the wait
  *   began;
- * * `"extend"`: the same, and again whenever the holder gave a sign of life or the lock changed hands.
+ * * `"extend"`: the same, begun again whenever the holder sent a heartbeat or the lock changed hands.
  */
 export type Wait = number | "lease" | "extend";
 
 /** The bound of one wait. */
 export class WaitBudget {
-  /** On the monotonic clock. No request is begun after it. */
+  /** The end of the wait, on the monotonic clock. No request is begun after it. */
   deadline: number;
   #seen: string | undefined;
 
@@ -121,7 +124,7 @@ export class WaitBudget {
     this.deadline = now + (typeof wait === "number" ? wait : OPERATION_BOUND_MS);
   }
 
-  /** The lock was found held, under this version and lease. */
+  /** Records that the lock was found held, under this version and lease. */
   found(recordVersionNumber: string, lease: number, now: number): void {
     const first = this.#seen === undefined;
     const moved = this.#seen !== recordVersionNumber;

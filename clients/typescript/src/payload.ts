@@ -1,12 +1,12 @@
 /** The payload of a lock: bytes for the caller, text or base64 on the wire. */
 
-/** The two fields of which the wire has at most one. */
+/** The two fields of a payload on the wire, which has at most one of them. */
 export interface WirePayload {
   data?: string | null | undefined;
   dataBase64?: string | null | undefined;
 }
 
-/** The payload as bytes, and as text where it is UTF-8. */
+/** The payload as bytes, and as text if it is UTF-8. */
 export interface Payload {
   readonly data?: Uint8Array;
   readonly text?: string;
@@ -17,7 +17,7 @@ export function toWire(data: string | Uint8Array | undefined): WirePayload {
   return typeof data === "string" ? { data } : { dataBase64: bytesToBase64(data) };
 }
 
-/** The payload of a heartbeat: `null` removes what is there. */
+/** Returns the payload of a heartbeat: `null` removes the stored one. */
 export function changeToWire(data: string | Uint8Array | null | undefined): WirePayload & { deleteData?: true } {
   return data === null ? { deleteData: true } : toWire(data);
 }

@@ -1,4 +1,4 @@
-/** Permits that are held, and waiting for them in the queue (rules K2, K4 and K5). */
+/** Held permits, and waiting for them in the queue (rules K2, K4 and K5). */
 import { Acquisition, pursue } from "./acquisition.js";
 import type { Context } from "./context.js";
 import { isRetryable, LockHeldError, LockNotFoundError, QueueFullError, SupersededError, UnavailableError } from "./errors.js";
@@ -16,8 +16,8 @@ import { abortable, sleepUntil } from "./timers.js";
 import { watch, watches } from "./watching.js";
 
 /**
- * The lease of a holder that chose none, in milliseconds. Writes are billed by the row's size, so it is longer than a
- * lock's.
+ * The default lease of a holder, in milliseconds. It is longer than a lock's, because writes are billed by
+ * the row's size.
  */
 const PERMITS_LEASE_MS = 60_000;
 /** The lease of a ticket, in milliseconds. */
@@ -25,31 +25,31 @@ const TICKET_LEASE_MS = 120_000;
 
 /** Options of `tryAcquire` of a semaphore. */
 export interface TryPermitsOptions extends GuardOptions {
-  /** How many permits. Default: 1. */
+  /** The number of permits. Default: 1. */
   permits?: number | undefined;
-  /** For people to read: 1 to 128 bytes. Default: the client's. */
+  /** The owner, for people to read: 1 to 128 bytes. Default: the client's. */
   ownerName?: string | undefined;
   /**
-   * How long others must see no heartbeat before they may take the permits, in milliseconds: 100 to 86400000. Default:
-   * 60000.
+   * The time in which others must see no heartbeat before they may take the permits, in milliseconds: 100 to
+   * 86400000. Default: 60000.
    */
   lease?: number | undefined;
-  /** A payload of this holder, for anyone to read: at most 256 bytes. */
+  /** A payload of this holder, for everyone to read: at most 256 bytes. */
   data?: string | Uint8Array | undefined;
-  /** Ends the call, at whatever it waits for; it rejects with the signal's reason. */
+  /** Ends the call during any wait; the call rejects with the signal's reason. */
   signal?: AbortSignal | undefined;
 }
 
 /** Options of `acquire` of a semaphore, and of its scopes. */
 export interface PermitsOptions extends TryPermitsOptions {
   /**
-   * How long to wait. Default: `"lease"`: the longest lease of the holders and the waiters that are found, plus a
+   * The bound of the wait. Default: `"lease"`: the longest lease of the found holders and waiters, plus a
    * margin.
    */
   wait?: Wait | undefined;
   /**
-   * How long others must see no renewal of the ticket in the queue before they may pass it, in milliseconds. Default:
-   * 120000.
+   * The time in which others must see no refresh of the ticket before they may pass it, in milliseconds.
+   * Default: 120000.
    */
   ticketLease?: number | undefined;
 }
@@ -58,29 +58,29 @@ export interface PermitsOptions extends TryPermitsOptions {
 export interface PermitsHeartbeatOptions {
   /** A new lease, in milliseconds: 100 to 86400000. Default: the guard's. */
   lease?: number | undefined;
-  /** A new payload: at most 256 bytes. Default: it stays. */
+  /** A new payload: at most 256 bytes. Default: unchanged. */
   data?: string | Uint8Array | undefined;
   signal?: AbortSignal | undefined;
 }
 
-/** The answer that the guard of permits is made of. */
+/** The answer that a guard of permits is made of. */
 export interface PermitsGrant extends Grant {
   readonly holderId: string;
   readonly permits: number;
   readonly capacity: number;
 }
 
-/** The part of a heartbeat that permits have beside what every kind has. */
+/** The part of a heartbeat that only permits have. */
 interface Change extends WirePayload {
   readonly permits?: number;
   readonly heldPermits?: number;
 }
 
-/** Permits that are held, until they are released or lost. */
+/** Held permits, until they are released or lost. */
 export class PermitsGuard extends Holding<Change> {
-  /** The public name of this holder. It proves nothing. */
+  /** The holder's public name, which proves nothing. */
   readonly holderId: string;
-  /** How many permits the semaphore had at the grant. */
+  /** The capacity of the semaphore at the grant. */
   readonly capacity: number;
   readonly #host: GuardHost;
   #permits: number;
@@ -94,33 +94,33 @@ export class PermitsGuard extends Holding<Change> {
     this.#permits = grant.permits;
   }
 
-  /** How many permits are held. */
+  /** The number of held permits. */
   get permits(): number {
     return this.#permits;
   }
 
-  /** Changes with every heartbeat. */
+  /** The version, which changes with every heartbeat. */
   get version(): string {
     return this.currentVersion;
   }
 
   /**
-   * Keeps so many permits, and gives the others back. There is no way up again.
+   * Keeps this number of permits, and releases the others. There is no upgrade.
    *
    * @throws {LockLostError} the permits are lost, or their release has begun.
-   * @throws {UnavailableError | ThrottledError} it cannot be known; the next heartbeat finds out.
-   * @throws {InvalidRequestError} that is more than are held.
+   * @throws {UnavailableError | ThrottledError} the outcome is unknown; the next heartbeat determines it.
+   * @throws {InvalidRequestError} the number is higher than that of the held permits.
    */
   async keep(permits: number, { signal }: { signal?: AbortSignal | undefined } = {}): Promise<void> {
     await this.renewBy(() => ({ permits, heldPermits: this.#permits }), { signal });
   }
 
   /**
-   * Renews the lease now, and changes lease or payload if asked to. Tried again while the service cannot be reached,
-   * for the rest of the lease.
+   * Renews the lease now, and changes lease or payload if the options say so. Retries for the rest of the lease while
+   * the service cannot be reached.
    *
    * @throws {LockLostError} the permits are lost, or their release has begun.
-   * @throws {UnavailableError | ThrottledError} it cannot be known; the permits are held until the lease runs out.
+   * @throws {UnavailableError | ThrottledError} the outcome is unknown; the permits are held until the lease runs out.
    */
   async heartbeat(options: PermitsHeartbeatOptions = {}): Promise<void> {
     await this.renewBy(() => toWire(options.data), options);
@@ -143,7 +143,7 @@ export class PermitsGuard extends Holding<Change> {
   }
 }
 
-/** What is asked for. */
+/** The semaphore, and the permits that are requested. */
 export interface PermitsTarget {
   readonly key: string;
   readonly sortKey: string | undefined;
@@ -161,20 +161,20 @@ export type GuardClass<Guard extends PermitsGuard> = new (host: GuardHost, grant
 export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<Guard, SemaphoreView, Body> {
   /** Whether the last request that was taken asks for permits. If not, it asks for a ticket. */
   #isForPermits = true;
-  /** Whether only the service can tell what is next. */
+  /** Whether only the service can tell the next step. */
   #mustAsk = true;
-  /** The semaphore as it was seen last. */
+  /** The last view of the semaphore. */
   #view: SemaphoreView | undefined;
   #ticket: { readonly id: string; readonly number: number; readonly refreshAt: number } | undefined;
   /** Whether the view was seen after the ticket was taken. */
   #isCurrent = true;
   /** Whether the queue was full: the next request for a ticket names the dead. */
   #isFull = false;
-  /** The names of the last refused request, and until when they are not named again. */
+  /** The names of the last refused request, and the time until which they are not named again. */
   #refused: { readonly names: string; readonly until: number } | undefined;
-  /** Granted while the ticket was refreshed, as the answer to an earlier request. */
+  /** A guard that was granted while the ticket was refreshed, as the answer to an earlier request. */
   #granted: Guard | undefined;
-  /** The first grant tells how it came about, also where it arrived too late to be of use. */
+  /** The outcome of the first grant, even if that grant arrived too late to be of use. */
   #outcome: Grant["outcome"] | undefined;
 
   constructor(
@@ -188,7 +188,7 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
     this.#view = context.sightings.last(target.key, target.sortKey);
   }
 
-  /** Asks for the permits, unless the view tells the answer. */
+  /** Requests the permits, unless the view tells the answer. */
   protected async send(): Promise<Guard> {
     if (this.#granted) return this.#granted;
     const isUnanswered = this.numbers.isOpen && this.#isForPermits;
@@ -218,7 +218,7 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
     budget?.found(signsOfLife, longest, this.context.runtime.now());
   }
 
-  /** Takes a ticket, and looks until the plan says to ask. */
+  /** Takes a ticket, and looks until the plan says to request the permits. */
   async rest(_refusal: LockHeldError, budget: WaitBudget, signal: AbortSignal): Promise<void> {
     const { runtime } = this.context;
     while (runtime.now() < budget.deadline && !this.#granted && !this.#mustAsk) {
@@ -250,7 +250,7 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
     return this.context.service.ask("semaphore-release", { key, sortKey, leaseId: this.leaseId, version: undefined }, sendOptions);
   }
 
-  /** What to do next, by the last view. */
+  /** Returns the next step, by the last view. */
   #plan(left: number): Plan | undefined {
     if (!this.#view) return undefined;
     const { runtime, sightings } = this.context;
@@ -260,7 +260,7 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
     return plan(this.#view, wanted, sightings.ages(key, sortKey));
   }
 
-  /** Whether a request that names these is worth sending: not at once after it was refused. */
+  /** Whether a request with these names may succeed: not at once after its refusal. */
   #mayName(names: readonly DeadEntry[]): boolean {
     if (!this.#isCurrent) return false;
     return this.#refused?.names !== JSON.stringify(names) || this.context.runtime.now() >= this.#refused.until;
@@ -273,7 +273,7 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
     this.#saw(lock);
   }
 
-  /** Takes note of what is under the key now. */
+  /** Records the present view of the key. */
   #saw(lock: Lock | undefined): void {
     if (!lock || !isSemaphore(lock)) {
       // The semaphore is gone, and the ticket with it.
@@ -283,11 +283,11 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
     this.context.sightings.saw(lock);
     this.#view = lock;
     this.#isCurrent = true;
-    // A waiter that was taken for dead goes to the end of the queue.
+    // A waiter that was judged dead goes to the end of the queue.
     if (!lock.queue.some(({ ticketId }) => ticketId === this.#ticket?.id)) this.#ticket = undefined;
   }
 
-  /** Waits for news of the semaphore, or until `until`. */
+  /** Waits for a change of the semaphore, or until `until`. */
   async #look(until: number, budget: WaitBudget, signal: AbortSignal): Promise<void> {
     const { context, target } = this;
     const { runtime, pollInterval } = context;
@@ -316,10 +316,10 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
     }
   }
 
-  /** Takes or refreshes the ticket. A full queue, or a named entry that lives, costs one poll pause. */
+  /** Takes or refreshes the ticket. A full queue, or a named entry that is alive, costs one poll pause. */
   async #queue(dead: readonly DeadEntry[], until: number, signal: AbortSignal): Promise<void> {
     const { runtime, pollInterval } = this.context;
-    // It goes on when this wait is over: it must have ended before it can be undone.
+    // The request continues when this wait is over: its release must come after its end.
     const enqueue = () => abortable(this.underWay(this.#enqueue(dead)), signal);
     const retryable = (error: unknown): boolean => isRetryable(error) && !this.#mustAsk;
     try {
@@ -367,8 +367,8 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
   }
 
   /**
-   * Sends one request: the open one again, or `wanted`. Returns the body that was sent, and the guard where it brought
-   * one.
+   * Sends one request: the open one again, or `wanted`. Returns the body that was sent, and the guard if
+   * there is one.
    */
   async #send(wanted: Body, isForPermits: boolean): Promise<{ body: object; granted?: Guard }> {
     const { request, body } = this.numbers.take(wanted);
@@ -398,14 +398,14 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
       if (this.#ticket?.number !== number || request.observed?.length) this.#isCurrent = false;
       this.#ticket = { id, number, refreshAt };
     } catch (error) {
-      // A late request has been granted: only another request for the permits can tell of it.
+      // A late request has been granted: only another request for the permits returns the grant.
       if (error instanceof SupersededError && error.fencingToken !== undefined) this.#mustAsk = true;
       throw error;
     }
   }
 }
 
-/** Asks for permits: once, or as long as `wait` says. */
+/** Requests the permits: once, or for as long as `wait` says. */
 export async function acquirePermits<Guard extends PermitsGuard>(
   context: Context,
   target: PermitsTarget,

@@ -1,10 +1,10 @@
-/** What a waiter for permits does next (rules K3 and K5). */
+/** The next step of a waiter for permits (rules K3 and K5). */
 import type { Holder, SemaphoreView, Ticket } from "./lock.js";
 import { LONGEST_WATCH_MS, staleAfter } from "./pacing.js";
 import { Recent } from "./recent.js";
 import type { Runtime } from "./runtime.js";
 
-/** A request names ten dead entries at most. */
+/** The largest number of dead entries that one request names. */
 export const MOST_NAMES = 10;
 
 /** A dead holder or ticket, as a request names it. */
@@ -15,19 +15,19 @@ export interface DeadEntry {
 }
 
 /**
- * Ask now, and name these; take or renew a place in the queue, and name these, the first of more than one request may
- * name; or look for so long at most, in milliseconds.
+ * The next step: an acquire that names these entries, an enqueue that names the first of too many, or a look for at most
+ * this time, in milliseconds.
  */
 export type Plan = { readonly ask: readonly DeadEntry[] } | { readonly enqueue: readonly DeadEntry[] } | { readonly waitMs: number };
 
-/** What the plan is for. */
+/** The waiter that the plan is for. */
 export interface Wanted {
   readonly permits: number;
   /** The caller's own ticket. */
   readonly ticketId: string | undefined;
-  /** When that is to be refreshed, in milliseconds from now. */
+  /** The time until the ticket must be refreshed, in milliseconds. */
   readonly refreshIn: number;
-  /** What is left of the wait. */
+  /** The rest of the wait. */
   readonly left: number;
 }
 
@@ -37,23 +37,23 @@ export type Permits = Pick<SemaphoreView, "capacity" | "available"> & {
   readonly queue: readonly Pick<Ticket, "ticketId" | "version" | "leaseDurationMs" | "permits" | "number">[];
 };
 
-/** Returns for how long an entry was seen with this version. */
+/** Returns the time for which an entry was seen with this version. */
 export type AgeOf = (id: string, version: string) => number;
 
 interface Entry {
   readonly name: DeadEntry;
-  /** Until the entry is dead, in milliseconds: 0 or less where it is. */
+  /** The time until the entry is dead, in milliseconds: 0 or less if it is dead. */
   readonly left: number;
 }
 
-/** Decides whether to ask, and whom to name as dead. */
+/** Decides whether to request the permits, and which entries to name as dead. */
 export function plan(view: Permits, wanted: Wanted, ageOf: AgeOf): Plan {
   const entry = (holderId: string, { version, leaseDurationMs, permits }: { version: string; leaseDurationMs: number; permits: number }): Entry => ({
     name: { holderId, version, permits },
     left: staleAfter(leaseDurationMs) - ageOf(holderId, version),
   });
   const own = view.queue.find(({ ticketId }) => ticketId === wanted.ticketId);
-  // The service tells what became of the ticket, or that the capacity does not suffice.
+  // The answer of the service tells what became of the ticket, or that the capacity does not suffice.
   if ((wanted.ticketId !== undefined && !own) || wanted.permits > view.capacity) return { ask: [] };
   const isAhead = (ticket: Permits["queue"][number]): boolean => !own || (ticket.number < own.number && ticket.permits <= view.capacity);
   const ahead = view.queue.filter(isAhead).map((ticket) => entry(ticket.ticketId, ticket));
@@ -74,13 +74,13 @@ export function plan(view: Permits, wanted: Wanted, ageOf: AgeOf): Plan {
   return names.length > MOST_NAMES ? { enqueue: names.slice(0, MOST_NAMES) } : { ask: names };
 }
 
-/** The last view of each semaphore, and since when each of its entries has its version. */
+/** The last view of each semaphore, and the time since when each of its entries has its version. */
 export class Sightings {
   readonly #sightings = new Recent<{ view: SemaphoreView; since: Map<string, { version: string; time: number }> }>();
 
   constructor(private readonly runtime: Runtime) {}
 
-  /** The semaphore was seen. To be called after the answer arrived. An entry that the view lacks is forgotten. */
+  /** Records a view of the semaphore, after the answer arrived. Entries that the view lacks are forgotten. */
   saw(view: SemaphoreView): void {
     const known = this.#sightings.get(view.key, view.sortKey)?.since;
     const time = this.runtime.now();
@@ -99,7 +99,7 @@ export class Sightings {
     return this.#sightings.get(key, sortKey)?.view;
   }
 
-  /** Returns the ages of the semaphore's entries, as they are now. */
+  /** Returns the present ages of the semaphore's entries. */
   ages(key: string, sortKey: string | undefined): AgeOf {
     const since = this.#sightings.get(key, sortKey)?.since;
     const now = this.runtime.now();

@@ -32,7 +32,7 @@ import type { components } from "./wire.js";
 type Problem = Omit<components["schemas"]["Problem"], "type"> & { type: components["schemas"]["Problem"]["type"] | "misconfigured" };
 
 /**
- * Returns the error for an answer that is not a 200. Where there is no problem document of Leasehold's, the status
+ * Returns the error for an answer that is not a 200. Without a problem document of Leasehold's, the status
  * decides.
  */
 export function refusal({ status, document, retryAfter }: Answer, key: string): LeaseholdError {

@@ -2,17 +2,21 @@
 
 /** The measurements of a client. Durations are in milliseconds. */
 export type Measurement =
-  /** From the call of `acquire` or `tryAcquire` to its result: `granted`, `held` or the kind of an error. */
+  /**
+   * The wait, from the call of `acquire` or `tryAcquire` to its result: `granted`, `held` or the kind of an
+   * error.
+   */
   | { readonly name: "wait"; readonly duration: number; readonly result: string }
-  /** From the grant to the release, the loss or the handover. */
+  /** The hold, from the grant to the release, the loss or the handover. */
   | { readonly name: "hold"; readonly duration: number }
   /** One heartbeat: `renewed` or the kind of an error. */
   | { readonly name: "heartbeat"; readonly duration: number; readonly result: string }
-  /** A lock was lost. */
+  /** The loss of a lock. */
   | { readonly name: "loss"; readonly reason: string };
 
 /**
- * Receives what a client does. `openTelemetry()` of `leasehold/opentelemetry` is one. No method may throw of its own.
+ * Receives the operations of a client. `openTelemetry()` of `leasehold/opentelemetry` makes one. No method
+ * may throw an error of its own.
  */
 export interface Telemetry {
   /**

@@ -1,10 +1,13 @@
 /** Waiting on the runtime's clock, and ending a wait early. */
 import type { Runtime } from "./runtime.js";
 
-/** What `setTimeout` can count to. Above it fires at once. */
+/** The longest time of `setTimeout`. A longer timer fires at once. */
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
-/** Calls `callback` once the monotonic clock shows `time`, never before it. Returns what cancels that. */
+/**
+ * Calls `callback` once the monotonic clock shows `time`, never before. Returns a function that cancels the
+ * call.
+ */
 export function at(runtime: Runtime, time: number, callback: () => void, background = false): () => void {
   let cancel = (): void => undefined;
   const arm = (): void => {
@@ -35,7 +38,9 @@ export async function sleepUntil(runtime: Runtime, time: number, signal?: AbortS
   }
 }
 
-/** Keeps the process alive until what it returns is called: for waits on what goes on in the background. */
+/**
+ * Keeps the process alive until the returned function is called, while a caller waits for background work.
+ */
 export function keepAlive(runtime: Runtime): () => void {
   let cancel = (): void => undefined;
   const stay = (): void => {
@@ -48,8 +53,8 @@ export function keepAlive(runtime: Runtime): () => void {
 }
 
 /**
- * What `promise` comes to, unless the signal is aborted first; then rejects with its reason, and lets the promise go
- * on.
+ * Resolves as `promise`, unless the signal is aborted first: then it rejects with the signal's reason, and
+ * the promise continues.
  */
 export async function abortable<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
   if (signal === undefined) return promise;
@@ -70,9 +75,9 @@ export async function abortable<T>(promise: Promise<T>, signal: AbortSignal | un
 const callbacks = new WeakMap<AbortSignal, Set<() => void>>();
 
 /**
- * Calls `callback` when the signal is aborted, at once if it is already, and returns what cancels that. A signal has
- * one listener for all of them, because Node warns of a leak from eleven on, and one signal may well end a hundred
- * waits.
+ * Calls `callback` when the signal is aborted, at once if it is aborted already. Returns a function that
+ * cancels the call. A signal has one listener for all callbacks, because Node warns of a leak from eleven
+ * listeners on, and one signal may end a hundred waits.
  */
 function onAbort(signal: AbortSignal, callback: () => void): () => void {
   if (signal.aborted) {

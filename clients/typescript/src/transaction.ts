@@ -1,4 +1,4 @@
-/** A transaction that is open (rules T1 and T3 to T6), and what can be done in it. */
+/** An open transaction, and its operations (rules T1 and T3 to T6). */
 import { type Context, track } from "./context.js";
 import { answerFromWire, itemToWire } from "./dynamodb.js";
 import {
@@ -14,7 +14,7 @@ import { type Entry, retrying, type SendOptions } from "./service.js";
 import { at } from "./timers.js";
 import type { Item } from "./values.js";
 
-/** Which state of the item a write answers with. */
+/** The state of the item that a write returns. */
 export type ReturnValues = "NONE" | "ALL_OLD" | "ALL_NEW";
 
 interface Expressions {
@@ -42,25 +42,25 @@ export type TransactionRequest =
   | { Delete: Write & { Key: object } }
   | { ConditionCheck: Conditional & { Key: object; ConditionExpression: string } };
 
-/** What a write may be told besides. */
+/** The options of a write. */
 export interface WriteOptions {
-  /** What must hold of the item as it was when the transaction locked it. */
+  /** A condition that must hold for the item as it was when the transaction locked it. */
   condition?: string;
   /** The expressions' `:values`. */
   values?: object;
   /** The expressions' `#names`. */
   names?: Record<string, string>;
-  /** Which state of the item to answer with. Default: none. */
+  /** The state of the item to return. Default: none. */
   returnValues?: ReturnValues;
 }
 
-/** What another transaction, or a sweeper, did to one. */
+/** The conflict with another transaction, or with a sweeper. */
 export type Contention = TransactionContendedError | TransactionRolledBackError;
 
 /**
- * A transaction that is open. Its methods may be called side by side.
+ * An open transaction. Its methods may be called concurrently.
  *
- * With `await using` it is rolled back at the end of the block, unless it was committed or handed on.
+ * With `await using` the transaction is rolled back at the end of the block, unless it was committed or detached.
  */
 export class Transaction implements AsyncDisposable {
   #lastWorked: number;
@@ -70,7 +70,7 @@ export class Transaction implements AsyncDisposable {
   /** @internal */
   constructor(
     private readonly context: Context,
-    /** For `resumeTransaction` and `transactionStatus`. */
+    /** The id, for `resumeTransaction` and `transactionStatus`. */
     readonly id: string,
     private readonly signal?: AbortSignal,
   ) {
@@ -78,8 +78,8 @@ export class Transaction implements AsyncDisposable {
   }
 
   /**
-   * Locks an item and reads it; undefined if there is none. Nobody else changes it, or makes it, before the end of the
-   * transaction.
+   * Locks an item and reads it; undefined if there is none. No other transaction changes or creates the item before
+   * this one ends.
    */
   async get(table: string, key: object, options: { projection?: string; names?: Record<string, string> } = {}): Promise<Item | undefined> {
     const { projection, names } = options;
@@ -93,18 +93,18 @@ export class Transaction implements AsyncDisposable {
     });
   }
 
-  /** Puts an item in the place of what is there. Answers what `returnValues` asks for. */
+  /** Puts an item in place of the existing one. Returns the state that `returnValues` names. */
   async put(table: string, item: object, options: WriteOptions = {}): Promise<Item | undefined> {
     return this.#one({ Put: { TableName: table, Item: item, ...expressions(options) } });
   }
 
-  /** Changes an item, or makes it. `values` are the expression's. */
+  /** Updates or creates an item. `values` are the expression's. */
   async update(table: string, key: object, expression: string, values?: object, options: WriteOptions = {}): Promise<Item | undefined> {
     const all = expressions({ ...options, ...((values ?? options.values) && { values: { ...options.values, ...values } }) });
     return this.#one({ Update: { TableName: table, Key: key, UpdateExpression: expression, ...all } });
   }
 
-  /** Takes an item away, when the transaction is committed. */
+  /** Deletes an item, when the transaction is committed. */
   async delete(table: string, key: object, options: WriteOptions = {}): Promise<Item | undefined> {
     return this.#one({ Delete: { TableName: table, Key: key, ...expressions(options) } });
   }
@@ -115,13 +115,14 @@ export class Transaction implements AsyncDisposable {
   }
 
   /**
-   * Locks the items of these requests, in one order for all transactions, and changes them for this transaction's eyes.
-   * Answers the items that were asked for, in the order of the requests: at most 1000.
+   * Locks the items of these requests, in one order for all transactions, and applies the requests provisionally.
+   * Returns the requested items, in the order of the requests: at most 1000.
    *
    * @throws {TransactionContendedError} repeat the call, or roll back.
    * @throws {TransactionRolledBackError} begin another one.
-   * @throws {ConditionFailedError} it is rolled back.
-   * @throws {InvalidRequestError} if DynamoDB found it, it is rolled back; otherwise it is as it was.
+   * @throws {ConditionFailedError} the transaction is rolled back.
+   * @throws {InvalidRequestError} the transaction is rolled back if DynamoDB refused the request, and unchanged
+   *   otherwise.
    */
   async add(requests: readonly TransactionRequest[]): Promise<(Item | undefined)[]> {
     const body = { transactionId: this.id, requests: requests.map(entry) };
@@ -135,9 +136,9 @@ export class Transaction implements AsyncDisposable {
   }
 
   /**
-   * Makes all changes everybody's. May be repeated, and should be after an {@link UnavailableError}: nobody knows then.
+   * Commits all changes. May be repeated, and should be after an {@link UnavailableError}: the outcome is unknown then.
    *
-   * @throws {TransactionRolledBackError} none was made.
+   * @throws {TransactionRolledBackError} no change was made.
    */
   async commit(): Promise<void> {
     await this.#call((options) => this.context.service.ask("commit", { transactionId: this.id }, options));
@@ -145,9 +146,9 @@ export class Transaction implements AsyncDisposable {
   }
 
   /**
-   * Undoes all changes. May be repeated.
+   * Rolls all changes back. May be repeated.
    *
-   * @throws {TransactionCommittedError} it is too late.
+   * @throws {TransactionCommittedError} the commit was earlier.
    */
   async rollback(): Promise<void> {
     await send(this.context, this.id, (options) => this.context.service.ask("rollback", { transactionId: this.id }, options));
@@ -155,8 +156,8 @@ export class Transaction implements AsyncDisposable {
   }
 
   /**
-   * Leaves the transaction open at the end of `await using`, for another process to go on with its id, which is
-   * returned.
+   * Leaves the transaction open at the end of `await using`, for another process to continue with its id.
+   * Returns the id.
    */
   detach(): string {
     this.#ended = true;
@@ -164,8 +165,8 @@ export class Transaction implements AsyncDisposable {
   }
 
   /**
-   * Rolls back, unless it was committed, rolled back or detached. Never throws: what cannot be rolled back is left to a
-   * sweeper.
+   * Rolls back, unless the transaction was committed, rolled back or detached. Never throws: a sweeper ends
+   * what cannot be rolled back.
    */
   async [Symbol.asyncDispose](): Promise<void> {
     if (this.#ended) return;
@@ -176,7 +177,7 @@ export class Transaction implements AsyncDisposable {
     }
   }
 
-  /** What others did to it, if it cannot go on because of that. @internal */
+  /** The conflict that aborted the transaction, if there was one. @internal */
   get contention(): Contention | undefined {
     return this.#contention;
   }
@@ -187,7 +188,7 @@ export class Transaction implements AsyncDisposable {
     await this.#call((options) => this.context.service.ask("begin", body, options));
   }
 
-  /** Gives signs of life, whenever nothing was heard of it for a period, until what it returns is called. @internal */
+  /** Sends a keep-alive after each idle period, until the returned function is called. @internal */
   keep(period: number): () => void {
     let stopped = false;
     let cancel = (): void => undefined;
@@ -201,7 +202,7 @@ export class Transaction implements AsyncDisposable {
         return;
       }
       this.keepAlive().then(plan, (error: unknown) => {
-        // Anything else, the next call or the commit will say.
+        // The next call, or the commit, reports any other failure.
         if (isTransient(error)) plan();
       });
     };
@@ -212,7 +213,7 @@ export class Transaction implements AsyncDisposable {
     };
   }
 
-  /** Commits, and finds out what became of it. @internal */
+  /** Commits, and determines the outcome. @internal */
   async settle(): Promise<void> {
     let contention: Contention;
     try {
@@ -220,14 +221,14 @@ export class Transaction implements AsyncDisposable {
       return;
     } catch (error) {
       if (!isContention(error)) {
-        // Nobody knows, or something is wrong with what was added: decided as soon as that can be.
+        // The outcome is unknown, or an added request is wrong: a rollback decides as soon as it can.
         track(this.context, this[Symbol.asyncDispose]());
         throw error;
       }
       contention = error;
     }
-    // A commit that was given up may still arrive. It must be certain that it can be of no effect before anything is
-    // tried again.
+    // An abandoned commit may still arrive. A rollback makes certain that the commit has no effect before
+    // anything is tried again.
     try {
       await this.rollback();
     } catch (error) {
@@ -244,7 +245,7 @@ export class Transaction implements AsyncDisposable {
     return (await this.add([request]))[0];
   }
 
-  /** Asks the service, unless it is known what it will say. */
+  /** Calls the service, unless its answer is already known. */
   async #call<T>(request: (options: SendOptions) => Promise<T>): Promise<T> {
     if (this.#contention instanceof TransactionRolledBackError) throw this.#contention;
     const { runtime } = this.context;
@@ -252,22 +253,22 @@ export class Transaction implements AsyncDisposable {
     try {
       const answer = await send(this.context, this.id, request, this.signal);
       this.#lastWorked = sent;
-      // Who was told that it must wait, and found another way, is in nobody's way.
+      // A transaction that waited in vain, and found another way, is not aborted.
       this.#contention = undefined;
       return answer;
     } catch (error) {
       if (isContention(error)) this.#contention = error;
-      // So that signs of life are not sent without pause.
+      // A failed keep-alive counts too, so that keep-alives are not sent without pause.
       else this.#lastWorked = runtime.now();
       throw error;
     }
   }
 }
 
-/** One call that may have to wait for other transactions. It may be repeated, and is. */
+/** Sends a call that may have to wait for other transactions. The call may be repeated, and is. */
 export async function send<T>(context: Context, id: string, request: (options: SendOptions) => Promise<T>, signal?: AbortSignal): Promise<T> {
   const { runtime } = context;
-  // For as long as any other operation, after the first try was given up.
+  // The call is repeated for as long as any other operation, after the first try was given up.
   const until = runtime.now() + TRANSACTION_CALL_MS + OPERATION_BOUND_MS;
   try {
     return await retrying(runtime, (options) => request({ ...options, timeout: TRANSACTION_CALL_MS }), { until, signal });
@@ -277,7 +278,7 @@ export async function send<T>(context: Context, id: string, request: (options: S
   }
 }
 
-/** As the wire has it. */
+/** Returns the operation as the wire has it. */
 export function entry(request: TransactionRequest): Entry {
   const convert = (members: object): object =>
     Object.fromEntries(

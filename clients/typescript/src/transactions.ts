@@ -1,4 +1,4 @@
-/** Running a body until its transaction is committed: rules T2, T5 and T7. */
+/** Runs a body until its transaction is committed: rules T2, T5 and T7. */
 import { type Context, track } from "./context.js";
 import { answerFromWire } from "./dynamodb.js";
 import { InvalidRequestError, isContention, TransactionContendedError } from "./errors.js";
@@ -8,37 +8,41 @@ import { abortable, keepAlive, LinkedController, sleepUntil } from "./timers.js"
 import { type Contention, entry, send, Transaction, type TransactionRequest } from "./transaction.js";
 import type { Item } from "./values.js";
 
-/** How hard a transaction is tried. All durations in milliseconds. */
+/** The bounds of a transaction's retries. All durations in milliseconds. */
 export interface TransactOptions {
-  /** How often it is tried at most, when others get in the way. Default: 10. */
+  /** The largest number of tries after conflicts. Default: 10. */
   tries?: number | undefined;
-  /** After how long it is not tried once more. What has begun is brought to its end. Default: 30000. */
+  /** The time after which no new try is begun. A try that has begun is finished. Default: 30000. */
   deadline?: number | undefined;
   /** Ends the call, which rejects with the signal's reason. */
   signal?: AbortSignal | undefined;
 }
 
-/** How hard a transaction is tried, and how it is kept alive. */
+/** The bounds of a transaction's retries, and its keep-alive. */
 export interface TransactionOptions extends TransactOptions {
   /**
-   * How long the body may think before the service is told that the transaction is alive; `false`: it is not told.
-   * Default: 20000, a third of what the service allows unless it was set up otherwise. Another transaction that needs
-   * an item waits for one second of silence: a third of that, 300, defends the items against it, at the price of the
-   * requests, and of its wait.
+   * The time for which the body may be idle before a keep-alive is sent; `false`: none is sent. Default:
+   * 20000, a third of what the service allows unless it was set up otherwise.
+   *
+   * Another transaction that needs an item waits for one second of silence. With a third of that, 300, the
+   * keep-alives defend the item. The price is more requests, and a longer wait for the other transaction.
    */
   keepAlive?: number | false | undefined;
 }
 
-/** What has to be ended early, with what ends it. */
+/** Work to end early, with the controller that ends it. */
 interface Ending {
   readonly signal: AbortSignal;
 }
 
-/** Runs `body` in a transaction, and again in another one, until it is committed or something else is wrong. */
+/**
+ * Runs `body` in a transaction, and again in another one, until a commit succeeds or a failure is no
+ * conflict.
+ */
 export async function runTransaction<T>(context: Context, body: (tx: Transaction) => T | Promise<T>, options: TransactionOptions): Promise<T> {
   const period = options.keepAlive ?? 20_000;
   if (period !== false && !(period > 0)) throw new InvalidRequestError("keepAlive must be above 0 milliseconds.", "keepAlive");
-  // The attempt before, whose age the next one keeps.
+  // The previous attempt, whose age the next one keeps.
   let before: string | undefined;
   return repeated(context, options, async (ending) => {
     const tx = new Transaction(context, context.runtime.uuid(), ending.signal);
@@ -52,7 +56,7 @@ export async function runTransaction<T>(context: Context, body: (tx: Transaction
   });
 }
 
-/** All requests in one call, and again under another id where others got in the way. */
+/** Sends all requests in one call, and again under another id after a conflict. */
 export async function transact(context: Context, requests: readonly TransactionRequest[], options: TransactOptions): Promise<(Item | undefined)[]> {
   const entries = requests.map(entry);
   const { runtime, service } = context;
@@ -68,12 +72,12 @@ export async function transact(context: Context, requests: readonly TransactionR
       } catch (error) {
         if (!isContention(error)) return { error, contention: undefined };
         if (error instanceof TransactionContendedError) {
-          // It was said of a repeat. A first try that was given up may have got through, or may still: only the same id
-          // keeps it from being done twice.
+          // The answer was to a repeat. An abandoned first try may have been carried out, or may yet be. Only
+          // the same id prevents a second effect.
           gaveWay = true;
           return { error, contention: error };
         }
-        // So this is certain.
+        // The rollback is certain.
         retryOf = transactionId;
         transactionId = runtime.uuid();
         if (!gaveWay) return { error, contention: error };
@@ -103,7 +107,7 @@ async function attempt<T>(
   } catch (error) {
     stop();
     const rolledBack = tx[Symbol.asyncDispose]();
-    // Whoever ends it does not want to wait.
+    // A caller that ends the call does not wait.
     if (signal.aborted) track(context, rolledBack);
     else await rolledBack;
     throw error;
@@ -135,7 +139,7 @@ async function repeated<T>(context: Context, options: TransactOptions, attempt: 
   }
 }
 
-/** How often, and until when. */
+/** The remaining tries, and their end. */
 class Tries {
   readonly #until: number;
   #failures = 0;
@@ -147,7 +151,7 @@ class Tries {
     this.#until = runtime.now() + (options.deadline ?? 30_000);
   }
 
-  /** Waits until it may be tried again; false if it may not. */
+  /** Waits for the next try. Resolves with false if there is none. */
   async again({ retryAfter }: Contention, signal: AbortSignal): Promise<boolean> {
     this.#failures += 1;
     const next = this.runtime.now() + retryPause(this.#failures, retryAfter, this.runtime.random());

@@ -27,11 +27,11 @@ export type Call =
 
 /** The answer to one request. */
 export interface Answer {
-  /** The HTTP status, also where the request did not travel over HTTP. */
+  /** The HTTP status, even if the request did not travel over HTTP. */
   readonly status: number;
-  /** The JSON document; undefined where the answer has none. */
+  /** The JSON document; undefined if the answer has none. */
   readonly document: object | undefined;
-  /** The shortest pause before the next request, in milliseconds; 0 where the service asks for none. */
+  /** The shortest pause before the next request, in milliseconds; 0 if the service asks for none. */
   readonly retryAfter: number;
 }
 
@@ -46,14 +46,14 @@ export interface ExchangeOptions {
 /**
  * Carries requests to the service. A transport sends each request once: the client repeats requests itself.
  *
- * `exchange` resolves with whatever the service answered, and rejects with an {@link UnavailableError} where there is
- * no answer.
+ * `exchange` resolves with whatever the service answered, and rejects with an {@link UnavailableError} if there is no
+ * answer.
  */
 export interface Transport {
   exchange(call: Call, request: Readonly<Record<string, unknown>>, options: ExchangeOptions): Promise<Answer>;
 }
 
-/** Returns the JSON object in `text`; undefined where there is none. */
+/** Returns the JSON object in `text`; undefined if there is none. */
 export function parseDocument(text: string): object | undefined {
   try {
     const value: unknown = JSON.parse(text);

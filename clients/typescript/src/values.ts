@@ -4,8 +4,8 @@
  * An item as it is read: its attributes by name.
  *
  * Texts, booleans and null are themselves, binary values `Uint8Array`s, maps objects, lists arrays, sets `Set`s. A
- * number is a `number` where that says exactly the same, a `bigint` where it is an integer beyond 2^53, and an
- * {@link ExactNumber} otherwise.
+ * number is a `number` if that is exact, a `bigint` if it is an integer beyond 2^53, and an {@link ExactNumber}
+ * otherwise.
  */
 // eslint-disable-next-line @typescript-eslint/no-explicit-any -- what is in a table is known to the caller, not to the compiler
 export type Item = Record<string, any>;
@@ -13,7 +13,7 @@ export type Item = Record<string, any>;
 /** A number that neither `number` nor `bigint` can hold, such as one with twenty decimal places. */
 export class ExactNumber {
   constructor(
-    /** Its digits, as DynamoDB has them: up to 38. */
+    /** The digits, as DynamoDB has them: up to 38. */
     readonly text: string,
   ) {}
 

@@ -6,19 +6,20 @@ import { pollPause, requestTimeout, watchDuration } from "./pacing.js";
 import { sleepUntil } from "./timers.js";
 
 /**
- * Whether this client watches. One that was given a poll interval polls, and so does one whose service has no watches.
+ * Whether this client watches. A client with a poll interval polls, and so does one whose service has no
+ * watches.
  */
 export function watches({ pollInterval, watching }: Context): boolean {
   return pollInterval === undefined && watching.isPossible;
 }
 
-/** The news of a watch: the row as it is now, or nothing where the row is gone. */
+/** The result of a watch: the row as it is now, or undefined if the row is gone. */
 export interface Sight {
   readonly lock: Lock | SemaphoreView | undefined;
 }
 
 /**
- * Resolves with news of the key, or with its row when `until` is reached. A watch that failed, or that ended early
+ * Resolves with the key's row after a change, or when `until` is reached. A watch that failed, or that ended early
  * without news, resolves with undefined, after one poll pause. An empty version is that of a key without a row.
  */
 export async function watch(

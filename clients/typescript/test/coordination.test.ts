@@ -232,7 +232,7 @@ describe("observers and elections", { concurrency: 4 }, () => {
       await guard.release();
       assert.equal((await next(views))?.state, "released");
       const change = next(views);
-      // Some reads of the same row, which are no change.
+      // The row is read several times, and does not change.
       await sleep(1500);
       const second = guardOf(await service.client().tryAcquire(key, { heartbeatInterval: false }));
       assert.equal((await change)?.recordVersionNumber, second.recordVersionNumber);

@@ -1,4 +1,4 @@
-/** What goes wrong between a client and the real service. */
+/** Faults between a client and the real service. */
 import assert from "node:assert/strict";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
@@ -23,7 +23,7 @@ after(() => service[Symbol.asyncDispose]());
 const isReleased = async (key: string): Promise<boolean> => (await service.client().get(key))?.state === "released";
 const versionOf = async (key: string): Promise<string | undefined> => (await service.client().get(key))?.recordVersionNumber;
 
-/** A proxy, and a client that goes through it. */
+/** A proxy, and a client behind it. */
 async function throughProxy(options: Parameters<LocalService["client"]>[0] = {}): Promise<{ proxy: FaultProxy; client: Client } & AsyncDisposable> {
   const proxy = await FaultProxy.start(service.url);
   const client = service.client({ url: proxy.url, ...options });
@@ -133,8 +133,7 @@ describe("outages and lost answers", { concurrency: 8 }, () => {
     const { proxy, client } = parts;
     const key = freshKey();
     proxy.fault = firstTimes(1, "acquire", { delayAnswer: 60_000 });
-    // Answered never, as far as this client knows; the operator sees a holder that does not answer, and breaks its
-    // lock.
+    // The client gets no answer. The operator sees a holder that does not heartbeat, and breaks its lock.
     const waiting = client.acquire(key, { wait: 9000, lease: 1600 });
     await eventually(async () => (await versionOf(key)) !== undefined, "granted");
     await service.client().breakLock(key, (await versionOf(key)) ?? "");

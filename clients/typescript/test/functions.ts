@@ -20,7 +20,7 @@ interface Invocation {
   readonly answer: (body: string, failed: boolean) => void;
 }
 
-/** The binary of each function, and the handler that it has there. */
+/** The binary of each function, and its handler. */
 const CODE: Record<string, [binary: string, handler: string]> = {
   "leasehold-invoke": ["leasehold-locks", "invoke"],
   "leasehold-transact": ["leasehold-transactions", "transact"],

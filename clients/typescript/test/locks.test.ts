@@ -235,7 +235,7 @@ describe("locks", { concurrency: 8 }, () => {
     await Promise.all(
       clients.map(async (client) => {
         for (let turn = 0; turn < 4 && performance.now() < deadline; ) {
-          // By single requests: a waiter would heed the service's Retry-After of a second.
+          // Single requests are sent: a waiter would heed the service's Retry-After of a second.
           const result = await client.tryAcquire(key);
           if (result.kind === "held") {
             await sleep(5 + Math.random() * 20);
@@ -428,7 +428,7 @@ describe("locks", { concurrency: 8 }, () => {
     const key = freshKey();
     const lease = 1500;
     guardOf(await service.client({ ownerName: "dead" }).acquire(key, { lease, heartbeatInterval: false }));
-    // Jobs that ask once and end.
+    // These jobs send one request and end.
     const first = service.client();
     heldOf(await first.tryAcquire(key));
     const saved = JSON.stringify(first.saveObservations());
@@ -574,7 +574,7 @@ describe("listing", () => {
   });
 });
 
-// By itself: it stops everything in this process.
+// The test runs alone: it stops everything in this process.
 test("a long computation: the clock is right before any timer has fired", async () => {
   const guard = guardOf(await service.client().acquire(freshKey(), { lease: 400 }));
   const end = performance.now() + 500;

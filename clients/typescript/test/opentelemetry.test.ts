@@ -27,7 +27,7 @@ after(async () => {
 const observed = (): ReturnType<LocalService["client"]> =>
   service.client({ url: proxy.url, telemetry: openTelemetry({ tracerProvider, meterProvider }) });
 
-/** The data points of a metric, by the value of their only attribute. */
+/** Returns the data points of a metric, by the value of their only attribute. */
 async function points(name: string): Promise<Map<string, { count?: number; sum?: number }>> {
   await meterProvider.forceFlush();
   const metrics = exporter.getMetrics().at(-1)?.scopeMetrics.flatMap((scope) => scope.metrics) ?? [];

@@ -1,6 +1,4 @@
-/**
- * What is published: the files, the types, and every example of the README, as one who installs the package finds them.
- */
+/** The published package: the files, the types, and every example of the README, after an installation. */
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { mkdtemp, readdir, readFile, rm, symlink, writeFile } from "node:fs/promises";
@@ -21,7 +19,7 @@ const examples = [...readme.matchAll(/^```ts\n(.*?)^```$/gms)].map(([, code]) =>
 /** Examples with an optional peer. */
 const PEERS = /leasehold\/(lambda|opentelemetry)/;
 
-/** The complaints of a strict compiler. */
+/** Returns the errors of a strict compiler. */
 function problemsOf(files: string[], options: { skipLibCheck: boolean }): string[] {
   const program = ts.createProgram(files, {
     ...options,
@@ -73,7 +71,7 @@ describe("the package", () => {
     for (const peer of ["aws4fetch", "@aws-sdk", "@opentelemetry"]) {
       await symlink(join(packageRoot, "node_modules", peer), join(folder, "node_modules", peer));
     }
-    // Each is a module of its own, so that each shows all that it needs.
+    // Each example is a module of its own, so that it must contain all that it needs.
     await Promise.all(examples.map((code, index) => writeFile(join(folder, `example-${index}.ts`), `${code}\nexport {};\n`)));
     const files = examples.map((_, index) => join(folder, `example-${index}.ts`));
     const usesPeer = (_: string, index: number): boolean => PEERS.test(examples[index] ?? "");
@@ -89,7 +87,7 @@ describe("the package", () => {
   test("does what the examples of the README say", async () => {
     await using service = await LocalService.start();
     let output = "";
-    // Those that need nothing but the service.
+    // These examples need nothing but the service.
     for (const [index, example] of examples.entries()) {
       if (/declare const|aws4fetch/.test(example) || PEERS.test(example)) continue;
       assert.ok(example.includes("http://127.0.0.1:8080"));

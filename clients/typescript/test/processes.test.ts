@@ -1,4 +1,4 @@
-/** What only shows with processes that live and die. */
+/** Behaviour that only shows with processes that live and die. */
 import assert from "node:assert/strict";
 import { after, describe, test } from "node:test";
 import { breakHeld, freshKey, guardOf, LocalService, sleep, startHolder } from "./support.js";

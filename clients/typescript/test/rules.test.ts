@@ -1,4 +1,4 @@
-/** The rules that are pure: no service, no real clock. */
+/** The pure rules: no service, no real clock. */
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { InvalidRequestError, UnavailableError } from "../dist/errors.js";

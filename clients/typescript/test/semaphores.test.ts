@@ -47,7 +47,7 @@ const waiters = async (key: string, count: number): Promise<void> => {
   await eventually(async () => (await client.getSemaphore(key))?.queue.length === count, `${count} in the queue`);
 };
 
-/** Nobody has a permit, nobody waits, and the count is right. */
+/** Checks that nobody holds a permit or waits, and that the count is right. */
 async function isEmpty(key: string): Promise<void> {
   await eventually(async () => {
     const view = await viewOf(key);
@@ -55,7 +55,7 @@ async function isEmpty(key: string): Promise<void> {
   }, "empty");
 }
 
-/** A ticket of a waiter that is dead from the start. */
+/** Makes a ticket of a waiter that is dead from the start. */
 async function deadTicket(key: string, capacity: number, leaseDurationMs: number): Promise<void> {
   const body = JSON.stringify({ key, ownerName: "dead", leaseId: randomUUID(), capacity, leaseDurationMs });
   const { status } = await fetch(`${service.url}/v1/semaphore/enqueue`, { method: "POST", headers: { "content-type": "application/json" }, body });
@@ -231,7 +231,7 @@ describe("semaphores", { concurrency: 4 }, () => {
     const guard = guardOf(await waiting);
     assert.equal((await viewOf(key)).queue.length, 2, "passed, and not removed");
     await guard.release();
-    // Without a ticket they have to be named, as the refusal shows them.
+    // Without a ticket the dead must be named, as the refusal shows them.
     heldOf(await semaphore.tryAcquire());
     const next = guardOf(await semaphore.tryAcquire());
     assert.equal((await viewOf(key)).queue.length, 0);

@@ -1,4 +1,4 @@
-/** The real service, a proxy that injects faults in front of it, and what most tests need of both. */
+/** The real service, a proxy that injects faults in front of it, and the common parts of most tests. */
 import { type ChildProcess, spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
@@ -11,7 +11,7 @@ import { Client, type ClientOptions, type Guard, type Held } from "../dist/index
 
 export const packageRoot = fileURLToPath(new URL("..", import.meta.url));
 
-/** A child process that ends with the test, however that ends. */
+/** A child process that ends with the test, whatever the result. */
 export class Child implements AsyncDisposable {
   readonly #lines: AsyncIterator<string>;
   readonly #exit: Promise<number | null>;
@@ -28,7 +28,7 @@ export class Child implements AsyncDisposable {
     return next.value;
   }
 
-  /** The exit code; null after a signal. Throws if the process does not end within `milliseconds`. */
+  /** Returns the exit code; null after a signal. Throws if the process does not end within `milliseconds`. */
   async exit(milliseconds = 10_000): Promise<number | null> {
     const late = new AbortController();
     const bound = setTimeout(milliseconds, undefined, { signal: late.signal }).then(() => {
@@ -48,7 +48,7 @@ export class Child implements AsyncDisposable {
   }
 }
 
-/** The `leasehold` to test against. The functions are beside it. */
+/** Returns the `leasehold` to test against. The functions are beside it. */
 export function serviceBinary(): string {
   return process.env["LEASEHOLD_BIN"] ?? fileURLToPath(new URL("../../../target/debug/leasehold", import.meta.url));
 }
@@ -94,8 +94,9 @@ export interface SeenRequest {
 }
 
 /**
- * What happens to a request: it passes; it is carried out and its answer lost; it is not carried out; it is carried out
- * after a while, even if nobody waits any more; its answer comes after a while; it gets this answer instead.
+ * The fate of a request: it passes; it is carried out and its answer lost; it is not carried out; it is
+ * carried out after a while, even without a waiter; its answer comes after a while; it gets this answer
+ * instead.
  */
 export type Fault =
   | "pass"
@@ -105,7 +106,7 @@ export type Fault =
   | { delayAnswer: number }
   | { status: number; headers?: Record<string, string>; body: string };
 
-/** Stands between a client and the service. */
+/** A proxy between a client and the service. */
 export class FaultProxy implements AsyncDisposable {
   readonly seen: SeenRequest[] = [];
   /** Decides on each request. */
@@ -178,7 +179,7 @@ export class FaultProxy implements AsyncDisposable {
     return this.seen.filter((request) => request.call === call);
   }
 
-  /** Ends early with the proxy. */
+  /** Waits. Ends early with the proxy. */
   async #delay(milliseconds: number): Promise<void> {
     await setTimeout(milliseconds, undefined, { signal: this.#ended.signal });
   }
@@ -191,7 +192,7 @@ export class FaultProxy implements AsyncDisposable {
   }
 }
 
-/** `count` times this fault for this call, then none. */
+/** Returns a fault that occurs `count` times for this call, and then no more. */
 export function firstTimes(count: number, call: string, fault: Fault): (request: SeenRequest) => Fault {
   let left = count;
   return (request) => (request.call === call && left-- > 0 ? fault : "pass");
@@ -228,13 +229,13 @@ export async function aborted(signal: AbortSignal): Promise<void> {
 /** A key that no other test uses. */
 export const freshKey = (): string => `test-${randomUUID()}`;
 
-/** The result, which must be a guard. */
+/** Returns the result, which must be a guard. */
 export function guardOf(result: Guard | Held): Guard {
   if (result.kind !== "granted") throw new Error(`held by ${result.lock.ownerName}`);
   return result;
 }
 
-/** The result, which must not be one. */
+/** Returns the result, which must be a refusal. */
 export function heldOf(result: Guard | Held): Held {
   if (result.kind !== "held") throw new Error("granted");
   return result;

@@ -1,4 +1,4 @@
-/** Transactions against the real service, over a table of a user's own. */
+/** Transactions against the real service, over a user's own table. */
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
 import { after, describe, test } from "node:test";
@@ -23,7 +23,7 @@ after(() => service[Symbol.asyncDispose]());
 await service.child.line();
 const dynamodb = /http:\S+/.exec(await service.child.line())?.[0] ?? "";
 
-/** Past the service. */
+/** Calls DynamoDB without the service. */
 async function call(operation: string, body: object): Promise<{ Item?: Record<string, Record<string, string>> }> {
   const response = await fetch(dynamodb, {
     method: "POST",
@@ -31,7 +31,7 @@ async function call(operation: string, body: object): Promise<{ Item?: Record<st
       "content-type": "application/x-amz-json-1.0",
       "x-amz-target": `DynamoDB_20120810.${operation}`,
       "x-amz-date": "20260101T000000Z",
-      // It is looked for, and not looked at.
+      // The engine wants the header, and does not check it.
       authorization: "AWS4-HMAC-SHA256 Credential=any/20260101/any/dynamodb/aws4_request, SignedHeaders=host, Signature=any",
     },
     body: JSON.stringify(body),
@@ -58,7 +58,7 @@ async function raw(id: string): Promise<Record<string, Record<string, string>> |
   return (await call("GetItem", { TableName: TABLE, Key: { id: { S: id } }, ConsistentRead: true })).Item;
 }
 
-/** Of an account that nothing of a transaction is left on. */
+/** Returns the balance of an account, and checks that no transaction left anything on it. */
 async function balance(id: string): Promise<number> {
   const item = (await raw(id)) ?? {};
   assert.deepEqual(Object.keys(item).sort(), ["balance", "id"]);
@@ -134,7 +134,7 @@ describe("a body in a transaction", { concurrency: 4 }, () => {
       throw own;
     });
     await assert.rejects(synchronous, (error) => error === own);
-    // A rollback that fails hides nothing.
+    // A failed rollback hides nothing.
     proxy.fault = ({ call }) => (call.endsWith("rollback") ? { status: 403, body: "{}" } : "pass");
     await assert.rejects(
       client.transaction(async (tx) => {
@@ -151,7 +151,7 @@ describe("a body in a transaction", { concurrency: 4 }, () => {
     const seen: number[] = [];
     await client.transaction(async (tx) => {
       seen.push(((await tx.get(TABLE, { id: moe })) as { balance: number }).balance);
-      // It thinks for too long, and somebody else spends the money.
+      // The transaction is idle for too long, and another one spends the money.
       if (seen.length === 1) await client.transaction((other) => add(other, moe, -90));
       await add(tx, moe, -10);
     });
@@ -198,7 +198,7 @@ describe("a body in a transaction", { concurrency: 4 }, () => {
       await using parts = await throughProxy();
       const { proxy, client } = parts;
       const [moe, larry] = [await open(100), await open(0)];
-      // The service asks for so much patience that there is none left for a second repeat.
+      // The service asks for such a long pause that there is no time for a second repeat.
       let commits = 0;
       proxy.fault = ({ call }) => {
         if (!call.endsWith("commit")) return "pass";
@@ -335,9 +335,9 @@ describe("a body in a transaction", { concurrency: 4 }, () => {
       await assert.rejects(stuck, /enough/);
     }
     proxy.fault = () => "pass";
-    // It waits for the rollbacks.
+    // The end waits for the rollbacks.
     await client.close();
-    // A commit that was faster than its rollback is one.
+    // A commit that was faster than its rollback counts.
     assert.ok([100, 101].includes(await balance(moe)));
     await assert.rejects(client.transaction(() => undefined), { name: "AbortError" });
   });
@@ -513,7 +513,7 @@ describe("values", () => {
     };
     await client.transaction((tx) => tx.put(TABLE, { ...item, left: undefined }));
     assert.deepEqual(await client.readItem(TABLE, { id: item.id }), item);
-    // What was read can be written: nothing is lost on the way.
+    // Items that were read can be written: nothing is lost on the way.
     await client.transaction(async (tx) => tx.put(TABLE, (await tx.get(TABLE, { id: item.id })) ?? {}));
     assert.deepEqual(await client.readItem(TABLE, { id: item.id }), item);
   });

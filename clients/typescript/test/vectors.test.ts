@@ -1,4 +1,4 @@
-/** The rules of docs/client.md, as the cases that the suites of all clients read. */
+/** The rules of docs/client.md, by the cases that the suites of all clients read. */
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -34,7 +34,7 @@ function assertTime(actual: number | null, expected: number | null, message: str
   else assert.ok(Math.abs(actual - expected) <= 1, `${message}: ${actual} instead of ${expected}`);
 }
 
-/** A transport with prepared answers, which keeps what it was asked. */
+/** A transport with prepared answers, which records its requests. */
 class Script implements Transport {
   readonly bodies: string[] = [];
   readonly answers: (Answer | "unanswered" | (() => Answer))[] = [];

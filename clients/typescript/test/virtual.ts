@@ -6,7 +6,7 @@ export class VirtualRuntime implements Runtime {
   time = 1000;
   wall = 1_000_000;
   chance = 0;
-  /** What was asked of `after`. */
+  /** The delays of the calls of `after`. */
   delays: number[] = [];
   #timers: { time: number; callback: () => void }[] = [];
 
@@ -27,7 +27,7 @@ export class VirtualRuntime implements Runtime {
     return this.#timers.length;
   }
 
-  /** Lets `duration` pass, with all that is due in it. */
+  /** Lets `duration` pass, and runs all callbacks that are due in it. */
   async advance(duration: number): Promise<void> {
     const end = this.time + duration;
     for (;;) {

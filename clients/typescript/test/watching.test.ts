@@ -7,7 +7,7 @@ import { eventually, type Fault, FaultProxy, firstTimes, freshKey, guardOf, held
 const service = await LocalService.start();
 after(() => service[Symbol.asyncDispose]());
 
-/** A proxy, and a client behind it that chose no poll interval. */
+/** A proxy, and a client behind it without a poll interval. */
 async function watcher(): Promise<{ proxy: FaultProxy; client: Client } & AsyncDisposable> {
   const proxy = await FaultProxy.start(service.url);
   const client = new Client({ url: proxy.url, ownerName: "watcher" });
@@ -24,7 +24,7 @@ describe("K1: waiting by watching", { concurrency: 4 }, () => {
     const holder = guardOf(await service.client().tryAcquire(key, { heartbeatInterval: false }));
     const waiting = client.acquire(key, { wait: 20_000 });
     await eventually(() => proxy.calls("watch").length === 1, "a watch");
-    // Longer than two polls.
+    // The pause is longer than two polls.
     await sleep(2600);
     await holder.release();
     const guard = guardOf(await waiting);

@@ -1,4 +1,4 @@
-// The console as an operator has it: a real service, a real browser.
+// The console with a real service and a real browser.
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { createRequire } from "node:module";
@@ -66,7 +66,7 @@ test("break of a changed lock is refused and says so", async () => {
   await page.click("#break-confirm");
   await page.locator("dialog .notice-bad", { hasText: "Refused: the lock has changed" }).waitFor();
   assert.equal((await service.lock("changing")).state, "held");
-  // Its new version can be broken after a second look.
+  // The new version can be broken after a second look.
   await page.getByRole("button", { name: "Show its new version" }).click();
   await page.click("#break-confirm");
   await page.locator(".panel .chip-released").waitFor();
@@ -101,7 +101,7 @@ test("break of a holder spares the others", async () => {
   const page = await open(browser, at("trio"));
   await page.getByRole("button", { name: "Break broken…" }).click();
   await page.locator("dialog", { hasText: holderId }).waitFor();
-  // Its version changes while the dialog shows the old one.
+  // The version changes while the dialog shows the old one.
   const beat = { key: "trio", leaseId: "lease-broken" };
   const { version } = await service.post("/v1/semaphore/heartbeat", beat);
   await page.click("#break-confirm");

@@ -19,7 +19,7 @@ after(async () => {
   await service?.end();
 });
 
-/** Everything that a page can try without a library. Runs in the page. */
+/** Tries every request that a page can send without a library. Runs in the page. */
 async function attack({ url, dynamodb }) {
   const acquire = (name) => JSON.stringify({ key: `attack-${name}`, ownerName: "evil", leaseDurationMs: 86_400_000 });
   const target = `${url}/v1/acquire`;
@@ -91,7 +91,7 @@ test("rebound host name is refused", async () => {
     assert.equal(answer.status(), 403, path);
   }
   await page.close();
-  // Its refusals are of a type that a browser saves and does not show.
+  // The refusals have a type that a browser saves and does not show.
   const request = await browser.newContext();
   const dynamodb = new URL(service.dynamodb);
   const headers = { host: `evil.test:${dynamodb.port}` };

@@ -65,7 +65,7 @@ async function heartbeatSeen(service, page, index) {
   return performance.now() - answered;
 }
 
-/** Opens the console over `count` locks. Resolves to what was measured, and to the page. */
+/** Opens the console over `count` locks. Resolves to the measurements, and to the page. */
 export async function measure(browser, service, count) {
   const started = performance.now();
   const page = await open(browser, service.console);

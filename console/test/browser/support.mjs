@@ -1,4 +1,4 @@
-// Real services and a real browser, for the tests to start and to end.
+// Real services and a real browser, which the tests start and end.
 import { spawn } from "node:child_process";
 import { mkdtemp } from "node:fs/promises";
 import { createServer } from "node:http";
@@ -15,7 +15,7 @@ async function start(args) {
   const folder = await mkdtemp(join(tmpdir(), "leasehold-console-"));
   const env = { PATH: process.env.PATH };
   const child = spawn(BINARY, args, { cwd: folder, env, stdio: ["ignore", "pipe", "inherit"] });
-  // A test that fails ends no service. The process of the tests does so when nothing else is left to do.
+  // A failed test ends no service. The process of the tests ends it when nothing else is left to do.
   child.unref();
   process.once("exit", () => child.kill("SIGKILL"));
   const banner = [];
@@ -85,7 +85,7 @@ export async function foreignSite(html) {
   return { port: server.address().port, end: () => new Promise((resolve) => server.close(resolve)) };
 }
 
-/** Opens a page and fails the test on anything that a page should not say. */
+/** Opens a page, and fails the test on any error or warning of the page. */
 export async function open(browser, url, options = {}) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 760 }, ...options });
   const page = await context.newPage();

@@ -1,4 +1,4 @@
-//! The functions of locks and semaphores. They share this binary; the `Handler` of each says which one a process is.
+//! The functions of locks and semaphores. They share this binary; each function's `Handler` selects its operations.
 
 use leasehold_api::http::Operation;
 use leasehold_lambda::Serves;
@@ -7,7 +7,7 @@ use leasehold_lambda::Serves;
 async fn main() -> Result<(), lambda_runtime::Error> {
     leasehold_lambda::run_locks(|handler| {
         Some(match handler {
-            // The routes of heartbeat and release may lead here too.
+            // The routes of heartbeat and release may lead to this function too.
             "acquire" => Serves::Http(&[Operation::Acquire, Operation::Heartbeat, Operation::Release]),
             "acquire-all" => Serves::Http(&[Operation::AcquireAll]),
             "heartbeat" => Serves::Http(&[Operation::Heartbeat]),

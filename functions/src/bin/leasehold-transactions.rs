@@ -1,4 +1,4 @@
-//! The functions of transactions. They share this binary; the `Handler` of each says which one a process is.
+//! The functions of transactions. They share this binary; each function's `Handler` selects its operations.
 
 use leasehold_lambda::ServesTransactions;
 

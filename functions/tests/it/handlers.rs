@@ -1,4 +1,4 @@
-//! The handlers of the two binaries: each one of the template exists, and serves its own routes only.
+//! The handlers of the two binaries: each handler of the template exists, and serves its own routes only.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 const LOCKS: &str = env!("CARGO_BIN_EXE_leasehold-locks");
 const TRANSACTIONS: &str = env!("CARGO_BIN_EXE_leasehold-transactions");
 
-/// Nobody listens there: the functions start all the same.
+/// The variables of a function. No server listens at the endpoint: the functions start all the same.
 const VARIABLES: [(&str, &str); 3] = [
     ("LEASEHOLD_TABLE_NAME", "locks"),
     ("LEASEHOLD_TRANSACTION_TABLE_NAME", "transactions"),
@@ -24,7 +24,7 @@ async fn start(binary: &str, handler: &str) -> (Sandbox, Result<(), InitError>) 
     (sandbox, ready)
 }
 
-/// The paths, of all that there are, that the handler answers otherwise than as an unknown route.
+/// Returns the known paths that the handler does not answer as unknown routes.
 async fn served(binary: &str, handler: &str) -> Vec<&'static str> {
     let (mut sandbox, ready) = start(binary, handler).await;
     ready.unwrap_or_else(|error| panic!("{handler}: {error:?}"));
@@ -92,7 +92,7 @@ async fn function_of_everything_serves_direct_invocations() {
     }
 }
 
-/// `Binary: leasehold-locks` with `Handler: acquire` a few lines below, and so on.
+/// The template has `Binary: leasehold-locks`, and `Handler: acquire` a few lines below.
 #[tokio::test]
 async fn every_handler_of_the_template_starts() {
     let mut found = 0;

@@ -1,7 +1,8 @@
-//! The functions as Lambda runs them: the real binaries, each in a sandbox of its own.
+//! The functions as Lambda runs them: the real binaries, each in its own sandbox.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test fails by a panic")]
 
 mod handlers;
 mod start;
 mod sweep;
+mod trace;

@@ -1,6 +1,6 @@
-//! How a function starts, in a sandbox of its own: the real binary against a DynamoDB that is well, slow or out.
+//! The start of a function in its own sandbox: the real binary against a DynamoDB that is healthy, slow or unreachable.
 //!
-//! All functions start alike; this one stands for them.
+//! All functions start alike; one stands for all.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -37,7 +37,7 @@ async fn acquire(sandbox: &mut Sandbox) -> (u64, Value) {
     }
 }
 
-/// Answers every `GET` with `greeting`, applies every write, and notes who came.
+/// Answers every `GET` with `greeting`, applies every write, and records the connections.
 #[derive(Clone)]
 struct DynamoDb {
     greeting: (StatusCode, &'static str),
@@ -74,7 +74,8 @@ async fn answer(State(dynamodb): State<DynamoDb>, request: Request) -> Response 
     }
 }
 
-/// Whatever DynamoDB says to the first request, it costs no permission, and the second one finds the connection open.
+/// Whatever DynamoDB answers to the first request, the request needs no permission, and the second one uses its
+/// connection.
 #[tokio::test]
 async fn the_first_request_uses_the_connection_of_the_start() {
     for greeting in [
@@ -115,7 +116,7 @@ async fn a_start_needs_no_dynamodb() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
         listener.local_addr().expect("bound")
     };
-    // The system completes connections to it, and nobody ever reads from them.
+    // The system accepts connections for this listener, and nothing reads from them.
     let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
     let silent = (silent.local_addr().expect("bound"), silent);
     for url in [
@@ -131,7 +132,7 @@ async fn a_start_needs_no_dynamodb() {
     }
 }
 
-/// Lambda passes the sentence on to whoever invokes the function.
+/// Lambda passes the sentence to the caller of the function.
 #[tokio::test]
 async fn what_is_wrong_with_the_configuration_is_reported() {
     for (variables, sentence) in [

@@ -1,5 +1,4 @@
-//! The sweeper as Lambda runs it: the real binary, in a sandbox of its own. The function of the transactions starts
-//! alike.
+//! The sweeper as Lambda runs it: the real binary in its own sandbox. The function of the transactions starts alike.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -47,7 +46,7 @@ async fn the_schedule_finds_what_was_left_behind() {
     ];
     let mut sandbox = start(&variables).await;
     sandbox.ready().await.expect("it starts");
-    // Until it has been idle for a second it is spared.
+    // The sweep spares a transaction until it was idle for a second.
     let swept = async {
         loop {
             let swept = sweep(&mut sandbox, json!({ "detail-type": "Scheduled Event" })).await;

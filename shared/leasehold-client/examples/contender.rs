@@ -1,4 +1,4 @@
-//! A contender for `scripts/contend.sh`: takes locks by the Rust client, and writes down what it believed.
+//! A contender for `scripts/contend.sh`: acquires locks by the Rust client, and records what it believed.
 
 #![allow(clippy::disallowed_methods, reason = "the pauses of a contender are its behaviour")]
 
@@ -23,12 +23,12 @@ impl History {
         if let (Some(line), Value::Object(members)) = (line.as_object_mut(), members) {
             line.extend(members);
         }
-        // One write for each line, so that a kill leaves whole lines.
+        // Each line is one write, so that a kill leaves whole lines.
         self.file.write_all(format!("{line}\n").as_bytes())
     }
 }
 
-/// The machine's monotonic clock, in nanoseconds: it is the same for all processes.
+/// The machine's monotonic clock, in nanoseconds. All processes read the same clock.
 fn now() -> i64 {
     clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |time| time.tv_sec() * 1_000_000_000 + time.tv_nsec())
 }
@@ -37,7 +37,7 @@ fn between(from: u64, to: u64) -> Duration {
     Duration::from_millis(fastrand::u64(from..to))
 }
 
-/// Asks the guard again and again. False once it says that the lock is lost.
+/// Asks the guard repeatedly. Returns false once the guard reports the loss of the lock.
 async fn watch(guard: &Guard, history: &mut History, time: Duration) -> std::io::Result<bool> {
     let end = Instant::now() + time;
     loop {
@@ -73,7 +73,7 @@ async fn hold(guard: Guard, history: &mut History) -> Result<(), Box<dyn std::er
         }
     }
     match fastrand::u32(0..20) {
-        // Gone without a word.
+        // The guard ends without a release.
         0 => drop(guard.detach()),
         1 | 2 => sleep(between(0, 3000)).await,
         _ => {
@@ -118,7 +118,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     loop {
         let key = keys[fastrand::usize(..keys.len())];
         if let Err(error) = contend(&client, key, &mut history).await {
-            // The nemesis is at work; a mistake of this program's own ends it.
+            // The nemesis causes other errors. A mistake of this program ends it.
             error.downcast::<Error>()?;
             sleep(Duration::from_millis(100)).await;
         }

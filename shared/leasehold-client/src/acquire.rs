@@ -1,4 +1,4 @@
-//! Asking for a lock: once, or until there is an end to it. Rules C1, C4 and C5.
+//! Acquires a lock: by one request, or by requests until the wait is over. Rules C1, C4 and C5.
 
 use std::time::Duration;
 
@@ -11,24 +11,24 @@ use crate::lease::{Lease, Origin, Term};
 use crate::remote::{Backoff, decode_data, encode_data};
 use crate::request::check_lease;
 use crate::timing::{poll_pause, return_pause};
-use crate::{Client, Error, ErrorKind, Guard, LockRequest, Observation};
+use crate::{Client, Error, ErrorKind, Guard, LockRequest, Observation, telemetry};
 
-/// The lock, or its present holder. Of permits and of several locks likewise.
+/// The lock, or its present holder. The same type serves permits and several locks.
 #[derive(Debug)]
 #[must_use = "a guard that is dropped releases its lock"]
 pub enum Acquisition<G = Guard, H = Held> {
-    /// The lock is the caller's.
+    /// The caller has acquired the lock.
     Granted(G),
-    /// Someone else has it.
+    /// Another owner holds the lock.
     Held(H),
 }
 
-/// Someone else has the lock.
+/// The view of a lock that another owner holds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Held {
     /// The public view of the lock.
     pub lock: Box<Lock>,
-    /// Since when this client has seen it so.
+    /// The client's observation of this version of the lock.
     pub observation: Observation,
 }
 
@@ -42,7 +42,7 @@ impl<G, H> Acquisition<G, H> {
 }
 
 impl Acquisition {
-    /// The guard, or an error that says who has the lock: for callers who cannot go on without it.
+    /// Returns the guard, or an error that names the holder.
     ///
     /// # Errors
     /// [`ErrorKind::Held`]
@@ -52,15 +52,19 @@ impl Acquisition {
 }
 
 impl Client {
-    /// Asks for a lock, once. If it is held, and this client has seen it unchanged for the record's own lease, the same
-    /// request takes it over.
+    /// Sends one request for a lock. The request takes over a lock that this client has seen unchanged for the record's
+    /// own lease.
     ///
     /// # Errors
-    /// Any [`ErrorKind`] but `Held`. After one that leaves open whether the lock was granted, it is given back in the
+    /// Any [`ErrorKind`] but `Held`. After an error that leaves the grant unknown, the client releases the lock in the
     /// background.
     pub async fn try_acquire(&self, request: impl Into<LockRequest>) -> Result<Acquisition, Error> {
         let request = request.into();
-        let mut pursuit = Pursuit::new(self, &request)?;
+        telemetry::waiting("try_acquire", &request.key, self.ask_once(&request)).await
+    }
+
+    async fn ask_once(&self, request: &LockRequest) -> Result<Acquisition, Error> {
+        let mut pursuit = Pursuit::new(self, request)?;
         if let Some(guard) = pursuit.shared() {
             return Ok(Acquisition::Granted(guard));
         }
@@ -76,18 +80,22 @@ impl Client {
         }
     }
 
-    /// Asks for a lock until it is granted, or the request's [`Wait`](crate::Wait) is over. May be cancelled at any
-    /// time: what is granted afterwards is given back.
+    /// Requests a lock until it is granted, or the request's [`Wait`](crate::Wait) is over. The caller may cancel at
+    /// any time: the client releases a lock that is granted afterwards.
     ///
     /// # Errors
-    /// Any [`ErrorKind`] but `Held`; one that is worth trying again only when the wait was over.
+    /// Any [`ErrorKind`] but `Held`. A retryable error is returned only after the wait was over.
     pub async fn acquire(&self, request: impl Into<LockRequest>) -> Result<Acquisition, Error> {
         let request = request.into();
-        let mut pursuit = Pursuit::new(self, &request)?;
+        telemetry::waiting("acquire", &request.key, self.ask_until_granted(&request)).await
+    }
+
+    async fn ask_until_granted(&self, request: &LockRequest) -> Result<Acquisition, Error> {
+        let mut pursuit = Pursuit::new(self, request)?;
         let mut budget = Budget::new(request.wait, self.retry_budget());
         let mut backoff = Backoff::default();
         let mut seen = None;
-        // Whoever comes back to a key at once would starve those who wait for it.
+        // A caller that returns to a key at once would starve the waiters.
         let mut pause = return_pause(self.released_ago(&request.key), request.poll_interval, chance());
         if let Some(guard) = pursuit.shared() {
             return Ok(Acquisition::Granted(guard));
@@ -96,7 +104,7 @@ impl Client {
         loop {
             match watched.take() {
                 Some(mut held) => {
-                    self.await_change(&request, &mut held, pause, &mut budget).await;
+                    self.await_change(request, &mut held, pause, &mut budget).await;
                     seen = Some(held);
                 }
                 None => sleep(pause.min(budget.left())).await,
@@ -119,7 +127,7 @@ impl Client {
                     budget.report(request.on_wait.as_ref(), lock, observation.stale_in());
                     let held = Held { lock: lock.clone(), observation: observation.clone() };
                     let poll = poll_pause(request.poll_interval, error.retry_after(), chance());
-                    // A version that was named and is still there will not do better at once.
+                    // A version that was named without success is not named again at once.
                     let due = request.staleness == Staleness::Rvn
                         && pursuit.named.as_deref() != Some(observation.record_version_number());
                     if self.watches(request.poll_interval) && (due || request.staleness == Staleness::Clock) {
@@ -134,7 +142,7 @@ impl Client {
                 }
                 _ if error.is_worth_another_try() => match (budget.afford(backoff.pause(&error)), seen.take()) {
                     (Some(pause), _) => pause,
-                    // Only the last look failed: the one before it says who has the lock.
+                    // Only the last request failed: the answer before it names the holder.
                     (None, Some(held)) => return Ok(Acquisition::Held(held)),
                     (None, None) => return Err(error),
                 },
@@ -153,7 +161,7 @@ struct Pursuit<'a> {
     attempt: Attempt<AcquireRequest>,
     /// The version that the last request named as stale.
     named: Option<String>,
-    /// The grant that came too late, if one did: how the lock was really acquired.
+    /// The outcome of a grant that came too late: how the lock was really acquired.
     late: Option<(AcquireOutcome, Option<String>)>,
 }
 
@@ -162,17 +170,17 @@ impl<'a> Pursuit<'a> {
         let attempt = Attempt::new(client, Subject::Lock, vec![request.key.clone()])?;
         let lease = request.lease.unwrap_or(client.default_lease());
         check_lease(lease)?;
-        request.check_heartbeats(lease)?;
+        request.keeping.check(lease)?;
         let owner_name = request.owner_name.clone().unwrap_or_else(|| client.owner_name().to_owned());
         Ok(Self { client, request, owner_name, lease, attempt, named: None, late: None })
     }
 
-    /// Another guard of a lock that this client holds already, if the caller asked for that.
+    /// Another guard of a lock that this client holds already, if the caller asked for one.
     fn shared(&self) -> Option<Guard> {
         if self.request.reentrant { self.client.share(&self.request.key) } else { None }
     }
 
-    /// The version that may be named, because it was seen for its lease.
+    /// The version that may be named: the client has seen it for its lease.
     fn stale(&self) -> Option<String> {
         match self.request.staleness {
             Staleness::Rvn => self.client.stale(&self.request.key),
@@ -180,13 +188,13 @@ impl<'a> Pursuit<'a> {
         }
     }
 
-    /// The lease id has ended: another acquisition begins.
+    /// Begins another acquisition, since the lease id has ended.
     fn start_again(&mut self) {
         self.attempt.start_again();
         self.late = None;
     }
 
-    /// Sends one request, which takes over a version that is stale.
+    /// Sends one request, which takes over a stale version.
     async fn ask(&mut self, limit: Duration) -> Result<Guard, Error> {
         let stale = self.stale();
         let (request, owner_name, lease) = (self.request, &self.owner_name, self.lease);
@@ -202,7 +210,7 @@ impl<'a> Pursuit<'a> {
         self.named = numbered.request.observed_record_version_number;
         let (sent, grant) = (numbered.first_sent, result?);
         let lease = Duration::from_millis(grant.lease_duration_ms);
-        if sent.elapsed() < lease {
+        if sent.elapsed() < request.keeping.believed(lease) {
             return self.granted(sent, grant);
         }
         self.attempt.holds();
@@ -213,13 +221,7 @@ impl<'a> Pursuit<'a> {
     fn granted(&mut self, sent: Instant, grant: AcquireResponse) -> Result<Guard, Error> {
         let lease = Duration::from_millis(grant.lease_duration_ms);
         let (outcome, previous_owner_name) = self.late.take().unwrap_or((grant.outcome, grant.previous_owner_name));
-        let term = Term::granted(
-            sent,
-            lease,
-            grant.fencing_token,
-            grant.record_version_number,
-            self.request.hold_on_unavailable,
-        );
+        let term = Term::granted(sent, lease, grant.fencing_token, grant.record_version_number, &self.request.keeping);
         let origin = Origin {
             owner_name: grant.owner_name,
             outcome,
@@ -228,7 +230,7 @@ impl<'a> Pursuit<'a> {
         };
         let (lease_id, numbers) = self.attempt.granted();
         let lease = Lease::new(Subject::Lock, self.request.key.clone(), lease_id, Some(origin), term, numbers);
-        self.client.keep(lease, self.request.heartbeats, self.request.at_risk.clone())
+        self.client.keep(lease, &self.request.keeping)
     }
 }
 

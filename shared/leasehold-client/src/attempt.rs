@@ -1,4 +1,4 @@
-//! The requests of one acquisition, and what they may leave behind. Rules C1, C6 and C10.
+//! The requests of one acquisition, and the release of what they may leave behind. Rules C1, C6 and C10.
 
 use std::future::Future;
 use std::time::Duration;
@@ -6,6 +6,7 @@ use std::time::Duration;
 use leasehold_wire::Secret;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
+use tracing::Instrument;
 
 use crate::client::SLACK;
 use crate::clock::{deadline, fresh_uuid, sleep};
@@ -13,7 +14,7 @@ use crate::remote::{Remote, persist};
 use crate::sequence::{Counter, Numbered, Turns};
 use crate::{Client, Error, ErrorKind, LockKey, Release, Released};
 
-/// The kind of a row, and of whatever is held of it.
+/// The kind of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Subject {
     /// A lock.
@@ -22,7 +23,7 @@ pub(crate) enum Subject {
     Permits,
 }
 
-/// One acquisition in the making. Dropping it leaves nothing behind.
+/// One acquisition in progress. Dropping the attempt leaves nothing behind.
 pub(crate) struct Attempt<R> {
     client: Client,
     subject: Subject,
@@ -30,13 +31,13 @@ pub(crate) struct Attempt<R> {
     lease_id: Secret,
     numbers: Counter,
     turns: Turns<R>,
-    /// Whether a request under this lease id was, or may yet be, carried out.
+    /// Whether a request under this lease id was carried out, or may yet be.
     may_hold: bool,
-    /// The end of the request that is under way.
+    /// The end of the request in flight.
     under_way: Option<oneshot::Receiver<Ending>>,
 }
 
-/// The end of a request, for whoever must clean up after it.
+/// The end of a request, for the clean-up after it.
 enum Ending {
     Granted,
     Refused,
@@ -52,13 +53,15 @@ impl Ending {
         }
     }
 
-    /// Whether the row may be this lease id's after such an error, now or later.
+    /// Whether the row may carry this lease id after such an error, now or later.
     fn may_hold(error: &Error) -> bool {
         error.is_unanswered() || matches!(error.kind(), ErrorKind::Superseded { .. })
     }
 }
 
 impl<R> Attempt<R> {
+    /// Begins an acquisition.
+    ///
     /// # Errors
     /// The client is closed.
     pub(crate) fn new(client: &Client, subject: Subject, keys: Vec<LockKey>) -> Result<Self, Error> {
@@ -75,7 +78,7 @@ impl<R> Attempt<R> {
         })
     }
 
-    /// The lease id has ended: another acquisition begins.
+    /// Begins another acquisition, since the lease id has ended.
     pub(crate) fn start_again(&mut self) {
         self.give_up();
         self.lease_id = Secret(fresh_uuid());
@@ -83,18 +86,18 @@ impl<R> Attempt<R> {
         self.turns = Turns::default();
     }
 
-    /// There is something to give back, until it is in keeping.
+    /// Notes that there is a grant to release, until a guard keeps it.
     pub(crate) fn holds(&mut self) {
         self.may_hold = true;
     }
 
-    /// The grant goes into keeping, with its lease id and its numbers.
+    /// Returns the lease id and its counter, since the grant is now kept by a guard.
     pub(crate) fn granted(&mut self) -> (Secret, Counter) {
         self.may_hold = false;
         (self.lease_id.clone(), std::mem::take(&mut self.numbers))
     }
 
-    /// If something under this lease id was granted, or may be yet, gives it back.
+    /// Releases the lease id, if a request under it was granted or may yet be.
     fn give_up(&mut self) {
         let may_hold = std::mem::take(&mut self.may_hold);
         let under_way = self.under_way.take();
@@ -117,7 +120,7 @@ impl<R> Attempt<R> {
                 }
                 Ending::Refused | Ending::Unanswered => {
                     if !give_back().await {
-                        // There was nothing yet: the release may have overtaken what it is to undo.
+                        // The service found nothing: the release may have overtaken the request.
                         sleep(remote.request_timeout()).await;
                         give_back().await;
                     }
@@ -128,8 +131,8 @@ impl<R> Attempt<R> {
 }
 
 impl<R: Clone> Attempt<R> {
-    /// Sends one request: the one before again, if its outcome is open, or this one. Returns which, and the answer. The
-    /// request runs on the keeper, so that its end is known even if nobody waits for it any more.
+    /// Sends one request: the previous one again, if its outcome is unknown, or else this one. Returns the request that
+    /// was sent, and its answer. The request runs on the keeper, so that its end is known even if nobody waits for it.
     ///
     /// # Errors
     /// The client is closed.
@@ -145,12 +148,13 @@ impl<R: Clone> Attempt<R> {
         let (reply, answer) = oneshot::channel();
         let (ended, ending) = oneshot::channel();
         self.under_way = Some(ending);
-        self.client.in_background(async move {
+        let job = async move {
             let result = call.await;
             let _ = ended.send(Ending::of(&result));
             let _ = reply.send(result);
-        });
-        // The keeper keeps the limit itself, as long as its runtime runs.
+        };
+        self.client.in_background(job.in_current_span());
+        // The keeper enforces the limit itself, as long as its runtime runs.
         let result = match timeout(limit.saturating_add(SLACK), answer).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) | Err(_) => Err(Error::abandoned()),
@@ -168,7 +172,7 @@ impl<R> Drop for Attempt<R> {
     }
 }
 
-/// Releases a lease id that nobody will use. Whether there was anything to release.
+/// Releases a lease id that nobody will use. Returns whether there was something to release.
 async fn give_back(
     remote: &Remote,
     subject: Subject,

@@ -8,17 +8,17 @@ use crate::clock::{Instant, deadline};
 use crate::request::OnWait;
 use crate::{Wait, Waiting};
 
-/// How long a wait goes on.
+/// The time that a wait may take.
 pub(crate) struct Budget {
     wait: Wait,
-    /// `None`: for ever.
+    /// The end of the wait. `None`: the wait has no end.
     deadline: Option<Instant>,
     /// The version that the deadline was set for.
     seen: Option<String>,
 }
 
 impl Budget {
-    /// Until a lock was seen held, `unreachable` bounds the search for the service.
+    /// A budget. `unreachable` bounds the search for the service, until a lock was seen held.
     pub(crate) fn new(wait: Wait, unreachable: Duration) -> Self {
         let deadline = match wait {
             Wait::OneLease { .. } => Some(deadline(unreachable)),
@@ -28,7 +28,7 @@ impl Budget {
         Self { wait, deadline, seen: None }
     }
 
-    /// The lock was seen held in this version, which is stale after so long.
+    /// Notes a held version, and the time until it is stale.
     pub(crate) fn saw(&mut self, version: &str, stale_after: Duration) {
         let Wait::OneLease { margin, extend } = self.wait else { return };
         let moved = self.seen.as_deref() != Some(version);
@@ -46,7 +46,7 @@ impl Budget {
         self.left().is_zero()
     }
 
-    /// A pause after a failure, if there is time for it and another request.
+    /// Returns the pause after a failure, if it leaves time for another request.
     pub(crate) fn afford(&self, pause: Duration) -> Option<Duration> {
         (pause < self.left()).then_some(pause)
     }

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::stream::{self, Stream, StreamExt, TryStreamExt};
+use http::HeaderMap;
 use leasehold_wire::{
     BreakRequest, GetRequest, HealthResponse, HeartbeatResponse, ListRequest, Lock, LockState, ReleaseOutcome, Secret,
     UnreadableRow,
@@ -23,32 +24,33 @@ use crate::attempt::Subject;
 use crate::clock::{Instant, deadline, millis, sleep};
 use crate::guard::work_under;
 use crate::keeper::{Keeper, keep};
+use crate::keeping::Keeping;
 use crate::lease::{Lease, Term};
 use crate::observation::Observations;
-use crate::remote::{Backoff, Remote, Renewal, persist};
-use crate::request::{OnRisk, check_lease};
+use crate::remote::{Backoff, Headers, Remote, Renewal, persist};
+use crate::request::check_lease;
 use crate::semaphore::Semaphores;
 use crate::sequence::{Counter, Turns};
 use crate::{
-    Error, ErrorKind, Guard, Handover, Heartbeat, Heartbeats, LockKey, LockRequest, Loss, Observation, Release,
-    Released, SavedObservation, Transport,
+    Error, ErrorKind, Guard, Handover, Heartbeat, LockKey, LockRequest, Loss, Observation, Release, Released,
+    SavedObservation, Transport,
 };
 
-/// As in the Java client.
+/// The default lease of the Java client.
 const DEFAULT_LEASE: Duration = Duration::from_secs(20);
 /// The service answers within four seconds, even if all its attempts at the table time out.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long an operation that belongs to no lease is retried.
+/// The time for which an operation without a lease is retried.
 const RETRY_BUDGET: Duration = Duration::from_secs(10);
-/// How much longer than its own bounds the background task is waited for.
+/// The extra time that a caller waits for the background task, beyond the task's own bounds.
 pub(crate) const SLACK: Duration = Duration::from_secs(1);
-/// How far the wall clocks may differ that saved observations are measured by.
+/// The largest difference of the wall clocks that measure saved observations.
 const CLOCK_MARGIN: Duration = Duration::from_secs(1);
 
-/// How many keys a client remembers the release of; beyond that it forgets the oldest, and comes back to them at once.
+/// The number of keys whose release a client remembers. A client that forgets a release returns to the key at once.
 const MAX_RELEASED: NonZeroUsize = NonZeroUsize::new(10_000).expect("not zero");
 
-/// One caller of the service. Cheap to clone; all clones are the same caller.
+/// One caller of the service. The client is cheap to clone, and all clones are the same caller.
 #[derive(Clone)]
 pub struct Client(Arc<Inner>);
 
@@ -59,41 +61,41 @@ struct Inner {
     retry_budget: Duration,
     observations: Mutex<Observations>,
     semaphores: Mutex<Semaphores>,
-    /// When keys were released here last.
+    /// The times of the last releases by this client.
     released: Mutex<LruCache<LockKey, Instant>>,
     held: Mutex<HeldLocks>,
     keeper: Keeper,
-    /// Until the service turns out to have no watches.
+    /// Whether the service has watches, as far as is known.
     can_watch: AtomicBool,
     closing: Notify,
 }
 
-/// All that one client holds.
+/// All locks that one client holds.
 #[derive(Default)]
 struct HeldLocks {
-    /// By key and lease id.
+    /// The locks, by key and lease id.
     shared: HashMap<(LockKey, Secret), Shared>,
-    /// Nothing is added any more.
+    /// Whether the client is closed, and accepts no more locks.
     closed: bool,
 }
 
-/// A lock that is held, and how many guards share it.
+/// A held lock, and the number of guards that share it.
 struct Shared {
     lease: Arc<Lease>,
     guards: usize,
 }
 
-/// A heartbeat under a lease id that has no guard here.
+/// The answer to a heartbeat under a lease id that has no guard here.
 pub(crate) struct RenewedById {
     pub(crate) answer: Renewal,
-    /// Before the request was first sent.
+    /// The time before the request was first sent.
     pub(crate) sent: Instant,
     pub(crate) numbers: Counter,
 }
 
 /// The settings of a client.
-#[derive(Debug)]
 pub struct ClientBuilder {
+    headers: Option<Headers>,
     owner_name: Option<String>,
     default_lease: Duration,
     request_timeout: Duration,
@@ -101,47 +103,71 @@ pub struct ClientBuilder {
     clock_margin: Duration,
 }
 
+impl fmt::Debug for ClientBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientBuilder").field("owner_name", &self.owner_name).finish_non_exhaustive()
+    }
+}
+
 impl ClientBuilder {
-    /// The owner's name, for people to read. Default: the host's name and the process id.
+    /// Sets the owner's name, for people to read. Default: the host's name and the process id.
     #[must_use]
     pub fn owner_name(mut self, name: impl Into<String>) -> Self {
         self.owner_name = Some(name.into());
         self
     }
 
-    /// The lease of requests that name none: 100 ms to a day. Default: 20 s.
+    /// Sets the lease of requests that name none: 100 ms to a day. Default: 20 s.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.default_lease = lease;
         self
     }
 
-    /// How long one request may take. Default: 5 s; less, where it belongs to a short lease.
+    /// Limits the time of one request. Default: 5 s, or less for a request of a short lease.
     #[must_use]
     pub fn request_timeout(mut self, limit: Duration) -> Self {
         self.request_timeout = limit;
         self
     }
 
-    /// How long an operation that belongs to no lease is retried. Default: 10 s.
+    /// Limits the retries of an operation without a lease. Default: 10 s.
     #[must_use]
     pub fn retry_budget(mut self, limit: Duration) -> Self {
         self.retry_budget = limit;
         self
     }
 
-    /// How far the wall clocks of those who share saved observations may differ. Default: 1 s.
+    /// Sets the largest difference of the wall clocks that measure saved observations. Default: 1 s.
     #[must_use]
     pub fn clock_margin(mut self, margin: Duration) -> Self {
         self.clock_margin = margin;
         self
     }
 
-    /// The client.
+    /// Calls `add` for each request, inside the request's span, to add headers: the trace context, for example.
+    ///
+    /// ```
+    /// # fn current_traceparent() -> String { String::new() }
+    /// # use leasehold_client::Client;
+    /// let builder = Client::builder().request_headers(|headers| {
+    ///     // With OpenTelemetry: `propagator.inject_context(&Span::current().context(), &mut HeaderInjector(headers))`.
+    ///     if let Ok(value) = current_traceparent().parse() {
+    ///         headers.insert("traceparent", value);
+    ///     }
+    /// });
+    /// ```
+    #[must_use]
+    pub fn request_headers(mut self, add: impl Fn(&mut HeaderMap) + Send + Sync + 'static) -> Self {
+        self.headers = Some(Arc::new(add));
+        self
+    }
+
+    /// Builds the client.
     pub fn build(self, transport: impl Transport) -> Client {
         let default_owner = || format!("{}:{}", gethostname::gethostname().to_string_lossy(), std::process::id());
         Client(Arc::new(Inner {
-            remote: Remote::new(Arc::new(transport), self.request_timeout),
+            remote: Remote::new(Arc::new(transport), self.headers, self.request_timeout),
             owner_name: self.owner_name.unwrap_or_else(default_owner),
             default_lease: self.default_lease,
             retry_budget: self.retry_budget,
@@ -159,13 +185,13 @@ impl ClientBuilder {
 /// A filter for a listing.
 #[derive(Debug, Clone, Default)]
 pub struct ListOptions {
-    /// Only locks in this state.
+    /// Lists only locks in this state.
     pub state: Option<LockState>,
-    /// Only locks whose current or last owner has this name.
+    /// Lists only locks whose current or last owner has this name.
     pub owner_name: Option<String>,
-    /// Only the sort keys under this partition key.
+    /// Lists only the sort keys under this partition key.
     pub key: Option<String>,
-    /// How many locks a request asks for at most: 1 to 1000. Default: 100.
+    /// The largest number of locks in one answer: 1 to 1000. Default: 100.
     pub page_size: Option<u64>,
 }
 
@@ -178,7 +204,7 @@ pub enum Listed {
     Unreadable(UnreadableRow),
 }
 
-/// A lock that [`Client::close`] could not give back.
+/// A lock that [`Client::close`] could not release.
 #[derive(Debug)]
 pub struct Unreleased {
     /// The lock.
@@ -187,10 +213,10 @@ pub struct Unreleased {
     pub error: Error,
 }
 
-/// Some locks could not be given back. Each is free one lease after its last heartbeat.
+/// The locks that could not be released. Each lock is free one lease after its last heartbeat.
 #[derive(Debug)]
 pub struct CloseError {
-    /// The locks, and the failures.
+    /// The locks, each with its failure.
     pub unreleased: Vec<Unreleased>,
 }
 
@@ -204,14 +230,15 @@ impl fmt::Display for CloseError {
 impl std::error::Error for CloseError {}
 
 impl Client {
-    /// A client with the defaults.
+    /// Creates a client with the defaults.
     pub fn new(transport: impl Transport) -> Self {
         Self::builder().build(transport)
     }
 
-    /// A client with other settings than the defaults.
+    /// Creates a client with other settings.
     pub fn builder() -> ClientBuilder {
         ClientBuilder {
+            headers: None,
             owner_name: None,
             default_lease: DEFAULT_LEASE,
             request_timeout: REQUEST_TIMEOUT,
@@ -220,14 +247,14 @@ impl Client {
         }
     }
 
-    /// Waits for the lock, does `work` under it, and gives it back. If the lock is lost, `work` is dropped where it
+    /// Waits for the lock, runs `work` under it, and releases the lock. If the lock is lost, `work` is dropped where it
     /// waits.
     ///
-    /// A release that fails is logged, and does not hide the result of `work`; the lock is then free after one lease.
+    /// A failed release is logged, and does not hide the result of `work`. The lock is then free after one lease.
     ///
     /// # Errors
-    /// Those of `work`, as they are. Those of [`Client::acquire`]; [`crate::ErrorKind::Held`] when the wait was over;
-    /// [`crate::ErrorKind::Lost`] if the lock was lost before `work` was done.
+    /// The errors of `work`, unchanged, and those of [`Client::acquire`]. [`crate::ErrorKind::Held`]: the wait was
+    /// over. [`crate::ErrorKind::Lost`]: the lock was lost before `work` was done.
     pub async fn with_lock<T, E: From<Error>, F: Future<Output = Result<T, E>>>(
         &self,
         request: impl Into<LockRequest>,
@@ -237,8 +264,9 @@ impl Client {
         work_under(&guard, work(Arc::clone(&guard)), || guard.give_back(Release::new())).await
     }
 
-    /// Goes on with a lock that another process acquired: one heartbeat, and then as if it had been acquired here. The
-    /// request's lease, where it names one, and its heartbeats apply; otherwise the record's lease stays.
+    /// Continues with a lock that another process acquired. The client sends one heartbeat, and then keeps the lock
+    /// like one of its own. The request's lease, if it names one, and its heartbeats apply. Otherwise the record's
+    /// lease stays.
     ///
     /// # Errors
     /// [`crate::ErrorKind::Lost`], or the last failure to reach the service.
@@ -251,14 +279,14 @@ impl Client {
             .renew_by_id(Subject::Lock, &request.key, &from, change, request.lease.or(Some(self.default_lease())))
             .await?;
         let Renewal { version, lease, fencing_token, .. } = renewed.answer;
-        request.check_heartbeats(lease)?;
-        let term = Term::granted(renewed.sent, lease, fencing_token, version, request.hold_on_unavailable);
+        request.keeping.check(lease)?;
+        let term = Term::granted(renewed.sent, lease, fencing_token, version, &request.keeping);
         let lease = Lease::new(Subject::Lock, request.key, from.lease_id, None, term, renewed.numbers);
-        self.keep(lease, request.heartbeats, request.at_risk)
+        self.keep(lease, &request.keeping)
     }
 
-    /// Renews a lock by its lease id alone, whoever acquired it. Nothing is kept; see [`Client::resume`] for that.
-    /// Where a guard lives elsewhere, do not name a lease: the guard would not know of it.
+    /// Sends one heartbeat for a lock by its lease id alone, and keeps nothing; [`Client::resume`] keeps the lock. Name
+    /// no lease where a guard in another process keeps the lock: the guard would not learn of the change.
     ///
     /// # Errors
     /// [`crate::ErrorKind::Lost`], or the last failure to reach the service.
@@ -274,7 +302,7 @@ impl Client {
         Ok(HeartbeatResponse { record_version_number: version, lease_duration_ms: millis(lease), fencing_token })
     }
 
-    /// Sends one heartbeat under a lease id that has no guard here, and retries it.
+    /// Sends one heartbeat, with retries, under a lease id that has no guard here.
     pub(crate) async fn renew_by_id(
         &self,
         subject: Subject,
@@ -304,7 +332,7 @@ impl Client {
         }
     }
 
-    /// Releases a lock by its lease id alone, whoever acquired it.
+    /// Releases a lock by its lease id alone.
     ///
     /// # Errors
     /// [`crate::ErrorKind::Lost`], or the last failure to reach the service.
@@ -318,7 +346,7 @@ impl Client {
         persist(self.until(), |left| self.remote().release(Subject::Lock, &key, lease_id, &release, left)).await
     }
 
-    /// The public view of a lock.
+    /// Returns the public view of a lock.
     ///
     /// # Errors
     /// [`crate::ErrorKind::NotFound`], or the last failure to reach the service.
@@ -328,7 +356,7 @@ impl Client {
         persist(self.until(), |left| self.remote().get(&request, left)).await
     }
 
-    /// All locks, page after page as they are taken from the stream. Not a snapshot.
+    /// Lists all locks. The stream reads page after page, and is no snapshot.
     pub fn list(&self, options: ListOptions) -> impl Stream<Item = Result<Listed, Error>> + Send + use<> {
         let first = ListRequest {
             limit: options.page_size,
@@ -352,7 +380,7 @@ impl Client {
         pages.map_ok(|rows| stream::iter(rows).map(Ok)).try_flatten()
     }
 
-    /// Releases a lock by force, if it still has the version that the operator saw.
+    /// Releases a lock by force, if the row still has the version that the operator saw.
     ///
     /// # Errors
     /// [`crate::ErrorKind::VersionMismatch`], or the last failure to reach the service.
@@ -366,38 +394,38 @@ impl Client {
         persist(self.until(), |left| self.remote().break_lock(&request, left)).await.map(|answer| answer.outcome)
     }
 
-    /// Whether the service and its table answer.
+    /// Asks whether the service and its table answer.
     ///
     /// # Errors
-    /// The failure of the one request: there is no retry.
+    /// The failure of the one request, which is not retried.
     pub async fn health(&self) -> Result<HealthResponse, Error> {
         self.remote().health().await
     }
 
-    /// This client's observations of locks that others hold, for a later process to go on from.
+    /// Returns this client's observations of locks that others hold, for a later process.
     pub fn save_observations(&self) -> Vec<SavedObservation> {
         self.observations().save()
     }
 
-    /// Goes on from what an earlier process saw. That is measured by the wall clock: the clocks of all who share saved
-    /// observations must not differ, or step, by more than the margin of [`ClientBuilder::clock_margin`].
+    /// Continues the observations of an earlier process, measured by the wall clock. The clocks of all processes that
+    /// share observations must agree within [`ClientBuilder::clock_margin`].
     pub fn load_observations(&self, saved: impl IntoIterator<Item = SavedObservation>) {
         self.observations().load(saved);
     }
 
-    /// Gives back every lock that is held, and waits for what goes on in the background. One failure does not stop the
-    /// others. Guards that are still there learn that their lock was released, and nothing can be acquired any more.
+    /// Releases every lock of this client, and waits for the background task. One failure does not stop the others.
+    /// Remaining guards report that their lock was released. The client can acquire nothing afterwards.
     ///
     /// # Errors
-    /// Lists the locks that could not be released. A lock that was lost is not among them.
+    /// Lists the locks that could not be released. A lost lock is not among them.
     pub async fn close(&self) -> Result<(), CloseError> {
-        // All are under way before the first is waited for.
+        // All releases are sent before the first answer is awaited.
         let releases: Vec<_> = {
             let mut held = self.held();
             held.closed = true;
             self.0.closing.notify_waiters();
             let leases: Vec<_> = held.shared.drain().map(|(_, shared)| shared.lease).collect();
-            let revoked = leases.into_iter().filter(|lease| lease.revoke(Loss::released(lease.key.clone())).is_ok());
+            let revoked = leases.into_iter().filter(|lease| lease.revoke(lease.released()).is_ok());
             revoked.map(|lease| (lease.key.clone(), self.send_release(&lease, Release::new()))).collect()
         };
         let mut unreleased = Vec::new();
@@ -433,19 +461,20 @@ impl Client {
         deadline(self.0.retry_budget)
     }
 
-    /// Until when the background task's answer to a release is waited for: it tries that long itself, and then ends one
-    /// request.
+    /// The end of the wait for a release: the background task retries within its own bound, and then ends one request.
     fn patience(&self) -> Instant {
         deadline(self.0.retry_budget.saturating_add(self.remote().request_timeout()).saturating_add(SLACK))
     }
 
+    /// Checks that the client accepts locks.
+    ///
     /// # Errors
     /// `Closed`
     pub(crate) fn check_open(&self) -> Result<(), Error> {
         if self.held().closed { Err(Error::closed()) } else { Ok(()) }
     }
 
-    /// Notified when the client is closed.
+    /// The notification that the client is closed.
     pub(crate) fn closing(&self) -> &Notify {
         &self.0.closing
     }
@@ -466,16 +495,11 @@ impl Client {
         self.observations().stale(key)
     }
 
-    /// Takes a lock into keeping.
+    /// Keeps a lock.
     ///
     /// # Errors
-    /// The client was closed meanwhile: the lock is given back.
-    pub(crate) fn keep(
-        &self,
-        lease: Lease,
-        heartbeats: Heartbeats,
-        at_risk: Option<(Duration, OnRisk)>,
-    ) -> Result<Guard, Error> {
+    /// The client was closed meanwhile: the lock is released.
+    pub(crate) fn keep(&self, lease: Lease, keeping: &Keeping) -> Result<Guard, Error> {
         if lease.subject == Subject::Lock {
             self.observations().forget(&lease.key);
         }
@@ -486,11 +510,16 @@ impl Client {
             return Err(Error::closed());
         }
         held.shared.insert(lease.name(), Shared { lease: Arc::clone(&lease), guards: 1 });
-        self.in_background(keep(Arc::clone(&lease), self.remote().clone(), heartbeats, at_risk));
+        self.in_background(keep(
+            Arc::clone(&lease),
+            self.remote().clone(),
+            keeping.heartbeats,
+            keeping.at_risk.clone(),
+        ));
         Ok(Guard::new(self.clone(), lease))
     }
 
-    /// Another guard of a lock that is held already.
+    /// Returns another guard of a lock that this client holds already.
     pub(crate) fn share(&self, key: &LockKey) -> Option<Guard> {
         let mut held = self.held();
         let is_of_key = |lease: &Lease| lease.subject == Subject::Lock && lease.key == *key && lease.is_held();
@@ -499,8 +528,8 @@ impl Client {
         Some(Guard::new(self.clone(), Arc::clone(&shared.lease)))
     }
 
-    /// One guard less. Of the last one, `end` ends the lease, before anybody else can share it. Whether it was the
-    /// last.
+    /// Removes one guard. The last guard calls `end`, which ends the lease before another caller can share it. Returns
+    /// whether the guard was the last.
     ///
     /// # Errors
     /// The error of `end`.
@@ -522,7 +551,8 @@ impl Client {
         end(lease).map(|()| true)
     }
 
-    /// One guard less. The last one's release is on its way when this returns; the future waits for the answer.
+    /// Removes one guard. The last guard's release is queued before this function returns; the future waits for the
+    /// answer.
     pub(crate) fn release(
         &self,
         lease: &Arc<Lease>,
@@ -538,7 +568,7 @@ impl Client {
         }
     }
 
-    /// Ends a lease that is lost together with another one, and gives the lock back.
+    /// Ends a lease that is lost together with another one, and releases the lock.
     pub(crate) fn give_up(&self, lease: &Arc<Lease>, loss: &Loss) {
         if lease.revoke(loss.clone()).is_ok() {
             drop(self.send_release(lease, Release::new()));
@@ -568,7 +598,7 @@ impl Client {
         }
     }
 
-    /// How long ago this client released a key, if it did.
+    /// Returns the time since this client released a key, if it did.
     pub(crate) fn released_ago(&self, key: &LockKey) -> Option<Duration> {
         self.released().get(key).map(Instant::elapsed)
     }
@@ -577,7 +607,7 @@ impl Client {
         self.0.released.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What this client saw of semaphores.
+    /// This client's observations of semaphores.
     pub(crate) fn semaphores(&self) -> MutexGuard<'_, Semaphores> {
         self.0.semaphores.lock().unwrap_or_else(PoisonError::into_inner)
     }

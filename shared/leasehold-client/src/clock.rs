@@ -1,16 +1,16 @@
-//! The one place where time, randomness and UUIDs enter. The monotonic clock is tokio's, so that tests can pause it.
+//! The one source of time, randomness and UUIDs. The monotonic clock is tokio's, so that tests can pause it.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub(crate) use tokio::time::Instant;
 
-/// The time since the Unix epoch, for observations that outlive the process, and for nothing else.
+/// The time since the Unix epoch, which only saved observations use.
 #[allow(clippy::disallowed_methods, reason = "this is the place that owns the wall clock")]
 pub(crate) fn since_epoch() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// A fresh lease id, or the id of a request.
+/// A fresh lease id, or a fresh request id.
 #[allow(clippy::disallowed_methods, reason = "this is the place that owns UUIDs")]
 pub(crate) fn fresh_uuid() -> String {
     uuid::Uuid::new_v4().to_string()
@@ -21,7 +21,7 @@ pub(crate) async fn sleep(pause: Duration) {
     tokio::time::sleep(pause).await;
 }
 
-/// The moment after which something is given up. A limit that is too large to be counted is a generation away.
+/// The end of a limit. A limit too large for the clock ends a generation later.
 pub(crate) fn deadline(limit: Duration) -> Instant {
     const GENERATION: Duration = Duration::from_hours(30 * 365 * 24);
     let now = Instant::now();

@@ -1,4 +1,4 @@
-//! Following a lock by watches, and electing a leader by it. Rule K6.
+//! Follows a lock by watches, and elects a leader by a lock. Rule K6.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -14,104 +14,127 @@ use crate::timing::poll_pause;
 use crate::watching::{LONGEST_WATCH, Watched, version_of};
 use crate::{Client, Error, ErrorKind, Guard, LockKey, LockRequest, Release, Wait};
 
-/// Looks that bring nothing new are this far apart at least.
+/// The shortest time between two looks that show nothing new.
 const SHORTEST_LOOK: Duration = Duration::from_secs(1);
 
-/// A lock whose holder is the leader, and whose data is the leader's value, such as its address.
+/// A lock whose holder is the leader. The lock's data is the leader's value, such as an address.
 #[derive(Debug, Clone)]
 pub struct Election {
     client: Client,
     request: LockRequest,
 }
 
-/// A leader, as others see it.
+/// A leader, as other clients see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leader {
-    /// Its name.
+    /// The leader's name.
     pub owner_name: String,
-    /// Its value.
+    /// The leader's value.
     pub value: Option<Vec<u8>>,
-    /// Its fencing token; absent where another kind of client holds the lock.
+    /// The leader's fencing token. Absent where another kind of client holds the lock.
     pub fencing_token: Option<u64>,
 }
 
 impl Client {
-    /// The election of this key, in which this client stands with `value`.
+    /// Returns the election of this key, in which this client stands with `value`.
     pub fn election(&self, key: impl Into<LockKey>, value: impl Into<Vec<u8>>) -> Election {
         let request = LockRequest::new(key).data(value).wait(Wait::Forever);
         Election { client: self.clone(), request }
     }
 
-    /// Follows a lock or a semaphore: its view now, and again whenever it changed; `None` while there is none. Views in
-    /// between may be missed. A failure that says nothing is tried again, and any other one ends the stream.
+    /// Follows a lock or a semaphore. The stream yields the present view, and a view after each change; `None` while
+    /// there is no row. Intermediate views may be missed. A retryable failure is retried, and any other failure ends
+    /// the stream.
     pub fn observe(&self, key: LockKey) -> impl Stream<Item = Result<Option<Lock>, Error>> + Send + use<> {
         let client = self.clone();
         stream::try_unfold(None, move |seen: Option<Option<Lock>>| {
             let (client, key) = (client.clone(), key.clone());
             async move {
-                let row = match seen {
-                    None => client.row(&key).await?,
-                    Some(seen) => client.next_row(&key, seen).await?,
-                };
+                let row = client.next_row(&key, seen).await?;
                 Ok(Some((row.clone(), Some(row))))
             }
         })
     }
 
-    /// The row, when it is another one than `seen`.
-    async fn next_row(&self, key: &LockKey, seen: Option<Lock>) -> Result<Option<Lock>, Error> {
-        loop {
-            let began = Instant::now();
-            // The watch of a lock that is released is answered at once.
-            let can_watch = self.watches(None) && seen.as_ref().is_none_or(|lock| lock.state == LockState::Held);
-            let watched = if can_watch {
-                let version = seen.as_ref().map_or("", version_of);
-                self.watch(key, version, LONGEST_WATCH, || {}).await
-            } else {
-                Watched::Failed
-            };
-            let row = match watched {
-                Watched::Seen(row) => Some(*row),
-                Watched::Ask => self.row(key).await?,
-                Watched::Failed => {
-                    sleep(poll_pause(None, Duration::ZERO, chance())).await;
-                    self.row(key).await?
-                }
-            };
-            if row.as_ref().map(version_of) != seen.as_ref().map(version_of) {
-                return Ok(row);
+    /// Returns the row of a lock or a semaphore once it differs from `seen`, or as it is when `wait` is over. `None`:
+    /// there is no row. A heartbeat changes a lock, and no semaphore: the row after `wait` shows the heartbeats of
+    /// holders.
+    ///
+    /// # Errors
+    /// The last failure to reach the service.
+    pub async fn look(
+        &self,
+        key: impl Into<LockKey>,
+        seen: Option<&Lock>,
+        wait: Duration,
+    ) -> Result<Option<Lock>, Error> {
+        let key = key.into();
+        // The service answers the watch of a released lock at once.
+        let can_watch = self.watches(None) && seen.is_none_or(|lock| lock.state == LockState::Held);
+        if can_watch {
+            let version = seen.map_or("", version_of);
+            match self.watch(&key, version, wait.min(LONGEST_WATCH), || {}).await {
+                Watched::Seen(row) => return Ok(Some(*row)),
+                Watched::Ask => return self.row(&key).await,
+                Watched::Failed => {}
             }
-            sleep(SHORTEST_LOOK.saturating_sub(began.elapsed())).await;
+        }
+        sleep(poll_pause(None, Duration::ZERO, chance()).min(wait)).await;
+        self.row(&key).await
+    }
+
+    /// Returns the public view of a lock or a semaphore, whichever has this key.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::NotFound`], or the last failure to reach the service.
+    pub async fn view(&self, key: impl Into<LockKey>) -> Result<Lock, Error> {
+        let key = key.into();
+        match self.get(key.clone()).await {
+            Err(error) if *error.kind() == ErrorKind::WrongKind => self.get_semaphore(key).await,
+            view => view,
         }
     }
 
-    /// The row of a lock or a semaphore, if there is one. Asks until the service answers.
-    async fn row(&self, key: &LockKey) -> Result<Option<Lock>, Error> {
+    /// Returns the row, once it differs from `seen`. `None`: nothing was seen yet.
+    async fn next_row(&self, key: &LockKey, seen: Option<Option<Lock>>) -> Result<Option<Lock>, Error> {
         loop {
             self.check_open()?;
-            let row = match self.get(key.clone()).await {
-                Err(error) if *error.kind() == ErrorKind::WrongKind => self.get_semaphore(key.clone()).await,
-                row => row,
+            let began = Instant::now();
+            let row = match &seen {
+                None => self.row(key).await,
+                Some(seen) => self.look(key.clone(), seen.as_ref(), LONGEST_WATCH).await,
+            };
+            let is_same = |row: &Option<Lock>| {
+                Some(row.as_ref().map(version_of)) == seen.as_ref().map(|seen| seen.as_ref().map(version_of))
             };
             match row {
-                Ok(row) => return Ok(Some(row)),
-                Err(error) if *error.kind() == ErrorKind::NotFound => return Ok(None),
-                Err(error) if error.is_retryable() => sleep(poll_pause(None, Duration::ZERO, chance())).await,
-                Err(error) => return Err(error),
+                Ok(row) if !is_same(&row) => return Ok(row),
+                Err(error) if !error.is_retryable() => return Err(error),
+                Ok(_) | Err(_) => sleep(SHORTEST_LOOK.saturating_sub(began.elapsed())).await,
             }
+        }
+    }
+
+    /// Returns the row of a lock or a semaphore, if there is one.
+    async fn row(&self, key: &LockKey) -> Result<Option<Lock>, Error> {
+        match self.view(key.clone()).await {
+            Ok(row) => Ok(Some(row)),
+            Err(error) if *error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
         }
     }
 }
 
 impl Election {
-    /// The same with other settings of the lock: lease, owner's name, heartbeats, wait.
+    /// Changes the settings of the lock: lease, owner's name, heartbeats, wait.
     #[must_use]
     pub fn with(mut self, adjust: impl FnOnce(LockRequest) -> LockRequest) -> Self {
         self.request = adjust(self.request);
         self
     }
 
-    /// Waits until this client is the leader. It is, until the guard is released, which resigns, or lost.
+    /// Waits until this client is the leader. Its leadership ends when the guard is released or lost. To resign is to
+    /// release the guard.
     ///
     /// # Errors
     /// As [`Client::acquire`]; [`ErrorKind::Held`] where the wait has an end.
@@ -123,7 +146,7 @@ impl Election {
     /// again. When the body ends, the client resigns. To stop, drop the future.
     ///
     /// # Errors
-    /// Those of `body`, as they are; those of [`Election::campaign`].
+    /// The errors of `body`, unchanged, and those of [`Election::campaign`].
     pub async fn lead<T, E: From<Error>, F: Future<Output = Result<T, E>>>(
         &self,
         mut body: impl FnMut(Arc<Guard>) -> F,
@@ -137,7 +160,7 @@ impl Election {
         }
     }
 
-    /// Follows the leaders: the one now, and again whenever another one leads, or `None` does.
+    /// Follows the leaders. The stream yields the present leader, and each later one; `None` while there is no leader.
     pub fn observe(&self) -> impl Stream<Item = Result<Option<Leader>, Error>> + Send + use<> {
         let rows = self.client.observe(self.request.key.clone());
         let leaders = rows.map_ok(|row| row.and_then(Leader::of));

@@ -7,29 +7,30 @@ use std::time::Duration;
 use leasehold_wire::transactions::Item;
 use leasehold_wire::{Lock, Problem, ProblemType, RefusedLock};
 
+use crate::attempt::Subject;
 use crate::{LockKey, Loss, TransportError};
 
-/// A kind exists only where callers act differently.
+/// The kinds of errors. A kind exists only where callers act differently.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// Someone else has the lock. Only where a caller asked for an error instead of a value.
+    /// Another owner holds the lock. Calls that report contention as a value never return this error.
     Held(Box<Lock>),
-    /// The lock is no longer the caller's: stop what is done under it.
+    /// The caller has lost the lock, and must stop its work under it.
     Lost(Loss),
-    /// Some of several locks are held. Only where a caller asked for an error instead of a value.
+    /// Others hold some of the locks. Calls that report contention as a value never return this error.
     SomeHeld(Box<[RefusedLock]>),
     /// There is no such lock.
     NotFound,
-    /// The occurrence, or a later one, is done: do not run it. The lock's data is what its run left.
+    /// This occurrence, or a later one, is done: do not run it. The lock's data is what the completed run left.
     AlreadyDone(Box<Lock>),
-    /// The key is a semaphore's where a lock is meant, or the other way round.
+    /// The key belongs to a semaphore where a lock is meant, or to a lock where a semaphore is meant.
     WrongKind,
     /// The lease id has another number of permits: there is no upgrade.
     PermitsMismatch,
-    /// The semaphore has fewer permits than are asked for: ask for fewer.
+    /// The request asks for more permits than the semaphore has: ask for fewer.
     ExceedsCapacity,
-    /// There is no room in the queue: try again later.
+    /// The queue is full: try again later.
     QueueFull(Option<Box<Lock>>),
     /// The lock changed since the operator looked: look again.
     VersionMismatch,
@@ -38,16 +39,16 @@ pub enum ErrorKind {
         /// The field at fault, where there is one.
         field: Option<String>,
     },
-    /// The credentials are missing, or do not allow this; or the lock is bound to another principal.
+    /// The credentials are missing or do not allow this request, or the lock is bound to another principal.
     Forbidden,
-    /// The service or DynamoDB refused for load: slow down, and try again.
+    /// The service or DynamoDB throttled the request: slow down, and try again.
     Throttled,
-    /// Nobody knows: try again.
+    /// The outcome of the request is unknown: try again.
     Unavailable,
-    /// The service cannot work with its table at all: whoever runs it must repair its setup.
+    /// The service cannot work with its table. The operator of the service must repair its setup.
     Misconfigured,
-    /// A later request under this lease id was carried out, and this one changed nothing. The lock is still the
-    /// caller's. The client goes on above that number by itself.
+    /// A later request under this lease id was carried out, and this one changed nothing. The caller still holds the
+    /// lock. The client continues above that number by itself.
     Superseded {
         /// The number of the last request that was carried out.
         sequence: u64,
@@ -58,24 +59,24 @@ pub enum ErrorKind {
     CorruptRecord,
     /// The client was closed.
     Closed,
-    /// Another transaction has an item, and did not make way in time. This one is open: repeat the call, or roll back.
+    /// Another transaction has an item, and did not make way in time. The caller's transaction is open: repeat the
+    /// call, or roll back.
     Contended {
-        /// The other one.
+        /// The public id of the other transaction.
         other: Option<String>,
     },
-    /// The transaction was rolled back, by another one that needed its items, or because nobody worked on it: begin
-    /// another one.
+    /// The transaction was rolled back by another one that needed its items, or because it was idle: begin another one.
     RolledBack,
-    /// The transaction is committed, which cannot be taken back, nor added to.
+    /// The transaction is committed: it can be neither rolled back nor extended.
     Committed,
-    /// The condition of a request does not hold. The transaction was rolled back: decide anew.
+    /// The condition of a request does not hold, and the transaction was rolled back: decide anew.
     ConditionFailed {
         /// The position of the request in that call, counted from 0.
         request: Option<usize>,
-        /// The item as it is, where the request asked for it and there is one.
+        /// The existing item, where the request asked for it.
         item: Option<Item>,
     },
-    /// There is no such transaction: it was never begun, or ended so long ago that it was removed.
+    /// The transaction is unknown: it was never begun, or was removed long after its end.
     TransactionNotFound,
 }
 
@@ -104,7 +105,7 @@ impl Error {
         }
     }
 
-    /// The same, about this transaction.
+    /// Adds the transaction that the error is about.
     pub(crate) fn of_transaction(self, id: &str) -> Self {
         Self { transaction_id: Some(id.into()), ..self }
     }
@@ -132,7 +133,7 @@ impl Error {
         Self::new(ErrorKind::SomeHeld(locks.into()), format!("others hold {}", keys.join(", ")))
     }
 
-    /// The lock is lost.
+    /// A loss of the lock.
     pub(crate) fn lost(loss: Loss) -> Self {
         let message = loss.to_string();
         let cause = loss.cause.clone();
@@ -143,17 +144,17 @@ impl Error {
         Self::new(ErrorKind::Closed, "the client is closed")
     }
 
-    /// No answer within the time-out.
+    /// A request without an answer within the time-out.
     pub(crate) fn timed_out(after: Duration) -> Self {
         Self { unanswered: true, ..Self::new(ErrorKind::Unavailable, format!("no answer within {after:?}")) }
     }
 
-    /// The background task is gone, and with it the answer.
+    /// The background task ended without an answer.
     pub(crate) fn abandoned() -> Self {
         Self { unanswered: true, ..Self::new(ErrorKind::Unavailable, "the client's background task ended too early") }
     }
 
-    /// The answer is older than the lease that it names: the lease ran out before the answer came.
+    /// The answer is older than its lease: the lease ran out before the answer arrived.
     pub(crate) fn too_late(lease: Duration) -> Self {
         Self {
             too_late: true,
@@ -161,10 +162,10 @@ impl Error {
         }
     }
 
-    /// The same, about this lock.
-    pub(crate) fn of_lock(self, key: &LockKey) -> Self {
+    /// Adds the lock that the error is about.
+    pub(crate) fn about(self, subject: Subject, key: &LockKey) -> Self {
         match self.kind {
-            ErrorKind::Lost(loss) => Self::lost(Loss { key: key.clone(), ..loss }),
+            ErrorKind::Lost(loss) => Self::lost(Loss { key: key.clone(), subject, ..loss }),
             _ => self,
         }
     }
@@ -177,7 +178,7 @@ impl Error {
         }
     }
 
-    /// The service's own refusal.
+    /// A refusal by the service.
     pub(crate) fn problem(problem: Problem, retry_after: Duration) -> Self {
         let kind = match (problem.problem_type, problem.lock) {
             (ProblemType::Held, Some(lock)) => ErrorKind::Held(lock),
@@ -189,10 +190,7 @@ impl Error {
             (ProblemType::PermitsMismatch, _) => ErrorKind::PermitsMismatch,
             (ProblemType::ExceedsCapacity, _) => ErrorKind::ExceedsCapacity,
             (ProblemType::QueueFull, lock) => ErrorKind::QueueFull(lock),
-            (ProblemType::Lost, lock) => {
-                let key = LockKey { key: String::new(), sort_key: None };
-                ErrorKind::Lost(Loss::from_refusal(key, problem.reason, lock))
-            }
+            (ProblemType::Lost, lock) => ErrorKind::Lost(Loss::from_refusal(problem.reason, lock)),
             (ProblemType::Superseded, _) => match problem.sequence {
                 Some(sequence) => ErrorKind::Superseded { sequence, fencing_token: problem.fencing_token },
                 None => ErrorKind::Unavailable,
@@ -214,35 +212,35 @@ impl Error {
             (ProblemType::TransactionNotFound, _) => ErrorKind::TransactionNotFound,
             _ => ErrorKind::InvalidRequest { field: problem.field },
         };
-        // The service's own attempt at the table may have been given up, and be applied late.
+        // The service may have given up its own attempt at the table, which may still be applied.
         let unanswered = matches!(kind, ErrorKind::Unavailable | ErrorKind::Throttled);
         Self { retry_after, unanswered, ..Self::new(kind, problem.detail) }
     }
 
-    /// An answer that is not the service's: a gateway's, a proxy's, another server's.
+    /// An answer of another program, such as a gateway, a proxy or another server.
     pub(crate) fn foreign(status: http::StatusCode, body: &[u8], retry_after: Duration) -> Self {
         const SHOWN: usize = 200;
         let (kind, unanswered) = match status.as_u16() {
             401 | 403 => (ErrorKind::Forbidden, false),
             429 => (ErrorKind::Throttled, false),
-            // A gateway that gave up waiting says 504; what it waited for goes on.
+            // A gateway that stopped waiting answers 504, and the request may still be carried out.
             200..=299 | 408 | 500..=599 => (ErrorKind::Unavailable, true),
             _ => (ErrorKind::InvalidRequest { field: None }, false),
         };
-        // A document that was meant as a success may name the lease id; nobody else's page does.
+        // A successful answer may contain the lease id, so its body is not shown. Other bodies cannot contain it.
         let shown = if status.is_success() { &[] } else { &body[..body.len().min(SHOWN)] };
         let message =
             format!("the answer, {status}, is not Leasehold's: {}", String::from_utf8_lossy(shown).escape_debug());
         Self { retry_after, unanswered, ..Self::new(kind, message) }
     }
 
-    /// The kind, which tells how to react.
+    /// Returns the kind, which tells how to react.
     pub fn kind(&self) -> &ErrorKind {
         &self.kind
     }
 
-    /// The transaction that the error is about, if any. After [`ErrorKind::Unavailable`] nobody knows its state;
-    /// [`crate::Client::transaction_status`] will.
+    /// Returns the transaction that the error is about, if any. After [`ErrorKind::Unavailable`] the state of the
+    /// transaction is unknown; [`crate::Client::transaction_status`] tells it.
     pub fn transaction_id(&self) -> Option<&str> {
         self.transaction_id.as_deref()
     }
@@ -252,28 +250,28 @@ impl Error {
         matches!(self.kind, ErrorKind::Contended { .. } | ErrorKind::RolledBack)
     }
 
-    /// Whether it says nothing about the request, so that the same one may succeed if it is sent again.
+    /// Whether the same request may succeed if it is sent again, because the error says nothing about the request.
     pub fn is_retryable(&self) -> bool {
         matches!(self.kind, ErrorKind::Unavailable | ErrorKind::Throttled)
     }
 
-    /// How long the service asks to wait before the next request.
+    /// The pause that the service asks for before the next request.
     pub(crate) fn retry_after(&self) -> Duration {
         self.retry_after
     }
 
-    /// Whether the request was in order, and only its number or its age was not: the same under a higher number does
-    /// better.
+    /// Whether only the number or the age of the request was refused. The same request under a higher number may
+    /// succeed.
     pub(crate) fn is_about_its_number(&self) -> bool {
         self.too_late || matches!(self.kind, ErrorKind::Superseded { .. })
     }
 
-    /// Whether another request, the same one or one under a higher number, may do better.
+    /// Whether another try may succeed, with the same number or a higher one.
     pub(crate) fn is_worth_another_try(&self) -> bool {
         self.is_retryable() || self.is_about_its_number()
     }
 
-    /// Whether the request may have been carried out all the same, now or later.
+    /// Whether the request may have been carried out despite the error, now or later.
     pub(crate) fn is_unanswered(&self) -> bool {
         self.unanswered
     }

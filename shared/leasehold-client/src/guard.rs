@@ -14,27 +14,28 @@ use crate::lease::Lease;
 use crate::request::check_lease;
 use crate::{Client, Error, LockKey, Loss};
 
-/// The limit of the service.
+/// The service's limit for a payload.
 const MAX_DATA_BYTES: usize = 256 * 1024;
 
-/// A lock while it is held. Dropping it releases the lock in the background, as well as that goes: nothing is sent when
-/// the runtime ends with the drop, and the lock is then free after one lease. [`Guard::release`] waits for it.
+/// A lock while it is held. Dropping the guard releases the lock in the background, with best effort. Nothing is sent
+/// when the runtime ends with the drop, and the lock is then free after one lease. [`Guard::release`] waits for the
+/// release.
 #[must_use = "a guard that is dropped releases its lock"]
 pub struct Guard {
     client: Client,
     lease: Arc<Lease>,
-    /// Whether this guard still counts among those of its lease.
+    /// Whether this guard still counts among the guards of its lease.
     counted: AtomicBool,
 }
 
-/// A lock on its way from one process to another.
+/// The secret and the number that another process needs to continue with a lock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Handover {
-    /// The proof of possession.
+    /// The secret that proves possession.
     pub lease_id: Secret,
-    /// The number of the last request under the lease id. Without it, the successor learns the number from the service,
-    /// at the cost of one request.
+    /// The number of the last request under the lease id. Without the number, the successor learns it from the service,
+    /// by one more request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sequence: Option<u64>,
 }
@@ -45,7 +46,7 @@ impl From<Secret> for Handover {
     }
 }
 
-/// The changes that a renewal brings.
+/// The changes that a renewal makes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Heartbeat {
     pub(crate) lease: Option<Duration>,
@@ -53,33 +54,33 @@ pub struct Heartbeat {
     pub(crate) delete_data: bool,
     /// The fencing token of the grant, where it is known.
     pub(crate) fencing_token: Option<u64>,
-    /// Of a semaphore: keep only so many permits.
+    /// The number of permits of a semaphore to keep.
     pub(crate) keep: Option<u64>,
-    /// With `keep`: how many were held when the request was made.
+    /// The number of permits that were held when the request was made. Set with `keep`.
     pub(crate) held: Option<u64>,
 }
 
 impl Heartbeat {
-    /// A renewal that changes nothing else.
+    /// Creates a renewal without changes.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A new lease, from this heartbeat on: 100 ms to a day.
+    /// Sets a new lease from this heartbeat on: 100 ms to a day.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self
     }
 
-    /// A new payload.
+    /// Stores a new payload.
     #[must_use]
     pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
         self.data = Some(data.into());
         self
     }
 
-    /// No payload any more.
+    /// Deletes the payload.
     #[must_use]
     pub fn delete_data(mut self) -> Self {
         self.delete_data = true;
@@ -87,7 +88,7 @@ impl Heartbeat {
     }
 }
 
-/// The traces that a release leaves.
+/// The changes that a release makes.
 #[derive(Debug, Clone, Default)]
 pub struct Release {
     pub(crate) data: Option<Vec<u8>>,
@@ -96,34 +97,36 @@ pub struct Release {
 }
 
 impl Release {
-    /// A release that leaves the row as it is.
+    /// Creates a release that leaves the row's data unchanged.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Data for the next holder.
+    /// Stores data for the next holder.
     #[must_use]
     pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
         self.data = Some(data.into());
         self
     }
 
-    /// Deletes the row, and with it its data.
+    /// Deletes the row and its data.
     #[must_use]
     pub fn delete(mut self) -> Self {
         self.delete = true;
         self
     }
 
-    /// Records that this occurrence is done: nobody is granted it again.
+    /// Records that this occurrence is done: the service grants it to nobody again.
     #[must_use]
     pub fn completed(mut self, occurrence: impl Into<String>) -> Self {
         self.completed = Some(occurrence.into());
         self
     }
 
+    /// Checks the limits of the service.
+    ///
     /// # Errors
-    /// The service would refuse it.
+    /// The service would refuse the release.
     fn check(&self) -> Result<(), Error> {
         match &self.data {
             Some(_) if self.delete => Err(Error::invalid("data", "a row that is deleted leaves no data")),
@@ -135,16 +138,16 @@ impl Release {
     }
 }
 
-/// How a release came about.
+/// The outcome of a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Released {
-    /// By this request.
+    /// This request released the lock.
     Released,
-    /// By an earlier try of this request, whose answer was lost.
+    /// An earlier try of this request, whose answer was lost, released the lock.
     Replayed,
     /// The row is gone.
     Absent,
-    /// Not yet: the lock is shared, and other guards hold it still.
+    /// The lock is shared, and other guards still hold it.
     StillHeld,
 }
 
@@ -167,47 +170,49 @@ impl Guard {
         &self.lease
     }
 
-    /// The lock's key.
+    /// Returns the lock's key.
     pub fn key(&self) -> &LockKey {
         &self.lease.key
     }
 
-    /// The owner's name, as others read it; `None` after a resume.
+    /// Returns the owner's name, as others read it; `None` after a resume.
     pub fn owner_name(&self) -> Option<&str> {
         self.lease.origin.as_ref().map(|origin| origin.owner_name.as_str())
     }
 
-    /// The secret that proves possession, for another process to go on with.
+    /// Returns the secret that proves possession, for another process to continue with the lock.
     pub fn lease_id(&self) -> &Secret {
         &self.lease.id
     }
 
-    /// Above every token granted for this key before. Hand it to the resource that the lock protects.
+    /// Returns the fencing token, which is higher than every token granted for this key before. Hand the token to the
+    /// resource that the lock protects.
     pub fn fencing_token(&self) -> u64 {
         self.lease.term().fencing_token()
     }
 
-    /// As the last heartbeat left it.
+    /// Returns the record version number that the last heartbeat wrote.
     pub fn record_version_number(&self) -> String {
         self.lease.term().rvn().to_owned()
     }
 
-    /// The outcome of the acquisition; `None` after a resume.
+    /// Returns the outcome of the acquisition; `None` after a resume.
     pub fn outcome(&self) -> Option<AcquireOutcome> {
         self.lease.origin.as_ref().map(|origin| origin.outcome)
     }
 
-    /// The owner of the lock before.
+    /// Returns the previous owner of the lock.
     pub fn previous_owner_name(&self) -> Option<&str> {
         self.lease.origin.as_ref()?.previous_owner_name.as_deref()
     }
 
-    /// The payload at the time of the grant: what a predecessor left, or what was just stored.
+    /// Returns the payload at the time of the grant: the predecessor's data, or the data that was just stored.
     pub fn data(&self) -> Option<&[u8]> {
         self.lease.origin.as_ref()?.data.as_deref()
     }
 
-    /// The rest of the lease, counted from before the last successful request was sent. Zero if the lock is not held.
+    /// Returns the rest of the lease, counted from before the last successful request was sent. Zero if the lock is not
+    /// held.
     pub fn remaining(&self) -> Duration {
         if !self.is_held() {
             return Duration::ZERO;
@@ -215,19 +220,19 @@ impl Guard {
         self.lease.term().valid_until().saturating_duration_since(Instant::now())
     }
 
-    /// Whether the lock is held, as far as this process can know: it was not lost, not released, and its lease has not
-    /// run out.
+    /// Whether the lock is held, as far as this process can know. The lock was neither lost nor released, and its lease
+    /// has not run out.
     pub fn is_held(&self) -> bool {
         self.lease.is_held()
     }
 
-    /// How the lock was lost, if it was.
+    /// Returns the loss of the lock, if there was one.
     pub fn loss(&self) -> Option<Loss> {
         self.lease.loss()
     }
 
-    /// Resolves when the lock is lost: taken over, broken, expired, or released by somebody else, such as
-    /// [`Client::close`]. Resolves with `None` when it was given back by its guards.
+    /// Resolves when the lock is lost: taken over, broken, expired, or released by another caller, such as
+    /// [`Client::close`]. Resolves with `None` after the guards released the lock.
     pub fn lost(&self) -> impl Future<Output = Option<Loss>> + Send + use<> {
         let lease = Arc::clone(&self.lease);
         async move { lease.lost().await }
@@ -236,65 +241,64 @@ impl Guard {
     /// Renews the lease now.
     ///
     /// # Errors
-    /// [`crate::ErrorKind::Lost`]; what the service could not be reached with, until the lease ran out.
+    /// [`crate::ErrorKind::Lost`]; the last failure to reach the service, after the lease ran out.
     pub async fn heartbeat(&self) -> Result<(), Error> {
         self.heartbeat_with(Heartbeat::new()).await
     }
 
-    /// Renews the lease now, and changes it or the payload.
+    /// Renews the lease now, and changes the lease or the payload.
     ///
     /// # Errors
     /// As [`Guard::heartbeat`]; [`crate::ErrorKind::InvalidRequest`] for a lease or a payload that the service refuses.
     pub async fn heartbeat_with(&self, change: Heartbeat) -> Result<(), Error> {
-        change.lease.map_or(Ok(()), check_lease)?;
+        change.lease.map_or(Ok(()), |lease| check_lease(lease).and_then(|()| self.lease.term().check_delay(lease)))?;
         self.lease.renew_until(self.client.remote(), &change, |error| !error.is_worth_another_try()).await
     }
 
-    /// Gives the lock back, and waits until the service has it. If this future is dropped, the release goes on in the
-    /// background.
+    /// Releases the lock, and waits for the answer. If this future is dropped, the release continues in the background.
     ///
     /// # Errors
-    /// [`crate::ErrorKind::Lost`] if the lock was lost before; what the service could not be reached with, in which
-    /// case the lock is free one lease after its last heartbeat.
+    /// [`crate::ErrorKind::Lost`] if the lock was lost before; otherwise the last failure to reach the service. The
+    /// lock is then free one lease after its last heartbeat.
     pub async fn release(self) -> Result<Released, Error> {
         self.release_with(Release::new()).await
     }
 
-    /// Gives the lock back, and leaves data to the next holder, or deletes the row. Of a lock that is shared, only the
-    /// last guard's release does.
+    /// Releases the lock, and leaves data to the next holder, or deletes the row. Only the last guard of a shared lock
+    /// changes the row.
     ///
     /// # Errors
-    /// As [`Guard::release`]; [`crate::ErrorKind::InvalidRequest`] for data that the service would refuse, and
-    /// the lock is then released without.
+    /// As [`Guard::release`]; [`crate::ErrorKind::InvalidRequest`] for data that the service would refuse, in which
+    /// case the lock is released without the data.
     pub async fn release_with(self, release: Release) -> Result<Released, Error> {
         release.check()?;
         self.give_back(release).await
     }
 
-    /// Gives back this guard's share, once.
+    /// Releases this guard's share, once.
     pub(crate) fn give_back(&self, release: Release) -> impl Future<Output = Result<Released, Error>> + Send + use<> {
         let release = self.counted.swap(false, Ordering::SeqCst).then(|| self.client.release(&self.lease, release));
-        let key = self.key().clone();
+        let released = self.lease.released();
         async move {
             match release {
                 Some(release) => release.await,
-                None => Err(Error::lost(Loss::released(key))),
+                None => Err(Error::lost(released)),
             }
         }
     }
 
-    /// Lets go of the lock without giving it back, for another process to go on with: see [`Client::resume`].
-    /// That process has the rest of the lease for it. Of a lock that is shared, the other guards go on.
+    /// Ends the guard without a release, for another process to continue with [`Client::resume`]. That process must
+    /// continue within the rest of the lease. The other guards of a shared lock stay.
     pub fn detach(self) -> Handover {
         if self.counted.swap(false, Ordering::SeqCst) {
-            // A lock that was lost has nothing left to end.
+            // A lost lock has nothing left to end.
             let _ = self.client.end_share(&self.lease, Lease::end);
         }
         Handover { lease_id: self.lease.id.clone(), sequence: Some(self.lease.numbers.last()) }
     }
 }
 
-/// Does `work`, which is dropped if `guard` loses its lock.
+/// Runs `work`, which is dropped if `guard` loses its lock.
 pub(crate) async fn until_lost<T, E: From<Error>>(
     guard: &Guard,
     work: impl Future<Output = Result<T, E>>,
@@ -310,7 +314,7 @@ pub(crate) async fn until_lost<T, E: From<Error>>(
     }
 }
 
-/// Does `work` under what `guard` stands for, and gives it back.
+/// Runs `work` under the guard, and releases the guard.
 pub(crate) async fn work_under<T, E: From<Error>, F: Future<Output = Result<Released, Error>>>(
     guard: &Guard,
     work: impl Future<Output = Result<T, E>>,
@@ -327,7 +331,7 @@ pub(crate) async fn work_under<T, E: From<Error>, F: Future<Output = Result<Rele
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // The release is under way without anybody waiting for it.
+        // The release is in flight without a waiter.
         drop(self.give_back(Release::new()));
     }
 }

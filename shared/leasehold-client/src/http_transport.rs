@@ -13,16 +13,16 @@ use reqwest::Url;
 
 use crate::{Error, Transport, TransportError};
 
-/// An answer is a page of locks at most: Lambda allows 6 MB.
+/// The largest answer: a page of locks. Lambda allows 6 MB.
 const MAX_ANSWER_BYTES: usize = 8 * 1024 * 1024;
 
-/// How long a connection may rest: not longer than gateways keep it.
+/// The time that an idle connection is kept: not longer than gateways keep it.
 const IDLE_LIMIT: Duration = Duration::from_secs(20);
-/// How long a connection that is used may be silent before it is tested, and then before it is given up: well below a
-/// usual lease.
+/// The time that a used connection may be silent before it is tested, and then before it is closed: well below a usual
+/// lease.
 const DEAD_LIMIT: Duration = Duration::from_secs(2);
 
-/// The service over HTTP or HTTPS. Connections are kept and shared; proxies are taken from the environment.
+/// The service over HTTP or HTTPS. Connections are kept and shared. The environment names the proxies.
 #[derive(Debug, Clone)]
 pub struct HttpTransport {
     http: reqwest::Client,
@@ -40,13 +40,14 @@ enum Credentials {
 }
 
 impl HttpTransport {
-    /// The service at this URL. A path in it, such as an API's stage, stands before those of the API.
+    /// Creates a transport for the service at this URL. A path in the URL, such as an API's stage, is put before the
+    /// paths of the API.
     ///
     /// # Errors
-    /// The URL is not that of a web server, or has credentials in it.
+    /// The URL is not that of a web server, or contains credentials.
     pub fn new(base_url: &str) -> Result<Self, Error> {
         let base_url = service_url(base_url)?;
-        // Whoever uses this process may have chosen another provider already; that one is as good.
+        // The process may have installed another provider already, which serves as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let builder = reqwest::Client::builder()
             .tcp_nodelay(true)
@@ -73,7 +74,7 @@ impl HttpTransport {
         self.bearer_token_from(move || token.clone())
     }
 
-    /// Asks for the token anew before each request: for tokens that expire. The function should return at once.
+    /// Calls this function for the token of each request, for tokens that expire. The function should return at once.
     #[must_use]
     pub fn bearer_token_from(mut self, token: impl Fn() -> String + Send + Sync + 'static) -> Self {
         if self.base_url.scheme() == "http" && !is_loopback(&self.base_url) {
@@ -138,6 +139,8 @@ impl Transport for HttpTransport {
     }
 }
 
+/// Checks the URL of a service.
+///
 /// # Errors
 /// The URL cannot be a service's. The message never shows credentials.
 fn service_url(text: &str) -> Result<Url, Error> {
@@ -149,7 +152,7 @@ fn service_url(text: &str) -> Result<Url, Error> {
     let is_service =
         |url: &Url| matches!(url.scheme(), "http" | "https") && url.query().is_none() && url.fragment().is_none();
     url.filter(is_service).ok_or_else(|| {
-        // Whatever stands before an @ may be a password.
+        // The text before an @ may be a password.
         let shown = text.rsplit_once('@').map_or(text, |(_, place)| place);
         Error::invalid("url", format!("{shown:?} is not a URL such as https://example.com/stage"))
     })
@@ -163,7 +166,7 @@ fn is_loopback(url: &Url) -> bool {
 }
 
 fn failed(error: reqwest::Error) -> TransportError {
-    // The innermost cause is the one that helps: "connection refused".
+    // The innermost cause is the most useful: "connection refused".
     let mut cause: &dyn std::error::Error = &error;
     while let Some(source) = cause.source() {
         cause = source;

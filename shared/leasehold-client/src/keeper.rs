@@ -14,16 +14,16 @@ use tokio::time::{sleep_until, timeout_at};
 use tokio_util::task::TaskTracker;
 
 use crate::clock::{Instant, chance};
+use crate::keeping::OnRisk;
 use crate::lease::Lease;
 use crate::remote::Remote;
-use crate::request::OnRisk;
 use crate::timing::{heartbeat_pause, longest_heartbeat_interval};
 use crate::{Heartbeat, Heartbeats};
 
 type Job = BoxFuture<'static, ()>;
 
-/// The background task of one client. It starts with the first job, on the runtime of whoever brings it, and ends when
-/// the client and its jobs are gone, or that runtime is.
+/// The background task of one client. The task starts with the first job, on that caller's runtime. The task ends when
+/// the client and its jobs are gone, or the runtime is.
 #[derive(Debug, Default)]
 pub(crate) struct Keeper {
     jobs: Mutex<Option<mpsc::UnboundedSender<Job>>>,
@@ -31,16 +31,16 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    /// Runs `job` in the background. Without a runtime it is dropped.
+    /// Runs `job` in the background. Without a runtime the job is dropped.
     pub(crate) fn run(&self, job: impl Future<Output = ()> + Send + 'static) {
-        // A job runs code that is not ours: a transport, a source of tokens. If that panics, only this job ends.
+        // A job runs foreign code: a transport, or a source of tokens. A panic ends only this job.
         let job = AssertUnwindSafe(job).catch_unwind().map(drop);
         let mut job: Job = Box::pin(self.tracker.track_future(job));
         let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(running) = &*jobs {
             match running.send(job) {
                 Ok(()) => return,
-                // The runtime that it ran on is gone.
+                // The task's runtime is gone.
                 Err(mpsc::error::SendError(unsent)) => job = unsent,
             }
         }
@@ -86,14 +86,14 @@ pub(crate) async fn keep(
     }
 }
 
-/// Notices that a lease is about to run out, and that it has.
+/// Notices that a lease is about to run out, and that it has run out.
 async fn watch(lease: &Lease, at_risk: Option<(Duration, OnRisk)>) {
     let mut warned = None;
     loop {
         let term = lease.term();
         let end = term.valid_until();
         let risk = at_risk.as_ref().filter(|_| warned != Some(end));
-        // A lease that has run out and is still believed in is one that is held through an outage.
+        // A lease that has run out without a loss is held through an outage.
         let over = Instant::now() >= end && risk.is_none();
         let wake = risk.map_or(end, |(threshold, _)| end.checked_sub(*threshold).unwrap_or_else(Instant::now));
         tokio::select! {
@@ -101,7 +101,7 @@ async fn watch(lease: &Lease, at_risk: Option<(Duration, OnRisk)>) {
             () = sleep_until(wake), if !over => if let Some((_, callback)) = risk {
                 warned = Some(end);
                 let (callback, left) = (Arc::clone(callback), end.saturating_duration_since(Instant::now()));
-                // After a pause it is no risk any more: the lock is lost.
+                // After a long pause there is no risk to report: the lock is lost.
                 if !left.is_zero() {
                     tokio::task::spawn_blocking(move || callback(left));
                 }
@@ -110,18 +110,18 @@ async fn watch(lease: &Lease, at_risk: Option<(Duration, OnRisk)>) {
     }
 }
 
-/// Renews a lease again and again, until that is known to be pointless.
+/// Renews a lease repeatedly, until a renewal cannot succeed any more.
 async fn beat(lease: &Lease, remote: &Remote, heartbeats: Heartbeats) {
     loop {
         let term = lease.term();
         let Some(interval) = heartbeats.interval(term.believed()) else { return std::future::pending().await };
-        // Under a lease that was shortened, an interval that was fixed before may be too long.
+        // An interval that was fixed before may be too long for a shortened lease.
         let interval = interval.min(longest_heartbeat_interval(term.believed()));
         let due = term.renewed_at() + heartbeat_pause(interval, chance());
         tokio::select! {
-            // Renewed by hand, perhaps with another lease: the count begins anew.
+            // The lease was renewed by hand, perhaps with another length: the interval begins anew.
             () = lease.moved(&term) => {}
-            // An error that it ends with is known to all who ask the lease.
+            // The lease itself reports an error of this renewal to its guards.
             () = sleep_until(due) => drop(lease.renew_until(remote, &Heartbeat::new(), |_| false).await),
         }
     }

@@ -1,4 +1,4 @@
-//! One acquisition while it lasts, and the belief of its holder, by its own clock. Rule C2.
+//! One acquisition while it lasts, and its holder's belief by its own clock. Rule C2.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,10 +9,11 @@ use tokio::time::sleep_until;
 
 use crate::attempt::Subject;
 use crate::clock::{Instant, sleep};
+use crate::keeping::Keeping;
 use crate::remote::{Backoff, Remote};
 use crate::sequence::{Counter, Turns};
 use crate::timing::heartbeat_retry_pause;
-use crate::{Error, ErrorKind, Heartbeat, LockKey, Loss};
+use crate::{Error, ErrorKind, Heartbeat, Heartbeats, LockKey, Loss, LossReason, telemetry};
 
 /// One acquisition, shared by its guards and the keeper.
 #[derive(Debug)]
@@ -20,9 +21,11 @@ pub(crate) struct Lease {
     pub(crate) subject: Subject,
     pub(crate) key: LockKey,
     pub(crate) id: Secret,
-    /// `None` for a lease that was resumed.
+    /// The origin of the grant; `None` for a resumed lease.
     pub(crate) origin: Option<Origin>,
-    /// Watched by those who wait for the loss, and by the keeper.
+    /// The time of the grant, or of the resume.
+    since: Instant,
+    /// The term, watched by the keeper and by callers that wait for the loss.
     term: watch::Sender<Term>,
     /// The numbers of the requests under this lease id.
     pub(crate) numbers: Counter,
@@ -39,21 +42,23 @@ pub(crate) struct Origin {
     pub(crate) data: Option<Vec<u8>>,
 }
 
-/// The belief of a holder. Its functions are the whole of rule C2, and know no clock but the times that they are given.
+/// The belief of a holder. The functions of this type are the whole of rule C2, and take all times as arguments.
 #[derive(Debug, Clone)]
 pub(crate) struct Term {
     status: Status,
-    /// Before the last request that was carried out was first sent.
+    /// The time before the last request that was carried out was first sent.
     renewed_at: Instant,
     valid_until: Instant,
     lease: Duration,
     fencing_token: u64,
     rvn: String,
-    /// Of a semaphore: how many permits are held.
+    /// The number of permits that are held of a semaphore.
     permits: u64,
     /// The last failure of a heartbeat, since the last success.
     trouble: Option<Arc<Error>>,
     hold_on_unavailable: bool,
+    /// The end of each lease that the holder does not believe in.
+    delay: Duration,
 }
 
 #[derive(Debug, Clone)]
@@ -65,55 +70,51 @@ enum Status {
 
 impl Term {
     /// A grant whose request was first sent at `sent`.
-    pub(crate) fn granted(
-        sent: Instant,
-        lease: Duration,
-        fencing_token: u64,
-        rvn: String,
-        hold_on_unavailable: bool,
-    ) -> Self {
+    pub(crate) fn granted(sent: Instant, lease: Duration, fencing_token: u64, rvn: String, keeping: &Keeping) -> Self {
         Self {
             status: Status::Held,
             renewed_at: sent,
-            valid_until: sent + lease,
+            valid_until: sent + keeping.believed(lease),
             lease,
             fencing_token,
             rvn,
             permits: 0,
             trouble: None,
-            hold_on_unavailable,
+            hold_on_unavailable: keeping.hold_on_unavailable,
+            delay: keeping.lock_delay,
         }
     }
 
-    /// The same, with so many permits.
+    /// Sets the number of permits.
     pub(crate) fn with_permits(self, permits: u64) -> Self {
         Self { permits, ..self }
     }
 
-    /// A renewal leaves that was first sent at `sent`. The row may have this lease from now on. Only the answer to this
+    /// Notes that a renewal is first sent at `sent`. The row may have this lease from now on. Only the answer to this
     /// request, or to one with a higher number, lifts the cap.
     fn sending(&mut self, sent: Instant, lease: Duration) {
-        self.valid_until = self.valid_until.min(sent + lease);
+        self.valid_until = self.valid_until.min(sent + lease.saturating_sub(self.delay));
     }
 
-    /// The renewal that was first sent at `sent` was carried out. No request with a lower number can be carried out any
-    /// more.
+    /// Notes that the renewal first sent at `sent` was carried out. No request with a lower number can be carried out
+    /// any more.
     fn renewed(&mut self, sent: Instant, lease: Duration, rvn: String) {
         self.renewed_at = sent;
-        self.valid_until = sent + lease;
+        self.valid_until = sent + lease.saturating_sub(self.delay);
         self.lease = lease;
         self.rvn = rvn;
         self.trouble = None;
     }
 
-    /// Once the lease has run out the lock is lost, and stays it. Whether anything changed.
-    fn expire(&mut self, key: &LockKey, now: Instant) -> bool {
+    /// Notes the loss of a lease that has run out, which is final. Returns whether anything changed.
+    fn expire(&mut self, subject: Subject, key: &LockKey, now: Instant) -> bool {
         let unreachable = self.trouble.as_ref().is_some_and(|trouble| trouble.is_retryable());
         let over = now >= self.valid_until && !(self.hold_on_unavailable && unreachable);
         if !over || !matches!(self.status, Status::Held) {
             return false;
         }
-        self.status = Status::Lost(Loss::expired(key.clone(), self.trouble.clone()));
+        self.status =
+            Status::Lost(Loss { cause: self.trouble.clone(), ..Loss::new(subject, key, LossReason::Expired) });
         true
     }
 
@@ -129,9 +130,17 @@ impl Term {
         self.renewed_at
     }
 
-    /// How much of the lease is believed in, from one renewal on: what heartbeats must keep pace with.
+    /// The part of the lease that is believed in, from one renewal on. Heartbeats must keep pace with it.
     pub(crate) fn believed(&self) -> Duration {
         self.valid_until.saturating_duration_since(self.renewed_at)
+    }
+
+    /// Checks a new lease against the lock delay.
+    ///
+    /// # Errors
+    /// The delay leaves nothing of the lease.
+    pub(crate) fn check_delay(&self, lease: Duration) -> Result<(), Error> {
+        Keeping { lock_delay: self.delay, heartbeats: Heartbeats::Manual, ..Keeping::default() }.check(lease)
     }
 
     pub(crate) fn fencing_token(&self) -> u64 {
@@ -156,15 +165,16 @@ impl Lease {
         term: Term,
         numbers: Counter,
     ) -> Self {
-        Self { subject, key, id, origin, term: watch::Sender::new(term), numbers, heartbeats: Mutex::default() }
+        let since = Instant::now();
+        Self { subject, key, id, origin, since, term: watch::Sender::new(term), numbers, heartbeats: Mutex::default() }
     }
 
-    /// Its name among all that a client holds.
+    /// The key and the lease id, which identify the lease within a client.
     pub(crate) fn name(&self) -> (LockKey, Secret) {
         (self.key.clone(), self.id.clone())
     }
 
-    /// The term as it is now.
+    /// The present term.
     pub(crate) fn term(&self) -> Term {
         self.expire();
         self.term.borrow().clone()
@@ -184,13 +194,33 @@ impl Lease {
         }
     }
 
-    /// Notes that the lease has run out, if it has.
+    /// Notes the end of a lease that has run out.
     pub(crate) fn expire(&self) {
         let now = Instant::now();
-        self.term.send_if_modified(|term| term.expire(&self.key, now));
+        if self.term.send_if_modified(|term| term.expire(self.subject, &self.key, now)) {
+            self.measure_end(Some(LossReason::Expired));
+        }
     }
 
-    /// Resolves when the lock is lost, or with `None` when its holder gave it back.
+    /// Ends the belief, if there still is one.
+    fn leave(&self, status: Status, loss: Option<LossReason>) {
+        let left = self.term.send_if_modified(|term| {
+            let is_held = matches!(term.status, Status::Held);
+            if is_held {
+                term.status = status;
+            }
+            is_held
+        });
+        if left {
+            self.measure_end(loss);
+        }
+    }
+
+    fn measure_end(&self, loss: Option<LossReason>) {
+        telemetry::ended(self.since.elapsed(), loss);
+    }
+
+    /// Resolves when the lock is lost, or with `None` after its holder released it.
     pub(crate) async fn lost(&self) -> Option<Loss> {
         let mut changes = self.term.subscribe();
         loop {
@@ -204,7 +234,8 @@ impl Lease {
                 Status::Released => return None,
                 Status::Held => {}
             }
-            // Past its end, it is held through an outage. The keeper watches the end too; but the keeper may be gone.
+            // A lease past its end is held through an outage. This task watches the end as well, because the keeper may
+            // be gone.
             let over = Instant::now() >= end;
             tokio::select! {
                 _ = changes.changed() => {}
@@ -223,8 +254,8 @@ impl Lease {
         let _ = self.term.subscribe().wait_for(|term| term.times() != known.times()).await;
     }
 
-    /// Sends one renewal, without a retry: an earlier one that was abandoned, if its outcome is open, or this one.
-    /// Returns whether it was this one.
+    /// Sends one renewal without a retry: an abandoned one with an unknown outcome, or else this one. Returns whether
+    /// it was this one.
     ///
     /// # Errors
     /// `Lost`, or the failure of the request.
@@ -243,17 +274,19 @@ impl Lease {
         let lease = numbered.request.lease.unwrap_or(term.lease);
         self.term.send_modify(|term| term.sending(sent, lease));
         let left = term.valid_until.saturating_duration_since(Instant::now());
-        // A future that is dropped here leaves the request open.
+        // A future that is dropped here leaves the outcome of the request unknown.
         let shortest = Some(lease.min(term.believed()));
+        let began = Instant::now();
         let answer = remote.heartbeat(self.subject, &self.key, &self.id, &numbered, shortest, left).await;
+        telemetry::heartbeat(began, &answer);
         heartbeats.ended(&self.numbers, &answer);
-        // An answer that comes after the lease ran out comes too late: somebody may have been told of the loss.
+        // An answer after the end of the lease is too late: a caller may have learned of the loss.
         self.check_held()?;
         let result = answer.and_then(|renewed| {
             let lease = renewed.lease;
             if renewed.fencing_token != term.fencing_token {
-                Err(Error::lost(Loss::to_a_ghost(self.key.clone())))
-            } else if sent.elapsed() >= lease {
+                Err(Error::lost(Loss::to_a_ghost(self.subject, &self.key)))
+            } else if sent.elapsed() >= lease.saturating_sub(term.delay) {
                 Err(Error::too_late(lease))
             } else {
                 self.term.send_modify(|term| {
@@ -266,25 +299,25 @@ impl Lease {
         result.map_err(|error| self.failed(error, term.fencing_token))
     }
 
-    /// Takes note of a failure.
+    /// Records a failure.
     fn failed(&self, error: Error, granted_token: u64) -> Error {
         let error = match error.kind() {
             ErrorKind::Superseded { fencing_token: Some(token), .. } if *token != granted_token => {
-                Error::lost(Loss::to_a_ghost(self.key.clone()))
+                Error::lost(Loss::to_a_ghost(self.subject, &self.key))
             }
             _ => error,
         };
-        self.term.send_modify(|term| match error.kind() {
-            ErrorKind::Lost(loss) => term.status = Status::Lost(loss.clone()),
-            _ => term.trouble = Some(Arc::new(error.clone())),
-        });
+        match error.kind() {
+            ErrorKind::Lost(loss) => self.leave(Status::Lost(loss.clone()), Some(loss.reason)),
+            _ => self.term.send_modify(|term| term.trouble = Some(Arc::new(error.clone()))),
+        }
         error
     }
 
-    /// Renews the lease, and retries until that is done, the lock is lost, or `give_up` says so of an error.
+    /// Renews the lease, and retries until the renewal succeeds, the lock is lost, or `give_up` accepts the error.
     ///
     /// # Errors
-    /// The failure of the last try; `Lost`, if the lock is.
+    /// The failure of the last try; `Lost`, if the lock is lost.
     pub(crate) async fn renew_until(
         &self,
         remote: &Remote,
@@ -308,32 +341,37 @@ impl Lease {
         }
     }
 
+    /// Returns the loss of a holder whose grant another caller gave back.
+    pub(crate) fn released(&self) -> Loss {
+        Loss::new(self.subject, &self.key, LossReason::Released)
+    }
+
     fn check_held(&self) -> Result<(), Error> {
         self.expire();
         match &self.term.borrow().status {
             Status::Held => Ok(()),
             Status::Lost(loss) => Err(Error::lost(loss.clone())),
-            Status::Released => Err(Error::lost(Loss::released(self.key.clone()))),
+            Status::Released => Err(Error::lost(self.released())),
         }
     }
 
     /// Ends the belief, before the release is sent.
     ///
     /// # Errors
-    /// The lock was lost, or released, before.
+    /// The lock was lost or released before.
     pub(crate) fn end(&self) -> Result<(), Error> {
         self.check_held()?;
-        self.term.send_modify(|term| term.status = Status::Released);
+        self.leave(Status::Released, None);
         Ok(())
     }
 
-    /// As [`Lease::end`], but the guards are not asked: whoever works under them must learn it.
+    /// Ends the belief by a loss, which the guards report to the work under them.
     ///
     /// # Errors
     /// As [`Lease::end`].
     pub(crate) fn revoke(&self, loss: Loss) -> Result<(), Error> {
         self.check_held()?;
-        self.term.send_modify(|term| term.status = Status::Lost(loss));
+        self.leave(Status::Lost(loss), None);
         Ok(())
     }
 }
@@ -346,15 +384,15 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn term(sent: Instant, lease: Duration) -> Term {
-        Term::granted(sent, lease, 1, "v1".into(), false)
+        Term::granted(sent, lease, 1, "v1".into(), &Keeping::default())
     }
 
     #[test]
     fn a_term_ends_one_lease_after_its_request_was_sent() {
         let sent = Instant::now();
         let mut held = term(sent, SECOND * 20);
-        assert!(!held.expire(&"Moe".into(), sent + SECOND * 20 - Duration::from_nanos(1)));
-        assert!(held.expire(&"Moe".into(), sent + SECOND * 20));
+        assert!(!held.expire(Subject::Lock, &"Moe".into(), sent + SECOND * 20 - Duration::from_nanos(1)));
+        assert!(held.expire(Subject::Lock, &"Moe".into(), sent + SECOND * 20));
         held.renewed(sent + SECOND * 20, SECOND * 20, "v2".into());
         assert!(matches!(held.status, Status::Lost(_)), "a renewal that comes too late revives nothing");
     }
@@ -382,7 +420,7 @@ mod tests {
             let mut held = term(sent, SECOND * 20);
             held.hold_on_unavailable = asked;
             held.trouble = trouble.cloned();
-            assert_eq!(held.expire(&"Moe".into(), end), ends, "{asked} {trouble:?}");
+            assert_eq!(held.expire(Subject::Lock, &"Moe".into(), end), ends, "{asked} {trouble:?}");
         }
     }
 

@@ -16,7 +16,7 @@
 //! }
 //! guard.release().await?;
 //!
-//! // The same in one call. The error of the work comes out as it is.
+//! // The same in one call. The error of the work is returned unchanged.
 //! client.with_lock("Moe", async |guard| work(guard.fencing_token()).await).await?;
 //! # Ok(())
 //! # }
@@ -25,17 +25,17 @@
 //! ## Types
 //!
 //! * [`Client`]: `try_acquire` (one request), `acquire` (waits), `with_lock`, `get`, `list`, `break_lock`, `close`.
-//! * [`LockRequest`]: which lock, and how: lease, wait, heartbeats, data.
-//! * [`Acquisition`]: a [`Guard`], or who has the lock. Contention is a value, not an error.
-//! * [`Guard`]: the lock while it is held. Dropping it releases the lock, as well as it can.
+//! * [`LockRequest`]: the lock's key and settings: lease, wait, heartbeats, data.
+//! * [`Acquisition`]: a [`Guard`], or the present holder. Contention is a value, not an error.
+//! * [`Guard`]: the lock while it is held. Dropping the guard releases the lock, with best effort.
 //! * [`Semaphore`], [`ReadWriteLock`], `fair_lock`: permits for several holders, each a [`PermitGuard`]. Waiters queue.
 //! * [`AllGuard`]: several locks, all or none. [`Once`]: a job that runs once for each occurrence.
 //! * [`Election`]: a leader, and those who follow it. `observe` follows a lock or a semaphore.
-//! * [`Loss`]: how a lock was lost. A theft is told at once; an outage only when the lease has run out.
+//! * [`Loss`]: how a lock was lost. A theft is reported at once; an outage when the lease has run out.
 //! * [`transactions`]: `transaction` runs a body in one, `transact` all requests in one call, `read_items` reads from
 //!   outside.
-//! * [`Transport`]: what carries the requests: [`HttpTransport`], or the service inside this process
-//!   (`leasehold-in-process`).
+//! * [`Transport`]: carries the requests: [`HttpTransport`]; `LambdaTransport`, which invokes the functions directly
+//!   (feature `lambda`); or the service inside this process (`leasehold-in-process`).
 //!
 //! A client belongs to the runtime that it is first used on: its heartbeats run there.
 //!
@@ -46,16 +46,31 @@
 //! 1. One random lease id for one acquisition (C1). A request without an answer may be repeated.
 //! 2. A holder counts its lease from before it sent (C2), an observer from after the answer, and a thousandth more
 //!    (C3).
-//! 3. A held lock is watched, or polled where that cannot be (K1), and taken over as soon as its version was seen for
+//! 3. A held lock is watched, or polled where watches fail (K1), and taken over as soon as its version was seen for
 //!    its whole lease (C4).
 //! 4. `unavailable` says nothing about the lock: the client retries, with back-off, within the bound of the operation
 //!    (C5).
-//! 5. Whoever stops waiting gives back what may have been granted (C6).
-//! 6. Heartbeats run in the background. A theft is known at once, an outage when the lease has run out (C7).
+//! 5. A caller that stops waiting releases what may have been granted (C6).
+//! 6. Heartbeats run in the background. A theft is noticed at once, an outage when the lease has run out (C7).
 //! 7. An error of a release never hides the result of the work (C8).
 //! 8. Observations can outlive the process (C9).
 //! 9. Requests are numbered, so that a late one changes nothing (C10).
 //! 10. Holders and tickets of a semaphore are judged one by one, and waiting goes through the queue (K2 to K5).
+//!
+//! ## Observability
+//!
+//! A wait is a span of `tracing` at level `INFO`, and a request one at level `DEBUG`. With the feature `metrics`, the
+//! facade of that name has these. No span, metric or log has a lease id.
+//!
+//! | metric | unit | label |
+//! |---|---|---|
+//! | `leasehold.wait.duration` | s | `leasehold.result`: `granted`, `held` or the kind of an error |
+//! | `leasehold.hold.duration` | s | |
+//! | `leasehold.heartbeat.duration` | s | `leasehold.result`: `renewed` or the kind of an error |
+//! | `leasehold.renewals` | 1 | |
+//! | `leasehold.losses` | 1 | `leasehold.reason` |
+//!
+//! [`ClientBuilder::request_headers`] passes the W3C `traceparent` on to the service, which logs it.
 //!
 //! ## Limits
 //!
@@ -73,6 +88,9 @@ mod error;
 mod guard;
 mod http_transport;
 mod keeper;
+mod keeping;
+#[cfg(feature = "lambda")]
+mod lambda_transport;
 mod lease;
 mod loss;
 mod observation;
@@ -83,6 +101,7 @@ mod semaphore;
 mod sequence;
 #[cfg(feature = "sigv4")]
 mod sigv4;
+mod telemetry;
 mod timing;
 mod together;
 pub mod transactions;
@@ -99,6 +118,8 @@ pub use error::{Error, ErrorKind};
 pub use futures_util::future::BoxFuture;
 pub use guard::{Guard, Handover, Heartbeat, Release, Released};
 pub use http_transport::HttpTransport;
+#[cfg(feature = "lambda")]
+pub use lambda_transport::LambdaTransport;
 pub use leasehold_wire as wire;
 pub use loss::{Loss, LossReason};
 pub use observation::{Observation, SavedObservation};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use leasehold_wire::{Lock, LostReason};
 
+use crate::attempt::Subject;
 use crate::{Error, LockKey};
 
 /// The loss of a lock.
@@ -12,12 +13,14 @@ use crate::{Error, LockKey};
 pub struct Loss {
     /// The lock's key.
     pub key: LockKey,
-    /// In a word.
+    /// The reason of the loss, in a word.
     pub reason: LossReason,
-    /// The lock as it was when the service refused, with its new owner. Absent where the row is gone, or nobody knows.
+    /// The lock as it was when the service refused, with its new owner. Absent where the row is gone or unknown.
     pub lock: Option<Box<Lock>>,
-    /// The failure of the last heartbeat, where the lease has [`LossReason::Expired`].
+    /// The failure of the last heartbeat, for the reason [`LossReason::Expired`].
     pub cause: Option<Arc<Error>>,
+    /// The kind of row, for the words.
+    pub(crate) subject: Subject,
 }
 
 impl PartialEq for Loss {
@@ -30,54 +33,69 @@ impl PartialEq for Loss {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LossReason {
-    /// A theft, from the holder's view: another acquisition has it, or had it since.
+    /// Another acquisition holds the lock, or held it since.
     TakenOver,
-    /// It was released under this lease id, by another process or by closing the client, or broken by an operator.
+    /// The lock was released under this lease id by another process or a closed client, or an operator broke it.
     Released,
     /// The row is gone.
     Absent,
-    /// The row has another version than the one that was named.
+    /// The row has another version than the named one.
     VersionMismatch,
-    /// An outage, or a pause: the lease ran out by the holder's own clock. Nobody need have taken the lock.
+    /// The lease ran out by the holder's own clock, after an outage or a pause. The lock may still be free.
     Expired,
 }
 
+impl LossReason {
+    /// The reason as a label.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::TakenOver => "taken-over",
+            Self::Released => "released",
+            Self::Absent => "absent",
+            Self::VersionMismatch => "version-mismatch",
+            Self::Expired => "expired",
+        }
+    }
+}
+
 impl Loss {
-    pub(crate) fn from_refusal(key: LockKey, reason: Option<LostReason>, lock: Option<Box<Lock>>) -> Self {
+    pub(crate) fn new(subject: Subject, key: &LockKey, reason: LossReason) -> Self {
+        Self { key: key.clone(), reason, lock: None, cause: None, subject }
+    }
+
+    /// A refusal of the service. The caller of the service knows the subject and the key.
+    pub(crate) fn from_refusal(reason: Option<LostReason>, lock: Option<Box<Lock>>) -> Self {
         let reason = match reason {
             Some(LostReason::Released) => LossReason::Released,
             Some(LostReason::Absent) => LossReason::Absent,
             Some(LostReason::VersionMismatch) => LossReason::VersionMismatch,
             Some(LostReason::TakenOver | LostReason::Queued) | None => LossReason::TakenOver,
         };
-        Self { key, reason, lock, cause: None }
+        let key = LockKey { key: String::new(), sort_key: None };
+        Self { lock, ..Self::new(Subject::Lock, &key, reason) }
     }
 
-    /// By somebody else than the guard.
-    pub(crate) fn released(key: LockKey) -> Self {
-        Self { key, reason: LossReason::Released, lock: None, cause: None }
-    }
-
-    /// The row has this lease id under a fencing token that was never granted: a late request made it anew, and
-    /// somebody else may have held the lock in between.
-    pub(crate) fn to_a_ghost(key: LockKey) -> Self {
-        Self { key, reason: LossReason::TakenOver, lock: None, cause: None }
-    }
-
-    pub(crate) fn expired(key: LockKey, cause: Option<Arc<Error>>) -> Self {
-        Self { key, reason: LossReason::Expired, lock: None, cause }
+    /// A row with this lease id under a fencing token that was never granted. A late request created the row anew, and
+    /// another caller may have held the lock in between.
+    pub(crate) fn to_a_ghost(subject: Subject, key: &LockKey) -> Self {
+        Self::new(subject, key, LossReason::TakenOver)
     }
 }
 
 impl Loss {
-    /// The story of the loss in words, without the key.
+    /// Describes the loss in words, without the key.
     pub fn how(&self) -> String {
-        match (self.reason, &self.lock) {
-            (LossReason::TakenOver, Some(lock)) => format!("the lock was taken over by {:?}", lock.owner_name),
-            (LossReason::TakenOver, None) => "the lock was taken over".to_owned(),
-            (LossReason::Released, _) => "the lock was released elsewhere, or broken by an operator".to_owned(),
-            (LossReason::Absent, _) => "the lock is gone: its row was deleted".to_owned(),
-            (LossReason::VersionMismatch, _) => "the lock has another version than the one named".to_owned(),
+        let (what, is, was) = match self.subject {
+            Subject::Lock => ("the lock", "is", "was"),
+            Subject::Permits => ("the permits", "are", "were"),
+        };
+        let thief = self.lock.as_ref().filter(|lock| lock.semaphore.is_none()).map(|lock| &lock.owner_name);
+        match (self.reason, thief) {
+            (LossReason::TakenOver, Some(thief)) => format!("{what} {was} taken over by {thief:?}"),
+            (LossReason::TakenOver, None) => format!("{what} {was} taken over"),
+            (LossReason::Released, _) => format!("{what} {was} released elsewhere, or broken by an operator"),
+            (LossReason::Absent, _) => format!("{what} {is} gone: the row was deleted"),
+            (LossReason::VersionMismatch, _) => format!("the version of {what} is not the one named"),
             (LossReason::Expired, _) => match &self.cause {
                 Some(cause) => format!("the lease ran out before a heartbeat succeeded: {cause}"),
                 None => "the lease ran out before it was renewed".to_owned(),

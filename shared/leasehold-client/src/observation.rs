@@ -1,4 +1,4 @@
-//! Rule C3: this caller's observations of locks that others hold. Rule C9: those that outlive the process.
+//! This caller's observations of locks that others hold (rule C3), and saved observations (rule C9).
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -11,49 +11,49 @@ use crate::LockKey;
 use crate::clock::{Instant, millis, since_epoch};
 use crate::timing::stale_after;
 
-/// How many locks a client remembers observations of; beyond that it forgets those it has not looked at for longest,
-/// which costs a later takeover one more lease.
+/// The number of locks whose observations a client remembers. Beyond that it forgets the least recently seen lock,
+/// which delays a later takeover by one lease.
 const MAX_OBSERVATIONS: NonZeroUsize = NonZeroUsize::new(10_000).expect("not zero");
 
-/// One version of a lock that was seen, and for how long.
+/// One version of a lock, and the time since it was first seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Observation {
     rvn: String,
     lease: Duration,
     first_seen: Instant,
-    /// How long another process had seen it before this one began to, by the wall clock.
+    /// The time for which another process had seen the version before this one did, by the wall clock.
     seen_before: Duration,
-    /// The time that is added to the lease where wall clocks, which may differ, measured the age.
+    /// The time added to the lease where wall clocks, which may differ, measured the age.
     margin: Duration,
 }
 
 impl Observation {
-    /// Starts now, which must be after the answer arrived that showed this version.
-    pub(crate) fn start(version: &str, lease: Duration, now: Instant) -> Self {
+    /// Starts an observation at `now`, which must be after the answer with this version arrived.
+    pub fn start(version: &str, lease: Duration, now: Instant) -> Self {
         Self { rvn: version.to_owned(), lease, first_seen: now, seen_before: Duration::ZERO, margin: Duration::ZERO }
     }
 
-    /// Whether the other one is of the same version under the same lease.
-    pub(crate) fn is_of_same(&self, other: &Self) -> bool {
+    /// Whether both observations are of the same version under the same lease.
+    pub fn is_of_same(&self, other: &Self) -> bool {
         self.rvn == other.rvn && self.lease == other.lease
     }
 
-    /// The record version number that was seen.
+    /// Returns the record version number that was seen.
     pub fn record_version_number(&self) -> &str {
         &self.rvn
     }
 
-    /// How long it has been seen unchanged.
+    /// Returns the time for which the version has been seen unchanged.
     pub fn age(&self) -> Duration {
         self.seen_before + self.first_seen.elapsed()
     }
 
-    /// How long the version must be seen unchanged.
+    /// The time for which the version must be seen unchanged.
     pub(crate) fn stale_after(&self) -> Duration {
         stale_after(self.lease).saturating_add(self.margin)
     }
 
-    /// How long until the lock may be taken over, if its version does not change: zero if it is stale.
+    /// Returns the time until the lock may be taken over, if its version does not change. Zero: the lock is stale.
     pub fn stale_in(&self) -> Duration {
         self.stale_after().saturating_sub(self.age())
     }
@@ -66,14 +66,14 @@ impl Observation {
 pub struct SavedObservation {
     /// The lock's key.
     pub key: String,
-    /// On a table with a sort key.
+    /// The lock's sort key, on a table that has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sort_key: Option<String>,
     /// The version that was seen.
     pub record_version_number: String,
     /// The record's own lease, in milliseconds.
     pub lease_duration_ms: u64,
-    /// When it was first seen, by the wall clock of whoever saw it, in milliseconds.
+    /// The time at which the version was first seen, by the observer's wall clock, in milliseconds.
     pub first_seen_epoch_ms: u64,
 }
 
@@ -81,7 +81,7 @@ pub struct SavedObservation {
 #[derive(Debug)]
 pub(crate) struct Observations {
     seen: LruCache<LockKey, Observation>,
-    /// The margin of a saved observation: how far wall clocks may differ.
+    /// The margin of a saved observation: the largest difference of the wall clocks.
     clock_margin: Duration,
 }
 
@@ -90,7 +90,7 @@ impl Observations {
         Self { seen: LruCache::new(MAX_OBSERVATIONS), clock_margin }
     }
 
-    /// Takes note of a held lock. `now` must be after the answer arrived.
+    /// Records the view of a held lock. `now` must be after the answer arrived.
     pub(crate) fn observe(&mut self, key: &LockKey, lock: &Lock, now: Instant) -> Observation {
         let lease = Duration::from_millis(lock.lease_duration_ms);
         let fresh = Observation::start(&lock.record_version_number, lease, now);
@@ -103,7 +103,7 @@ impl Observations {
         }
     }
 
-    /// The version to send, if the lock is stale.
+    /// Returns the version to send, if the lock is stale.
     pub(crate) fn stale(&mut self, key: &LockKey) -> Option<String> {
         self.seen.get(key).filter(|seen| seen.stale_in().is_zero()).map(|seen| seen.rvn.clone())
     }
@@ -124,7 +124,8 @@ impl Observations {
         self.seen.iter().map(save).collect()
     }
 
-    /// Takes over what another process saw. What this one saw itself stands, unless the other saw the same for longer.
+    /// Loads another process's observations. An observation of this process stays, unless the loaded one is of the same
+    /// version and older.
     pub(crate) fn load(&mut self, saved: impl IntoIterator<Item = SavedObservation>) {
         let (now, now_epoch_ms) = (Instant::now(), millis(since_epoch()));
         for saved in saved {
@@ -145,7 +146,7 @@ impl Observations {
     }
 }
 
-/// Rounded up: an observation may seem younger than it is, never older.
+/// The time at which the version was first seen, rounded up. An observation may seem younger than it is, never older.
 fn first_seen_epoch_ms(now: Duration, age: Duration) -> u64 {
     u64::try_from(now.saturating_sub(age).as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

@@ -1,4 +1,4 @@
-//! One run of a job for each occurrence. Rule K6.
+//! Runs a job once for each occurrence. Rule K6.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -8,23 +8,25 @@ use leasehold_wire::Lock;
 use crate::guard::until_lost;
 use crate::{Client, Error, ErrorKind, Guard, LockRequest, Release};
 
-/// The end of a job that runs once an occurrence.
+/// The outcome of a job that runs once for each occurrence.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Once {
-    /// It ran here, and is done.
+    /// This caller ran the occurrence, which is now done.
     Ran,
-    /// It was done before. The lock's data is what its run left.
+    /// The occurrence was done before. The lock's data is what the completed run left.
     AlreadyDone(Box<Lock>),
 }
 
 impl Client {
-    /// Runs `body` under the lock, unless this occurrence, or one that sorts after it, is done; and then records that
-    /// it is done, with the data that `body` returns. A run that fails is not done: another caller may try it again,
-    /// unless the request says [`LockRequest::at_most_once`].
+    /// Runs `body` under the lock, unless this occurrence, or one that sorts after it, is done. The release then
+    /// records the occurrence as done, with the data that `body` returns.
+    ///
+    /// A failed run is not done: another caller may try it again, unless the request sets
+    /// [`LockRequest::at_most_once`].
     ///
     /// # Errors
-    /// Those of `body`, as they are; those of [`Client::with_lock`]; those of [`Guard::release`]: nobody knows then
-    /// whether it is recorded that the run is done.
+    /// The errors of `body`, unchanged; those of [`Client::with_lock`]; those of [`Guard::release`], after which it is
+    /// unknown whether the run was recorded as done.
     pub async fn once<E: From<Error>, F: Future<Output = Result<Option<Vec<u8>>, E>>>(
         &self,
         request: impl Into<LockRequest>,
@@ -41,7 +43,7 @@ impl Client {
                 };
             }
         };
-        // A guard that is dropped with an error releases the lock without completing anything.
+        // A guard that is dropped after an error releases the lock, and records nothing as done.
         let data = until_lost(&guard, body(Arc::clone(&guard))).await?;
         let release = Release { data, ..Release::new().completed(occurrence) };
         guard.give_back(release).await?;

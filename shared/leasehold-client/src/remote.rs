@@ -1,4 +1,4 @@
-//! The service, as typed calls over a transport. Rule C5: time-outs and retries.
+//! Typed calls to the service over a transport, with time-outs and retries. Rule C5.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
-use http::{Method, Request, Response, StatusCode};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
 use leasehold_wire::semaphore::{
     AcquirePermitsRequest, AcquirePermitsResponse, BreakEntryRequest, CapacityRequest, CapacityResponse,
     EnqueueRequest, EnqueueResponse, HeartbeatPermitsRequest, HeartbeatPermitsResponse, ReleasePermitsRequest,
@@ -19,6 +19,8 @@ use leasehold_wire::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
+use tracing::Instrument;
+use tracing::field::Empty;
 
 use crate::attempt::Subject;
 use crate::clock::{Instant, chance, deadline, millis, sleep};
@@ -31,9 +33,9 @@ pub(crate) struct Renewal {
     pub(crate) version: String,
     pub(crate) lease: Duration,
     pub(crate) fencing_token: u64,
-    /// Of a semaphore.
+    /// The permits of a semaphore.
     pub(crate) permits: u64,
-    /// Of a semaphore.
+    /// The holder id of a semaphore.
     pub(crate) holder_id: Option<String>,
 }
 
@@ -44,31 +46,35 @@ pub(crate) enum Step {
     Enqueue(EnqueueRequest),
 }
 
-/// The answer to it.
+/// The answer to a step.
 #[derive(Debug)]
 pub(crate) enum Advance {
     Granted(AcquirePermitsResponse),
     Queued(EnqueueResponse),
 }
 
-/// The service.
+/// Adds headers to a request, in the span of that request.
+pub(crate) type Headers = Arc<dyn Fn(&mut HeaderMap) + Send + Sync>;
+
+/// The service, through a transport.
 #[derive(Clone)]
 pub(crate) struct Remote {
     transport: Arc<dyn Transport>,
+    headers: Option<Headers>,
     request_timeout: Duration,
 }
 
 impl Remote {
-    pub(crate) fn new(transport: Arc<dyn Transport>, request_timeout: Duration) -> Self {
-        Self { transport, request_timeout }
+    pub(crate) fn new(transport: Arc<dyn Transport>, headers: Option<Headers>, request_timeout: Duration) -> Self {
+        Self { transport, headers, request_timeout }
     }
 
-    /// The longest time-out of a request that belongs to no lease.
+    /// The longest time-out of a request without a lease.
     pub(crate) fn request_timeout(&self) -> Duration {
         self.request_timeout
     }
 
-    /// The time-out of a request of a wait for a lease, with so much of the wait left.
+    /// The time-out of a request in a wait for a lease, with this much of the wait left.
     pub(crate) fn poll_timeout(&self, lease: Duration, left: Duration) -> Duration {
         timing::poll_timeout(self.request_timeout, lease, left)
     }
@@ -84,10 +90,10 @@ impl Remote {
             request_id: Some(numbered.id.clone()),
             ..numbered.request.clone()
         };
-        self.post(path::ACQUIRE, &request, limit).await.map_err(|error| error.of_lock(key))
+        self.post(path::ACQUIRE, &request, limit).await.map_err(|error| error.about(Subject::Lock, key))
     }
 
-    /// Renews a lease of which at least `lease` is believed in, and `left` is left.
+    /// Renews a lease. The holder believes in at least `lease`, and `left` of it is left.
     pub(crate) async fn heartbeat(
         &self,
         subject: Subject,
@@ -147,7 +153,7 @@ impl Remote {
                 })
             }
         };
-        renewal.map_err(|error| error.of_lock(key))
+        renewal.map_err(|error| error.about(subject, key))
     }
 
     pub(crate) async fn release(
@@ -180,10 +186,10 @@ impl Remote {
                 self.post(path::SEMAPHORE_RELEASE, &request, limit).await
             }
         };
-        response.map(|response| response.outcome.into()).map_err(|error| error.of_lock(key))
+        response.map(|response| response.outcome.into()).map_err(|error| error.about(subject, key))
     }
 
-    /// Asks for permits, or for a place in the queue.
+    /// Requests permits, or a place in the queue.
     pub(crate) async fn advance(
         &self,
         key: &LockKey,
@@ -201,7 +207,7 @@ impl Remote {
                 self.post(path::SEMAPHORE_ENQUEUE, &request, limit).await.map(Advance::Queued)
             }
         };
-        answer.map_err(|error| error.of_lock(key))
+        answer.map_err(|error| error.about(Subject::Permits, key))
     }
 
     pub(crate) async fn acquire_all(
@@ -245,7 +251,7 @@ impl Remote {
         self.query(path::LOCK, request, left).await
     }
 
-    /// Watches a lock. The answer may take so long, and the time of a request besides.
+    /// Watches a lock. The time-out is `wait` and the time of a request.
     pub(crate) async fn watch(&self, request: &WatchRequest, wait: Duration) -> Result<Lock, Error> {
         let limit = self.request_timeout.saturating_add(wait);
         self.call(get(path::WATCH, request)?, limit).await
@@ -270,7 +276,7 @@ impl Remote {
         self.call(request.body(body).map_err(not_a_request)?, limit).await
     }
 
-    /// Asks, with so much of the operation left.
+    /// Sends a read, with this much of the operation left.
     pub(crate) async fn query<Q: Serialize, A: DeserializeOwned>(
         &self,
         path: &str,
@@ -281,9 +287,22 @@ impl Remote {
         self.call(get(path, request)?, limit).await
     }
 
-    async fn call<A: DeserializeOwned>(&self, request: Request<Vec<u8>>, limit: Duration) -> Result<A, Error> {
-        match timeout(limit, self.transport.send(request)).await {
-            Ok(Ok(response)) => answer(&response),
+    async fn call<A: DeserializeOwned>(&self, mut request: Request<Vec<u8>>, limit: Duration) -> Result<A, Error> {
+        let span = tracing::debug_span!(
+            "request",
+            otel.kind = "client",
+            http.request.method = display(request.method()),
+            url.path = request.uri().path(),
+            http.response.status_code = Empty,
+        );
+        if let Some(headers) = &self.headers {
+            span.in_scope(|| headers(request.headers_mut()));
+        }
+        match timeout(limit, self.transport.send(request)).instrument(span.clone()).await {
+            Ok(Ok(response)) => {
+                span.record("http.response.status_code", response.status().as_u16());
+                answer(&response)
+            }
             Ok(Err(error)) => Err(Error::transport(error)),
             Err(_) => Err(Error::timed_out(limit)),
         }
@@ -308,29 +327,30 @@ fn answer<A: DeserializeOwned>(response: &Response<Vec<u8>>) -> Result<A, Error>
     }
     let header = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
     let retry_after = timing::retry_after(header);
-    // A gateway in between has documents of its own; only the service's name the status that they came with.
+    // A gateway has documents of its own. Only the service's document names the status of its answer.
     match serde_json::from_slice::<Problem>(body) {
         Ok(problem) if problem.status == status.as_u16() => Err(Error::problem(problem, retry_after)),
         _ => Err(Error::foreign(status, body, retry_after)),
     }
 }
 
-/// The pauses after failures that follow one another.
+/// The pauses after consecutive failures.
 #[derive(Debug, Default)]
 pub(crate) struct Backoff {
     failures: u32,
 }
 
 impl Backoff {
-    /// The pause after one more failure: drawn at random, so that callers who failed together do not come back
-    /// together, and no shorter than the service asked for.
+    /// Returns the pause after one more failure. The pause is random, so that callers that failed together do not
+    /// return together. It is no shorter than the service asked for.
     pub(crate) fn pause(&mut self, error: &Error) -> Duration {
         self.failures = self.failures.saturating_add(1);
         timing::backoff(self.failures, error.retry_after(), chance())
     }
 }
 
-/// Sends a request until it is answered, it is pointless, or `until` has come. `send` is told how much time is left.
+/// Retries a request until it succeeds, a retry cannot succeed, or `until` has come. `send` receives the time that is
+/// left.
 pub(crate) async fn persist<T, F>(until: Instant, mut send: impl FnMut(Duration) -> F) -> Result<T, Error>
 where
     F: Future<Output = Result<T, Error>>,
@@ -349,7 +369,7 @@ where
     }
 }
 
-/// A payload as the wire has it: as text where it is text, else as base64.
+/// Encodes a payload for the wire: as text if it is UTF-8, else as base64.
 pub(crate) fn encode_data(data: Option<&[u8]>) -> (Option<String>, Option<String>) {
     match data.map(|bytes| std::str::from_utf8(bytes).map_err(|_| BASE64_STANDARD.encode(bytes))) {
         Some(Ok(text)) => (Some(text.to_owned()), None),
@@ -358,7 +378,7 @@ pub(crate) fn encode_data(data: Option<&[u8]>) -> (Option<String>, Option<String
     }
 }
 
-/// The payload that the wire has.
+/// Decodes a payload from the wire.
 pub(crate) fn decode_data(text: Option<String>, base64: Option<&str>) -> Option<Vec<u8>> {
     text.map(String::into_bytes).or_else(|| BASE64_STANDARD.decode(base64?).ok())
 }
@@ -371,7 +391,7 @@ mod tests {
     use crate::vectors::cases;
     use crate::{ErrorKind, LossReason};
 
-    /// The word of the vectors for a kind.
+    /// Returns the vectors' word for a kind.
     fn kind(error: &Error) -> Value {
         let word = match error.kind() {
             ErrorKind::Held(_) => "held",

@@ -8,21 +8,21 @@ use leasehold_wire::{Lock, Staleness};
 use serde_json::{Map, Value};
 
 use crate::Error;
-use crate::timing::{heartbeat_interval, longest_heartbeat_interval};
+use crate::keeping::{Keeping, keeping_options};
 
 /// The shortest lease that the service accepts.
 const MIN_LEASE: Duration = Duration::from_millis(100);
 /// The longest lease that the service accepts: a day.
 const MAX_LEASE: Duration = Duration::from_hours(24);
-/// Two polls: the one that is under way when the lease ends, and the one after it.
+/// The time of two polls: the one in flight when the lease ends, and the next one.
 const WAIT_MARGIN: Duration = Duration::from_secs(2);
 
-/// The name of a lock: a key, and on a table with a sort key that as well.
+/// The name of a lock: a key, and a sort key on a table that has one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct LockKey {
-    /// 1 to 2048 bytes.
+    /// The partition key: 1 to 2048 bytes.
     pub key: String,
-    /// 1 to 1024 bytes.
+    /// The sort key: 1 to 1024 bytes.
     pub sort_key: Option<String>,
 }
 
@@ -59,19 +59,19 @@ impl fmt::Display for LockKey {
     }
 }
 
-/// How long [`crate::Client::acquire`] waits for a lock that someone else holds.
+/// The bound of a wait for a lock that someone else holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
-    /// For the lease of the record that is seen first, and `margin`: long enough to outlive a holder that is dead.
+    /// Waits for the lease of the first record that is seen, and `margin`: long enough to outlive a dead holder.
     OneLease {
-        /// Beyond the lease. Default: 2 s.
+        /// The time beyond the lease. Default: 2 s.
         margin: Duration,
-        /// Whether to begin again whenever the holder is seen to be alive. Default: no.
+        /// Whether the wait begins again whenever the holder proves to be alive. Default: no.
         extend: bool,
     },
-    /// For this long, whatever is seen.
+    /// Waits for at most this time.
     AtMost(Duration),
-    /// Until the lock is granted.
+    /// Waits until the lock is granted.
     Forever,
 }
 
@@ -81,43 +81,31 @@ impl Default for Wait {
     }
 }
 
-/// The renewal of the lease.
+/// The sender of the heartbeats, and their interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Heartbeats {
-    /// The client, every quarter of the lease.
+    /// The client sends a heartbeat every quarter of the lease.
     #[default]
     Quarterly,
-    /// The client, this often: at most half the lease.
+    /// The client sends heartbeats at this interval: at most half the lease.
     Every(Duration),
-    /// The caller, by [`crate::Guard::heartbeat`].
+    /// The caller sends heartbeats by [`crate::Guard::heartbeat`].
     Manual,
 }
 
-impl Heartbeats {
-    /// How often, under a lease of this length; never, if the caller does it.
-    pub(crate) fn interval(self, lease: Duration) -> Option<Duration> {
-        match self {
-            Self::Quarterly => Some(heartbeat_interval(lease)),
-            Self::Every(interval) => Some(interval),
-            Self::Manual => None,
-        }
-    }
-}
-
-/// The knowledge of a waiting caller, for progress to be shown.
+/// The state of a wait, for a display of its progress.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Waiting<'a> {
     /// The lock, as the last answer showed it.
     pub lock: &'a Lock,
-    /// When it may be taken over, if its holder gives no sign of life.
+    /// The time until the lock may be taken over, if its holder sends no heartbeat.
     pub stale_in: Duration,
-    /// When this caller stops waiting; `None` if never.
+    /// The time until this caller stops waiting; `None` if the wait has no end.
     pub gives_up_in: Option<Duration>,
 }
 
 pub(crate) type OnWait = Arc<dyn Fn(&Waiting<'_>) + Send + Sync>;
-pub(crate) type OnRisk = Arc<dyn Fn(Duration) + Send + Sync>;
 
 /// A request for a lock. `"Moe".into()` is the lock Moe, with the client's defaults.
 #[derive(Clone)]
@@ -127,21 +115,21 @@ pub struct LockRequest {
     pub(crate) owner_name: Option<String>,
     pub(crate) lease: Option<Duration>,
     pub(crate) wait: Wait,
-    /// `None`: the default, or longer where the service asks for that.
+    /// The interval of polls. `None`: the default, or longer where the service asks for that.
     pub(crate) poll_interval: Option<Duration>,
-    pub(crate) heartbeats: Heartbeats,
+    pub(crate) keeping: Keeping,
     pub(crate) staleness: Staleness,
     pub(crate) data: Option<Vec<u8>>,
     pub(crate) replace_data: bool,
     pub(crate) only_if_exists: bool,
     pub(crate) attributes: Map<String, Value>,
     pub(crate) reentrant: bool,
-    pub(crate) hold_on_unavailable: bool,
-    pub(crate) at_risk: Option<(Duration, OnRisk)>,
     pub(crate) on_wait: Option<OnWait>,
     pub(crate) occurrence: Option<String>,
     pub(crate) at_most_once: bool,
 }
+
+keeping_options!(LockRequest);
 
 impl<K: Into<LockKey>> From<K> for LockRequest {
     fn from(key: K) -> Self {
@@ -150,7 +138,7 @@ impl<K: Into<LockKey>> From<K> for LockRequest {
 }
 
 impl LockRequest {
-    /// This lock, with the client's defaults.
+    /// Creates a request for this lock, with the client's defaults.
     pub fn new(key: impl Into<LockKey>) -> Self {
         Self {
             key: key.into(),
@@ -158,139 +146,111 @@ impl LockRequest {
             lease: None,
             wait: Wait::default(),
             poll_interval: None,
-            heartbeats: Heartbeats::default(),
+            keeping: Keeping::default(),
             staleness: Staleness::Rvn,
             data: None,
             replace_data: true,
             only_if_exists: false,
             attributes: Map::new(),
             reentrant: false,
-            hold_on_unavailable: false,
-            at_risk: None,
             on_wait: None,
             occurrence: None,
             at_most_once: false,
         }
     }
 
-    /// The owner's name, for people to read. Default: the client's.
+    /// Sets the owner's name, for people to read. Default: the client's.
     #[must_use]
     pub fn owner_name(mut self, name: impl Into<String>) -> Self {
         self.owner_name = Some(name.into());
         self
     }
 
-    /// How long observers must see no heartbeat before they may take over: 100 ms to a day. Default: the client's.
+    /// Sets the lease: the time for which observers must see no heartbeat before they may take over. 100 ms to a day.
+    /// Default: the client's.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self
     }
 
-    /// How long to wait for a lock that is held. Default: one observed lease and two seconds.
+    /// Bounds the wait for a held lock. Default: one observed lease and two seconds.
     #[must_use]
     pub fn wait(mut self, wait: Wait) -> Self {
         self.wait = wait;
         self
     }
 
-    /// How often to ask for a lock that is held, at least 50 ms, whatever the service asks for. Default: the client
-    /// watches the lock, and asks when it is free or stale; where that cannot be, every second, or as rarely as the
-    /// service asks for.
+    /// Polls a held lock at this interval, at least 50 ms, whatever the service asks for. By default the client watches
+    /// the lock, and requests it when it is free or stale. Where watches fail, the client polls every second, or as
+    /// rarely as the service asks for.
     #[must_use]
     pub fn poll_interval(mut self, interval: Duration) -> Self {
         self.poll_interval = Some(interval);
         self
     }
 
-    /// The renewal of the lease. Default: the client, every quarter of the lease.
-    #[must_use]
-    pub fn heartbeats(mut self, heartbeats: Heartbeats) -> Self {
-        self.heartbeats = heartbeats;
-        self
-    }
-
-    /// Lets the service judge staleness by its own clock: for callers that keep no observations. The service states
-    /// by how much clocks may differ.
+    /// Lets the service judge staleness by its own clock, for callers that keep no observations. The service documents
+    /// its bound on the difference of clocks.
     #[must_use]
     pub fn stale_by_clock(mut self) -> Self {
         self.staleness = Staleness::Clock;
         self
     }
 
-    /// The payload to store: at most 256 KiB. Default: what the row has stays.
+    /// Stores a payload of at most 256 KiB. Default: the row's payload stays.
     #[must_use]
     pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
         self.data = Some(data.into());
         self
     }
 
-    /// Stores the payload only where the row has none.
+    /// Stores the payload only if the row has none.
     #[must_use]
     pub fn keep_existing_data(mut self) -> Self {
         self.replace_data = false;
         self
     }
 
-    /// Fails with [`crate::ErrorKind::NotFound`] where there is no row yet.
+    /// Fails with [`crate::ErrorKind::NotFound`] if there is no row yet.
     #[must_use]
     pub fn only_if_exists(mut self) -> Self {
         self.only_if_exists = true;
         self
     }
 
-    /// A further attribute of the row: at most 50.
+    /// Adds an additional attribute of the row: at most 50.
     #[must_use]
     pub fn attribute(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
         self.attributes.insert(name.into(), value.into());
         self
     }
 
-    /// If this client holds the lock already, the same acquisition is shared: the lock is released with the last of
-    /// its guards. The settings of the first request stand.
+    /// Shares the acquisition if this client holds the lock already. The lock is released with the last of its guards.
+    /// The settings of the first request apply.
     #[must_use]
     pub fn reentrant(mut self) -> Self {
         self.reentrant = true;
         self
     }
 
-    /// Goes on believing in the lock while the service cannot be reached, even after the lease ran out.
-    ///
-    /// **Danger:** others may reach the service when this caller cannot, and take the lock over. Two holders then
-    /// work at once, and this one learns it when the service answers again. Only for work where two at once
-    /// are better than none.
-    #[must_use]
-    pub fn hold_on_unavailable(mut self) -> Self {
-        self.hold_on_unavailable = true;
-        self
-    }
-
-    /// Calls `callback` with what is left of the lease, when that is less than `threshold`: once for each lease that
-    /// was not renewed in time. It runs on a thread where it may block. The threshold must be less than what is left
-    /// when the next heartbeat is due: three quarters of the lease by default.
-    #[must_use]
-    pub fn at_risk(mut self, threshold: Duration, callback: impl Fn(Duration) + Send + Sync + 'static) -> Self {
-        self.at_risk = Some((threshold, Arc::new(callback)));
-        self
-    }
-
-    /// Asks for one run of a job, such as `2026-11-21T02`: refused with [`crate::ErrorKind::AlreadyDone`] where this
-    /// occurrence, or one that sorts after it, is done.
+    /// Requests one run of a job, such as `2026-11-21T02`. The service refuses with [`crate::ErrorKind::AlreadyDone`]
+    /// if this occurrence, or one that sorts after it, is done.
     #[must_use]
     pub fn occurrence(mut self, occurrence: impl Into<String>) -> Self {
         self.occurrence = Some(occurrence.into());
         self
     }
 
-    /// The occurrence counts as done from its acquisition on: a run that fails is never tried again.
+    /// Counts the occurrence as done from its acquisition on: a failed run is never tried again.
     #[must_use]
     pub fn at_most_once(mut self) -> Self {
         self.at_most_once = true;
         self
     }
 
-    /// Calls `callback` after each answer that shows the lock held, and about once a second while a watch goes on. It
-    /// should return at once.
+    /// Calls `callback` after each answer that shows the lock held, and about once a second during a watch. The
+    /// callback should return at once.
     #[must_use]
     pub fn on_wait(mut self, callback: impl Fn(&Waiting<'_>) + Send + Sync + 'static) -> Self {
         self.on_wait = Some(Arc::new(callback));
@@ -298,41 +258,10 @@ impl LockRequest {
     }
 }
 
-impl LockRequest {
-    /// # Errors
-    /// Under this lease, the heartbeats are too rare, or the warning would come although all is well.
-    pub(crate) fn check_heartbeats(&self, lease: Duration) -> Result<(), Error> {
-        check_heartbeats(self.heartbeats, self.at_risk.as_ref(), lease)
-    }
-}
-
+/// Checks the length of a lease.
+///
 /// # Errors
-/// Under this lease, the heartbeats are too rare, or the warning would come although all is well.
-pub(crate) fn check_heartbeats(
-    heartbeats: Heartbeats,
-    at_risk: Option<&(Duration, OnRisk)>,
-    lease: Duration,
-) -> Result<(), Error> {
-    let interval = heartbeats.interval(lease);
-    if let Some(interval) =
-        interval.filter(|interval| interval.is_zero() || *interval > longest_heartbeat_interval(lease))
-    {
-        let message = format!("a heartbeat every {interval:?} cannot keep a lease of {lease:?}: at most half of it");
-        return Err(Error::invalid("heartbeats", message));
-    }
-    let healthy = lease.saturating_sub(interval.unwrap_or_default());
-    match at_risk {
-        Some((threshold, _)) if *threshold >= healthy => {
-            let message =
-                format!("with {threshold:?} left, a lease of {lease:?} is not at risk: less than {healthy:?}");
-            Err(Error::invalid("at_risk", message))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// # Errors
-/// The service would refuse it.
+/// The service would refuse the lease.
 pub(crate) fn check_lease(lease: Duration) -> Result<(), Error> {
     if (MIN_LEASE..=MAX_LEASE).contains(&lease) {
         return Ok(());

@@ -10,7 +10,7 @@ use crate::{Error, ErrorKind};
 pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
-    /// Goes on above `last`.
+    /// Continues above `last`.
     pub(crate) fn after(last: u64) -> Self {
         Self(AtomicU64::new(last))
     }
@@ -28,7 +28,7 @@ impl Counter {
     }
 }
 
-/// A request under its number, and when it was first sent: its lease counts from then.
+/// A request under its number, and the time of its first sending, from which its lease counts.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Numbered<R> {
     pub(crate) request: R,
@@ -40,7 +40,7 @@ pub(crate) struct Numbered<R> {
 /// The requests of one kind under one lease id, one at a time.
 #[derive(Debug)]
 pub(crate) struct Turns<R> {
-    /// A request that may have been carried out. It is repeated before the next number is taken.
+    /// A request that may have been carried out. The client repeats it before it takes the next number.
     open: Option<Numbered<R>>,
 }
 
@@ -51,14 +51,14 @@ impl<R> Default for Turns<R> {
 }
 
 impl<R: Clone> Turns<R> {
-    /// The request to send now: the open one again, or `request` under the next number.
+    /// Returns the request to send: the open one again, or `request` under the next number.
     pub(crate) fn next(&mut self, counter: &Counter, request: impl FnOnce() -> R) -> Numbered<R> {
         let fresh =
             || Numbered { request: request(), sequence: counter.next(), id: fresh_uuid(), first_sent: Instant::now() };
         self.open.get_or_insert_with(fresh).clone()
     }
 
-    /// Takes note of the end of the request. Only one that may have been carried out stays open.
+    /// Records the end of the request. Only a request that may have been carried out stays open.
     pub(crate) fn ended<T>(&mut self, counter: &Counter, result: &Result<T, Error>) {
         if !result.as_ref().is_err_and(Error::is_unanswered) {
             self.open = None;

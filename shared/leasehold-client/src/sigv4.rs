@@ -13,23 +13,24 @@ use tokio::sync::Mutex as Turn;
 
 use crate::TransportError;
 
-/// The service of AWS that answers at this host: a Function URL is Lambda's, and all others are API Gateway's, domains
-/// of one's own included.
+/// The AWS service behind this host. A Function URL is Lambda's. All others are API Gateway's, custom domains included.
 fn service_at(host: &str) -> &'static str {
     if host.contains(".lambda-url.") && host.ends_with(".on.aws") { "lambda" } else { "execute-api" }
 }
 
-/// How long before their end credentials are replaced, unless their whole life is short.
+/// The time before their end at which credentials are replaced, unless their whole life is short.
 const REFRESH_BEFORE: Duration = Duration::from_mins(5);
-/// Short-lived credentials are replaced in the last part of their life: one in so many.
+/// Short-lived credentials are replaced in the last part of their life: this fraction of it.
 const LAST_PART: u32 = 4;
 
 /// Signs requests. Credentials are kept until shortly before they expire, and then replaced in the background, so that
-/// a slow provider holds up no request.
+/// a slow provider delays no request.
 #[derive(Debug, Clone)]
 pub struct SigV4 {
     credentials: Arc<Cache>,
     region: String,
+    /// The service that the signature names. `None`: the host tells.
+    service: Option<&'static str>,
     now: fn() -> SystemTime,
 }
 
@@ -44,7 +45,7 @@ struct Cache {
 #[derive(Debug, Clone)]
 struct Kept {
     credentials: Credentials,
-    /// From then on they are replaced. `None`: never.
+    /// The time from which the credentials are replaced. `None`: never.
     refresh_at: Option<SystemTime>,
 }
 
@@ -71,8 +72,8 @@ impl Cache {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Credentials that have not expired. The provider runs in a task of its own, which a request that is given up does
-    /// not end: the next request finds what it brought.
+    /// Returns credentials that have not expired. The provider runs in its own task, which outlives an abandoned
+    /// request: the next request finds the result.
     async fn get(self: &Arc<Self>, now: fn() -> SystemTime) -> Result<Credentials, CredentialsError> {
         match self.kept().filter(|kept| !kept.is_expired(now())) {
             Some(kept) => {
@@ -87,7 +88,7 @@ impl Cache {
 
     async fn refresh(self: Arc<Self>, now: fn() -> SystemTime) -> Result<Credentials, CredentialsError> {
         let _turn = self.turn.lock().await;
-        // Another one may have been faster.
+        // Another caller may have been faster.
         if let Some(kept) = self.kept().filter(|kept| !kept.is_due(now())) {
             return Ok(kept.credentials);
         }
@@ -98,12 +99,24 @@ impl Cache {
 }
 
 impl SigV4 {
-    /// For an API in this region. The first request waits for the credentials; see [`SigV4::load`].
+    /// Creates a signer for an API in this region. The first request waits for the credentials; see [`SigV4::load`].
     pub fn new(credentials: impl ProvideCredentials + 'static, region: impl Into<String>) -> Self {
         let provider = SharedCredentialsProvider::new(credentials);
         let credentials = Arc::new(Cache { provider, kept: Mutex::default(), turn: Turn::default() });
         #[allow(clippy::disallowed_methods, reason = "a signature carries the time, and credentials expire by it")]
-        Self { credentials, region: region.into(), now: SystemTime::now }
+        Self { credentials, region: region.into(), service: None, now: SystemTime::now }
+    }
+
+    /// The region that it signs for.
+    #[cfg(feature = "lambda")]
+    pub(crate) fn region(&self) -> &str {
+        &self.region
+    }
+
+    /// The same, for this service of AWS whatever the host is.
+    #[cfg(feature = "lambda")]
+    pub(crate) fn for_service(self, service: &'static str) -> Self {
+        Self { service: Some(service), ..self }
     }
 
     /// Fetches the credentials now, so that no request waits for them.
@@ -123,7 +136,7 @@ impl SigV4 {
         let params = SigningParams::builder()
             .identity(&identity)
             .region(&self.region)
-            .name(service_at(request.uri().host().unwrap_or_default()))
+            .name(self.service.unwrap_or_else(|| service_at(request.uri().host().unwrap_or_default())))
             .time((self.now)())
             .settings(SigningSettings::default())
             .build()

@@ -1,8 +1,8 @@
-//! Pauses and bounds, as pure functions: rules C3, C4, C5 and C7. Chance is an argument, from 0 to 1.
+//! Pauses and bounds, as pure functions: rules C3, C4, C5 and C7. Randomness is an argument, from 0 to 1.
 
 use std::time::Duration;
 
-/// As in the Java client.
+/// The poll interval of the Java client.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The shortest poll interval that a caller can choose: about the time of one answer.
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -22,7 +22,7 @@ const MAX_RETRY_AFTER: Duration = Duration::from_mins(1);
 const REQUESTS_PER_LEASE: u32 = 4;
 /// No time-out is shorter: an answer from a function that starts cold takes some tens of milliseconds.
 const MIN_TIMEOUT: Duration = Duration::from_millis(200);
-/// The same, in a wait: the last look must not be wasted.
+/// The same minimum within a wait: the last look must not be wasted.
 const LAST_LOOK: Duration = Duration::from_secs(1);
 /// After a failed heartbeat there is time for two more, whatever pause the service asks for.
 const TRIES_LEFT: u32 = 3;
@@ -48,23 +48,23 @@ pub(crate) fn backoff(failures: u32, retry_after: Duration, chance: f64) -> Dura
     ceiling.mul_f64(chance).max(retry_after)
 }
 
-/// The pause before a held lock is asked for again. The interval that the caller chose overrides the service's.
+/// The pause before the next poll of a held lock. The caller's interval overrides the service's.
 pub(crate) fn poll_pause(chosen: Option<Duration>, retry_after: Duration, chance: f64) -> Duration {
     let interval = chosen.map_or(POLL_INTERVAL.max(retry_after), |chosen| chosen.max(MIN_POLL_INTERVAL));
     interval.saturating_add(interval.mul_f64(POLL_JITTER * chance))
 }
 
-/// The pause of a client that asks for a key again which it released so long ago: one poll, for others to come first.
+/// The pause of a client that returns to a key which it released this long ago: one poll, so that others come first.
 pub(crate) fn return_pause(released_ago: Option<Duration>, chosen: Option<Duration>, chance: f64) -> Duration {
     released_ago.map_or(Duration::ZERO, |ago| poll_pause(chosen, Duration::ZERO, chance).saturating_sub(ago))
 }
 
-/// The time-out of a request that asks for a lease or renews one, or of any other, within its operation.
+/// The time-out of a request within its operation. A request for a lease, or a renewal, has a shorter one.
 pub(crate) fn request_timeout(longest: Duration, lease: Option<Duration>, left: Duration) -> Duration {
     request_limit(longest, lease).min(left.max(MIN_TIMEOUT))
 }
 
-/// The same, in a wait.
+/// The time-out of a request within a wait.
 pub(crate) fn poll_timeout(longest: Duration, lease: Duration, left: Duration) -> Duration {
     request_limit(longest, Some(lease)).min(left.max(LAST_LOOK))
 }
@@ -88,13 +88,13 @@ pub(crate) fn heartbeat_pause(interval: Duration, chance: f64) -> Duration {
     interval.saturating_sub(interval.mul_f64(HEARTBEAT_JITTER * chance))
 }
 
-/// The pause before a heartbeat is tried again, with so much of the lease left. Once nothing is left, the client sits
-/// an outage out.
+/// The pause before a heartbeat is retried, with this much of the lease left. With nothing left, the client holds
+/// through an outage.
 pub(crate) fn heartbeat_retry_pause(pause: Duration, left: Duration) -> Duration {
     if left.is_zero() { pause } else { pause.min(left / TRIES_LEFT) }.max(MIN_RETRY_PAUSE)
 }
 
-/// How long an observer must see a version of this lease before the lock is stale.
+/// The time for which an observer must see a version of this lease before the lock is stale.
 pub(crate) fn stale_after(lease: Duration) -> Duration {
     let drift = u64::try_from(lease.as_millis().div_ceil(DRIFT)).unwrap_or(u64::MAX);
     lease.saturating_add(Duration::from_millis(drift))
@@ -155,7 +155,7 @@ mod tests {
         for case in cases("timing.json", "heartbeatInterval") {
             let lease = ms(&case["given"]["leaseMs"]);
             let heartbeats = optional(&case["given"]["chosenMs"]).map_or(Heartbeats::default(), Heartbeats::Every);
-            let checked = LockRequest::new("Moe").heartbeats(heartbeats).check_heartbeats(lease);
+            let checked = LockRequest::new("Moe").heartbeats(heartbeats).keeping.check(lease);
             let interval = heartbeats.interval(lease).expect("not by hand").as_millis();
             let result = checked.map_or(json!("invalid"), |()| json!(interval));
             assert_eq!(result, case["expect"], "{}", case["name"]);

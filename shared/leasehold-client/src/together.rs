@@ -1,4 +1,4 @@
-//! Several locks at once: all or none. Rule K6.
+//! Acquires several locks at once: all or none. Rule K6.
 
 use std::fmt;
 use std::future::Future;
@@ -15,37 +15,41 @@ use crate::attempt::{Attempt, Subject};
 use crate::budget::Budget;
 use crate::clock::{Instant, chance, millis, sleep};
 use crate::guard::work_under;
+use crate::keeping::{Keeping, keeping_options};
 use crate::lease::{Lease, Origin, Term};
 use crate::remote::Backoff;
-use crate::request::check_lease;
+use crate::request::{OnWait, check_lease};
 use crate::sequence::Counter;
 use crate::timing::poll_pause;
 use crate::{
-    Acquisition, Client, Error, ErrorKind, Guard, Heartbeats, Held, LockKey, LockRequest, Loss, Release, Released, Wait,
+    Acquisition, Client, Error, ErrorKind, Guard, Held, LockKey, LockRequest, Loss, Release, Released, Wait, Waiting,
+    telemetry,
 };
 
 /// A request for several locks, 2 to 50.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct AllRequest {
     keys: Vec<LockKey>,
     owner_name: Option<String>,
     lease: Option<Duration>,
     wait: Wait,
     poll_interval: Option<Duration>,
+    keeping: Keeping,
+    on_wait: Option<OnWait>,
 }
 
-/// The locks, or those of them that others hold.
+/// The locks, or those of the locks that others hold.
 pub type AllAcquisition = Acquisition<AllGuard, Vec<RefusedLock>>;
 
-/// Several locks while they are held, under one lease id and one fencing token. If one of them is lost, all are: the
-/// others are given back. Dropping it gives all back in the background.
+/// Several held locks, under one lease id and one fencing token. The loss of one lock is the loss of all: the client
+/// releases the others. Dropping the guard releases all locks in the background.
 #[must_use = "a guard that is dropped releases its locks"]
 pub struct AllGuard {
     guards: Vec<Guard>,
 }
 
 impl AllRequest {
-    /// A request for these locks, with the client's defaults.
+    /// Creates a request for these locks, with the client's defaults.
     pub fn new<K: Into<LockKey>>(keys: impl IntoIterator<Item = K>) -> Self {
         Self {
             keys: keys.into_iter().map(Into::into).collect(),
@@ -53,35 +57,53 @@ impl AllRequest {
             lease: None,
             wait: Wait::default(),
             poll_interval: None,
+            keeping: Keeping::default(),
+            on_wait: None,
         }
     }
 
-    /// The owner's name. Default: the client's.
+    /// Sets the owner's name. Default: the client's.
     #[must_use]
     pub fn owner_name(mut self, name: impl Into<String>) -> Self {
         self.owner_name = Some(name.into());
         self
     }
 
-    /// The lease of each lock. Default: the client's.
+    /// Sets the lease of each lock. Default: the client's.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self
     }
 
-    /// How long to wait. Default: for the longest lease of the locks that are seen held first, and two seconds.
+    /// Bounds the wait. Default: the longest lease of the first held locks that are seen, and two seconds.
     #[must_use]
     pub fn wait(mut self, wait: Wait) -> Self {
         self.wait = wait;
         self
     }
 
-    /// How often to ask, at least 50 ms. Default: the client watches the locks that are held.
+    /// Polls at this interval, at least 50 ms. Default: the client watches the held locks.
     #[must_use]
     pub fn poll_interval(mut self, interval: Duration) -> Self {
         self.poll_interval = Some(interval);
         self
+    }
+
+    /// Calls `callback` after each answer that shows one of the locks held, and about once a second while a watch goes
+    /// on. It should return at once.
+    #[must_use]
+    pub fn on_wait(mut self, callback: impl Fn(&Waiting<'_>) + Send + Sync + 'static) -> Self {
+        self.on_wait = Some(Arc::new(callback));
+        self
+    }
+}
+
+keeping_options!(AllRequest);
+
+impl fmt::Debug for AllRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AllRequest").field("keys", &self.keys).field("lease", &self.lease).finish_non_exhaustive()
     }
 }
 
@@ -92,7 +114,7 @@ impl<K: Into<LockKey>, const N: usize> From<[K; N]> for AllRequest {
 }
 
 impl AllAcquisition {
-    /// The guard, or an error that names the locks that are held: for callers who cannot go on without them.
+    /// Returns the guard, or an error that names the held locks.
     ///
     /// # Errors
     /// [`ErrorKind::SomeHeld`]
@@ -102,16 +124,22 @@ impl AllAcquisition {
 }
 
 impl Client {
-    /// Asks for all of these locks until they are granted together, or the request's [`Wait`] is over. None is held
-    /// before all are, so no two callers can wait for each other. May be cancelled at any time.
+    /// Requests all of these locks until they are granted together, or the request's [`Wait`] is over. No lock is held
+    /// before all are, so no two callers can wait for each other. The caller may cancel at any time.
     ///
     /// # Errors
     /// As [`Client::acquire`].
     pub async fn acquire_all(&self, request: impl Into<AllRequest>) -> Result<AllAcquisition, Error> {
         let request = request.into();
+        let keys = request.keys.iter().map(LockKey::to_string).collect::<Vec<_>>().join(", ");
+        telemetry::waiting("acquire_all", keys, self.ask_for_all(&request)).await
+    }
+
+    async fn ask_for_all(&self, request: &AllRequest) -> Result<AllAcquisition, Error> {
         let mut attempt = Attempt::new(self, Subject::Lock, request.keys.clone())?;
         let lease = request.lease.unwrap_or(self.default_lease());
         check_lease(lease)?;
+        request.keeping.check(lease)?;
         let mut budget = Budget::new(request.wait, self.retry_budget());
         let mut backoff = Backoff::default();
         let mut seen = None;
@@ -120,14 +148,16 @@ impl Client {
             let limit = self.remote().poll_timeout(lease, budget.left());
             let (numbered, result) = attempt
                 .send(
-                    |lease_id| self.wire_request(&request, lease, lease_id),
+                    |lease_id| self.wire_request(request, lease, lease_id),
                     limit,
                     |remote, numbered| async move { remote.acquire_all(&numbered, limit).await },
                 )
                 .await?;
             let error = match result {
-                Ok(grant) if numbered.first_sent.elapsed() < lease => {
-                    return self.all_granted(&mut attempt, numbered.first_sent, grant).map(Acquisition::Granted);
+                Ok(grant) if numbered.first_sent.elapsed() < request.keeping.believed(lease) => {
+                    return self
+                        .all_granted(&request, &mut attempt, numbered.first_sent, grant)
+                        .map(Acquisition::Granted);
                 }
                 Ok(_) => {
                     attempt.holds();
@@ -147,18 +177,21 @@ impl Client {
                     let held: Vec<_> = held.collect();
                     if let Some(last) = held.iter().max_by_key(|held| held.observation.stale_after()) {
                         budget.saw(last.observation.record_version_number(), last.observation.stale_after());
+                        if !over {
+                            budget.report(request.on_wait.as_ref(), &last.lock, last.observation.stale_in());
+                        }
                     }
                     if over {
                         return Ok(Acquisition::Held(locks));
                     }
                     seen = Some(locks);
                     let poll = poll_pause(request.poll_interval, error.retry_after(), chance());
-                    // What was named in vain, or cannot be watched, is asked for again after a poll.
+                    // A version that was named without success, or a lock that cannot be watched, is polled.
                     let was_named =
                         numbered.request.keys.iter().any(|key| key.observed_record_version_number.is_some());
                     if self.watches(request.poll_interval) && !was_named && !held.is_empty() {
                         for held in held {
-                            self.until_free_or_stale(held, poll, &mut budget).await;
+                            self.until_free_or_stale(&request, held, poll, &mut budget).await;
                         }
                         Duration::ZERO
                     } else {
@@ -180,8 +213,8 @@ impl Client {
         }
     }
 
-    /// Waits for all of these locks, does `work` under them, and gives them back. If one is lost, `work` is dropped
-    /// where it waits.
+    /// Waits for all of these locks, runs `work` under them, and releases them. If one is lost, `work` is dropped where
+    /// it waits.
     ///
     /// # Errors
     /// As [`Client::with_lock`]; [`ErrorKind::SomeHeld`] when the wait was over.
@@ -194,8 +227,9 @@ impl Client {
         work_under(guard.first(), work(Arc::clone(&guard)), || guard.give_back()).await
     }
 
-    async fn until_free_or_stale(&self, mut held: Held, poll: Duration, budget: &mut Budget) {
-        let request = LockRequest::new(key_of(&held.lock));
+    async fn until_free_or_stale(&self, all: &AllRequest, mut held: Held, poll: Duration, budget: &mut Budget) {
+        let mut request = LockRequest::new(key_of(&held.lock));
+        request.on_wait.clone_from(&all.on_wait);
         self.await_change(&request, &mut held, poll, budget).await;
     }
 
@@ -216,15 +250,17 @@ impl Client {
 
     fn all_granted(
         &self,
+        request: &AllRequest,
         attempt: &mut Attempt<AcquireAllRequest>,
         sent: Instant,
         grant: AcquireAllResponse,
     ) -> Result<AllGuard, Error> {
         let (lease_id, numbers) = attempt.granted();
         let lease = Duration::from_millis(grant.lease_duration_ms);
+        let keeping = request.keeping.of_several();
         let mut guards = Vec::new();
         for lock in grant.locks {
-            let term = Term::granted(sent, lease, grant.fencing_token, lock.record_version_number, false);
+            let term = Term::granted(sent, lease, grant.fencing_token, lock.record_version_number, &keeping);
             let origin = Origin {
                 owner_name: grant.owner_name.clone(),
                 outcome: AcquireOutcome::Reacquired,
@@ -234,7 +270,7 @@ impl Client {
             let key = LockKey { key: lock.key, sort_key: lock.sort_key };
             let numbers = Counter::after(numbers.last());
             let lease = Lease::new(Subject::Lock, key, lease_id.clone(), Some(origin), term, numbers);
-            guards.push(self.keep(lease, Heartbeats::default(), None)?);
+            guards.push(self.keep(lease, &keeping)?);
         }
         let leases: Vec<_> = guards.iter().map(|guard: &Guard| Arc::clone(guard.lease())).collect();
         let client = self.clone();
@@ -248,7 +284,7 @@ impl Client {
     }
 }
 
-/// Resolves when the first of these is lost, or with `None` when one was given back.
+/// Resolves when the first of these leases is lost, or with `None` after one was released.
 async fn first_loss(leases: &[Arc<Lease>]) -> Option<Loss> {
     select_all(leases.iter().map(|lease| lease.lost().boxed())).await.0
 }
@@ -257,7 +293,7 @@ fn key_of(lock: &Lock) -> LockKey {
     LockKey { key: lock.key.clone(), sort_key: lock.sort_key.clone() }
 }
 
-/// A lock that is held, as far as a refusal shows it.
+/// The view of a held lock, as far as a refusal shows it.
 fn as_lock(refused: &RefusedLock) -> Option<Lock> {
     let state = refused.state.filter(|state| *state == LockState::Held)?;
     Some(Lock {
@@ -282,46 +318,51 @@ impl AllGuard {
         &self.guards[0]
     }
 
-    /// The locks.
+    /// Returns the keys of the locks.
     pub fn keys(&self) -> impl Iterator<Item = &LockKey> {
         self.guards.iter().map(Guard::key)
     }
 
-    /// The secret that proves possession of all.
+    /// Returns the owner's name.
+    pub fn owner_name(&self) -> Option<&str> {
+        self.first().owner_name()
+    }
+
+    /// Returns the secret that proves possession of all locks.
     pub fn lease_id(&self) -> &Secret {
         self.first().lease_id()
     }
 
-    /// Above every token granted for any of these keys before.
+    /// Returns the fencing token, which is higher than every token granted for any of these keys before.
     pub fn fencing_token(&self) -> u64 {
         self.first().fencing_token()
     }
 
-    /// Whether all are held, as far as this process can know.
+    /// Whether all locks are held, as far as this process can know.
     pub fn is_held(&self) -> bool {
         self.guards.iter().all(Guard::is_held)
     }
 
-    /// The rest of the lease that ends first.
+    /// Returns the rest of the lease that ends first.
     pub fn remaining(&self) -> Duration {
         self.guards.iter().map(Guard::remaining).min().unwrap_or_default()
     }
 
-    /// How the first of them was lost, if one was.
+    /// Returns the loss of the first lost lock, if there was one.
     pub fn loss(&self) -> Option<Loss> {
         self.guards.iter().find_map(Guard::loss)
     }
 
-    /// Resolves when one of them is lost; with `None` when they were given back.
+    /// Resolves when one of the locks is lost; with `None` after they were released.
     pub fn lost(&self) -> impl Future<Output = Option<Loss>> + Send + use<> {
         let leases: Vec<_> = self.guards.iter().map(|guard| Arc::clone(guard.lease())).collect();
         async move { first_loss(&leases).await }
     }
 
-    /// Gives all back, and waits until the service has them.
+    /// Releases all locks, and waits for the answers.
     ///
     /// # Errors
-    /// The first failure of [`Guard::release`]; the others are released all the same.
+    /// The first failure of [`Guard::release`]; the other locks are released all the same.
     pub async fn release(self) -> Result<Released, Error> {
         self.give_back().await
     }

@@ -1,4 +1,4 @@
-//! The seam between the rules of the caller and whatever carries its requests.
+//! The seam between the rules of the caller and the transport of its requests.
 
 use std::error::Error;
 use std::fmt;
@@ -8,8 +8,8 @@ use http::{Request, Response};
 
 /// Carries one request to the service and brings the answer back.
 ///
-/// The request's URI is a path and a query, such as `/v1/lock?key=Moe`; what stands before it is the transport's
-/// business. A transport tries nothing again and follows no redirect; a time-out drops its future.
+/// The request's URI is a path and a query, such as `/v1/lock?key=Moe`; the transport adds the scheme and the host. A
+/// transport retries nothing and follows no redirect. A time-out drops its future.
 pub trait Transport: Send + Sync + 'static {
     /// Sends `request`. Any answer is an `Ok`, whatever its status.
     ///
@@ -18,7 +18,13 @@ pub trait Transport: Send + Sync + 'static {
     fn send(&self, request: Request<Vec<u8>>) -> BoxFuture<'_, Result<Response<Vec<u8>>, TransportError>>;
 }
 
-/// No answer came.
+impl Transport for Box<dyn Transport> {
+    fn send(&self, request: Request<Vec<u8>>) -> BoxFuture<'_, Result<Response<Vec<u8>>, TransportError>> {
+        self.as_ref().send(request)
+    }
+}
+
+/// A request without an answer.
 #[derive(Debug)]
 pub struct TransportError {
     message: String,
@@ -27,12 +33,12 @@ pub struct TransportError {
 }
 
 impl TransportError {
-    /// The request may have been carried out.
+    /// Creates an error for a request that may have been carried out.
     pub fn unanswered(message: impl Into<String>) -> Self {
         Self { message: message.into(), source: None, delivered: true }
     }
 
-    /// The request was certainly not sent: nothing can have happened.
+    /// Creates an error for a request that was certainly not sent: nothing can have happened.
     pub fn not_sent(message: impl Into<String>) -> Self {
         Self { delivered: false, ..Self::unanswered(message) }
     }

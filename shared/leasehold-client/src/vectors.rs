@@ -43,7 +43,7 @@ pub(crate) fn cases(file: &str, call: &str) -> Vec<Value> {
     cases
 }
 
-/// A duration in milliseconds, perhaps with a fraction.
+/// A duration in milliseconds, possibly with a fraction.
 pub(crate) fn ms(value: &Value) -> Duration {
     Duration::from_secs_f64(value.as_f64().expect("milliseconds") / 1000.0)
 }

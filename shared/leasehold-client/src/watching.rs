@@ -1,4 +1,4 @@
-//! Waiting by watching: one read that waits, in place of writes that are refused. Rule K1.
+//! Waits by watches: a read that waits, in place of requests that are refused. Rule K1.
 
 use std::pin::pin;
 use std::sync::atomic::Ordering;
@@ -12,26 +12,26 @@ use crate::{Client, ErrorKind, Held, LockKey, LockRequest};
 
 /// The longest wait that the service allows.
 pub(crate) const LONGEST_WATCH: Duration = Duration::from_secs(20);
-/// How often a caller that waits is told of its progress.
+/// The interval at which a waiting caller is told of its progress.
 const PROGRESS: Duration = Duration::from_secs(1);
 
 /// The end of a watch.
 pub(crate) enum Watched {
-    /// The row changed, or the time is over: the row as it is.
+    /// The row as it is: it changed, or the time is over.
     Seen(Box<Lock>),
-    /// The row is gone, or the client was closed: to ask tells which.
+    /// The row is gone, or the client was closed: the next request tells which.
     Ask,
     /// The watch failed, or was answered early with nothing new: a poll takes its place.
     Failed,
 }
 
 impl Client {
-    /// Whether waits go by watches: unless the caller chose an interval for polls, or the service has no watches.
+    /// Whether waits use watches: unless the caller chose a poll interval, or the service has no watches.
     pub(crate) fn watches(&self, poll_interval: Option<Duration>) -> bool {
         poll_interval.is_none() && self.can_watch().load(Ordering::Relaxed)
     }
 
-    /// Watches a row that was seen as `version`, for this long at most. Calls `tick` about once a second.
+    /// Watches a row that was seen as `version`, for at most `wait`. Calls `tick` about once a second.
     pub(crate) async fn watch(&self, key: &LockKey, version: &str, wait: Duration, mut tick: impl FnMut()) -> Watched {
         let request = WatchRequest {
             key: key.key.clone(),
@@ -66,8 +66,8 @@ impl Client {
         }
     }
 
-    /// Returns when the held lock is worth asking for: it is free, gone or stale, or the wait is over. Where a watch
-    /// fails, that is after `poll`.
+    /// Returns when another request for the held lock may succeed: the lock is free, gone or stale, or the wait is
+    /// over. After a failed watch, returns after `poll`.
     pub(crate) async fn await_change(
         &self,
         request: &LockRequest,
@@ -78,7 +78,7 @@ impl Client {
         loop {
             let longest = match request.staleness {
                 Staleness::Rvn => held.observation.stale_in(),
-                // The service judges, and has to be asked.
+                // The service judges, and must be asked.
                 Staleness::Clock => poll,
             };
             let wait = longest.min(budget.left()).min(LONGEST_WATCH);

@@ -21,7 +21,7 @@ pub struct Config {
     /// `LEASEHOLD_TAKEOVER_CLOCK_CHECK` (`false`, the default, or `true`): whether a takeover by an observed version
     /// also needs the server's clock to be past the lease.
     pub takeover_clock_check: bool,
-    /// `LEASEHOLD_JWT_CLAIM` (default `sub`): what a token says who its bearer is.
+    /// `LEASEHOLD_JWT_CLAIM` (default `sub`): the claim of a token that names its bearer.
     pub jwt_claim: String,
     /// `LEASEHOLD_EXECUTION_SECRET` (default: none): the secret in the lease ids of Step Functions executions.
     pub execution_secret: ExecutionSecret,
@@ -31,7 +31,7 @@ pub struct Config {
     pub stack: Option<String>,
 }
 
-/// All that is wrong with the configuration, a sentence each.
+/// The mistakes in the configuration, one sentence each.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct ConfigError(Vec<String>);
 
@@ -41,8 +41,8 @@ impl fmt::Display for ConfigError {
     }
 }
 
-/// Chooses the function by the name of its handler, which Lambda puts into the environment. `bootstrap` stands for
-/// none.
+/// Chooses the function by the name of its handler, which Lambda sets in the environment. `bootstrap` means that no
+/// handler was chosen.
 ///
 /// # Errors
 /// `choose` does not know the name.
@@ -52,13 +52,16 @@ pub(crate) fn handler<T>(choose: impl Fn(&str) -> Option<T>) -> Result<T, Config
 }
 
 impl Config {
+    /// Reads the configuration from the environment.
+    ///
     /// # Errors
     /// A sentence for each variable that is missing or wrong.
     pub fn from_env() -> Result<Self, ConfigError> {
         Self::from_lookup(|name| std::env::var(name).ok())
     }
 
-    /// The same, from any source of variables. An empty variable counts as absent: templates pass empty parameters.
+    /// Reads the configuration from any source of variables. An empty variable counts as absent: templates pass empty
+    /// parameters.
     ///
     /// # Errors
     /// A sentence for each variable that is missing or wrong.
@@ -100,7 +103,7 @@ impl Config {
 }
 
 /// Joins a mistake to the name of its variable. A mistake begins with its place in the JSON, `[0].principal: …`, or is
-/// about the whole.
+/// about the whole value.
 fn after_name(mistake: &str) -> String {
     if mistake.starts_with('[') { mistake.to_owned() } else { format!(": {mistake}") }
 }
@@ -122,13 +125,15 @@ pub struct TransactionConfig {
 }
 
 impl TransactionConfig {
+    /// Reads the configuration from the environment.
+    ///
     /// # Errors
     /// A sentence for each variable that is missing or wrong.
     pub fn from_env() -> Result<Self, ConfigError> {
         Self::from_lookup(|name| std::env::var(name).ok())
     }
 
-    /// The same, from any source of variables. An empty variable counts as absent.
+    /// Reads the configuration from any source of variables. An empty variable counts as absent.
     ///
     /// # Errors
     /// A sentence for each variable that is missing or wrong.
@@ -176,7 +181,7 @@ impl<L: Fn(&str) -> Option<String>> Variables<L> {
         self.mistakes.push(mistake);
     }
 
-    /// Takes a value, or the mistake in it.
+    /// Takes a valid value, or records the mistake.
     fn checked<T>(&mut self, value: Result<T, String>) -> Option<T> {
         value.map_err(|mistake| self.refuse(mistake)).ok()
     }
@@ -284,7 +289,7 @@ mod tests {
         assert_eq!(error.expect_err("wrong"), "The partition key and the sort key are both named \"a\".");
     }
 
-    /// A mistake in who may do what must not let anyone in.
+    /// Malformed rules must not grant access to anyone.
     #[test]
     fn rules_that_cannot_be_read_are_no_configuration() {
         for (name, value, sentence) in [

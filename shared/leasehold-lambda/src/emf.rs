@@ -1,5 +1,5 @@
-//! Metrics of the operations, in CloudWatch's Embedded Metric Format: CloudWatch takes them out of the log, and no
-//! request waits for a call to it.
+//! Metrics of the operations, in CloudWatch's Embedded Metric Format. CloudWatch reads them from the log, so no request
+//! waits for a call to CloudWatch.
 
 use std::fmt;
 use std::io::Write;
@@ -10,7 +10,7 @@ use leasehold_api::counts;
 use metrics_cloudwatch_embedded::{Builder, Collector};
 use serde_json::Value;
 
-/// Counting is for the whole process, as the log is.
+/// The metrics of the whole process, like the log.
 static STARTED: OnceLock<Emf> = OnceLock::new();
 
 /// The counters of this process.
@@ -19,10 +19,10 @@ pub struct Emf(&'static Collector);
 
 impl Emf {
     /// Begins to count, once in a process: namespace `Leasehold`, dimensions `stack` (if one is given) and `operation`.
-    /// Counters that stay at zero are left out.
+    /// Counters of zero are left out.
     ///
     /// # Errors
-    /// Somebody counts already.
+    /// The process counts already.
     pub fn start(stack: Option<String>) -> Result<Self, Error> {
         let builder = Builder::new().cloudwatch_namespace("Leasehold");
         let builder = match stack {
@@ -34,12 +34,12 @@ impl Emf {
         Ok(*STARTED.get_or_init(|| Self(collector)))
     }
 
-    /// What this process counts, if it does.
+    /// The metrics of this process, if it counts.
     pub(crate) fn started() -> Option<Self> {
         STARTED.get().copied()
     }
 
-    /// Writes what there is to tell, with further members beside the metrics.
+    /// Writes the counts, with further members beside the metrics.
     ///
     /// # Errors
     /// Those of `writer`.
@@ -54,12 +54,12 @@ impl Emf {
         written
     }
 
-    /// Writes one line for each operation of which there is something to tell since the last time.
+    /// Writes one line for each operation with counts since the last write.
     ///
     /// # Errors
     /// Those of `writer`.
     pub fn write(self, mut writer: impl Write) -> std::io::Result<()> {
-        // At once: a line that is written in pieces may become several entries of the log.
+        // One write: a line that is written in pieces may become several entries of the log.
         let mut lines = Vec::with_capacity(512);
         self.0.flush(&mut lines)?;
         writer.write_all(&lines)

@@ -57,15 +57,15 @@ const NOT_IN_QUERIES: &AsciiSet = &CONTROLS
     .add(b'|')
     .add(b'}');
 
-/// Decides about the request's URI, like `Host`, and about nothing in this API.
+/// The header that decides about the request's URI, like `Host`, and about nothing in this API.
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
 type Event = Map<String, Value>;
 
-/// Answers an event of API Gateway with `operation`, or with `unknown-route` where there is none.
+/// Answers an event of API Gateway with `operation`, or with `unknown-route` if there is none.
 ///
 /// # Errors
-/// The event is none of API Gateway.
+/// The event is not from API Gateway.
 pub(crate) async fn answer<R: Route>(
     service: &R::Service,
     operation: Option<R>,
@@ -93,17 +93,17 @@ pub(crate) async fn answer<R: Route>(
         Ok::<_, Infallible>(response.map(Body::from))
     };
     let gateway = Adapter::from(service_fn(respond)).map_request(|Repaired(request)| {
-        // Nothing of Lambda's own context is in an answer.
+        // The answer contains nothing of Lambda's own context.
         LambdaEvent::new(request, Context::default())
     });
     let Ok(answer) = gateway.oneshot(event).await;
     Ok(document(&answer))
 }
 
-/// The operation that an event asks for: the only one, where the gateway's route has chosen it; else the one of its
+/// Returns the operation that an event asks for: the only one, if the gateway's route chose it, or else the one of its
 /// path.
 ///
-/// A gateway decodes the path, so nothing is read from it but which of ours it is.
+/// A gateway decodes the path, which therefore only selects one of the known routes.
 pub(crate) fn operation<R: Route>(event: &Value, operations: &[R]) -> Option<R> {
     let text = |name: &str| event[name].as_str().unwrap_or_default();
     let (route, path) = match event["resource"].as_str() {
@@ -118,7 +118,7 @@ pub(crate) fn operation<R: Route>(event: &Value, operations: &[R]) -> Option<R> 
     }
 }
 
-/// The caller, as the gateway's authorizer says.
+/// Returns the caller that the gateway's authorizer names.
 pub(crate) fn principal(event: &Value, jwt_claim: &str) -> Option<Principal> {
     let context = &event["requestContext"];
     let authorizer = &context["authorizer"];
@@ -135,17 +135,17 @@ pub(crate) fn principal(event: &Value, jwt_claim: &str) -> Option<Principal> {
     match (&authorizer["iam"], &authorizer["jwt"]) {
         (Value::Object(caller), Value::Null) => access::from_arn(caller.get("userArn")?.as_str()?),
         (Value::Null, Value::Object(token)) => access::from_claim(token.get("claims")?.get(jwt_claim)?.as_str()?),
-        // An unknown kind, or two kinds at once.
+        // The caller is of an unknown kind, or of two kinds at once.
         _ => None,
     }
 }
 
-/// An event of API Gateway from which `lambda_http` can make a request: method, path, query, headers and body.
+/// A repaired event of API Gateway, from which `lambda_http` can make a request: method, path, query, headers and body.
 #[derive(Debug)]
 struct Repaired(LambdaRequest);
 
 impl Repaired {
-    /// Repairs an event, if it is one of API Gateway.
+    /// Repairs an event, if it is from API Gateway.
     fn of(event: Value) -> Option<Self> {
         let Value::Object(event) = event else { return None };
         if event.get("resource").is_some_and(Value::is_string) {
@@ -176,7 +176,7 @@ fn rest_request(mut event: Event) -> ApiGatewayProxyRequest {
     request
 }
 
-/// An invalid method becomes one that no operation has.
+/// Reads the method. An invalid method becomes one that no operation has.
 fn method(method: &Value) -> Method {
     method.as_str().and_then(|method| method.parse().ok()).unwrap_or(Method::TRACE)
 }
@@ -203,7 +203,7 @@ fn parameters(event: &Event) -> QueryMap {
     };
     // A list without a value makes `lambda_http` panic.
     let parameters: HashMap<_, _> = parameters.into_iter().filter(|(_, values)| !values.is_empty()).collect();
-    // A byte takes three where it is encoded.
+    // Percent-encoding turns one byte into three.
     let bytes = |(name, values): (&String, &Vec<String>)| {
         values.iter().map(|value| 3 * (name.len() + value.len()) + 2).sum::<usize>()
     };
@@ -217,7 +217,7 @@ fn texts<'a>(values: impl IntoIterator<Item = &'a Value>) -> Vec<String> {
     values.into_iter().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-/// The headers that HTTP knows, without those from which a URI would be made.
+/// The headers that HTTP allows, without those that would change the URI.
 fn headers(event: &Event) -> HeaderMap {
     let object = |name: &str| event.get(name).and_then(Value::as_object).into_iter().flatten();
     let single = object("headers");
@@ -231,7 +231,7 @@ fn headers(event: &Event) -> HeaderMap {
     known.take(MAX_HEADERS).collect()
 }
 
-/// The body, and whether it is base64. Undecodable base64 becomes an empty body, which is no JSON document.
+/// The body, and whether it is base64. Undecodable base64 becomes an empty body, which is not a JSON document.
 fn body(event: &mut Event) -> (Option<String>, bool) {
     let Some(Value::String(body)) = event.remove("body") else { return (None, false) };
     let is_base64 = event.get("isBase64Encoded") == Some(&Value::Bool(true));

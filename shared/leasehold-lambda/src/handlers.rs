@@ -13,11 +13,13 @@ use leasehold_wire::Problem;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::{Config, Emf, config, gateway, init};
+use tracing::Instrument;
+
+use crate::{Config, Emf, config, gateway, init, trace};
 
 pub use transactions::{ServesTransactions, answer_sweep, answer_transactions, run_transactions};
 
-/// What a function of the locks answers.
+/// The operations and events that a function of the locks answers.
 #[derive(Debug, Clone, Copy)]
 pub enum Serves {
     /// These operations, over HTTP.
@@ -32,7 +34,7 @@ pub enum Serves {
     Everything,
 }
 
-/// The function that an event is for, where one function has all operations.
+/// Returns the function for an event, where one process has all operations.
 fn function_for(event: &Value) -> Serves {
     let (is_semaphore, otherwise) = if event.get("requestContext").is_some() {
         (gateway::operation(event, SemaphoreOperation::ALL).is_some(), Serves::Http(Operation::ALL))
@@ -43,21 +45,22 @@ fn function_for(event: &Value) -> Serves {
     if is_semaphore { Serves::Semaphores } else { otherwise }
 }
 
-/// Serves locks and semaphores until Lambda ends the process. `choose` knows the function by its handler's name.
+/// Serves locks and semaphores until Lambda ends the process. `choose` finds the function by its handler's name.
 ///
 /// # Errors
 /// Bad configuration, an unknown handler, or a failure of Lambda's runtime interface.
 pub async fn run_locks(choose: impl Fn(&str) -> Option<Serves>) -> Result<(), Error> {
     let (serves, (function, metrics)) = &start(async { Ok((config::handler(choose)?, function().await?)) }).await?;
     lambda_runtime::run(service_fn(async |event: LambdaEvent<Value>| {
-        let answer = function.answer(*serves, event.payload).await;
+        let span = trace::caller(&event);
+        let answer = function.answer(*serves, event.payload).instrument(span).await;
         print(*metrics);
         answer
     }))
     .await
 }
 
-/// Starts the log, and then what a function keeps; or tells Lambda why that cannot be.
+/// Starts the log, and then the function's state. A failure is reported to Lambda.
 async fn start<T>(making: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     init::log();
     init::or_report(making.await).await
@@ -73,7 +76,7 @@ async fn function() -> Result<(Function, Option<Emf>), Error> {
     Ok((Function { service, access, jwt_claim, execution_secret }, metrics))
 }
 
-/// Prints what was counted, before the answer goes out: Lambda may stop the process as soon as it has that.
+/// Prints the counts before the answer is sent: Lambda may stop the process as soon as it has the answer.
 fn print(metrics: Option<Emf>) {
     if let Some(Err(error)) = metrics.map(|emf| emf.write(std::io::stdout().lock())) {
         tracing::warn!(%error, "metrics are lost");
@@ -87,14 +90,14 @@ pub struct Function {
     pub service: Service,
     /// The rules of access.
     pub access: Access,
-    /// The claim that says who the bearer of a token is.
+    /// The claim that names the bearer of a token.
     pub jwt_claim: String,
     /// Makes the lease ids of Step Functions executions.
     pub execution_secret: ExecutionSecret,
 }
 
 impl Function {
-    /// One that lets everyone do everything.
+    /// A function without rules of access: every caller may do everything.
     pub fn unrestricted(service: Service) -> Self {
         Self {
             service,
@@ -104,10 +107,10 @@ impl Function {
         }
     }
 
-    /// Answers one event as `serves` says.
+    /// Answers one event with the function that `serves` names.
     ///
     /// # Errors
-    /// Those of the four kinds of answers below.
+    /// Those of the answers below.
     pub async fn answer(&self, serves: Serves, event: Value) -> Result<Box<RawValue>, Diagnostic> {
         match serves {
             Serves::Http(operations) => self.answer_http(operations, event).await,
@@ -121,7 +124,7 @@ impl Function {
     /// Answers one event of API Gateway or of a Function URL, if it asks for one of these operations.
     ///
     /// # Errors
-    /// The event is none of API Gateway.
+    /// The event is not from API Gateway.
     pub async fn answer_http(&self, operations: &[Operation], event: Value) -> Result<Box<RawValue>, Diagnostic> {
         let caller = self.access.caller(gateway::principal(&event, &self.jwt_claim));
         let operation = gateway::operation(&event, operations);
@@ -131,7 +134,7 @@ impl Function {
     /// Answers one direct invocation.
     ///
     /// # Errors
-    /// The refusal, under the name that `Retry` and `Catch` match on; its message is the problem document.
+    /// The refusal, under the name that `Retry` and `Catch` match on. Its message is the problem document.
     pub async fn answer_direct(&self, input: Value) -> Result<Box<RawValue>, Diagnostic> {
         let caller = self.access.caller(access::direct());
         let input = self.execution_secret.name_lease(input).map_err(named)?;
@@ -141,7 +144,7 @@ impl Function {
     /// Answers the end of one Step Functions execution.
     ///
     /// # Errors
-    /// The failure, named in the same way.
+    /// The failure, under the name that `Retry` and `Catch` match on.
     pub async fn answer_cleanup(&self, event: Value) -> Result<cleanup::CleanUp, Diagnostic> {
         cleanup::release_all(&self.service, &self.execution_secret, event).await.map_err(named)
     }

@@ -29,10 +29,10 @@ use crate::lines::subscriber;
 /// long.
 const CONNECT_LIMIT: Duration = Duration::from_millis(500);
 
-/// The Runtime API is on the same machine.
+/// The time-out of the Runtime API, which is on the same machine.
 const REPORT_LIMIT: Duration = Duration::from_secs(1);
 
-/// Something that Lambda puts into every function's environment is missing: this is not Lambda.
+/// A variable is missing that Lambda puts into every function's environment: this process does not run on Lambda.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0} is not set. In Lambda it always is; elsewhere, set it for the function.")]
 struct Missing(&'static str);
@@ -44,7 +44,7 @@ pub(crate) fn log() {
     let _ = tracing::subscriber::set_global_default(subscriber(level, std::io::stdout));
 }
 
-/// A client for the table `table_name`, with a connection to DynamoDB open if it can be reached.
+/// Returns a client for the table `table_name`, with an open connection if DynamoDB can be reached.
 ///
 /// # Errors
 /// The environment has no region or no credentials.
@@ -55,9 +55,8 @@ pub(crate) async fn dynamodb_client(table_name: &str) -> Result<Client, Error> {
     Ok(client)
 }
 
-/// Region and credentials as Lambda gives them: in the environment, and good for as long as it keeps the process. No
-/// other source is asked, so that none needs to be linked, set up or refused; the command line and the clients ask them
-/// all.
+/// Reads region and credentials from the environment, which Lambda sets for the life of the process. No other source is
+/// asked, so none is linked or set up. The command and the clients ask all sources.
 fn sdk_config(lookup: impl Fn(&str) -> Option<String>) -> Result<Builder, Missing> {
     let text = |name: &str| lookup(name).filter(|value| !value.is_empty());
     let needed = |name: &'static str| text(name).ok_or(Missing(name));
@@ -78,8 +77,8 @@ fn sdk_config(lookup: impl Fn(&str) -> Option<String>) -> Result<Builder, Missin
     Ok(config)
 }
 
-/// The SDK's usual connector, made once. By itself the SDK makes one while it checks its configuration and another for
-/// the first request, and each sorts out all the certificates that the system trusts.
+/// The SDK's usual connector, made once. By default the SDK makes one connector to check its configuration, and another
+/// for the first request. Each parses all trusted certificates of the system.
 fn http_client() -> SharedHttpClient {
     let connector = OnceLock::new();
     http_client_fn(move |settings, _| {
@@ -91,11 +90,11 @@ fn http_client() -> SharedHttpClient {
     })
 }
 
-/// Opens the connection that the first request will use, by way of all that the SDK does for a request.
+/// Opens the connection that the first request will use, through the SDK's usual path of a request.
 ///
-/// The request is `GET /`, DynamoDB's health check. It touches no table, needs no permission, appears in no metric of
-/// the table, and any answer will do. Without one the function starts all the same: its requests will say what is the
-/// matter.
+/// The request is `GET /`, DynamoDB's health check. The check touches no table, needs no permission and appears in no
+/// metric of the table. Any answer will do. A failure does not stop the start: the function's own requests report the
+/// cause.
 async fn connect(client: &Client, table_name: &str) {
     let keep_connection = RetryConfig::disabled().with_reconnect_mode(ReconnectMode::ReuseAllConnections);
     let request = client
@@ -112,7 +111,7 @@ async fn connect(client: &Client, table_name: &str) {
     }
 }
 
-/// Makes any request of DynamoDB's protocol one that carries nothing.
+/// Turns any request of DynamoDB's protocol into an empty `GET /`.
 fn ask_for_nothing(request: &mut HttpRequest) {
     // The method is valid.
     let _ = request.set_method(Method::GET.as_str());
@@ -122,12 +121,13 @@ fn ask_for_nothing(request: &mut HttpRequest) {
     *request.body_mut() = SdkBody::empty();
 }
 
-/// Hands on what was started. Why it could not be is logged, and told to Lambda, which passes it on to whoever invokes
-/// the function.
+/// Returns the started value. A failure is logged and reported to Lambda, which passes it to the caller of the
+/// function.
 pub(crate) async fn or_report<T>(started: Result<T, Error>) -> Result<T, Error> {
     if let Err(error) = &started {
         tracing::error!(%error, "cannot start");
-        // Without a Runtime API nobody listens: someone started the function by hand, and reads what it prints.
+        // Without a Runtime API there is nobody to report to: someone started the function by hand, and reads its
+        // output.
         if std::env::var_os("AWS_LAMBDA_RUNTIME_API").is_some() {
             let _ = timeout(REPORT_LIMIT, report(error)).await;
         }

@@ -1,9 +1,9 @@
 //! # The Lambda functions
 //!
 //! ```text
-//! config    what a function reads from its environment, once
-//! init      what a function does before it asks for its first event: log, client, connection
-//! handlers  what each function does with an event
+//! config    the configuration of a function, read once from its environment
+//! init      the start of a function, before its first event: log, client, connection
+//! handlers  the answer of each function to an event
 //! gateway   events of API Gateway, by lambda_http
 //! emf       metrics of the operations
 //! lines     the log, in which each operation is one line with its metrics
@@ -18,6 +18,7 @@ mod gateway;
 mod handlers;
 mod init;
 mod lines;
+mod trace;
 
 pub use config::{Config, ConfigError, TransactionConfig};
 pub use emf::Emf;

@@ -1,5 +1,4 @@
-//! The log of a function. An operation is one line: what is said of it, and its metrics, so that both are paid for
-//! once.
+//! The log of a function. Each operation has one line with its fields and its metrics, so that both are paid for once.
 
 use std::fmt;
 use std::io::Write;
@@ -17,11 +16,10 @@ use tracing_subscriber::registry::{LookupSpan, Scope};
 
 use crate::Emf;
 
-/// The members of a line that the spans do not give it: a dimension of the metrics, and the id that X-Ray finds by
-/// itself.
+/// The members that spans do not add to a line: a dimension of the metrics, and the id that X-Ray finds by itself.
 const LEFT_OUT: [&str; 2] = ["operation", "xrayTraceId"];
 
-/// The log at this level, to any writer.
+/// Returns the log at this level, for any writer.
 pub fn subscriber<W>(level: LevelFilter, writer: W) -> impl Subscriber + Send + Sync
 where
     W: for<'a> MakeWriter<'a> + Clone + Send + Sync + 'static,
@@ -78,7 +76,7 @@ where
     }
 }
 
-/// What spans say of an operation.
+/// The fields of an operation, collected from its spans.
 #[derive(Default)]
 struct Members(Vec<(&'static str, Value)>);
 

@@ -1,7 +1,7 @@
 //! Threads for heavy work: listings and large reads, whose items are read, projected and written as JSON.
 //!
-//! On the threads that serve everyone, a few such requests would keep heartbeats waiting. Here the operating system
-//! shares the processor between them.
+//! On the shared threads, a few such requests would delay heartbeats. Separate threads let the operating system share
+//! the processor.
 
 use std::panic::resume_unwind;
 use std::sync::LazyLock;
@@ -9,10 +9,11 @@ use std::sync::LazyLock;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 
-/// One would let a large read wait for another; more would take the processor from those who serve everyone.
+/// The number of threads. One would let a large read wait for another; more would take the processor from the shared
+/// threads.
 const THREADS: usize = 2;
 
-/// Absent where the system has no more threads to give: then the work is done where it is.
+/// The runtime of these threads. Absent if the system has no more threads: the work then stays on the caller's thread.
 static RUNTIME: LazyLock<Option<Runtime>> = LazyLock::new(|| {
     let threads = Builder::new_multi_thread()
         .worker_threads(THREADS)
@@ -23,7 +24,7 @@ static RUNTIME: LazyLock<Option<Runtime>> = LazyLock::new(|| {
     threads.inspect_err(|error| tracing::warn!(%error, "no threads for large reads")).ok()
 });
 
-/// Runs the work on the threads for heavy work. Nobody does it any more once its caller gives up.
+/// Runs the work on the threads for heavy work. The work ends when its caller drops the future.
 pub(crate) async fn run<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
     let Some(runtime) = &*RUNTIME else { return work.await };
     let mut tasks = JoinSet::new();
@@ -31,7 +32,7 @@ pub(crate) async fn run<T: Send + 'static>(work: impl Future<Output = T> + Send 
     match tasks.join_next().await {
         Some(Ok(done)) => done,
         Some(Err(failed)) if failed.is_panic() => resume_unwind(failed.into_panic()),
-        // Not reached: nobody else ends the task, and the runtime lives as long as the process.
+        // Not reached: no other code ends the task, and the runtime lives as long as the process.
         _ => std::future::pending().await,
     }
 }
@@ -45,7 +46,7 @@ mod tests {
         let (sender, receiver) = std::sync::mpsc::channel();
         let heavy = run(async move { receiver.recv().expect("sent while the work blocks its thread") });
         let light = async { sender.send("done").expect("someone listens") };
-        // This runtime has one thread. The work blocks until that thread has run `light`.
+        // This runtime has one thread. `heavy` blocks until that thread has run `light`.
         assert_eq!(tokio::join!(biased; heavy, light).0, "done");
     }
 

@@ -1,7 +1,7 @@
 //! The memory that large requests and answers take together.
 //!
-//! A client that sends or reads slowly keeps its document in memory for as long. Without a bound, a few hundred such
-//! clients would take gigabytes.
+//! A client that sends or reads slowly keeps its document in memory. Without a bound, a few hundred such clients would
+//! take gigabytes.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 /// Memory of all documents that are larger than [`SMALL`].
 const TOTAL_BYTES: usize = 64 * 1024 * 1024;
-/// Smaller documents are not counted: a connection costs as much.
+/// Largest document that is not counted: a connection costs as much.
 const SMALL: usize = 64 * 1024;
 /// Unit of the count: a semaphore has 32 bits of permits.
 const UNIT: usize = 1024;

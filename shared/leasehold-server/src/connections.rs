@@ -1,4 +1,4 @@
-//! Connections, with a time-out for everything that a client can be slow at.
+//! Connections, with a time-out for every step of a client.
 
 use std::io;
 use std::pin::Pin;
@@ -24,26 +24,26 @@ use crate::tls::Tls;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest time for a TLS handshake, and for a body: enough for the largest body on a slow line.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest time in which a client takes nothing of its answer.
+/// Longest time in which a client reads nothing of its answer.
 const STALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest time for a whole answer. The largest has four megabytes: a client slower than 70 KB/s is cut.
 const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
-/// Longest time for requests under way to finish after a stop was asked for. The slowest takes four seconds.
+/// Longest time for the requests in flight to finish after a stop. The slowest takes four seconds.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause when the machine has no file descriptor left for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// More than any refusal of hyper's own has.
+/// Largest of hyper's own refusals, with room to spare.
 const MAX_BARE_BYTES: usize = 512;
 /// Largest head of a request: a query with a key and a sort key, each byte of them escaped, and usual headers.
 const MAX_HEAD_BYTES: usize = 64 * 1024;
 
-/// Serves these routes until `shutdown` resolves, then finishes the requests under way.
+/// Serves these routes until `shutdown` resolves, then finishes the requests in flight.
 pub async fn run(listener: TcpListener, routes: Router, shutdown: impl Future<Output = ()>) {
     let app = routes.fallback(async || problem_response(&unknown_route()).map(Body::from));
     run_tls(listener, None, app, shutdown).await;
 }
 
-/// As [`run`], with TLS where there is a certificate, and without an answer of its own to unknown paths.
+/// Serves as [`run`], with TLS if there is a certificate, and without an answer of its own to unknown paths.
 pub async fn run_tls(listener: TcpListener, tls: Option<Tls>, app: Router, shutdown: impl Future<Output = ()>) {
     let connections = GracefulShutdown::new();
     tokio::pin!(shutdown);
@@ -98,13 +98,13 @@ async fn pause_accepting(error: &io::Error) {
     tokio::time::sleep(ACCEPT_PAUSE).await;
 }
 
-/// A stream that ends when the other side takes nothing, and that says in a problem document what hyper says bare.
+/// A stream that ends when the other side reads nothing. The stream turns hyper's bare refusals into problem documents.
 struct Guarded<S> {
     inner: S,
-    /// When the answer that is being written was begun.
+    /// The beginning of the answer that is being written.
     answer_begun: Option<Instant>,
     stalled: Option<Pin<Box<Sleep>>>,
-    /// The document in place of hyper's bare refusal, and how much of it was written.
+    /// The document in place of hyper's bare refusal, and the number of its written bytes.
     refusal: Option<(Vec<u8>, usize)>,
 }
 
@@ -201,7 +201,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
     }
 }
 
-/// The refusal that hyper is about to write by itself, as a problem document. Every answer of ours has a content type.
+/// Returns the problem document for a refusal that hyper is about to write. Every answer of this service has a content
+/// type.
 fn explained(head: &[u8]) -> Option<Vec<u8>> {
     if head.len() > MAX_BARE_BYTES || !head.starts_with(b"HTTP/1.") {
         return None;
@@ -240,7 +241,7 @@ mod tests {
 
     fn served(app: Router) -> DuplexStream {
         let (client, server) = duplex(1024);
-        // Dropped when nobody watches any more; the connection does not need it.
+        // A watcher that is gone is ignored; the connection does not need it.
         tokio::spawn(async move { serve(server, app, GracefulShutdown::new().watcher()).await });
         client
     }

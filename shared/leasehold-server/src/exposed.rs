@@ -1,7 +1,7 @@
 //! The embedded engine, for other DynamoDB clients on this machine.
 //!
-//! No signature is checked: whoever reaches the port owns the data. So it is for the loopback interface, and web pages
-//! are kept out: a request with an `Origin` is refused, and nothing is ever answered to a preflight.
+//! No signature is checked: every client of the port owns the data. The port therefore belongs on the loopback
+//! interface. Web pages are kept out: a request with an `Origin` is refused, and a preflight gets no answer.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use crate::routes::with_memory;
 /// DynamoDB's own limit for a request.
 const MAX_BODY_BYTES: usize = 16 * 1024 * 1024;
 
-/// The engine's data at `POST /`.
+/// Serves the engine's data at `POST /`.
 pub fn routes(engine: Engine, guard: Guard) -> Router {
     Router::new().fallback(any(answer)).with_state(Arc::new((engine, guard)))
 }

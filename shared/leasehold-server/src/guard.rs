@@ -1,8 +1,8 @@
 //! Protection against web pages of other origins, which a browser on this machine may have open.
 //!
-//! A page can send requests to any address. A foreign `Origin` tells its requests from the console's own. A page of a
-//! host name that was made to resolve to this machine (DNS rebinding) is of the same origin to the browser, so the
-//! names that this service answers to are listed.
+//! A page can send requests to any address. A foreign `Origin` tells its requests from the console's own. A host name
+//! that resolves to this machine (DNS rebinding) makes a page same-origin for the browser. The service therefore lists
+//! the host names that it answers to.
 
 use std::net::IpAddr;
 
@@ -51,14 +51,14 @@ impl Guard {
             return true;
         }
         let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(&host);
-        // An address is no name: nobody can make it resolve to another machine.
+        // An address is not a name: it cannot resolve to another machine.
         address.parse().is_ok_and(|address: IpAddr| {
             address.is_loopback() || address == self.listen || self.listen.is_unspecified()
         })
     }
 }
 
-/// Refuses requests of pages from elsewhere. Other clients send no such headers.
+/// Refuses requests of pages from other origins. Other clients send no such headers.
 ///
 /// # Errors
 /// `forbidden`.
@@ -85,14 +85,15 @@ fn check_origin(headers: &HeaderMap, host: &str) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Whether a browser opens a page: a link from anywhere may lead to it, and shows nothing to where it came from.
+/// Whether a browser opens a page. A link from anywhere may lead to the page, and shows nothing to the site of the
+/// link.
 pub(crate) fn is_navigation(request: &Parts) -> bool {
     let is =
         |name: &str, value: &str| request.headers.get(name).is_some_and(|found| found.as_bytes() == value.as_bytes());
     request.method == hyper::Method::GET && is("sec-fetch-mode", "navigate") && is("sec-fetch-dest", "document")
 }
 
-/// Removes what a link from another site adds to the request for a page.
+/// Removes the headers that a link from another site adds to the request for a page.
 pub(crate) fn forgive_navigation(request: &mut Parts) {
     if is_navigation(request) {
         request.headers.remove("sec-fetch-site");

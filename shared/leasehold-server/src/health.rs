@@ -10,7 +10,7 @@ use leasehold_wire::{Problem, ProblemType, path};
 
 use crate::routes::{READY, probe};
 
-/// What the probes look at.
+/// The state that the probes check.
 #[derive(Debug, Clone)]
 pub(crate) struct Health {
     pub(crate) locks: Service,

@@ -1,19 +1,20 @@
 //! # The service as a server of its own
 //!
 //! [`Server`] opens the tables, in the embedded engine or at any DynamoDB endpoint, and serves locks and transactions
-//! over HTTP. `leasehold serve` is its command line. Between the handlers and strangers stand:
+//! over HTTP. `leasehold serve` is its command line. The modules protect the handlers from strangers, and serve probes,
+//! metrics and the console:
 //!
 //! ```text
 //! connections  accepts connections, with time-outs in both directions
 //! tls          certificates, read again when their files change
 //! guard        refuses foreign web pages: Host, Origin, fetch metadata
-//! tokens       bearer tokens: who calls, and which keys they may touch
+//! tokens       bearer tokens: the caller's name, and the keys that it may touch
 //! load         sheds load, heartbeats and releases last
 //! aside        threads of their own for listings and large reads
 //! buffers      bounds the memory that large requests and answers take together
 //! routes       from a request to the handler and back
 //! health       probes, which also write
-//! console      the page that shows who holds what
+//! console      the page that shows the locks and their holders
 //! exposed      the embedded engine, for other DynamoDB clients
 //! metrics      counts for Prometheus
 //! ```

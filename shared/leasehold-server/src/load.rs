@@ -1,8 +1,8 @@
-//! Load shedding: who runs, who waits, and who is told at once to come back later.
+//! Load shedding: a request runs, waits, or is refused at once.
 //!
-//! A request that waits longer than its caller does is work for nobody. So few wait, each for a short time, and the
-//! others are refused early, with `Retry-After`. Heartbeats and releases keep slots of their own: a holder that cannot
-//! renew loses its lock, and a lock that cannot be released makes everyone else wait.
+//! A request that waits longer than its caller is wasted work. Therefore few requests wait, each for a short time, and
+//! the others are refused early, with `Retry-After`. Heartbeats and releases have slots of their own: a holder that
+//! cannot renew loses its lock, and a lock that cannot be released makes all others wait.
 
 use std::time::Duration;
 
@@ -11,19 +11,19 @@ use metrics::counter;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
-/// Requests that run at a time. The embedded engine takes them one by one, so more would only queue up behind it.
+/// Requests that run at a time. The embedded engine takes them one by one, so more would only queue.
 const RUNNING: usize = 64;
-/// Those of them that may be other than heartbeats and releases.
+/// Ordinary requests that run at a time: all but heartbeats and releases.
 const ORDINARY: usize = 48;
 /// Listings and large reads that run at a time: each may take several megabytes.
 const BULKY: usize = 8;
 /// Ordinary requests that may wait. At 1,000 requests a second they wait for a quarter of a second.
 const WAITING: usize = 256;
-/// Watches that wait at a time. They take memory and a connection each, and next to no work. Whoever is refused polls.
+/// Watches that wait at a time. A watch takes memory and a connection, and next to no work. A refused client polls.
 const WATCHING: usize = 512;
 /// Longest time to wait for a slot.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// The same for heartbeats and releases.
+/// Longest time to wait for a slot of heartbeats and releases.
 const URGENT_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The slots of one service.
@@ -83,12 +83,12 @@ impl Load {
     }
 }
 
-/// Requests of holders: they keep what is held, or give it back.
+/// Whether the request is a holder's: it keeps a lock, or releases it.
 fn is_urgent(path: &str) -> bool {
     matches!(path, path::HEARTBEAT | path::RELEASE | path::SEMAPHORE_HEARTBEAT | path::SEMAPHORE_RELEASE)
 }
 
-/// Whether the answer may have megabytes.
+/// Whether the answer may take megabytes.
 pub(crate) fn is_bulky(path: &str) -> bool {
     matches!(path, path::LOCKS | path::ITEMS_GET | path::ITEMS_LIST | path::TRANSACTIONS)
 }

@@ -16,7 +16,7 @@ const PREFIX: &str = "leasehold";
 /// Bounds of the buckets, in seconds: from a read in memory to the longest answer.
 const BUCKETS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0];
 
-/// Installs the recorder of this process. `None` where it has one already.
+/// Installs the recorder of this process. `None` if the process has one already.
 pub(crate) fn install() -> Option<PrometheusHandle> {
     let recorder = PrometheusBuilder::new().set_buckets(&BUCKETS).ok()?.build_recorder();
     let handle = recorder.handle();
@@ -28,7 +28,7 @@ pub(crate) fn install() -> Option<PrometheusHandle> {
     Some(handle)
 }
 
-/// `GET /metrics`.
+/// Serves `GET /metrics`.
 pub(crate) fn routes(handle: PrometheusHandle) -> Router {
     Router::new().route(
         "/metrics",

@@ -1,4 +1,4 @@
-//! From a request to the handler and back.
+//! The way from a request to its handler and back.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -30,17 +30,17 @@ use crate::{aside, console, metrics};
 
 /// Path of the probe for load balancers.
 pub(crate) const READY: &str = "/v1/ready";
-/// How much of a body that is too large is still read before it is refused.
+/// The largest part of an overlong body that is read before the refusal.
 const MAX_DISCARDED_BYTES: usize = 16 * 1024 * 1024;
 
-/// What is checked before a handler runs.
+/// The checks before a handler runs.
 #[derive(Debug)]
 pub struct Checked {
-    /// Hosts and origins.
+    /// The hosts and origins that are accepted.
     pub guard: Guard,
-    /// Who may call. Absent: whoever reaches the service.
+    /// The callers that are accepted. Absent: all.
     pub tokens: Option<Arc<Tokens>>,
-    /// How much runs at a time.
+    /// The number of requests that run at a time.
     pub load: Load,
 }
 
@@ -94,7 +94,7 @@ fn caller(tokens: &Tokens, headers: &HeaderMap, path: &str) -> Result<Caller, Pr
     Ok(bearer.caller)
 }
 
-/// The token of a request, where it has one.
+/// The token of a request, if it has one.
 pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
@@ -105,7 +105,7 @@ fn unauthorized() -> Problem {
     Problem { status: 401, title: "The caller is unknown".to_owned(), ..Problem::new(ProblemType::Forbidden, detail) }
 }
 
-/// Answers with this problem, and with a challenge where a token is missing.
+/// Answers with this problem, and with a challenge if a token is missing.
 pub(crate) fn refusal(problem: &Problem) -> Response {
     let mut response = problem_response(problem).map(Body::from);
     if problem.status == 401 {
@@ -114,7 +114,7 @@ pub(crate) fn refusal(problem: &Problem) -> Response {
     response
 }
 
-/// A label for metrics. Paths of strangers' choice are one.
+/// Returns a label for metrics. All unknown paths share one label.
 fn known(path: &str) -> &'static str {
     const PATHS: [&str; 29] = [
         path::ACQUIRE,
@@ -150,7 +150,7 @@ fn known(path: &str) -> &'static str {
     PATHS.into_iter().find(|known| *known == path).unwrap_or("other")
 }
 
-/// `GET` of this path: `ok`, or the problem that `check` finds.
+/// Serves `GET` of this path: `ok`, or the problem that `check` finds.
 pub(crate) fn probe<F, C>(path: &str, check: C) -> Router
 where
     C: Fn() -> F + Clone + Send + Sync + 'static,
@@ -174,7 +174,7 @@ pub fn routes<R: Route>(service: R::Service) -> Router {
     router(service, R::ALL.iter().copied())
 }
 
-/// The routes of one service but one, which the caller serves itself.
+/// The routes of one service without one operation, which the caller serves itself.
 pub(crate) fn routes_but<R: Route + PartialEq>(service: R::Service, without: R) -> Router {
     router(service, R::ALL.iter().copied().filter(move |operation| *operation != without))
 }
@@ -195,7 +195,7 @@ async fn answer<R: Route>(
     let (parts, body) = request.into_parts();
     let span = tracing::info_span!("request", request_id = request_id(&parts.headers));
     let work = async {
-        // A slot only for a request that has arrived: a client that sends slowly takes none.
+        // Only a request that has arrived takes a slot: a client that sends slowly takes none.
         let checked = parts.extensions.get::<Arc<Checked>>();
         let admitted = async {
             let body = read_body::<R>(&parts.headers, body).await?;
@@ -255,8 +255,8 @@ async fn read_body<R: Route>(headers: &HeaderMap, body: Body) -> Result<(Bytes, 
     Ok((body, memory))
 }
 
-/// Reads a body. What is beyond the limit is read too, up to a point, and thrown away: a client that sends all before
-/// it reads would otherwise find a closed connection in place of its answer.
+/// Reads a body. The part beyond the limit is discarded, up to a point. A client that sends all before it reads would
+/// otherwise find a closed connection in place of its answer.
 async fn collect<R: Route>(mut body: Body) -> Result<Bytes, Problem> {
     let mut bytes = Vec::new();
     let mut length = 0;
@@ -273,7 +273,7 @@ async fn collect<R: Route>(mut body: Body) -> Result<Bytes, Problem> {
     if length > R::MAX_BODY_BYTES { Err(body_too_large::<R>()) } else { Ok(bytes.into()) }
 }
 
-/// The caller's own id for the log, if it brought one.
+/// The caller's own id for the log, if the request has one.
 fn request_id(headers: &HeaderMap) -> String {
     text(headers, "x-request-id").map_or_else(fresh_uuid, |id| id.chars().take(128).collect())
 }
@@ -282,7 +282,7 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name)?.to_str().ok()
 }
 
-/// A body that gives its memory back when its last byte has been sent, or the connection has ended.
+/// A body that frees its memory when its last byte has been sent, or the connection has ended.
 pub(crate) fn with_memory(document: Vec<u8>, memory: Reserved) -> Body {
     Body::from(Bytes::from_owner(Counted { document, _memory: memory }))
 }
@@ -309,7 +309,7 @@ mod tests {
 
     use super::*;
 
-    /// Two operations that tell the thread of their work.
+    /// Two operations that report the thread of their work.
     #[derive(Debug, Clone, Copy)]
     enum Told {
         List,

@@ -31,12 +31,12 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 /// The pause between two looks at the files of tokens and certificates.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(2);
 
-/// What stands between the service and strangers.
+/// The public side of a server: hosts, tokens, certificate and name.
 #[derive(Debug)]
 pub struct Front {
     /// The hosts that the service answers to.
     pub guard: Guard,
-    /// Who may call. Absent: whoever reaches the service.
+    /// The callers that are accepted. Absent: all.
     pub tokens: Option<Arc<Tokens>>,
     /// The certificate. Absent: plain HTTP.
     pub tls: Option<Tls>,
@@ -44,31 +44,31 @@ pub struct Front {
     pub name: String,
 }
 
-/// What to serve.
+/// The tables, and the rules for their contents.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Where the tables are.
+    /// The place of the tables.
     pub store: Store,
     /// The table of the locks.
     pub schema: TableSchema,
-    /// How locks are kept.
+    /// The rules of the locks.
     pub policy: Policy,
     /// Whether a takeover by an observed version also needs the server's clock to be past the lease.
     pub takeover_clock_check: bool,
     /// The name of the table of the transactions.
     pub transaction_table: String,
-    /// How transactions are run.
+    /// The rules of the transactions.
     pub transaction_policy: transactions::Policy,
 }
 
-/// Where the tables are.
+/// The place of the tables.
 #[derive(Debug, Clone)]
 pub enum Store {
-    /// In a file, by the embedded engine. Every write is on disk before it is answered.
+    /// A file of the embedded engine. Every write is on disk before it is answered.
     File(PathBuf),
-    /// In memory, by the embedded engine, for as long as the process lives.
+    /// The memory of the embedded engine, until the process ends.
     Memory,
-    /// At the DynamoDB of this URL.
+    /// The DynamoDB at this URL.
     Endpoint(String),
 }
 
@@ -78,13 +78,13 @@ pub enum ServerError {
     /// The keys' names do not fit a lock table.
     #[error("{0}")]
     Schema(String),
-    /// Locks and transactions have the same table.
+    /// Locks and transactions name the same table.
     #[error("The locks and the transactions need a table each: name another one with --transaction-table.")]
     OneTable,
     /// The embedded engine did not start.
     #[error("{0}")]
     Engine(#[from] EngineError),
-    /// A table is missing and cannot be made, or has other keys.
+    /// A table is missing and cannot be created, or has other keys.
     #[error("{}", .0.for_log())]
     Table(Failure),
     /// The machine's clock is before 1970: no HTTP answer can be dated, and no fencing token can be seeded.
@@ -106,10 +106,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// Opens the store, and makes the tables where they are missing.
+    /// Opens the store, and creates missing tables.
     ///
     /// # Errors
-    /// What is wrong with the settings or the store, in a sentence.
+    /// A sentence about the settings or the store.
     pub async fn open(settings: Settings) -> Result<Self, ServerError> {
         let Settings { store, schema, policy, takeover_clock_check, transaction_table, transaction_policy } = settings;
         schema.check().map_err(ServerError::Schema)?;
@@ -141,7 +141,7 @@ impl Server {
         self.engine.as_ref()
     }
 
-    /// Serves until `shutdown` resolves, then finishes the requests under way.
+    /// Serves until `shutdown` resolves, then finishes the requests in flight.
     pub async fn run(self, listener: TcpListener, front: Front, shutdown: impl Future<Output = ()>) {
         let Self { engine, table, locks, transactions, sweep_interval } = self;
         let Front { guard, tokens, tls, name } = front;
@@ -169,7 +169,7 @@ impl Server {
             watched.close_watches();
         };
         connections::run_tls(listener, tls, app, shutdown).await;
-        // A sweep may stop anywhere: the next one goes on.
+        // A sweep may stop anywhere: the next one continues.
         background.iter().for_each(tokio::task::JoinHandle::abort);
     }
 }
@@ -189,7 +189,7 @@ async fn reload_repeatedly(tokens: Option<Arc<Tokens>>, tls: Option<Tls>) {
     }
 }
 
-/// A system clock before 1970 reads as 0.
+/// Refuses a system clock before 1970, which reads as 0.
 fn check_clock(clock: &Clock) -> Result<(), ServerError> {
     if clock.now_ms() == 0 { Err(ServerError::Clock) } else { Ok(()) }
 }
@@ -204,7 +204,7 @@ async fn open_store(store: Store) -> Result<(Option<Engine>, Client), EngineErro
     Ok((Some(engine), client))
 }
 
-/// Finishes what transactions leave behind, as the scheduled function does.
+/// Completes or rolls back abandoned transactions, as the scheduled function does.
 async fn sweep_repeatedly(transactions: TransactionService, pause: Duration) {
     let mut ticks = interval(pause);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

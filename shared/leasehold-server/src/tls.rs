@@ -77,7 +77,7 @@ impl Tls {
         self.acceptor.0.clone()
     }
 
-    /// Reads the files again where one has changed. Wrong files leave the certificate as it is.
+    /// Reads the files again after a change. Wrong files leave the certificate as it is.
     pub fn reload(&self) {
         let Files { certificate, key, provider, current } = &*self.files;
         let modified = modified(certificate, key);
@@ -89,7 +89,7 @@ impl Tls {
                 tracing::info!(path = %certificate.display(), "certificate read again");
                 *current.write().unwrap_or_else(PoisonError::into_inner) = (modified, Arc::new(loaded));
             }
-            // Certificate and key are two files: between their two writes they do not belong together.
+            // Certificate and key are two files: between their two writes they do not match.
             Err(error) => tracing::warn!(%error, "the certificate stays what it was"),
         }
     }

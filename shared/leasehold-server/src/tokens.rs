@@ -1,4 +1,4 @@
-//! Bearer tokens: who calls, and what they may do.
+//! Bearer tokens: the caller's name, and its rights.
 //!
 //! The file holds SHA-256 hashes only. A token is 256 random bits, so its hash cannot be reversed by guessing.
 
@@ -19,14 +19,14 @@ const PREFIX: &str = "leasehold_";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TokenEntry {
-    /// The name of its bearer, which becomes the principal `token:NAME`.
+    /// The name of the bearer, which becomes the principal `token:NAME`.
     pub name: String,
     /// The SHA-256 of the token, in hexadecimal.
     pub sha256: String,
-    /// Beginnings of the keys that its bearer may touch. Absent: all keys.
+    /// Beginnings of the keys that the bearer may touch. Absent: all keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefixes: Option<Vec<String>>,
-    /// Whether its bearer may use transactions, which reach the tables of items. Default: only without `prefixes`.
+    /// Whether the bearer may use transactions, which reach the tables of items. Default: only without `prefixes`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transactions: Option<bool>,
 }
@@ -52,7 +52,7 @@ pub enum TokenError {
     },
 }
 
-/// What the bearer of a token may do.
+/// The rights of a token's bearer.
 #[derive(Debug, Clone)]
 pub(crate) struct Bearer {
     pub(crate) caller: Caller,
@@ -92,7 +92,7 @@ impl Tokens {
         Ok(Self { path: path.to_owned(), is_bound, current })
     }
 
-    /// One token of full scope, in no file.
+    /// One token with all rights, without a file.
     pub fn one(sha256: &str) -> Self {
         let caller = Caller::unrestricted();
         let bearers = HashMap::from([(sha256.to_owned(), Bearer { caller, transactions: true })]);
@@ -100,7 +100,7 @@ impl Tokens {
         Self { path: PathBuf::new(), is_bound: false, current }
     }
 
-    /// Adds a token to a file, which need not exist yet.
+    /// Adds a token to a file, which need not exist.
     ///
     /// # Errors
     /// The file is wrong, or has a token of this name.
@@ -123,7 +123,7 @@ impl Tokens {
         std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, path)).map_err(file)
     }
 
-    /// Reads the file again where it has changed. A wrong file leaves the tokens as they are.
+    /// Reads the file again after a change. A wrong file leaves the tokens as they are.
     pub fn reload(&self) {
         let modified = modified(&self.path);
         if modified == self.current.read().unwrap_or_else(PoisonError::into_inner).modified {
@@ -143,7 +143,7 @@ impl Tokens {
 
     pub(crate) fn bearer_of(&self, token: &str) -> Option<Bearer> {
         let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
-        // Found by its hash: how long that takes tells nothing about the token.
+        // The look-up uses the hash: its time tells nothing about the token.
         current.bearers.get(&hash(token)).cloned()
     }
 }

@@ -1,4 +1,4 @@
-//! The processes of the demo, and what is heard of them.
+//! The processes of the demo, and their events.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -24,21 +24,21 @@ use crate::duration::show;
 use crate::output::{print, short};
 use crate::processes::descendants;
 
-/// Whatever is waited for takes less than half of this, even on a busy machine.
+/// The longest wait for an event: twice its usual time on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(12);
-/// How often the demo looks at the lock.
+/// The interval between two looks at the lock.
 const LOOK: Duration = Duration::from_millis(100);
-/// How often a host's job writes.
+/// The interval between two writes of a host's job.
 const WRITE: Duration = Duration::from_secs(1);
-/// How long people need to read what was said.
+/// The time that people need to read a line.
 const PAUSE: Duration = Duration::from_millis(1200);
 
-/// The job of a host: it writes, again and again.
+/// The job of a host, which writes repeatedly.
 pub(super) struct Job {
-    /// To which record of the store.
+    /// The store's record to write to.
     pub(super) record: &'static str,
     pub(super) value: &'static str,
-    /// How often; `None`: without end.
+    /// The number of writes; `None`: without end.
     pub(super) times: Option<u64>,
 }
 
@@ -58,7 +58,7 @@ impl Event {
     }
 }
 
-/// A service, a store, and all that is heard. Dropping it ends the service, and deletes the store.
+/// A service, a store, and their events. Dropping the stage ends the service, and deletes the store.
 pub(super) struct Stage {
     started: Instant,
     folder: TempDir,
@@ -90,7 +90,7 @@ impl Stage {
         self.folder.path().join("store.db")
     }
 
-    /// Prints a line: when, who, what.
+    /// Prints a line: the time, the speaker, the text.
     pub(super) fn say(&self, who: &str, what: &str) -> Result<(), Failure> {
         let style = match who {
             "host-1" => Style::new().cyan(),
@@ -98,12 +98,12 @@ impl Stage {
             "lock" => Style::new().dim(),
             _ => Style::new().bold(),
         };
-        // The style does nothing where standard output is no terminal, or no colours are wanted.
+        // The style has no effect if standard output is no terminal, or colours are not wanted.
         let line = style.apply_to(format!("{who:<7} {what}"));
         print(&format!("{:5.1}s  {line}", self.started.elapsed().as_secs_f64()))
     }
 
-    /// Tells of each new version of the lock.
+    /// Reports each new version of the lock.
     pub(super) fn watch(&mut self, client: &Client, key: &'static str) {
         let (client, sender) = (client.clone(), self.sender.clone());
         self.watcher = Some(tokio::spawn(async move {
@@ -119,7 +119,7 @@ impl Stage {
                     let heartbeat = token == lock.fencing_token;
                     let why = if heartbeat { "a heartbeat" } else { "another holder" };
                     let text = format!("version {} -> {}: {why}", short(&version), short(&lock.record_version_number));
-                    // Nobody listens any more: the story is over.
+                    // The receiver is gone: the story is over.
                     if sender.send(Event::Version { text, heartbeat }).is_err() {
                         return;
                     }
@@ -128,11 +128,11 @@ impl Stage {
         }));
     }
 
-    /// Tells all that is heard, until that is `wanted`.
+    /// Prints all events, until one is `wanted`.
     pub(super) async fn until(&mut self, what: &str, wanted: impl Fn(&Event) -> bool) -> Result<Event, Failure> {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            // The sender is this stage's: the channel does not end.
+            // This stage owns the sender: the channel does not end.
             let heard = timeout_at(deadline, self.events.recv()).await.ok().flatten();
             let event = heard.ok_or_else(|| {
                 Failure::failed(format!("it went otherwise than told: not within {}: {what}", show(PATIENCE)))
@@ -144,7 +144,7 @@ impl Stage {
         }
     }
 
-    /// Tells what is heard for a while, so that people can follow.
+    /// Prints events for a while, so that people can follow.
     pub(super) async fn pause(&mut self) -> Result<(), Failure> {
         let end = Instant::now() + PAUSE;
         while let Ok(Some(event)) = timeout_at(end, self.events.recv()).await {
@@ -161,14 +161,14 @@ impl Stage {
         }
     }
 
-    /// Passes lines on as they come.
+    /// Passes lines on as they arrive.
     fn read(&self, who: &str, stream: impl AsyncRead + Unpin + Send + 'static) -> JoinHandle<()> {
         let (who, sender) = (who.to_owned(), self.sender.clone());
         tokio::spawn(async move {
             let mut lines = BufReader::new(stream).lines();
             while let Ok(Some(line)) = lines.next_line().await {
                 let text = line.strip_prefix("leasehold: ").unwrap_or(&line).to_owned();
-                // Nobody listens any more: the story is over.
+                // The receiver is gone: the story is over.
                 if sender.send(Event::Line { who: who.clone(), text }).is_err() {
                     return;
                 }
@@ -176,7 +176,7 @@ impl Stage {
         })
     }
 
-    /// Ends the service, and waits for that.
+    /// Ends the service, and waits for its end.
     pub(super) async fn clear(mut self) {
         drop(self.service.kill().await);
     }
@@ -190,14 +190,15 @@ impl Drop for Stage {
     }
 }
 
-/// A host: `leasehold run` with a job, in a process group that can be paused as one. Dropping it ends all of it.
+/// A host: `leasehold run` with a job, in a process group that can be paused as a whole. Dropping the host ends the
+/// group.
 pub(super) struct Host {
     group: Pid,
     ended: Arc<AtomicBool>,
 }
 
 impl Host {
-    /// Its job writes `times` times, or without end.
+    /// Starts a host whose job writes `times` times, or without end.
     pub(super) fn start(stage: &Stage, name: &str, lock: &str, lease: Duration, job: &Job) -> Result<Self, Failure> {
         let lease = show(lease);
         let run = ["run", "-v", "--url", stage.url(), "--owner", name, "--lease", &lease, lock, "--"];
@@ -216,7 +217,7 @@ impl Host {
         let (who, sender, flag) = (name.to_owned(), stage.sender.clone(), Arc::clone(&ended));
         tokio::spawn(async move {
             for reader in readers {
-                // All that it had to say comes first. A reader that fails has nothing more to tell.
+                // The lines of the process come first. A reader that fails has nothing more to report.
                 let _ = reader.await;
             }
             let status = run.wait().await.ok().and_then(|status| status.code());
@@ -226,12 +227,12 @@ impl Host {
         Ok(Self { group, ended })
     }
 
-    /// To all of it.
+    /// Sends a signal to the whole group.
     pub(super) fn signal(&self, signal: Signal) -> Result<(), Failure> {
         killpg(self.group, signal).map_err(|error| Failure::failed(format!("cannot send {signal}: {error}")))
     }
 
-    /// Continues the job alone, while what keeps its lock is paused still.
+    /// Continues the job alone, while the process that keeps its lock stays paused.
     pub(super) fn wake_job(&self) -> Result<(), Failure> {
         descendants(self.group).into_iter().try_for_each(|process| {
             kill(process, Signal::SIGCONT).map_err(|error| Failure::failed(format!("cannot continue host-1: {error}")))
@@ -247,7 +248,7 @@ impl Drop for Host {
     }
 }
 
-/// This program, with these arguments, and none of what a caller's environment says about Leasehold.
+/// Starts this program with these arguments, without the caller's variables about Leasehold.
 fn spawn(words: &[OsString]) -> Result<Child, Failure> {
     let mut command = exec::tied(&[&[exec::own_binary().into()], words].concat());
     for (name, _) in std::env::vars_os() {

@@ -4,9 +4,9 @@
         with client.lock("nightly-export") as guard:
             export(fencing_token=guard.fencing_token)
 
-`Client` asks for locks; a `Guard` is one that was granted, and is kept by heartbeats in the background;
-`Held` says who has it. Three failures are never mixed up: held (`LockHeld`), lost (`LockLost`), and
-unavailable (`Unavailable`: nobody knows, and what was held is held until its lease runs out).
+`Client` acquires locks. A `Guard` is a granted lock, which heartbeats in the background keep. `Held` names
+the present holder. Three failures are never mixed up: held (`LockHeld`), lost (`LockLost`), and unavailable
+(`Unavailable`: the outcome is unknown, and a held lock stays held until its lease runs out).
 
 `Client.run_transaction` changes many items of DynamoDB tables together or not at all.
 

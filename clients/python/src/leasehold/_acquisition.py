@@ -28,16 +28,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Held:
-    """Someone else holds the lock, or too many permits. A value, not an error; `granted` makes it one."""
+    """Someone else holds the lock, or too many permits. This is a value, not an error; `granted` makes it an
+    error."""
 
     lock: LockView
     """The lock as the service showed it; a `SemaphoreView` where permits were asked for."""
     observation: Observation
-    """The version that was seen, and since when. The client remembers it, and takes over once it is stale. Of
-    several holders it is the one that may be stale first."""
+    """The version that was seen, and the time since. The client remembers it, and takes over once it is
+    stale. With several holders, the version is the one that may be stale first."""
     stale_in: float
-    """Seconds, from when the answer arrived, until the lock can be taken over unless its holder shows a
-    sign of life."""
+    """Seconds, from the arrival of the answer, until the lock can be taken over if its holder sends no
+    heartbeat."""
 
     def granted(self) -> NoReturn:
         """Raises `LockHeld`. (`Guard.granted` returns the guard.)"""
@@ -45,8 +46,8 @@ class Held:
 
 
 class Requests(Generic[T]):
-    """The requests under one lease id, and after its end under the next. Whoever gives up without a guard
-    must call `abandon`."""
+    """The requests under one lease id, and after its end under the next. A caller that gives up without a
+    guard must call `abandon`."""
 
     def __init__(self, core: Core, name: LockName, lease: float, holding: Holding) -> None:
         """`lease`: the lease that is asked for, in seconds."""
@@ -62,11 +63,11 @@ class Requests(Generic[T]):
         self._lease_id = self._core.world.new_id()
         self._lease = Lease(self._holding.delay)
         self._numbers: Numbers[T] = Numbers(self._core.world.new_id)
-        self._pending = False  # a request was sent that may yet be granted, or has made a ticket
-        self._first: Granted | None = None  # told by a grant that came too late
+        self._pending = False  # a request was sent that may yet be granted, or has created a ticket
+        self._first: Granted | None = None  # the outcome that a late grant named
 
     def abandon(self) -> None:
-        """Leaves nothing behind: releases, in the background, what may have been granted unseen."""
+        """Leaves nothing behind: releases, in the background, a grant that may have been missed."""
         if self._pending:
             release = partial(self._release, self._lease_id)
             Abandoned(self._core, self.name, release, self._seconds, self._may_arrive_until)
@@ -77,7 +78,7 @@ class Requests(Generic[T]):
     async def _send(
         self, content: T, timeout: float, call: Callable[[Numbered[T], float], Awaitable[R]]
     ) -> R:
-        """Sends the request that had no answer, or else this one. Raises `LeaseholdError`s."""
+        """Sends the request without an answer again, or else this one. Raises `LeaseholdError`s."""
         now = self._core.world.now()
         numbered = self._numbers.next(content, now)
         self._lease.send(now, numbered.sequence, self._seconds)
@@ -104,7 +105,7 @@ class Requests(Generic[T]):
         return answer
 
     def _guarded(self, guard: type[B], renewal: Renewal, granted: Granted) -> B:
-        """The guard of what was granted under this lease id."""
+        """Returns the guard of the grant under this lease id."""
         return guard(
             self._core,
             name=self.name,
@@ -117,7 +118,7 @@ class Requests(Generic[T]):
         )
 
     def _believe(self, lease: float, granted: Granted) -> Granted:
-        """Begins to believe in what was granted, and returns how it came about. Raises `TooLate`."""
+        """Begins to believe in the grant, and returns its outcome. Raises `TooLate`."""
         self._lease.answered(lease)
         granted = self._first or granted
         if self._core.world.now() >= self._lease.ends:
@@ -127,15 +128,15 @@ class Requests(Generic[T]):
 
 
 class Asking(Requests[T], Generic[T, H]):
-    """Asks again and again, until all is granted at once."""
+    """Requests everything repeatedly, until all is granted at once."""
 
     async def once(self) -> H | Held:
         """One request. Raises `LeaseholdError`s."""
         return await self._ask(request_timeout(self._holding.believed(self._seconds)))
 
     async def wait(self, budget: Budget, poll_interval: float | None, sleep: Pause) -> H | Held:
-        """Asks until all is granted or the budget is used up. Between two requests it looks, or polls where a
-        poll interval was chosen. Raises `Unavailable` only if no answer ever came, and other
+        """Requests until all is granted or the budget is used up. Between two requests it looks, or polls if
+        a poll interval was chosen. Raises `Unavailable` only if no answer ever came, and other
         `LeaseholdError`s at once. `sleep` may raise, to end the wait."""
         world = self._core.world
         backoff = Backoff(world.chance)
@@ -178,7 +179,7 @@ class Asking(Requests[T], Generic[T, H]):
             await sleep(min(pause, max(0.0, rest)))
 
     async def _look(self, held: Held, budget: Budget, poll_interval: float | None, sleep: Pause) -> Held:
-        """Returns when it is worth to ask again, with what was seen last."""
+        """Returns when another request may succeed, with the last view."""
         raise NotImplementedError
 
     async def _ask(self, timeout: float) -> H | Held:
@@ -190,7 +191,7 @@ class Asking(Requests[T], Generic[T, H]):
 
 
 class Acquisition(Asking["_wire.AcquireRequest", G]):
-    """Asks for one lock."""
+    """Requests one lock."""
 
     def __init__(
         self, core: Core, request: _wire.AcquireRequest, lease: float, holding: Holding, guard: type[G]
@@ -199,7 +200,7 @@ class Acquisition(Asking["_wire.AcquireRequest", G]):
         super().__init__(core, (request["key"], request.get("sortKey")), lease, holding)
         self._request = request
         self._guard = guard
-        self._retry_after = 0.0  # of the last answer
+        self._retry_after = 0.0  # the wish of the last answer
 
     async def _release(self, lease_id: str, timeout: float) -> ReleaseOutcome:
         return await self._core.api.release(self.name, lease_id, timeout)
@@ -217,10 +218,10 @@ class Acquisition(Asking["_wire.AcquireRequest", G]):
         return held
 
     async def _watch(self, held: Held, budget: Budget, sleep: Pause) -> Held:
-        """Returns when the lock is worth asking for: it is free or stale, the watch failed, or the wait is
-        over."""
+        """Returns when another request may succeed: the lock is free or stale, the watch failed, or the wait
+        is over."""
         world = self._core.world
-        by_clock = self._request.get("staleness") == "clock"  # the service judges, and has to be asked
+        by_clock = self._request.get("staleness") == "clock"  # the service judges, and must be asked
         while True:
             begun = world.now()
             poll = begun + poll_pause(None, 0.0, world.chance())
@@ -262,4 +263,4 @@ class Acquisition(Asking["_wire.AcquireRequest", G]):
 
 
 class TooLate(Unavailable):
-    """A grant that is worth nothing any more. The lock is this lease id's, or somebody took it over."""
+    """A grant whose lease has run out already. The lock is this lease id's, or another owner took it over."""

@@ -43,14 +43,14 @@ class Wish:
     data: bytes | str | None = None
     delete_data: bool = False
     permits: int | None = None
-    """How many permits to keep; `None`: all."""
+    """The number of permits to keep; `None`: all."""
     held_permits: int | None = None
-    """How many permits there are to keep from."""
+    """The number of permits held before."""
 
 
 @dataclass(frozen=True)
 class Leaving:
-    """What a release leaves behind."""
+    """The data and the state that a release leaves."""
 
     data: bytes | str | None = None
     delete: bool = False
@@ -153,7 +153,7 @@ class Api:
         return await self.post("/v1/semaphore/break", request, timeout, _outcome)
 
     async def set_capacity(self, name: LockName, capacity: int, expected: int, timeout: float) -> int:
-        """Returns how many permits are free."""
+        """Returns the number of free permits."""
         request: _wire.CapacityRequest = {
             "key": name[0],
             "sortKey": name[1],
@@ -178,7 +178,7 @@ class Api:
         return await self.get("/v1/lock", {"key": name[0], "sortKey": name[1]}, timeout, LockView.from_wire)
 
     async def watch(self, name: LockName, version: str, wait: float, timeout: float) -> LockView:
-        """The lock, or semaphore, as soon as it is another than `version`, or after `wait` seconds.
+        """Returns the lock, or semaphore, as soon as it differs from `version`, or after `wait` seconds.
         `timeout` begins after them."""
         query = {"key": name[0], "sortKey": name[1], "version": version, "waitMs": math.ceil(wait * 1000)}
         return await self.get("/v1/watch", query, wait + timeout, LockView.from_wire)
@@ -186,13 +186,13 @@ class Api:
     async def post(
         self, path: str, members: Mapping[str, object], timeout: float, make: Callable[[Any], T]
     ) -> T:
-        """`make` makes the result of the answer's document."""
+        """Sends a POST. `make` makes the result of the answer's document."""
         return await self._send(Call("POST", path, members), timeout, make)
 
     async def get(
         self, path: str, query: Mapping[str, object], timeout: float, make: Callable[[Any], T]
     ) -> T:
-        """As `post`."""
+        """Sends a GET, as `post`."""
         return await self._send(Call("GET", path, query), timeout, make)
 
     async def list_locks(self, query: Mapping[str, object], timeout: float) -> Page:

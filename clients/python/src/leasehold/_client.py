@@ -1,4 +1,4 @@
-"""The rules of asking for locks, for every kind of client."""
+"""The rules of acquiring locks, for every kind of client."""
 
 from __future__ import annotations
 
@@ -51,45 +51,46 @@ class LockOptions(TypedDict, total=False):
     """The options of a lock."""
 
     sort_key: str | None
-    """On a table with a sort key, and only there: 1 to 1024 bytes of UTF-8."""
+    """The lock's sort key, on a table that has one: 1 to 1024 bytes of UTF-8."""
     owner_name: str | None
     """The owner's name, for people to read. Default: the client's."""
     lease: float | None
-    """Seconds, 0.1 to 86400. Default: the client's."""
+    """The lease in seconds, 0.1 to 86400. Default: the client's."""
     data: bytes | str | None
     """The payload, at most 256 KiB. `None`: the row's stays."""
     replace_data: bool
-    """False: `data` is stored only where the row has none. Default: true."""
+    """False: `data` is stored only if the row has none. Default: true."""
     only_if_exists: bool
-    """Raise `LockNotFound` where there is no row. Default: false."""
+    """Raise `LockNotFound` if there is no row. Default: false."""
     attributes: Mapping[str, Any] | None
-    """Further attributes of the row, as plain JSON, at most 50."""
+    """Additional attributes of the row, as plain JSON, at most 50."""
     at_most_once: bool
     """True: the occurrence counts as completed from the acquisition on. Default: false."""
     staleness: Literal["rvn", "clock"]
-    """`clock`: let the service's clocks judge a holder dead, without any waiting. Default: `rvn`, this
-    client's own observations."""
+    """`clock`: the service's clocks judge a holder dead, without any waiting. Default: `rvn`, this client's
+    own observations."""
     heartbeat_interval: float | None
-    """Seconds, at most half the lease. Default: the client's, or a quarter of the lease."""
+    """The interval of heartbeats in seconds, at most half the lease. Default: the client's, or a quarter of
+    the lease."""
     manual_heartbeats: bool
     """True: no heartbeats in the background; call `Guard.heartbeat`. Default: false."""
     lock_delay: float
     """Seconds at the end of each lease in which this holder does not believe in it. Default: 0."""
     hold_on_unavailable: bool
-    """True: go on believing in the lock while the service cannot be reached. **Another holder may have
-    taken it over meanwhile**: only where two at once are better than none. Default: false."""
+    """True: the holder believes in the lock while the service cannot be reached. **Another holder may have
+    taken it over meanwhile**: only for work where two holders are better than none. Default: false."""
 
 
 class AcquireOptions(LockOptions, total=False):
     """The options of `try_acquire`, `acquire` and `lock`."""
 
     occurrence: str | None
-    """The occurrence of a recurring job, such as `2026-11-21T02`. Raises `AlreadyDone` where it, or a later
-    one, was completed."""
+    """The occurrence of a recurring job, such as `2026-11-21T02`. Raises `AlreadyDone` if it, or a later one,
+    was completed."""
 
 
 class TogetherOptions(TypedDict, total=False):
-    """The options of a request for several locks: as of one."""
+    """The options of a request for several locks, like those for one."""
 
     owner_name: str | None
     lease: float | None
@@ -118,20 +119,20 @@ class Acquiring(Protocol[T_co]):
     def name(self) -> LockName: ...
 
     async def once(self) -> T_co | Held:
-        """One request."""
+        """Sends one request."""
         ...
 
     async def wait(self, budget: Budget, poll_interval: float | None, sleep: Pause) -> T_co | Held:
-        """Asks until the budget is used up."""
+        """Sends requests until the budget is used up."""
         ...
 
     def abandon(self) -> None:
-        """Gives back what may have been granted."""
+        """Releases a grant that may have been missed."""
         ...
 
 
 class Starting(Protocol):
-    """A guard that is about to be handed over."""
+    """A guard before its start."""
 
     def start(self) -> None: ...
 
@@ -172,7 +173,7 @@ class BaseClient(Generic[G]):
         return await self._started(asking, ask)
 
     async def _started(self, asking: Acquiring[S], ask: Callable[[], Awaitable[S | Held]]) -> S | Held:
-        """Asks, and leaves nothing behind unless a guard is handed over."""
+        """Sends requests, and leaves nothing behind unless a guard is returned."""
         telemetry, begun = self._core.api.telemetry, self._core.world.now()
         guard, outcome = None, "held"
         try:
@@ -201,7 +202,7 @@ class BaseClient(Generic[G]):
         holding: Holding,
         granted: Granted | None = None,
     ) -> B:
-        """Makes a guard of what was granted elsewhere."""
+        """Makes a guard of a grant that another process holds."""
         self._core.check_open()
         numbers: Numbers[Wish] = Numbers(self._core.world.new_id, sequence or 0)
         belief = Lease(holding.delay)
@@ -277,13 +278,14 @@ class BaseClient(Generic[G]):
         )
 
     def save_observations(self) -> SavedObservations:
-        """Returns what this client saw of held locks, as plain JSON documents. See `load_observations`."""
+        """Returns this client's observations of held locks, as plain JSON documents. See
+        `load_observations`."""
         return self._core.observations.save()
 
     def load_observations(self, saved: Iterable[SavedObservation]) -> None:
-        """Adds what an earlier process, or another host, has saved, so that a job that runs for a second
-        each minute can take over a dead holder's lock. Measured by the wall clock: right only while the
-        clocks of all who share it differ, and step, by no more than `observation_margin`."""
+        """Adds observations that an earlier process, or another host, has saved. A job that runs for a second
+        each minute can then take over a dead holder's lock. The wall clock measures their age: the clocks of
+        all who share them must agree within `observation_margin`."""
         self._core.observations.load(saved)
 
     def _acquisition(
@@ -373,8 +375,8 @@ class BaseClient(Generic[G]):
 
 
 def explicit_options(source: Callable[..., object]) -> Callable[[F], F]:
-    """Shows the options of `source` in the signature of a function, so that `help` and editors list them;
-    refuses others in the function's own name."""
+    """Shows the options of `source` in the signature of a function, so that `help` and editors list them.
+    Refuses other options in the function's own name."""
 
     def explicit(function: F) -> F:
         own = inspect.signature(function)

@@ -1,4 +1,4 @@
-"""The state of one client: the service, the time, the background, the books."""
+"""The state of one client: the service, the time, the background, the records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .observations import Entries, Observations
 
 if TYPE_CHECKING:
     from ._api import Api
-    from ._runtime import Runtime
+    from ._runtime import Event, Runtime, Task
     from ._world import World
     from .model import LockName, ReleaseOutcome
 
@@ -28,7 +28,7 @@ _log = logging.getLogger("leasehold")
 _EXIT_BOUND = 1.0
 """Seconds for which the end of the interpreter waits for releases in the background."""
 
-_KEPT = 10_000  # enough for any caller's locks; a bound, so that a client of many keys does not grow for ever
+_KEPT = 10_000  # enough for any caller's locks; the bound keeps a client of many keys from growing
 
 
 class Kept(Protocol):
@@ -43,7 +43,7 @@ class Kept(Protocol):
 
 
 class Core:
-    """What a client and its guards share."""
+    """The state that a client and its guards share."""
 
     def __init__(self, api: Api, world: World, runtime: Runtime, observation_margin: float) -> None:
         self.api = api
@@ -52,7 +52,7 @@ class Core:
         self.observations = Observations(world, observation_margin)
         self.entries = Entries(world)
         self.guards: weakref.WeakSet[Kept] = weakref.WeakSet()  # the background keeps the live ones alive
-        self.abandoned: set[Abandoned] = set()
+        self.unsettled: set[Event] = set()  # one for each work in the background that has to come to its end
         self.can_watch = True  # until the service shows that it has no watches
         self.closed = runtime.event()
         self._released: dict[LockName, float] = {}
@@ -65,8 +65,8 @@ class Core:
         lease: float | None = None,
         deadline: float | None = None,
     ) -> T:
-        """Sends, and sends again after `Unavailable`, until the deadline: in ten seconds, unless given.
-        `send` is given its time-out."""
+        """Sends, and retries after `Unavailable`, until the deadline: in ten seconds by default. `send`
+        receives its time-out."""
         if deadline is None:
             deadline = self.world.now() + OPERATION_BOUND
         backoff = Backoff(self.world.chance)
@@ -89,14 +89,14 @@ class Core:
             raise LeaseholdError("the client is closed")
 
     def released(self, name: LockName) -> None:
-        """Notes that this client released the lock just now."""
+        """Records that this client released the lock just now."""
         self._released.pop(name, None)
         self._released[name] = self.world.now()
         if len(self._released) > _KEPT:
             del self._released[next(iter(self._released))]
 
     def released_ago(self, name: LockName) -> float | None:
-        """Seconds since this client released the lock; `None` where it never did."""
+        """Seconds since this client released the lock; `None` if it never did."""
         at = self._released.get(name)
         return None if at is None else self.world.now() - at
 
@@ -105,10 +105,32 @@ class Core:
         return [guard for guard in list(self.guards) if not guard.ended]
 
     async def settle(self, timeout: float) -> None:
-        """Waits for the releases in the background."""
+        """Waits for the releases and the rollbacks in the background."""
         deadline = self.world.now() + timeout
-        for abandoned in list(self.abandoned):
-            await abandoned.done.wait(max(0.0, deadline - self.world.now()))
+        for done in list(self.unsettled):
+            await done.wait(max(0.0, deadline - self.world.now()))
+
+    def in_background(self, work: Task) -> None:
+        """Leaves the parent's locks, background and connections to the parent."""
+        self.runtime.schedule(self._settling(work), self.world.now(), at_exit=True)
+
+    async def finish(self, work: Task) -> None:
+        """Does the work, and does it to the end where the caller is cancelled meanwhile. `settle` waits for
+        it."""
+        await self.runtime.finish(self._settling(work))
+
+    def _settling(self, work: Task) -> Task:
+        done = self.runtime.event()
+        self.unsettled.add(done)
+
+        async def to_the_end() -> None:
+            try:
+                await work()
+            finally:
+                self.unsettled.discard(done)
+                done.set()
+
+        return to_the_end
 
     def after_fork_in_child(self) -> None:
         """The parent's locks, background and connections are the parent's."""
@@ -117,7 +139,7 @@ class Core:
         self.runtime.after_fork_in_child()
         self.observations.reset_lock()
         self.entries.reset_lock()
-        self.abandoned = set()
+        self.unsettled = set()
         self.closed = self.runtime.event()
         if was_closed:
             self.closed.set()
@@ -127,7 +149,7 @@ class Core:
 
 
 class Abandoned:
-    """Releases, in the background, a lease id under which a request may have been granted unseen."""
+    """Releases, in the background, a lease id whose grant may have been missed."""
 
     def __init__(
         self,
@@ -137,9 +159,9 @@ class Abandoned:
         lease: float,
         may_arrive_until: float,
     ) -> None:
-        """`release` is given its time-out. `may_arrive_until`: until then the request may still be on its way
-        to the table, so that a release that finds nothing to release proves nothing."""
-        self.done = core.runtime.event()
+        """`release` receives its time-out. Until `may_arrive_until` the request may still be on its way to
+        the table, so a release that finds nothing proves nothing."""
+        self._done = core.runtime.event()
         self._core = core
         self._name = name
         self._release = release
@@ -147,7 +169,7 @@ class Abandoned:
         self._may_arrive_until = may_arrive_until
         self._deadline = core.world.now() + OPERATION_BOUND
         self._backoff = Backoff(core.world.chance)
-        core.abandoned.add(self)
+        core.unsettled.add(self._done)
         self._schedule(core.world.now())
 
     def _schedule(self, at: float) -> None:
@@ -172,8 +194,8 @@ class Abandoned:
         if not released and again < self._may_arrive_until:
             self._schedule(again)
         else:
-            self._core.abandoned.discard(self)
-            self.done.set()
+            self._core.unsettled.discard(self._done)
+            self._done.set()
 
 
 _cores: weakref.WeakSet[Core] = weakref.WeakSet()

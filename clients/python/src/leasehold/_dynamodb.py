@@ -1,4 +1,5 @@
-"""Between Python's values and DynamoDB JSON, as in boto3: numbers are `int` or `Decimal`, never `float`."""
+"""Converts between Python's values and DynamoDB JSON, as boto3 does: numbers are `int` or `Decimal`, never
+`float`."""
 
 from __future__ import annotations
 
@@ -17,19 +18,20 @@ _NUMBERS = Context(
 
 
 def to_item(item: Mapping[str, Value]) -> dict[str, Any]:
-    """DynamoDB JSON of an item. Raises `InvalidRequest` for a value that DynamoDB has no type for."""
+    """Returns the DynamoDB JSON of an item. Raises `InvalidRequest` for a value that DynamoDB has no type
+    for."""
     if not isinstance(item, Mapping):
         raise InvalidRequest(f"must be a mapping, not {type(item).__name__}", "item")
     return {_name(name): to_value(value) for name, value in item.items()}
 
 
 def from_item(item: Mapping[str, Any]) -> Item:
-    """The item of DynamoDB JSON: numbers are `Decimal`s, binary values `bytes`, sets sets."""
+    """Returns the item of DynamoDB JSON: numbers are `Decimal`s, binary values `bytes`, sets sets."""
     return {name: from_value(value) for name, value in item.items()}
 
 
 def to_value(value: Value) -> dict[str, Any]:
-    """DynamoDB JSON of one value."""
+    """Returns the DynamoDB JSON of one value."""
     match value:
         case None:
             return {"NULL": True}
@@ -53,7 +55,7 @@ def to_value(value: Value) -> dict[str, Any]:
 
 
 def from_value(value: Mapping[str, Any]) -> Value:
-    """The value of DynamoDB JSON. Raises `ValueError` for anything else."""
+    """Returns the value of DynamoDB JSON. Raises `ValueError` for anything else."""
     ((kind, content),) = value.items()
     match kind:
         case "NULL":

@@ -38,41 +38,42 @@ _log = logging.getLogger("leasehold")
 
 @dataclass(frozen=True)
 class Holding:
-    """How a lock is to be held."""
+    """The settings of a held lock."""
 
     heartbeat_interval: float | None = None
-    """Seconds; `None`: a quarter of the lease."""
+    """The interval of heartbeats in seconds; `None`: a quarter of the lease."""
     manual_heartbeats: bool = False
     hold_on_unavailable: bool = False
     delay: float = 0.0
     """Seconds at the end of each lease in which the holder does not believe in it."""
 
     def believed(self, lease: float) -> float:
-        """Seconds of this lease that the holder believes in. Raises `InvalidRequest` where there are none."""
+        """Returns the seconds of this lease that the holder believes in. Raises `InvalidRequest` if there are
+        none."""
         if not 0 <= self.delay < lease:
             raise InvalidRequest(f"must be at least 0 and below the lease ({lease} s)", "lock_delay")
         return lease - self.delay
 
     def interval(self, lease: float) -> float:
-        """Seconds between heartbeats. Raises `InvalidRequest` where they would be too rare."""
+        """Returns the seconds between heartbeats. Raises `InvalidRequest` if the interval is too long."""
         return heartbeat_every(self.heartbeat_interval, self.believed(lease))
 
 
 @dataclass(frozen=True)
 class Granted:
-    """How a guard came about."""
+    """The origin of a guard."""
 
     outcome: Outcome = "resumed"
     owner_name: str | None = None
     previous_owner_name: str | None = None
     data: bytes | None = None
     capacity: int = 0
-    """Of a semaphore."""
+    """The capacity of a semaphore."""
 
 
 @dataclass(frozen=True)
 class Detached:
-    """A lock that goes on without its guard: what another process needs to resume it."""
+    """A lock that stays held without its guard: the parts that another process needs to resume it."""
 
     key: str
     sort_key: str | None
@@ -83,14 +84,15 @@ class Detached:
 
 
 class Keeping:
-    """What every guard does, whatever it guards."""
+    """The functions of every guard."""
 
     def granted(self) -> Self:
         """Returns this guard. (`Held.granted` raises.)"""
         return self
 
     async def leave(self, error: BaseException | None) -> None:
-        """The end of a block: releases. An exception of the body passes through, whatever becomes of it."""
+        """Ends a block: releases. An exception of the body is raised unchanged, whatever the outcome of the
+        release."""
         try:
             await self.release_until(None)
         except LockLost:
@@ -123,7 +125,7 @@ async def call_back(callback: Callback, guard: Keeping) -> None:
 
 
 class BaseGuard(Keeping):
-    """What was granted under one lease id, and is kept by heartbeats."""
+    """A grant under one lease id, which heartbeats keep."""
 
     def __init__(
         self,
@@ -150,12 +152,12 @@ class BaseGuard(Keeping):
         self._sending = core.runtime.mutex()  # one heartbeat at a time
         self._over = core.runtime.event()  # lost, or its release has begun
         self._loss: tuple[LossReason, LockView | None] | None = None
-        self._trouble: Exception | None = None  # why the last heartbeat failed
+        self._trouble: Exception | None = None  # the failure of the last heartbeat
         self._release_sent = False
         self._leaving: Leaving | None = None  # once a release has begun
         self._delivered = False
-        self._begun: float | None = None  # when the guard was handed over
-        self._beat_at: float | None = None  # None: never, or one is under way
+        self._begun: float | None = None  # the time of the guard's start
+        self._beat_at: float | None = None  # None: no heartbeat is planned, or one is in flight
         self._on_lost: list[Callback] = []
         self._at_risk: list[_AtRisk] = []
         core.guards.add(self)
@@ -181,7 +183,7 @@ class BaseGuard(Keeping):
 
     @property
     def outcome(self) -> Outcome:
-        """How the guard came about."""
+        """The outcome of the acquisition."""
         return self._granted.outcome
 
     @property
@@ -191,17 +193,17 @@ class BaseGuard(Keeping):
 
     @property
     def fencing_token(self) -> int:
-        """Above every token granted for this key before. Hand it to the resource with every write."""
+        """A token above every token granted for this key before. Hand it to the resource with every write."""
         return self._renewal.fencing_token
 
     @property
     def lease(self) -> float:
-        """Seconds: the lease as last renewed."""
+        """The last renewed lease in seconds."""
         return self._lease.seconds
 
     def remaining(self) -> float:
-        """Seconds for which, without another heartbeat, nobody else can take the lock over. 0.0 at the
-        least, and after the lock was lost or given back."""
+        """Seconds for which nobody else can take the lock over without another heartbeat. 0.0 after the lock
+        was lost or released."""
         with self._state:
             return 0.0 if self._look() else max(0.0, self._lease.ends - self._core.world.now())
 
@@ -213,21 +215,20 @@ class BaseGuard(Keeping):
 
     @property
     def lost(self) -> LossReason | None:
-        """Why the lock was lost, or `None` while it is held and after it was given back."""
+        """The reason of the loss, or `None` while the lock is held and after its release."""
         with self._state:
             self._look()
             return None if self._loss is None else self._loss[0]
 
     def check(self) -> None:
-        """Raises `LockLost` unless `is_held`. Asks nobody: cheap enough for every step of the work."""
+        """Raises `LockLost` unless `is_held`. Sends nothing: cheap enough for every step of the work."""
         with self._state:
             if self._look():
                 raise self._error()
 
     def on_lost(self, callback: Callback) -> None:
-        """Runs the callback once, in the client's background, when the lock is lost; at once if it was.
-
-        Not after `release`. An exception of the callback is logged.
+        """Runs the callback once, in the client's background, when the lock is lost; at once if it was lost
+        before. Does not run it after `release`. An exception of the callback is logged.
         """
         with self._state:
             self._on_lost.append(callback)
@@ -251,19 +252,19 @@ class BaseGuard(Keeping):
             self._plan()
 
     def detach(self) -> Detached:
-        """Ends the heartbeats without releasing the lock, and returns what `Client.resume` needs to go on
-        elsewhere. The guard is over then. Raises `LockLost` unless the lock is held."""
+        """Ends the heartbeats without a release, and returns the parts that `Client.resume` needs in another
+        process. The guard ends as well. Raises `LockLost` unless the lock is held."""
         with self._state:
             self.check()
             self._end()
             self._delivered = True
             return Detached(self.key, self.sort_key, self._lease_id, self._numbers.last)
 
-    # Below: for this package.
+    # The rest is for this package.
 
     @property
     def ended(self) -> bool:
-        """Lost, or released beyond doubt: there is nothing left to release."""
+        """Whether there is nothing left to release: the lock was lost, or certainly released."""
         return self._delivered or self.lost is not None
 
     def start(self) -> None:
@@ -276,8 +277,8 @@ class BaseGuard(Keeping):
             self._plan()
 
     async def release_until(self, deadline: float | None, leaving: Leaving | None = None) -> None:
-        """Releases, tried again until the deadline; at least tried once. Another call, after a failure,
-        leaves what the first one would have left."""
+        """Releases, with retries until the deadline, and at least once. A later call, after a failure, leaves
+        what the first call would have left."""
         with self._state:
             if self._delivered:
                 return
@@ -291,7 +292,7 @@ class BaseGuard(Keeping):
             first, self._release_sent = not self._release_sent, True
             outcome = await self._send_release(timeout, this)
             if outcome == "replayed" and first:
-                # Somebody else ended it: an operator, or another process with this lease id.
+                # Another caller ended it: an operator, or another process with this lease id.
                 raise LockLost("released", key=self.key, sort_key=self.sort_key)
 
         async def send() -> None:
@@ -306,7 +307,7 @@ class BaseGuard(Keeping):
             raise
 
     async def renew(self, wish: Wish) -> None:
-        """One heartbeat with this content, tried again while the lease lasts."""
+        """Sends one heartbeat with this content, with retries while the lease lasts."""
         if wish.lease is None:
             wish = replace(wish, lease=self._lease.seconds)
         else:
@@ -337,7 +338,8 @@ class BaseGuard(Keeping):
                 self._plan()
 
     async def until_lost(self, timeout: float | None) -> LossReason | None:
-        """Waits until the lock is lost or given back, or for `timeout` seconds; tells why it is lost."""
+        """Waits until the lock is lost or released, or for `timeout` seconds. Returns the reason of a
+        loss."""
         await self._over.wait(timeout)
         return self.lost
 
@@ -348,7 +350,7 @@ class BaseGuard(Keeping):
         raise NotImplementedError
 
     def after_fork_in_child(self) -> None:
-        """The lock is the parent's."""
+        """Leaves the lock to the parent."""
         was_over = self._over.is_set()
         self._state, self._sending = threading.RLock(), self._core.runtime.mutex()
         self._over = self._core.runtime.event()
@@ -363,7 +365,8 @@ class BaseGuard(Keeping):
         return heartbeat_pause(self._interval(), self._core.world.chance())
 
     def _look(self) -> bool:
-        """Whether it is over. Notices that the lease has run out. Needs `_state`, as all below do."""
+        """Whether the guard has ended. Notices that the lease has run out. Needs `_state`, as all functions
+        below do."""
         if not self._over.is_set() and self._core.world.now() >= self._lease.believed_until:
             self._lose("expired", None)
         return self._over.is_set()
@@ -409,7 +412,7 @@ class BaseGuard(Keeping):
                     self._core.runtime.schedule(risk.tell, now)
             beat = False
             if self._beat_at is not None and now >= self._beat_at:
-                self._beat_at = None  # whoever is sending plans the next one
+                self._beat_at = None  # the sender in flight plans the next one
                 beat = self._sending.try_acquire()
             self._plan()
         if beat:
@@ -418,14 +421,14 @@ class BaseGuard(Keeping):
             except Superseded:
                 pass  # again at once, under a higher number
             except Exception as error:
-                if self._loss is not None or not self._over.is_set():  # not where it crossed with the release
+                if self._loss is not None or not self._over.is_set():  # no release crossed with it
                     _log.warning("a heartbeat of the lock %r failed: %s", self.key, error)
             finally:
                 self._sending.release()
 
     async def _beat(self, wish: Wish) -> bool:
-        """Sends the heartbeat that had no answer, or else this one, and draws the consequences. Tells whether
-        it was this one. Needs `_sending`."""
+        """Sends the heartbeat without an answer again, or else this one, and handles the outcome. Returns
+        whether it was this one. Needs `_sending`."""
         world = self._core.world
         with self._state:
             self._beat_at = None
@@ -485,7 +488,7 @@ class BaseGuard(Keeping):
             self._core.api.telemetry.heartbeat(world.now() - begun, result)
 
     def _same_token(self, token: int) -> None:
-        """Raises `LockLost` where the row has a token that was not granted: it is a late ghost's."""
+        """Raises `LockLost` if the row has a token that was not granted: the token of a late ghost."""
         if token != self._renewal.fencing_token:
             self._lose("taken-over", None)
             raise self._error()
@@ -526,12 +529,12 @@ class BaseLockGuard(BaseGuard):
 
     @property
     def data(self) -> bytes | None:
-        """The payload when the lock was granted: what the predecessor left, or what was just stored."""
+        """The payload at the time of the grant: the predecessor's, or the one that was just stored."""
         return self._granted.data
 
     @property
     def record_version_number(self) -> str:
-        """The version as of the last heartbeat that was answered."""
+        """The version in the last answer to a heartbeat."""
         return self._renewal.record_version_number
 
     async def _send_heartbeat(self, numbered: Numbered[Wish], timeout: float) -> Renewal:
@@ -554,17 +557,17 @@ class BasePermitsGuard(BaseGuard):
 
     @property
     def permits(self) -> int:
-        """How many permits are held."""
+        """The number of held permits."""
         return self._own.permits
 
     @property
     def capacity(self) -> int:
-        """How many permits the semaphore had when these were granted."""
+        """The capacity of the semaphore at the grant."""
         return self._granted.capacity
 
     @property
     def version(self) -> str:
-        """The holder's version as of the last heartbeat that was answered."""
+        """The holder's version in the last answer to a heartbeat."""
         return self._renewal.record_version_number
 
     @property
@@ -572,7 +575,7 @@ class BasePermitsGuard(BaseGuard):
         return cast(PermitsRenewal, self._renewal)
 
     async def keep_only(self, permits: int) -> None:
-        """Gives permits back by a heartbeat, tried again while the lease lasts."""
+        """Releases permits by a heartbeat, with retries while the lease lasts."""
         held = self.permits
         if not 1 <= permits <= held:
             raise InvalidRequest(f"must be 1 to {held}, which are held", "permits")

@@ -42,7 +42,7 @@ class HttpTransport:
         self._pool.clear()
 
     async def send(self, call: Call, timeout: float) -> Answer:
-        """Sends the request, and sends it again where an idle connection turns out to be closed."""
+        """Sends the request, and sends it again if an idle connection turns out to be closed."""
         request = self._service.make(call)
         deadline = monotonic() + timeout
         while True:

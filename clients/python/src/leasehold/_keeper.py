@@ -1,4 +1,4 @@
-"""Runs what is due at its time: heartbeats, the ends of leases, callbacks, releases in the background."""
+"""Runs tasks at their time: heartbeats, the ends of leases, callbacks, releases in the background."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("leasehold")
 
 _MOST_THREADS = 32
-"""A service that hangs holds a heartbeat for at most a quarter of its lease. So this many locks are asked
-for in time however long each request takes, and four times as many within one lease."""
+"""A service that hangs delays a heartbeat for at most a quarter of its lease. This many locks are therefore
+renewed in time, however long each request takes, and four times as many within one lease."""
 
 
 class Keeper:
@@ -26,7 +26,7 @@ class Keeper:
 
     One daemon thread waits for the earliest task. When it takes one, and others are due while it runs, a
     second thread waits in its place, up to a bound; a thread that comes back and finds another one waiting
-    ends. So at rest there is one thread, and with nothing to keep there is none.
+    ends. There is one thread at rest, and none with nothing to keep.
     """
 
     def __init__(self, world: World) -> None:
@@ -72,7 +72,7 @@ class Keeper:
                 run(task())
             except Exception:
                 _log.exception("a task of the lock client failed")
-            del task  # keeps nothing alive while it waits
+            del task  # the wait keeps no task alive
 
     def _next(self) -> Task | None:
         with self._changed:

@@ -41,19 +41,19 @@ T = TypeVar("T")
 
 
 class Call:
-    """One call of the service. Members that are `None` are left out."""
+    """One call of the service. Members of `None` are left out."""
 
     def __init__(self, method: str, path: str, members: Mapping[str, object]) -> None:
         self.method = method
         self.path = path
         self.headers: Mapping[str, str] = {}
-        """Further headers, which are not signed: the trace context."""
+        """Additional headers, which are not signed: the trace context."""
         self.members = {name: value for name, value in members.items() if value is not None}
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer to a call. `document` is `None` where it is no JSON."""
+    """The answer to a call. `document` is `None` if the answer is not JSON."""
 
     status: int
     headers: Mapping[str, str]
@@ -61,14 +61,14 @@ class Answer:
 
 
 class Transport(Protocol):
-    """Carries calls to one service. Tries nothing again. Raises `Unavailable` where no answer came."""
+    """Carries calls to one service, without retries. Raises `Unavailable` if no answer came."""
 
     async def send(self, call: Call, timeout: float) -> Answer:
         """Sends one request; `timeout` is in seconds."""
         ...
 
     def reset(self) -> None:
-        """For the child of a fork: its parent goes on using the old connections."""
+        """Opens new connections in the child of a fork: the parent uses the old ones."""
         ...
 
     async def close(self) -> None:
@@ -89,7 +89,7 @@ def service_of(
 
 @dataclass(frozen=True)
 class Request:
-    """An HTTP request, as an `auth` callable sees it. Its body may hold a lease id: log it nowhere."""
+    """An HTTP request, as an `auth` callable sees it. Its body may contain a lease id: never log it."""
 
     method: str
     url: str
@@ -98,31 +98,31 @@ class Request:
 
 
 Token: TypeAlias = str | Callable[[], str]
-"""A bearer token, or what fetches one; asked for each request, so that it can be renewed."""
+"""A bearer token, or a callable that returns one for each request, so that tokens can be renewed."""
 
 Auth: TypeAlias = Callable[[Request], Mapping[str, str]]
 """Signs a request: returns the headers to add to it."""
 
 
 class Service(Protocol):
-    """Says how a service is called over HTTP."""
+    """The address and the calls of a service over HTTP."""
 
     @property
     def url(self) -> str:
-        """Where it is, for the choice of a proxy."""
+        """The service's URL, for the choice of a proxy."""
         ...
 
     @property
     def calls_out(self) -> bool:
-        """Whether making a request runs code of the caller's, which may take its time."""
+        """Whether making a request runs code of the caller's, which may take a while."""
         ...
 
     def make(self, call: Call) -> Request:
-        """The request of a call, signed."""
+        """Makes the signed request of a call."""
         ...
 
     def answer(self, status: int, headers: Mapping[str, str], content: bytes) -> Answer:
-        """The answer that HTTP brought."""
+        """Makes the answer of an HTTP response."""
         ...
 
 
@@ -170,7 +170,7 @@ class HttpApi:
 
 
 def parsed(content: bytes | str) -> object:
-    """The document of an answer; `None` where it is none."""
+    """The document of an answer; `None` if it is not JSON."""
     try:
         document: object = json.loads(content)
     except ValueError:
@@ -179,7 +179,7 @@ def parsed(content: bytes | str) -> object:
 
 
 def unavailable(url: str, error: BaseException, *, sent: bool = True) -> Unavailable:
-    """The error of a request without an answer: names the URL, without its query, and the reason."""
+    """The error of a request without an answer. It names the URL, without its query, and the reason."""
     parts = urlsplit(url)
     place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
     return Unavailable(f"no answer from {place}: {_reason(error)}", sent=sent)
@@ -196,18 +196,19 @@ def _reason(error: BaseException) -> str:
 
 
 def read(call: Call, answer: Answer, make: Callable[[Any], T]) -> T:
-    """The result of a call, made of its answer's document. Raises the error that the answer stands for."""
+    """Returns the result of a call, made of its answer's document. Raises the error that the answer stands
+    for."""
     if answer.status != 200:
         raise refusal(call, answer)
     try:
         return make(answer.document)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        # A captive portal, a proxy's page: says nothing about the lock.
+        # The answer is a captive portal's or a proxy's page, and says nothing about the lock.
         raise Unavailable(f"{call.path}: the answer is not Leasehold's") from error
 
 
 def refusal(call: Call, answer: Answer) -> LeaseholdError:
-    """The error of an answer other than 200: by its problem type, or else by its status."""
+    """The error of an answer other than 200, by its problem type, or else by its status."""
     problem = answer.document if isinstance(answer.document, dict) else {}
     asked = retry_after(answer.headers.get("Retry-After"))
     detail = problem.get("detail")
@@ -279,7 +280,7 @@ def _by_status(status: int, problem: Mapping[str, Any], message: str, asked: flo
     if status in (401, 403):
         return Forbidden(message)
     if status == 429:
-        return Throttled(message, asked, sent=False)  # a gateway's: never handed on
+        return Throttled(message, asked, sent=False)  # the gateway's: certainly not carried out
     if status >= 500 or status == 408 or status < 300:
         return Unavailable(message, asked)
     name = problem.get("field")

@@ -17,7 +17,7 @@ class Numbered(Generic[T]):
     request_id: str
     content: T
     sent: float
-    """When it was first sent."""
+    """The time of the first sending."""
 
     @property
     def number(self) -> dict[str, object]:
@@ -36,7 +36,7 @@ class Numbers(Generic[T]):
 
     @property
     def open(self) -> Numbered[T] | None:
-        """The request that was sent and not answered."""
+        """The request without an answer."""
         return self._open
 
     def next(self, content: T, now: float) -> Numbered[T]:
@@ -47,10 +47,10 @@ class Numbers(Generic[T]):
         return self._open
 
     def answered(self) -> None:
-        """Notes that the request got an answer, whatever it says."""
+        """Records that the request got an answer, whatever it says."""
         self._open = None
 
     def superseded(self, sequence: int) -> None:
-        """Notes the number that the service carried out last: the next one is above it."""
+        """Records the number that the service carried out last: the next one is above it."""
         self._open = None
         self.last = max(self.last, sequence)

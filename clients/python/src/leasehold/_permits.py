@@ -47,18 +47,18 @@ class Want:
     owner_name: str
     lease: float
     ticket_lease: float
-    """Seconds for which others must see no renewal of the ticket before they may pass it."""
+    """Seconds without a refresh of the ticket after which others may pass it."""
     data: bytes | str | None
 
 
 class PermitsAcquisition(Requests[_Request], Generic[P]):
-    """Asks for permits, and waits in the queue."""
+    """Requests permits, and waits in the queue."""
 
     def __init__(self, core: Core, want: Want, holding: Holding, guard: type[P]) -> None:
         self._want = want
         self._guard = guard
         self._budget: Budget | None = None
-        self._shown: SemaphoreView | None = None  # by the last answer that showed it
+        self._shown: SemaphoreView | None = None  # the view in the last answer that had one
         super().__init__(core, want.name, want.lease, holding)
 
     def _begin(self) -> None:
@@ -68,8 +68,8 @@ class PermitsAcquisition(Requests[_Request], Generic[P]):
         self._must_ask = True  # whatever the plan says
         self._must_read = False  # the view is older than the ticket
         self._queue_was_full = False
-        self._names: tuple[Entry, ...] = ()  # of the last request
-        self._refused = False  # the last request, and nothing was seen since
+        self._names: tuple[Entry, ...] = ()  # the names of the last request
+        self._refused = False  # the last request was refused, and nothing was seen since
 
     async def once(self) -> P | Held:
         """One request, without a ticket. Raises `LeaseholdError`s."""
@@ -77,8 +77,9 @@ class PermitsAcquisition(Requests[_Request], Generic[P]):
         return self._held() if result is None else result
 
     async def wait(self, budget: Budget, poll_interval: float | None, sleep: Pause) -> P | Held:
-        """Asks, and then waits in the queue, until the budget is used up. Raises `Unavailable` only if no
-        answer ever came, and other `LeaseholdError`s at once. `sleep` may raise, to end the wait."""
+        """Sends a request, and then waits in the queue, until the budget is used up. Raises `Unavailable`
+        only if no answer ever came, and other `LeaseholdError`s at once. `sleep` may raise, to end the
+        wait."""
         world = self._core.world
         backoff = Backoff(world.chance)
         self._budget = budget
@@ -167,14 +168,14 @@ class PermitsAcquisition(Requests[_Request], Generic[P]):
             self._see(None)
 
     def _see(self, view: LockView | None) -> None:
-        """Notes what an answer showed."""
+        """Records the view in an answer."""
         if not isinstance(view, SemaphoreView):
-            self._must_ask = True  # the service tells what has become of it
+            self._must_ask = True  # the service tells the state
             return
         self._shown, self._must_read, self._refused = view, False, False
         self._core.entries.see(view)
         if self._budget is not None:
-            # Counts one lease of whoever may be dead, beginning with the first refusal.
+            # Counts one lease of the holders and tickets that may be dead, beginning with the first refusal.
             own = next((ticket.number for ticket in view.queue if ticket.id == self._ticket), math.inf)
             ahead: list[Entry] = [*view.holders, *(t for t in view.queue if t.number < own)]
             signs_of_life = " ".join(entry.version for entry in ahead)
@@ -199,7 +200,7 @@ class PermitsAcquisition(Requests[_Request], Generic[P]):
         return self._core.entries.stale_in(self.name, entry)
 
     def _known_names(self) -> tuple[Entry, ...]:
-        """The dead that this client's earlier calls have shown."""
+        """The dead entries that this client's earlier calls have shown."""
         view = self._core.entries.view(self.name)
         if view is None:
             return ()
@@ -230,7 +231,7 @@ class PermitsAcquisition(Requests[_Request], Generic[P]):
         return await self._send_next(("enqueue", request), timeout)
 
     def _common(self, names: Iterable[Entry]) -> dict[str, object]:
-        """The members that both requests have."""
+        """The members that both requests share."""
         want = self._want
         observed: list[_wire.ObservedEntry] = [
             {"holderId": entry.id, "version": entry.version, "permits": entry.permits} for entry in names
@@ -246,7 +247,7 @@ class PermitsAcquisition(Requests[_Request], Generic[P]):
         }
 
     async def _send_next(self, content: _Request, timeout: float) -> P | None:
-        """Sends the request that had no answer, or else this one. `None` where there are no permits yet."""
+        """Sends the request without an answer again, or else this one. `None` if there are no permits yet."""
         try:
             answer = await self._send(content, timeout, self._call)
         except LockHeld as error:
@@ -280,4 +281,4 @@ class Ticketed:
 
     ticket_id: str
     sent: float
-    """When the request was first sent."""
+    """The time at which the request was first sent."""

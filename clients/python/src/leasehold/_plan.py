@@ -14,7 +14,7 @@ MOST_NAMES = 10
 
 @dataclass(frozen=True)
 class Ask:
-    """Ask for the permits now, and name these dead entries."""
+    """Request the permits now, and name these dead entries."""
 
     names: tuple[Entry, ...] = ()
 
@@ -41,11 +41,11 @@ def plan(
     refresh_in: float | None,
     left: float,
 ) -> Ask | Enqueue | Look:
-    """`stale_in`: seconds until the entry is dead unless it shows a sign of life. `refresh_in`: seconds until
-    the ticket is to be refreshed. `left`: seconds left of the wait."""
+    """`stale_in`: seconds until the entry is dead if it is not renewed. `refresh_in`: seconds until the
+    ticket must be refreshed. `left`: seconds left of the wait."""
     own = next((ticket for ticket in view.queue if ticket.id == ticket_id), None)
     if permits > view.capacity or (own is None and ticket_id is not None):
-        return Ask()  # the service tells why
+        return Ask()  # the service tells the reason
     ahead = [
         ticket
         for ticket in view.queue

@@ -9,7 +9,7 @@ from urllib.request import getproxies, proxy_bypass
 
 def environment_proxy(base_url: str) -> str | None:
     """The proxy that `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY`, or the system's settings, name
-    for this URL. Never one for this machine itself."""
+    for this URL. This machine itself never has a proxy."""
     parts = urlsplit(base_url)
     proxies = getproxies()
     proxy = proxies.get(parts.scheme) or proxies.get("all")

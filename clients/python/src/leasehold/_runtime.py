@@ -1,4 +1,4 @@
-"""How a client waits, and works in the background: the one difference between threads and event loops.
+"""Waiting and background work of a client: the one difference between threads and event loops.
 
 The rules of the client are coroutines, written once. Under an event loop they are awaited. The synchronous
 client runs them with `run`: there every wait blocks the thread, so that they never suspend.
@@ -16,19 +16,19 @@ Task: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Event(Protocol):
-    """Set once, and waited for."""
+    """An event that is set once."""
 
     def is_set(self) -> bool: ...
 
     def set(self) -> None: ...
 
     async def wait(self, timeout: float | None) -> bool:
-        """Returns when it is set, or after `timeout` seconds. Tells whether it is set."""
+        """Returns when the event is set, or after `timeout` seconds. Returns whether it is set."""
         ...
 
 
 class Mutex(Protocol):
-    """Held by one at a time."""
+    """A mutex, which one caller holds at a time."""
 
     def try_acquire(self) -> bool: ...
 
@@ -47,7 +47,7 @@ class Runtime(Protocol):
     async def sleep(self, seconds: float) -> None: ...
 
     async def finish(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Does the work, and does it to the end where the caller is cancelled meanwhile."""
+        """Does the work, and completes it even if the caller is cancelled meanwhile."""
         ...
 
     async def unless_left(
@@ -66,12 +66,12 @@ class Runtime(Protocol):
         ...
 
     def after_fork_in_child(self) -> None:
-        """The background work, and whoever waits, are the parent's."""
+        """Leaves the background work, and all waiting callers, to the parent."""
         ...
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that never suspends."""
+    """Returns the result of a coroutine that never suspends."""
     try:
         work.send(None)
     except StopIteration as end:

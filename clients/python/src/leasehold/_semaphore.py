@@ -1,4 +1,4 @@
-"""The rules of asking for permits, for every kind of client."""
+"""The rules of acquiring permits, for every kind of client."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ READ_WRITE_CAPACITY = 100
 """The permits of a read/write lock: as many readers as a semaphore may have holders."""
 
 _LEASE = 60.0
-"""Longer than a lock's: DynamoDB bills a heartbeat by the size of the row, which all holders share."""
+"""The default lease. It is longer than a lock's, because DynamoDB bills a heartbeat by the size of the row,
+which all holders share."""
 
 _TICKET_LEASE = 120.0
 
@@ -31,17 +32,18 @@ class PermitOptions(TypedDict, total=False):
     owner_name: str | None
     """The owner's name, for people to read, at most 128 bytes. Default: the client's."""
     lease: float
-    """Seconds, 0.1 to 86400. Default: 60."""
+    """The lease in seconds, 0.1 to 86400. Default: 60."""
     ticket_lease: float
-    """Seconds for which others must see no sign of life before they pass this waiter. Default: 120."""
+    """Seconds without a refresh after which others may pass this waiter. Default: 120."""
     data: bytes | str | None
-    """A payload of this holder, for anyone to read: at most 256 bytes."""
+    """A payload of this holder, for everyone to read: at most 256 bytes."""
     heartbeat_interval: float | None
-    """Seconds, at most half the lease. Default: the client's, or a quarter of the lease."""
+    """The interval of heartbeats in seconds, at most half the lease. Default: the client's, or a quarter of
+    the lease."""
     manual_heartbeats: bool
     """True: no heartbeats in the background; call `PermitsGuard.heartbeat`. Default: false."""
     hold_on_unavailable: bool
-    """As of a lock."""
+    """True: the holder believes in the permits while the service cannot be reached, as with a lock."""
 
 
 class BaseSemaphore(Generic[P]):
@@ -99,8 +101,8 @@ class BaseSemaphore(Generic[P]):
 
 
 class BaseReadWriteLock(Generic[M]):
-    """Many readers, or one writer. `Client.read_write_lock` makes it. Writers are not starved: there is a
-    queue. A reader cannot become a writer; a writer becomes a reader by `PermitsGuard.downgrade`."""
+    """Many readers, or one writer. `Client.read_write_lock` makes it. The queue keeps writers from starving.
+    A reader cannot become a writer; a writer becomes a reader by `PermitsGuard.downgrade`."""
 
     _semaphore_type: type[M]
 
@@ -110,9 +112,9 @@ class BaseReadWriteLock(Generic[M]):
         self._capacity = capacity
 
     def read(self) -> M:
-        """For readers: `with lock.read().hold():`."""
+        """Returns the semaphore for readers: `with lock.read().hold():`."""
         return self._semaphore_type(self._client, self._name, self._capacity, 1)
 
     def write(self) -> M:
-        """For the writer: `with lock.write().hold():`."""
+        """Returns the semaphore for the writer: `with lock.write().hold():`."""
         return self._semaphore_type(self._client, self._name, self._capacity, self._capacity)

@@ -33,7 +33,7 @@ else:
 
 
 class Telemetry:
-    """Reports what a client does. Without an SDK that is set up, nothing is recorded."""
+    """Reports the client's operations. Without a configured SDK, nothing is recorded."""
 
     def __init__(self) -> None:
         self._tracer = trace.get_tracer("leasehold", __version__) if _PRESENT else None
@@ -73,29 +73,29 @@ class Telemetry:
                 yield headers
             except BaseException as error:
                 span.set_attribute("leasehold.result", result_of(error))
-                if not isinstance(error, LockHeld):  # an answer, and no error
+                if not isinstance(error, LockHeld):  # LockHeld is an answer, and no error
                     span.set_status(trace.StatusCode.ERROR, str(error))
                 raise
 
     def waited(self, seconds: float, result: str) -> None:
-        """An acquire has ended: `granted`, `held` or the kind of an error."""
+        """Records the end of an acquire: `granted`, `held` or the kind of an error."""
         if self._tracer is not None:
             self._wait.record(seconds, {"leasehold.result": result})
 
     def held(self, seconds: float) -> None:
-        """A lock was held for this time, until its release, its loss or its handover."""
+        """Records the time for which a lock was held, until its release, its loss or its handover."""
         if self._tracer is not None:
             self._hold.record(seconds)
 
     def heartbeat(self, seconds: float, result: str) -> None:
-        """A heartbeat has ended: `renewed` or the kind of an error."""
+        """Records the end of a heartbeat: `renewed` or the kind of an error."""
         if self._tracer is not None:
             self._heartbeat.record(seconds, {"leasehold.result": result})
             if result == "renewed":
                 self._renewals.add(1)
 
     def lost(self, reason: LossReason) -> None:
-        """A lock was lost."""
+        """Records the loss of a lock."""
         if self._tracer is not None:
             self._losses.add(1, {"leasehold.reason": reason})
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LOOK_AGAIN = 0.05
-"""Seconds after which a wait looks whether its caller has left."""
+"""Seconds after which a waiting thread checks whether its caller has left."""
 
 
 class Threads:
@@ -42,7 +42,7 @@ class Threads:
     async def unless_left(
         self, work: Callable[[], Coroutine[Any, Any, T]], pause: Callable[[float], Awaitable[None]]
     ) -> T:
-        # A thread cannot be interrupted: what is abandoned ends with its own time-out.
+        # A thread cannot be interrupted: abandoned work ends with its own time-out.
         done = threading.Event()
         results: list[T] = []
         errors: list[BaseException] = []
@@ -63,7 +63,7 @@ class Threads:
         return results[0]
 
     def schedule(self, task: Task, at: float, *, at_exit: bool = False) -> None:
-        # What is to be done at the exit is waited for there: the threads go on until then.
+        # The exit waits for tasks with `at_exit`: the threads continue until then.
         self._keeper.schedule(task, at)
 
     def cancel(self, task: Task) -> None:

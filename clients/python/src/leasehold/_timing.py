@@ -13,9 +13,9 @@ from typing import Literal, TypeAlias
 from .errors import InvalidRequest
 
 Wait: TypeAlias = float | Literal["lease", "extend"] | None
-"""How long to wait for a held lock: seconds; `lease`, one observed lease and a margin, enough to outlive a
-holder that died before the wait began; `extend`, the same, begun again whenever the holder showed a sign of
-life; `None`, without a bound."""
+"""The bound of a wait for a held lock. Seconds; `lease`: one observed lease and a margin, enough to outlive a
+holder that died before the wait began; `extend`: the same, begun again whenever the holder sent a heartbeat;
+`None`: without a bound."""
 
 OPERATION_BOUND = 10.0
 """Bound of the retries of an operation that is not an acquire or a heartbeat."""
@@ -35,11 +35,11 @@ _SHORTEST_POLL = 0.05
 _LONGEST_RETRY_AFTER = 60.0
 
 _SHORTEST_RETRY_PAUSE = 0.01
-"""Keeps retries from running in a tight loop."""
+"""The shortest pause, which keeps retries from running in a tight loop."""
 
 
 def lease_to_ms(lease: float) -> int:
-    """Milliseconds, for the wire. Raises `InvalidRequest` outside of 0.1 to 86400 seconds."""
+    """Converts to milliseconds, for the wire. Raises `InvalidRequest` outside of 0.1 to 86400 seconds."""
     if not 0.1 <= lease <= 86400:
         raise InvalidRequest(f"a lease is 0.1 to 86400 seconds, not {lease}", "lease")
     return round(lease * 1000)
@@ -62,13 +62,13 @@ def heartbeat_every(chosen: float | None, lease: float) -> float:
 
 
 def heartbeat_pause(interval: float, chance: float) -> float:
-    """Up to a tenth shorter, so that the heartbeats of many locks do not move in step."""
+    """The pause is shorter by up to a tenth, so that the heartbeats of many locks do not move in step."""
     return interval * (1 - 0.1 * chance)
 
 
 def heartbeat_retry_pause(pause: float, left: float) -> float:
-    """At most a third of what is left of the lease: patience must not cost the lock. Without a rest, the
-    holder sits out an outage by `hold_on_unavailable`, and nothing is in a hurry."""
+    """The pause is at most a third of the rest of the lease: patience must not cost the lock. With nothing
+    left, the holder holds through an outage by `hold_on_unavailable`, and there is no hurry."""
     return pause if left <= 0 else max(_SHORTEST_RETRY_PAUSE, min(pause, left / 3))
 
 
@@ -80,27 +80,27 @@ def retry_after(header: str | None) -> float:
 
 
 def poll_pause(chosen: float | None, asked: float, chance: float) -> float:
-    """The pause before a held lock is asked for again. A chosen interval overrides the service's. Up to a
-    quarter longer, so that waiters do not move in step."""
+    """The pause before the next poll of a held lock. A chosen interval overrides the service's. The pause is
+    longer by up to a quarter, so that waiters do not move in step."""
     interval = max(_POLL_INTERVAL, asked) if chosen is None else max(_SHORTEST_POLL, chosen)
     return interval * (1 + 0.25 * chance)
 
 
 def return_pause(released_ago: float | None, chosen: float | None, chance: float) -> float:
-    """The pause before a released key is asked for again: one poll, counted from the release, so that two
-    clients that come back at once do not starve each other."""
+    """The pause before a released key is requested again: one poll, counted from the release. Two clients
+    that return at once would otherwise starve each other."""
     return 0.0 if released_ago is None else max(0.0, poll_pause(chosen, 0.0, chance) - released_ago)
 
 
 def request_timeout(lease: float | None, left: float = math.inf) -> float:
-    """Time-out of one request: a quarter of the lease, 0.2 to 5 s, and no more than what is left of the
+    """The time-out of one request: a quarter of the lease, 0.2 to 5 s, and no more than the rest of the
     operation."""
     whole = _LONGEST_TIMEOUT if lease is None else min(_LONGEST_TIMEOUT, lease / 4)
     return max(_SHORTEST_TIMEOUT, min(whole, left))
 
 
 def wait_timeout(lease: float, left: float) -> float:
-    """As `request_timeout`, for a request of a wait: also the last look has a second."""
+    """The time-out of a request within a wait, whose last look has a second too."""
     return request_timeout(lease, max(left, _LAST_LOOK))
 
 
@@ -137,7 +137,7 @@ class Budget:
             raise InvalidRequest(f"must not be negative: {wait}", "wait")
 
     def saw(self, version: str, lease: float, now: float) -> None:
-        """Notes an answer that showed the lock held at this version, for this lease."""
+        """Records an answer that showed the lock held at this version, for this lease."""
         if self._relative and (self._version is None or (self._extend and version != self._version)):
             self._version = version
             self.deadline = now + stale_after(lease) + self._margin
@@ -147,37 +147,37 @@ class Lease:
     """The time until which a holder may believe in its lock, by its own clock.
 
     A lease counts from before its request was first sent. A request without an answer may be carried out,
-    and writes the lease that it carries. So from the moment that a shorter lease is sent, no more than that
-    is believed in, until a request with the same or a higher number is answered.
+    and writes the lease that it carries. From the moment that a shorter lease is sent, the holder believes in
+    no more than that, until a request with the same or a higher number is answered.
     """
 
     def __init__(self, delay: float = 0.0) -> None:
-        """`delay`: seconds at the end of each lease in which it is not believed in."""
+        """`delay`: seconds at the end of each lease in which the holder does not believe in it."""
         self.seconds = 0.0
         """The lease that the last answer named."""
         self._delay = delay
         self._valid_until = -math.inf
         self._sent: tuple[int, float] = (0, 0.0)  # number and time of the last request
-        self._caps: dict[int, float] = {}  # number -> until when, if it was carried out
+        self._caps: dict[int, float] = {}  # number -> the end of the lease, if the request was carried out
         self._faith = -math.inf
 
     def send(self, now: float, number: int, seconds: float | None) -> None:
-        """Notes that a request is about to be sent, or sent again. `seconds` is the lease that it carries;
+        """Records that a request is about to be sent, or sent again. `seconds` is the lease that it carries;
         `None`: the record's."""
         if number != self._sent[0]:
             self._sent = (number, now)
             self._caps[number] = math.inf if seconds is None else now + seconds - self._delay
 
     def answered(self, seconds: float) -> None:
-        """Notes that the last request was carried out; the answer names this lease."""
+        """Records that the last request was carried out; the answer names this lease."""
         number, sent = self._sent
         self.seconds = seconds
         self._valid_until = sent + seconds - self._delay
         self._caps = {other: until for other, until in self._caps.items() if other > number}
 
     def hold_on(self, next_try: float) -> None:
-        """Believes for one lease from the next try, though the service cannot be reached. Another may hold
-        the lock."""
+        """Believes for one lease from the next try, though the service cannot be reached. Another owner may
+        hold the lock."""
         self._faith = next_try + self.seconds - self._delay
 
     @property
@@ -187,5 +187,5 @@ class Lease:
 
     @property
     def believed_until(self) -> float:
-        """As `ends`, or later by `hold_on`."""
+        """The time of `ends`, or a later one by `hold_on`."""
         return max(self.ends, self._faith)

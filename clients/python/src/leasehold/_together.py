@@ -1,4 +1,4 @@
-"""Several locks at once, all or none: asking for them, and holding them (K6 of docs/client.md)."""
+"""Several locks at once, all or none: acquiring and holding them (K6 of docs/client.md)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _log = logging.getLogger("leasehold")
 
 
 class Together(Asking["_wire.AcquireAllRequest", L], Generic[L]):
-    """Asks for several locks. While it waits it looks, since transactions that poll get in the way of the
+    """Requests several locks. While it waits it looks, since polling transactions conflict with the
     heartbeats of the same rows."""
 
     def __init__(
@@ -47,17 +47,17 @@ class Together(Asking["_wire.AcquireAllRequest", L], Generic[L]):
         self._names = tuple(names)
         self._request = request
         self._guard = guard
-        self._refused: tuple[LockView, ...] = ()  # by the last answer
+        self._refused: tuple[LockView, ...] = ()  # the locks in the last refusal
 
     async def _release(self, lease_id: str, timeout: float) -> ReleaseOutcome:
         outcomes = set()
         for name in self._names:
-            with suppress(LockLost):  # somebody else's, or not granted
+            with suppress(LockLost):  # another owner's, or not granted
                 outcomes.add(await self._core.api.release(name, lease_id, timeout))
         return next((outcome for outcome in ("released", "replayed") if outcome in outcomes), "absent")
 
     async def _look(self, held: Held, budget: Budget, poll_interval: float | None, sleep: Pause) -> Held:
-        """Returns when no lock that was refused still looks held and alive, or the wait is over."""
+        """Returns when no refused lock still looks held and alive, or the wait is over."""
         world = self._core.world
         waited_for = {lock.name: lock for lock in self._refused}
         looked = False
@@ -88,7 +88,7 @@ class Together(Asking["_wire.AcquireAllRequest", L], Generic[L]):
     async def _change(
         self, lock: LockView, within: float, pause: float, poll_interval: float | None, sleep: Pause
     ) -> LockView | None:
-        """The lock once it has changed, or about at the end of this time; `None` where there is none."""
+        """Returns the lock once it has changed, or about at the end of this time; `None` if there is none."""
         if poll_interval is None and self._core.can_watch:
             try:
                 return await watch(self._core, lock.name, lock.watched, within, sleep)
@@ -152,8 +152,8 @@ def _wanted(name: LockName, observed: str | None) -> _wire.WantedLock:
 
 
 class BaseLocksGuard(Keeping):
-    """Several locks under one lease id and one fencing token. One lost: all are lost, and the rest is given
-    back."""
+    """Several locks under one lease id and one fencing token. The loss of one is the loss of all, and the
+    others are released."""
 
     def __init__(self, members: Sequence[BaseLockGuard]) -> None:
         self._members = tuple(members)
@@ -188,16 +188,17 @@ class BaseLocksGuard(Keeping):
 
     @property
     def fencing_token(self) -> int:
-        """Above every token granted for any of the keys before. Hand it to the resource with every write."""
+        """A token above every token granted for any of the keys before. Hand it to the resource with every
+        write."""
         return self._members[0].fencing_token
 
     @property
     def lease(self) -> float:
-        """Seconds: the lease as last renewed."""
+        """The last renewed lease in seconds."""
         return min(member.lease for member in self._members)
 
     def remaining(self) -> float:
-        """As `Guard.remaining`, of the lock whose lease ends first."""
+        """The remaining time of the lock whose lease ends first, as `Guard.remaining`."""
         return min(member.remaining() for member in self._members)
 
     @property
@@ -207,16 +208,17 @@ class BaseLocksGuard(Keeping):
 
     @property
     def lost(self) -> LossReason | None:
-        """Why a lock was lost, or `None` while all are held and after they were given back."""
+        """The reason of a loss, or `None` while all locks are held and after their release."""
         return next((member.lost for member in self._members if member.lost is not None), None)
 
     def check(self) -> None:
-        """Raises `LockLost`, which names the lock, unless `is_held`. Asks nobody."""
+        """Raises `LockLost`, which names the lock, unless `is_held`. Sends nothing."""
         for member in sorted(self._members, key=lambda member: member.lost is None):
             member.check()
 
     def on_lost(self, callback: Callback) -> None:
-        """Runs the callback once, in the client's background, when a lock is lost; at once if one was."""
+        """Runs the callback once, in the client's background, when a lock is lost; at once if one was lost
+        before."""
         with self._state:
             self._on_lost.append(callback)
         if self.lost is not None:
@@ -227,7 +229,7 @@ class BaseLocksGuard(Keeping):
         for member in self._members:
             member.on_at_risk(threshold, lambda _: callback(self))
 
-    # Below: for this package.
+    # The rest is for this package.
 
     def start(self) -> None:
         """Begins the heartbeats of each lock."""
@@ -236,13 +238,13 @@ class BaseLocksGuard(Keeping):
             member.start()
 
     async def renew(self, lease: float | None) -> None:
-        """One heartbeat for each lock."""
+        """Sends one heartbeat for each lock."""
         for member in self._members:
             await member.renew(Wish(lease))
 
     async def release_until(self, deadline: float | None) -> None:
-        """Releases each lock, in ten seconds, unless given. One failure does not stop the others; raises the
-        first, and a loss before any other."""
+        """Releases each lock, in ten seconds by default. One failure does not stop the others. Raises the
+        first failure, and a loss before any other."""
         self._over.set()
         if deadline is None:
             deadline = self._core.world.now() + OPERATION_BOUND
@@ -273,7 +275,7 @@ class BaseLocksGuard(Keeping):
         try:
             await self.release_until(None)
         except LockLost:
-            pass  # the reason for all this
+            pass  # the loss that caused the release
         except LeaseholdError as error:
             _log.warning("the rest of %s could not be released: %s", self, error)
 

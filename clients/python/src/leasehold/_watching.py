@@ -17,15 +17,15 @@ Pause: TypeAlias = Callable[[float], Awaitable[None]]
 
 
 class WatchFailed(Exception):
-    """The watch told nothing. `retry_after` is the service's wish, in seconds."""
+    """A watch without a result. `retry_after` is the service's wish, in seconds."""
 
     def __init__(self, retry_after: float = 0.0) -> None:
         self.retry_after = retry_after
 
 
 async def watch(core: Core, name: LockName, version: str, wait: float, pause: Pause) -> LockView | None:
-    """Returns the key as soon as it is another than `version`, or as it is after `wait` seconds; `None` where
-    nothing is there. Raises `WatchFailed`; `core.can_watch` is false where there are no watches."""
+    """Returns the key as soon as it differs from `version`, or its state after `wait` seconds; `None` if
+    there is none. Raises `WatchFailed`; `core.can_watch` is false if the service has no watches."""
     wait = max(0.0, min(wait, LONGEST_WATCH))
     begun = core.world.now()
 
@@ -49,7 +49,7 @@ async def watch(core: Core, name: LockName, version: str, wait: float, pause: Pa
 
 
 class Observer:
-    """Follows one key: by watching, or by polling where the service has no watches."""
+    """Follows one key: by watching, or by polling if the service has no watches."""
 
     def __init__(self, core: Core, name: LockName, poll_interval: float | None, pause: Pause) -> None:
         self._core = core
@@ -60,8 +60,8 @@ class Observer:
         self._seen: LockView | None = None
 
     async def next(self) -> LockView | None:
-        """Returns the key as it is, and then each time as soon as it has changed; `None` where nothing is
-        there. An outage is waited out; raises other `LeaseholdError`s."""
+        """Returns the key's state, and then its state after each change; `None` if there is none. Waits
+        through outages; raises other `LeaseholdError`s."""
         while True:
             view = await self._look()
             changed = None if view is None else (view.watched, view.state)

@@ -1,4 +1,4 @@
-"""The one place where time, randomness and new lease ids enter."""
+"""The one source of time, randomness and new lease ids."""
 
 import random
 import sys
@@ -17,7 +17,7 @@ def _holder_clock() -> int | None:
 
 
 class World:
-    """What is not determined by the arguments. A test hands in another one."""
+    """The inputs beside the arguments. A test passes its own."""
 
     _clock = _holder_clock()
 
@@ -26,7 +26,7 @@ class World:
         return time.monotonic() if self._clock is None else time.clock_gettime(self._clock)
 
     def epoch_ms(self) -> float:
-        """Milliseconds since 1970 on the wall clock; only for observations that outlive the process."""
+        """Milliseconds since 1970 on the wall clock, which only saved observations use."""
         return time.time() * 1000
 
     def chance(self) -> float:
@@ -34,5 +34,5 @@ class World:
         return random.random()  # noqa: S311
 
     def new_id(self) -> str:
-        """A fresh lease id, request id or transaction id, which nobody can guess."""
+        """A fresh lease id, request id or transaction id, which cannot be guessed."""
         return str(uuid.uuid4())

@@ -50,12 +50,12 @@ T = TypeVar("T")
 class Client(BaseClient[Guard], TransactionCalls):
     """A client of one Leasehold service. Safe to use from several threads, and afresh after a fork.
 
-    As a context manager it is closed, and with it every lock is released, at the end of the block.
+    As a context manager the client is closed at the end of the block, which releases every lock.
 
     Arguments, all but the first by name:
 
-    - `base_url`: `http://` or `https://`, up to what stands before `/v1`; or a `leasehold.aws.Function`.
-    - `owner_name`: who asks, for people to read. Default: host and process id.
+    - `base_url`: the address up to `/v1`, with `http://` or `https://`; or a `leasehold.aws.Function`.
+    - `owner_name`: the owner, for people to read. Default: host and process id.
     - `token`: a bearer token, or a callable that returns one; it is asked for each request.
     - `headers`: further headers of each request.
     - `auth`: a callable that signs a request (see `leasehold.aws.SigV4`).
@@ -64,7 +64,7 @@ class Client(BaseClient[Guard], TransactionCalls):
       watches the lock; where the service has no watches, 1, or more where the service asks for more.
     - `heartbeat_interval`: seconds, at most half the lease. Default: a quarter of the lease.
     - `wait_margin`: seconds that `wait="lease"` and `wait="extend"` add to the observed lease.
-    - `observation_margin`: seconds by which the clocks may differ of all who share saved observations.
+    - `observation_margin`: seconds by which the clocks of all sharers of saved observations may differ.
     - `make_pool`: makes the `urllib3.PoolManager`, for a private CA or client certificates. The default uses
       the proxy that the environment names (`HTTPS_PROXY`, `NO_PROXY`), except for loopback addresses.
     - `world`: clock and randomness, for tests.
@@ -108,11 +108,11 @@ class Client(BaseClient[Guard], TransactionCalls):
 
     @explicit_options(BaseClient._acquisition)
     def try_acquire(self, key: str, **options: Unpack[AcquireOptions]) -> Guard | Held:
-        """Asks once, and tries nothing again. Takes over a lock that this client's earlier calls, or
+        """Sends one request, without a retry. Takes over a lock that this client's earlier calls, or
         loaded observations, have shown to be stale.
 
-        `key` is 1 to 2048 bytes of UTF-8. Giving up is a value: `Held`. Raises `Unavailable` where no
-        answer came; the request is then taken back in the background.
+        `key` is 1 to 2048 bytes of UTF-8. Giving up is a value: `Held`. Raises `Unavailable` if no answer
+        came; the client then releases, in the background, what the request may have acquired.
         """
         return run(self._once(self._acquisition(key, **options)))
 
@@ -128,8 +128,8 @@ class Client(BaseClient[Guard], TransactionCalls):
         """Waits for the lock. `wait` is in seconds, or `"lease"`, `"extend"`, `None` (see `Wait`).
 
         Giving up is a value: `Held`. Raises `Unavailable` if the service did not answer once. Setting the
-        event `cancel`, from another thread or a signal handler, ends the wait with `WaitCancelled`: after
-        the request under way, if there is one. A lock that was granted meanwhile is given back.
+        event `cancel`, from another thread or a signal handler, ends the wait with `WaitCancelled`, after the
+        request in flight, if there is one. A lock that was granted meanwhile is released.
         """
         return run(self._wait(self._acquisition(key, **options), wait, partial(self._sleep, cancel)))
 
@@ -145,9 +145,9 @@ class Client(BaseClient[Guard], TransactionCalls):
     ) -> Iterator[Guard]:
         """`with client.lock(key) as guard:` waits for the lock, and releases it at the end of the block.
 
-        Raises `LockHeld` when the wait ends in vain, and `LockLost` if the body ended well but the lock was
-        lost meanwhile. An exception of the body is never hidden. The body is not interrupted by a loss: let
-        it call `guard.check()`, and hand `guard.fencing_token` to what it writes to.
+        Raises `LockHeld` when the wait is over, and `LockLost` if the body ended well but the lock was
+        lost meanwhile. An exception of the body is never hidden. A loss does not interrupt the body: let it
+        call `guard.check()`, and hand `guard.fencing_token` to every resource that it writes to.
         """
         with self.acquire(key, wait=wait, cancel=cancel, **options).granted() as guard:
             yield guard
@@ -156,8 +156,8 @@ class Client(BaseClient[Guard], TransactionCalls):
     def try_acquire_all(
         self, keys: Iterable[str | tuple[str, str]], **options: Unpack[TogetherOptions]
     ) -> LocksGuard | Held:
-        """Asks once for several locks, all or none, and tries nothing again. `keys`: 2 to 50, each a key or a
-        pair of key and sort key. `Held` names one of those that somebody else holds."""
+        """Sends one request for several locks, all or none, without a retry. `keys`: 2 to 50, each a key or a
+        pair of key and sort key. `Held` names one of the locks that others hold."""
         return run(self._once(self._together(keys, LocksGuard, **options)))
 
     @explicit_options(BaseClient._together)
@@ -169,8 +169,8 @@ class Client(BaseClient[Guard], TransactionCalls):
         cancel: threading.Event | None = None,
         **options: Unpack[TogetherOptions],
     ) -> LocksGuard | Held:
-        """Waits until all locks are granted at once: two callers who want the same locks never wait for each
-        other with some in hand. Otherwise as `acquire`."""
+        """Waits until all locks are granted at once. No caller holds some of the locks while it waits, so two
+        callers never wait for each other. Otherwise as `acquire`."""
         sleep = partial(self._sleep, cancel)
         return run(self._wait(self._together(keys, LocksGuard, **options), wait, sleep))
 
@@ -203,9 +203,9 @@ class Client(BaseClient[Guard], TransactionCalls):
         """Runs `body` with the guard of the lock, unless the occurrence, or a later one, was done before.
         Occurrences are compared byte for byte: `2026-11-21T02`.
 
-        Text or bytes that `body` returns become the lock's data. An exception of `body` passes through, and
-        the occurrence may be run again; never with `at_most_once=True`. Raises `LockHeld` when the wait ends
-        in vain, and `LockLost` or `Unavailable` where it is not certain that the occurrence counts as done.
+        Text or bytes that `body` returns become the lock's data. An exception of `body` is raised unchanged,
+        and the occurrence may be run again, but not with `at_most_once=True`. Raises `LockHeld` when the wait
+        is over, and `LockLost` or `Unavailable` if it is uncertain whether the occurrence counts as done.
         """
         try:
             guard = self.acquire(key, wait=wait, cancel=cancel, occurrence=occurrence, **options).granted()
@@ -217,18 +217,18 @@ class Client(BaseClient[Guard], TransactionCalls):
         return Ran(result)
 
     def semaphore(self, key: str, capacity: int, *, sort_key: str | None = None) -> Semaphore:
-        """A semaphore of `capacity` permits. Where it exists, the capacity is the one that it has."""
+        """Returns a semaphore of `capacity` permits. An existing semaphore keeps its own capacity."""
         return Semaphore(self, (key, sort_key), capacity)
 
     def read_write_lock(
         self, key: str, *, capacity: int = READ_WRITE_CAPACITY, sort_key: str | None = None
     ) -> ReadWriteLock:
-        """A lock for many readers, at most `capacity`, or one writer. It is a semaphore, and a writer takes
-        all permits."""
+        """Returns a lock for at most `capacity` readers, or one writer. The lock is a semaphore, and a writer
+        takes all permits."""
         return ReadWriteLock(self, (key, sort_key), capacity)
 
     def fair_lock(self, key: str, *, sort_key: str | None = None) -> Semaphore:
-        """A lock for one holder at a time, in the order in which they came: a semaphore of one permit."""
+        """Returns a lock that is granted in the order of the requests: a semaphore of one permit."""
         return Semaphore(self, (key, sort_key), 1)
 
     def resume(
@@ -244,9 +244,9 @@ class Client(BaseClient[Guard], TransactionCalls):
         lock_delay: float = 0.0,
         hold_on_unavailable: bool = False,
     ) -> Guard:
-        """Makes a guard of a lock that was acquired elsewhere, by one heartbeat, which sets the lease to
-        `lease` seconds (default: it stays as it is). `sequence` is the number that `Guard.detach` handed out;
-        without it, the service is asked. Raises `LockLost` if the lock is not held under this id.
+        """Makes a guard of a lock that another process acquired, by one heartbeat, which sets the lease to
+        `lease` seconds (default: unchanged). `sequence` is the number that `Guard.detach` returned; without
+        it, the client learns it from the service. Raises `LockLost` if the lock is not held under this id.
         """
         name = (key, sort_key)
         holding = self._holding(lease, heartbeat_interval, manual_heartbeats, hold_on_unavailable, lock_delay)
@@ -273,8 +273,8 @@ class Client(BaseClient[Guard], TransactionCalls):
         lease: float | None = None,
         data: bytes | str | None = None,
     ) -> Renewal:
-        """Renews a lock, from wherever it was acquired; sets its lease to `lease` seconds (default: it stays
-        as it is). Tried again for ten seconds."""
+        """Renews a lock that any process acquired, and sets its lease to `lease` seconds (default:
+        unchanged). Retries for ten seconds."""
         return run(self._heartbeat((key, sort_key), lease_id, Wish(lease, data)))
 
     def release(
@@ -287,8 +287,8 @@ class Client(BaseClient[Guard], TransactionCalls):
         delete: bool = False,
         completed: str | None = None,
     ) -> ReleaseOutcome:
-        """Releases a lock, from wherever it was acquired. `completed` is the occurrence that is done. May be
-        repeated. Tried again for ten seconds."""
+        """Releases a lock that any process acquired. `completed` is the occurrence that is done. May be
+        repeated. Retries for ten seconds."""
         return run(self._release((key, sort_key), lease_id, Leaving(data, delete, completed)))
 
     # Looking, and an operator's force
@@ -305,8 +305,9 @@ class Client(BaseClient[Guard], TransactionCalls):
     def observe(
         self, key: str, *, sort_key: str | None = None, cancel: threading.Event | None = None
     ) -> Iterator[LockView | None]:
-        """Yields the lock or the semaphore as it is, and again as soon as it has changed: by watching. `None`
-        where there is none. Goes on for ever, through outages; setting `cancel` ends it with `WaitCancelled`.
+        """Yields the present view of the lock or the semaphore, and its view after each change, by watching;
+        `None` if there is none. Continues for ever, through outages; setting `cancel` ends it with
+        `WaitCancelled`.
         """
         sleep = partial(self._sleep, cancel)
         observer = Observer(self._core, (key, sort_key), self._settings["poll_interval"], sleep)
@@ -321,7 +322,7 @@ class Client(BaseClient[Guard], TransactionCalls):
         owner_name: str | None = None,
         page_size: int | None = None,
     ) -> Iterator[LockView]:
-        """All locks that match, fetched page by page. Rows that cannot be read are in `pages` only."""
+        """Yields all locks that match, page by page. Unreadable rows are in `pages` only."""
         for page in self.pages(key=key, state=state, owner_name=owner_name, page_size=page_size):
             yield from page.locks
 
@@ -334,8 +335,8 @@ class Client(BaseClient[Guard], TransactionCalls):
         page_size: int | None = None,
         cursor: str | None = None,
     ) -> Iterator[Page]:
-        """The pages of a listing. `key`: only the sort keys under it. `page_size`: 1 to 1000, default 100.
-        `cursor`: go on after the page that had it; the other arguments must be the same again."""
+        """Yields the pages of a listing. `key`: only the sort keys under it. `page_size`: 1 to 1000, default
+        100. `cursor`: continues after the page that had it, with the other arguments unchanged."""
 
         while True:
             page = run(self._page(list_query(key, state, owner_name, page_size, cursor)))
@@ -347,20 +348,20 @@ class Client(BaseClient[Guard], TransactionCalls):
     def break_lock(
         self, key: str, record_version_number: str, *, sort_key: str | None = None
     ) -> ReleaseOutcome:
-        """Takes a lock from its holder, as an operator who saw it at this version. Raises
-        `VersionMismatch` if it changed since. Tried again for ten seconds."""
+        """Takes a lock from its holder, as an operator who saw it at this version. Raises `VersionMismatch`
+        if it changed since. Retries for ten seconds."""
         return run(self._break((key, sort_key), record_version_number))
 
     def break_entry(
         self, key: str, entry_id: str, version: str, *, sort_key: str | None = None
     ) -> ReleaseOutcome:
         """Removes a holder or a ticket of a semaphore, as an operator who saw it at this version. Raises
-        `VersionMismatch` if it changed since. Tried again for ten seconds."""
+        `VersionMismatch` if it changed since. Retries for ten seconds."""
         return run(self._repeat(partial(self._core.api.break_entry, (key, sort_key), entry_id, version)))
 
     def set_capacity(self, key: str, capacity: int, expected: int, *, sort_key: str | None = None) -> int:
-        """Changes the capacity of a semaphore, as an operator who saw the one that is `expected`. Returns how
-        many permits are free. Holders keep what they have. Raises `VersionMismatch` for another capacity."""
+        """Changes the capacity of a semaphore, as an operator who saw the capacity `expected`. Returns the
+        number of free permits. Holders keep their permits. Raises `VersionMismatch` for another capacity."""
         return run(self._repeat(partial(self._core.api.set_capacity, (key, sort_key), capacity, expected)))
 
     # The end
@@ -368,8 +369,8 @@ class Client(BaseClient[Guard], TransactionCalls):
     def close(self) -> None:
         """Releases every lock, ends the waiting of other threads, and closes the connections.
 
-        One failure does not stop the others; then raises `CloseError` with all of them. Locks that were
-        lost are no failure. Takes about ten seconds where the service does not answer. May be repeated.
+        One failure does not stop the others; `CloseError` contains all failures. Lost locks are no failure.
+        Takes about ten seconds if the service does not answer. May be repeated.
         """
         self._core.closed.set()
         deadline = self._core.world.now() + OPERATION_BOUND

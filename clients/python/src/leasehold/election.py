@@ -21,9 +21,10 @@ T = TypeVar("T")
 
 
 class Election:
-    """Candidates for one key, of whom one leads. `value` is what a leader publishes: its address.
+    """Candidates for one key, one of which leads. `value` is published by the leader, such as its address.
 
-    Options are those of `Client.acquire`. Hand `guard.fencing_token` to whatever the leader writes to.
+    Options are those of `Client.acquire`. Hand `guard.fencing_token` to every resource that the leader writes
+    to.
     """
 
     @explicit_options(BaseClient._acquisition)
@@ -36,7 +37,7 @@ class Election:
 
     def campaign(self, *, wait: Wait = None, cancel: threading.Event | None = None) -> Guard:
         """Waits until this candidate leads, without a bound unless `wait` has one. To resign is to release
-        the guard. Raises `LockHeld` when the wait ends in vain, and `WaitCancelled` once `cancel` is set."""
+        the guard. Raises `LockHeld` when the wait is over, and `WaitCancelled` once `cancel` is set."""
         return self._client.acquire(self._key, wait=wait, cancel=cancel, **self._options).granted()
 
     def lead(self, body: Callable[[Guard], T], *, cancel: threading.Event | None = None) -> T:
@@ -44,7 +45,7 @@ class Election:
         loss it campaigns again, and calls `body` again.
 
         Python cannot interrupt `body` when the lead is lost: let it call `guard.check()`. An exception of
-        `body` passes through, but for the `LockLost` of this lead.
+        `body` is raised unchanged, except the `LockLost` of this lead.
         """
         while True:
             guard = self.campaign(cancel=cancel)
@@ -56,7 +57,7 @@ class Election:
                     raise
 
     def observe(self, *, cancel: threading.Event | None = None) -> Iterator[Leader | None]:
-        """Yields who leads, and again as soon as that changes; `None` while nobody does. As
+        """Yields the present leader, and each later one; `None` while there is no leader. As
         `Client.observe`."""
         sort_key = self._options.get("sort_key")
         before: Leader | None = None

@@ -27,8 +27,8 @@ class LeaseholdError(Exception):
 
 
 class LockHeld(LeaseholdError):
-    """Someone else holds the lock. `lock` names the holder. `retry_after`: the service's wish, in seconds.
-    `locks` has all that were refused, where several were asked for."""
+    """Another owner holds the lock. `lock` names the holder. `retry_after`: the service's wish, in seconds.
+    `locks` has all refused locks of a request for several."""
 
     def __init__(self, lock: LockView, retry_after: float = 0.0, locks: tuple[LockView, ...] = ()) -> None:
         self.locks = locks or (lock,)
@@ -56,9 +56,10 @@ class LockLost(LeaseholdError):
 
 
 class Superseded(LeaseholdError):
-    """A later request under the same lease id was carried out; this one changed nothing. It is no loss.
+    """A later request under the same lease id was carried out, and this one changed nothing. The lock is not
+    lost.
 
-    `sequence` is the number of the later request: go on above it. `fencing_token` is the lock's.
+    `sequence` is the number of the later request: continue above it. `fencing_token` is the lock's.
     """
 
     def __init__(self, message: str, sequence: int, fencing_token: int | None = None) -> None:
@@ -68,7 +69,7 @@ class Superseded(LeaseholdError):
 
 
 class WaitCancelled(LeaseholdError):
-    """The wait for a lock was cancelled by its caller. A lock that may have been granted is given back."""
+    """The wait for a lock was cancelled by its caller. A lock that may have been granted is released."""
 
 
 class LockNotFound(LeaseholdError):
@@ -76,8 +77,8 @@ class LockNotFound(LeaseholdError):
 
 
 class AlreadyDone(LeaseholdError):
-    """The occurrence, or a later one, was completed: do not run it. The `data` of `lock` is what the run
-    left. `lock` is `None` where it was deleted since."""
+    """The occurrence, or a later one, was completed: do not run it. The `data` of `lock` is what the
+    completed run left. `lock` is `None` if the row was deleted since."""
 
     def __init__(self, message: str, lock: LockView | None = None) -> None:
         super().__init__(message)
@@ -85,7 +86,7 @@ class AlreadyDone(LeaseholdError):
 
 
 class WrongKind(LeaseholdError):
-    """The key is a semaphore's where a lock is meant, or the other way round."""
+    """The key belongs to a semaphore where a lock is meant, or to a lock where a semaphore is meant."""
 
 
 class PermitsMismatch(LeaseholdError):
@@ -93,11 +94,11 @@ class PermitsMismatch(LeaseholdError):
 
 
 class ExceedsCapacity(LeaseholdError):
-    """The semaphore has fewer permits than are asked for: ask for fewer."""
+    """The request asks for more permits than the semaphore has: ask for fewer."""
 
 
 class QueueFull(LeaseholdError):
-    """There is no room in the queue: try again later. `lock` is the semaphore."""
+    """The queue is full: try again later. `lock` is the semaphore."""
 
     def __init__(self, message: str, lock: LockView | None = None, retry_after: float = 0.0) -> None:
         super().__init__(message)
@@ -122,19 +123,19 @@ class InvalidRequest(LeaseholdError, ValueError):
 
 
 class Forbidden(LeaseholdError):
-    """The service, or what stands before it, refuses the caller (401, 403): the credentials are missing, the
-    key is not the caller's to touch, or the lock was acquired by another principal."""
+    """The service, or its gateway, refuses the caller (401, 403): the credentials are missing, the key is out
+    of the caller's scope, or the lock was acquired by another principal."""
 
 
 class Misconfigured(LeaseholdError):
-    """The service is set up wrong and cannot work with its table: whoever runs the service must act."""
+    """The service is misconfigured, and cannot work with its table: its operator must act."""
 
 
 class Unavailable(LeaseholdError):
-    """Nobody knows whether the request was carried out: retry with the same lease id or transaction id.
+    """The outcome of the request is unknown: retry with the same lease id or transaction id.
 
-    `retry_after` is the service's wish in seconds. `sent` is false where the request certainly never reached
-    the service.
+    `retry_after` is the service's wish in seconds. `sent` is false if the request certainly never reached the
+    service.
     """
 
     def __init__(self, message: str, retry_after: float = 0.0, *, sent: bool = True) -> None:
@@ -148,12 +149,12 @@ class Throttled(Unavailable):
 
 
 class CorruptRecord(LeaseholdError):
-    """The row is no readable lock record: an operator must look at it."""
+    """The row is not a readable lock record: an operator must look at it."""
 
 
 class TransactionContended(LeaseholdError):
-    """Another transaction, `other`, has locked an item, and did not finish in time. This transaction is open:
-    repeat the call, or roll back. `retry_after` is the service's wish, in seconds."""
+    """Another transaction, `other`, has locked an item, and did not finish in time. The caller's transaction
+    is open: repeat the call, or roll back. `retry_after` is the service's wish, in seconds."""
 
     def __init__(self, message: str, other: str | None = None, retry_after: float = 0.0) -> None:
         super().__init__(message)
@@ -162,8 +163,8 @@ class TransactionContended(LeaseholdError):
 
 
 class TransactionRolledBack(LeaseholdError):
-    """The transaction was rolled back, by another one that needed its items, or as abandoned: begin another
-    one. `retry_after` is the service's wish, in seconds."""
+    """The transaction was rolled back by another one that needed its items, or because it was idle: begin
+    another one. `retry_after` is the service's wish, in seconds."""
 
     def __init__(self, message: str, retry_after: float = 0.0) -> None:
         super().__init__(message)

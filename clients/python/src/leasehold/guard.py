@@ -19,8 +19,8 @@ class Block(Keeping):
     """A guard for threads, and for `with`."""
 
     def wait_lost(self, timeout: float | None = None) -> LossReason | None:
-        """Waits until the lock is lost, and returns the reason. `None` after `timeout` seconds, or once the
-        lock is given back."""
+        """Waits until the lock is lost, and returns the reason. `None` after `timeout` seconds, or after the
+        release."""
         return run(self.until_lost(timeout))
 
     def __enter__(self) -> Self:
@@ -41,7 +41,7 @@ class Guard(Block, BaseLockGuard):
     """A lock that was granted. Heartbeats go on in the background until `release`, or until it is lost.
 
     As a context manager it releases the lock at the end of the block. Safe to use from several threads.
-    A guard that nobody refers to any more is kept, with its lock, until the client is closed.
+    A guard without references is kept, with its lock, until the client is closed.
     """
 
     def heartbeat(
@@ -49,15 +49,15 @@ class Guard(Block, BaseLockGuard):
     ) -> None:
         """Renews the lease now. `data` replaces the payload; `lease` (seconds) is the lease from now on.
 
-        Tried again while the lease lasts. Raises `LockLost`, `Unavailable` where the lease lasts only by
-        `hold_on_unavailable`, and other `LeaseholdError`s at once; the lock is then held as before.
+        Retries while the lease lasts. Raises `LockLost`; `Unavailable` if the lease lasts only by
+        `hold_on_unavailable`; and other `LeaseholdError`s at once, in which case the lock is held as before.
         """
         run(self.renew(Wish(lease, data, delete_data)))
 
     def release(
         self, *, data: bytes | str | None = None, delete: bool = False, completed: str | None = None
     ) -> None:
-        """Gives the lock back: with `data` for the next holder, or with `delete` without leaving the row.
+        """Releases the lock: with `data` for the next holder, or with `delete`, which deletes the row.
         `completed` is the occurrence that is done.
 
         Heartbeats stop first. Tried again for ten seconds; raises `Unavailable` if that did not help (the
@@ -68,14 +68,14 @@ class Guard(Block, BaseLockGuard):
 
 
 class PermitsGuard(Block, BasePermitsGuard):
-    """Permits of a semaphore. It is kept as a `Guard` is, and released at the end of its block."""
+    """Permits of a semaphore. They are kept as a `Guard` is, and released at the end of the block."""
 
     def heartbeat(self, *, data: bytes | str | None = None, lease: float | None = None) -> None:
         """Renews the lease now; as `Guard.heartbeat`. `data` has at most 256 bytes."""
         run(self.renew(Wish(lease, data)))
 
     def keep(self, permits: int) -> None:
-        """Keeps so many permits, and gives the others back. There is no way to more: acquire anew.
+        """Keeps this number of permits, and releases the others. There is no upgrade: acquire anew.
 
         Raises `InvalidRequest` for more than are held, and the errors of `heartbeat`.
         """
@@ -86,18 +86,18 @@ class PermitsGuard(Block, BasePermitsGuard):
         run(self.keep_only(1))
 
     def release(self) -> None:
-        """Gives the permits back; as `Guard.release`."""
+        """Releases the permits; as `Guard.release`."""
         run(self.release_until(None))
 
 
 class LocksGuard(Block, BaseLocksGuard):
-    """Several locks under one lease id and one fencing token. One lost: all are lost, and the rest is given
-    back. They are kept as a `Guard` is, and released at the end of their block."""
+    """Several locks under one lease id and one fencing token. The loss of one is the loss of all, and the
+    others are released. They are kept as a `Guard` is, and released at the end of their block."""
 
     def heartbeat(self, *, lease: float | None = None) -> None:
         """Renews each lease now; as `Guard.heartbeat`."""
         run(self.renew(lease))
 
     def release(self) -> None:
-        """Gives all locks back; as `Guard.release`. One failure does not stop the others."""
+        """Releases all locks; as `Guard.release`. One failure does not stop the others."""
         run(self.release_until(None))

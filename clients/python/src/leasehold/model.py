@@ -25,7 +25,8 @@ LockName: TypeAlias = tuple[str, str | None]
 """Key and sort key."""
 
 ReleaseOutcome: TypeAlias = Literal["released", "replayed", "absent"]
-"""`released` by this call, `replayed` where an earlier call had done so, `absent` where there is no row."""
+"""The outcome of a release. `released`: by this call. `replayed`: by an earlier call. `absent`: there is no
+row."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +38,12 @@ class LockView:
     owner_name: str
     """The owner, or the last one."""
     record_version_number: str
-    """Changes with every acquire and heartbeat."""
+    """The version, which changes with every acquire and heartbeat."""
     lease: float
     """Seconds for which the version must be seen unchanged before the lock is stale."""
     sort_key: str | None = None
     fencing_token: int | None = None
-    """`None` where another client wrote the row."""
+    """The fencing token; `None` if another kind of client wrote the row."""
     data: bytes | None = None
     attributes: Mapping[str, Any] | None = None
     occurrence: str | None = None
@@ -69,7 +70,7 @@ class LockView:
 
     @property
     def held_by(self) -> str:
-        """Who holds it, in words."""
+        """The holder, in words."""
         return repr(self.owner_name)
 
 
@@ -94,10 +95,10 @@ class Holder:
     """A holder of permits."""
 
     holder_id: str
-    """Its public name. It proves nothing."""
+    """The public name, which proves nothing."""
     owner_name: str
     version: str
-    """Changes with every heartbeat of this holder."""
+    """The version, which changes with every heartbeat of this holder."""
     lease: float
     """Seconds for which the version must be seen unchanged before the holder is dead."""
     permits: int
@@ -127,15 +128,15 @@ class Ticket:
     """A place in the queue of a semaphore."""
 
     ticket_id: str
-    """Its public name. It proves nothing."""
+    """The public name, which proves nothing."""
     owner_name: str
     version: str
-    """Changes with every renewal."""
+    """The version, which changes with every renewal."""
     lease: float
     """Seconds for which the version must be seen unchanged before the waiter is dead."""
     permits: int
     number: int
-    """Lower numbers go first."""
+    """The place in the queue: lower numbers go first."""
 
     @property
     def id(self) -> str:
@@ -159,18 +160,18 @@ Entry: TypeAlias = Holder | Ticket
 
 @dataclass(frozen=True)
 class SemaphoreView(LockView):
-    """The public view of a semaphore. As a lock it is held while any permits are."""
+    """The public view of a semaphore. As a lock, the semaphore is held while any permits are."""
 
     capacity: int = 0
-    """How many permits there are."""
+    """The number of permits."""
     available: int = 0
-    """How many of them are free."""
+    """The number of free permits."""
     changed: str = ""
-    """New whenever permits came back, and whenever the queue or the capacity changed."""
+    """A version that changes when permits are released, and when the queue or the capacity changes."""
     holders: tuple[Holder, ...] = ()
-    """Who has permits, the oldest first."""
+    """The holders, the oldest first."""
     queue: tuple[Ticket, ...] = ()
-    """Who waits, the first in the line first."""
+    """The waiters, the first in the queue first."""
 
     @classmethod
     def of(cls, state: _wire.Lock) -> SemaphoreView:
@@ -200,10 +201,10 @@ class SemaphoreView(LockView):
 
 @dataclass(frozen=True)
 class Ran(Generic[T]):
-    """The occurrence was run here, and is done."""
+    """This caller ran the occurrence, which is now done."""
 
     result: T
-    """What the body returned."""
+    """The result of the body."""
 
 
 @dataclass(frozen=True)
@@ -211,21 +212,21 @@ class Done:
     """The occurrence, or a later one, was done before: nothing was run."""
 
     lock: LockView | None
-    """The lock, whose `data` is what the run left. `None` where it was deleted since."""
+    """The lock, whose `data` is what the completed run left. `None` if the row was deleted since."""
 
     @property
     def data(self) -> bytes | None:
-        """What the run left."""
+        """The data that the completed run left."""
         return None if self.lock is None else self.lock.data
 
 
 @dataclass(frozen=True)
 class Leader:
-    """Who leads."""
+    """A leader."""
 
     owner_name: str
     value: bytes | None
-    """What the leader published: its address."""
+    """The leader's value, such as its address."""
     fencing_token: int | None
 
     @classmethod
@@ -238,7 +239,7 @@ class Leader:
 
 @dataclass(frozen=True)
 class UnreadableRow:
-    """A row that is no readable lock record: an operator must look at it."""
+    """A row that is not a readable lock record: an operator must look at it."""
 
     key: str
     sort_key: str | None
@@ -356,22 +357,22 @@ class PermitsGrant:
 
 
 def payload_of(result: object) -> bytes | str | None:
-    """What a body returned, where it is a payload."""
+    """Returns the result of a body, if it is a payload."""
     return result if isinstance(result, (bytes, str)) else None
 
 
 def payload_text(data: bytes | str | None) -> str | None:
-    """Text travels as text, so that people can read it in the table."""
+    """Sends text as text, so that people can read it in the table."""
     return data if isinstance(data, str) else None
 
 
 def payload_base64(data: bytes | str | None) -> str | None:
-    """Bytes travel as base64."""
+    """Sends bytes as base64."""
     return None if data is None or isinstance(data, str) else base64.b64encode(data).decode("ascii")
 
 
 def payload(answer: _wire.Lock | _wire.AcquireResponse | _wire.Holder) -> bytes | None:
-    """The row's payload, or `None` where it has none."""
+    """Returns the row's payload, or `None` if there is none."""
     text = answer.get("data")
     if text is not None:
         return text.encode()

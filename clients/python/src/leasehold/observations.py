@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ._world import World
     from .model import Entry, LockName, LockView, SemaphoreView
 
-_KEPT = 10_000  # enough for any caller's locks; a bound, so that a client of many keys does not grow for ever
+_KEPT = 10_000  # enough for any caller's locks; the bound keeps a client of many keys from growing
 
 
 class SavedObservation(TypedDict):
@@ -32,19 +32,19 @@ class SavedObservation(TypedDict):
 
 @dataclass(frozen=True)
 class Observation:
-    """A version that was seen, and since when."""
+    """A version, and the time since it was first seen."""
 
     record_version_number: str
     lease: float
-    """Seconds: the record's own."""
+    """The record's own lease, in seconds."""
     first_seen: float
-    """On this client's monotonic clock, after the answer."""
+    """The time of the first answer, on this client's monotonic clock."""
     margin: float = 0.0
-    """Seconds added to the lease, where the wall clocks of several machines measured the age."""
+    """Seconds added to the lease, if the wall clocks of several machines measured the age."""
 
     @property
     def stale_at(self) -> float:
-        """When the lock may be taken over, unless its version changes."""
+        """The time from which the lock may be taken over, unless its version changes."""
         return self.first_seen + stale_after(self.lease) + self.margin
 
 
@@ -58,11 +58,11 @@ class Observations:
         self.reset_lock()
 
     def reset_lock(self) -> None:
-        """For the child of a fork: the lock may be another thread's that does not exist there."""
+        """Replaces the mutex in the child of a fork: its holder may be a thread that does not exist there."""
         self._lock = threading.Lock()
 
     def see(self, lock: LockView) -> Observation:
-        """Notes an answer that has arrived. A changed version starts a new observation."""
+        """Records an answer that has arrived. A changed version starts a new observation."""
         name = (lock.key, lock.sort_key)
         with self._lock:
             known = self._seen.pop(name, None)
@@ -75,7 +75,7 @@ class Observations:
             return known
 
     def forget(self, name: LockName) -> None:
-        """Forgets a lock that nobody holds, or this client."""
+        """Forgets a lock that is free, or held by this client."""
         with self._lock:
             self._seen.pop(name, None)
 
@@ -141,7 +141,7 @@ class Entries:
         self._lock = threading.Lock()
 
     def see(self, view: SemaphoreView) -> None:
-        """Notes a view that has arrived. What it does not show is forgotten."""
+        """Records a view that has arrived. Entries that it does not show are forgotten."""
         now = self._world.now()
         with self._lock:
             _, known = self._seen.pop(view.name, (view, {}))
@@ -153,23 +153,23 @@ class Entries:
                 del self._seen[next(iter(self._seen))]
 
     def view(self, name: LockName) -> SemaphoreView | None:
-        """The semaphore as it was seen last."""
+        """Returns the last view of the semaphore."""
         with self._lock:
             return self._seen[name][0] if name in self._seen else None
 
     def observation(self, name: LockName, entry: Entry) -> Observation:
-        """The observation of an entry. One that was not seen before is new."""
+        """Returns the observation of an entry, which is new if the entry was not seen before."""
         with self._lock:
             known = self._seen[name][1].get(entry.id) if name in self._seen else None
         return _going_on(known, entry, self._world.now())
 
     def stale_in(self, name: LockName, entry: Entry) -> float:
-        """Seconds until the entry is dead, unless it shows a sign of life."""
+        """Seconds until the entry is dead, unless it is renewed."""
         return self.observation(name, entry).stale_at - self._world.now()
 
 
 def _going_on(known: Observation | None, entry: Entry, now: float) -> Observation:
-    """The observation that goes on, or a new one."""
+    """Returns the present observation if it continues, or else a new one."""
     if known is not None and (known.record_version_number, known.lease) == (entry.version, entry.lease):
         return known
     return Observation(entry.version, entry.lease, now)

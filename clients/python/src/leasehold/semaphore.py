@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 class Semaphore(BaseSemaphore[PermitsGuard]):
-    """Permits of one key for several holders. `Client.semaphore` makes it, and asks nobody.
+    """Permits of one key for several holders. `Client.semaphore` makes it, and sends nothing.
 
-    `permits` is how many are asked for: one, and all of them where a read/write lock is to be written.
+    `permits` is the number that is requested: one, or all for the writer of a read/write lock.
     """
 
     _guard_type = PermitsGuard
@@ -38,11 +38,11 @@ class Semaphore(BaseSemaphore[PermitsGuard]):
     def try_acquire(
         self, permits: int | None = None, **options: Unpack[PermitOptions]
     ) -> PermitsGuard | Held:
-        """Asks once, tries nothing again, and takes no place in the queue. Takes the permits of holders that
-        this client's earlier calls have shown to be dead.
+        """Sends one request, without a retry and without a place in the queue. Takes the permits of holders
+        that this client's earlier calls have shown to be dead.
 
-        Giving up is a value: `Held`, whose `lock` is a `SemaphoreView`. Raises `Unavailable` where no answer
-        came; the request is then taken back in the background.
+        Giving up is a value: `Held`, whose `lock` is a `SemaphoreView`. Raises `Unavailable` if no answer
+        came; the client then releases, in the background, what the request may have acquired.
         """
         return run(self._client._once(self._acquisition(permits, **options)))
 
@@ -55,9 +55,9 @@ class Semaphore(BaseSemaphore[PermitsGuard]):
         cancel: threading.Event | None = None,
         **options: Unpack[PermitOptions],
     ) -> PermitsGuard | Held:
-        """Waits for permits, in the queue: who came first goes first. `wait` and `cancel` are as for
-        `Client.acquire`; `"lease"` counts the longest lease of whoever is ahead. The end of the wait gives
-        the place up."""
+        """Waits for permits in the queue: first in, first out. `wait` and `cancel` are as for
+        `Client.acquire`; `"lease"` counts the longest lease of the holders and waiters ahead. The end of the
+        wait gives the place up."""
         sleep = partial(self._client._sleep, cancel)
         return run(self._client._wait(self._acquisition(permits, **options), wait, sleep))
 
@@ -71,8 +71,8 @@ class Semaphore(BaseSemaphore[PermitsGuard]):
         cancel: threading.Event | None = None,
         **options: Unpack[PermitOptions],
     ) -> Iterator[PermitsGuard]:
-        """`with semaphore.hold(2) as guard:` waits for permits, and gives them back at the end of the
-        block. Raises as `Client.lock` does."""
+        """`with semaphore.hold(2) as guard:` waits for permits, and releases them at the end of the block.
+        Raises as `Client.lock` does."""
         with self.acquire(permits, wait=wait, cancel=cancel, **options).granted() as guard:
             yield guard
 
@@ -86,7 +86,7 @@ class Semaphore(BaseSemaphore[PermitsGuard]):
         manual_heartbeats: bool = False,
         hold_on_unavailable: bool = False,
     ) -> PermitsGuard:
-        """Makes a guard of permits that were acquired elsewhere; as `Client.resume`."""
+        """Makes a guard of permits that another process acquired; as `Client.resume`."""
         holding = self._client._holding(lease, heartbeat_interval, manual_heartbeats, hold_on_unavailable)
         return run(self._resume(lease_id, sequence, lease, holding))
 

@@ -1,4 +1,4 @@
-//! Asking for permits: once, or in the queue until there is an end to it. Rules K4 and K5.
+//! Acquires permits: by one request, or in the queue until the wait is over. Rules K4 and K5.
 
 use std::time::Duration;
 
@@ -15,22 +15,26 @@ use crate::remote::{Advance, Backoff, Step, encode_data};
 use crate::request::check_lease;
 use crate::timing::{poll_pause, stale_after};
 use crate::watching::{Watched, version_of};
-use crate::{Acquisition, Error, ErrorKind};
+use crate::{Acquisition, Error, ErrorKind, telemetry};
 
-/// A refreshed ticket costs a write of the whole row: so the lease is long.
+/// The lease of a ticket. It is long, because each refresh writes the whole row.
 const TICKET_LEASE: Duration = Duration::from_mins(2);
 /// Two refreshes may fail before the ticket is dead.
 const REFRESHES_PER_LEASE: u32 = 3;
 
 impl Semaphore {
-    /// Asks for permits, once. Dead holders that this client saw for their leases are passed by the same request.
+    /// Sends one request for permits. The request takes over dead holders that this client saw for their leases.
     ///
     /// # Errors
-    /// Any [`ErrorKind`] but `Held`. After one that leaves open whether permits were granted, they are given back in
+    /// Any [`ErrorKind`] but `Held`. After an error that leaves the grant unknown, the client releases the permits in
     /// the background.
     pub async fn try_acquire(&self, request: impl Into<PermitRequest>) -> Result<PermitAcquisition, Error> {
         let request = request.into();
-        let mut pursuit = Pursuit::new(self, &request)?;
+        telemetry::waiting("try_acquire", &self.key, self.ask_once(&request)).await
+    }
+
+    async fn ask_once(&self, request: &PermitRequest) -> Result<PermitAcquisition, Error> {
+        let mut pursuit = Pursuit::new(self, request)?;
         let names = pursuit.known_dead();
         match pursuit.send(pursuit.ask(names), pursuit.limit(Duration::MAX)).await {
             Ok(Some(guard)) => Ok(Acquisition::Granted(guard)),
@@ -45,19 +49,23 @@ impl Semaphore {
         }
     }
 
-    /// Asks for permits until they are granted, or the request's [`Wait`](crate::Wait) is over. Whoever is refused
-    /// first waits in the queue. May be cancelled at any time: the ticket is withdrawn, and what is granted afterwards
-    /// is given back.
+    /// Requests permits until they are granted, or the request's [`Wait`](crate::Wait) is over. A refused caller waits
+    /// in the queue. The caller may cancel at any time: the client withdraws the ticket, and releases permits that are
+    /// granted afterwards.
     ///
     /// # Errors
-    /// Any [`ErrorKind`] but `Held`; one that is worth trying again only when the wait was over.
+    /// Any [`ErrorKind`] but `Held`. A retryable error is returned only after the wait was over.
     pub async fn acquire(&self, request: impl Into<PermitRequest>) -> Result<PermitAcquisition, Error> {
         let request = request.into();
-        let mut pursuit = Pursuit::new(self, &request)?;
+        telemetry::waiting("acquire", &self.key, self.wait_in_the_queue(&request)).await
+    }
+
+    async fn wait_in_the_queue(&self, request: &PermitRequest) -> Result<PermitAcquisition, Error> {
+        let mut pursuit = Pursuit::new(self, request)?;
         let mut budget = Budget::new(request.wait, self.client.retry_budget());
         let mut backoff = Backoff::default();
         loop {
-            // At the end of the wait there is one last ask, if there is any hope in it.
+            // The end of the wait has one last request, if it can succeed.
             let over = budget.is_over();
             let step = match (pursuit.next(budget.left()), over) {
                 (Next::Ask(names), _) => pursuit.ask(names),
@@ -108,7 +116,7 @@ impl Semaphore {
                 }
                 _ if error.is_worth_another_try() => match (budget.afford(backoff.pause(&error)), pursuit.held()) {
                     (Some(pause), _) => pause,
-                    // Only the last try failed: the view before it says who has the permits.
+                    // Only the last request failed: the view before it names the holders.
                     (None, Some(held)) => return Ok(Acquisition::Held(held)),
                     (None, None) => return Err(error),
                 },
@@ -123,9 +131,9 @@ impl Semaphore {
 enum Next {
     Ask(Vec<ObservedEntry>),
     Enqueue(Vec<ObservedEntry>),
-    /// A watch, for this long at most.
+    /// Watches for at most this time.
     Look(Duration),
-    /// A pause, and a read: what was asked for last would be refused again.
+    /// Pauses and reads: the last request would be refused again.
     Poll,
 }
 
@@ -136,12 +144,12 @@ struct Pursuit<'a> {
     permits: u64,
     lease: Duration,
     attempt: Attempt<Step>,
-    /// The last view, since the lease id is in use.
+    /// The last view, since this lease id is in use.
     view: Option<Box<Lock>>,
     ticket: Option<Place>,
-    /// Whether the queue had no room when a ticket was asked for.
+    /// Whether the queue was full when a ticket was requested.
     is_full: bool,
-    /// The names of the last request, if it was refused.
+    /// The entries that the last request named, if it was refused.
     refused: Option<Vec<ObservedEntry>>,
 }
 
@@ -156,7 +164,7 @@ impl<'a> Pursuit<'a> {
         let attempt = Attempt::new(&semaphore.client, Subject::Permits, vec![semaphore.key.clone()])?;
         let lease = request.lease.unwrap_or(DEFAULT_LEASE);
         check_lease(lease)?;
-        request.check_heartbeats(lease)?;
+        request.keeping.check(lease)?;
         let permits = request.permits.unwrap_or(semaphore.permits);
         Ok(Self {
             semaphore,
@@ -185,7 +193,7 @@ impl<'a> Pursuit<'a> {
         self.semaphore.client.semaphores().plan(&self.semaphore.key, &waiter)
     }
 
-    /// The dead that an earlier view showed, if to name them is all that a grant needs.
+    /// The dead entries of an earlier view, if naming them is all that a grant needs.
     fn known_dead(&self) -> Vec<ObservedEntry> {
         match self.plan(Duration::MAX) {
             Some(Plan::Ask(names)) => names,
@@ -247,7 +255,7 @@ impl<'a> Pursuit<'a> {
         })
     }
 
-    /// Sends a request. Returns the guard if permits were granted, and nothing for a place in the queue.
+    /// Sends a request. Returns the guard if permits were granted, and `None` for a place in the queue.
     async fn send(&mut self, step: Step, limit: Duration) -> Result<Option<PermitGuard>, Error> {
         let key = self.semaphore.key.clone();
         let (numbered, result) = self
@@ -279,25 +287,26 @@ impl<'a> Pursuit<'a> {
 
     fn granted(&mut self, sent: Instant, grant: AcquirePermitsResponse) -> Result<PermitGuard, Error> {
         let lease = Duration::from_millis(grant.lease_duration_ms);
-        if sent.elapsed() >= lease {
+        if sent.elapsed() >= self.request.keeping.believed(lease) {
             self.attempt.holds();
             return Err(Error::too_late(lease));
         }
         self.semaphore.client.semaphores().outdate(&self.semaphore.key);
-        let term = Term::granted(sent, lease, grant.fencing_token, grant.version, false).with_permits(grant.permits);
+        let term = Term::granted(sent, lease, grant.fencing_token, grant.version, &self.request.keeping)
+            .with_permits(grant.permits);
         let origin = Semaphore::origin(grant.owner_name, grant.outcome, self.request.data.clone());
         let (lease_id, numbers) = self.attempt.granted();
         let lease = Lease::new(Subject::Permits, self.semaphore.key.clone(), lease_id, Some(origin), term, numbers);
         self.semaphore.kept(lease, self.request, grant.holder_id, grant.capacity)
     }
 
-    /// The lease id has ended: another acquisition begins.
+    /// Begins another acquisition, since the lease id has ended.
     fn start_again(&mut self) {
         self.attempt.start_again();
         (self.view, self.ticket, self.refused) = (None, None, None);
     }
 
-    /// Takes note of a view. `None`: there is no semaphore any more, and to ask tells what there is.
+    /// Records a view. `None`: the semaphore is gone, and only a request tells its state.
     fn saw(&mut self, row: impl Into<Option<Box<Lock>>>) {
         let row = row.into().filter(|row| row.semaphore.is_some());
         match row.as_ref().and_then(|row| row.semaphore.as_deref()) {
@@ -309,8 +318,8 @@ impl<'a> Pursuit<'a> {
         }
     }
 
-    /// Watches the semaphore until it changes, for so long at most. Where it cannot be watched, a poll takes the
-    /// watch's place.
+    /// Watches the semaphore until it changes, for at most `longest`. Where watches fail, a poll takes the watch's
+    /// place.
     async fn look(&mut self, longest: Duration, budget: &Budget) -> Result<(), Error> {
         let client = &self.semaphore.client;
         let Some(view) = self.view.as_deref().filter(|_| client.watches(self.request.poll_interval)) else {
@@ -325,14 +334,14 @@ impl<'a> Pursuit<'a> {
         Ok(())
     }
 
-    /// Pauses as long as between two polls, and reads the semaphore.
+    /// Pauses for one poll interval, and reads the semaphore.
     async fn poll(&mut self, longest: Duration) -> Result<(), Error> {
         sleep(poll_pause(self.request.poll_interval, Duration::ZERO, chance()).min(longest)).await;
         self.refused = None;
         self.read(self.limit(longest)).await
     }
 
-    /// Reads the semaphore. A failure that says nothing costs nothing: the next look may do better.
+    /// Reads the semaphore. A retryable failure is ignored: the next look may succeed.
     async fn read(&mut self, limit: Duration) -> Result<(), Error> {
         let client = &self.semaphore.client;
         client.check_open()?;
@@ -351,7 +360,7 @@ impl<'a> Pursuit<'a> {
         self.view.clone().map(|lock| HeldPermits { lock })
     }
 
-    /// Takes note of the view for the bound of the wait, and tells the caller of it.
+    /// Records the view for the bound of the wait, and reports it to the caller.
     fn report(&self, budget: &mut Budget) {
         let Some(view) = &self.view else { return };
         let Some(state) = &view.semaphore else { return };
@@ -373,7 +382,7 @@ impl Place {
 }
 
 impl Step {
-    /// The same, under this lease id.
+    /// Adds this lease id.
     fn under(self, lease_id: &Secret) -> Self {
         match self {
             Self::Acquire(request) => {

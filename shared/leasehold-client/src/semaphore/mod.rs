@@ -16,16 +16,15 @@ use leasehold_wire::{AcquireOutcome, GetRequest, Lock, ReleaseOutcome};
 pub(crate) use self::seen::Semaphores;
 use crate::attempt::Subject;
 use crate::guard::work_under;
+use crate::keeping::{Keeping, keeping_options};
 use crate::lease::{Lease, Origin, Term};
 use crate::remote::{Renewal, persist};
-use crate::request::{OnRisk, OnWait, check_heartbeats, check_lease};
-use crate::{
-    Acquisition, Client, Error, Guard, Handover, Heartbeat, Heartbeats, LockKey, Release, Released, Wait, Waiting,
-};
+use crate::request::{OnWait, check_lease};
+use crate::{Acquisition, Client, Error, Guard, Handover, Heartbeat, LockKey, Release, Released, Wait, Waiting};
 
-/// The default of the service, too: a holder's write costs more than a lock's.
+/// The service's default lease. It is longer than a lock's, because a holder's write costs more.
 const DEFAULT_LEASE: Duration = Duration::from_mins(1);
-/// The permits of a read/write lock, and so the most readers at a time: what a row has room for.
+/// The permits of a read/write lock, and so the maximum number of readers: the limit of a row.
 const READ_WRITE_CAPACITY: u64 = 100;
 
 /// A semaphore, as this client uses it. Cheap to clone.
@@ -36,7 +35,7 @@ pub struct Semaphore {
     capacity: u64,
     /// The permits of a request that names none.
     permits: u64,
-    /// Whether whoever has these permits is alone. A row of a larger capacity would break that.
+    /// Whether the holder of these permits must be alone. A row of a larger capacity would break that.
     exclusive: bool,
 }
 
@@ -46,7 +45,7 @@ pub struct ReadWriteLock {
     semaphore: Semaphore,
 }
 
-/// A request for permits. `PermitRequest::default()` asks for what the handle is for, with the defaults.
+/// A request for permits. `PermitRequest::default()` requests the permits of the handle, with the defaults.
 #[derive(Clone, Default)]
 pub struct PermitRequest {
     permits: Option<u64>,
@@ -54,23 +53,22 @@ pub struct PermitRequest {
     lease: Option<Duration>,
     wait: Wait,
     poll_interval: Option<Duration>,
-    heartbeats: Heartbeats,
+    keeping: Keeping,
     data: Option<Vec<u8>>,
-    at_risk: Option<(Duration, OnRisk)>,
     on_wait: Option<OnWait>,
 }
 
-/// The permits, or a view of those who have them.
+/// The permits, or a view of their present holders.
 pub type PermitAcquisition = Acquisition<PermitGuard, HeldPermits>;
 
-/// There are not enough free permits, or others are ahead.
+/// The view of a semaphore whose permits are taken, or whose queue is ahead.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HeldPermits {
     /// The public view of the semaphore: its holders and its queue.
     pub lock: Box<Lock>,
 }
 
-/// Permits while they are held. It is a [`Guard`] in all that a lock has too. Dropping it gives the permits back in the
+/// Permits while they are held. The guard derefs to a [`Guard`]. Dropping the guard releases the permits in the
 /// background.
 #[must_use = "a guard that is dropped gives its permits back"]
 #[derive(Debug)]
@@ -81,22 +79,22 @@ pub struct PermitGuard {
 }
 
 impl Client {
-    /// The semaphore of this key. `capacity` makes it where there is none yet; later the row's capacity holds.
+    /// Returns the semaphore of this key. `capacity` applies if the row is created; an existing row keeps its own.
     pub fn semaphore(&self, key: impl Into<LockKey>, capacity: u64) -> Semaphore {
         Semaphore { client: self.clone(), key: key.into(), capacity, permits: 1, exclusive: false }
     }
 
-    /// The read/write lock of this key.
+    /// Returns the read/write lock of this key.
     pub fn read_write_lock(&self, key: impl Into<LockKey>) -> ReadWriteLock {
         ReadWriteLock { semaphore: self.semaphore(key, READ_WRITE_CAPACITY) }
     }
 
-    /// A lock whose waiters go first in, first out: a semaphore of one permit.
+    /// Returns a lock whose waiters go first in, first out: a semaphore of one permit.
     pub fn fair_lock(&self, key: impl Into<LockKey>) -> Semaphore {
         Semaphore { exclusive: true, ..self.semaphore(key, 1) }
     }
 
-    /// The public view of a semaphore.
+    /// Returns the public view of a semaphore.
     ///
     /// # Errors
     /// [`crate::ErrorKind::NotFound`]; [`crate::ErrorKind::WrongKind`] for a lock; the last failure to reach the
@@ -107,8 +105,7 @@ impl Client {
         persist(self.until(), |left| self.remote().get_semaphore(&request, left)).await
     }
 
-    /// Removes a holder of permits, or a ticket of the queue, by force, if it still has the version that the operator
-    /// saw.
+    /// Removes a holder or a ticket of the queue by force, if the entry still has the version that the operator saw.
     ///
     /// # Errors
     /// [`crate::ErrorKind::VersionMismatch`], or the last failure to reach the service.
@@ -123,8 +120,8 @@ impl Client {
         persist(self.until(), |left| self.remote().break_entry(&request, left)).await.map(|answer| answer.outcome)
     }
 
-    /// Changes the capacity of a semaphore, if it is still the one that the operator saw. Holders keep what they have.
-    /// Returns how many permits are free now.
+    /// Changes the capacity of a semaphore, if it is still the capacity that the operator saw. Holders keep their
+    /// permits. Returns the number of permits that are now free.
     ///
     /// # Errors
     /// [`crate::ErrorKind::VersionMismatch`], or the last failure to reach the service.
@@ -136,20 +133,20 @@ impl Client {
 }
 
 impl ReadWriteLock {
-    /// The number of permits, where the row is made by this client: the most readers at a time. All who use the lock
-    /// must name the same. Default: 100.
+    /// Sets the number of permits, the maximum number of readers, if this client creates the row. All users of the lock
+    /// must set the same number. Default: 100.
     #[must_use]
     pub fn capacity(mut self, capacity: u64) -> Self {
         self.semaphore.capacity = capacity;
         self
     }
 
-    /// The lock for readers: many at a time.
+    /// Returns the lock for readers: many at a time.
     pub fn read(&self) -> Semaphore {
         self.semaphore.clone()
     }
 
-    /// The lock for a writer, who is alone. Its guard can [`PermitGuard::downgrade`].
+    /// Returns the lock for a writer, who is alone. The writer's guard can [`PermitGuard::downgrade`].
     pub fn write(&self) -> Semaphore {
         let permits = self.semaphore.capacity;
         Semaphore { permits, exclusive: true, ..self.semaphore.clone() }
@@ -157,12 +154,12 @@ impl ReadWriteLock {
 }
 
 impl Semaphore {
-    /// The key.
+    /// Returns the key.
     pub fn key(&self) -> &LockKey {
         &self.key
     }
 
-    /// The public view: holders and queue.
+    /// Returns the public view: holders and queue.
     ///
     /// # Errors
     /// As [`Client::get_semaphore`].
@@ -170,8 +167,8 @@ impl Semaphore {
         self.client.get_semaphore(self.key.clone()).await
     }
 
-    /// Waits for permits, does `work` under them, and gives them back. If they are lost, `work` is dropped where it
-    /// waits.
+    /// Waits for permits, runs `work` under them, and releases them. If the permits are lost, `work` is dropped where
+    /// it waits.
     ///
     /// # Errors
     /// As [`Client::with_lock`].
@@ -184,7 +181,7 @@ impl Semaphore {
         work_under(&guard, work(Arc::clone(&guard)), || guard.give_back(Release::new())).await
     }
 
-    /// Goes on with permits that another process acquired.
+    /// Continues with permits that another process acquired.
     ///
     /// # Errors
     /// As [`Client::resume`].
@@ -200,13 +197,13 @@ impl Semaphore {
         let believed = request.lease.or(Some(DEFAULT_LEASE));
         let renewed = self.client.renew_by_id(Subject::Permits, &self.key, &from, change, believed).await?;
         let Renewal { version, lease, fencing_token, permits, holder_id } = renewed.answer;
-        request.check_heartbeats(lease)?;
-        let term = Term::granted(renewed.sent, lease, fencing_token, version, false).with_permits(permits);
+        request.keeping.check(lease)?;
+        let term = Term::granted(renewed.sent, lease, fencing_token, version, &request.keeping).with_permits(permits);
         let lease = Lease::new(Subject::Permits, self.key.clone(), from.lease_id, None, term, renewed.numbers);
         self.kept(lease, &request, holder_id.unwrap_or_default(), self.capacity)
     }
 
-    /// Takes permits into keeping.
+    /// Keeps permits.
     fn kept(
         &self,
         lease: Lease,
@@ -214,14 +211,16 @@ impl Semaphore {
         holder_id: String,
         capacity: u64,
     ) -> Result<PermitGuard, Error> {
-        let guard = self.client.keep(lease, request.heartbeats, request.at_risk.clone())?;
+        let guard = self.client.keep(lease, &request.keeping)?;
         let guard = PermitGuard { guard, holder_id, capacity };
-        // Dropped, it gives them back.
+        // A refused guard is dropped, which releases its permits.
         self.check_exclusive(guard.permits(), capacity).map(|()| guard)
     }
 
+    /// Checks that the permits of a writer are all.
+    ///
     /// # Errors
-    /// The row has more permits than those that should have been all.
+    /// The row has more permits than the writer has.
     fn check_exclusive(&self, permits: u64, capacity: u64) -> Result<(), Error> {
         if !self.exclusive || permits >= capacity {
             return Ok(());
@@ -230,84 +229,68 @@ impl Semaphore {
         Err(Error::invalid("capacity", message))
     }
 
-    /// What a grant is made of that no renewal changes.
+    /// The parts of a grant that no renewal changes.
     fn origin(owner_name: String, outcome: AcquireOutcome, data: Option<Vec<u8>>) -> Origin {
         Origin { owner_name, outcome, previous_owner_name: None, data }
     }
 }
 
+keeping_options!(PermitRequest);
+
 impl PermitRequest {
-    /// A request with the defaults.
+    /// Creates a request with the defaults.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How many permits. Default: one; of a writer, all.
+    /// Sets the number of permits. Default: one; for a writer, all.
     #[must_use]
     pub fn permits(mut self, permits: u64) -> Self {
         self.permits = Some(permits);
         self
     }
 
-    /// The lease: 100 ms to a day. Default: a minute.
+    /// Sets the lease: 100 ms to a day. Default: a minute.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self
     }
 
-    /// How long to wait. Default: for the longest lease that the first refusal shows, and two seconds.
+    /// Bounds the wait. Default: the longest lease that the first refusal shows, and two seconds.
     #[must_use]
     pub fn wait(mut self, wait: Wait) -> Self {
         self.wait = wait;
         self
     }
 
-    /// How often to look, at least 50 ms. Default: the client watches.
+    /// Polls at this interval, at least 50 ms. Default: the client watches.
     #[must_use]
     pub fn poll_interval(mut self, interval: Duration) -> Self {
         self.poll_interval = Some(interval);
         self
     }
 
-    /// The renewal of the lease. Default: the client, every quarter of the lease.
-    #[must_use]
-    pub fn heartbeats(mut self, heartbeats: Heartbeats) -> Self {
-        self.heartbeats = heartbeats;
-        self
-    }
-
-    /// The owner's name, at most 128 bytes. Default: the client's.
+    /// Sets the owner's name: at most 128 bytes. Default: the client's.
     #[must_use]
     pub fn owner_name(mut self, name: impl Into<String>) -> Self {
         self.owner_name = Some(name.into());
         self
     }
 
-    /// A payload of this holder, for anyone to read: at most 256 bytes.
+    /// Stores a payload of this holder, for everyone to read: at most 256 bytes.
     #[must_use]
     pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
         self.data = Some(data.into());
         self
     }
 
-    /// As [`crate::LockRequest::at_risk`].
-    #[must_use]
-    pub fn at_risk(mut self, threshold: Duration, callback: impl Fn(Duration) + Send + Sync + 'static) -> Self {
-        self.at_risk = Some((threshold, Arc::new(callback)));
-        self
-    }
-
-    /// Calls `callback` after each view of the semaphore, and about once a second while a watch goes on. It should
+    /// Calls `callback` after each view of the semaphore, and about once a second during a watch. The callback should
     /// return at once.
     #[must_use]
     pub fn on_wait(mut self, callback: impl Fn(&Waiting<'_>) + Send + Sync + 'static) -> Self {
         self.on_wait = Some(Arc::new(callback));
         self
-    }
-
-    fn check_heartbeats(&self, lease: Duration) -> Result<(), Error> {
-        check_heartbeats(self.heartbeats, self.at_risk.as_ref(), lease)
     }
 }
 
@@ -327,7 +310,7 @@ impl From<u64> for PermitRequest {
 }
 
 impl PermitAcquisition {
-    /// The guard, or an error that says who has the permits: for callers who cannot go on without them.
+    /// Returns the guard, or an error that names the holders.
     ///
     /// # Errors
     /// [`crate::ErrorKind::Held`]
@@ -337,22 +320,22 @@ impl PermitAcquisition {
 }
 
 impl PermitGuard {
-    /// The public name of this holder. It proves nothing.
+    /// Returns the public name of this holder, which proves nothing.
     pub fn holder_id(&self) -> &str {
         &self.holder_id
     }
 
-    /// How many permits are held.
+    /// Returns the number of held permits.
     pub fn permits(&self) -> u64 {
         self.guard.lease().term().permits()
     }
 
-    /// How many permits the semaphore had at the grant.
+    /// Returns the capacity of the semaphore at the grant.
     pub fn capacity(&self) -> u64 {
         self.capacity
     }
 
-    /// Gives permits back and keeps so many, at least one.
+    /// Releases permits, and keeps this number of them, at least one.
     ///
     /// # Errors
     /// As [`Guard::heartbeat_with`]; [`crate::ErrorKind::InvalidRequest`] for more than are held: there is no upgrade.
@@ -369,8 +352,8 @@ impl PermitGuard {
         self.keep(1).await
     }
 
-    /// Gives the permits back, and waits until the service has them. If this future is dropped, the release goes on in
-    /// the background.
+    /// Releases the permits, and waits for the answer. If this future is dropped, the release continues in the
+    /// background.
     ///
     /// # Errors
     /// As [`Guard::release`].
@@ -378,7 +361,7 @@ impl PermitGuard {
         self.guard.release().await
     }
 
-    /// Lets go of the permits without giving them back, for another process to go on with: see [`Semaphore::resume`].
+    /// Ends the guard without a release, for another process to continue with [`Semaphore::resume`].
     pub fn detach(self) -> Handover {
         self.guard.detach()
     }

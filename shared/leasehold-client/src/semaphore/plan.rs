@@ -7,34 +7,34 @@ use leasehold_wire::semaphore::{Holder, ObservedEntry, SemaphoreState, Ticket};
 
 use crate::watching::LONGEST_WATCH;
 
-/// The limit of the service.
+/// The service's limit of entries that one request names.
 pub(crate) const MAX_NAMES: usize = 10;
 
-/// The next step.
+/// The next step of a waiting caller.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Plan {
-    /// Ask for the permits, and name these entries as dead.
+    /// Request the permits, and name these entries as dead.
     Ask(Vec<ObservedEntry>),
-    /// Take a place in the queue, or renew it, and name these entries as dead: they are too many for one request.
+    /// Take a place in the queue, or renew it, and name these entries as dead: the first of too many for one request.
     Enqueue(Vec<ObservedEntry>),
-    /// Look at the semaphore, for this long at most.
+    /// Look at the semaphore, for at most this time.
     Wait(Duration),
 }
 
-/// A caller that waits.
+/// A waiting caller.
 #[derive(Debug)]
 pub(crate) struct Waiter<'a> {
     pub(crate) permits: u64,
-    /// Its place in the queue, if it has one.
+    /// The caller's place in the queue, if it has one.
     pub(crate) ticket_id: Option<&'a str>,
-    /// When its ticket is to be refreshed.
+    /// The time until the caller's ticket must be refreshed.
     pub(crate) refresh_in: Option<Duration>,
-    /// The rest of its wait.
+    /// The rest of the caller's wait.
     pub(crate) left: Duration,
 }
 
-/// The next step of `waiter` with this view. `stale_in` tells how long an entry must be seen unchanged yet until it is
-/// dead: its id, version and lease.
+/// Returns the next step of `waiter` with this view. `stale_in` returns the time until an entry with this id, version
+/// and lease is dead.
 pub(crate) fn plan(
     view: &SemaphoreState,
     waiter: &Waiter<'_>,
@@ -46,7 +46,7 @@ pub(crate) fn plan(
         |holder: &Holder| stale_in(&holder.holder_id, &holder.version, Duration::from_millis(holder.lease_duration_ms));
     let mine = waiter.ticket_id.map(|id| view.queue.iter().find(|ticket| ticket.ticket_id == id));
     if waiter.permits > view.capacity || mine == Some(None) {
-        // The service tells what is wrong.
+        // The answer of the service tells the reason.
         return Plan::Ask(Vec::new());
     }
     let mine = mine.flatten();

@@ -13,15 +13,15 @@ use crate::clock::Instant;
 use crate::observation::Observation;
 use crate::timing::stale_after;
 
-/// How many semaphores a client remembers, each with up to two hundred entries; beyond that it forgets those that it
-/// has not looked at for longest, which costs a later takeover one more lease.
+/// The number of semaphores that a client remembers, each with up to two hundred entries. Beyond that it forgets the
+/// least recently seen one, which delays a later takeover by one lease.
 const MAX_SEMAPHORES: NonZeroUsize = NonZeroUsize::new(1000).expect("not zero");
 
-/// What a client saw of semaphores.
+/// The semaphores that a client saw.
 #[derive(Debug)]
 pub(crate) struct Semaphores(LruCache<LockKey, Seen>);
 
-/// What it saw of one.
+/// The last view of one semaphore.
 #[derive(Debug, Default)]
 struct Seen {
     state: Option<SemaphoreState>,
@@ -35,7 +35,7 @@ impl Default for Semaphores {
 }
 
 impl Semaphores {
-    /// Takes note of a view. `now` must be after the answer arrived. Entries that are gone are forgotten.
+    /// Records a view. `now` must be after the answer arrived. Entries that are gone are forgotten.
     pub(crate) fn observe(&mut self, key: &LockKey, state: &SemaphoreState, now: Instant) {
         let mut known = self.0.pop(key).unwrap_or_default().entries;
         let holders = state.holders.iter().map(|entry| (&entry.holder_id, &entry.version, entry.lease_duration_ms));
@@ -49,21 +49,21 @@ impl Semaphores {
         self.0.put(key.clone(), Seen { state: Some(state.clone()), entries });
     }
 
-    /// The view is out of date: permits were granted to this client.
+    /// Marks the view as outdated, since permits were granted to this client.
     pub(crate) fn outdate(&mut self, key: &LockKey) {
         if let Some(seen) = self.0.get_mut(key) {
             seen.state = None;
         }
     }
 
-    /// The next step of a waiter with the last view, if there is one.
+    /// Returns the next step of a waiter with the last view, if there is one.
     pub(crate) fn plan(&mut self, key: &LockKey, waiter: &Waiter<'_>) -> Option<Plan> {
         let seen = self.0.get(key)?;
         let state = seen.state.as_ref()?;
         Some(plan(state, waiter, |id, version, lease| seen.stale_in(id, version, lease)))
     }
 
-    /// Up to ten tickets of the last view that are dead, in the order of the queue.
+    /// Returns up to ten dead tickets of the last view, in the order of the queue.
     pub(crate) fn dead_tickets(&mut self, key: &LockKey) -> Vec<ObservedEntry> {
         let Some(seen) = self.0.get(key) else { return Vec::new() };
         let queue = seen.state.iter().flat_map(|state| &state.queue);

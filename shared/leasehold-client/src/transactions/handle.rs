@@ -1,4 +1,4 @@
-//! A transaction that is open. Rules T1, T5 and T6.
+//! An open transaction. Rules T1, T5 and T6.
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,9 +16,9 @@ use super::{Request, from_item};
 use crate::clock::{Instant, fresh_uuid};
 use crate::{Client, Error, ErrorKind};
 
-/// A transaction that is open. Dropping it rolls it back in the background, as well as that goes.
+/// An open transaction. Dropping the handle rolls the transaction back in the background, with best effort.
 ///
-/// Its methods may be called side by side. After the first answer that it was rolled back they ask nobody any more.
+/// Its methods may be called concurrently. After the first answer that reports a rollback, they send nothing more.
 #[must_use = "a transaction that is dropped is rolled back"]
 pub struct Transaction {
     client: Client,
@@ -27,11 +27,11 @@ pub struct Transaction {
 }
 
 struct State {
-    /// When the service last heard of it.
+    /// The time of the last contact with the service.
     last_worked: Instant,
-    /// Why it cannot be committed any more, as far as is known.
+    /// The reason why the transaction cannot be committed any more, as far as is known.
     aborted: Option<Error>,
-    /// There is nothing left for a drop to undo.
+    /// Whether a drop has nothing left to undo.
     ended: bool,
 }
 
@@ -41,7 +41,7 @@ impl Transaction {
         Self { client, id, state: Mutex::new(state) }
     }
 
-    /// Opens a transaction under an id of its own, so that this may be repeated.
+    /// Opens a transaction under an id of its own, so that the request may be repeated.
     pub(crate) async fn begin(client: Client, retry_of: Option<String>) -> Result<Self, Error> {
         client.check_open()?;
         let transaction = Self::new(client, fresh_uuid());
@@ -51,13 +51,13 @@ impl Transaction {
         Ok(transaction)
     }
 
-    /// Which one: for [`Client::resume_transaction`], and for [`Client::transaction_status`].
+    /// Returns the id, for [`Client::resume_transaction`] and [`Client::transaction_status`].
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// Locks an item and reads it; `None` if there is none. Nobody else changes it, or makes it, before the end of the
-    /// transaction.
+    /// Locks an item and reads it; `None` if there is none. No other transaction changes or creates the item before
+    /// this one ends.
     ///
     /// # Errors
     /// Those of [`Transaction::add`]; [`ErrorKind::InvalidRequest`] if the item is not of this type.
@@ -69,7 +69,7 @@ impl Transaction {
         self.one(Request::get(table, key)).await?.map(from_item).transpose()
     }
 
-    /// Puts an item in the place of what is there.
+    /// Puts an item in place of the existing one.
     ///
     /// # Errors
     /// Those of [`Transaction::add`].
@@ -77,7 +77,7 @@ impl Transaction {
         self.one(Request::put(table, item)).await.map(drop)
     }
 
-    /// Changes an item, or makes it. `values` is an object with the expression's `:values`.
+    /// Updates or creates an item. `values` is an object with the expression's `:values`.
     ///
     /// # Errors
     /// Those of [`Transaction::add`].
@@ -91,7 +91,7 @@ impl Transaction {
         self.one(Request::update(table, key, expression).values(values)).await.map(drop)
     }
 
-    /// Takes an item away, when the transaction is committed.
+    /// Deletes an item, when the transaction is committed.
     ///
     /// # Errors
     /// Those of [`Transaction::add`].
@@ -99,7 +99,7 @@ impl Transaction {
         self.one(Request::delete(table, key)).await.map(drop)
     }
 
-    /// One request, and the item that it asked for.
+    /// Adds one request, and returns its item.
     ///
     /// # Errors
     /// Those of [`Transaction::add`].
@@ -107,14 +107,14 @@ impl Transaction {
         Ok(self.add([request]).await?.pop().flatten())
     }
 
-    /// Locks the items of these requests, in one order for all transactions, and changes them for this transaction's
-    /// eyes. Answers the items that were asked for, in the order of the requests: at most 1000.
+    /// Locks the items of these requests, in one order for all transactions, and applies the requests provisionally.
+    /// Returns the requested items, in the order of the requests: at most 1000.
     ///
     /// # Errors
-    /// [`ErrorKind::Contended`], [`ErrorKind::RolledBack`]: another transaction was in the way, or a sweeper.
-    /// [`ErrorKind::ConditionFailed`]: the transaction is rolled back. [`ErrorKind::InvalidRequest`]: it is, if
-    /// DynamoDB found it, and as it was otherwise. [`ErrorKind::Committed`], [`ErrorKind::TransactionNotFound`]; or
-    /// what the service could not be reached with.
+    /// [`ErrorKind::Contended`], [`ErrorKind::RolledBack`]: another transaction or a sweeper was in the way.
+    /// [`ErrorKind::ConditionFailed`]: the transaction is rolled back. [`ErrorKind::InvalidRequest`]: the transaction
+    /// is rolled back if DynamoDB refused the request, and unchanged otherwise. [`ErrorKind::Committed`],
+    /// [`ErrorKind::TransactionNotFound`]; or the last failure to reach the service.
     pub async fn add<R: Into<Request>>(
         &self,
         requests: impl IntoIterator<Item = R>,
@@ -133,29 +133,30 @@ impl Transaction {
         self.add::<Request>([]).await.map(drop)
     }
 
-    /// Makes all changes everybody's.
+    /// Commits all changes.
     ///
     /// # Errors
-    /// [`ErrorKind::RolledBack`]: none was made. [`ErrorKind::Unavailable`]: nobody knows;
-    /// [`Client::resume_transaction`] with its id can be asked for a commit once more, [`Client::transaction_status`]
-    /// for what became of it.
+    /// [`ErrorKind::RolledBack`]: no change was made. [`ErrorKind::Unavailable`]: the outcome is unknown.
+    /// [`Client::resume_transaction`] with the id allows another commit, and [`Client::transaction_status`] tells the
+    /// outcome.
     pub async fn commit(self) -> Result<(), Error> {
         let result = self.send_commit().await;
-        // Whatever it is that went wrong, to decide on it is the caller's.
+        // The caller decides after any failure: the drop does nothing.
         self.state().ended = true;
         result
     }
 
-    /// Undoes all changes.
+    /// Rolls all changes back.
     ///
     /// # Errors
-    /// [`ErrorKind::Committed`]; or what the service could not be reached with: a sweeper will then do it.
+    /// [`ErrorKind::Committed`]; or the last failure to reach the service, after which a sweeper rolls the transaction
+    /// back.
     pub async fn rollback(self) -> Result<(), Error> {
         self.send_rollback().await
     }
 
-    /// Leaves the transaction open, for another process to go on with its id. Who does not within a minute (unless the
-    /// service was set up otherwise) finds it rolled back.
+    /// Leaves the transaction open, for another process to continue with its id. A transaction that is idle for a
+    /// minute (unless the service was set up otherwise) is rolled back.
     #[must_use = "somebody should go on with it"]
     pub fn detach(self) -> String {
         self.state().ended = true;
@@ -171,7 +172,7 @@ impl Transaction {
     pub(crate) async fn send_rollback(&self) -> Result<(), Error> {
         let result =
             self.client.call_transaction::<_, EndResponse>(&self.id, path::ROLLBACK, &self.end_request()).await;
-        // What it was tried for in vain is not tried again by a drop.
+        // A drop does not retry a rollback that failed.
         self.state().ended = true;
         match result {
             Err(error) if !matches!(error.kind(), ErrorKind::RolledBack) => Err(error),
@@ -179,20 +180,20 @@ impl Transaction {
         }
     }
 
-    /// Why the transaction cannot go on, if that is due to others.
+    /// Returns the conflict that aborted the transaction, if there was one.
     pub(crate) fn contention(&self) -> Option<Error> {
         self.state().aborted.clone()
     }
 
-    /// Keeps the transaction alive whenever nothing was heard of it for a period. Returns when there is nothing to
-    /// keep.
+    /// Keeps the transaction alive: calls the service after each idle period. Returns when the transaction needs it no
+    /// more.
     pub(crate) async fn keep(&self, period: Duration) {
         loop {
             let due = self.state().last_worked + period;
             if Instant::now() < due {
                 sleep_until(due).await;
             } else if self.keep_alive().await.is_err_and(|error| !error.is_retryable()) {
-                // The next call, or the commit, will say so.
+                // The next call, or the commit, reports the failure.
                 return;
             }
         }
@@ -202,7 +203,7 @@ impl Transaction {
         EndRequest { transaction_id: self.id.clone() }
     }
 
-    /// Asks the service, unless it is known what it will say.
+    /// Calls the service, unless its answer is already known.
     async fn call<Q: Serialize, A: DeserializeOwned>(&self, path: &str, request: &Q) -> Result<A, Error> {
         if let Some(error) = self.state().aborted.clone().filter(|error| *error.kind() == ErrorKind::RolledBack) {
             return Err(error);
@@ -213,11 +214,11 @@ impl Transaction {
         match &result {
             Ok(_) => {
                 state.last_worked = sent;
-                // Who was told that it must wait, and found another way, is not in anybody's way.
+                // A transaction that waited in vain, and found another way, is not aborted.
                 state.aborted.take_if(|error| *error.kind() != ErrorKind::RolledBack);
             }
             Err(error) if error.is_contention() => state.aborted = Some(error.clone()),
-            // So that signs of life are not sent without pause.
+            // A failed keep-alive counts too, so that keep-alives are not sent without pause.
             Err(_) => state.last_worked = Instant::now(),
         }
         result
@@ -241,7 +242,7 @@ async fn roll_back(client: Client, id: String) {
     let request = EndRequest { transaction_id: id.clone() };
     let result: Result<EndResponse, _> = client.call_transaction(&id, path::ROLLBACK, &request).await;
     match result.as_ref().map_err(Error::kind) {
-        // Decided before, or never begun.
+        // The transaction was decided before, or never begun.
         Ok(_) | Err(ErrorKind::RolledBack | ErrorKind::Committed | ErrorKind::TransactionNotFound) => {}
         Err(_) => tracing::warn!(transaction = id, "could not be rolled back, which is left to a sweeper"),
     }

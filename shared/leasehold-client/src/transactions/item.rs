@@ -1,4 +1,4 @@
-//! Between the caller's types and DynamoDB JSON.
+//! Converts between the caller's types and DynamoDB JSON.
 
 use std::collections::HashMap;
 
@@ -10,17 +10,17 @@ use serde_dynamo::AttributeValue as Typed;
 
 use crate::Error;
 
-/// Makes an item of what serde can serialise to an object.
+/// Converts a value that serde serialises to an object into an item.
 ///
 /// # Errors
-/// [`crate::ErrorKind::InvalidRequest`]: it is no object, or has something in it that DynamoDB has no type for.
+/// [`crate::ErrorKind::InvalidRequest`]: the value is no object, or contains something that DynamoDB has no type for.
 pub fn to_item(value: impl Serialize) -> Result<Item, Error> {
     let typed: HashMap<String, Typed> = serde_dynamo::to_item(value)
         .map_err(|error| Error::invalid("item", format!("this cannot be made an item: {error}")))?;
     Ok(show_item(typed))
 }
 
-/// Makes a value of an item.
+/// Converts an item into a value.
 ///
 /// # Errors
 /// [`crate::ErrorKind::InvalidRequest`]: the item is not of this type.
@@ -33,7 +33,7 @@ pub fn from_item<T: DeserializeOwned>(item: Item) -> Result<T, Error> {
     serde_dynamo::from_item(typed).map_err(|error| not_of_this_type(&error))
 }
 
-/// Makes a value of DynamoDB of what serde can serialise.
+/// Converts a value that serde can serialise into a DynamoDB value.
 pub(crate) fn to_value(value: impl Serialize) -> Result<AttributeValue, Error> {
     let typed: Typed = serde_dynamo::to_attribute_value(value)
         .map_err(|error| Error::invalid("value", format!("this cannot be made a value of DynamoDB's: {error}")))?;

@@ -27,9 +27,9 @@
 //! # }
 //! ```
 //!
-//! What is handed over as a key, an item or values is anything that serde can serialise to an object: a struct, a map,
-//! `serde_json::json!`. It is made into DynamoDB's types by [`serde_dynamo`]. Who has DynamoDB JSON already makes a
-//! [`Request`] of an [`Entry`].
+//! Keys, items and values are anything that serde can serialise to an object: a struct, a map, `serde_json::json!`.
+//! [`serde_dynamo`] converts them to DynamoDB's types. A caller that has DynamoDB JSON makes a [`Request`] of an
+//! [`Entry`].
 
 mod handle;
 mod item;
@@ -40,12 +40,12 @@ mod run;
 
 pub use handle::Transaction;
 pub use item::{from_item, to_item};
-/// What travels. A [`Request`] can be made of an [`Entry`]; items are [`Item`]s.
+/// The types on the wire. A [`Request`] can be made of an [`Entry`]; items are [`Item`]s.
 pub use leasehold_wire::transactions::{
     AttributeValue, Entry, Isolation, Item, ItemRequest, ListItemsRequest, Participant, ReturnValues,
     Transaction as TransactionStatus, TransactionState,
 };
 pub use options::TransactionOptions;
 pub use request::Request;
-/// For `#[serde(with = "…")]`: a list that is stored as one of DynamoDB's sets.
+/// Adapters for `#[serde(with = "…")]`: a list that is stored as one of DynamoDB's sets.
 pub use serde_dynamo::{binary_set, number_set, string_set};

@@ -1,17 +1,18 @@
-//! How hard a transaction is tried.
+//! The bounds of a transaction's retries, and its keep-alive.
 
 use std::time::Duration;
 
 use crate::Error;
 
-/// Enough to get past a few others; more would only hide that an item is wanted by too many.
+/// The default number of tries: enough to get past a few other transactions. More tries would hide a hot item.
 const TRIES: u32 = 10;
-/// A call may wait ten seconds for others, so this allows for three such waits.
+/// The default deadline. A call waits up to ten seconds for others, so this allows for three such waits.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// A third of the sixty seconds after which the service takes a transaction for abandoned: two of three may fail.
+/// The default period of keep-alives. It is a third of the sixty seconds after which the service rolls a transaction
+/// back: two of three may fail.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 
-/// How hard a transaction is tried, and how it is kept alive.
+/// The bounds of a transaction's retries, and its keep-alive.
 #[derive(Debug, Clone)]
 pub struct TransactionOptions {
     pub(crate) tries: u32,
@@ -26,46 +27,48 @@ impl Default for TransactionOptions {
 }
 
 impl TransactionOptions {
-    /// The defaults.
+    /// Creates options with the defaults.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How often the body is run at most, when others get in the way. Default: 10.
+    /// Limits the runs of the body after conflicts. Default: 10.
     #[must_use]
     pub fn tries(mut self, tries: u32) -> Self {
         self.tries = tries;
         self
     }
 
-    /// After how long it is not run once more. What has begun is brought to its end. Default: 30 s.
+    /// Ends the retries after this time. A run that has begun is finished. Default: 30 s.
     #[must_use]
     pub fn deadline(mut self, limit: Duration) -> Self {
         self.deadline = limit;
         self
     }
 
-    /// How long the body may think before the service is told that the transaction is alive. Default: 20 s, a third of
-    /// what the service allows unless it was set up otherwise.
+    /// Sets the time for which the body may be idle before a keep-alive is sent. Default: 20 s, a third of what the
+    /// service allows unless it was set up otherwise.
     ///
     /// Another transaction that needs an item waits for one second of silence (unless the service was set up
-    /// otherwise). A third of that, 300 ms, defends the items against it for as long as one call of its waits, at the
-    /// price of the requests, and of the wait.
+    /// otherwise). With a period of a third of that, 300 ms, the keep-alives defend the items for as long as one call
+    /// of the other waits. The price is more requests, and a longer wait for the other.
     #[must_use]
     pub fn keep_alive(mut self, period: Duration) -> Self {
         self.keep_alive = Some(period);
         self
     }
 
-    /// Sends no signs of life while the body thinks.
+    /// Sends no keep-alives while the body is idle.
     #[must_use]
     pub fn no_keep_alive(mut self) -> Self {
         self.keep_alive = None;
         self
     }
 
+    /// Checks the options.
+    ///
     /// # Errors
-    /// No time at all between two signs of life.
+    /// The period of keep-alives is zero.
     pub(crate) fn check(&self) -> Result<(), Error> {
         match self.keep_alive {
             Some(Duration::ZERO) => Err(Error::invalid("keep_alive", "a sign of life without pause")),

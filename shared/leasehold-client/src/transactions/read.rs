@@ -1,4 +1,4 @@
-//! From outside of transactions, and over several processes. Rule T3.
+//! Calls outside of transactions, and transactions over several processes. Rule T3.
 
 use std::time::Duration;
 
@@ -16,35 +16,34 @@ use crate::clock::deadline;
 use crate::remote::persist;
 use crate::{Client, Error};
 
-/// How long the service waits for other transactions, within one call.
+/// The time that the service waits for other transactions, within one call.
 const CONTENTION: Duration = Duration::from_secs(10);
 
 impl Client {
-    /// Opens a transaction that is to be committed by hand, here or elsewhere. [`Client::transaction`] does more.
+    /// Opens a transaction that is committed by hand, here or in another process. [`Client::transaction`] does more.
     ///
     /// # Errors
-    /// What the service could not be reached with.
+    /// The last failure to reach the service.
     pub async fn begin_transaction(&self) -> Result<Transaction, Error> {
         Transaction::begin(self.clone(), None).await
     }
 
-    /// Goes on with a transaction that another process opened, and let go of by [`Transaction::detach`]. Nothing is
-    /// sent.
+    /// Continues with a transaction that another process opened, and left by [`Transaction::detach`]. Nothing is sent.
     pub fn resume_transaction(&self, id: impl Into<String>) -> Transaction {
         Transaction::new(self.clone(), id.into())
     }
 
-    /// What is known of a transaction: its state and its requests, up to seven days after its end (unless the service
-    /// was set up otherwise).
+    /// Returns the state and the requests of a transaction, up to seven days after its end (unless the service was set
+    /// up otherwise).
     ///
     /// # Errors
-    /// [`crate::ErrorKind::TransactionNotFound`], or what the service could not be reached with.
+    /// [`crate::ErrorKind::TransactionNotFound`], or the last failure to reach the service.
     pub async fn transaction_status(&self, id: impl Into<String>) -> Result<TransactionStatus, Error> {
         let request = GetTransactionRequest { id: Some(id.into()), public_id: None };
         persist(self.until(), |left| self.remote().query(path::TRANSACTION, &request, left)).await
     }
 
-    /// The same, of a transaction whose public id is known, as it stands in items, logs and refusals.
+    /// Returns the status of a transaction by its public id, as found in items, logs and refusals.
     ///
     /// # Errors
     /// Those of [`Client::transaction_status`].
@@ -56,11 +55,10 @@ impl Client {
         persist(self.until(), |left| self.remote().query(path::TRANSACTION, &request, left)).await
     }
 
-    /// Lists a page of the transactions that are open, and of the decided ones whose items are still locked. For
-    /// operators.
+    /// Lists a page of the open transactions, and of the decided ones whose items are still locked. For operators.
     ///
     /// # Errors
-    /// The failures of reaching the service.
+    /// The last failure to reach the service.
     pub async fn list_transactions(
         &self,
         request: &ListTransactionsRequest,
@@ -68,11 +66,11 @@ impl Client {
         persist(self.until(), |left| self.remote().query(path::TRANSACTIONS, request, left)).await
     }
 
-    /// Finishes what is left of transactions that nobody works on; with a public id, ends that transaction whatever its
-    /// age. For operators.
+    /// Completes or rolls back idle transactions; with a public id, ends that transaction whatever its age. For
+    /// operators.
     ///
     /// # Errors
-    /// [`crate::ErrorKind::TransactionNotFound`] for an unknown id, or the failures of reaching the service.
+    /// [`crate::ErrorKind::TransactionNotFound`] for an unknown id, or the last failure to reach the service.
     pub async fn sweep_transactions(&self, public_id: Option<String>) -> Result<SweepResponse, Error> {
         let request = SweepRequest { limit: None, public_id };
         let limit = self.remote().request_timeout().saturating_add(CONTENTION);
@@ -80,11 +78,10 @@ impl Client {
         persist(until, |_| self.remote().post(path::SWEEP, &request, limit)).await
     }
 
-    /// Reads one item from outside of transactions.
+    /// Reads one item outside of transactions.
     ///
     /// # Errors
-    /// [`crate::ErrorKind::InvalidRequest`] if the item is not of this type, or what the service could not be
-    /// reached with.
+    /// [`crate::ErrorKind::InvalidRequest`] if the item is not of this type, or the last failure to reach the service.
     pub async fn read_item<T: DeserializeOwned>(
         &self,
         table: impl Into<String>,
@@ -95,11 +92,11 @@ impl Client {
         self.read_items([request], isolation).await?.pop().flatten().map(from_item).transpose()
     }
 
-    /// Reads items from outside of transactions, in the order of the requests: at most 100, each once. That they are
-    /// all of one moment is only true inside of a transaction.
+    /// Reads items outside of transactions, in the order of the requests: at most 100, each once. The items need not be
+    /// of one moment; reads inside a transaction are.
     ///
     /// # Errors
-    /// What the service could not be reached with.
+    /// The last failure to reach the service.
     pub async fn read_items(
         &self,
         requests: impl IntoIterator<Item = ItemRequest>,
@@ -114,8 +111,8 @@ impl Client {
         Ok(response.answers.unwrap_or_default().into_iter().map(|answer| answer.item).collect())
     }
 
-    /// All items that a Query (with a key condition) or a Scan finds, page after page as they are taken from the
-    /// stream. Not a snapshot: docs/transactions.md says what it can miss.
+    /// Lists all items that a Query (with a key condition) or a Scan finds. The stream reads page after page, and is no
+    /// snapshot: docs/transactions.md describes what it can miss.
     pub fn list_items(&self, request: ListItemsRequest) -> impl Stream<Item = Result<Item, Error>> + Send + use<> {
         let client = self.clone();
         let pages = stream::try_unfold(Some(request), move |request| {
@@ -133,8 +130,8 @@ impl Client {
         pages.map_ok(|items| stream::iter(items).map(Ok)).try_flatten()
     }
 
-    /// A call that may have to wait for other transactions. It may be repeated, and is, for as long as any other
-    /// operation after the first was given up.
+    /// Calls the service, which may have to wait for other transactions. The call is repeated for as long as any other
+    /// operation is retried, after the first try was given up.
     pub(crate) async fn call_transaction<Q: Serialize, A: DeserializeOwned>(
         &self,
         id: &str,

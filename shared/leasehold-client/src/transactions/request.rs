@@ -1,4 +1,4 @@
-//! One operation on one item, comfortably made.
+//! Builds one operation on one item.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ use serde::Serialize;
 use super::item::{to_item, to_value};
 use crate::Error;
 
-/// One operation on one item: what an entry of TransactWriteItems or TransactGetItems says. What cannot be made a value
-/// of DynamoDB's is refused when the request is sent.
+/// One operation on one item, like an entry of TransactWriteItems or TransactGetItems. A value that DynamoDB has no
+/// type for is refused when the request is sent.
 #[derive(Debug, Clone)]
 #[must_use = "a request does nothing until it is sent"]
 pub struct Request(Result<Entry, Error>);
@@ -29,19 +29,19 @@ impl Request {
         Self(to_item(key).map(|key| Entry::Get(Get { table_name, key, ..Get::default() })))
     }
 
-    /// Puts an item in the place of what is there.
+    /// Puts an item in place of the existing one.
     pub fn put(table: impl Into<String>, item: impl Serialize) -> Self {
         let table_name = table.into();
         Self(to_item(item).map(|item| Entry::Put(Put { table_name, item, ..Put::default() })))
     }
 
-    /// Changes the item, or makes it.
+    /// Updates or creates the item.
     pub fn update(table: impl Into<String>, key: impl Serialize, expression: impl Into<String>) -> Self {
         let (table_name, update_expression) = (table.into(), expression.into());
         Self(to_item(key).map(|key| Entry::Update(Update { table_name, key, update_expression, ..Update::default() })))
     }
 
-    /// Takes the item away, when the transaction is committed.
+    /// Deletes the item, when the transaction is committed.
     pub fn delete(table: impl Into<String>, key: impl Serialize) -> Self {
         let table_name = table.into();
         Self(to_item(key).map(|key| Entry::Delete(Delete { table_name, key, ..Delete::default() })))
@@ -55,7 +55,7 @@ impl Request {
         }))
     }
 
-    /// Of a write: what must hold of the item as it was when the transaction locked it.
+    /// Adds a condition to a write, which must hold for the item as it was when the transaction locked it.
     pub fn when(self, condition: impl Into<String>) -> Self {
         self.with(|entry| match entry {
             Entry::Put(Put { condition_expression, .. })
@@ -68,7 +68,7 @@ impl Request {
         })
     }
 
-    /// Of a get: which paths to answer with.
+    /// Limits the answer of a get to these paths.
     pub fn project(self, projection: impl Into<String>) -> Self {
         self.with(|entry| match entry {
             Entry::Get(get) => {
@@ -79,7 +79,7 @@ impl Request {
         })
     }
 
-    /// What a `#name` of the expressions stands for.
+    /// Defines a `#name` of the expressions.
     pub fn name(self, placeholder: impl Into<String>, name: impl Into<String>) -> Self {
         self.with(|entry| {
             names(entry).insert(placeholder.into(), name.into());
@@ -87,7 +87,7 @@ impl Request {
         })
     }
 
-    /// What a `:value` of the expressions stands for.
+    /// Defines a `:value` of the expressions.
     pub fn value(self, placeholder: impl Into<String>, value: impl Serialize) -> Self {
         match to_value(value) {
             Ok(value) => self.with(|entry| {
@@ -98,7 +98,7 @@ impl Request {
         }
     }
 
-    /// What several `:values` stand for: an object whose members have those names.
+    /// Defines several `:values`: an object whose members have those names.
     pub fn values(self, given: impl Serialize) -> Self {
         match to_item(given) {
             Ok(Item(given)) => self.with(|entry| {
@@ -109,7 +109,7 @@ impl Request {
         }
     }
 
-    /// Of a write: which state of the item to answer with. Default: none.
+    /// Sets the state of the item that a write returns. Default: none.
     pub fn returning(self, wanted: ReturnValues) -> Self {
         self.with(|entry| match entry {
             Entry::Put(Put { return_values, .. })
@@ -122,7 +122,7 @@ impl Request {
         })
     }
 
-    /// If the condition does not hold, [`crate::ErrorKind::ConditionFailed`] shows the item.
+    /// Adds the item to [`crate::ErrorKind::ConditionFailed`], if the condition does not hold.
     pub fn show_on_failure(self) -> Self {
         self.with(|entry| match entry {
             Entry::Put(Put { return_values_on_condition_check_failure: shown, .. })
@@ -136,8 +136,11 @@ impl Request {
         })
     }
 
+    /// Returns the wire's entry.
+    ///
     /// # Errors
-    /// [`crate::ErrorKind::InvalidRequest`]: what could not be made a value, or does not belong to this operation.
+    /// [`crate::ErrorKind::InvalidRequest`]: a value that DynamoDB has no type for, or a part that does not belong to
+    /// this operation.
     pub(crate) fn entry(self) -> Result<Entry, Error> {
         self.0
     }

@@ -1,4 +1,4 @@
-//! Running a body until its transaction is committed. Rules T2, T4 and T7.
+//! Runs a body until its transaction is committed. Rules T2, T4 and T7.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -13,17 +13,19 @@ use crate::remote::Backoff;
 use crate::{Client, Error, ErrorKind};
 
 impl Client {
-    /// Runs `body` in a transaction, and commits it. If `body` returns an error, all is rolled back, and the error
-    /// handed on. If another transaction got in the way, all is rolled back, and `body` is run again from the start, in
-    /// a new transaction: what it does beside may happen several times, what it does to items once.
+    /// Runs `body` in a transaction, and commits it. If `body` returns an error, the transaction is rolled back, and
+    /// the error is returned.
+    ///
+    /// After a conflict with another transaction, the transaction is rolled back, and `body` is run again in a new one.
+    /// Its changes to items happen once; its other effects may happen several times.
     ///
     /// `body` is an async closure, or a closure that returns a future, as `|tx| async move { … }`. If the future is
     /// dropped, the transaction is rolled back in the background.
     ///
     /// # Errors
     /// Those of `body`; those of [`Transaction::add`]; after the last try, [`ErrorKind::Contended`] or
-    /// [`ErrorKind::RolledBack`]. [`ErrorKind::Unavailable`] at the commit: nobody knows, and [`Error::transaction_id`]
-    /// says of which.
+    /// [`ErrorKind::RolledBack`]. [`ErrorKind::Unavailable`] at the commit: the outcome is unknown, and
+    /// [`Error::transaction_id`] names the transaction.
     pub async fn transaction<T, E: From<Error>, F: Future<Output = Result<T, E>>>(
         &self,
         body: impl FnMut(Arc<Transaction>) -> F,
@@ -31,7 +33,7 @@ impl Client {
         self.transaction_with(&TransactionOptions::default(), body).await
     }
 
-    /// The same, with other settings than the defaults.
+    /// Runs `body` in a transaction, with other settings than the defaults.
     ///
     /// # Errors
     /// As [`Client::transaction`].
@@ -42,7 +44,7 @@ impl Client {
     ) -> Result<T, E> {
         options.check()?;
         let mut tries = Tries::new(options);
-        // The attempt before, whose age the next one keeps.
+        // The previous attempt, whose age the next one keeps.
         let mut before = None;
         loop {
             let refusal = match self.attempt(options, &mut before, &mut body).await {
@@ -87,11 +89,11 @@ impl Client {
         };
         let Err(error) = tx.send_commit().await else { return Ok(value) };
         if !error.is_contention() {
-            // Nobody knows, or something is wrong with what was added. The drop decides it, as soon as it can.
+            // The outcome is unknown, or the added requests are at fault. The drop rolls back as soon as it can.
             return Err(Refusal::of(error));
         }
-        // A commit that was given up may still arrive. So the body runs again only when it is certain that it cannot be
-        // of effect.
+        // An abandoned commit may still arrive. The body therefore runs again only when that commit certainly has no
+        // effect.
         match tx.send_rollback().await {
             Ok(()) => Err(Refusal::of(error)),
             Err(error) if *error.kind() == ErrorKind::Committed => Ok(value),
@@ -99,14 +101,14 @@ impl Client {
         }
     }
 
-    /// All requests in one call: at most 1000. They are committed together, or not at all. What they ask for is
-    /// answered in their order. When others get in the way, it is tried again.
+    /// Carries out all requests in one call: at most 1000. They are committed together, or not at all. The answers are
+    /// in the order of the requests. After a conflict the call is tried again.
     ///
-    /// If the future is dropped, nobody knows.
+    /// If the future is dropped, the outcome is unknown.
     ///
     /// # Errors
-    /// Those of [`Client::transaction`]. [`ErrorKind::Committed`]: it is done, but the answer was lost, and
-    /// with it what the writes were to return.
+    /// Those of [`Client::transaction`]. [`ErrorKind::Committed`]: the transaction is committed, but its answer, with
+    /// the items of the writes, was lost.
     pub async fn transact<R: Into<Request>>(
         &self,
         requests: impl IntoIterator<Item = R>,
@@ -114,7 +116,8 @@ impl Client {
         self.transact_with(&TransactionOptions::default(), requests).await
     }
 
-    /// The same, with other settings than the defaults. There is no body, and nothing to keep alive.
+    /// Carries out all requests in one call, with other settings than the defaults. There is no body, and nothing to
+    /// keep alive.
     ///
     /// # Errors
     /// As [`Client::transact`].
@@ -143,10 +146,10 @@ impl Client {
                 Err(error) => error,
             };
             match error.kind() {
-                // It was said of a repeat. A first try that was given up may have got through, or may still: only the
-                // same id keeps it from being done twice.
+                // The answer was to a repeat. An abandoned first try may have been carried out, or may yet be. Only the
+                // same id prevents a second effect.
                 ErrorKind::Contended { .. } => gave_way = true,
-                // So this is certain.
+                // The rollback is certain.
                 ErrorKind::RolledBack => {
                     before = Some(std::mem::replace(&mut id, fresh_uuid()));
                     if std::mem::take(&mut gave_way) {
@@ -162,10 +165,10 @@ impl Client {
     }
 }
 
-/// Why an attempt came to nothing.
+/// The reason why an attempt failed.
 struct Refusal<E> {
     error: E,
-    /// What got in the way, if another attempt may get past it.
+    /// The conflict, if another attempt may get past it.
     contention: Option<Error>,
 }
 
@@ -176,7 +179,7 @@ impl<E: From<Error>> Refusal<E> {
     }
 }
 
-/// How often, and until when.
+/// The remaining tries, and their end.
 struct Tries {
     left: u32,
     until: Instant,
@@ -188,7 +191,7 @@ impl Tries {
         Self { left: options.tries, until: deadline(options.deadline), backoff: Backoff::default() }
     }
 
-    /// Waits until it may be tried again; false if it may not.
+    /// Waits for the next try. Returns false if there is none.
     async fn again(&mut self, error: &Error) -> bool {
         self.left = self.left.saturating_sub(1);
         let pause = self.backoff.pause(error);

@@ -13,7 +13,7 @@ impl Function {
     /// Answers one event of the function that serves semaphores.
     ///
     /// # Errors
-    /// Of a direct invocation: the refusal, under the name that `Retry` and `Catch` match on.
+    /// The refusal of a direct invocation, under the name that `Retry` and `Catch` match on.
     pub async fn answer_semaphore(&self, event: Value) -> Result<Box<RawValue>, Diagnostic> {
         let operations = SemaphoreOperation::ALL;
         if event.get("requestContext").is_none() {

@@ -16,9 +16,10 @@ use leasehold_wire::transactions::{SweepRequest, SweepResponse};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::time::timeout;
+use tracing::Instrument;
 
 use super::{named, print, start};
-use crate::{Emf, TransactionConfig, config, gateway, init};
+use crate::{Emf, TransactionConfig, config, gateway, init, trace};
 
 /// The number of transactions that one call of the sweep handles. The time limit applies between two calls.
 const SLICE: u32 = 25;
@@ -26,7 +27,7 @@ const SLICE: u32 = 25;
 /// The part of a function's time that is kept for its answer.
 const MARGIN: Duration = Duration::from_secs(1);
 
-/// What a function of the transactions answers.
+/// The callers and operations that a function of the transactions answers.
 #[derive(Debug, Clone, Copy)]
 pub enum ServesTransactions {
     /// Callers, over HTTP and by direct invocation.
@@ -37,7 +38,7 @@ pub enum ServesTransactions {
     Everything,
 }
 
-/// Serves transactions until Lambda ends the process. `choose` knows the function by its handler's name.
+/// Serves transactions until Lambda ends the process. `choose` finds the function by its handler's name.
 ///
 /// # Errors
 /// Bad configuration, an unknown handler, or a failure of Lambda's runtime interface.
@@ -45,11 +46,15 @@ pub async fn run_transactions(choose: impl Fn(&str) -> Option<ServesTransactions
     let (serves, (service, metrics)) = &start(async { Ok((config::handler(choose)?, service().await?)) }).await?;
     lambda_runtime::run(service_fn(async |event: LambdaEvent<Value>| {
         let left = Duration::from_millis(event.context.deadline.saturating_sub(Clock::system().now_ms()));
-        let answer = match serves {
-            ServesTransactions::Callers => answer_transactions(service, event.payload).await,
-            ServesTransactions::Sweep => answer_sweep(service, event.payload, left.saturating_sub(MARGIN)).await,
-            ServesTransactions::Everything => answer(service, TransactionOperation::ALL, event.payload).await,
+        let span = trace::caller(&event);
+        let answer = async {
+            match serves {
+                ServesTransactions::Callers => answer_transactions(service, event.payload).await,
+                ServesTransactions::Sweep => answer_sweep(service, event.payload, left.saturating_sub(MARGIN)).await,
+                ServesTransactions::Everything => answer(service, TransactionOperation::ALL, event.payload).await,
+            }
         };
+        let answer = answer.instrument(span).await;
         print(*metrics);
         answer
     }))
@@ -73,11 +78,11 @@ pub async fn answer_transactions(service: &TransactionService, event: Value) -> 
     answer(service, TransactionOperation::FOR_CALLERS, event).await
 }
 
-/// Answers one event of the function that sweeps. The schedule's is answered when nothing is due any more, or `time` is
-/// up.
+/// Answers one event of the function that sweeps. The schedule's event is answered when nothing is due any more, or
+/// `time` is up.
 ///
 /// # Errors
-/// The failure, named in the same way.
+/// The failure, under the name that `Retry` and `Catch` match on.
 pub async fn answer_sweep(
     service: &TransactionService,
     event: Value,
@@ -87,7 +92,7 @@ pub async fn answer_sweep(
         return answer(service, TransactionOperation::FOR_OPERATORS, event).await;
     }
     let mut total = SweepResponse { more: true, ..SweepResponse::default() };
-    // To be stopped in the middle of a sweep does no harm: the next one goes on.
+    // A sweep may stop anywhere: the next one continues.
     match timeout(time, sweep_all(service, &mut total)).await {
         Ok(Err(problem)) => return Err(named(problem)),
         Ok(Ok(())) => {}

@@ -21,6 +21,7 @@ from .client import Client
 from .election import Election
 from .guard import Guard, LocksGuard, PermitsGuard
 from .semaphore import ReadWriteLock, Semaphore
+from .transactions import Transaction
 
 __all__ = [
     "Client",
@@ -31,4 +32,5 @@ __all__ = [
     "PermitsGuard",
     "ReadWriteLock",
     "Semaphore",
+    "Transaction",
 ]

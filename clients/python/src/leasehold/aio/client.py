@@ -34,6 +34,7 @@ from ._http import HttpxTransport, MakeClient
 from ._tasks import Tasks
 from .guard import Guard, LocksGuard, bound_body
 from .semaphore import ReadWriteLock, Semaphore
+from .transactions import TransactionCalls
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -45,12 +46,12 @@ _log = logging.getLogger("leasehold")
 T = TypeVar("T")
 
 
-class Client(BaseClient[Guard]):
+class Client(BaseClient[Guard], TransactionCalls):
     """A client of one Leasehold service, for code with `asyncio` or `trio`. One client for one event loop.
 
-    As an asynchronous context manager it is closed, and with it every lock is released, at the end of the
-    block. Cancellation leaves nothing behind: a lock that may have been granted to a cancelled caller is
-    given back in the background.
+    As an asynchronous context manager the client is closed at the end of the block, which releases every
+    lock. Cancellation leaves nothing behind: a lock that may have been granted to a cancelled caller is
+    released in the background.
 
     Arguments, all but the first by name, are those of `leasehold.Client`, except for `make_client`, which
     makes the `httpx.AsyncClient`. A `token` that is a callable, and `auth`, run in a thread.
@@ -92,11 +93,11 @@ class Client(BaseClient[Guard]):
 
     @explicit_options(BaseClient._acquisition)
     async def try_acquire(self, key: str, **options: Unpack[AcquireOptions]) -> Guard | Held:
-        """Asks once, and tries nothing again. Takes over a lock that this client's earlier calls, or
+        """Sends one request, without a retry. Takes over a lock that this client's earlier calls, or
         loaded observations, have shown to be stale.
 
-        Giving up is a value: `Held`. Raises `Unavailable` where no answer came. That request, and one whose
-        caller is cancelled, is taken back in the background.
+        Giving up is a value: `Held`. Raises `Unavailable` if no answer came. The client releases, in the
+        background, what that request or a cancelled one may have acquired.
         """
         return await self._once(self._acquisition(key, **options))
 
@@ -122,7 +123,7 @@ class Client(BaseClient[Guard]):
     ) -> AsyncIterator[Guard]:
         """`async with client.lock(key) as guard:` waits for the lock, and releases it at the block's end.
 
-        Raises `LockHeld` when the wait ends in vain. A loss of the lock cancels the body, and the block then
+        Raises `LockHeld` when the wait is over. A loss of the lock cancels the body, and the block then
         raises `LockLost`; with `cancel_on_loss=False` the body is not interrupted, and the block raises
         `LockLost` at its end. An exception of the body is never hidden.
         """
@@ -135,8 +136,8 @@ class Client(BaseClient[Guard]):
     async def try_acquire_all(
         self, keys: Iterable[str | tuple[str, str]], **options: Unpack[TogetherOptions]
     ) -> LocksGuard | Held:
-        """Asks once for several locks, all or none, and tries nothing again. `keys`: 2 to 50, each a key or a
-        pair of key and sort key. `Held` names one of those that somebody else holds."""
+        """Sends one request for several locks, all or none, without a retry. `keys`: 2 to 50, each a key or a
+        pair of key and sort key. `Held` names one of the locks that others hold."""
         return await self._once(self._together(keys, LocksGuard, **options))
 
     @explicit_options(BaseClient._together)
@@ -147,8 +148,8 @@ class Client(BaseClient[Guard]):
         wait: Wait = "lease",
         **options: Unpack[TogetherOptions],
     ) -> LocksGuard | Held:
-        """Waits until all locks are granted at once: two callers who want the same locks never wait for each
-        other with some in hand. Otherwise as `acquire`."""
+        """Waits until all locks are granted at once. No caller holds some of the locks while it waits, so two
+        callers never wait for each other. Otherwise as `acquire`."""
         return await self._wait(self._together(keys, LocksGuard, **options), wait, self._core.pause)
 
     @explicit_options(BaseClient._together)
@@ -180,9 +181,9 @@ class Client(BaseClient[Guard]):
         """Awaits `body` with the guard of the lock, unless the occurrence, or a later one, was done before. A
         loss of the lock cancels it. Occurrences are compared byte for byte: `2026-11-21T02`.
 
-        Text or bytes that `body` returns become the lock's data. An exception of `body` passes through, and
-        the occurrence may be run again; never with `at_most_once=True`. Raises `LockHeld` when the wait ends
-        in vain, and `LockLost` or `Unavailable` where it is not certain that the occurrence counts as done.
+        Text or bytes that `body` returns become the lock's data. An exception of `body` is raised unchanged,
+        and the occurrence may be run again, but not with `at_most_once=True`. Raises `LockHeld` when the wait
+        is over, and `LockLost` or `Unavailable` if it is uncertain whether the occurrence counts as done.
         """
         try:
             asked = await self.acquire(key, wait=wait, occurrence=occurrence, **options)
@@ -194,18 +195,18 @@ class Client(BaseClient[Guard]):
         return Ran(result)
 
     def semaphore(self, key: str, capacity: int, *, sort_key: str | None = None) -> Semaphore:
-        """A semaphore of `capacity` permits. Where it exists, the capacity is the one that it has."""
+        """Returns a semaphore of `capacity` permits. An existing semaphore keeps its own capacity."""
         return Semaphore(self, (key, sort_key), capacity)
 
     def read_write_lock(
         self, key: str, *, capacity: int = READ_WRITE_CAPACITY, sort_key: str | None = None
     ) -> ReadWriteLock:
-        """A lock for many readers, at most `capacity`, or one writer. It is a semaphore, and a writer takes
-        all permits."""
+        """Returns a lock for at most `capacity` readers, or one writer. The lock is a semaphore, and a writer
+        takes all permits."""
         return ReadWriteLock(self, (key, sort_key), capacity)
 
     def fair_lock(self, key: str, *, sort_key: str | None = None) -> Semaphore:
-        """A lock for one holder at a time, in the order in which they came: a semaphore of one permit."""
+        """Returns a lock that is granted in the order of the requests: a semaphore of one permit."""
         return Semaphore(self, (key, sort_key), 1)
 
     async def resume(
@@ -221,9 +222,9 @@ class Client(BaseClient[Guard]):
         lock_delay: float = 0.0,
         hold_on_unavailable: bool = False,
     ) -> Guard:
-        """Makes a guard of a lock that was acquired elsewhere, by one heartbeat, which sets the lease to
-        `lease` seconds (default: it stays as it is). `sequence` is the number that `Guard.detach` handed out;
-        without it, the service is asked. Raises `LockLost` if the lock is not held under this id.
+        """Makes a guard of a lock that another process acquired, by one heartbeat, which sets the lease to
+        `lease` seconds (default: unchanged). `sequence` is the number that `Guard.detach` returned; without
+        it, the client learns it from the service. Raises `LockLost` if the lock is not held under this id.
         """
         name = (key, sort_key)
         holding = self._holding(lease, heartbeat_interval, manual_heartbeats, hold_on_unavailable, lock_delay)
@@ -241,8 +242,8 @@ class Client(BaseClient[Guard]):
         lease: float | None = None,
         data: bytes | str | None = None,
     ) -> Renewal:
-        """Renews a lock, from wherever it was acquired; sets its lease to `lease` seconds (default: it stays
-        as it is). Tried again for ten seconds."""
+        """Renews a lock that any process acquired, and sets its lease to `lease` seconds (default:
+        unchanged). Retries for ten seconds."""
         return await self._heartbeat((key, sort_key), lease_id, Wish(lease, data))
 
     async def release(
@@ -255,8 +256,8 @@ class Client(BaseClient[Guard]):
         delete: bool = False,
         completed: str | None = None,
     ) -> ReleaseOutcome:
-        """Releases a lock, from wherever it was acquired. `completed` is the occurrence that is done. May be
-        repeated. Tried again for ten seconds."""
+        """Releases a lock that any process acquired. `completed` is the occurrence that is done. May be
+        repeated. Retries for ten seconds."""
         return await self._release((key, sort_key), lease_id, Leaving(data, delete, completed))
 
     # Looking, and an operator's force
@@ -273,8 +274,8 @@ class Client(BaseClient[Guard]):
     async def observe(
         self, key: str, *, sort_key: str | None = None
     ) -> AsyncGenerator[LockView | None, None]:
-        """Yields the lock or the semaphore as it is, and again as soon as it has changed: by watching. `None`
-        where there is none. Goes on for ever, through outages."""
+        """Yields the present view of the lock or the semaphore, and its view after each change, by watching;
+        `None` if there is none. Continues for ever, through outages."""
         poll_interval = self._settings["poll_interval"]
         observer = Observer(self._core, (key, sort_key), poll_interval, self._core.pause)
         while True:
@@ -288,7 +289,7 @@ class Client(BaseClient[Guard]):
         owner_name: str | None = None,
         page_size: int | None = None,
     ) -> AsyncIterator[LockView]:
-        """All locks that match, fetched page by page. Rows that cannot be read are in `pages` only."""
+        """Yields all locks that match, page by page. Unreadable rows are in `pages` only."""
         async for page in self.pages(key=key, state=state, owner_name=owner_name, page_size=page_size):
             for lock in page.locks:
                 yield lock
@@ -302,8 +303,8 @@ class Client(BaseClient[Guard]):
         page_size: int | None = None,
         cursor: str | None = None,
     ) -> AsyncIterator[Page]:
-        """The pages of a listing. `key`: only the sort keys under it. `page_size`: 1 to 1000, default 100.
-        `cursor`: go on after the page that had it; the other arguments must be the same again."""
+        """Yields the pages of a listing. `key`: only the sort keys under it. `page_size`: 1 to 1000, default
+        100. `cursor`: continues after the page that had it, with the other arguments unchanged."""
         while True:
             page = await self._page(list_query(key, state, owner_name, page_size, cursor))
             yield page
@@ -314,22 +315,22 @@ class Client(BaseClient[Guard]):
     async def break_lock(
         self, key: str, record_version_number: str, *, sort_key: str | None = None
     ) -> ReleaseOutcome:
-        """Takes a lock from its holder, as an operator who saw it at this version. Raises
-        `VersionMismatch` if it changed since. Tried again for ten seconds."""
+        """Takes a lock from its holder, as an operator who saw it at this version. Raises `VersionMismatch`
+        if it changed since. Retries for ten seconds."""
         return await self._break((key, sort_key), record_version_number)
 
     async def break_entry(
         self, key: str, entry_id: str, version: str, *, sort_key: str | None = None
     ) -> ReleaseOutcome:
         """Removes a holder or a ticket of a semaphore, as an operator who saw it at this version. Raises
-        `VersionMismatch` if it changed since. Tried again for ten seconds."""
+        `VersionMismatch` if it changed since. Retries for ten seconds."""
         return await self._repeat(partial(self._core.api.break_entry, (key, sort_key), entry_id, version))
 
     async def set_capacity(
         self, key: str, capacity: int, expected: int, *, sort_key: str | None = None
     ) -> int:
-        """Changes the capacity of a semaphore, as an operator who saw the one that is `expected`. Returns how
-        many permits are free. Holders keep what they have. Raises `VersionMismatch` for another capacity."""
+        """Changes the capacity of a semaphore, as an operator who saw the capacity `expected`. Returns the
+        number of free permits. Holders keep their permits. Raises `VersionMismatch` for another capacity."""
         return await self._repeat(partial(self._core.api.set_capacity, (key, sort_key), capacity, expected))
 
     # The end
@@ -337,8 +338,8 @@ class Client(BaseClient[Guard]):
     async def close(self) -> None:
         """Releases every lock, ends the waiting of other tasks, and closes the connections.
 
-        One failure does not stop the others; then raises `CloseError` with all of them. Locks that were
-        lost are no failure. Takes about ten seconds where the service does not answer. May be repeated.
+        One failure does not stop the others; `CloseError` contains all failures. Lost locks are no failure.
+        Takes about ten seconds if the service does not answer. May be repeated.
         """
         self._core.closed.set()
         deadline = self._core.world.now() + OPERATION_BOUND

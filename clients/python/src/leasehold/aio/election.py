@@ -21,9 +21,10 @@ T = TypeVar("T")
 
 
 class Election:
-    """Candidates for one key, of whom one leads. `value` is what a leader publishes: its address.
+    """Candidates for one key, one of which leads. `value` is published by the leader, such as its address.
 
-    Options are those of `Client.acquire`. Hand `guard.fencing_token` to whatever the leader writes to.
+    Options are those of `Client.acquire`. Hand `guard.fencing_token` to every resource that the leader writes
+    to.
     """
 
     @explicit_options(BaseClient._acquisition)
@@ -36,15 +37,15 @@ class Election:
 
     async def campaign(self, *, wait: Wait = None) -> Guard:
         """Waits until this candidate leads, without a bound unless `wait` has one. To resign is to release
-        the guard. Raises `LockHeld` when the wait ends in vain."""
+        the guard. Raises `LockHeld` when the wait is over."""
         return (await self._client.acquire(self._key, wait=wait, **self._options)).granted()
 
     async def lead(self, body: Callable[[Guard], Awaitable[T]]) -> T:
         """Campaigns, and awaits `body` while it leads; then resigns, and returns what `body` returned. After
         a loss it campaigns again, and awaits `body` again.
 
-        The loss of the lead cancels `body`. An exception of `body` passes through, but for the `LockLost` of
-        this lead.
+        The loss of the lead cancels `body`. An exception of `body` is raised unchanged, except the `LockLost`
+        of this lead.
         """
         while True:
             guard = await self.campaign()
@@ -56,7 +57,7 @@ class Election:
                     raise
 
     async def observe(self) -> AsyncGenerator[Leader | None, None]:
-        """Yields who leads, and again as soon as that changes; `None` while nobody does. As
+        """Yields the present leader, and each later one; `None` while there is no leader. As
         `Client.observe`."""
         sort_key = self._options.get("sort_key")
         before: Leader | None = None

@@ -17,7 +17,7 @@ from ..errors import LossReason
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_PATIENCE = 1.0
+PATIENCE = 1.0
 """Seconds for which a cancelled block waits for its release, which then goes on in the background."""
 
 
@@ -25,8 +25,8 @@ class Block(Keeping):
     """A guard for tasks, and for `async with`."""
 
     async def wait_lost(self, timeout: float | None = None) -> LossReason | None:
-        """Waits until the lock is lost, and returns the reason. `None` after `timeout` seconds, or once the
-        lock is given back."""
+        """Waits until the lock is lost, and returns the reason. `None` after `timeout` seconds, or after the
+        release."""
         return await self.until_lost(timeout)
 
     async def __aenter__(self) -> Self:
@@ -35,14 +35,14 @@ class Block(Keeping):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Releases. An exception of the body passes through, whatever becomes of the release; a cancelled
-        body waits for the release for a second at most, and the release goes on after it.
+        """Releases. An exception of the body is raised unchanged, whatever the outcome of the release. A
+        cancelled body waits for the release for a second at most, and the release continues after it.
 
         If the body ended well: raises `LockLost` if the lock was lost meanwhile. A release that could not
         be delivered is only logged: the work is done, and the lock is free one lease later.
         """
         if isinstance(error, anyio.get_cancelled_exc_class()):
-            with anyio.move_on_after(_PATIENCE, shield=True):
+            with anyio.move_on_after(PATIENCE, shield=True):
                 await self.leave(error)
         else:
             await self.leave(error)
@@ -61,10 +61,10 @@ async def bound_body(guard: Block, cancel_on_loss: bool) -> AsyncIterator[None]:
 
 
 class Guard(Block, BaseLockGuard):
-    """A lock that was granted. Heartbeats go on in a task until `release`, or until it is lost.
+    """A granted lock. A task sends heartbeats until `release`, or until the loss.
 
-    As an asynchronous context manager it releases the lock at the end of the block. A guard that nobody
-    refers to any more is kept, with its lock, until the client is closed.
+    As an asynchronous context manager it releases the lock at the end of the block. A guard without
+    references is kept, with its lock, until the client is closed.
     """
 
     async def heartbeat(
@@ -72,34 +72,34 @@ class Guard(Block, BaseLockGuard):
     ) -> None:
         """Renews the lease now. `data` replaces the payload; `lease` (seconds) is the lease from now on.
 
-        Tried again while the lease lasts. Raises `LockLost`, `Unavailable` where the lease lasts only by
-        `hold_on_unavailable`, and other `LeaseholdError`s at once; the lock is then held as before.
+        Retries while the lease lasts. Raises `LockLost`; `Unavailable` if the lease lasts only by
+        `hold_on_unavailable`; and other `LeaseholdError`s at once, in which case the lock is held as before.
         """
         await self.renew(Wish(lease, data, delete_data))
 
     async def release(
         self, *, data: bytes | str | None = None, delete: bool = False, completed: str | None = None
     ) -> None:
-        """Gives the lock back: with `data` for the next holder, or with `delete` without leaving the row.
+        """Releases the lock: with `data` for the next holder, or with `delete`, which deletes the row.
         `completed` is the occurrence that is done.
 
-        Heartbeats stop first. Tried again for ten seconds, also where the caller is cancelled meanwhile.
-        Raises `Unavailable` if that did not help (the lock is then free one lease after its last heartbeat,
-        and `release` may be called again), and `LockLost` if there was nothing to give back. A second call
-        does nothing.
+        Heartbeats stop first. Retries for ten seconds, even if the caller is cancelled meanwhile. Raises
+        `Unavailable` if no try succeeded: the lock is then free one lease after its last heartbeat, and
+        `release` may be called again. Raises `LockLost` if there was nothing to release. A second call does
+        nothing.
         """
         await self.release_until(None, Leaving(data, delete, completed))
 
 
 class PermitsGuard(Block, BasePermitsGuard):
-    """Permits of a semaphore. It is kept as a `Guard` is, and released at the end of its block."""
+    """Permits of a semaphore. They are kept as a `Guard` is, and released at the end of the block."""
 
     async def heartbeat(self, *, data: bytes | str | None = None, lease: float | None = None) -> None:
         """Renews the lease now; as `Guard.heartbeat`. `data` has at most 256 bytes."""
         await self.renew(Wish(lease, data))
 
     async def keep(self, permits: int) -> None:
-        """Keeps so many permits, and gives the others back. There is no way to more: acquire anew.
+        """Keeps this number of permits, and releases the others. There is no upgrade: acquire anew.
 
         Raises `InvalidRequest` for more than are held, and the errors of `heartbeat`.
         """
@@ -110,18 +110,18 @@ class PermitsGuard(Block, BasePermitsGuard):
         await self.keep_only(1)
 
     async def release(self) -> None:
-        """Gives the permits back; as `Guard.release`."""
+        """Releases the permits; as `Guard.release`."""
         await self.release_until(None)
 
 
 class LocksGuard(Block, BaseLocksGuard):
-    """Several locks under one lease id and one fencing token. One lost: all are lost, and the rest is given
-    back. They are kept as a `Guard` is, and released at the end of their block."""
+    """Several locks under one lease id and one fencing token. The loss of one is the loss of all, and the
+    others are released. They are kept as a `Guard` is, and released at the end of their block."""
 
     async def heartbeat(self, *, lease: float | None = None) -> None:
         """Renews each lease now; as `Guard.heartbeat`."""
         await self.renew(lease)
 
     async def release(self) -> None:
-        """Gives all locks back; as `Guard.release`. One failure does not stop the others."""
+        """Releases all locks; as `Guard.release`. One failure does not stop the others."""
         await self.release_until(None)

@@ -627,3 +627,38 @@ fn a_loss_is_known_though_the_runtime_of_the_heartbeats_is_gone() {
     let loss = second.block_on(async { timeout(LEASE * 2, guard.lost()).await });
     assert_eq!(loss.expect("after a lease").expect("lost").reason, LossReason::Expired);
 }
+
+#[tokio::test(start_paused = true)]
+async fn holder_with_a_lock_delay_stops_before_others_may_begin() {
+    let world = World::new().await;
+    let delayed = || LockRequest::new("Moe").lock_delay(SECOND * 5);
+    let (network, client, guard) = guarded(&world, delayed()).await;
+    // The row has the whole lease, and heartbeats keep pace with the rest.
+    assert_eq!(world.client("observer").get("Moe").await.expect("held").lease_duration_ms, 20_000);
+    assert!(guard.remaining() <= SECOND * 15, "{:?}", guard.remaining());
+    for _ in 0..100 {
+        sleep(SECOND).await;
+        assert!(guard.remaining() > SECOND * 10, "{:?}", guard.remaining());
+    }
+    let error = guard.heartbeat_with(Heartbeat::new().lease(SECOND * 5)).await.expect_err("nothing is left of it");
+    assert_eq!(*error.kind(), ErrorKind::InvalidRequest { field: Some("lock_delay".into()) });
+    guard.heartbeat_with(Heartbeat::new().lease(SECOND * 10)).await.expect("renewed");
+    assert!(guard.remaining() <= SECOND * 5, "{:?}", guard.remaining());
+
+    let renewed = Instant::now();
+    network.cut();
+    let loss = guard.lost().await.expect("lost");
+    assert_eq!(loss.reason, LossReason::Expired);
+    assert!(renewed.elapsed() <= SECOND * 8, "{:?}", renewed.elapsed());
+    let taken = world.client("thief").try_acquire("Moe").await.expect("an answer");
+    assert!(matches!(taken, Acquisition::Held(_)), "nobody may take over yet");
+
+    for request in [
+        LockRequest::new("Larry").lock_delay(LEASE),
+        delayed().heartbeats(Heartbeats::Every(SECOND * 8)),
+        delayed().at_risk(SECOND * 12, |_| {}),
+    ] {
+        let error = client.try_acquire(request).await.expect_err("it cannot be kept");
+        assert!(matches!(error.kind(), ErrorKind::InvalidRequest { .. }), "{error}");
+    }
+}

@@ -491,3 +491,26 @@ async fn guards_never_believe_in_more_permits_than_there_are() {
     }
     assert!(grants > 60, "too little happened: {grants}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn loss_of_permits_speaks_of_permits() {
+    let world = World::new().await;
+    let (client, network) = caller(&world, "ann");
+    let semaphore = client.semaphore("Pool", 1);
+    let guard = granted(&semaphore, 1).await;
+    let view = semaphore.get().await.expect("there is one").semaphore.expect("a semaphore");
+    let (id, version) = (view.holders[0].holder_id.clone(), view.holders[0].version.clone());
+    client.break_entry("Pool", id, version).await.expect("as seen");
+    let loss = guard.lost().await.expect("lost");
+    assert_eq!(loss.how(), "the permits were released elsewhere, or broken by an operator");
+
+    // Taken over: the view that comes with the loss names the semaphore, which took nothing.
+    let guard = granted(&semaphore, forever().hold_on_unavailable()).await;
+    network.cut();
+    let other = world.client("bob").semaphore("Pool", 1);
+    let _bob = granted(&other, forever()).await;
+    assert!(guard.is_held(), "an outage is sat out");
+    network.mend();
+    let loss = guard.lost().await.expect("bob has it");
+    assert_eq!(loss.to_string(), r#""Pool" is lost: the permits were taken over"#);
+}

@@ -1,5 +1,7 @@
 //! Several locks at once, and jobs that run once an occurrence: K6.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use leasehold_client::wire::Lock;
@@ -164,4 +166,38 @@ async fn job_that_fails_is_tried_again_unless_at_most_once() {
         let again = client.once(request(), "1", async |_| Ok::<_, Error>(None)).await.expect("reachable");
         assert_eq!(again == Once::Ran, expected, "{again:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn several_locks_take_the_options_of_one() {
+    let world = World::new().await;
+    let network = Network::new(world.transport());
+    let client = Client::builder().owner_name("ann").build(network.clone());
+    let warnings = Arc::new(AtomicU32::new(0));
+    let counting = Arc::clone(&warnings);
+    let warn = move |_| {
+        counting.fetch_add(1, Ordering::SeqCst);
+    };
+    let request = both().lock_delay(SECOND * 5).at_risk(SECOND * 4, warn).hold_on_unavailable();
+    let guard = all(&client, request).await;
+    assert_eq!(guard.owner_name(), Some("ann"));
+    sleep(LEASE * 3).await;
+    assert!(guard.is_held() && guard.remaining() <= LEASE - SECOND * 5, "{:?}", guard.remaining());
+    assert_eq!(warnings.load(Ordering::SeqCst), 0);
+    network.cut();
+    sleep(LEASE * 2).await;
+    assert!(guard.is_held(), "an outage is sat out");
+    assert_eq!(warnings.load(Ordering::SeqCst), 1, "one warning for all locks");
+
+    let waits = Arc::new(AtomicU32::new(0));
+    let counting = Arc::clone(&waits);
+    let waiting = both().wait(Wait::AtMost(SECOND * 3)).on_wait(move |waiting| {
+        assert_eq!(waiting.lock.owner_name, "bob");
+        counting.fetch_add(1, Ordering::SeqCst);
+    });
+    let other = world.client("bob");
+    let _b = granted(&other, "b").await;
+    network.mend();
+    let refused = world.client("cat").acquire_all(waiting).await.expect("reachable");
+    assert!(matches!(refused, Acquisition::Held(_)) && waits.load(Ordering::SeqCst) >= 3);
 }

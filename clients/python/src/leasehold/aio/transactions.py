@@ -1,0 +1,228 @@
+"""Transactions of the asynchronous client."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeVar
+
+import anyio
+
+from .._client import explicit_options
+from .._transactions import (
+    DEADLINE,
+    KEEP_ALIVE,
+    TRIES,
+    BaseTransaction,
+    BaseTransactionCalls,
+    CheckOptions,
+    Isolation,
+    ListOptions,
+    ReadOptions,
+    Request,
+    TransactionStatus,
+    Tries,
+    UpdateOptions,
+    WriteOptions,
+)
+from ..model import Item, Value
+from .guard import PATIENCE
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
+
+T = TypeVar("T")
+
+
+class Transaction(BaseTransaction):
+    """A transaction that is open, or is to be opened by `async with`.
+
+    The end of the block commits the transaction; an exception rolls it back, and is raised unchanged. A
+    cancellation rolls it back in the background. After a conflict with other transactions, the methods raise
+    `TransactionRolledBack` (begin another one) or `TransactionContended` (repeat the call, or roll back).
+    They may be called concurrently.
+    """
+
+    @explicit_options(BaseTransaction._get)
+    async def get(self, table: str, key: Mapping[str, Value], **options: Unpack[ReadOptions]) -> Item | None:
+        """Locks an item and reads it; `None` if there is none. No other transaction changes or creates the
+        item before this one ends."""
+        return await self._get(table, key, **options)
+
+    @explicit_options(BaseTransaction._write)
+    async def put(
+        self, table: str, item: Mapping[str, Value], **options: Unpack[WriteOptions]
+    ) -> Item | None:
+        """Puts an item, in place of the present one. `condition` must hold for the item as it was when the
+        transaction locked it. If it does not, the transaction is rolled back, and `ConditionFailed` is
+        raised."""
+        return await self._write("Put", table, {"Item": item}, **options)
+
+    @explicit_options(BaseTransaction._write)
+    async def update(
+        self,
+        table: str,
+        key: Mapping[str, Value],
+        expression: str,
+        values: Mapping[str, Value] | None = None,
+        **options: Unpack[UpdateOptions],
+    ) -> Item | None:
+        """Changes an item, or creates it."""
+        members = {"Key": key, "UpdateExpression": expression}
+        return await self._write("Update", table, members, values=values, **options)
+
+    @explicit_options(BaseTransaction._write)
+    async def delete(
+        self, table: str, key: Mapping[str, Value], **options: Unpack[WriteOptions]
+    ) -> Item | None:
+        """Deletes an item when the transaction is committed."""
+        return await self._write("Delete", table, {"Key": key}, **options)
+
+    @explicit_options(BaseTransaction._check)
+    async def check(
+        self, table: str, key: Mapping[str, Value], condition: str, **options: Unpack[CheckOptions]
+    ) -> None:
+        """Locks an item and checks a condition."""
+        await self._check(table, key, condition, **options)
+
+    async def add(self, requests: Iterable[Request]) -> list[Item | None]:
+        """Locks the items of these requests, at most 1000, in one order for all transactions. Applies the
+        requests provisionally. Returns the requested items, in the order of the requests.
+
+        Raises `TransactionContended`, `TransactionRolledBack`, `TransactionCommitted`, `TransactionNotFound`.
+        `ConditionFailed`, and an `InvalidRequest` of DynamoDB's, roll the transaction back.
+        """
+        return await self._add(requests)
+
+    async def keep_alive(self) -> None:
+        """Tells the service that the transaction is alive."""
+        await self._add([])
+
+    async def begin(self) -> None:
+        """Opens the transaction. May be repeated."""
+        await self._begin()
+
+    async def commit(self) -> None:
+        """Commits all changes. May be repeated, and should be after `Unavailable`, when the outcome is
+        unknown. Raises `TransactionRolledBack` where no change was committed."""
+        await self._commit()
+
+    async def rollback(self) -> None:
+        """Rolls all changes back. May be repeated. Raises `TransactionCommitted`."""
+        await self._rollback()
+
+    async def __aenter__(self) -> Self:
+        await self._enter()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, anyio.get_cancelled_exc_class()):
+            with anyio.move_on_after(PATIENCE, shield=True):
+                await self._leave(error)
+        else:
+            await self._leave(error)
+
+
+class TransactionCalls(BaseTransactionCalls):
+    """The calls of a client for transactions and their items."""
+
+    def transaction(self, *, keep_alive: float | None = KEEP_ALIVE) -> Transaction:
+        """`async with client.transaction() as tx:` opens a transaction, commits it at the end of the block,
+        and rolls it back if an exception leaves it, or a cancellation.
+
+        A block cannot be run again: after a conflict with another transaction, the block raises
+        `TransactionRolledBack` or `TransactionContended`. See `run_transaction`.
+
+        `keep_alive`: idle seconds after which the client sends a keep-alive; `None`: never. The default is a
+        third of the service's default limit. Another transaction that needs an item waits for one second of
+        silence. A value of 0.3 defends the items against the other transaction, costs requests, and makes the
+        other one wait.
+        """
+        return self._new(Transaction, keep_alive)
+
+    async def run_transaction(
+        self,
+        body: Callable[[Transaction], Awaitable[T]],
+        *,
+        tries: int = TRIES,
+        deadline: float = DEADLINE,
+        keep_alive: float | None = KEEP_ALIVE,
+    ) -> T:
+        """Awaits `body` in a transaction, commits it, and returns what `body` returned.
+
+        An exception of `body` rolls the transaction back, and is raised unchanged. After a conflict with
+        another transaction, the transaction is rolled back, and `body` is called again in a new one, at most
+        `tries` times, and not after `deadline` seconds. The changes of items happen once; other effects of
+        `body` may happen several times. After the last try, raises `TransactionContended` or
+        `TransactionRolledBack`. `Unavailable` from the commit means that the outcome is unknown; its
+        `transaction_id` names the transaction.
+        """
+        attempts = Tries(self._core, tries, deadline)
+        while True:
+            transaction = attempts.begun(self.transaction(keep_alive=keep_alive))
+            try:
+                async with transaction as tx:
+                    return await body(tx)
+            except Exception:
+                if not await attempts.again(transaction.contention):
+                    raise
+
+    async def transact(
+        self, requests: Iterable[Request], *, tries: int = TRIES, deadline: float = DEADLINE
+    ) -> list[Item | None]:
+        """Carries out all requests in one call, at most 1000, together or not at all. Returns the requested
+        items, in the order of the requests. Retries after conflicts with other transactions. After a
+        cancellation the requests may be carried out all the same.
+
+        Raises the errors of `Transaction.add`. `TransactionCommitted` means that the requests were carried
+        out, but the answer, with the items of the writes, was lost.
+        """
+        return await self._transact(requests, tries, deadline)
+
+    async def begin_transaction(self) -> Transaction:
+        """Opens a transaction that is committed by hand, here or in another process. Only its calls keep it
+        alive."""
+        transaction = self._new(Transaction)
+        await transaction._open()
+        return transaction
+
+    def resume_transaction(self, transaction_id: str) -> Transaction:
+        """Returns a transaction that another process opened. Sends nothing."""
+        return Transaction(self._core, transaction_id, begun=True)
+
+    async def transaction_status(self, transaction_id: str) -> TransactionStatus:
+        """Reads the state of a transaction, also long after its end. Raises `TransactionNotFound`."""
+        return await self._status(transaction_id)
+
+    # Reading from outside
+
+    @explicit_options(BaseTransactionCalls._read_item)
+    async def read_item(
+        self,
+        table: str,
+        key: Mapping[str, Value],
+        *,
+        isolation: Isolation = "committed",
+        **options: Unpack[ReadOptions],
+    ) -> Item | None:
+        """Reads one item outside of transactions."""
+        return await self._read_item(table, key, isolation=isolation, **options)
+
+    async def read_items(
+        self, keys: Iterable[tuple[str, Mapping[str, Value]]], *, isolation: Isolation = "committed"
+    ) -> list[Item | None]:
+        """Reads items, given as pairs of table and key, in their order: at most 100, each once. Only a
+        transaction reads them all at one moment."""
+        return await self._read_items(keys, isolation)
+
+    @explicit_options(BaseTransactionCalls._listing)
+    async def list_items(self, table: str, **options: Unpack[ListOptions]) -> AsyncIterator[Item]:
+        """Yields all items that a query (with `key_condition`) or a scan finds, page by page.
+        `index_name`: an index that projects all attributes. The listing is no snapshot: docs/transactions.md
+        lists what it can miss."""
+        listing = self._listing(table, **options)
+        while not listing.is_over:
+            for item in await listing.page():
+                yield item

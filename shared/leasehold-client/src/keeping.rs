@@ -1,0 +1,132 @@
+//! Options of a request that concern the time while something is held. Rules C2, C6 and C7.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::clock::Instant;
+use crate::timing::{heartbeat_interval, longest_heartbeat_interval};
+use crate::{Error, Heartbeats};
+
+pub(crate) type OnRisk = Arc<dyn Fn(Duration) + Send + Sync>;
+
+/// The way in which a grant is kept.
+#[derive(Clone, Default)]
+pub(crate) struct Keeping {
+    pub(crate) heartbeats: Heartbeats,
+    pub(crate) at_risk: Option<(Duration, OnRisk)>,
+    pub(crate) hold_on_unavailable: bool,
+    pub(crate) lock_delay: Duration,
+}
+
+impl Heartbeats {
+    /// Returns the time between heartbeats under a lease of this length, or `None` if the caller sends them.
+    pub(crate) fn interval(self, lease: Duration) -> Option<Duration> {
+        match self {
+            Self::Quarterly => Some(heartbeat_interval(lease)),
+            Self::Every(interval) => Some(interval),
+            Self::Manual => None,
+        }
+    }
+}
+
+impl Keeping {
+    /// Returns the part of a lease that the holder believes in.
+    pub(crate) fn believed(&self, lease: Duration) -> Duration {
+        lease.saturating_sub(self.lock_delay)
+    }
+
+    /// Returns the options of one of several locks that are kept together: one warning stands for all.
+    pub(crate) fn of_several(&self) -> Self {
+        let mut keeping = self.clone();
+        if let Some((threshold, callback)) = keeping.at_risk.take() {
+            let warned: Mutex<Option<Instant>> = Mutex::default();
+            let once = move |left| {
+                let mut warned = warned.lock().unwrap_or_else(PoisonError::into_inner);
+                if warned.is_none_or(|warned| warned.elapsed() > threshold) {
+                    *warned = Some(Instant::now());
+                    callback(left);
+                }
+            };
+            keeping.at_risk = Some((threshold, Arc::new(once)));
+        }
+        keeping
+    }
+
+    /// Checks the options against a lease.
+    ///
+    /// # Errors
+    /// The delay leaves nothing of the lease, the heartbeats are too rare, or the warning would come although all is
+    /// well.
+    pub(crate) fn check(&self, lease: Duration) -> Result<(), Error> {
+        let believed = self.believed(lease);
+        if believed.is_zero() {
+            let message = format!("a lock delay of {:?} leaves nothing of a lease of {lease:?}", self.lock_delay);
+            return Err(Error::invalid("lock_delay", message));
+        }
+        let interval = self.heartbeats.interval(believed);
+        if let Some(interval) =
+            interval.filter(|interval| interval.is_zero() || *interval > longest_heartbeat_interval(believed))
+        {
+            let message =
+                format!("a heartbeat every {interval:?} cannot keep a lease of {believed:?}: at most half of it");
+            return Err(Error::invalid("heartbeats", message));
+        }
+        let healthy = believed.saturating_sub(interval.unwrap_or_default());
+        match &self.at_risk {
+            Some((threshold, _)) if *threshold >= healthy => {
+                let message =
+                    format!("with {threshold:?} left, a lease of {believed:?} is not at risk: less than {healthy:?}");
+                Err(Error::invalid("at_risk", message))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The options of a request that has a field `keeping`.
+macro_rules! keeping_options {
+    ($request:ty) => {
+        impl $request {
+            /// Sets the renewal of the lease. Default: the client sends a heartbeat every quarter of the lease.
+            #[must_use]
+            pub fn heartbeats(mut self, heartbeats: crate::Heartbeats) -> Self {
+                self.keeping.heartbeats = heartbeats;
+                self
+            }
+
+            /// Keeps believing in the grant while the service cannot be reached, even after the lease ran out.
+            ///
+            /// **Danger:** others may reach the service when this caller cannot, and take over. Two holders then work
+            /// at once, and this holder learns of it when the service answers again. Use this only for work where two
+            /// holders are better than none.
+            #[must_use]
+            pub fn hold_on_unavailable(mut self) -> Self {
+                self.keeping.hold_on_unavailable = true;
+                self
+            }
+
+            /// Calls `callback` with the rest of the lease when the rest falls below `threshold`, once for each lease
+            /// that was not renewed in time. The callback runs on a thread where it may block. The threshold must be
+            /// below the rest of the lease at the next heartbeat: three quarters by default.
+            #[must_use]
+            pub fn at_risk(
+                mut self,
+                threshold: std::time::Duration,
+                callback: impl Fn(std::time::Duration) + Send + Sync + 'static,
+            ) -> Self {
+                self.keeping.at_risk = Some((threshold, std::sync::Arc::new(callback)));
+                self
+            }
+
+            /// Ends the holder's belief in each lease earlier by `delay`; heartbeats keep pace with the rest. Use this
+            /// for a resource that works on a request for a while after its sender has stopped. The delay must be below
+            /// the lease.
+            #[must_use]
+            pub fn lock_delay(mut self, delay: std::time::Duration) -> Self {
+                self.keeping.lock_delay = delay;
+                self
+            }
+        }
+    };
+}
+pub(crate) use keeping_options;
