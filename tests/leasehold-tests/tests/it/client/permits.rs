@@ -290,7 +290,8 @@ async fn writer_waits_for_a_reader_that_comes_back() {
     sleep(LEASE - SECOND).await;
     assert!(guard.is_held() && !writing.is_finished(), "{:?}", network.take_log());
     guard.release().await.expect("held");
-    writing.await.expect("no panic").expect("reachable").granted().expect("all are dead or gone");
+    let writer = writing.await.expect("no panic").expect("reachable").granted().expect("all are dead or gone");
+    assert_eq!(writer.permits(), 100);
 }
 
 #[tokio::test(start_paused = true)]
