@@ -31,6 +31,7 @@ missing() {
 [[ -d $root/clients/typescript/dist ]] || missing clients/typescript/dist 'run clients/typescript/test.sh'
 
 python3 "$root/scripts/nemesis/test_checker.py" -q
+python3 "$root/scripts/nemesis/test_proxy.py" -q
 options=()
 if [[ -n ${LEASEHOLD_TEST_DYNAMODB_ENDPOINT:-} ]]; then
     export AWS_ACCESS_KEY_ID=${AWS_ACCESS_KEY_ID:-contend} AWS_SECRET_ACCESS_KEY=${AWS_SECRET_ACCESS_KEY:-contend}

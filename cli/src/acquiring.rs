@@ -1,5 +1,6 @@
-//! Acquires a lock, shows the wait to people, and leaves nothing behind after a signal.
+//! Acquires a lock or permits, shows the wait to people, and leaves nothing behind after a signal.
 
+use std::path::Path;
 use std::time::Duration;
 
 use leasehold_client::{Acquisition, Client, Guard, LockRequest};
@@ -7,38 +8,30 @@ use leasehold_client::{Acquisition, Client, Guard, LockRequest};
 use tokio::time::timeout;
 
 use crate::Failure;
-use crate::connection::CommonArgs;
-use crate::lock_args::RequestArgs;
 use crate::observations::ObservationsFile;
 use crate::signals::{Received, Signals};
 use crate::waiting::Indicator;
 
-/// Acquires the lock that `args` name. `adjust` adds the command's own settings.
+/// Awaits `asking`, with a display of the wait. After a failure, unanswered requests may be released for
+/// `give_back_within`.
 ///
 /// # Errors
-/// The lock is held or cannot be acquired, or a signal arrived. Nothing is left behind then.
-pub(crate) async fn acquire(
+/// The failure of `asking`, or a signal that arrived. Nothing is left behind then.
+pub(crate) async fn acquire<T>(
     client: &Client,
-    args: &RequestArgs,
-    common: &CommonArgs,
+    indicator: &Indicator<'_>,
+    give_back_within: Duration,
+    observations: Option<&Path>,
     signals: &mut Signals,
-    adjust: impl FnOnce(LockRequest) -> LockRequest,
-) -> Result<Guard, Failure> {
-    let key = args.lock.lock_key();
-    let observations = args.observations.as_deref().map(|path| ObservationsFile::load(path, client)).transpose()?;
-    let indicator = Indicator::new(&key, common);
-    let request = adjust(args.request()?).on_wait(indicator.on_wait());
-
-    let asking = async { if args.no_wait { client.try_acquire(request).await } else { client.acquire(request).await } };
+    asking: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    let common = indicator.common();
+    let observations = observations.map(|path| ObservationsFile::load(path, client)).transpose()?;
     let result = tokio::select! {
         // A grant that has arrived is taken, and released in the end.
         biased;
-        result = indicator.show_during(asking) => match result {
-            Ok(Acquisition::Granted(guard)) => Ok(guard),
-            Ok(Acquisition::Held(held)) => Err(Failure::held(&key, held.lock)),
-            Err(error) => Err(error.into()),
-        },
-        received = signals.next_ending() => Err(interrupted(received, &key.to_string())),
+        result = indicator.show_during(asking) => result,
+        received = signals.next_ending() => Err(interrupted(received, indicator.name())),
     };
     if let Some(observations) = observations
         && let Err(failure) = observations.save(client)
@@ -47,12 +40,24 @@ pub(crate) async fn acquire(
         failure.report(common.output.json);
     }
     match result {
-        Ok(guard) => Ok(guard),
+        Ok(granted) => Ok(granted),
         Err(failure) => {
             let failure = common.tell(failure);
-            clean_up(client, signals, args.give_back_within()).await;
+            clean_up(client, signals, give_back_within).await;
             Err(failure)
         }
+    }
+}
+
+/// Asks for a lock.
+///
+/// # Errors
+/// The lock is held, or cannot be acquired.
+pub(crate) async fn lock(client: &Client, request: LockRequest, no_wait: bool) -> Result<Guard, Failure> {
+    let acquired = if no_wait { client.try_acquire(request).await? } else { client.acquire(request).await? };
+    match acquired {
+        Acquisition::Granted(guard) => Ok(guard),
+        Acquisition::Held(held) => Err(Failure::held(&held.lock)),
     }
 }
 

@@ -6,9 +6,11 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::acquire::{self, AcquireArgs};
 use crate::commands::break_lock::{self, BreakArgs};
+use crate::commands::capacity::{self, CapacityArgs};
 use crate::commands::console::{self, ConsoleArgs};
 use crate::commands::demo::{self, DemoArgs};
 use crate::commands::documents::{self, CompletionsArgs, ManArgs};
+use crate::commands::elect::{self, ElectArgs};
 use crate::commands::exec::{self, ExecArgs};
 use crate::commands::fenced_write::{self, FencedWriteArgs};
 use crate::commands::get::{self, GetArgs};
@@ -42,10 +44,12 @@ pub struct Cli {
 #[allow(clippy::large_enum_variant, reason = "there is one of it")]
 enum Command {
     Run(RunArgs),
+    Elect(ElectArgs),
     Acquire(AcquireArgs),
     Heartbeat(HeartbeatArgs),
     Release(ReleaseArgs),
     Break(BreakArgs),
+    Capacity(CapacityArgs),
     Get(GetArgs),
     Ls(LsArgs),
     Watch(WatchArgs),
@@ -99,11 +103,13 @@ impl Command {
         let done = match self {
             // The command ends with the thread that spawned it, so this thread spawns it.
             Self::Run(args) => return in_runtime(run::main(args))?,
+            Self::Elect(args) => return in_runtime(elect::main(args))?,
             Self::Exec(args) => return Err(exec::main(&args)),
             Self::Acquire(args) => in_runtime(acquire::main(args))?,
             Self::Heartbeat(args) => in_runtime(heartbeat::main(args))?,
             Self::Release(args) => in_runtime(release::main(args))?,
             Self::Break(args) => in_runtime(break_lock::main(args))?,
+            Self::Capacity(args) => in_runtime(capacity::main(args))?,
             Self::Get(args) => in_runtime(get::main(args))?,
             Self::Ls(args) => in_runtime(ls::main(args))?,
             Self::Watch(args) => in_runtime(watch::main(args))?,
@@ -123,10 +129,12 @@ impl Command {
     fn common(&self) -> Option<&CommonArgs> {
         match self {
             Self::Run(RunArgs { common, .. })
+            | Self::Elect(ElectArgs { common, .. })
             | Self::Acquire(AcquireArgs { common, .. })
             | Self::Heartbeat(HeartbeatArgs { common, .. })
             | Self::Release(ReleaseArgs { common, .. })
             | Self::Break(BreakArgs { common, .. })
+            | Self::Capacity(CapacityArgs { common, .. })
             | Self::Get(GetArgs { common, .. })
             | Self::Ls(LsArgs { common, .. })
             | Self::Console(ConsoleArgs { common, .. })

@@ -34,11 +34,12 @@ fn takes_the_next(cli: &Command, option: &str) -> bool {
 
 /// A hint at the likely meaning of a command line that clap refused.
 pub(crate) fn hint(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
-    let is_run = arguments.get(1).is_some_and(|command| command == "run");
+    let command = arguments.get(1).and_then(|command| command.to_str())?;
+    let runs = ["run", "elect"].contains(&command);
     let has_separator = arguments.iter().any(|argument| argument == "--");
     let refused = matches!(error.kind(), ErrorKind::UnknownArgument | ErrorKind::MissingRequiredArgument);
-    (is_run && !has_separator && refused)
-        .then(|| "leasehold: the command to run stands behind `--`, as in: leasehold run KEY -- echo hi".to_owned())
+    (runs && !has_separator && refused)
+        .then(|| format!("leasehold: the command to run stands behind `--`, as in: leasehold {command} KEY -- echo hi"))
 }
 
 #[cfg(test)]

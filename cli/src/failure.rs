@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 
-use leasehold_client::wire::Lock;
+use leasehold_client::wire::{Lock, RefusedLock};
 use leasehold_client::{ErrorKind, LockKey, Loss, TransportError};
 use serde_json::json;
 
@@ -46,6 +46,8 @@ pub(crate) mod status {
     pub(crate) const SIGNALLED: u8 = 128;
 }
 
+const TRY_LATER: &str = "try again later, or wait longer with --wait or --extend";
+
 /// The failure of a command.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -86,14 +88,19 @@ impl Failure {
         }
     }
 
-    pub(crate) fn held(key: &LockKey, lock: Box<Lock>) -> Self {
-        let message = format!(
-            "{} is held by {}, with a lease of {}; try again later, or wait longer with --wait or --extend",
-            output::plain(&key.to_string()),
-            output::plain(&lock.owner_name),
-            output::lease(lock.lease_duration_ms),
-        );
-        Self { lock: Some(lock), ..Self::new(status::HELD, "held", message) }
+    pub(crate) fn held(lock: &Lock) -> Self {
+        let message = format!("{}; {TRY_LATER}", output::holder(lock));
+        Self { lock: Some(Box::new(lock.clone())), ..Self::new(status::HELD, "held", message) }
+    }
+
+    pub(crate) fn some_held(locks: &[RefusedLock]) -> Self {
+        let held = |refused: &RefusedLock| {
+            let key = LockKey { key: refused.key.clone(), sort_key: refused.sort_key.clone() };
+            let owner = refused.owner_name.as_deref().unwrap_or("someone else");
+            format!("{} is held by {}", output::plain(&key.to_string()), output::plain(owner))
+        };
+        let held: Vec<_> = locks.iter().map(held).collect();
+        Self::new(status::HELD, "held", format!("{}; {TRY_LATER}", held.join(", ")))
     }
 
     pub(crate) fn lost(loss: &Loss) -> Self {
@@ -162,11 +169,17 @@ impl From<leasehold_client::Error> for Failure {
             ErrorKind::Unavailable => (status::UNAVAILABLE, "unavailable"),
             ErrorKind::CorruptRecord => (status::CORRUPT, "corrupt-record"),
             ErrorKind::Misconfigured => (status::MISCONFIGURED, "misconfigured"),
+            // Nothing is to be done, which is no failure.
+            ErrorKind::AlreadyDone(_) => (0, "already-done"),
+            ErrorKind::WrongKind => (status::INVALID_REQUEST, "wrong-kind"),
+            ErrorKind::ExceedsCapacity => (status::INVALID_REQUEST, "exceeds-capacity"),
+            ErrorKind::QueueFull(_) => (status::HELD, "queue-full"),
             _ => (status::FAILED, "failed"),
         };
         let lock = match error.kind() {
             ErrorKind::Held(lock) => Some(lock.clone()),
             ErrorKind::Lost(loss) => loss.lock.clone(),
+            ErrorKind::AlreadyDone(lock) => Some(lock.clone()),
             _ => None,
         };
         Self { lock, ..Self::new(status, kind, sentence(&error)) }
@@ -175,6 +188,10 @@ impl From<leasehold_client::Error> for Failure {
 
 /// The error, its cause, and the remedy.
 pub(crate) fn sentence(error: &leasehold_client::Error) -> String {
+    if let ErrorKind::AlreadyDone(lock) = error.kind() {
+        let last = lock.last_occurrence.as_deref().unwrap_or_default();
+        return format!("{} is already done, up to {}", output::plain(&lock.key), output::plain(last));
+    }
     let cause = error.source().and_then(|source| source.downcast_ref::<TransportError>());
     let message = match cause {
         Some(cause) => format!("{error}: {cause}"),
@@ -186,6 +203,9 @@ pub(crate) fn sentence(error: &leasehold_client::Error) -> String {
             if cause.is_some_and(|cause| !cause.may_have_been_delivered() && cause.source().is_some()) =>
         {
             "; start a service with `leasehold serve`, or name another with --url"
+        }
+        ErrorKind::WrongKind => {
+            "; `leasehold get` shows what it is, and `leasehold run --help` says how to ask for a semaphore"
         }
         ErrorKind::Forbidden => "; use --token, or --sigv4 with credentials that allow it",
         _ => "",

@@ -3,8 +3,8 @@
 //! [`Cli`] is the command line. `commands` has a file for each command:
 //!
 //! ```text
-//! run          holds a lock while a command runs                 exec        ties that command to its parent
-//! acquire, heartbeat, release, break_lock                        documents   completions, manual pages
+//! run, elect   hold a lock while a command runs                  exec        ties that command to its parent
+//! acquire, heartbeat, release, break_lock, capacity              documents   completions, manual pages
 //! get, ls, watch                                                 demo        a story of two hosts (fenced_write: their job)
 //! serve        the service on this machine (leasehold-server); console: its page, for any service; token
 //! ```
@@ -20,6 +20,7 @@
 //! All rules of the caller's side are those of `leasehold-client`.
 
 mod acquiring;
+mod child;
 mod cli;
 mod command_line;
 mod commands;
@@ -33,6 +34,7 @@ mod observations;
 mod output;
 mod processes;
 mod signals;
+mod tenure;
 mod waiting;
 
 pub use cli::Cli;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use leasehold_client::wire::Secret;
-use leasehold_client::{Heartbeats, LockKey, LockRequest, Wait};
+use leasehold_client::{LockKey, LockRequest, Wait};
 
 use crate::Failure;
 use crate::duration;
@@ -34,6 +34,14 @@ impl LockArgs {
     pub(crate) fn lock_key(&self) -> LockKey {
         LockKey { key: self.key.clone(), sort_key: self.sort_key.clone() }
     }
+}
+
+/// The lease.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct LeaseArgs {
+    /// The lease: how long others must see no heartbeat before they may take the lock over. 100ms to 1d.
+    #[arg(long, value_name = "DURATION", default_value = DEFAULT_LEASE, value_parser = duration::parse)]
+    pub(crate) lease: Duration,
 }
 
 /// The proof of possession.
@@ -82,17 +90,37 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     bytes.map_err(|error| Failure::failed(format!("cannot read {}: {error}", path.display())))
 }
 
-/// How to ask for a lock.
+/// How to ask.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct AskArgs {
+    /// Ask this often for a lock that is held, at least 50ms. Default: watch the lock, and ask when it is free.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub(crate) poll: Option<Duration>,
+
+    /// Who asks, for people to read. Default: the host's name and the process id.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) owner: Option<String>,
+}
+
+/// Sets the options of [`AskArgs`]. Requests for a lock, for permits and for several locks have the same ones.
+macro_rules! asking {
+    ($request:expr, $args:expr) => {{
+        let (mut request, args) = ($request, &$args);
+        if let Some(poll) = args.poll {
+            request = request.poll_interval(poll);
+        }
+        if let Some(owner) = &args.owner {
+            request = request.owner_name(owner);
+        }
+        request
+    }};
+}
+pub(crate) use asking;
+
+/// How to ask for a lock, and how long to wait for it.
 #[derive(Debug, Clone, Args)]
 #[allow(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 pub(crate) struct RequestArgs {
-    #[command(flatten)]
-    pub(crate) lock: LockArgs,
-
-    /// The lease: how long others must see no heartbeat before they may take the lock over. 100ms to 1d.
-    #[arg(long, value_name = "DURATION", default_value = DEFAULT_LEASE, value_parser = duration::parse)]
-    pub(crate) lease: Duration,
-
     /// Wait so long for a lock that is held, or `forever`. Default: the holder's lease and two seconds, enough to
     /// outlive a holder that is dead.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse_wait, conflicts_with_all = ["no_wait", "extend"])]
@@ -106,14 +134,8 @@ pub(crate) struct RequestArgs {
     #[arg(long, conflicts_with = "no_wait")]
     extend: bool,
 
-    /// Ask this often for a lock that is held, at least 50ms. Default: every second, or as rarely as the service asks
-    /// for.
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
-    poll: Option<Duration>,
-
-    /// Who asks, for people to read. Default: the host's name and the process id.
-    #[arg(long, value_name = "NAME")]
-    owner: Option<String>,
+    #[command(flatten)]
+    pub(crate) ask: AskArgs,
 
     #[command(flatten)]
     data: DataArgs,
@@ -147,21 +169,38 @@ impl RequestArgs {
         }
     }
 
-    /// Builds the request, without the heartbeats.
-    pub(crate) fn request(&self) -> Result<LockRequest, Failure> {
-        let wait = match (self.wait, Wait::default()) {
+    /// The length of the wait.
+    pub(crate) fn wait(&self) -> Wait {
+        match (self.wait, Wait::default()) {
             (Some(wait), _) => wait,
             (None, Wait::OneLease { margin, .. }) => Wait::OneLease { margin, extend: self.extend },
             (None, other) => other,
-        };
-        let mut request = LockRequest::new(self.lock.lock_key()).lease(self.lease).wait(wait);
-        if let Some(poll) = self.poll {
-            request = request.poll_interval(poll);
         }
-        if let Some(owner) = &self.owner {
-            request = request.owner_name(owner);
-        }
-        if let Some(data) = self.data.read()? {
+    }
+
+    pub(crate) fn has_data(&self) -> bool {
+        self.data.data.is_some() || self.data.data_file.is_some()
+    }
+
+    /// Reads the payload.
+    pub(crate) fn data(&self) -> Result<Option<Vec<u8>>, Failure> {
+        self.data.read()
+    }
+
+    /// Returns the options that only a request for one plain lock has, where they were given.
+    pub(crate) fn of_a_plain_lock(&self) -> impl Iterator<Item = &'static str> {
+        let given = [
+            ("--only-if-exists", self.only_if_exists),
+            ("--attribute", !self.attribute.is_empty()),
+            ("--stale-by-clock", self.stale_by_clock),
+        ];
+        given.into_iter().filter(|(_, given)| *given).map(|(name, _)| name)
+    }
+
+    /// Builds the request for a plain lock, without the heartbeats.
+    pub(crate) fn request(&self, key: LockKey, lease: Duration) -> Result<LockRequest, Failure> {
+        let mut request = asking!(LockRequest::new(key), self.ask).lease(lease).wait(self.wait());
+        if let Some(data) = self.data()? {
             request = request.data(data);
         }
         if self.only_if_exists {
@@ -172,11 +211,6 @@ impl RequestArgs {
         }
         Ok(self.attribute.iter().fold(request, |request, (name, value)| request.attribute(name, value.as_str())))
     }
-}
-
-/// Returns heartbeats at this interval, if one was named.
-pub(crate) fn heartbeats(interval: Option<Duration>) -> Heartbeats {
-    interval.map_or(Heartbeats::Quarterly, Heartbeats::Every)
 }
 
 fn parse_attribute(text: &str) -> Result<(String, String), String> {

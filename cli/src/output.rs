@@ -5,11 +5,15 @@ use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use clap::Args;
+use leasehold_client::LockKey;
 use leasehold_client::wire::{Lock, LockState};
 use serde::Serialize;
 
 use crate::Failure;
 use crate::duration::show;
+
+/// The holders of permits whose names a sentence has room for.
+const NAMED_HOLDERS: usize = 3;
 
 /// How much is printed, and for whom.
 #[derive(Debug, Clone, Args)]
@@ -144,6 +148,30 @@ pub(crate) fn payload(data: &[u8]) -> String {
 }
 
 /// The public view of a lock, in words.
+/// Describes who has a lock, or permits of a semaphore.
+pub(crate) fn holder(lock: &Lock) -> String {
+    let key = plain(&LockKey { key: lock.key.clone(), sort_key: lock.sort_key.clone() }.to_string());
+    let Some(semaphore) = &lock.semaphore else {
+        return format!(
+            "{key} is held by {}, with a lease of {}",
+            plain(&lock.owner_name),
+            lease(lock.lease_duration_ms)
+        );
+    };
+    let free = format!("{key} has {} of {} permits free", semaphore.available, semaphore.capacity);
+    let mut names: Vec<_> =
+        semaphore.holders.iter().take(NAMED_HOLDERS).map(|holder| plain(&holder.owner_name)).collect();
+    match semaphore.holders.len().saturating_sub(NAMED_HOLDERS) {
+        0 => {}
+        more => names.push(format!("{more} more")),
+    }
+    let held = if names.is_empty() { String::new() } else { format!(", held by {}", names.join(", ")) };
+    match semaphore.queue.len() {
+        0 => format!("{free}{held}"),
+        waiting => format!("{free}{held}, and {waiting} in the queue"),
+    }
+}
+
 pub(crate) fn describe(lock: &Lock) -> String {
     let title = match &lock.sort_key {
         Some(sort_key) => format!("{} / {sort_key}", lock.key),

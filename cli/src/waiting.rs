@@ -5,7 +5,8 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use leasehold_client::{LockKey, Waiting};
+use leasehold_client::Waiting;
+use leasehold_client::wire::Lock;
 use tokio::time::{Instant, timeout};
 
 use crate::connection::{CommonArgs, SILENCE};
@@ -20,7 +21,7 @@ const NAME_WIDTH: usize = 30;
 
 /// Shows that a command waits.
 pub(crate) struct Indicator<'a> {
-    key: String,
+    name: String,
     common: &'a CommonArgs,
     seen: Arc<Mutex<Option<Seen>>>,
 }
@@ -28,30 +29,41 @@ pub(crate) struct Indicator<'a> {
 /// The state in the last answer.
 #[derive(Clone)]
 struct Seen {
-    holder: String,
-    stale_at: Instant,
+    /// The holders, in words.
+    holders: String,
+    /// The time at which a plain lock is stale. Each holder of permits has a time of its own.
+    stale_at: Option<Instant>,
     gives_up_at: Option<Instant>,
 }
 
 impl<'a> Indicator<'a> {
-    pub(crate) fn new(key: &LockKey, common: &'a CommonArgs) -> Self {
-        Self { key: shorten(&key.to_string()), common, seen: Arc::default() }
+    /// Shows a wait for `name`.
+    pub(crate) fn new(name: &str, common: &'a CommonArgs) -> Self {
+        Self { name: shorten(name), common, seen: Arc::default() }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn common(&self) -> &'a CommonArgs {
+        self.common
     }
 
     /// The callback for each answer that shows the lock held.
     pub(crate) fn on_wait(&self) -> impl Fn(&Waiting<'_>) + Send + Sync + use<> {
-        let (key, seen) = (self.key.clone(), Arc::clone(&self.seen));
+        let (name, seen) = (self.name.clone(), Arc::clone(&self.seen));
         let announce = !self.common.output.quiet && !can_draw();
         move |waiting| {
             let now = Instant::now();
-            let holder = shorten(&waiting.lock.owner_name);
+            let holders = holders(waiting.lock);
             let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
             if announce && seen.is_none() {
-                note(&format!("leasehold: waiting for {key}, held by {holder}"));
+                note(&format!("leasehold: waiting for {name}, {holders}"));
             }
             *seen = Some(Seen {
-                holder,
-                stale_at: now + waiting.stale_in,
+                holders,
+                stale_at: waiting.lock.semaphore.is_none().then(|| now + waiting.stale_in),
                 gives_up_at: waiting.gives_up_in.and_then(|left| now.checked_add(left)),
             });
         }
@@ -75,25 +87,40 @@ impl<'a> Indicator<'a> {
     }
 
     fn spinner(&self) -> LiveLine {
-        let (key, seen) = (self.key.clone(), Arc::clone(&self.seen));
+        let (name, seen) = (self.name.clone(), Arc::clone(&self.seen));
         LiveLine::start(move |line| {
             let seen = seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            describe(line, &key, seen.as_ref())
+            describe(line, &name, seen.as_ref())
         })
     }
 }
 
-fn describe(line: &mut String, key: &str, seen: Option<&Seen>) -> fmt::Result {
-    let Some(seen) = seen else { return write!(line, "asking for {key}; no good answer yet") };
+fn describe(line: &mut String, name: &str, seen: Option<&Seen>) -> fmt::Result {
+    let Some(seen) = seen else { return write!(line, "asking for {name}; no good answer yet") };
     let until = |then: Instant| then.saturating_duration_since(Instant::now());
-    write!(line, "waiting for {key}, held by {}", seen.holder)?;
-    match until(seen.stale_at) {
-        Duration::ZERO => write!(line, "; taking over")?,
-        left => write!(line, "; stale in {} if it is dead", show_seconds(left))?,
+    write!(line, "waiting for {name}, {}", seen.holders)?;
+    match seen.stale_at.map(until) {
+        None => {}
+        Some(Duration::ZERO) => write!(line, "; taking over")?,
+        Some(left) => write!(line, "; stale in {} if it is dead", show_seconds(left))?,
     }
     match seen.gives_up_at {
         Some(then) => write!(line, "; giving up in {}", show_seconds(until(then))),
         None => Ok(()),
+    }
+}
+
+/// Describes those who stand in the way.
+fn holders(lock: &Lock) -> String {
+    let Some(semaphore) = &lock.semaphore else { return format!("held by {}", shorten(&lock.owner_name)) };
+    let holders = match semaphore.holders.as_slice() {
+        [] => "all free".to_owned(),
+        [one] => format!("held by {}", shorten(&one.owner_name)),
+        [first, others @ ..] => format!("held by {} and {} more", shorten(&first.owner_name), others.len()),
+    };
+    match semaphore.queue.len() {
+        0 => holders,
+        waiting => format!("{holders}, {waiting} in the queue"),
     }
 }
 

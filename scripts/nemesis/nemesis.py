@@ -254,6 +254,7 @@ def main():
     finally:
         for contender in contenders:
             contender.stop()
+        proxy.close()
         service.stop()
         shutil.rmtree(folder, ignore_errors=True)
     sys.exit(status)

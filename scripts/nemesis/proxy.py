@@ -24,8 +24,14 @@ class Proxy:
         self._loop = asyncio.new_event_loop()
         self._tasks = set()
         started = threading.Event()
-        threading.Thread(target=self._run, args=(started,), daemon=True).start()
+        self._thread = threading.Thread(target=self._run, args=(started,), daemon=True)
+        self._thread.start()
         started.wait()
+
+    def close(self):
+        """Ends what is under way, and returns when nothing of it is left."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
 
     def _run(self, started):
         asyncio.set_event_loop(self._loop)
@@ -33,6 +39,13 @@ class Proxy:
         self.port = server.sockets[0].getsockname()[1]
         started.set()
         self._loop.run_forever()
+        server.close()
+        left = asyncio.all_tasks(self._loop)
+        for task in left:
+            task.cancel()
+        self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        self._loop.run_until_complete(asyncio.sleep(0.01))  # the transports close their sockets
+        self._loop.close()
 
     def _fate(self):
         if self._random.uniform(0, 100) >= self._fault_percent:
@@ -48,8 +61,8 @@ class Proxy:
                     break
                 writer.write(answer)
                 await writer.drain()
-        except (OSError, asyncio.IncompleteReadError, ValueError):
-            pass
+        except (OSError, asyncio.IncompleteReadError, ValueError, asyncio.CancelledError):
+            pass  # one of them left, or the proxy is closed
         finally:
             writer.close()
 

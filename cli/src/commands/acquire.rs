@@ -8,9 +8,10 @@ use leasehold_client::{Guard, Heartbeats};
 
 use crate::connection::CommonArgs;
 use crate::duration::show;
-use crate::lock_args::RequestArgs;
+use crate::lock_args::{LeaseArgs, LockArgs, RequestArgs};
 use crate::output::{Fields, payload, plain};
 use crate::signals::Signals;
+use crate::waiting::Indicator;
 use crate::{Failure, acquiring};
 
 /// Take a lock and leave it held, for `heartbeat` to keep and `release` to give back.
@@ -21,6 +22,12 @@ use crate::{Failure, acquiring};
 #[derive(Debug, Args)]
 pub(crate) struct AcquireArgs {
     #[command(flatten)]
+    lock: LockArgs,
+
+    #[command(flatten)]
+    lease: LeaseArgs,
+
+    #[command(flatten)]
     request: RequestArgs,
 
     #[command(flatten)]
@@ -30,10 +37,14 @@ pub(crate) struct AcquireArgs {
 pub(crate) async fn main(args: AcquireArgs) -> Result<(), Failure> {
     let mut signals = Signals::ending()?;
     let client = args.common.client().await?;
-    let adjust = |request: leasehold_client::LockRequest| request.heartbeats(Heartbeats::Manual);
-    let guard = acquiring::acquire(&client, &args.request, &args.common, &mut signals, adjust).await?;
+    let key = args.lock.lock_key();
+    let indicator = Indicator::new(&key.to_string(), &args.common);
+    let request = args.request.request(key, args.lease.lease)?.heartbeats(Heartbeats::Manual);
+    let asking = acquiring::lock(&client, request.on_wait(indicator.on_wait()), args.request.no_wait);
+    let (limit, observations) = (args.request.give_back_within(), args.request.observations.as_deref());
+    let guard = acquiring::acquire(&client, &indicator, limit, observations, &mut signals, asking).await?;
 
-    let grant = grant(&guard, &args.request);
+    let grant = grant(&guard, &args);
     if args.common.output.result(&grant, || describe(&grant, &guard)).is_err() {
         // The lease id was not printed, so nobody could release the lock.
         guard.release().await?;
@@ -44,7 +55,7 @@ pub(crate) async fn main(args: AcquireArgs) -> Result<(), Failure> {
 }
 
 /// The answer of the service, unchanged.
-fn grant(guard: &Guard, args: &RequestArgs) -> AcquireResponse {
+fn grant(guard: &Guard, args: &AcquireArgs) -> AcquireResponse {
     let key = args.lock.lock_key();
     let (data, data_base64) = match guard.data().map(|data| std::str::from_utf8(data).map_err(|_| data)) {
         Some(Ok(text)) => (Some(text.to_owned()), None),
@@ -57,7 +68,7 @@ fn grant(guard: &Guard, args: &RequestArgs) -> AcquireResponse {
         owner_name: guard.owner_name().unwrap_or_default().to_owned(),
         lease_id: guard.lease_id().clone(),
         record_version_number: guard.record_version_number(),
-        lease_duration_ms: u64::try_from(args.lease.as_millis()).unwrap_or(u64::MAX),
+        lease_duration_ms: u64::try_from(args.lease.lease.as_millis()).unwrap_or(u64::MAX),
         fencing_token: guard.fencing_token(),
         outcome: guard.outcome().unwrap_or(AcquireOutcome::Created),
         data,
@@ -83,6 +94,7 @@ pub(crate) fn how(guard: &Guard) -> String {
     let before = guard.previous_owner_name().map(plain);
     match (guard.outcome(), before) {
         (Some(AcquireOutcome::TakenOver), Some(before)) => format!("taken over from {before}, whose lease ran out"),
+        (Some(AcquireOutcome::TakenOver), None) => "taken over from a holder whose lease ran out".to_owned(),
         (Some(AcquireOutcome::Reacquired), Some(before)) => format!("it was free, and {before}'s before"),
         (Some(AcquireOutcome::Renewed), _) => "granted by an earlier try of this request".to_owned(),
         _ => "it was free".to_owned(),

@@ -8,10 +8,11 @@ use leasehold_client::wire::{Lock, LockState, ReleaseOutcome, ReleaseResponse};
 
 use crate::Failure;
 use crate::connection::CommonArgs;
+use crate::failure::status;
 use crate::lock_args::LockArgs;
 use crate::output::{describe, note, plain};
 
-/// Release a lock by force, whoever holds it.
+/// Release a lock by force, or a holder's permits, whoever holds it.
 ///
 /// Its holder learns it at its next heartbeat, and may go on working until then. The lock is broken only if it still
 /// has the version that you saw: a lock that changed hands meanwhile, or whose holder gave a sign of life, is left
@@ -20,6 +21,11 @@ use crate::output::{describe, note, plain};
 pub(crate) struct BreakArgs {
     #[command(flatten)]
     lock: LockArgs,
+
+    /// Of a semaphore, remove this holder of permits or this ticket of the queue: its id as `get` prints it, or the
+    /// beginning of the id.
+    #[arg(long, value_name = "ID")]
+    holder: Option<String>,
 
     /// The version that you saw, as `get` prints it. Without it, the lock is read and shown, and you are asked.
     #[arg(long, value_name = "VERSION")]
@@ -35,6 +41,9 @@ pub(crate) struct BreakArgs {
 
 pub(crate) async fn main(args: BreakArgs) -> Result<(), Failure> {
     let client = args.common.client().await?;
+    if let Some(holder) = &args.holder {
+        return break_entry(&client, &args, holder).await;
+    }
     let rvn = match &args.rvn {
         Some(rvn) => rvn.clone(),
         None => match look(&client, &args).await? {
@@ -48,32 +57,97 @@ pub(crate) async fn main(args: BreakArgs) -> Result<(), Failure> {
 
 /// Returns the present version of a lock to break; `None` if the lock is free.
 async fn look(client: &Client, args: &BreakArgs) -> Result<Option<String>, Failure> {
-    let can_ask = io::stdin().is_terminal() && io::stderr().is_terminal();
-    if !args.yes && !can_ask {
-        return Err(Failure::usage(
-            "there is no terminal to ask on: confirm with --yes, or name the version that you saw with --rvn",
-        ));
-    }
+    check_can_ask(args)?;
     let lock = args.common.patiently(client.get(args.lock.lock_key())).await?;
     if lock.state == LockState::Released {
         return Ok(None);
     }
-    if !args.yes && !confirm(&lock)? {
-        return Err(Failure::failed("nothing was broken"));
-    }
+    confirm(args, &lock, &format!("the lock that {} holds", plain(&lock.owner_name)))?;
     Ok(Some(lock.record_version_number))
 }
 
-fn confirm(lock: &Lock) -> Result<bool, Failure> {
+/// # Errors
+/// The operator did not confirm, and cannot be asked.
+fn check_can_ask(args: &BreakArgs) -> Result<(), Failure> {
+    if args.yes || (io::stdin().is_terminal() && io::stderr().is_terminal()) {
+        return Ok(());
+    }
+    Err(Failure::usage(
+        "there is no terminal to ask on: confirm with --yes, or name the version that you saw with --rvn",
+    ))
+}
+
+/// Asks the operator, unless the command line confirms.
+fn confirm(args: &BreakArgs, lock: &Lock, what: &str) -> Result<(), Failure> {
+    if args.yes {
+        return Ok(());
+    }
     note(&describe(lock));
     let mut stderr = io::stderr();
-    let _ =
-        write!(stderr, "Break the lock that {} holds? [y/N] ", plain(&lock.owner_name)).and_then(|()| stderr.flush());
+    let _ = write!(stderr, "Break {what}? [y/N] ").and_then(|()| stderr.flush());
     let mut answer = String::new();
     io::stdin()
         .read_line(&mut answer)
         .map_err(|error| Failure::failed(format!("cannot read your answer: {error}; nothing was broken")))?;
-    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
+    match answer.trim().to_lowercase().as_str() {
+        "y" | "yes" => Ok(()),
+        _ => Err(Failure::failed("nothing was broken")),
+    }
+}
+
+/// Removes a holder, or a ticket, of a semaphore.
+async fn break_entry(client: &Client, args: &BreakArgs, holder: &str) -> Result<(), Failure> {
+    let key = args.lock.lock_key();
+    let (id, version) = match &args.rvn {
+        Some(version) => (holder.to_owned(), version.clone()),
+        None => {
+            check_can_ask(args)?;
+            let view = args.common.patiently(client.get_semaphore(key.clone())).await?;
+            let entry = find(&view, holder, &key.to_string())?;
+            confirm(args, &view, &format!("{}, of {}", entry.id, plain(entry.owner)))?;
+            (entry.id.to_owned(), entry.version.to_owned())
+        }
+    };
+    let outcome = args.common.patiently(client.break_entry(key.clone(), id.clone(), version)).await?;
+    let entry = format!("{} of {}", plain(&id), plain(&key.to_string()));
+    args.common.output.result(&ReleaseResponse { outcome }, || match outcome {
+        ReleaseOutcome::Released if id.starts_with("t-") => format!("{entry} is broken: it waits no more"),
+        ReleaseOutcome::Released => format!("{entry} is broken: its permits are free"),
+        ReleaseOutcome::Replayed | ReleaseOutcome::Absent => format!("{entry} is gone already: nothing was broken"),
+    })
+}
+
+/// A holder, or a ticket.
+struct Entry<'a> {
+    id: &'a str,
+    owner: &'a str,
+    version: &'a str,
+}
+
+/// Finds the one entry whose id begins so.
+fn find<'a>(view: &'a Lock, beginning: &str, key: &str) -> Result<Entry<'a>, Failure> {
+    let semaphore = view.semaphore.iter();
+    let holders = semaphore.clone().flat_map(|semaphore| &semaphore.holders);
+    let tickets = semaphore.flat_map(|semaphore| &semaphore.queue);
+    let entries = holders
+        .map(|holder| Entry { id: &holder.holder_id, owner: &holder.owner_name, version: &holder.version })
+        .chain(tickets.map(|ticket| Entry {
+            id: &ticket.ticket_id,
+            owner: &ticket.owner_name,
+            version: &ticket.version,
+        }));
+    let mut found: Vec<_> = entries.filter(|entry| entry.id.starts_with(beginning)).collect();
+    let (key, beginning) = (plain(key), plain(beginning));
+    match (found.pop(), found.is_empty()) {
+        (Some(entry), true) => Ok(entry),
+        (Some(_), false) => {
+            Err(Failure::usage(format!("{key} has several holders or tickets {beginning}…: say more of the id")))
+        }
+        (None, _) => {
+            let message = format!("{key} has no holder and no ticket {beginning}: nothing was broken");
+            Err(Failure::new(status::NOT_FOUND, "not-found", message))
+        }
+    }
 }
 
 fn report(args: &BreakArgs, outcome: ReleaseOutcome) -> Result<(), Failure> {

@@ -2,9 +2,11 @@
 
 pub(crate) mod acquire;
 pub(crate) mod break_lock;
+pub(crate) mod capacity;
 pub(crate) mod console;
 pub(crate) mod demo;
 pub(crate) mod documents;
+pub(crate) mod elect;
 pub(crate) mod exec;
 pub(crate) mod fenced_write;
 pub(crate) mod get;

@@ -1,39 +1,43 @@
-//! `leasehold run`: holds a lock while a command runs.
+//! `leasehold run`: holds a lock, or permits, for as long as a command takes.
 
-use std::ffi::OsString;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use aws_sdk_dynamodb::primitives::{DateTime, DateTimeFormat};
 use clap::Args;
-use leasehold_client::{Client, ErrorKind, Guard, LockRequest};
-use nix::sys::signal::{Signal, kill};
-use nix::sys::wait::WaitStatus;
-use nix::unistd::Pid;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::Instant;
+use leasehold_client::{AllRequest, Client, LockKey, PermitRequest, Semaphore, Wait};
 
-use crate::commands::{acquire, exec};
-use crate::connection::{CommonArgs, TOKEN_VARIABLE, URL_VARIABLE};
-use crate::duration::{self, show, show_seconds};
-use crate::failure::{sentence, status};
-use crate::lock_args::{RequestArgs, heartbeats};
-use crate::processes::{adopt_orphans, reap, signal_descendants, wait_for_descendants};
-use crate::signals::{Received, Signals, die_of_interrupt};
-use crate::{Failure, acquiring};
+use crate::acquiring;
+use crate::child::{ChildArgs, End, Runner, keeping, warning};
+use crate::connection::CommonArgs;
+use crate::duration;
+use crate::failure::{Failure, status};
+use crate::lock_args::{RequestArgs, asking};
+use crate::signals::Signals;
+use crate::tenure::Tenure;
+use crate::waiting::Indicator;
 
-/// The part of the lease that is left at the warning about failing heartbeats: one in so many.
-const AT_RISK: u32 = 3;
-
-/// The usual time until killed processes are gone.
-const KILLED: Duration = Duration::from_millis(200);
-
-const LEASE_ID_VARIABLE: &str = "LEASEHOLD_LEASE_ID";
-const SORT_KEY_VARIABLE: &str = "LEASEHOLD_LOCK_SORT_KEY";
+/// The lease of a lock, if nobody says.
+const LOCK_LEASE: Duration = Duration::from_secs(20);
+/// The lease of permits, if nobody says: a heartbeat costs more than a lock's.
+const PERMIT_LEASE: Duration = Duration::from_mins(1);
 
 const HELP: &str = "\
 The command's environment has LEASEHOLD_KEY, LEASEHOLD_FENCING_TOKEN, LEASEHOLD_OWNER_NAME, and where they apply
-LEASEHOLD_LOCK_SORT_KEY and LEASEHOLD_URL. It does not have LEASEHOLD_TOKEN. Let the resource that the lock protects
-check the fencing token: it alone can stop a command that was paused, or that went on because this program was killed.
+LEASEHOLD_LOCK_SORT_KEY, LEASEHOLD_PERMITS, LEASEHOLD_OCCURRENCE and LEASEHOLD_URL. Several keys are in LEASEHOLD_KEYS
+instead, one a line. It does not have LEASEHOLD_TOKEN. Let the resource that the lock protects check the fencing token:
+it alone can stop a command that was paused, or that went on because this program was killed.
+
+Several keys are several plain locks, all or none: two commands that want the same locks never wait for each other.
+
+With --of, --shared, --exclusive or --fair the key is a semaphore, and no plain lock: whoever cannot go on waits in its
+queue, first in, first out. The first command makes the semaphore with its capacity; later its own holds, and
+`leasehold capacity` changes it. All who use a key must use it in the same way.
+
+With --once or --every, a success of the command (status 0) records the occurrence as done. A command that fails is run
+again by the next who asks. Where the occurrence, or one that sorts after it, is done, nothing is run and the status is
+0. The occurrence of --every is the start of the period in which this program starts, such as 2026-11-21T02:00:00Z:
+periods are counted from 1970-01-01 in UTC, by the clock of this machine.
 
 Signals: SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to the command and all that it started; SIGUSR1 and SIGUSR2 to
 the command. A Ctrl-C is not passed on: the terminal has sent it to the command already. While this program waits for the
@@ -44,38 +48,32 @@ command ends by itself, what it left running in the background goes on, without 
 
 Exit status:
    the command's own; 128 and the signal's number if a signal ended it
+   0  the occurrence is already done, and the command was not started
   75  the lock is held by someone else (--held-status), and the command was not started
   76  the lock was lost, and the command stopped for that (--lost-status)
  126  the command cannot be executed
  127  there is no such command
    and if the lock cannot be had for another reason, as listed by `leasehold --help`";
 
-/// Hold a lock for as long as a command takes.
+/// Hold a lock, or permits of a semaphore, for as long as a command takes.
 ///
 /// Waits for the lock, runs the command, heartbeats meanwhile, and gives the lock back.
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub(crate) struct RunArgs {
     #[command(flatten)]
+    keys: KeysArgs,
+
+    /// The lease: how long others must see no heartbeat before they may take over. 100ms to 1d. Default: 20s; of
+    /// permits 1m.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    lease: Option<Duration>,
+
+    #[command(flatten)]
     request: RequestArgs,
 
-    /// Heartbeat this often: at most half the lease. Default: a quarter of it.
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
-    heartbeat: Option<Duration>,
-
-    /// How long the command may take to end after a SIGTERM, when the lock is lost.
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse_or_zero)]
-    grace: Duration,
-
-    /// Go on while the service cannot be reached, even beyond the lease. DANGER: others may reach it, take the lock
-    /// over and work at the same time. Only for work where two at once are better than none.
-    #[arg(long)]
-    hold_on_unavailable: bool,
-
-    /// Put the lease id into the command's environment as LEASEHOLD_LEASE_ID: for `leasehold heartbeat --data`, for
-    /// example. If the command releases the lock, it is stopped as if the lock were lost.
-    #[arg(long)]
-    pass_lease_id: bool,
+    #[command(flatten)]
+    child: ChildArgs,
 
     /// End with this status if someone else holds the lock.
     #[arg(long, value_name = "STATUS", default_value_t = status::HELD)]
@@ -85,185 +83,256 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "STATUS", default_value_t = status::LOST)]
     lost_status: u8,
 
-    /// What to run, after `--`.
-    #[arg(last = true, required = true, value_name = "COMMAND")]
-    command: Vec<OsString>,
+    #[command(flatten)]
+    sharing: SharingArgs,
+
+    #[command(flatten)]
+    occurrence: OccurrenceArgs,
 
     #[command(flatten)]
     pub(crate) common: CommonArgs,
 }
 
-/// The end of the command.
-enum End {
-    /// The command ended by itself, or by a signal that was passed on.
-    Ended(WaitStatus),
-    /// The command was stopped after the loss of the lock.
-    Stopped,
+/// Which locks.
+#[derive(Debug, Args)]
+struct KeysArgs {
+    /// The lock's key: any text of 1 to 2048 bytes. Up to 50 keys are locked together, all or none.
+    #[arg(required = true, value_name = "KEY")]
+    keys: Vec<String>,
+
+    /// The lock's sort key, on a table that has one.
+    #[arg(long, value_name = "TEXT")]
+    sort_key: Option<String>,
+}
+
+/// How many others may hold the key at the same time.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Instead of a plain lock")]
+#[allow(clippy::struct_excessive_bools, reason = "each is an option of its own")]
+struct SharingArgs {
+    /// Take so many permits of a semaphore. Default, where --of is given: 1.
+    #[arg(long, value_name = "N", requires = "of", value_parser = clap::value_parser!(u64).range(1..))]
+    permits: Option<u64>,
+
+    /// Share the key: at most so many permits are out at a time.
+    #[arg(long, value_name = "CAPACITY", conflicts_with_all = ["shared", "exclusive", "fair"],
+        value_parser = clap::value_parser!(u64).range(1..))]
+    of: Option<u64>,
+
+    /// Lock for reading: beside up to 99 others with --shared, and never beside one with --exclusive.
+    #[arg(long, conflicts_with_all = ["exclusive", "fair"])]
+    shared: bool,
+
+    /// Lock for writing: alone. Those with --shared who come later wait behind it.
+    #[arg(long, conflicts_with = "fair")]
+    exclusive: bool,
+
+    /// Lock alone, in the order of the queue.
+    #[arg(long)]
+    fair: bool,
+}
+
+/// Which run of a recurring job.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Once an occurrence")]
+struct OccurrenceArgs {
+    /// Run the command only if this occurrence, such as 2026-11-21T02, or one that sorts after it, is not done yet.
+    #[arg(long, value_name = "OCCURRENCE", conflicts_with_all = ["every", "of", "shared", "exclusive", "fair"])]
+    once: Option<String>,
+
+    /// Run the command once in each period of this length, in whole seconds: with `1h` once in each hour by the clock.
+    #[arg(long, value_name = "DURATION", value_parser = parse_period,
+        conflicts_with_all = ["of", "shared", "exclusive", "fair"])]
+    every: Option<Duration>,
 }
 
 pub(crate) async fn main(args: RunArgs) -> Result<ExitCode, Failure> {
+    args.check()?;
     let mut signals = Signals::all()?;
     let client = args.common.client().await?;
-    let adjust = |request| args.adjust(request);
-    let guard = acquiring::acquire(&client, &args.request, &args.common, &mut signals, adjust).await;
-    let guard = guard.map_err(|failure| failure.replace_status(status::HELD, args.held_status))?;
-    args.common
-        .output
-        .say(|| format!("{} is yours: {}; token {}", guard.key(), acquire::how(&guard), guard.fencing_token()));
-
-    let end = match Child::start(&args, &guard) {
-        Ok(child) => child.supervise(&args, &guard, &mut signals).await,
-        Err(failure) => {
-            release(&args, guard, &client, &mut signals).await;
-            return Err(failure);
-        }
+    let occurrence = args.occurrence.occurrence(since_epoch());
+    let tenure = args.acquire(&client, occurrence.as_deref(), &mut signals).await;
+    let tenure = tenure.map_err(|failure| failure.replace_status(status::HELD, args.held_status))?;
+    args.common.output.say(|| tenure.describe());
+    let runner = Runner {
+        args: &args.child,
+        common: &args.common,
+        client: &client,
+        sort_key: args.keys.sort_key.as_deref(),
+        occurrence: occurrence.as_deref(),
     };
-    match end {
-        End::Ended(status) => {
-            release(&args, guard, &client, &mut signals).await;
-            if matches!(status, WaitStatus::Signaled(_, Signal::SIGINT, _)) && signals.interrupted() {
-                die_of_interrupt();
-            }
-            Ok(exit_code(status))
-        }
-        End::Stopped => Ok(ExitCode::from(args.lost_status)),
+    match runner.run(tenure, &mut signals).await? {
+        End::Ended(status) => Ok(status),
+        End::Stopped(_) => Ok(ExitCode::from(args.lost_status)),
     }
 }
 
 impl RunArgs {
-    fn adjust(&self, request: LockRequest) -> LockRequest {
-        let (output, key) = (self.common.output.clone(), self.request.lock.lock_key());
-        let warn = move |left: Duration| {
-            // After a long pause nothing is left: the loss is reported instead.
-            if !left.is_zero() {
-                output.warn(&format!("no heartbeat succeeds: the lease of {key} ends in {}", show_seconds(left)));
-            }
-        };
-        let request = request.heartbeats(heartbeats(self.heartbeat)).at_risk(self.request.lease / AT_RISK, warn);
-        if self.hold_on_unavailable { request.hold_on_unavailable() } else { request }
-    }
-}
-
-/// The command while it runs.
-struct Child {
-    id: Pid,
-    ended: tokio::signal::unix::Signal,
-}
-
-impl Child {
-    fn start(args: &RunArgs, guard: &Guard) -> Result<Self, Failure> {
-        let cannot_start = |error| Failure::failed(format!("cannot start a process: {error}"));
-        // The handler is set before the start, so that no end is missed.
-        let ended = signal(SignalKind::child()).map_err(cannot_start)?;
-        adopt_orphans();
-        let mut command = exec::tied(&args.command);
-        command
-            .env("LEASEHOLD_KEY", &guard.key().key)
-            .env("LEASEHOLD_FENCING_TOKEN", guard.fencing_token().to_string())
-            .env("LEASEHOLD_OWNER_NAME", guard.owner_name().unwrap_or_default());
-        // The command does not need this program's secret.
-        command.env_remove(TOKEN_VARIABLE);
-        // An enclosing `run` may have set a variable that does not apply.
-        let optional = [
-            (URL_VARIABLE, args.common.url()),
-            (SORT_KEY_VARIABLE, guard.key().sort_key.clone()),
-            (LEASE_ID_VARIABLE, args.pass_lease_id.then(|| guard.lease_id().0.clone())),
+    /// Refuses options that do not go together.
+    fn check(&self) -> Result<(), Failure> {
+        let plain =
+            self.request.of_a_plain_lock().chain(self.request.observations.is_some().then_some("--observations"));
+        if self.sharing.is_given() && self.keys.keys.len() > 1 {
+            return Err(Failure::usage(
+                "several keys are plain locks: leave --of, --shared, --exclusive and --fair out",
+            ));
+        }
+        if self.sharing.is_given() {
+            return refuse(plain, "goes with a plain lock, and the key is a semaphore");
+        }
+        if self.keys.keys.len() < 2 {
+            return Ok(());
+        }
+        let of_one = [
+            ("--data", self.request.has_data()),
+            ("--once", self.occurrence.once.is_some()),
+            ("--every", self.occurrence.every.is_some()),
         ];
-        for (name, value) in optional {
-            match value {
-                Some(value) => command.env(name, value),
-                None => command.env_remove(name),
-            };
-        }
-        let child = command.spawn().map_err(cannot_start)?;
-        let id = i32::try_from(child.id()).map(Pid::from_raw).map_err(|_| Failure::failed("no such process id"))?;
-        Ok(Self { id, ended })
+        let of_one = of_one.into_iter().filter(|(_, given)| *given).map(|(name, _)| name);
+        refuse(of_one.chain(self.request.of_a_plain_lock()), "goes with one key, and there are several")
     }
 
-    /// Passes signals on, until the command ends or is stopped after the loss of the lock.
-    async fn supervise(mut self, args: &RunArgs, guard: &Guard, signals: &mut Signals) -> End {
-        let lost = guard.lost();
-        tokio::pin!(lost);
-        loop {
-            if let Some(status) = reap(self.id) {
-                return End::Ended(status);
-            }
-            tokio::select! {
-                _ = self.ended.recv() => {}
-                Some(how) = &mut lost => {
-                    Failure::lost(&how).and("; stopping the command").report(args.common.output.json);
-                    self.stop(args, signals).await;
-                    return End::Stopped;
-                }
-                received = signals.next() => self.pass_on(received),
-            }
-        }
+    async fn acquire(
+        &self,
+        client: &Client,
+        occurrence: Option<&str>,
+        signals: &mut Signals,
+    ) -> Result<Tenure, Failure> {
+        let name = self.name();
+        let indicator = Indicator::new(&name, &self.common);
+        let asking = self.ask(client, occurrence, &name, &indicator);
+        let (limit, observations) = (self.request.give_back_within(), self.request.observations.as_deref());
+        acquiring::acquire(client, &indicator, limit, observations, signals, asking).await
     }
 
-    fn pass_on(&self, received: Received) {
-        match (received.is_ending(), received.sent_here) {
-            // The command's own processes get the signal too: they must not outlive the release of the lock.
-            (true, true) => signal_descendants(Pid::this(), received.signal),
-            // The terminal has sent the signal to the command already. A second one could look like impatience.
-            (true, false) => {}
-            // The command may have ended a moment ago.
-            (false, _) => drop(kill(self.id, received.signal)),
+    async fn ask(
+        &self,
+        client: &Client,
+        occurrence: Option<&str>,
+        name: &str,
+        indicator: &Indicator<'_>,
+    ) -> Result<Tenure, Failure> {
+        let (keys, warn) = (self.lock_keys(), warning(name, &self.common));
+        if let Some(semaphore) = self.sharing.semaphore(client, &keys[0]) {
+            let request = asking!(PermitRequest::new(), self.request.ask).wait(self.request.wait());
+            let request = keeping!(request, self.child, self.lease.unwrap_or(PERMIT_LEASE), warn);
+            let request = self.request.data()?.into_iter().fold(request, PermitRequest::data);
+            let request = self.sharing.permits.into_iter().fold(request, PermitRequest::permits);
+            return Tenure::of_permits(&semaphore, request.on_wait(indicator.on_wait()), self.request.no_wait).await;
         }
+        let lease = self.lease.unwrap_or(LOCK_LEASE);
+        if let [key] = keys.as_slice() {
+            let request = keeping!(self.request.request(key.clone(), lease)?, self.child, lease, warn);
+            let request = occurrence.into_iter().fold(request, |request, name| request.occurrence(name));
+            let asking = acquiring::lock(client, request.on_wait(indicator.on_wait()), self.request.no_wait);
+            return asking.await.map(Tenure::Lock);
+        }
+        let wait = if self.request.no_wait { Wait::AtMost(Duration::ZERO) } else { self.request.wait() };
+        let request = asking!(AllRequest::new(keys), self.request.ask).wait(wait).on_wait(indicator.on_wait());
+        Tenure::of_all(client, keeping!(request, self.child, lease, warn)).await
     }
 
-    /// Ends the command and all its descendants. Another signal shortens the grace period.
-    async fn stop(&self, args: &RunArgs, signals: &mut Signals) {
-        let everything = Pid::this();
-        signal_descendants(everything, Signal::SIGTERM);
-        let why = tokio::select! {
-            ended = wait_for_descendants(everything, Instant::now() + args.grace) => {
-                if ended {
-                    return;
-                }
-                format!("the command did not end within {}", show(args.grace))
-            }
-            received = signals.next_ending() => format!("{} while the command is being stopped", received.signal),
+    fn lock_keys(&self) -> Vec<LockKey> {
+        let of = |key: &String| LockKey { key: key.clone(), sort_key: self.keys.sort_key.clone() };
+        self.keys.keys.iter().map(of).collect()
+    }
+
+    /// The name of what is asked for.
+    fn name(&self) -> String {
+        let keys: Vec<_> = self.lock_keys().iter().map(ToString::to_string).collect();
+        let keys = keys.join(", ");
+        match (self.sharing.of, self.sharing.permits.unwrap_or(1)) {
+            (None, _) => keys,
+            (Some(_), 1) => format!("a permit of {keys}"),
+            (Some(_), permits) => format!("{permits} permits of {keys}"),
+        }
+    }
+}
+
+impl SharingArgs {
+    fn is_given(&self) -> bool {
+        self.of.is_some() || self.shared || self.exclusive || self.fair
+    }
+
+    /// The semaphore that the options name, if they do.
+    fn semaphore(&self, client: &Client, key: &LockKey) -> Option<Semaphore> {
+        let key = key.clone();
+        if let Some(capacity) = self.of {
+            return Some(client.semaphore(key, capacity));
+        }
+        match (self.shared, self.exclusive, self.fair) {
+            (true, ..) => Some(client.read_write_lock(key).read()),
+            (_, true, _) => Some(client.read_write_lock(key).write()),
+            (.., true) => Some(client.fair_lock(key)),
+            _ => None,
+        }
+    }
+}
+
+impl OccurrenceArgs {
+    /// The occurrence of a run that starts at `now`, since the epoch.
+    fn occurrence(&self, now: Duration) -> Option<String> {
+        let of_period = |period: Duration| {
+            let start = now.as_secs() / period.as_secs() * period.as_secs();
+            let start = DateTime::from_secs(i64::try_from(start).unwrap_or(i64::MAX));
+            // Only times that no calendar has cannot be written.
+            start.fmt(DateTimeFormat::DateTime).unwrap_or_default()
         };
-        args.common.output.warn(&format!("{why}: SIGKILL"));
-        // This kills the processes that were started in the meantime.
-        loop {
-            signal_descendants(everything, Signal::SIGKILL);
-            if wait_for_descendants(everything, Instant::now() + KILLED).await {
-                return;
-            }
-        }
+        self.once.clone().or_else(|| self.every.map(of_period))
     }
 }
 
-/// Releases the lock. The command's status counts, whatever the outcome. A signal ends the attempt.
-async fn release(args: &RunArgs, guard: Guard, client: &Client, signals: &mut Signals) {
-    let output = &args.common.output;
-    let key = guard.key().clone();
-    let released = tokio::select! {
-        released = guard.release() => released,
-        received = signals.next_impatient() => {
-            output.warn(&format!("{}: {key} is not released; it is free one lease from now", received.signal));
-            return;
-        }
-    };
-    match released {
-        Ok(_) => output.say(|| format!("{key} is released")),
-        Err(error) => match error.kind() {
-            ErrorKind::Lost(loss) => output.warn(&format!("{key} was lost while the command ran: {}", loss.how())),
-            _ => output
-                .warn(&format!("{key} could not be released: {}; it is free one lease from now", sentence(&error))),
-        },
-    }
-    drop(client.close().await);
+/// Refuses the first of these options.
+fn refuse(mut options: impl Iterator<Item = &'static str>, why: &str) -> Result<(), Failure> {
+    options.next().map_or(Ok(()), |option| Err(Failure::usage(format!("{option} {why}"))))
 }
 
-fn exit_code(status: WaitStatus) -> ExitCode {
-    match status {
-        WaitStatus::Exited(_, code) => ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)),
-        WaitStatus::Signaled(_, signal, _) => {
-            ExitCode::from(status::SIGNALLED + u8::try_from(signal as i32).unwrap_or_default())
+fn parse_period(text: &str) -> Result<Duration, String> {
+    let period = duration::parse(text)?;
+    if period.subsec_nanos() == 0 { Ok(period) } else { Err(format!("{text:?} is not in whole seconds")) }
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the name of a period is the time of day; nobody else's clock is compared"
+)]
+fn since_epoch() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn every(period: &str, now: u64) -> String {
+        let args = OccurrenceArgs { once: None, every: Some(parse_period(period).expect("a period")) };
+        args.occurrence(Duration::from_secs(now)).expect("an occurrence")
+    }
+
+    #[test]
+    fn occurrence_is_the_start_of_the_period_in_utc() {
+        // 2026-11-21T10:27:12Z
+        let now = 1_795_256_832;
+        assert_eq!(every("1h", now), "2026-11-21T10:00:00Z");
+        assert_eq!(every("15m", now), "2026-11-21T10:15:00Z");
+        assert_eq!(every("1d", now), "2026-11-21T00:00:00Z");
+        assert_eq!(every("7d", now), "2026-11-19T00:00:00Z", "weeks begin on Thursdays, as the epoch did");
+        assert_eq!(every("1h", now / 3600 * 3600), every("1h", now / 3600 * 3600 + 3599));
+    }
+
+    #[test]
+    fn occurrences_sort_as_their_periods_do() {
+        let mut last = every("1h", 0);
+        for hour in 1..10_000 {
+            let next = every("1h", hour * 3600 * 37);
+            assert!(next > last, "{last} {next}");
+            last = next;
         }
-        // `reap` reports no other status.
-        _ => ExitCode::FAILURE,
+    }
+
+    #[test]
+    fn period_is_in_whole_seconds() {
+        assert_eq!(parse_period("1500ms"), Err(r#""1500ms" is not in whole seconds"#.to_owned()));
+        assert!(parse_period("0s").is_err() && parse_period("1h30m").is_ok());
     }
 }

@@ -9,10 +9,12 @@
 )]
 
 mod connection;
+mod coordination;
 mod demo;
 mod fenced_store;
 mod front;
 mod keeping;
+mod lambda;
 mod printed;
 mod run;
 mod serve;

@@ -9,12 +9,14 @@ use snapbox::{Data, assert_data_eq, str};
 
 use crate::support::{Serve, end, exposed_url, folder, leasehold, text_of, within};
 
-const COMMANDS: [&str; 15] = [
+const COMMANDS: [&str; 17] = [
     "run",
+    "elect",
     "acquire",
     "heartbeat",
     "release",
     "break",
+    "capacity",
     "get",
     "ls",
     "transactions",

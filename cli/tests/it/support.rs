@@ -233,6 +233,26 @@ impl Serve {
         within(look).await
     }
 
+    /// Returns the public view of a semaphore.
+    pub(crate) async fn semaphore(&self, key: &str) -> Value {
+        let request = self.http.get(format!("{}/v1/semaphore?key={key}", self.base_url)).send().await;
+        request.expect("an answer").json().await.expect("JSON")
+    }
+
+    /// Waits until so many wait in the queue of a semaphore, and returns its view.
+    pub(crate) async fn until_queued(&self, key: &str, waiting: usize) -> Value {
+        let look = async {
+            loop {
+                let view = self.semaphore(key).await;
+                if view["queue"].as_array().is_some_and(|queue| queue.len() == waiting) {
+                    return view;
+                }
+                pause(Duration::from_millis(20)).await;
+            }
+        };
+        within(look).await
+    }
+
     /// Takes a lock over by force, as an observer does after it has waited for the lease.
     pub(crate) async fn take_over(&self, key: &str, owner: &str) -> Value {
         let rvn = self.get(key).await["recordVersionNumber"].clone();

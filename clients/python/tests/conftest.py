@@ -36,7 +36,7 @@ TABLE = "accounts"
 
 
 class MakeClient(Protocol):
-    def __call__(self, url: str | None = None, **arguments: Any) -> Client: ...
+    def __call__(self, url: Any = None, **arguments: Any) -> Client: ...
 
 
 class RunPython(Protocol):
@@ -174,7 +174,7 @@ def make_client(kind: str, service: str, proxy: Proxy) -> Iterator[MakeClient]:
     with ExitStack() as stack:
         portal = None if kind == "threads" else stack.enter_context(start_blocking_portal(kind))
 
-        def make(url: str | None = None, **arguments: Any) -> Client:
+        def make(url: Any = None, **arguments: Any) -> Client:
             arguments = {"lease": 1.0, "poll_interval": 0.1, **arguments}
             if portal is None:
                 clients.append(Client(url or service, **arguments))

@@ -1,4 +1,4 @@
-"""Lambda on loopback: its Invoke API before, and its Runtime API behind, the real function."""
+"""Lambda on loopback: its Invoke API before, and its Runtime API behind, the real functions."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import queue
 import subprocess
 import threading
 import uuid
+from base64 import b64decode
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -18,12 +19,18 @@ RUNTIME = "/2018-06-01/runtime/"
 
 
 class Lambda:
-    """Runs one function, one invocation at a time, as an execution environment of Lambda does."""
+    """Runs one function, one invocation at a time, as an execution environment of Lambda does.
 
-    def __init__(self, binary: Path, environment: Mapping[str, str]) -> None:
+    Its Invoke API serves the functions in `others`, too, by their names.
+    """
+
+    def __init__(
+        self, binary: Path, environment: Mapping[str, str], others: Mapping[str, Lambda] | None = None
+    ) -> None:
         self.invocations: list[tuple[str, dict[str, str], dict[str, Any]]] = []
         self.refusal: tuple[int, dict[str, str]] | None = None  # of Lambda itself
-        self._events: queue.Queue[tuple[str, bytes]] = queue.Queue()
+        self._others = others or {}
+        self._events: queue.Queue[tuple[str, bytes, str | None]] = queue.Queue()
         self._results: dict[str, queue.Queue[tuple[bool, bytes]]] = {}
         function = self
 
@@ -33,12 +40,14 @@ class Lambda:
 
             def do_GET(self) -> None:
                 assert self.path == RUNTIME + "invocation/next"
-                request_id, event = function._events.get()
+                request_id, event, context = function._events.get()
                 headers = {
                     "Lambda-Runtime-Aws-Request-Id": request_id,
                     "Lambda-Runtime-Deadline-Ms": "4102444800000",
                     "Lambda-Runtime-Invoked-Function-Arn": "arn:aws:lambda:eu-west-1:0:function:leasehold",
                 }
+                if context is not None:
+                    headers["Lambda-Runtime-Client-Context"] = b64decode(context).decode()
                 self.reply(200, headers, event)
 
             def do_POST(self) -> None:
@@ -55,10 +64,8 @@ class Lambda:
                     status, document = function.refusal
                     self.reply(status, {}, json.dumps(document).encode())
                     return
-                request_id = str(uuid.uuid4())
-                result = function._results[request_id] = queue.Queue()
-                function._events.put((request_id, body))
-                failed, content = result.get(timeout=30)
+                invoked = function._others.get(self.path.split("/")[3], function)
+                failed, content = invoked._run(body, headers.get("x-amz-client-context"))
                 self.reply(200, {"X-Amz-Function-Error": "Unhandled"} if failed else {}, content)
 
             def reply(self, status: int, headers: Mapping[str, str], content: bytes) -> None:
@@ -98,6 +105,13 @@ class Lambda:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
+
+    def _run(self, event: bytes, context: str | None) -> tuple[bool, bytes]:
+        """Whether the function failed, and its answer."""
+        request_id = str(uuid.uuid4())
+        result = self._results[request_id] = queue.Queue()
+        self._events.put((request_id, event, context))
+        return result.get(timeout=30)
 
     def __enter__(self) -> Lambda:
         return self

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import PACKAGE, Bank, broken, eventually
+from conftest import PACKAGE, TABLE, Bank, broken, eventually
 from function import Lambda
 
 pytest.importorskip("botocore", reason="the extra leasehold[aws] is not installed")
@@ -24,10 +26,12 @@ from leasehold import (
     LockLost,
     LockNotFound,
     Throttled,
+    Transaction,
     Unavailable,
     VersionMismatch,
     aio,
 )
+from leasehold._messages import Call
 from leasehold.aws import Function
 
 CREDENTIALS = Credentials("AKIDEXAMPLE", "a-secret")
@@ -36,22 +40,40 @@ CREDENTIALS = Credentials("AKIDEXAMPLE", "a-secret")
 @pytest.fixture(scope="module")
 def lambda_(bank: Bank) -> Iterator[Lambda]:
     serve = Path(os.environ.get("LEASEHOLD_BIN", PACKAGE.parent.parent / "target" / "debug" / "leasehold"))
-    binary = Path(os.environ.get("LEASEHOLD_INVOKE_BIN", serve.with_name("leasehold-locks")))
-    if not binary.is_file():
-        pytest.fail(f"there is no {binary}: run `cargo build --workspace`", pytrace=False)
-    environment = {
-        "_HANDLER": "invoke",
-        "LEASEHOLD_TABLE_NAME": "leasehold",
-        "AWS_ENDPOINT_URL_DYNAMODB": bank.dynamodb,
-    }
-    with Lambda(binary, environment) as running:
-        yield running
+    locks = Path(os.environ.get("LEASEHOLD_INVOKE_BIN", serve.with_name("leasehold-locks")))
+    transactions = locks.with_name("leasehold-transactions")
+    for binary in (locks, transactions):
+        if not binary.is_file():
+            pytest.fail(f"there is no {binary}: run `cargo build --workspace`", pytrace=False)
+
+    def environment(handler: str) -> dict[str, str]:
+        return {
+            "_HANDLER": handler,
+            "LEASEHOLD_TABLE_NAME": "leasehold",
+            "LEASEHOLD_TRANSACTION_TABLE_NAME": "leasehold-transactions",
+            "AWS_ENDPOINT_URL_DYNAMODB": bank.dynamodb,
+        }
+
+    with (
+        Lambda(locks, environment("semaphore")) as semaphores,
+        Lambda(transactions, environment("transact")) as transact,
+    ):
+        others = {"leasehold-semaphore": semaphores, "leasehold-transact": transact}
+        with Lambda(locks, environment("invoke"), others) as running:
+            yield running
 
 
 @pytest.fixture
 def function(lambda_: Lambda) -> Iterator[Function]:
     lambda_.invocations.clear()
-    yield Function("leasehold-invoke", region="eu-west-1", credentials=CREDENTIALS, endpoint_url=lambda_.url)
+    yield Function(
+        "leasehold-invoke",
+        semaphore_function="leasehold-semaphore",
+        transact_function="leasehold-transact",
+        region="eu-west-1",
+        credentials=CREDENTIALS,
+        endpoint_url=lambda_.url,
+    )
     lambda_.refusal = None
 
 
@@ -127,6 +149,65 @@ def test_invocations_are_signed_for_lambda(lambda_: Lambda, key: str) -> None:
     assert "/eu-west-1/lambda/aws4_request" in headers["authorization"]
     assert headers["x-amz-invocation-type"] == "RequestResponse"
     assert (body["action"], body["key"]) == ("acquire", key)
+
+
+def test_permits_and_several_locks_live_without_an_api(client: Client, key: str) -> None:
+    semaphore = client.semaphore(key, 2)
+    guard = semaphore.acquire(2, lease=20.0, heartbeat_interval=5.0).granted()
+    waiting = semaphore.acquire(wait=0.5)
+    assert isinstance(waiting, Held), "it polled: there is no invocation that watches"
+    guard.keep(1)
+    semaphore.acquire().granted().release()
+    (holder,) = client.get_semaphore(key).holders
+    assert holder.permits == 1
+    assert client.set_capacity(key, 3, 2) == 2
+    assert client.break_entry(key, holder.holder_id, holder.version) == "released"
+    with pytest.raises(LockLost):
+        guard.heartbeat()
+    with client.lock_all([key + "-a", key + "-b"]) as both:
+        both.heartbeat()
+        assert client.get(key + "-a").fencing_token == both.fencing_token
+
+
+def test_transactions_live_without_an_api(client: Client, bank: Bank) -> None:
+    moe = bank.open(100)
+
+    def spend(tx: Transaction) -> None:
+        account = tx.get(TABLE, {"id": moe})
+        assert account is not None
+        tx.put(TABLE, {"id": moe, "balance": account["balance"] - 30})
+
+    client.run_transaction(spend)
+    assert bank.balance(moe) == 70
+    assert client.read_item(TABLE, {"id": moe}) == {"id": moe, "balance": 70}
+    items = client.list_items(TABLE, key_condition="id = :id", values={":id": moe})
+    assert list(items) == [{"id": moe, "balance": 70}]
+    with client.begin_transaction() as tx:
+        tx.update(TABLE, {"id": moe}, "ADD balance :x", {":x": 1})
+    assert client.transaction_status(tx.id).state == "committed"
+
+
+def test_a_function_that_was_not_named_is_asked_for(lambda_: Lambda, key: str) -> None:
+    function = Function(
+        "leasehold-invoke", region="eu-west-1", credentials=CREDENTIALS, endpoint_url=lambda_.url
+    )
+    with Client(function) as client:
+        with pytest.raises(InvalidRequest) as error:
+            client.semaphore(key, 2).try_acquire()
+        assert error.value.field == "semaphore_function"
+        with pytest.raises(InvalidRequest) as error:
+            client.transact([{"Put": {"TableName": TABLE, "Item": {"id": key}}}])
+        assert error.value.field == "transact_function"
+
+
+def test_the_trace_context_is_in_the_client_context(function: Function, lambda_: Lambda, key: str) -> None:
+    trace = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": "a=1"}
+    call = Call("GET", "/v1/lock", {"key": key})
+    call.headers = {**trace, "baggage": "x" * 4000}
+    request = function.make(call)
+    assert "x-amz-client-context" in request.headers["Authorization"], "it is signed"
+    context = json.loads(base64.b64decode(request.headers["X-Amz-Client-Context"]))
+    assert context == {"custom": trace}, "there is no room for baggage"
 
 
 def test_the_endpoint_is_awss_own() -> None:

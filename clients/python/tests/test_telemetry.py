@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from leasehold import Held, LockLost
+from leasehold import Forbidden, Held, LockLost
 
 
 @pytest.fixture(params=["threads", "asyncio"])
@@ -108,6 +109,22 @@ def test_each_request_carries_the_trace_context(
     assert guard.lease_id not in json.dumps(
         [span.to_json() for span in recorded.exporter.get_finished_spans()]
     )
+
+
+def test_each_invocation_carries_the_trace_context(
+    recorded: Recorded, proxy: Proxy, make_client: MakeClient, key: str
+) -> None:
+    aws = pytest.importorskip("leasehold.aws", reason="the extra leasehold[aws] is not installed")
+    credentials = aws.Credentials("AKIDEXAMPLE", "a-secret")
+    function = aws.Function("f", region="eu-west-1", credentials=credentials, endpoint_url=proxy.url)
+    proxy.fault = lambda request: Answer(403, b'{"Message": "not here"}')
+    with pytest.raises(Forbidden):
+        make_client(function).get(key)
+    (asked,) = recorded.spans("lock")
+    sent = {name.lower(): value for name, value in proxy.seen[0].headers.items()}
+    custom = json.loads(base64.b64decode(sent["x-amz-client-context"]))["custom"]
+    ids = f"00-{asked.context.trace_id:032x}-{asked.context.span_id:016x}-"
+    assert custom["traceparent"].startswith(ids)
 
 
 def test_a_failed_request_is_a_failed_span(

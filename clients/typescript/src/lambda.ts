@@ -21,14 +21,13 @@ export interface LambdaOptions {
 }
 
 /** Calls that only the HTTP API has. */
-const HTTP_CALLS: ReadonlySet<Call> = new Set(["list", "watch", "acquire-all"]);
+const HTTP_CALLS: ReadonlySet<Call> = new Set(["list", "watch"]);
 /** Calls of the function for locks. The function for transactions has the others. */
-const LOCK_CALLS: ReadonlySet<Call> = new Set(["acquire", "heartbeat", "release", "break", "get"]);
+const LOCK_CALLS: ReadonlySet<Call> = new Set(["acquire", "acquire-all", "heartbeat", "release", "break", "get"]);
+/** What a client context has room for: it is limited, and baggage is not. */
+const TRACE_HEADERS: ReadonlySet<string> = new Set(["traceparent", "tracestate"]);
 
-/**
- * Returns a transport that invokes the function of this name or ARN. Listings, watches and acquire-all need the HTTP
- * API.
- */
+/** Returns a transport that invokes the function of this name or ARN. Listings and watches need the HTTP API. */
 export function lambda(lockFunction: string, { transactFunction, semaphoreFunction, client }: LambdaOptions = {}): Transport {
   const invoker = client ?? new LambdaClient({ maxAttempts: 1 });
   const functionFor = (call: Call): string => {
@@ -43,10 +42,11 @@ export function lambda(lockFunction: string, { transactFunction, semaphoreFuncti
   };
   return {
     async exchange(call, request, { signal, headers }: ExchangeOptions): Promise<Answer> {
+      const custom = Object.fromEntries(Object.entries(headers).filter(([name]) => TRACE_HEADERS.has(name)));
       const command = new InvokeCommand({
         FunctionName: functionFor(call),
         Payload: new TextEncoder().encode(JSON.stringify({ action: call, ...request })),
-        ...(Object.keys(headers).length > 0 && { ClientContext: btoa(JSON.stringify({ custom: headers })) }),
+        ...(Object.keys(custom).length > 0 && { ClientContext: btoa(JSON.stringify({ custom })) }),
       });
       try {
         const { FunctionError, Payload } = await invoker.send(command, { abortSignal: signal });

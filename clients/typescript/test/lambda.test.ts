@@ -100,9 +100,17 @@ test("permits are waited for by direct invocation", async () => {
   for (const waiter of [waiting, alsoWaiting]) await (await waiter).granted().release();
   await assert.rejects(client().semaphore(key, 2).tryAcquire({ permits: 3 }), ExceedsCapacityError);
   await assert.rejects(client().tryAcquire(key), WrongKindError);
-  await assert.rejects(client().tryAcquireAll([key, freshKey()]), (error) => error instanceof InvalidRequestError && error.field === "transport");
   const without = new Client({ transport: lambda("leasehold-invoke", { client: sdk }) });
   await assert.rejects(without.getSemaphore(key), (error) => error instanceof InvalidRequestError && error.field === "semaphoreFunction");
+});
+
+test("several locks are acquired by one direct invocation", async () => {
+  const keys = [freshKey(), freshKey()];
+  const fencingToken = await client().withLocks(keys, async (both) => {
+    assert.equal(heldOf(await client().tryAcquire(keys[1] ?? "")).lock.fencingToken, both.fencingToken);
+    return both.fencingToken;
+  });
+  assert.equal((await client().get(keys[0] ?? ""))?.fencingToken, fencingToken);
 });
 
 test("transactions need the name of their function", async () => {
@@ -115,7 +123,7 @@ test("transactions need the name of their function", async () => {
 test("the trace context travels in the client context", async () => {
   const telemetry = {
     trace: <T>(_operation: string, _key: string | undefined, work: (headers: Record<string, string>) => Promise<T>) =>
-      work({ traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01" }),
+      work({ traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", baggage: "x".repeat(4000) }),
     record: () => undefined,
   };
   const traced = new Client({ transport: lambda("leasehold-invoke", { client: sdk }), telemetry });

@@ -6,6 +6,7 @@ Needs the extra `leasehold[aws]`.
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Mapping
 from urllib.parse import quote, urlsplit
 
@@ -22,14 +23,38 @@ except ModuleNotFoundError as error:
 from ._messages import Answer, Call, Request, parsed
 from .errors import Forbidden, InvalidRequest
 
-_ACTIONS = {
+_LOCKS = {
     "/v1/acquire": "acquire",
+    "/v1/acquire-all": "acquire-all",
     "/v1/heartbeat": "heartbeat",
     "/v1/release": "release",
     "/v1/break": "break",
     "/v1/lock": "get",
 }
-"""The operations that a direct invocation carries out, by their path."""
+"""The actions of the function for locks, by the path of their operation."""
+
+_SEMAPHORES = {
+    "/v1/semaphore": "semaphore-get",
+    "/v1/semaphore/acquire": "semaphore-acquire",
+    "/v1/semaphore/enqueue": "semaphore-enqueue",
+    "/v1/semaphore/heartbeat": "semaphore-heartbeat",
+    "/v1/semaphore/release": "semaphore-release",
+    "/v1/semaphore/break": "semaphore-break",
+    "/v1/semaphore/capacity": "semaphore-capacity",
+}
+
+_TRANSACTIONS = {
+    "/v1/transactions/begin": "begin",
+    "/v1/transactions/add": "add",
+    "/v1/transactions/commit": "commit",
+    "/v1/transactions/rollback": "rollback",
+    "/v1/transaction": "get-transaction",
+    "/v1/items/get": "get-items",
+    "/v1/items/list": "list-items",
+}
+
+_TRACE_HEADERS = ("traceparent", "tracestate")
+"""What a client context has room for: it is limited, and baggage is not."""
 
 
 class SigV4:
@@ -72,11 +97,13 @@ def _service_at(url: str) -> str:
 
 
 class Function:
-    """`Client(Function("leasehold-invoke"))`: invokes the function directly, without an API before it.
+    """`Client(Function("leasehold-invoke"))`: invokes the functions directly, without an API before them.
 
-    `name` is the function's name or ARN; `qualifier` a version or an alias. It serves locks one by one:
-    listings and transactions need the HTTP API. The caller needs `lambda:InvokeFunction`. `region` and
-    `credentials` are found as by `SigV4`; `endpoint_url` overrides AWS's own.
+    `name` is the name or the ARN of the function for locks; `qualifier` a version or an alias of it.
+    `semaphore_function` and `transact_function` name those for semaphores, and for transactions and items:
+    without them, these are refused. Listings and watches need the HTTP API; a waiter polls. The caller needs
+    `lambda:InvokeFunction`. `region` and `credentials` are found as by `SigV4`; `endpoint_url` overrides
+    AWS's own.
     """
 
     def __init__(
@@ -84,6 +111,8 @@ class Function:
         name: str,
         *,
         qualifier: str | None = None,
+        semaphore_function: str | None = None,
+        transact_function: str | None = None,
         region: str | None = None,
         credentials: Credentials | None = None,
         endpoint_url: str | None = None,
@@ -94,19 +123,40 @@ class Function:
             endpoint_url = client.meta.endpoint_url
         self.url = endpoint_url.rstrip("/")
         self.calls_out = True
-        self._invoke = f"{self.url}/2015-03-31/functions/{quote(name, safe='')}/invocations"
-        if qualifier is not None:
-            self._invoke += f"?Qualifier={quote(qualifier, safe='')}"
+        self._name = name
+        self._qualifier = qualifier
+        self._semaphore_function = semaphore_function
+        self._transact_function = transact_function
 
     def make(self, call: Call) -> Request:
-        """The signed invocation of a call. Raises `InvalidRequest` where it needs the HTTP API."""
-        action = _ACTIONS.get(call.path)
-        if action is None:
-            raise InvalidRequest(f"{call.path} needs the HTTP API; the function serves locks one by one")
+        """The signed invocation of a call. Raises `InvalidRequest` where no function is named for it."""
+        url, action = self._invocation(call.path)
         body = json.dumps({"action": action, **call.members}, allow_nan=False).encode()
         headers = {"Content-Type": "application/json", "X-Amz-Invocation-Type": "RequestResponse"}
-        request = Request("POST", self._invoke, headers, body)
-        return Request("POST", self._invoke, self._sign(request), body)
+        trace = {name: call.headers[name] for name in _TRACE_HEADERS if name in call.headers}
+        if trace:
+            headers["X-Amz-Client-Context"] = b64encode(json.dumps({"custom": trace}).encode()).decode()
+        return Request("POST", url, self._sign(Request("POST", url, headers, body)), body)
+
+    def _invocation(self, path: str) -> tuple[str, str]:
+        """The URL that invokes the function for this path, and the action there."""
+        if path in _LOCKS:
+            qualifier = "" if self._qualifier is None else f"?Qualifier={quote(self._qualifier, safe='')}"
+            return self._url_of(self._name) + qualifier, _LOCKS[path]
+        if path in _SEMAPHORES:
+            if self._semaphore_function is None:
+                raise InvalidRequest("must be named, for semaphores", "semaphore_function")
+            return self._url_of(self._semaphore_function), _SEMAPHORES[path]
+        if path in _TRANSACTIONS:
+            if self._transact_function is None:
+                raise InvalidRequest("must be named, for transactions and items", "transact_function")
+            return self._url_of(self._transact_function), _TRANSACTIONS[path]
+        raise InvalidRequest(
+            f"there is no direct invocation of {path}: use the URL of the HTTP API", "base_url"
+        )
+
+    def _url_of(self, function: str) -> str:
+        return f"{self.url}/2015-03-31/functions/{quote(function, safe='')}/invocations"
 
     def answer(self, status: int, headers: Mapping[str, str], content: bytes) -> Answer:
         """The function's answer. A refusal is an error whose message is the problem document."""

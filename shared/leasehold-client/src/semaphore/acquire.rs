@@ -15,7 +15,7 @@ use crate::remote::{Advance, Backoff, PermitCall, encode_data};
 use crate::request::check_lease;
 use crate::timing::{poll_pause, stale_after};
 use crate::watching::{Watched, version_of};
-use crate::{Acquisition, Error, ErrorKind};
+use crate::{Acquisition, Error, ErrorKind, telemetry};
 
 /// The lease of a ticket. It is long, because each refresh writes the whole row.
 const TICKET_LEASE: Duration = Duration::from_mins(2);
@@ -30,7 +30,11 @@ impl Semaphore {
     /// the background.
     pub async fn try_acquire(&self, request: impl Into<PermitRequest>) -> Result<PermitAcquisition, Error> {
         let request = request.into();
-        let mut pursuit = Pursuit::new(self, &request)?;
+        telemetry::waiting("try_acquire", &self.key, self.ask_once(&request)).await
+    }
+
+    async fn ask_once(&self, request: &PermitRequest) -> Result<PermitAcquisition, Error> {
+        let mut pursuit = Pursuit::new(self, request)?;
         let names = pursuit.known_dead();
         match pursuit.send(pursuit.ask(names), pursuit.limit(Duration::MAX)).await {
             Ok(Some(guard)) => Ok(Acquisition::Granted(guard)),
@@ -53,7 +57,11 @@ impl Semaphore {
     /// Any [`ErrorKind`] but `Held`. A retryable error is returned only after the wait was over.
     pub async fn acquire(&self, request: impl Into<PermitRequest>) -> Result<PermitAcquisition, Error> {
         let request = request.into();
-        let mut pursuit = Pursuit::new(self, &request)?;
+        telemetry::waiting("acquire", &self.key, self.wait_in_the_queue(&request)).await
+    }
+
+    async fn wait_in_the_queue(&self, request: &PermitRequest) -> Result<PermitAcquisition, Error> {
+        let mut pursuit = Pursuit::new(self, request)?;
         let mut budget = Budget::new(request.wait, self.client.retry_budget());
         let mut backoff = Backoff::default();
         loop {

@@ -1,0 +1,297 @@
+//! The command that runs under a lock or permits: its environment, its signals, its end.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use leasehold_client::{Client, ErrorKind, Heartbeats};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::WaitStatus;
+use nix::unistd::Pid;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::Instant;
+
+use crate::Failure;
+use crate::commands::exec;
+use crate::connection::{CommonArgs, TOKEN_VARIABLE, URL_VARIABLE};
+use crate::duration::{self, show, show_seconds};
+use crate::failure::{sentence, status};
+use crate::processes::{adopt_orphans, reap, signal_descendants, wait_for_descendants};
+use crate::signals::{Received, Signals, die_of_interrupt};
+use crate::tenure::{Subject, Tenure};
+
+/// The divisor of the lease that gives the rest at which people are warned.
+const AT_RISK: u32 = 3;
+
+/// The usual time until killed processes are gone.
+const KILLED: Duration = Duration::from_millis(200);
+
+/// How to run a command under a lock.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ChildArgs {
+    /// Heartbeat this often: at most half the lease. Default: a quarter of it.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    heartbeat: Option<Duration>,
+
+    /// How long the command may take to end after a SIGTERM, when the lock is lost.
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse_or_zero)]
+    grace: Duration,
+
+    /// When no heartbeat succeeds, stop the command this long before others may take the lock over. Must be below the
+    /// lease.
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration::parse_or_zero)]
+    lock_delay: Duration,
+
+    /// Go on while the service cannot be reached, even beyond the lease. DANGER: others may reach it, take the lock
+    /// over and work at the same time. Only for work where two at once are better than none.
+    #[arg(long)]
+    hold_on_unavailable: bool,
+
+    /// Put the lease id into the command's environment as LEASEHOLD_LEASE_ID: for `leasehold heartbeat --data`, for
+    /// example. If the command releases the lock, it is stopped as if the lock were lost.
+    #[arg(long)]
+    pass_lease_id: bool,
+
+    /// What to run, after `--`.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// Sets the options of [`ChildArgs`]. Requests for a lock, for permits and for several locks have the same ones.
+macro_rules! keeping {
+    ($request:expr, $args:expr, $lease:expr, $warn:expr) => {{
+        let args: &crate::child::ChildArgs = &$args;
+        let request = $request
+            .lease($lease)
+            .heartbeats(args.heartbeats())
+            .lock_delay(args.lock_delay())
+            .at_risk(args.at_risk($lease), $warn);
+        if args.holds_on_unavailable() { request.hold_on_unavailable() } else { request }
+    }};
+}
+pub(crate) use keeping;
+
+impl ChildArgs {
+    pub(crate) fn heartbeats(&self) -> Heartbeats {
+        self.heartbeat.map_or(Heartbeats::Quarterly, Heartbeats::Every)
+    }
+
+    pub(crate) fn lock_delay(&self) -> Duration {
+        self.lock_delay
+    }
+
+    pub(crate) fn holds_on_unavailable(&self) -> bool {
+        self.hold_on_unavailable
+    }
+
+    /// The rest of the lease at which people are warned.
+    pub(crate) fn at_risk(&self, lease: Duration) -> Duration {
+        lease.saturating_sub(self.lock_delay) / AT_RISK
+    }
+}
+
+/// Returns the warning about a lease that no heartbeat renews.
+pub(crate) fn warning(name: &str, common: &CommonArgs) -> impl Fn(Duration) + Send + Sync + use<> {
+    let (output, name) = (common.output.clone(), name.to_owned());
+    move |left| {
+        // After a long pause nothing is left: the loss is reported instead.
+        if !left.is_zero() {
+            output.warn(&format!("no heartbeat succeeds: the lease of {name} ends in {}", show_seconds(left)));
+        }
+    }
+}
+
+/// The end of a command.
+pub(crate) enum End {
+    /// The command ended by itself, or by a signal that was passed on, and the grant was given back.
+    Ended(ExitCode),
+    /// The command was stopped after the loss of the grant. The signal that asked this program to end, if one did.
+    Stopped(Option<Received>),
+}
+
+/// Runs commands.
+pub(crate) struct Runner<'a> {
+    pub(crate) args: &'a ChildArgs,
+    pub(crate) common: &'a CommonArgs,
+    pub(crate) client: &'a Client,
+    pub(crate) sort_key: Option<&'a str>,
+    /// The occurrence that a success of the command completes.
+    pub(crate) occurrence: Option<&'a str>,
+}
+
+/// A command while it runs.
+struct Child {
+    id: Pid,
+    ended: tokio::signal::unix::Signal,
+}
+
+impl Runner<'_> {
+    /// Runs the command under `tenure`, and gives the tenure back.
+    ///
+    /// # Errors
+    /// The command cannot be started.
+    pub(crate) async fn run(&self, tenure: Tenure, signals: &mut Signals) -> Result<End, Failure> {
+        let child = match self.start(&tenure) {
+            Ok(child) => child,
+            Err(failure) => {
+                self.release(tenure, None, signals).await;
+                return Err(failure);
+            }
+        };
+        let status = match self.supervise(child, &tenure, signals).await {
+            Supervised::Ended(status) => status,
+            Supervised::Stopped(asked) => return Ok(End::Stopped(asked)),
+        };
+        let completed = self.occurrence.filter(|_| matches!(status, WaitStatus::Exited(_, 0)));
+        self.release(tenure, completed, signals).await;
+        if matches!(status, WaitStatus::Signaled(_, Signal::SIGINT, _)) && signals.interrupted() {
+            die_of_interrupt();
+        }
+        Ok(End::Ended(exit_code(status)))
+    }
+
+    fn start(&self, tenure: &Tenure) -> Result<Child, Failure> {
+        let cannot_start = |error| Failure::failed(format!("cannot start a process: {error}"));
+        // The handler is set before the start, so that no end is missed.
+        let ended = signal(SignalKind::child()).map_err(cannot_start)?;
+        adopt_orphans();
+        let mut command = exec::tied(&self.args.command);
+        // The command does not need this program's secret.
+        command.env_remove(TOKEN_VARIABLE);
+        for (name, value) in self.environment(tenure) {
+            // An enclosing `run` may have set a variable that does not apply.
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        let child = command.spawn().map_err(cannot_start)?;
+        let id = i32::try_from(child.id()).map(Pid::from_raw).map_err(|_| Failure::failed("no such process id"))?;
+        Ok(Child { id, ended })
+    }
+
+    fn environment(&self, tenure: &Tenure) -> [(&'static str, Option<String>); 9] {
+        let keys = tenure.keys();
+        let (one, several) = match keys.as_slice() {
+            [key] => (Some((*key).to_owned()), None),
+            keys => (None, Some(keys.join("\n"))),
+        };
+        [
+            ("LEASEHOLD_KEY", one),
+            ("LEASEHOLD_KEYS", several),
+            ("LEASEHOLD_LOCK_SORT_KEY", self.sort_key.map(str::to_owned)),
+            ("LEASEHOLD_FENCING_TOKEN", Some(tenure.fencing_token().to_string())),
+            ("LEASEHOLD_OWNER_NAME", Some(tenure.owner_name().to_owned())),
+            ("LEASEHOLD_PERMITS", tenure.permits().map(|permits| permits.to_string())),
+            ("LEASEHOLD_OCCURRENCE", self.occurrence.map(str::to_owned)),
+            ("LEASEHOLD_LEASE_ID", self.args.pass_lease_id.then(|| tenure.lease_id().0.clone())),
+            (URL_VARIABLE, self.common.url()),
+        ]
+    }
+
+    /// Passes signals on, until the command ends or is stopped after the loss of the grant.
+    async fn supervise(&self, mut child: Child, tenure: &Tenure, signals: &mut Signals) -> Supervised {
+        let mut lost = tenure.lost();
+        let mut asked = None;
+        loop {
+            if let Some(status) = reap(child.id) {
+                return Supervised::Ended(status);
+            }
+            tokio::select! {
+                _ = child.ended.recv() => {}
+                Some(how) = &mut lost => {
+                    Failure::lost(&how).and("; stopping the command").report(self.common.output.json);
+                    let impatient = self.stop(signals).await;
+                    return Supervised::Stopped(asked.or(impatient));
+                }
+                received = signals.next() => {
+                    if received.is_ending() {
+                        asked = asked.or(Some(received));
+                    }
+                    child.pass_on(received);
+                }
+            }
+        }
+    }
+
+    /// Ends the command and all its descendants. Another signal shortens the grace period, and is returned.
+    async fn stop(&self, signals: &mut Signals) -> Option<Received> {
+        let (everything, grace) = (Pid::this(), self.args.grace);
+        signal_descendants(everything, Signal::SIGTERM);
+        let (why, received) = tokio::select! {
+            ended = wait_for_descendants(everything, Instant::now() + grace) => {
+                if ended {
+                    return None;
+                }
+                (format!("the command did not end within {}", show(grace)), None)
+            }
+            received = signals.next_ending() => {
+                (format!("{} while the command is being stopped", received.signal), Some(received))
+            }
+        };
+        self.common.output.warn(&format!("{why}: SIGKILL"));
+        // This kills the processes that were started in the meantime.
+        loop {
+            signal_descendants(everything, Signal::SIGKILL);
+            if wait_for_descendants(everything, Instant::now() + KILLED).await {
+                return received;
+            }
+        }
+    }
+
+    /// Gives a grant back. The command's status counts, whatever the outcome. A signal ends the attempt.
+    async fn release(&self, tenure: Tenure, completed: Option<&str>, signals: &mut Signals) {
+        let output = &self.common.output;
+        let Subject { name, is, was, it_is } = tenure.subject();
+        let undone = completed.map_or_else(String::new, |occurrence| format!("; {occurrence} is not recorded as done"));
+        let free = format!("{it_is} free one lease from now{undone}");
+        let released = tokio::select! {
+            released = tenure.release(completed) => released,
+            received = signals.next_impatient() => {
+                output.warn(&format!("{}: {name} {is} not released; {free}", received.signal));
+                return;
+            }
+        };
+        match released {
+            Ok(()) => output.say(|| format!("{name} {is} released")),
+            Err(error) => match error.kind() {
+                ErrorKind::Lost(loss) => {
+                    output.warn(&format!("{name} {was} lost while the command ran: {}{undone}", loss.how()));
+                }
+                _ => output.warn(&format!("{name} could not be released: {}; {free}", sentence(&error))),
+            },
+        }
+        drop(self.client.close().await);
+    }
+}
+
+/// The end of a command, before the grant is given back.
+enum Supervised {
+    Ended(WaitStatus),
+    Stopped(Option<Received>),
+}
+
+impl Child {
+    fn pass_on(&self, received: Received) {
+        match (received.is_ending(), received.sent_here) {
+            // The command's own processes get the signal too: they must not outlive the release of the lock.
+            (true, true) => signal_descendants(Pid::this(), received.signal),
+            // The terminal has sent the signal to the command already. A second one could look like impatience.
+            (true, false) => {}
+            // The command may have ended a moment ago.
+            (false, _) => drop(kill(self.id, received.signal)),
+        }
+    }
+}
+
+fn exit_code(status: WaitStatus) -> ExitCode {
+    match status {
+        WaitStatus::Exited(_, code) => ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)),
+        WaitStatus::Signaled(_, signal, _) => {
+            ExitCode::from(status::SIGNALLED + u8::try_from(signal as i32).unwrap_or_default())
+        }
+        // `reap` reports no other status.
+        _ => ExitCode::FAILURE,
+    }
+}

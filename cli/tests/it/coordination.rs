@@ -1,0 +1,391 @@
+//! `leasehold run` with permits, several keys and occurrences, and `leasehold elect`.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Child;
+
+use crate::support::{Serve, finish, first_line, folder, kill, pause, runs, signal, within};
+
+/// Starts a command whose script writes into this folder.
+fn spawn_in(serve: &Serve, folder: &Path, args: &[&str], script: &str) -> Child {
+    let mut command = serve.command(&[args, &["--", "sh", "-c", script]].concat());
+    command.current_dir(folder).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary is built")
+}
+
+/// Waits until a file has so many lines, and returns them.
+async fn lines(path: &Path, wanted: usize) -> Vec<String> {
+    let look = async {
+        loop {
+            let text = std::fs::read_to_string(path).unwrap_or_default();
+            let lines: Vec<_> = text.lines().map(str::to_owned).collect();
+            if lines.len() >= wanted && text.ends_with('\n') {
+                return lines;
+            }
+            pause(Duration::from_millis(20)).await;
+        }
+    };
+    within(look).await
+}
+
+/// Waits until a process has written its id, and ends its script by another file.
+async fn started(folder: &Path, name: &str) -> i64 {
+    first_line(&folder.join(name)).await.parse().expect("a process id")
+}
+
+/// A script that writes its process id into the file `name`, and ends when the file `end` is there.
+fn until_end(name: &str) -> String {
+    format!("echo $$ > {name}; while [ ! -e end ]; do sleep 0.05; done")
+}
+
+#[tokio::test]
+async fn permits_are_never_exceeded_when_twenty_run() {
+    let serve = Serve::memory().await;
+    let folder = folder();
+    let script = "echo + >> log; sleep 0.1; echo - >> log";
+    let args = ["run", "pool", "--permits", "1", "--of", "3", "--wait", "forever", "-q"];
+    let all: Vec<_> = (0..20).map(|_| spawn_in(&serve, folder.path(), &args, script)).collect();
+    for run in all {
+        let ended = finish(run).await;
+        assert_eq!((ended.status, ended.stderr.as_str()), (0, ""));
+    }
+    let (mut now, mut most, mut all) = (0, 0, 0);
+    for line in lines(&folder.path().join("log"), 40).await {
+        now += if line == "+" { 1 } else { -1 };
+        (most, all) = (most.max(now), all + i32::from(line == "+"));
+    }
+    assert_eq!((now, all), (0, 20));
+    assert!(most <= 3, "{most} at once");
+    let view = serve.semaphore("pool").await;
+    assert_eq!((&view["available"], &view["holders"], &view["queue"]), (&json!(3), &json!([]), &json!([])));
+}
+
+#[tokio::test]
+async fn killed_holder_of_permits_is_passed_after_its_lease() {
+    let serve = Serve::memory().await;
+    let folder = folder();
+    let args = ["run", "pool", "--permits", "2", "--of", "2", "--lease", "1s", "--owner", "host-1"];
+    let mut first = spawn_in(&serve, folder.path(), &args, &until_end("first"));
+    let job = started(folder.path(), "first").await;
+    within(first.kill()).await.unwrap();
+    let args = ["run", "pool", "--of", "2", "--wait", "10s"];
+    let ended = finish(spawn_in(&serve, folder.path(), &args, "echo $LEASEHOLD_PERMITS")).await;
+    assert_eq!((ended.status, ended.stdout.as_str()), (0, "1\n"), "{ended:?}");
+    assert_eq!(ended.stderr, "leasehold: waiting for a permit of pool, held by host-1\n");
+    assert!(!runs(job), "it was told that nobody keeps its permits");
+}
+
+#[tokio::test]
+async fn readers_run_side_by_side_and_a_writer_alone() {
+    let serve = Serve::memory().await;
+    let folder = folder();
+    let (shared, exclusive) = (["run", "page", "--shared"], ["run", "page", "--exclusive"]);
+    let readers = ["one", "two"].map(|name| spawn_in(&serve, folder.path(), &shared, &until_end(name)));
+    started(folder.path(), "one").await;
+    started(folder.path(), "two").await;
+    let refused = serve.run(&[&exclusive[..], &["--no-wait", "--", "true"]].concat()).await;
+    assert_eq!(refused.status, 75);
+    let sentence = "leasehold: page has 98 of 100 permits free, held by ";
+    assert!(refused.stderr.starts_with(sentence), "{refused:?}");
+    std::fs::write(folder.path().join("end"), "").unwrap();
+    for reader in readers {
+        finish(reader).await.ok();
+    }
+    std::fs::remove_file(folder.path().join("end")).unwrap();
+    let writer = spawn_in(&serve, folder.path(), &exclusive, &until_end("writer"));
+    started(folder.path(), "writer").await;
+    let refused = serve.run(&[&shared[..], &["--no-wait", "--json", "--", "true"]].concat()).await;
+    let failure: Value = serde_json::from_str(&refused.stderr).expect("JSON");
+    assert_eq!((refused.status, &failure["lock"]["available"]), (75, &json!(0)));
+    std::fs::write(folder.path().join("end"), "").unwrap();
+    finish(writer).await.ok();
+}
+
+#[tokio::test]
+async fn fair_runs_go_in_the_order_of_the_queue() {
+    let serve = Serve::memory().await;
+    let folder = folder();
+    let args = ["run", "door", "--fair", "--wait", "forever", "-q"];
+    let mut all = vec![spawn_in(&serve, folder.path(), &args, &until_end("first"))];
+    started(folder.path(), "first").await;
+    for number in 1..=4 {
+        all.push(spawn_in(&serve, folder.path(), &args, &format!("echo {number} >> log")));
+        serve.until_queued("door", number).await;
+    }
+    std::fs::write(folder.path().join("end"), "").unwrap();
+    for run in all {
+        finish(run).await.ok();
+    }
+    assert_eq!(lines(&folder.path().join("log"), 4).await, ["1", "2", "3", "4"]);
+}
+
+#[tokio::test]
+async fn signal_in_the_queue_leaves_no_ticket() {
+    let serve = Serve::memory().await;
+    let folder = folder();
+    let args = ["run", "door", "--fair", "--wait", "forever"];
+    let holder = spawn_in(&serve, folder.path(), &args, &until_end("first"));
+    started(folder.path(), "first").await;
+    for (name, status) in [("INT", 130), ("TERM", 143)] {
+        let waiting = spawn_in(&serve, folder.path(), &args, "echo ran > ran");
+        serve.until_queued("door", 1).await;
+        signal(&waiting, name);
+        let ended = finish(waiting).await;
+        assert_eq!(ended.status, status, "{ended:?}");
+        assert!(ended.stderr.ends_with(&format!("leasehold: SIG{name}: no longer waiting for door\n")), "{ended:?}");
+        assert_eq!(serve.semaphore("door").await["queue"], json!([]), "the ticket is gone with the process");
+    }
+    std::fs::write(folder.path().join("end"), "").unwrap();
+    finish(holder).await.ok();
+    assert!(!folder.path().join("ran").exists());
+}
+
+#[tokio::test]
+async fn loss_of_a_permit_stops_the_command_and_speaks_of_permits() {
+    let serve = Serve::memory().await;
+    let folder = folder();
+    let args = ["run", "pool", "--of", "2", "--lease", "1s"];
+    let run = spawn_in(&serve, folder.path(), &args, &until_end("first"));
+    let job = started(folder.path(), "first").await;
+    let holder = serve.semaphore("pool").await["holders"][0]["holderId"].clone();
+    let broken = serve.run(&["break", "pool", "--holder", holder.as_str().unwrap(), "--yes"]).await.ok();
+    assert_eq!(broken, format!("{} of pool is broken: its permits are free\n", holder.as_str().unwrap()));
+    let ended = finish(run).await;
+    assert_eq!(
+        (ended.status, ended.stderr.as_str()),
+        (
+            76,
+            "leasehold: pool is lost: the permits were released elsewhere, or broken by an operator; stopping the \
+             command\n"
+        )
+    );
+    assert!(!runs(job));
+}
+
+#[tokio::test]
+async fn several_keys_are_locked_all_or_none() {
+    let serve = Serve::memory().await;
+    let folder = folder();
+    serve.acquire("b", "secret").await;
+    let refused = serve.run(&["run", "a", "b", "c", "--no-wait", "--", "true"]).await;
+    let sentence = "leasehold: b is held by test; try again later, or wait longer with --wait or --extend\n".to_owned();
+    assert_eq!((refused.status, refused.stderr), (75, sentence));
+    assert_eq!(serve.get("a").await["type"], "not-found", "nothing of it is held");
+
+    let waiting = spawn_in(&serve, folder.path(), &["run", "a", "b", "c"], r#"echo "$LEASEHOLD_KEYS" > keys; exit 4"#);
+    pause(Duration::from_millis(200)).await;
+    serve.run(&["release", "b", "--lease-id", "secret"]).await.ok();
+    let ended = finish(waiting).await;
+    assert_eq!((ended.status, ended.stderr.as_str()), (4, "leasehold: waiting for a, b, c, held by test\n"));
+    assert_eq!(lines(&folder.path().join("keys"), 3).await, ["a", "b", "c"]);
+    for key in ["a", "b", "c"] {
+        assert_eq!(serve.get(key).await["state"], "released");
+    }
+    let tokens: Vec<_> = futures_util::future::join_all(["a", "b", "c"].map(|key| serve.get(key))).await;
+    assert!(tokens.iter().all(|lock| lock["fencingToken"] == tokens[0]["fencingToken"]), "{tokens:?}");
+}
+
+#[tokio::test]
+async fn loss_of_one_of_several_locks_stops_the_command() {
+    let serve = Serve::memory().await;
+    let folder = folder();
+    let run = spawn_in(&serve, folder.path(), &["run", "a", "b", "--lease", "1s"], &until_end("first"));
+    let job = started(folder.path(), "first").await;
+    serve.take_over("b", "host-2").await;
+    let ended = finish(run).await;
+    let sentence = "leasehold: b is lost: the lock was taken over by \"host-2\"; stopping the command\n";
+    assert_eq!((ended.status, ended.stderr.as_str()), (76, sentence));
+    assert!(!runs(job));
+    serve.until("a", |lock| lock["state"] == "released").await;
+    assert_eq!(serve.get("b").await["ownerName"], "host-2");
+}
+
+#[tokio::test]
+async fn occurrence_is_run_until_it_succeeds_once() {
+    let serve = Serve::memory().await;
+    let run = async |occurrence: &str, script: &str| {
+        serve.run(&["run", "job", "--once", occurrence, "--", "sh", "-c", script]).await
+    };
+    assert_eq!(run("2026-1", "exit 3").await.status, 3, "a run that fails is not done");
+    assert_eq!(run("2026-1", "kill -TERM $$").await.status, 143);
+    assert_eq!(run("2026-1", "echo $LEASEHOLD_OCCURRENCE").await.ok(), "2026-1\n");
+    for occurrence in ["2026-1", "2026-0"] {
+        let done = run(occurrence, "echo again").await;
+        let line = "leasehold: job is already done, up to 2026-1\n";
+        assert_eq!((done.status, done.stdout.as_str(), done.stderr.as_str()), (0, "", line));
+    }
+    assert_eq!(serve.run(&["run", "job", "--once", "2026-1", "-q", "--", "echo", "again"]).await.ok(), "");
+    assert_eq!(run("2026-2", "echo next").await.ok(), "next\n");
+}
+
+#[tokio::test]
+async fn period_is_run_once_whoever_comes_first() {
+    let serve = Serve::memory().await;
+    // A period that does not end during the test, unless it runs at midnight on a Thursday.
+    let args = ["run", "job", "--every", "7d", "--wait", "forever"];
+    let folder = folder();
+    let all: Vec<_> = (0..4).map(|_| spawn_in(&serve, folder.path(), &args, "echo ran >> log")).collect();
+    for run in all {
+        assert_eq!(finish(run).await.status, 0);
+    }
+    assert_eq!(lines(&folder.path().join("log"), 1).await, ["ran"]);
+    let last = serve.get("job").await["lastOccurrence"].clone();
+    assert!(last.as_str().is_some_and(|last| last.len() == 20 && last.ends_with("T00:00:00Z")), "{last}");
+}
+
+#[tokio::test]
+async fn options_that_exclude_each_other_are_refused() {
+    let serve = Serve::memory().await;
+    for (options, sentence) in [
+        (&["a", "--fair", "--shared"][..], "'--fair' cannot be used with '--shared'"),
+        (&["a", "--of", "3", "--once", "x"], "'--of <CAPACITY>' cannot be used with"),
+        (&["a", "--once", "x", "--every", "1h"], "'--once <OCCURRENCE>' cannot be used with"),
+        (&["a", "--permits", "3"], "required arguments were not provided"),
+        (&["a", "--permits", "0", "--of", "3"], "0 is not in 1.."),
+        (&["a", "b", "--fair"], "several keys are plain locks"),
+        (&["a", "b", "--every", "1h"], "--every goes with one key, and there are several"),
+        (&["a", "--fair", "--attribute", "x=y"], "--attribute goes with a plain lock, and the key is a semaphore"),
+    ] {
+        let ended = serve.run(&[&["run"], options, &["--", "true"]].concat()).await;
+        assert!(ended.status == 2 && ended.stderr.contains(sentence), "{options:?}: {ended:?}");
+    }
+    serve.run(&["run", "pool", "--of", "2", "--", "true"]).await.ok();
+    for (args, sentence) in [
+        (&["run", "pool", "--", "true"][..], "`leasehold run --help` says how to ask for a semaphore"),
+        (&["run", "pool", "--permits", "3", "--of", "3", "--", "true"], "The semaphore has 2 permits in all."),
+        (&["run", "pool", "--fair", "--", "true"], "so that 1 do not exclude others"),
+    ] {
+        let ended = serve.run(args).await;
+        assert!(ended.status == 64 && ended.stderr.contains(sentence), "{args:?}: {ended:?}");
+    }
+}
+
+#[tokio::test]
+async fn next_candidate_leads_when_the_leader_was_killed() {
+    let serve = Serve::memory().await;
+    let folder = folder();
+    let elect = |name: &str| {
+        let args = ["elect", "chief", "--value", name, "--owner", name, "--lease", "1s"];
+        spawn_in(&serve, folder.path(), &args, &until_end(name))
+    };
+    let mut ann = elect("ann");
+    let job = started(folder.path(), "ann").await;
+    assert_eq!(serve.get("chief").await["data"], "ann");
+    let mut bob = elect("bob");
+    let mut stderr = BufReader::new(bob.stderr.take().unwrap()).lines();
+    let line = within(stderr.next_line()).await.unwrap().unwrap();
+    assert_eq!(line, "leasehold: waiting for chief, held by ann");
+    within(ann.kill()).await.unwrap();
+    started(folder.path(), "bob").await;
+    assert!(!runs(job), "no two lead at once");
+    assert_eq!(serve.get("chief").await["data"], "bob");
+    std::fs::write(folder.path().join("end"), "").unwrap();
+    assert_eq!(finish(bob).await.status, 0);
+    assert_eq!(serve.get("chief").await["state"], "released", "who is done resigns");
+}
+
+#[tokio::test]
+async fn leader_that_loses_stops_its_command_and_campaigns_again() {
+    let serve = Serve::memory().await;
+    let folder = folder();
+    let script = "echo $LEASEHOLD_FENCING_TOKEN >> terms; trap 'echo stopped >> ends; exit 0' TERM; \
+                  while [ ! -e end ]; do sleep 0.05; done; exit 7";
+    let elect = spawn_in(&serve, folder.path(), &["elect", "chief", "--lease", "1s"], script);
+    let (terms, ends) = (folder.path().join("terms"), folder.path().join("ends"));
+    lines(&terms, 1).await;
+    let thief = serve.take_over("chief", "host-2").await;
+    lines(&ends, 1).await;
+    assert_eq!(lines(&terms, 1).await.len(), 1, "it waits for the other leader");
+    serve.run(&["release", "chief", "--lease-id", thief["leaseId"].as_str().unwrap()]).await.ok();
+    let tokens = lines(&terms, 2).await;
+    assert!(tokens[1].parse::<u64>().unwrap() > thief["fencingToken"].as_u64().unwrap());
+    std::fs::write(folder.path().join("end"), "").unwrap();
+    let ended = finish(elect).await;
+    assert_eq!(ended.status, 7, "the status is the command's");
+    // Between the two lines the shell tells that its `sleep` was terminated.
+    let lost = "leasehold: chief is lost: the lock was taken over by \"host-2\"; stopping the command\n";
+    assert!(ended.stderr.starts_with(lost), "{ended:?}");
+    assert!(ended.stderr.ends_with("\nleasehold: waiting for chief, held by host-2\n"), "{ended:?}");
+    assert_eq!(serve.get("chief").await["state"], "released");
+}
+
+#[tokio::test]
+async fn candidate_leaves_at_a_signal_and_leaves_nothing() {
+    let serve = Serve::memory().await;
+    let folder = folder();
+    // As leader: the command gets the signal, and the lock is released.
+    let leader = spawn_in(&serve, folder.path(), &["elect", "chief"], &until_end("first"));
+    let job = started(folder.path(), "first").await;
+    signal(&leader, "TERM");
+    assert_eq!(finish(leader).await.status, 143);
+    assert!(!runs(job));
+    assert_eq!(serve.get("chief").await["state"], "released");
+    // As candidate: the campaign ends.
+    serve.acquire("chief", "secret").await;
+    let mut candidate = spawn_in(&serve, folder.path(), &["elect", "chief"], "touch ran");
+    let mut stderr = BufReader::new(candidate.stderr.take().unwrap()).lines();
+    within(stderr.next_line()).await.unwrap().unwrap();
+    signal(&candidate, "INT");
+    assert_eq!(within(candidate.wait()).await.unwrap().code(), Some(130));
+    serve.run(&["release", "chief", "--lease-id", "secret"]).await.ok();
+    pause(Duration::from_millis(500)).await;
+    assert_eq!(serve.get("chief").await["state"], "released");
+    assert!(!folder.path().join("ran").exists());
+}
+
+#[tokio::test]
+async fn signal_while_a_lost_command_is_stopped_ends_the_candidacy() {
+    let serve = Serve::memory().await;
+    let folder = folder();
+    let script = "trap 'echo asked > asked' TERM; echo $$ > first; while true; do sleep 0.05; done";
+    let elect = spawn_in(&serve, folder.path(), &["elect", "chief", "--lease", "1s", "--grace", "1m"], script);
+    let job = started(folder.path(), "first").await;
+    serve.run(&["break", "chief", "--yes"]).await.ok();
+    first_line(&folder.path().join("asked")).await;
+    signal(&elect, "TERM");
+    let ended = finish(elect).await;
+    assert_eq!(ended.status, 143, "{ended:?}");
+    assert!(ended.stderr.ends_with("leasehold: SIGTERM: no longer a candidate\n"), "{ended:?}");
+    assert!(!runs(job));
+}
+
+#[tokio::test]
+async fn lock_delay_stops_the_command_before_others_may_begin() {
+    let serve = Serve::memory().await;
+    let folder = folder();
+    let refused = serve.run(&["run", "Moe", "--lock-delay", "20s", "--", "true"]).await;
+    assert!(refused.status == 64 && refused.stderr.contains("leaves nothing of a lease of 20s"), "{refused:?}");
+    let args = ["run", "Moe", "--lease", "1m", "--lock-delay", "59s"];
+    let run = spawn_in(&serve, folder.path(), &args, &until_end("first"));
+    let job = started(folder.path(), "first").await;
+    let view = serve.get("Moe").await;
+    assert_eq!(view["leaseDurationMs"], 60_000, "others wait for the whole lease");
+    serve.kill_9().await;
+    let ended = finish(run).await;
+    assert_eq!(ended.status, 76, "{ended:?}");
+    assert!(!runs(job));
+}
+
+#[tokio::test]
+async fn holder_that_is_paused_finds_its_permits_lost() {
+    let serve = Serve::memory().await;
+    let folder = folder();
+    let args = ["run", "pool", "--of", "1", "--lease", "1s", "--owner", "host-1"];
+    let first = spawn_in(&serve, folder.path(), &args, &until_end("first"));
+    let job = started(folder.path(), "first").await;
+    signal(&first, "STOP");
+    kill("STOP", job);
+    let args = ["run", "pool", "--of", "1", "--wait", "10s", "-q"];
+    let token = finish(spawn_in(&serve, folder.path(), &args, "echo $LEASEHOLD_FENCING_TOKEN")).await.ok();
+    signal(&first, "CONT");
+    let ended = finish(first).await;
+    assert_eq!(ended.status, 76);
+    assert_eq!(
+        ended.stderr,
+        "leasehold: pool is lost: the lease ran out before it was renewed; stopping the command\n"
+    );
+    assert!(token.trim().parse::<u64>().is_ok() && !runs(job));
+}
