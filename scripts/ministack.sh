@@ -72,6 +72,17 @@ path_of() {
     printf '%s\n' "$AWS_ENDPOINT_URL/_aws/execute-api/${endpoint%%.*}/\$default"
 }
 
+# rest_of PARAMETER=VALUE...: the REST API of the stack `leasehold`, which has these parameters, by a path.
+rest_of() {
+    local arn
+    python3 scripts/lib/rest_api.py leasehold WatchConcurrency=10 "$@" >>"$work/rest.log" 2>&1 || {
+        cat "$work/rest.log" >&2
+        die "could not complete the REST API"
+    }
+    arn=$(output leasehold RestApiArn)
+    printf '%s\n' "$AWS_ENDPOINT_URL/_aws/execute-api/${arn##*:}"
+}
+
 # The options that `ask` adds to its requests: a signature, a token, or nothing.
 credentials=()
 
@@ -294,22 +305,23 @@ balance() {
     python3 -c 'import json, sys; print(json.loads(sys.argv[1])["item"]["balance"]["N"])' "$answer"
 }
 
-# decision ROLE ACTION RESOURCE
-decision() {
-    aws iam simulate-principal-policy --policy-source-arn "arn:aws:iam::$account:role/$(resource leasehold "$1")" \
-        --action-names "$2" --resource-arns "$3" --query 'EvaluationResults[0].EvalDecision' --output text
+# stream TABLE_ARN
+stream() {
+    aws dynamodb describe-table --table-name "${1##*/}" --query Table.LatestStreamArn --output text
 }
 
-# ministack runs state machines and rules without a check of their roles, so the roles are checked here. $child and
-# $clean_up are the state machines.
+# ministack runs state machines, rules and pipes without a check of their roles, so the roles are checked here. $child and
+# $clean_up are the state machines. scripts/compare_stacks.py has the whole list of their calls.
 state_machines_roles() {
-    local children=${child/:stateMachine:/:execution:} invoke release role action target expected
+    local children=${child/:stateMachine:/:execution:} invoke release locks waiters waiters_stream waker
+    locks=$(output leasehold TableArn)
+    waiters=$(output leasehold WaitersTableArn)
+    waiters_stream=$(stream "$waiters")
+    waker=$(resource leasehold Waker)
     invoke=$(output leasehold InvokeFunctionArn)
     release=$(resource leasehold CleanupFunction)
     release=${invoke%:*}:$release
-    while read -r expected role action target; do
-        expect "$role's $action on $target" "$(decision "$role" "$action" "$target")" "$expected"
-    done <<EOF
+    python3 scripts/lib/decisions.py leasehold <<EOF
 allowed RunUnderLockRole lambda:InvokeFunction $invoke
 allowed RunUnderLockRole states:StartExecution $child
 allowed RunUnderLockRole states:DescribeExecution $children:leasehold-1
@@ -324,6 +336,20 @@ implicitDeny CleanupStateMachineRole lambda:InvokeFunction $invoke
 implicitDeny CleanupStateMachineRole states:StopExecution $children:1
 allowed CleanupRuleRole states:StartExecution $clean_up
 implicitDeny CleanupRuleRole states:StartExecution $child
+allowed WakerRole dynamodb:GetItem $locks
+allowed WakerRole dynamodb:Query $waiters
+allowed WakerRole dynamodb:DeleteItem $waiters
+allowed WakerRole states:SendTaskSuccess $child
+implicitDeny WakerRole dynamodb:DeleteItem $locks
+implicitDeny WakerRole dynamodb:PutItem $waiters
+implicitDeny WakerRole states:StartExecution $child
+allowed WakerPipesRole dynamodb:GetRecords $(stream "$locks")
+allowed WakerPipesRole dynamodb:GetShardIterator $waiters_stream
+allowed WakerPipesRole dynamodb:DescribeStream $waiters_stream
+allowed WakerPipesRole dynamodb:ListStreams $locks
+allowed WakerPipesRole states:StartExecution $waker
+implicitDeny WakerPipesRole dynamodb:GetItem $locks
+implicitDeny WakerPipesRole states:StartExecution $clean_up
 EOF
 }
 
@@ -365,7 +391,7 @@ tokens() {
     aws cognito-idp admin-set-user-password --user-pool-id "$pool" --username moe --password 'Passw0rd!Passw0rd!' --permanent
     token=$(aws cognito-idp initiate-auth --client-id "$client" --auth-flow USER_PASSWORD_AUTH \
         --auth-parameters 'USERNAME=moe,PASSWORD=Passw0rd!Passw0rd!' --query AuthenticationResult.AccessToken --output text)
-    deploy_leasehold leasehold Authorizer=JWT "JwtIssuer=https://cognito-idp.$AWS_REGION.amazonaws.com/$pool" \
+    deploy_leasehold leasehold RestApi=none Authorizer=JWT "JwtIssuer=https://cognito-idp.$AWS_REGION.amazonaws.com/$pool" \
         "JwtAudience=$client"
     unsigned
     ask 401 GET /v1/health
@@ -378,6 +404,46 @@ tokens() {
     deploy_leasehold leasehold JwtBreakScope=leasehold/break
     ask 403 POST /v1/break '{"key":"kept","recordVersionNumber":"none"}'
     ask 200 GET '/v1/lock?key=kept'
+}
+
+# `sam deploy --guided` asks ten questions, and the defaults of all but the stack's name deploy the stack.
+guided() {
+    local url
+    cp guided.yaml "$work/guided.yaml"
+    cp samconfig.toml "$work/guided.toml"
+    # ministack transforms no template of a nested stack: this one is as it transformed it for the stack `leasehold`.
+    aws cloudformation get-template --stack-name leasehold --template-stage Processed --query TemplateBody \
+        >"$work/template.yaml"
+    { echo guided && printf '\n%.0s' {1..40}; } >"$work/answers"
+    sam deploy --guided --config-file "$work/guided.toml" --config-env guided --template-file "$work/guided.yaml" \
+        >"$work/guided.log" 2>&1 <"$work/answers" || {
+        cat "$work/guided.log" >&2
+        die "could not deploy by --guided"
+    }
+    # Each ends with its default in brackets.
+    expect "the number of questions" "$(grep -oE '\[[^]]*\]: ' "$work/guided.log" | wc -l)" 10
+    url=$(path_of guided)
+    signed test test
+    ask 200 GET /v1/health
+    unsigned
+    delete_stack guided
+}
+
+# metrics_of STACK: all metrics in the stack's log have the stack's name as a dimension, and there are some of grants.
+metrics_of() {
+    aws logs filter-log-events --log-group-name "$(output "$1" FunctionLogName)" --filter-pattern CloudWatchMetrics \
+        --query 'events[].message' >"$work/metrics"
+    python3 - "$1" "$work/metrics" <<'EOF'
+import json, sys
+
+stack, file = sys.argv[1:]
+lines = [json.loads(message) for message in json.load(open(file)) if '"CloudWatchMetrics"' in message]
+assert sum("Granted" in line for line in lines) > 10, len(lines)
+for line in lines:
+    [metrics] = line["_aws"]["CloudWatchMetrics"]
+    assert all("stack" in dimensions for dimensions in metrics["Dimensions"]), line
+    assert line["stack"] == stack, line
+EOF
 }
 
 table_exists() {
@@ -402,13 +468,32 @@ main() {
     account=$(aws sts get-caller-identity --query Account --output text)
 
     say "an open API: every route, direct invocations, the conformance suite"
-    deploy_leasehold leasehold Authorizer=NONE LateRequestSeconds=10 WakeWaiters=true
-    local url table
+    deploy_leasehold leasehold Authorizer=NONE LateRequestSeconds=10 WakeWaiters=true RestApi=regional
+    local url http table
     url=$(output leasehold ApiUrl)
     table=$(output leasehold TableName)
     every_route
     direct_invocations "$(output leasehold InvokeFunctionArn)"
     conforms leasehold
+
+    say "a REST API beside it: every route"
+    http=$url
+    url=$(rest_of Authorizer=NONE RestApi=regional)
+    every_route
+    url=$http
+
+    say "a second stack of this region, whose table has a sort key: its metrics are apart, and a deletion takes its table along"
+    deploy_leasehold sorted Authorizer=NONE PartitionKeyName=pk SortKeyName=sk TableDeletionPolicy=Delete
+    conforms sorted pk sk
+    metrics_of leasehold
+    metrics_of sorted
+    local sorted_table
+    sorted_table=$(output sorted TableName)
+    delete_stack sorted
+    ! table_exists "$sorted_table" || die "the table is still there"
+
+    say "the template behind two parameters, by the questions of --guided"
+    guided
 
     say "the state machines, and their roles"
     state_machines
@@ -418,15 +503,20 @@ main() {
     transactions
 
     say "one function for the three operations of a holder, behind the API and behind a Function URL"
-    deploy_leasehold leasehold Functions=one FunctionUrl=true
+    deploy_leasehold leasehold Functions=one FunctionUrl=true RestApiSourceRanges=192.0.2.0/24
     cycle Shemp
     function_url "$(output leasehold FunctionUrl)"
+    # A resource policy closes the REST API alone.
+    url=$(rest_of Authorizer=NONE RestApi=regional Functions=one)
+    ask 403 GET /v1/health
+    url=$http
 
     say "an update that closes it keeps the locks"
     ask 200 POST /v1/acquire '{"key":"kept","ownerName":"host-1","leaseId":"kept"}'
     local token
     token=$(field fencingToken)
-    deploy_leasehold leasehold Authorizer=AWS_IAM MemoryMb=512 Functions=each FunctionUrl=false
+    deploy_leasehold leasehold Authorizer=AWS_IAM MemoryMb=512 Functions=each FunctionUrl=false \
+        RestApiSourceRanges=127.0.0.1/32
     expect "the API" "$(output leasehold ApiUrl)" "$url"
     expect "the table" "$(output leasehold TableName)" "$table"
     ask 403 GET '/v1/lock?key=kept'
@@ -434,6 +524,12 @@ main() {
     ask 200 GET '/v1/lock?key=kept'
     expect fencingToken "$(field fencingToken)" "$token"
     expect state "$(field state)" held
+    url=$(rest_of Authorizer=AWS_IAM RestApi=regional)
+    ask 200 GET '/v1/lock?key=kept'
+    unsigned
+    ask 403 GET '/v1/lock?key=kept'
+    url=$http
+    signed test test
 
     say "a stack that uses it, whose role may not break locks"
     consumer
@@ -453,13 +549,6 @@ main() {
     expect fencingToken "$(field fencingToken)" "$token"
     delete_stack successor
     table_exists "$table" || die "the table is gone"
-
-    say "a table with a sort key; a deletion takes it along, as the parameters say"
-    deploy_leasehold sorted Authorizer=NONE PartitionKeyName=pk SortKeyName=sk TableDeletionPolicy=Delete
-    conforms sorted pk sk
-    table=$(output sorted TableName)
-    delete_stack sorted
-    ! table_exists "$table" || die "the table is still there"
     say "all passed"
 }
 

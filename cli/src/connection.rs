@@ -3,12 +3,12 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use aws_config::BehaviorVersion;
+use aws_config::{BehaviorVersion, SdkConfig};
 use aws_smithy_http_client::Builder;
 use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
 use clap::Args;
 use leasehold_api::logging::{LevelFilter, LogFormat, init_logging};
-use leasehold_client::{Client, HttpTransport, SigV4, Transport};
+use leasehold_client::{Client, HttpTransport, LambdaTransport, SigV4, Transport};
 use leasehold_in_process::InProcess;
 use leasehold_protocol::{Policy, TableSchema};
 use tokio::time::timeout;
@@ -39,15 +39,23 @@ pub(crate) struct ConnectionArgs {
     token: Option<String>,
 
     /// Sign requests with AWS credentials from the usual places, for an API that is protected by IAM.
-    #[arg(long, conflicts_with = "token")]
+    #[arg(long, group = "signed", conflicts_with = "token")]
     sigv4: bool,
 
-    /// The API's region for --sigv4. Default: that of its host name, or of the AWS configuration.
-    #[arg(long, value_name = "REGION", requires = "sigv4")]
+    /// Invoke this Lambda function directly, with no API in between: its name or ARN.
+    #[arg(long, value_name = "NAME", group = "signed", conflicts_with_all = ["url", "token", "sigv4"])]
+    lambda: Option<String>,
+
+    /// The Lambda function for semaphores: its name or ARN.
+    #[arg(long, value_name = "NAME", requires = "lambda")]
+    lambda_semaphores: Option<String>,
+
+    /// The region for --sigv4 and --lambda. Default: that of the API's host name, or of the AWS configuration.
+    #[arg(long, value_name = "REGION", requires = "signed")]
     region: Option<String>,
 
     /// Use this DynamoDB table directly, with no service in between.
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["url", "token", "sigv4"])]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["url", "token", "sigv4", "lambda"])]
     dynamodb_table: Option<String>,
 
     /// The DynamoDB at this URL. Default: that of the region in the AWS configuration.
@@ -76,27 +84,24 @@ pub(crate) struct CommonArgs {
 impl CommonArgs {
     /// Creates the client, and starts the log.
     pub(crate) async fn client(&self) -> Result<Client, Failure> {
-        init_logging(LogFormat::Text, self.log_level());
-        let builder = Client::builder();
-        let client = match &self.connection.dynamodb_table {
-            Some(table) => builder.build(self.connection.in_process(table).await?),
-            None => builder.build(self.connection.http().await?),
-        };
-        Ok(client)
+        Ok(Client::new(self.transport().await?))
     }
 
     /// Returns the transport to the service, with the caller's own credentials, and starts the log.
     pub(crate) async fn transport(&self) -> Result<Box<dyn Transport>, Failure> {
         init_logging(LogFormat::Text, self.log_level());
-        Ok(match &self.connection.dynamodb_table {
-            Some(table) => Box::new(self.connection.in_process(table).await?),
-            None => Box::new(self.connection.http().await?),
+        let ConnectionArgs { dynamodb_table, lambda, .. } = &self.connection;
+        Ok(match (dynamodb_table, lambda) {
+            (Some(table), _) => Box::new(self.connection.in_process(table).await?),
+            (None, Some(function)) => Box::new(self.connection.lambda(function).await?),
+            (None, None) => Box::new(self.connection.http().await?),
         })
     }
 
     /// The name of the service, for people.
     pub(crate) fn place(&self) -> String {
-        self.url().or_else(|| self.connection.dynamodb_table.clone()).unwrap_or_default()
+        let ConnectionArgs { dynamodb_table, lambda, .. } = &self.connection;
+        self.url().or_else(|| dynamodb_table.clone()).or_else(|| lambda.clone()).unwrap_or_default()
     }
 
     /// Awaits one answer. If the answer is late, a line explains the wait.
@@ -134,7 +139,8 @@ impl CommonArgs {
 
     /// The URL of the service, if there is one.
     pub(crate) fn url(&self) -> Option<String> {
-        self.connection.dynamodb_table.is_none().then(|| self.connection.url())
+        let ConnectionArgs { dynamodb_table, lambda, .. } = &self.connection;
+        (dynamodb_table.is_none() && lambda.is_none()).then(|| self.connection.url())
     }
 
     fn log_level(&self) -> LevelFilter {
@@ -158,7 +164,8 @@ impl ConnectionArgs {
         let url = self.url();
         let transport = HttpTransport::new(&url)?;
         if self.sigv4 {
-            return Ok(transport.sigv4(self.signer(&url).await?));
+            let signer = self.signer(&sdk_config().await, region_of(&url), "--sigv4").await?;
+            return Ok(transport.sigv4(signer));
         }
         Ok(match self.token.clone().or_else(|| variable(TOKEN_VARIABLE)) {
             Some(token) => transport.bearer_token(token),
@@ -166,13 +173,24 @@ impl ConnectionArgs {
         })
     }
 
-    async fn signer(&self, url: &str) -> Result<SigV4, Failure> {
-        let https = Builder::new().tls_provider(Provider::Rustls(CryptoMode::Ring)).build_https();
-        let config = aws_config::defaults(BehaviorVersion::v2026_01_12()).http_client(https).load().await;
+    async fn lambda(&self, function: &str) -> Result<LambdaTransport, Failure> {
+        let config = sdk_config().await;
+        let mut transport = LambdaTransport::new(function, self.signer(&config, None, "--lambda").await?)?;
+        if let Some(url) = variable("AWS_ENDPOINT_URL_LAMBDA").or_else(|| config.endpoint_url().map(str::to_owned)) {
+            transport = transport.endpoint_url(&url)?;
+        }
+        if let Some(function) = &self.lambda_semaphores {
+            transport = transport.semaphore_function(function)?;
+        }
+        Ok(transport)
+    }
+
+    /// Signs with the credentials of `config`, for the `known` region unless an option says otherwise.
+    async fn signer(&self, config: &SdkConfig, known: Option<String>, option: &str) -> Result<SigV4, Failure> {
         let configured = || config.region().map(ToString::to_string);
-        let region = self.region.clone().or_else(|| region_of(url)).or_else(configured);
+        let region = self.region.clone().or(known).or_else(configured);
         let region = region.ok_or_else(|| {
-            Failure::usage("--sigv4 needs to know the API's region: name it with --region, or set AWS_REGION")
+            Failure::usage(format!("{option} needs to know the region: name it with --region, or set AWS_REGION"))
         })?;
         let credentials = config
             .credentials_provider()
@@ -192,6 +210,12 @@ impl ConnectionArgs {
         let dynamodb = leasehold_dynamodb::connect(self.dynamodb_endpoint.as_deref()).await;
         InProcess::on_table(&dynamodb, schema, Policy::default()).map_err(Failure::usage)
     }
+}
+
+/// The settings of AWS in the usual places.
+async fn sdk_config() -> SdkConfig {
+    let https = Builder::new().tls_provider(Provider::Rustls(CryptoMode::Ring)).build_https();
+    aws_config::defaults(BehaviorVersion::v2026_01_12()).http_client(https).load().await
 }
 
 /// Reads a variable of the environment. An empty variable counts as absent.

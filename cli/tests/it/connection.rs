@@ -136,7 +136,7 @@ async fn a_signature_needs_a_region() {
     command.env("AWS_EC2_METADATA_DISABLED", "true");
     let ended = end(command).await;
     assert_eq!(ended.status, 2);
-    let expected = "leasehold: --sigv4 needs to know the API's region: name it with --region, or set AWS_REGION\n";
+    let expected = "leasehold: --sigv4 needs to know the region: name it with --region, or set AWS_REGION\n";
     assert_eq!(ended.stderr, expected);
 }
 
@@ -219,6 +219,9 @@ async fn options_that_exclude_each_other_are_refused() {
         &["--dynamodb-table", "t", "--sigv4"],
         &["--dynamodb-endpoint", "http://127.0.0.1:1"],
         &["--sigv4", "--token", "x"],
+        &["--lambda", "f", "--url", "http://127.0.0.1:1"],
+        &["--lambda", "f", "--dynamodb-table", "t"],
+        &["--lambda-semaphores", "f"],
         &["--region", "eu-central-1"],
         &["--quiet", "--verbose"],
     ] {

@@ -14,6 +14,7 @@ mod demo;
 mod fenced_store;
 mod front;
 mod keeping;
+mod lambda;
 mod printed;
 mod run;
 mod serve;

@@ -5,3 +5,4 @@
 mod handlers;
 mod start;
 mod sweep;
+mod trace;

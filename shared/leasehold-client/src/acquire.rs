@@ -11,7 +11,7 @@ use crate::lease::{Lease, Origin, Term};
 use crate::remote::{Backoff, decode_data, encode_data};
 use crate::request::check_lease;
 use crate::timing::{poll_pause, return_pause};
-use crate::{Client, Error, ErrorKind, Guard, LockRequest, Observation};
+use crate::{Client, Error, ErrorKind, Guard, LockRequest, Observation, telemetry};
 
 /// The lock, or its present holder. The same type serves permits and several locks.
 #[derive(Debug)]
@@ -60,7 +60,11 @@ impl Client {
     /// background.
     pub async fn try_acquire(&self, request: impl Into<LockRequest>) -> Result<Acquisition, Error> {
         let request = request.into();
-        let mut pursuit = Pursuit::new(self, &request)?;
+        telemetry::waiting("try_acquire", &request.key, self.ask_once(&request)).await
+    }
+
+    async fn ask_once(&self, request: &LockRequest) -> Result<Acquisition, Error> {
+        let mut pursuit = Pursuit::new(self, request)?;
         if let Some(guard) = pursuit.shared() {
             return Ok(Acquisition::Granted(guard));
         }
@@ -83,7 +87,11 @@ impl Client {
     /// Any [`ErrorKind`] but `Held`. A retryable error is returned only after the wait was over.
     pub async fn acquire(&self, request: impl Into<LockRequest>) -> Result<Acquisition, Error> {
         let request = request.into();
-        let mut pursuit = Pursuit::new(self, &request)?;
+        telemetry::waiting("acquire", &request.key, self.ask_until_granted(&request)).await
+    }
+
+    async fn ask_until_granted(&self, request: &LockRequest) -> Result<Acquisition, Error> {
+        let mut pursuit = Pursuit::new(self, request)?;
         let mut budget = Budget::new(request.wait, self.retry_budget());
         let mut backoff = Backoff::default();
         let mut seen = None;
@@ -96,7 +104,7 @@ impl Client {
         loop {
             match watched.take() {
                 Some(mut held) => {
-                    self.await_change(&request, &mut held, pause, &mut budget).await;
+                    self.await_change(request, &mut held, pause, &mut budget).await;
                     seen = Some(held);
                 }
                 None => sleep(pause.min(budget.left())).await,

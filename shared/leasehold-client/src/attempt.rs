@@ -6,6 +6,7 @@ use std::time::Duration;
 use leasehold_wire::Secret;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
+use tracing::Instrument;
 
 use crate::client::SLACK;
 use crate::clock::{deadline, fresh_uuid, sleep};
@@ -147,11 +148,12 @@ impl<R: Clone> Attempt<R> {
         let (reply, answer) = oneshot::channel();
         let (ended, ending) = oneshot::channel();
         self.under_way = Some(ending);
-        self.client.in_background(async move {
+        let job = async move {
             let result = call.await;
             let _ = ended.send(Ending::of(&result));
             let _ = reply.send(result);
-        });
+        };
+        self.client.in_background(job.in_current_span());
         // The keeper enforces the limit itself, as long as its runtime runs.
         let result = match timeout(limit.saturating_add(SLACK), answer).await {
             Ok(Ok(result)) => result,

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::stream::{self, Stream, StreamExt, TryStreamExt};
+use http::HeaderMap;
 use leasehold_wire::{
     BreakRequest, GetRequest, HealthResponse, HeartbeatResponse, ListRequest, Lock, LockState, ReleaseOutcome, Secret,
     UnreadableRow,
@@ -26,7 +27,7 @@ use crate::keeper::{Keeper, keep};
 use crate::keeping::Keeping;
 use crate::lease::{Lease, Term};
 use crate::observation::Observations;
-use crate::remote::{Backoff, Remote, Renewal, persist};
+use crate::remote::{Backoff, Headers, Remote, Renewal, persist};
 use crate::request::check_lease;
 use crate::semaphore::Semaphores;
 use crate::sequence::{Counter, Turns};
@@ -93,13 +94,19 @@ pub(crate) struct RenewedById {
 }
 
 /// The settings of a client.
-#[derive(Debug)]
 pub struct ClientBuilder {
+    headers: Option<Headers>,
     owner_name: Option<String>,
     default_lease: Duration,
     request_timeout: Duration,
     retry_budget: Duration,
     clock_margin: Duration,
+}
+
+impl fmt::Debug for ClientBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientBuilder").field("owner_name", &self.owner_name).finish_non_exhaustive()
+    }
 }
 
 impl ClientBuilder {
@@ -138,11 +145,29 @@ impl ClientBuilder {
         self
     }
 
+    /// Calls `add` for each request, inside the request's span, to add headers: the trace context, for example.
+    ///
+    /// ```
+    /// # fn current_traceparent() -> String { String::new() }
+    /// # use leasehold_client::Client;
+    /// let builder = Client::builder().request_headers(|headers| {
+    ///     // With OpenTelemetry: `propagator.inject_context(&Span::current().context(), &mut HeaderInjector(headers))`.
+    ///     if let Ok(value) = current_traceparent().parse() {
+    ///         headers.insert("traceparent", value);
+    ///     }
+    /// });
+    /// ```
+    #[must_use]
+    pub fn request_headers(mut self, add: impl Fn(&mut HeaderMap) + Send + Sync + 'static) -> Self {
+        self.headers = Some(Arc::new(add));
+        self
+    }
+
     /// Builds the client.
     pub fn build(self, transport: impl Transport) -> Client {
         let default_owner = || format!("{}:{}", gethostname::gethostname().to_string_lossy(), std::process::id());
         Client(Arc::new(Inner {
-            remote: Remote::new(Arc::new(transport), self.request_timeout),
+            remote: Remote::new(Arc::new(transport), self.headers, self.request_timeout),
             owner_name: self.owner_name.unwrap_or_else(default_owner),
             default_lease: self.default_lease,
             retry_budget: self.retry_budget,
@@ -213,6 +238,7 @@ impl Client {
     /// Creates a client with other settings.
     pub fn builder() -> ClientBuilder {
         ClientBuilder {
+            headers: None,
             owner_name: None,
             default_lease: DEFAULT_LEASE,
             request_timeout: REQUEST_TIMEOUT,

@@ -13,7 +13,7 @@ use crate::keeping::Keeping;
 use crate::remote::{Backoff, Remote};
 use crate::sequence::{Counter, Turns};
 use crate::timing::heartbeat_retry_pause;
-use crate::{Error, ErrorKind, Heartbeat, Heartbeats, LockKey, Loss, LossReason};
+use crate::{Error, ErrorKind, Heartbeat, Heartbeats, LockKey, Loss, LossReason, telemetry};
 
 /// One acquisition, shared by its guards and the keeper.
 #[derive(Debug)]
@@ -23,6 +23,8 @@ pub(crate) struct Lease {
     pub(crate) id: Secret,
     /// The origin of the grant; `None` for a resumed lease.
     pub(crate) origin: Option<Origin>,
+    /// The time of the grant, or of the resume.
+    since: Instant,
     /// The term, watched by the keeper and by callers that wait for the loss.
     term: watch::Sender<Term>,
     /// The numbers of the requests under this lease id.
@@ -163,7 +165,8 @@ impl Lease {
         term: Term,
         numbers: Counter,
     ) -> Self {
-        Self { subject, key, id, origin, term: watch::Sender::new(term), numbers, heartbeats: Mutex::default() }
+        let since = Instant::now();
+        Self { subject, key, id, origin, since, term: watch::Sender::new(term), numbers, heartbeats: Mutex::default() }
     }
 
     /// The key and the lease id, which identify the lease within a client.
@@ -194,7 +197,27 @@ impl Lease {
     /// Notes the end of a lease that has run out.
     pub(crate) fn expire(&self) {
         let now = Instant::now();
-        self.term.send_if_modified(|term| term.expire(self.subject, &self.key, now));
+        if self.term.send_if_modified(|term| term.expire(self.subject, &self.key, now)) {
+            self.measure_end(Some(LossReason::Expired));
+        }
+    }
+
+    /// Ends the belief, if there still is one.
+    fn leave(&self, status: Status, loss: Option<LossReason>) {
+        let left = self.term.send_if_modified(|term| {
+            let is_held = matches!(term.status, Status::Held);
+            if is_held {
+                term.status = status;
+            }
+            is_held
+        });
+        if left {
+            self.measure_end(loss);
+        }
+    }
+
+    fn measure_end(&self, loss: Option<LossReason>) {
+        telemetry::ended(self.since.elapsed(), loss);
     }
 
     /// Resolves when the lock is lost, or with `None` after its holder released it.
@@ -253,7 +276,9 @@ impl Lease {
         let left = term.valid_until.saturating_duration_since(Instant::now());
         // A future that is dropped here leaves the outcome of the request unknown.
         let shortest = Some(lease.min(term.believed()));
+        let began = Instant::now();
         let answer = remote.heartbeat(self.subject, &self.key, &self.id, &numbered, shortest, left).await;
+        telemetry::heartbeat(began, &answer);
         heartbeats.ended(&self.numbers, &answer);
         // An answer after the end of the lease is too late: a caller may have learned of the loss.
         self.check_held()?;
@@ -282,10 +307,10 @@ impl Lease {
             }
             _ => error,
         };
-        self.term.send_modify(|term| match error.kind() {
-            ErrorKind::Lost(loss) => term.status = Status::Lost(loss.clone()),
-            _ => term.trouble = Some(Arc::new(error.clone())),
-        });
+        match error.kind() {
+            ErrorKind::Lost(loss) => self.leave(Status::Lost(loss.clone()), Some(loss.reason)),
+            _ => self.term.send_modify(|term| term.trouble = Some(Arc::new(error.clone()))),
+        }
         error
     }
 
@@ -336,7 +361,7 @@ impl Lease {
     /// The lock was lost or released before.
     pub(crate) fn end(&self) -> Result<(), Error> {
         self.check_held()?;
-        self.term.send_modify(|term| term.status = Status::Released);
+        self.leave(Status::Released, None);
         Ok(())
     }
 
@@ -346,7 +371,7 @@ impl Lease {
     /// As [`Lease::end`].
     pub(crate) fn revoke(&self, loss: Loss) -> Result<(), Error> {
         self.check_held()?;
-        self.term.send_modify(|term| term.status = Status::Lost(loss));
+        self.leave(Status::Lost(loss), None);
         Ok(())
     }
 }

@@ -34,8 +34,8 @@
 //! * [`Loss`]: how a lock was lost. A theft is reported at once; an outage when the lease has run out.
 //! * [`transactions`]: `transaction` runs a body in one, `transact` all requests in one call, `read_items` reads from
 //!   outside.
-//! * [`Transport`]: carries the requests: [`HttpTransport`], or the service inside this process
-//!   (`leasehold-in-process`).
+//! * [`Transport`]: carries the requests: [`HttpTransport`]; `LambdaTransport`, which invokes the functions directly
+//!   (feature `lambda`); or the service inside this process (`leasehold-in-process`).
 //!
 //! A client belongs to the runtime that it is first used on: its heartbeats run there.
 //!
@@ -57,6 +57,21 @@
 //! 9. Requests are numbered, so that a late one changes nothing (C10).
 //! 10. Holders and tickets of a semaphore are judged one by one, and waiting goes through the queue (K2 to K5).
 //!
+//! ## Observability
+//!
+//! A wait is a span of `tracing` at level `INFO`, and a request one at level `DEBUG`. With the feature `metrics`, the
+//! facade of that name has these. No span, metric or log has a lease id.
+//!
+//! | metric | unit | label |
+//! |---|---|---|
+//! | `leasehold.wait.duration` | s | `leasehold.result`: `granted`, `held` or the kind of an error |
+//! | `leasehold.hold.duration` | s | |
+//! | `leasehold.heartbeat.duration` | s | `leasehold.result`: `renewed` or the kind of an error |
+//! | `leasehold.renewals` | 1 | |
+//! | `leasehold.losses` | 1 | `leasehold.reason` |
+//!
+//! [`ClientBuilder::request_headers`] passes the W3C `traceparent` on to the service, which logs it.
+//!
 //! ## Limits
 //!
 //! A process that was paused while it held a lock cannot know it in time. Hand [`Guard::fencing_token`] to the resource
@@ -74,6 +89,8 @@ mod guard;
 mod http_transport;
 mod keeper;
 mod keeping;
+#[cfg(feature = "lambda")]
+mod lambda_transport;
 mod lease;
 mod loss;
 mod observation;
@@ -84,6 +101,7 @@ mod semaphore;
 mod sequence;
 #[cfg(feature = "sigv4")]
 mod sigv4;
+mod telemetry;
 mod timing;
 mod together;
 pub mod transactions;
@@ -100,6 +118,8 @@ pub use error::{Error, ErrorKind};
 pub use futures_util::future::BoxFuture;
 pub use guard::{Guard, Handover, Heartbeat, Release, Released};
 pub use http_transport::HttpTransport;
+#[cfg(feature = "lambda")]
+pub use lambda_transport::LambdaTransport;
 pub use leasehold_wire as wire;
 pub use loss::{Loss, LossReason};
 pub use observation::{Observation, SavedObservation};

@@ -45,6 +45,19 @@ pub enum LossReason {
     Expired,
 }
 
+impl LossReason {
+    /// The reason as a label.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::TakenOver => "taken-over",
+            Self::Released => "released",
+            Self::Absent => "absent",
+            Self::VersionMismatch => "version-mismatch",
+            Self::Expired => "expired",
+        }
+    }
+}
+
 impl Loss {
     pub(crate) fn new(subject: Subject, key: &LockKey, reason: LossReason) -> Self {
         Self { key: key.clone(), reason, lock: None, cause: None, subject }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
-use http::{Method, Request, Response, StatusCode};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
 use leasehold_wire::semaphore::{
     AcquirePermitsRequest, AcquirePermitsResponse, BreakEntryRequest, CapacityRequest, CapacityResponse,
     EnqueueRequest, EnqueueResponse, HeartbeatPermitsRequest, HeartbeatPermitsResponse, ReleasePermitsRequest,
@@ -19,6 +19,8 @@ use leasehold_wire::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
+use tracing::Instrument;
+use tracing::field::Empty;
 
 use crate::attempt::Subject;
 use crate::clock::{Instant, chance, deadline, millis, sleep};
@@ -51,16 +53,20 @@ pub(crate) enum Advance {
     Queued(EnqueueResponse),
 }
 
+/// Adds headers to a request, in the span of that request.
+pub(crate) type Headers = Arc<dyn Fn(&mut HeaderMap) + Send + Sync>;
+
 /// The service, through a transport.
 #[derive(Clone)]
 pub(crate) struct Remote {
     transport: Arc<dyn Transport>,
+    headers: Option<Headers>,
     request_timeout: Duration,
 }
 
 impl Remote {
-    pub(crate) fn new(transport: Arc<dyn Transport>, request_timeout: Duration) -> Self {
-        Self { transport, request_timeout }
+    pub(crate) fn new(transport: Arc<dyn Transport>, headers: Option<Headers>, request_timeout: Duration) -> Self {
+        Self { transport, headers, request_timeout }
     }
 
     /// The longest time-out of a request without a lease.
@@ -281,9 +287,22 @@ impl Remote {
         self.call(get(path, request)?, limit).await
     }
 
-    async fn call<A: DeserializeOwned>(&self, request: Request<Vec<u8>>, limit: Duration) -> Result<A, Error> {
-        match timeout(limit, self.transport.send(request)).await {
-            Ok(Ok(response)) => answer(&response),
+    async fn call<A: DeserializeOwned>(&self, mut request: Request<Vec<u8>>, limit: Duration) -> Result<A, Error> {
+        let span = tracing::debug_span!(
+            "request",
+            otel.kind = "client",
+            http.request.method = display(request.method()),
+            url.path = request.uri().path(),
+            http.response.status_code = Empty,
+        );
+        if let Some(headers) = &self.headers {
+            span.in_scope(|| headers(request.headers_mut()));
+        }
+        match timeout(limit, self.transport.send(request)).instrument(span.clone()).await {
+            Ok(Ok(response)) => {
+                span.record("http.response.status_code", response.status().as_u16());
+                answer(&response)
+            }
             Ok(Err(error)) => Err(Error::transport(error)),
             Err(_) => Err(Error::timed_out(limit)),
         }

@@ -29,6 +29,8 @@ const LAST_PART: u32 = 4;
 pub struct SigV4 {
     credentials: Arc<Cache>,
     region: String,
+    /// The service that the signature names. `None`: the host tells.
+    service: Option<&'static str>,
     now: fn() -> SystemTime,
 }
 
@@ -102,7 +104,19 @@ impl SigV4 {
         let provider = SharedCredentialsProvider::new(credentials);
         let credentials = Arc::new(Cache { provider, kept: Mutex::default(), turn: Turn::default() });
         #[allow(clippy::disallowed_methods, reason = "a signature carries the time, and credentials expire by it")]
-        Self { credentials, region: region.into(), now: SystemTime::now }
+        Self { credentials, region: region.into(), service: None, now: SystemTime::now }
+    }
+
+    /// The region that it signs for.
+    #[cfg(feature = "lambda")]
+    pub(crate) fn region(&self) -> &str {
+        &self.region
+    }
+
+    /// The same, for this service of AWS whatever the host is.
+    #[cfg(feature = "lambda")]
+    pub(crate) fn for_service(self, service: &'static str) -> Self {
+        Self { service: Some(service), ..self }
     }
 
     /// Fetches the credentials now, so that no request waits for them.
@@ -122,7 +136,7 @@ impl SigV4 {
         let params = SigningParams::builder()
             .identity(&identity)
             .region(&self.region)
-            .name(service_at(request.uri().host().unwrap_or_default()))
+            .name(self.service.unwrap_or_else(|| service_at(request.uri().host().unwrap_or_default())))
             .time((self.now)())
             .settings(SigningSettings::default())
             .build()

@@ -23,6 +23,7 @@ use crate::sequence::Counter;
 use crate::timing::poll_pause;
 use crate::{
     Acquisition, Client, Error, ErrorKind, Guard, Held, LockKey, LockRequest, Loss, Release, Released, Wait, Waiting,
+    telemetry,
 };
 
 /// A request for several locks, 2 to 50.
@@ -130,6 +131,11 @@ impl Client {
     /// As [`Client::acquire`].
     pub async fn acquire_all(&self, request: impl Into<AllRequest>) -> Result<AllAcquisition, Error> {
         let request = request.into();
+        let keys = request.keys.iter().map(LockKey::to_string).collect::<Vec<_>>().join(", ");
+        telemetry::waiting("acquire_all", keys, self.ask_for_all(&request)).await
+    }
+
+    async fn ask_for_all(&self, request: &AllRequest) -> Result<AllAcquisition, Error> {
         let mut attempt = Attempt::new(self, Subject::Lock, request.keys.clone())?;
         let lease = request.lease.unwrap_or(self.default_lease());
         check_lease(lease)?;
@@ -142,7 +148,7 @@ impl Client {
             let limit = self.remote().poll_timeout(lease, budget.left());
             let (numbered, result) = attempt
                 .send(
-                    |lease_id| self.wire_request(&request, lease, lease_id),
+                    |lease_id| self.wire_request(request, lease, lease_id),
                     limit,
                     |remote, numbered| async move { remote.acquire_all(&numbered, limit).await },
                 )

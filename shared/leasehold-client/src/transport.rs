@@ -18,6 +18,12 @@ pub trait Transport: Send + Sync + 'static {
     fn send(&self, request: Request<Vec<u8>>) -> BoxFuture<'_, Result<Response<Vec<u8>>, TransportError>>;
 }
 
+impl Transport for Box<dyn Transport> {
+    fn send(&self, request: Request<Vec<u8>>) -> BoxFuture<'_, Result<Response<Vec<u8>>, TransportError>> {
+        self.as_ref().send(request)
+    }
+}
+
 /// A request without an answer.
 #[derive(Debug)]
 pub struct TransportError {

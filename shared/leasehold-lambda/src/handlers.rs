@@ -13,7 +13,9 @@ use leasehold_wire::Problem;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::{Config, Emf, config, gateway, init};
+use tracing::Instrument;
+
+use crate::{Config, Emf, config, gateway, init, trace};
 
 pub use transactions::{ServesTransactions, answer_sweep, answer_transactions, run_transactions};
 
@@ -50,7 +52,8 @@ fn function_for(event: &Value) -> Serves {
 pub async fn run_locks(choose: impl Fn(&str) -> Option<Serves>) -> Result<(), Error> {
     let (serves, (function, metrics)) = &start(async { Ok((config::handler(choose)?, function().await?)) }).await?;
     lambda_runtime::run(service_fn(async |event: LambdaEvent<Value>| {
-        let answer = function.answer(*serves, event.payload).await;
+        let span = trace::caller(&event);
+        let answer = function.answer(*serves, event.payload).instrument(span).await;
         print(*metrics);
         answer
     }))

@@ -18,6 +18,7 @@ mod gateway;
 mod handlers;
 mod init;
 mod lines;
+mod trace;
 
 pub use config::{Config, ConfigError, TransactionConfig};
 pub use emf::Emf;

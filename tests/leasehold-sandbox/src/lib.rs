@@ -1,9 +1,11 @@
-//! One Lambda sandbox on loopback: the [Runtime API], and the process of one function.
+//! Lambda on loopback: a sandbox with the [Runtime API] and the process of one function, and the Invoke API.
 //!
 //! The sandbox passes events to the function and receives its answers, as Lambda does, and records the times at which
 //! they cross the socket. `TCP_NODELAY` is set, so that the measurement contains no delayed acknowledgement.
 //!
 //! [Runtime API]: https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html
+
+mod invoke_api;
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -25,6 +27,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
+pub use invoke_api::{Fate, Invocation, InvokeApi};
+
 /// Lambda allows the start of a function this long.
 const INIT_LIMIT: Duration = Duration::from_secs(10);
 
@@ -39,13 +43,16 @@ pub struct Sandbox {
     calls: mpsc::UnboundedReceiver<Call>,
     started: Instant,
     /// The channel for the function's next event, while it waits for one.
-    waiting: Option<oneshot::Sender<Value>>,
+    waiting: Option<oneshot::Sender<Event>>,
 }
+
+/// An event for the function, and the client context of a direct invocation.
+type Event = (Value, Option<Value>);
 
 /// A call of the function to the Runtime API, and its time.
 #[derive(Debug)]
 enum Call {
-    Next(Instant, oneshot::Sender<Value>),
+    Next(Instant, oneshot::Sender<Event>),
     Answer(Answer, Instant),
     InitError(Value),
 }
@@ -76,6 +83,14 @@ impl Sandbox {
     /// # Errors
     /// Fails with the system's errors: no port, no such program.
     pub async fn start(binary: &Path, variables: &[(&str, &str)]) -> io::Result<Self> {
+        Self::start_logged(binary, variables, Stdio::null()).await
+    }
+
+    /// As [`Sandbox::start`]. The function's log goes to `log`.
+    ///
+    /// # Errors
+    /// As [`Sandbox::start`].
+    pub async fn start_logged(binary: &Path, variables: &[(&str, &str)], log: impl Into<Stdio>) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let (sender, calls) = mpsc::unbounded_channel();
@@ -86,6 +101,7 @@ impl Sandbox {
             let _ = axum::serve(listener, runtime_api(sender)).await;
         });
         let mut command = command(binary, address);
+        command.stdout(log);
         let started = Instant::now();
         let process = command.envs(variables.iter().copied()).spawn()?;
         Ok(Self { process, server, calls, started, waiting: None })
@@ -117,8 +133,16 @@ impl Sandbox {
     ///
     /// # Panics
     /// Panics if the function neither answered nor failed, or was not [ready](Self::ready).
-    #[allow(clippy::expect_used, clippy::panic, reason = "a test or benchmark that cannot go on stops")]
     pub async fn invoke(&mut self, event: Value) -> (Answer, Duration) {
+        self.invoke_with(event, None).await
+    }
+
+    /// As [`Sandbox::invoke`], with the client context of a direct invocation.
+    ///
+    /// # Panics
+    /// As [`Sandbox::invoke`].
+    #[allow(clippy::expect_used, clippy::panic, reason = "a test or benchmark that cannot go on stops")]
+    pub async fn invoke_with(&mut self, event: Value, client_context: Option<Value>) -> (Answer, Duration) {
         let waiting = match self.waiting.take() {
             Some(waiting) => waiting,
             None => match self.call().await {
@@ -127,7 +151,7 @@ impl Sandbox {
             },
         };
         let handed = Instant::now();
-        waiting.send(event).expect("the function waits for it");
+        waiting.send((event, client_context)).expect("the function waits for it");
         match self.call().await {
             Call::Answer(answer, at) => (answer, at - handed),
             call => panic!("no answer: {call:?}"),
@@ -169,7 +193,7 @@ impl Drop for Sandbox {
 
 fn command(binary: &Path, runtime_api: SocketAddr) -> Command {
     let mut command = Command::new(binary);
-    command.kill_on_drop(true).stdin(Stdio::null()).stdout(Stdio::null()).env_clear().envs([
+    command.kill_on_drop(true).stdin(Stdio::null()).env_clear().envs([
         ("AWS_LAMBDA_RUNTIME_API", runtime_api.to_string().as_str()),
         ("AWS_LAMBDA_FUNCTION_NAME", "function"),
         ("AWS_LAMBDA_FUNCTION_VERSION", "$LATEST"),
@@ -208,7 +232,7 @@ async fn next(State(calls): State<Calls>) -> Response {
     let (sender, event) = oneshot::channel();
     let _ = calls.send(Call::Next(Instant::now(), sender));
     // No further event comes: the sandbox is ending.
-    let Ok(event) = event.await else { return StatusCode::GONE.into_response() };
+    let Ok((event, client_context)) = event.await else { return StatusCode::GONE.into_response() };
     let headers = [
         ("lambda-runtime-aws-request-id", "8476a536-e9f4-11e8-9739-2dfe598c3fcd"),
         ("lambda-runtime-deadline-ms", "4102444800000"),
@@ -216,7 +240,11 @@ async fn next(State(calls): State<Calls>) -> Response {
         ("lambda-runtime-trace-id", "Root=1-5bef4de7-ad49b0e87f6ef6c87fc2e700;Parent=9a9197af755a6419;Sampled=0"),
         ("content-type", "application/json"),
     ];
-    (headers, event.to_string()).into_response()
+    let mut response = (headers, event.to_string()).into_response();
+    if let Some(context) = client_context.and_then(|context| context.to_string().parse().ok()) {
+        response.headers_mut().insert("lambda-runtime-client-context", context);
+    }
+    response
 }
 
 async fn response(State(calls): State<Calls>, body: Bytes) -> StatusCode {

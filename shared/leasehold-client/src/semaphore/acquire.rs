@@ -15,7 +15,7 @@ use crate::remote::{Advance, Backoff, Step, encode_data};
 use crate::request::check_lease;
 use crate::timing::{poll_pause, stale_after};
 use crate::watching::{Watched, version_of};
-use crate::{Acquisition, Error, ErrorKind};
+use crate::{Acquisition, Error, ErrorKind, telemetry};
 
 /// The lease of a ticket. It is long, because each refresh writes the whole row.
 const TICKET_LEASE: Duration = Duration::from_mins(2);
@@ -30,7 +30,11 @@ impl Semaphore {
     /// the background.
     pub async fn try_acquire(&self, request: impl Into<PermitRequest>) -> Result<PermitAcquisition, Error> {
         let request = request.into();
-        let mut pursuit = Pursuit::new(self, &request)?;
+        telemetry::waiting("try_acquire", &self.key, self.ask_once(&request)).await
+    }
+
+    async fn ask_once(&self, request: &PermitRequest) -> Result<PermitAcquisition, Error> {
+        let mut pursuit = Pursuit::new(self, request)?;
         let names = pursuit.known_dead();
         match pursuit.send(pursuit.ask(names), pursuit.limit(Duration::MAX)).await {
             Ok(Some(guard)) => Ok(Acquisition::Granted(guard)),
@@ -53,7 +57,11 @@ impl Semaphore {
     /// Any [`ErrorKind`] but `Held`. A retryable error is returned only after the wait was over.
     pub async fn acquire(&self, request: impl Into<PermitRequest>) -> Result<PermitAcquisition, Error> {
         let request = request.into();
-        let mut pursuit = Pursuit::new(self, &request)?;
+        telemetry::waiting("acquire", &self.key, self.wait_in_the_queue(&request)).await
+    }
+
+    async fn wait_in_the_queue(&self, request: &PermitRequest) -> Result<PermitAcquisition, Error> {
+        let mut pursuit = Pursuit::new(self, request)?;
         let mut budget = Budget::new(request.wait, self.client.retry_budget());
         let mut backoff = Backoff::default();
         loop {
@@ -189,7 +197,7 @@ impl<'a> Pursuit<'a> {
     fn known_dead(&self) -> Vec<ObservedEntry> {
         match self.plan(Duration::MAX) {
             Some(Plan::Ask(names)) => names,
-            Some(Plan::Wait(_)) | None => Vec::new(),
+            Some(Plan::Enqueue(_) | Plan::Wait(_)) | None => Vec::new(),
         }
     }
 
@@ -206,8 +214,9 @@ impl<'a> Pursuit<'a> {
             return Next::Enqueue(names);
         }
         match self.plan(left) {
-            Some(Plan::Ask(names)) if self.refused.as_ref() == Some(&names) => Next::Poll,
+            Some(Plan::Ask(names) | Plan::Enqueue(names)) if self.refused.as_ref() == Some(&names) => Next::Poll,
             Some(Plan::Ask(names)) => Next::Ask(names),
+            Some(Plan::Enqueue(names)) => Next::Enqueue(names),
             Some(Plan::Wait(longest)) => Next::Look(longest),
             None => Next::Poll,
         }
@@ -258,6 +267,7 @@ impl<'a> Pursuit<'a> {
             )
             .await?;
         let sent = numbered.first_sent;
+        let has_names = !names_of(&numbered.request).is_empty();
         match result? {
             Advance::Granted(grant) => self.granted(sent, grant).map(Some),
             Advance::Queued(place) => {
@@ -267,7 +277,7 @@ impl<'a> Pursuit<'a> {
                 let is_new = self.ticket.as_ref().is_none_or(|known| known.ticket_id != place.ticket_id);
                 self.ticket =
                     Some(Place { ticket_id: place.ticket_id, refresh_at: sent + TICKET_LEASE / REFRESHES_PER_LEASE });
-                if is_new {
+                if is_new || has_names {
                     self.read(limit).await?;
                 }
                 Ok(None)
@@ -359,7 +369,7 @@ impl<'a> Pursuit<'a> {
         budget.saw(&state.changed, stale_after(Duration::from_millis(leases.max().unwrap_or_default())));
         let stale_in = match self.plan(budget.left()) {
             Some(Plan::Wait(longest)) => longest,
-            Some(Plan::Ask(_)) | None => Duration::ZERO,
+            Some(Plan::Ask(_) | Plan::Enqueue(_)) | None => Duration::ZERO,
         };
         budget.report(self.request.on_wait.as_ref(), view, stale_in);
     }

@@ -16,9 +16,10 @@ use leasehold_wire::transactions::{SweepRequest, SweepResponse};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::time::timeout;
+use tracing::Instrument;
 
 use super::{named, print, start};
-use crate::{Emf, TransactionConfig, config, gateway, init};
+use crate::{Emf, TransactionConfig, config, gateway, init, trace};
 
 /// The number of transactions that one call of the sweep handles. The time limit applies between two calls.
 const SLICE: u32 = 25;
@@ -45,11 +46,15 @@ pub async fn run_transactions(choose: impl Fn(&str) -> Option<ServesTransactions
     let (serves, (service, metrics)) = &start(async { Ok((config::handler(choose)?, service().await?)) }).await?;
     lambda_runtime::run(service_fn(async |event: LambdaEvent<Value>| {
         let left = Duration::from_millis(event.context.deadline.saturating_sub(Clock::system().now_ms()));
-        let answer = match serves {
-            ServesTransactions::Callers => answer_transactions(service, event.payload).await,
-            ServesTransactions::Sweep => answer_sweep(service, event.payload, left.saturating_sub(MARGIN)).await,
-            ServesTransactions::Everything => answer(service, TransactionOperation::ALL, event.payload).await,
+        let span = trace::caller(&event);
+        let answer = async {
+            match serves {
+                ServesTransactions::Callers => answer_transactions(service, event.payload).await,
+                ServesTransactions::Sweep => answer_sweep(service, event.payload, left.saturating_sub(MARGIN)).await,
+                ServesTransactions::Everything => answer(service, TransactionOperation::ALL, event.payload).await,
+            }
         };
+        let answer = answer.instrument(span).await;
         print(*metrics);
         answer
     }))

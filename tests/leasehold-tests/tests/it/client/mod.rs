@@ -2,9 +2,11 @@
 
 mod election;
 mod guard;
+mod lambda;
 mod leaving;
 mod permits;
 mod simulation;
+mod telemetry;
 mod together;
 mod transactions;
 mod transports;
