@@ -431,18 +431,6 @@ def test_the_end_of_the_event_loop_gives_back(
     assert make_client(service).get(key).state == "released"
 
 
-def test_the_missing_extra_is_named(run_python: RunPython) -> None:
-    code = """
-        import sys
-        sys.modules["httpx"] = None
-        try:
-            import leasehold.aio
-        except ImportError as error:
-            print(error)
-        """
-    assert finished(run_python(code)) == "leasehold.aio needs httpx and anyio: pip install 'leasehold[aio]'\n"
-
-
 def test_the_signatures_are_explicit() -> None:
 
     for kind in (Client, aio.Client):
