@@ -4,8 +4,8 @@
  * Needs `@aws-sdk/client-lambda`, and the permission `lambda:InvokeFunction`.
  */
 import { InvokeCommand, LambdaClient } from "@aws-sdk/client-lambda";
-import { InvalidRequestError, UnavailableError } from "./errors.js";
-import { type Answer, type Call, type ExchangeOptions, messageOf, parseDocument, type Transport } from "./transport.js";
+import { ForbiddenError, InvalidRequestError } from "./errors.js";
+import { type Answer, type Call, type ExchangeOptions, messageOf, parseDocument, type Transport, unanswered } from "./transport.js";
 
 /** Options of {@link lambda}. */
 export interface LambdaOptions {
@@ -54,8 +54,11 @@ export function lambda(lockFunction: string, { transactFunction, semaphoreFuncti
         return FunctionError === undefined ? { status: 200, document, retryAfter: 0 } : refusalOf(document);
       } catch (error) {
         const status = (error as { $metadata?: { httpStatusCode?: number } }).$metadata?.httpStatusCode;
-        if (status !== undefined && status >= 400) return { status, document: { status, detail: messageOf(error) }, retryAfter: 0 };
-        throw new UnavailableError(`The function ${lockFunction} cannot be invoked: ${messageOf(error)}`, 0, { cause: error });
+        const text = `The function ${command.input.FunctionName ?? ""} cannot be invoked`;
+        if (status !== undefined && status >= 400) return { status, document: { status, detail: `${text}: ${messageOf(error)} (HTTP ${status}).` }, retryAfter: 0 };
+        if ((error as Error).name === "CredentialsProviderError") throw new ForbiddenError(`${text}: ${messageOf(error)}.`, { cause: error });
+        if (messageOf(error) === "Region is missing") throw new InvalidRequestError(`${text}: no region is configured.`, "client", { cause: error });
+        throw unanswered(text, error);
       }
     },
   };
