@@ -106,8 +106,8 @@ Moe
     assert_data_eq!(
         redact(&serve.run(&["ls"]).await.ok(), &values),
         str![[r#"
-KEY   STATE  OWNER   TOKEN             LEASE  VERSION
-Moe   held   host-1  [TOKEN]  20s    [VERSION]
+KEY  STATE  OWNER   TOKEN             LEASE  VERSION
+Moe  held   host-1  [TOKEN]  20s    [VERSION]
 
 "#]]
     );
