@@ -26,11 +26,20 @@ doc:
 test *args:
     cargo test --workspace {{args}}
 
-# Tests the Python and the TypeScript client.
+# Tests the Python and the TypeScript client at the same time: both wait more than they compute.
 clients:
+    #!/usr/bin/env bash
+    set -euo pipefail
     cargo build --workspace
+    log=$(mktemp)
+    clients/typescript/test.sh >"$log" 2>&1 &
+    typescript=$!
+    trap 'kill "$typescript" 2>/dev/null || true; rm -f "$log"' EXIT
     clients/python/test.sh
-    clients/typescript/test.sh
+    status=0
+    wait "$typescript" || status=$?
+    cat "$log"
+    exit "$status"
 
 # Tests the console, in Chromium.
 console:
@@ -81,6 +90,10 @@ stress runs="20" load="0":
         echo "== run $run of {{runs}}, {{load}} busy loops"
         cargo test --workspace
     done
+
+# Runs each simulation under faults with this number of seeds. A failure prints the seed.
+soak seeds="500":
+    LEASEHOLD_SEEDS={{seeds}} cargo test --workspace --test it -- under_faults
 
 # Checks licences, bans and sources of the dependencies.
 deny:

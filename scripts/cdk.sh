@@ -32,8 +32,9 @@ say "the construct and its tests"
 (cd cdk && npm ci --silent && npm test --silent)
 say "as the SAM template"
 node cdk/test/app.js "$work/functions" "$work/cdk" artifacts
-AWS_DEFAULT_REGION=us-east-1 python3 scripts/compare_stacks.py cdk "$work/cdk/Test.template.json"
+node cdk/test/app.js "$work/functions" "$work/whole" artifacts whole
+AWS_DEFAULT_REGION=us-east-1 python3 scripts/compare_stacks.py cdk "$work/cdk/Test.template.json" "$work/whole/Test.template.json"
 start_ministack
 say "on a local AWS"
-"$MINISTACK_TOOLS/bin/python" scripts/deploy_cdk.py "$work/cdk"
+"$MINISTACK_TOOLS/bin/python" scripts/deploy_cdk.py "$work/whole"
 say "all passed"

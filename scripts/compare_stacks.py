@@ -1,10 +1,13 @@
 """Compares the ways to deploy: the SAM template, the CDK construct and the Terraform module have the same functions,
 with the same actions, environments and routes, and state machines with the same permissions.
 
-Usage: compare_stacks.py sam | cdk TEMPLATE.json | terraform
+Usage: compare_stacks.py sam | cdk TEMPLATE.json WHOLE.json | terraform
+
+The CDK construct and the Terraform module are compared as they are by default, and with everything that they can have.
 
 `sam` compares the roles of the template's functions with actions.json, which a test of the workspace compares with what the
-functions call, and the roles of its state machines, pipes and rules with what these call.
+functions call; the roles of its state machines, pipes, rules and REST API with what these call; and the REST API's routes
+with the HTTP API's.
 """
 
 import difflib
@@ -23,6 +26,43 @@ WHOLE = {
     "TransactionTableArns": "arn:aws:dynamodb:eu-west-1:123456789012:table/accounts",
     "WatchConcurrency": "10",
     "WakeWaiters": "true",
+    "RestApi": "regional",
+}
+
+
+DEFAULTS = {}
+# Everything that the CDK construct and the Terraform module can have, and the latter's variables for it.
+SHARED = {"Functions": "one", "FunctionUrl": "true", "WatchConcurrency": "10", "WakeWaiters": "true"}
+TERRAFORM_SHARED = {"functions": "one", "function_url": True, "watch_concurrency": 10, "wake_waiters": True}
+DEPLOYING_ROLE = ROOT / "examples/deploying-role/policy.json"
+# The actions by which CloudFormation makes and deletes a resource of each type.
+MADE_BY = {
+    "AWS::ApiGateway::Deployment": ("apigateway:POST", "apigateway:DELETE"),
+    "AWS::ApiGateway::RestApi": ("apigateway:POST", "apigateway:DELETE"),
+    "AWS::ApiGateway::Stage": ("apigateway:POST", "apigateway:DELETE"),
+    "AWS::ApiGatewayV2::Api": ("apigateway:POST", "apigateway:DELETE"),
+    "AWS::ApiGatewayV2::ApiMapping": ("apigateway:POST", "apigateway:DELETE"),
+    "AWS::ApiGatewayV2::Authorizer": ("apigateway:POST", "apigateway:DELETE"),
+    "AWS::ApiGatewayV2::DomainName": ("apigateway:POST", "apigateway:DELETE"),
+    "AWS::ApiGatewayV2::Integration": ("apigateway:POST", "apigateway:DELETE"),
+    "AWS::ApiGatewayV2::Route": ("apigateway:POST", "apigateway:DELETE"),
+    "AWS::ApiGatewayV2::Stage": ("apigateway:POST", "apigateway:DELETE"),
+    "AWS::CloudWatch::Alarm": ("cloudwatch:PutMetricAlarm", "cloudwatch:DeleteAlarms"),
+    "AWS::CloudWatch::Dashboard": ("cloudwatch:PutDashboard", "cloudwatch:DeleteDashboards"),
+    "AWS::DynamoDB::Table": ("dynamodb:CreateTable", "dynamodb:DeleteTable"),
+    "AWS::Events::Rule": ("events:PutRule", "events:DeleteRule"),
+    "AWS::IAM::Role": ("iam:CreateRole", "iam:DeleteRole"),
+    "AWS::Lambda::Function": ("lambda:CreateFunction", "lambda:DeleteFunction"),
+    "AWS::Lambda::Permission": ("lambda:AddPermission", "lambda:RemovePermission"),
+    "AWS::Lambda::Url": ("lambda:CreateFunctionUrlConfig", "lambda:DeleteFunctionUrlConfig"),
+    "AWS::Logs::LogGroup": ("logs:CreateLogGroup", "logs:DeleteLogGroup"),
+    "AWS::Logs::MetricFilter": ("logs:PutMetricFilter", "logs:DeleteMetricFilter"),
+    "AWS::Pipes::Pipe": ("pipes:CreatePipe", "pipes:DeletePipe"),
+    "AWS::SQS::Queue": ("sqs:CreateQueue", "sqs:DeleteQueue"),
+    "AWS::SQS::QueuePolicy": ("sqs:SetQueueAttributes", "sqs:GetQueueAttributes"),
+    "AWS::SecretsManager::Secret": ("secretsmanager:CreateSecret", "secretsmanager:DeleteSecret"),
+    "AWS::StepFunctions::StateMachine": ("states:CreateStateMachine", "states:DeleteStateMachine"),
+    "AWS::WAFv2::WebACLAssociation": ("wafv2:AssociateWebACL", "wafv2:DisassociateWebACL"),
 }
 
 
@@ -34,19 +74,25 @@ def check_sam():
     template = stacks.read(ROOT / "template.yaml")
     unset = [name for name, parameter in template["Parameters"].items() if "Default" not in parameter]
     assert not unset, f"`sam deploy` would ask for {unset}"
-    resources = sam(WHOLE)
-    functions = stacks.summary_of_resources(resources)["functions"]
+    functions = stacks.summary_of_resources(sam(WHOLE))["functions"]
     actions = {name: function["actions"] for name, function in functions.items()}
     same(json.loads(ACTIONS.read_text()), actions, "actions.json", "the functions' roles")
     check_managed_policies()
+    check_rest_api_policy()
+    check_deploying_role()
+    for parameters in (WHOLE, WHOLE | {"Functions": "one"}):
+        resources = sam(parameters)
+        routes = stacks.summary_of_resources(resources)["routes"]
+        same(routes, stacks.routes_of_rest_api(resources), "the HTTP API's", "the REST API's routes")
 
+    resources = sam(WHOLE)
     definitions = {
         name: json.loads((ROOT / resource["Properties"]["DefinitionUri"]).read_text())
         for name, resource in template["Resources"].items()
         if resource["Type"] == "AWS::Serverless::StateMachine"
     }
     calls = stacks.calls(resources, definitions)
-    same(calls, stacks.grants(resources, calls), "what state machines, pipes and rules call", "their roles")
+    same(calls, stacks.grants(resources, calls), "what state machines, pipes, rules and the REST API call", "their roles")
     others = {resource["Properties"]["Role"]["Fn::GetAtt"][0] for _, resource in stacks.of_type(resources, "AWS::Lambda::Function")}
     unseen = {name for name, _ in stacks.of_type(resources, "AWS::IAM::Role")} - others - set(calls)
     assert not unseen, f"nothing compares the roles {unseen} with what they are for"
@@ -64,6 +110,53 @@ def check_managed_policies():
             assert function["managedPolicies"] == sorted([BASIC, *more]), (parameters, name, function)
 
 
+def check_deploying_role():
+    """The example role may make and delete each resource of the template, and has no permission for another service."""
+    everything = WHOLE | {
+        "FunctionUrl": "true",
+        "DomainName": "locks.example.com",
+        "RestApiWebAclArn": "arn:aws:wafv2:eu-west-1:123456789012:regional/webacl/one/1",
+    }
+    types = {
+        resource["Type"]
+        for authorizer in ("AWS_IAM", "JWT")
+        for resource in sam(everything | {"Authorizer": authorizer}).values()
+    }
+    needed = {action for kind in types for action in MADE_BY[kind]}
+    statements = json.loads(DEPLOYING_ROLE.read_text())["Statement"]
+    granted = {action for statement in statements for action in stacks.as_list(statement["Action"])}
+    assert needed <= granted, needed - granted
+    services = {action.split(":")[0] for action in needed} | {"cloudformation", "s3"}
+    assert {action.split(":")[0] for action in granted} == services, granted
+    trusted = [
+        statement["Principal"]["Service"]
+        for _, role in stacks.of_type(sam(everything), "AWS::IAM::Role")
+        for statement in role["Properties"]["AssumeRolePolicyDocument"]["Statement"]
+    ]
+    [passes] = [statement for statement in statements if statement["Action"] == "iam:PassRole"]
+    passed = set(passes["Condition"]["StringEquals"]["iam:PassedToService"])
+    assert passed == {service for principal in trusted for service in stacks.as_list(principal)}, (passed, trusted)
+
+
+def check_rest_api_policy():
+    """Only callers of the named endpoints or ranges reach the REST API; with signatures, a policy of their own admits them."""
+    endpoints = {"RestApi": "private", "RestApiVpcEndpointIds": "vpce-1"}
+    account = {"AWS": {"Fn::Sub": "arn:${AWS::Partition}:iam::${AWS::AccountId}:root"}}
+    for parameters, principal, conditions in (
+        ({"RestApi": "regional", "Authorizer": "NONE"}, "*", []),
+        ({"RestApi": "regional"}, account, []),
+        ({"RestApi": "regional", "RestApiSourceRanges": "192.0.2.0/24"}, account, [{"NotIpAddress": "aws:SourceIp"}]),
+        (endpoints, account, [{"StringNotEquals": "aws:SourceVpce"}]),
+        (endpoints | {"RestApiSourceRanges": "192.0.2.0/24"}, account, [{"StringNotEquals": "aws:SourceVpce"}]),
+    ):
+        [(_, api)] = stacks.of_type(sam(parameters), "AWS::ApiGateway::RestApi")
+        allow, *deny = api["Properties"]["Policy"]["Statement"]
+        assert allow["Effect"] == "Allow" and allow["Principal"] == principal, (parameters, allow)
+        assert {statement["Effect"] for statement in deny} <= {"Deny"}, (parameters, deny)
+        found = [{test: key for test, [key] in statement["Condition"].items()} for statement in deny]
+        assert found == conditions, (parameters, deny)
+
+
 def same(left, right, left_name, right_name):
     texts = [json.dumps(side, indent=1, sort_keys=True).splitlines() for side in (left, right)]
     difference = list(difflib.unified_diff(*texts, left_name, right_name, lineterm="", n=6))
@@ -76,10 +169,15 @@ def main(way, *arguments):
     if way == "sam":
         check_sam()
     elif way == "cdk":
-        synthesised = json.loads(pathlib.Path(arguments[0]).read_text())["Resources"]
-        same(stacks.summary_of_resources(sam({})), stacks.summary_of_resources(synthesised), "template.yaml", "the CDK construct")
+        for parameters, template in zip((DEFAULTS, SHARED), arguments, strict=True):
+            synthesised = json.loads(pathlib.Path(template).read_text())["Resources"]
+            expected = stacks.summary_of_resources(sam(parameters))
+            same(expected, stacks.summary_of_resources(synthesised), "template.yaml", "the CDK construct")
     elif way == "terraform":
-        same(stacks.summary_of_resources(sam({})), stacks.summary_of_terraform(ROOT / "terraform"), "template.yaml", "the Terraform module")
+        for parameters, variables in ((DEFAULTS, {}), (SHARED, TERRAFORM_SHARED)):
+            expected = stacks.summary_of_resources(sam(parameters))
+            found = stacks.summary_of_terraform(ROOT / "terraform", variables)
+            same(expected, found, "template.yaml", "the Terraform module")
     else:
         sys.exit(__doc__)
 

@@ -13,6 +13,8 @@ import urllib.request
 import zipfile
 
 import botocore.session
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
 
 STACK = "cdk"
 BUCKET = "artifacts"
@@ -68,31 +70,64 @@ def events():
     return [event for event in found if "FAILED" in event["ResourceStatus"]]
 
 
-def post(url, path, body):
-    # The path serves systems whose resolver does not know the names below localhost.
-    api = urllib.parse.urlparse(url).hostname.split(".")[0]
-    local = client("s3").meta.endpoint_url
-    address = f"{local}/_aws/execute-api/{api}/$default{path}"
-    request = urllib.request.Request(address, json.dumps(body).encode(), {"Content-Type": "application/json"})
+def post(place, path, body):
+    """Sends a signed request to the local AWS; the path serves systems whose resolver does not know the names below localhost."""
+    address = f"{client('s3').meta.endpoint_url}/_aws/{place}{path}"
+    unsigned = AWSRequest("POST", address, {"Content-Type": "application/json"}, json.dumps(body))
+    # The Function URL asks for it, the API of this stack does not.
+    SigV4Auth(botocore.session.get_session().get_credentials(), "lambda", "us-east-1").add_auth(unsigned)
+    request = urllib.request.Request(address, unsigned.data.encode(), dict(unsigned.headers))
     with urllib.request.urlopen(request, timeout=60) as answer:
         return json.loads(answer.read())
+
+
+def first_label(url):
+    return urllib.parse.urlparse(url).hostname.split(".")[0]
 
 
 def main(folder):
     upload_assets(folder)
     outputs = deploy(folder)
-    granted = post(outputs["ApiUrl"], "/v1/acquire", {"key": "Moe", "ownerName": "cdk", "leaseId": "one"})
+    api = f"execute-api/{first_label(outputs['ApiUrl'])}/$default"
+    granted = post(api, "/v1/acquire", {"key": "Moe", "ownerName": "cdk", "leaseId": "one"})
     assert granted["outcome"] == "created", granted
     answer = functions.invoke(
         FunctionName=outputs["InvokeFunction"], Payload=json.dumps({"action": "get", "key": "Moe"})
     )
     seen = json.loads(answer["Payload"].read())
     assert seen["state"] == "held" and seen["fencingToken"] == granted["fencingToken"], seen
-    released = post(outputs["ApiUrl"], "/v1/release", {"key": "Moe", "leaseId": "one"})
+    url = f"lambda-url/{first_label(outputs['FunctionUrl'])}"
+    renewed = post(url, "/v1/heartbeat", {"key": "Moe", "leaseId": "one"})
+    assert renewed["fencingToken"] == granted["fencingToken"], renewed
+    released = post(api, "/v1/release", {"key": "Moe", "leaseId": "one"})
     assert released["outcome"] == "released", released
     machine = sfn.describe_state_machine(stateMachineArn=outputs["RunUnderLockArn"])
     assert "${" not in machine["definition"], machine["definition"]
-    print("  a lock was taken over HTTP, seen by a direct invocation, and released")
+    sleeper_wakes(outputs)
+    print("  a lock was taken over HTTP, seen by a direct invocation, renewed by the Function URL, and released")
+    print("  an execution that slept was woken")
+
+
+def sleeper_wakes(outputs):
+    """An execution sleeps for a lock that is free: the pipe and the waker end its sleep."""
+    item = {"lock": {"S": '["nobody"]'}, "waiter": {"S": "1"}, "permits": {"N": "1"}}
+    sleep = {
+        "Type": "Task",
+        "End": True,
+        "TimeoutSeconds": 60,
+        "Resource": "arn:aws:states:::aws-sdk:dynamodb:putItem.waitForTaskToken",
+        "Arguments": {
+            "TableName": outputs["WaitersTableName"],
+            "Item": {**item, "token": {"S": "{% $states.context.Task.Token %}"}},
+        },
+    }
+    definition = {"QueryLanguage": "JSONata", "StartAt": "Sleep", "States": {"Sleep": sleep}}
+    role = "arn:aws:iam::000000000000:role/unchecked"
+    machine = sfn.create_state_machine(name="sleeper", definition=json.dumps(definition), roleArn=role)
+    execution = sfn.start_execution(stateMachineArn=machine["stateMachineArn"])["executionArn"]
+    while (described := sfn.describe_execution(executionArn=execution))["status"] == "RUNNING":
+        time.sleep(0.2)
+    assert described["status"] == "SUCCEEDED", described
 
 
 if __name__ == "__main__":

@@ -72,6 +72,17 @@ path_of() {
     printf '%s\n' "$AWS_ENDPOINT_URL/_aws/execute-api/${endpoint%%.*}/\$default"
 }
 
+# rest_of PARAMETER=VALUE...: the REST API of the stack `leasehold`, which has these parameters, by a path.
+rest_of() {
+    local arn
+    python3 scripts/lib/rest_api.py leasehold WatchConcurrency=10 "$@" >>"$work/rest.log" 2>&1 || {
+        cat "$work/rest.log" >&2
+        die "could not complete the REST API"
+    }
+    arn=$(output leasehold RestApiArn)
+    printf '%s\n' "$AWS_ENDPOINT_URL/_aws/execute-api/${arn##*:}"
+}
+
 # The options that `ask` adds to its requests: a signature, a token, or nothing.
 credentials=()
 
@@ -300,10 +311,18 @@ decision() {
         --action-names "$2" --resource-arns "$3" --query 'EvaluationResults[0].EvalDecision' --output text
 }
 
-# ministack runs state machines and rules without a check of their roles, so the roles are checked here. $child and
-# $clean_up are the state machines.
+# stream TABLE_ARN
+stream() {
+    aws dynamodb describe-table --table-name "${1##*/}" --query Table.LatestStreamArn --output text
+}
+
+# ministack runs state machines, rules and pipes without a check of their roles, so the roles are checked here. $child and
+# $clean_up are the state machines. scripts/compare_stacks.py has the whole list of their calls.
 state_machines_roles() {
-    local children=${child/:stateMachine:/:execution:} invoke release role action target expected
+    local children=${child/:stateMachine:/:execution:} invoke release role action target expected locks waiters waker
+    locks=$(output leasehold TableArn)
+    waiters=$(output leasehold WaitersTableArn)
+    waker=$(resource leasehold Waker)
     invoke=$(output leasehold InvokeFunctionArn)
     release=$(resource leasehold CleanupFunction)
     release=${invoke%:*}:$release
@@ -324,6 +343,20 @@ implicitDeny CleanupStateMachineRole lambda:InvokeFunction $invoke
 implicitDeny CleanupStateMachineRole states:StopExecution $children:1
 allowed CleanupRuleRole states:StartExecution $clean_up
 implicitDeny CleanupRuleRole states:StartExecution $child
+allowed WakerRole dynamodb:GetItem $locks
+allowed WakerRole dynamodb:Query $waiters
+allowed WakerRole dynamodb:DeleteItem $waiters
+allowed WakerRole states:SendTaskSuccess $child
+implicitDeny WakerRole dynamodb:DeleteItem $locks
+implicitDeny WakerRole dynamodb:PutItem $waiters
+implicitDeny WakerRole states:StartExecution $child
+allowed WakerPipesRole dynamodb:GetRecords $(stream "$locks")
+allowed WakerPipesRole dynamodb:GetShardIterator $(stream "$waiters")
+allowed WakerPipesRole dynamodb:DescribeStream $(stream "$waiters")
+allowed WakerPipesRole dynamodb:ListStreams $locks
+allowed WakerPipesRole states:StartExecution $waker
+implicitDeny WakerPipesRole dynamodb:GetItem $locks
+implicitDeny WakerPipesRole states:StartExecution $clean_up
 EOF
 }
 
@@ -365,7 +398,7 @@ tokens() {
     aws cognito-idp admin-set-user-password --user-pool-id "$pool" --username moe --password 'Passw0rd!Passw0rd!' --permanent
     token=$(aws cognito-idp initiate-auth --client-id "$client" --auth-flow USER_PASSWORD_AUTH \
         --auth-parameters 'USERNAME=moe,PASSWORD=Passw0rd!Passw0rd!' --query AuthenticationResult.AccessToken --output text)
-    deploy_leasehold leasehold Authorizer=JWT "JwtIssuer=https://cognito-idp.$AWS_REGION.amazonaws.com/$pool" \
+    deploy_leasehold leasehold RestApi=none Authorizer=JWT "JwtIssuer=https://cognito-idp.$AWS_REGION.amazonaws.com/$pool" \
         "JwtAudience=$client"
     unsigned
     ask 401 GET /v1/health
@@ -402,13 +435,19 @@ main() {
     account=$(aws sts get-caller-identity --query Account --output text)
 
     say "an open API: every route, direct invocations, the conformance suite"
-    deploy_leasehold leasehold Authorizer=NONE LateRequestSeconds=10 WakeWaiters=true
-    local url table
+    deploy_leasehold leasehold Authorizer=NONE LateRequestSeconds=10 WakeWaiters=true RestApi=regional
+    local url http table
     url=$(output leasehold ApiUrl)
     table=$(output leasehold TableName)
     every_route
     direct_invocations "$(output leasehold InvokeFunctionArn)"
     conforms leasehold
+
+    say "a REST API beside it: every route"
+    http=$url
+    url=$(rest_of Authorizer=NONE RestApi=regional)
+    every_route
+    url=$http
 
     say "the state machines, and their roles"
     state_machines
@@ -418,15 +457,20 @@ main() {
     transactions
 
     say "one function for the three operations of a holder, behind the API and behind a Function URL"
-    deploy_leasehold leasehold Functions=one FunctionUrl=true
+    deploy_leasehold leasehold Functions=one FunctionUrl=true RestApiSourceRanges=192.0.2.0/24
     cycle Shemp
     function_url "$(output leasehold FunctionUrl)"
+    # A resource policy closes the REST API alone.
+    url=$(rest_of Authorizer=NONE RestApi=regional Functions=one)
+    ask 403 GET /v1/health
+    url=$http
 
     say "an update that closes it keeps the locks"
     ask 200 POST /v1/acquire '{"key":"kept","ownerName":"host-1","leaseId":"kept"}'
     local token
     token=$(field fencingToken)
-    deploy_leasehold leasehold Authorizer=AWS_IAM MemoryMb=512 Functions=each FunctionUrl=false
+    deploy_leasehold leasehold Authorizer=AWS_IAM MemoryMb=512 Functions=each FunctionUrl=false \
+        RestApiSourceRanges=127.0.0.1/32
     expect "the API" "$(output leasehold ApiUrl)" "$url"
     expect "the table" "$(output leasehold TableName)" "$table"
     ask 403 GET '/v1/lock?key=kept'
@@ -434,6 +478,12 @@ main() {
     ask 200 GET '/v1/lock?key=kept'
     expect fencingToken "$(field fencingToken)" "$token"
     expect state "$(field state)" held
+    url=$(rest_of Authorizer=AWS_IAM RestApi=regional)
+    ask 200 GET '/v1/lock?key=kept'
+    unsigned
+    ask 403 GET '/v1/lock?key=kept'
+    url=$http
+    signed test test
 
     say "a stack that uses it, whose role may not break locks"
     consumer

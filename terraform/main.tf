@@ -11,7 +11,7 @@ locals {
   account   = data.aws_caller_identity.current.account_id
 
   # The functions, and their actions on the table.
-  functions = {
+  all_functions = {
     Acquire    = { handler = "acquire", timeout = 6, actions = ["dynamodb:UpdateItem"] }
     AcquireAll = { handler = "acquire-all", timeout = 6, actions = ["dynamodb:UpdateItem"] }
     Heartbeat  = { handler = "heartbeat", timeout = 6, actions = ["dynamodb:UpdateItem"] }
@@ -20,13 +20,23 @@ locals {
     Get        = { handler = "get", timeout = 6, actions = ["dynamodb:GetItem"] }
     List       = { handler = "list", timeout = 29, actions = ["dynamodb:Scan", "dynamodb:Query"] }
     Health     = { handler = "health", timeout = 6, actions = ["dynamodb:GetItem"] }
+    Watch      = { handler = "watch", timeout = 29, actions = ["dynamodb:GetItem"] }
     Semaphore  = { handler = "semaphore", timeout = 6, actions = ["dynamodb:UpdateItem", "dynamodb:GetItem"] }
     Invoke     = { handler = "invoke", timeout = 6, actions = ["dynamodb:UpdateItem", "dynamodb:GetItem"] }
     Cleanup    = { handler = "cleanup", timeout = 30, actions = ["dynamodb:UpdateItem", "dynamodb:GetItem"] }
   }
 
-  # The routes, and the functions that answer them.
+  # One function for the operations of a holder serves these as well.
+  served_by_acquire = var.functions == "one" ? ["Heartbeat", "Release"] : []
+  left_out          = var.watch_concurrency > 0 ? local.served_by_acquire : concat(local.served_by_acquire, ["Watch"])
+  functions         = { for name, function in local.all_functions : name => function if !contains(local.left_out, name) }
   routes = {
+    for route, name in local.all_routes : route => contains(local.served_by_acquire, name) ? "Acquire" : name
+    if name != "Watch" || var.watch_concurrency > 0
+  }
+
+  # The routes, and the functions that answer them.
+  all_routes = {
     "ANY /v1/acquire"     = "Acquire"
     "ANY /v1/acquire-all" = "AcquireAll"
     "ANY /v1/heartbeat"   = "Heartbeat"
@@ -35,6 +45,7 @@ locals {
     "ANY /v1/lock"        = "Get"
     "ANY /v1/locks"       = "List"
     "ANY /v1/health"      = "Health"
+    "ANY /v1/watch"       = "Watch"
     "$default"            = "Health"
 
     "ANY /v1/semaphore"           = "Semaphore"
@@ -80,6 +91,8 @@ resource "aws_dynamodb_table" "locks" {
   hash_key                    = var.partition_key_name
   range_key                   = var.sort_key_name == "" ? null : var.sort_key_name
   deletion_protection_enabled = var.table_deletion_protection
+  stream_enabled              = var.wake_waiters
+  stream_view_type            = var.wake_waiters ? "NEW_IMAGE" : null
 
   attribute {
     name = var.partition_key_name
@@ -159,7 +172,7 @@ resource "aws_lambda_function" "function" {
   timeout                        = each.value.timeout
   filename                       = data.archive_file.functions.output_path
   source_code_hash               = data.archive_file.functions.output_base64sha256
-  reserved_concurrent_executions = var.reserved_concurrency
+  reserved_concurrent_executions = each.key == "Watch" ? var.watch_concurrency : var.reserved_concurrency
 
   logging_config {
     log_group        = aws_cloudwatch_log_group.functions.name
@@ -245,6 +258,13 @@ resource "aws_lambda_permission" "route" {
   function_name = aws_lambda_function.function[each.value].function_name
   principal     = "apigateway.amazonaws.com"
   source_arn    = each.key == "$default" ? "${aws_apigatewayv2_api.api.execution_arn}/*/$default" : "${aws_apigatewayv2_api.api.execution_arn}/*/*${trimprefix(each.key, "ANY ")}"
+}
+
+# Callers need lambda:InvokeFunctionUrl and lambda:InvokeFunction on the function.
+resource "aws_lambda_function_url" "acquire" {
+  count              = var.function_url ? 1 : 0
+  function_name      = aws_lambda_function.function["Acquire"].function_name
+  authorization_type = "AWS_IAM"
 }
 
 # ---- State machines -----------------------------------------------------------------------------------------------
@@ -382,6 +402,151 @@ resource "aws_cloudwatch_event_target" "cleanup" {
   }
 }
 
+# ---- Waking -------------------------------------------------------------------------------------------------------
+# Executions that wait for a lock leave a token in a table of their own and sleep. Changes of both tables start the waker.
+
+locals {
+  # Rows that are gone or released, and semaphores with permits. A semaphore's heartbeats pass too, while it has some.
+  freed_patterns = [
+    "{\"eventName\": [\"REMOVE\"]}",
+    "{\"dynamodb\": {\"NewImage\": {\"isReleased\": {\"S\": [{\"exists\": true}]}}}}",
+    "{\"dynamodb\": {\"NewImage\": {\"leaseholdKind\": {\"S\": [\"semaphore\"]}, \"available\": {\"N\": [{\"anything-but\": {\"prefix\": \"-\"}}]}}}}",
+  ]
+  sleepers_patterns = ["{\"eventName\": [\"INSERT\", \"MODIFY\"]}"]
+  all_pipes = {
+    freed    = { source = local.table_stream_arn, patterns = local.freed_patterns }
+    sleepers = { source = one(aws_dynamodb_table.waiters[*].stream_arn), patterns = local.sleepers_patterns }
+  }
+  pipes            = { for name, pipe in local.all_pipes : name => pipe if var.wake_waiters }
+  table_stream_arn = var.existing_table_name == "" ? aws_dynamodb_table.locks[0].stream_arn : "${local.table_arn}/stream/${var.existing_table_stream_label}"
+}
+
+# Tokens of executions that sleep. Without the tokens a sleep ends by its time-out.
+resource "aws_dynamodb_table" "waiters" {
+  count            = var.wake_waiters ? 1 : 0
+  name             = "${var.name}-waiters"
+  billing_mode     = "PAY_PER_REQUEST"
+  hash_key         = "lock"
+  range_key        = "waiter"
+  stream_enabled   = true
+  stream_view_type = "KEYS_ONLY"
+
+  attribute {
+    name = "lock"
+    type = "S"
+  }
+
+  attribute {
+    name = "waiter"
+    type = "S"
+  }
+
+  ttl {
+    attribute_name = "expireAt"
+    enabled        = true
+  }
+
+  server_side_encryption {
+    enabled     = true
+    kms_key_arn = var.table_kms_key_arn == "" ? null : var.table_kms_key_arn
+  }
+}
+
+resource "aws_iam_role" "waker" {
+  count              = var.wake_waiters ? 1 : 0
+  name_prefix        = "${substr(var.name, 0, 20)}-waker-sfn-"
+  assume_role_policy = local.states_trust
+}
+
+resource "aws_iam_role_policy" "waker" {
+  count = var.wake_waiters ? 1 : 0
+  name  = "waker"
+  role  = aws_iam_role.waker[0].id
+  policy = jsonencode({
+    Version = "2012-10-17"
+    Statement = [
+      { Effect = "Allow", Action = ["dynamodb:GetItem"], Resource = local.table_arn },
+      { Effect = "Allow", Action = ["dynamodb:Query", "dynamodb:DeleteItem"], Resource = aws_dynamodb_table.waiters[0].arn },
+      # Whoever may write tokens into the table of the waiters has them answered.
+      { Effect = "Allow", Action = ["states:SendTaskSuccess"], Resource = "arn:${local.partition}:states:${local.region}:${local.account}:stateMachine:*" },
+    ]
+  })
+}
+
+resource "aws_sfn_state_machine" "waker" {
+  count    = var.wake_waiters ? 1 : 0
+  name     = "${substr(var.name, 0, 60)}-waker"
+  type     = "EXPRESS"
+  role_arn = aws_iam_role.waker[0].arn
+  definition = templatefile("${path.module}/../statemachines/waker.asl.json", {
+    TableName        = local.table_name
+    PartitionKeyName = var.partition_key_name
+    SortKeyName      = var.sort_key_name
+    WaitersTableName = aws_dynamodb_table.waiters[0].name
+    Partition        = local.partition
+  })
+}
+
+resource "aws_iam_role" "waker_pipes" {
+  count       = var.wake_waiters ? 1 : 0
+  name_prefix = "${substr(var.name, 0, 20)}-pipes-"
+  assume_role_policy = jsonencode({
+    Version   = "2012-10-17"
+    Statement = [{ Effect = "Allow", Principal = { Service = "pipes.amazonaws.com" }, Action = "sts:AssumeRole" }]
+  })
+}
+
+resource "aws_iam_role_policy" "waker_pipes" {
+  count = var.wake_waiters ? 1 : 0
+  name  = "streams-to-the-waker"
+  role  = aws_iam_role.waker_pipes[0].id
+  policy = jsonencode({
+    Version = "2012-10-17"
+    Statement = [
+      { Effect = "Allow", Action = ["dynamodb:DescribeStream", "dynamodb:GetRecords", "dynamodb:GetShardIterator"], Resource = [for pipe in local.pipes : pipe.source] },
+      { Effect = "Allow", Action = ["dynamodb:ListStreams"], Resource = "*" },
+      { Effect = "Allow", Action = ["states:StartExecution"], Resource = aws_sfn_state_machine.waker[0].arn },
+    ]
+  })
+}
+
+resource "aws_pipes_pipe" "pipe" {
+  for_each = local.pipes
+  name     = "${substr(var.name, 0, 50)}-${each.key}"
+  role_arn = aws_iam_role.waker_pipes[0].arn
+  source   = each.value.source
+  target   = aws_sfn_state_machine.waker[0].arn
+
+  source_parameters {
+    dynamodb_stream_parameters {
+      starting_position             = "LATEST"
+      batch_size                    = 10
+      maximum_retry_attempts        = 3
+      maximum_record_age_in_seconds = 300
+    }
+
+    filter_criteria {
+      dynamic "filter" {
+        for_each = each.value.patterns
+        content {
+          pattern = filter.value
+        }
+      }
+    }
+  }
+
+  target_parameters {
+    # Of a row nothing but its key.
+    input_template = "{\"eventSourceARN\": <$.eventSourceARN>, \"dynamodb\": {\"Keys\": <$.dynamodb.Keys>}}"
+
+    step_function_state_machine_parameters {
+      invocation_type = "FIRE_AND_FORGET"
+    }
+  }
+
+  depends_on = [aws_iam_role_policy.waker_pipes]
+}
+
 # ---- Logs ---------------------------------------------------------------------------------------------------------
 
 resource "aws_cloudwatch_log_group" "functions" {
@@ -418,6 +583,10 @@ locals {
       description = "A clean-up after an execution failed", namespace = "AWS/States", metric = "ExecutionsFailed", threshold = 0
       dimensions  = { StateMachineArn = aws_sfn_state_machine.cleanup.arn }
     }
+    waker-failed = {
+      description = "The waker failed; executions sleep until their time-out, at most a lease", namespace = "AWS/States", metric = "ExecutionsFailed", threshold = 0
+      dimensions  = { StateMachineArn = one(aws_sfn_state_machine.waker[*].arn) }
+    }
     clean-up-not-started = {
       description = "No clean-up could be started for an execution that ended", namespace = "AWS/SQS", metric = "ApproximateNumberOfMessagesVisible", threshold = 0
       dimensions  = { QueueName = aws_sqs_queue.cleanup_dead_letters.name }
@@ -426,7 +595,7 @@ locals {
 }
 
 resource "aws_cloudwatch_metric_alarm" "alarm" {
-  for_each            = local.alarms
+  for_each            = { for name, alarm in local.alarms : name => alarm if name != "waker-failed" || var.wake_waiters }
   alarm_name          = "${var.name}-${each.key}"
   alarm_description   = each.value.description
   namespace           = each.value.namespace

@@ -37,3 +37,13 @@ output "function_names" {
   description = "The name of each function"
   value       = { for name, function in aws_lambda_function.function : name => function.function_name }
 }
+
+output "function_url" {
+  description = "The Function URL for acquire, heartbeat and release, with a slash at the end; null without function_url"
+  value       = one(aws_lambda_function_url.acquire[*].function_url)
+}
+
+output "waiters_table_name" {
+  description = "The table in which executions that sleep leave their tokens; null without wake_waiters"
+  value       = one(aws_dynamodb_table.waiters[*].name)
+}

@@ -123,6 +123,51 @@ variable "takeover_clock_check" {
   default     = false
 }
 
+variable "functions" {
+  description = "Whether acquire, heartbeat and release have a function each, or one serves all three: each or one"
+  type        = string
+  default     = "each"
+
+  validation {
+    condition     = contains(["each", "one"], var.functions)
+    error_message = "The functions must be each or one."
+  }
+}
+
+variable "function_url" {
+  description = "With functions one, whether acquire, heartbeat and release can also be reached by a Function URL. Callers sign for the service lambda"
+  type        = bool
+  default     = false
+
+  validation {
+    condition     = !var.function_url || var.functions == "one"
+    error_message = "function_url needs functions = \"one\"."
+  }
+}
+
+variable "watch_concurrency" {
+  description = "Watches that may wait at a time, each in an invocation of up to 20 seconds. 0 leaves the route out"
+  type        = number
+  default     = 0
+}
+
+variable "wake_waiters" {
+  description = "Whether the stack wakes executions that sleep until a lock is free, by the table's stream"
+  type        = bool
+  default     = false
+
+  validation {
+    condition     = !var.wake_waiters || var.existing_table_name == "" || var.existing_table_stream_label != ""
+    error_message = "wake_waiters with existing_table_name needs existing_table_stream_label."
+  }
+}
+
+variable "existing_table_stream_label" {
+  description = "With wake_waiters and existing_table_name, the label of that table's stream of new images"
+  type        = string
+  default     = ""
+}
+
 variable "memory_mb" {
   description = "Memory of each function"
   type        = number

@@ -11,8 +11,7 @@ export interface RouteFunction {
   readonly namesExecutions?: boolean;
 }
 
-/** The functions behind the API; the last one also answers every unknown path. */
-export const ROUTE_FUNCTIONS: RouteFunction[] = [
+const ROUTE_FUNCTIONS: RouteFunction[] = [
   { name: 'Acquire', handler: 'acquire', description: 'acquire a lock, or take over a stale one', paths: ['/v1/acquire'], actions: ['dynamodb:UpdateItem'] },
   { name: 'AcquireAll', handler: 'acquire-all', description: 'acquire several locks, all or none', paths: ['/v1/acquire-all'], actions: ['dynamodb:UpdateItem'] },
   { name: 'Heartbeat', handler: 'heartbeat', description: 'renew a lease', paths: ['/v1/heartbeat'], actions: ['dynamodb:UpdateItem'] },
@@ -30,6 +29,31 @@ export const ROUTE_FUNCTIONS: RouteFunction[] = [
   },
   { name: 'Health', handler: 'health', description: 'whether the table answers', paths: ['/v1/health'], actions: ['dynamodb:GetItem'] },
 ];
+
+const WATCH_FUNCTION: RouteFunction = {
+  name: 'Watch',
+  handler: 'watch',
+  description: 'wait until a lock changes',
+  paths: ['/v1/watch'],
+  actions: ['dynamodb:GetItem'],
+  // The longest wait is 20 seconds, and a gateway waits for no longer than this.
+  timeoutSeconds: 29,
+};
+
+/** The operations that the function Acquire serves as well, where a stack has one function for them. */
+const SERVED_BY_ACQUIRE = ['Heartbeat', 'Release'];
+
+/** Returns the functions behind the API. The one of the path `/v1/health` also answers every unknown path. */
+export function routeFunctions(oneFunction: boolean, watches: boolean): RouteFunction[] {
+  const all = watches ? [...ROUTE_FUNCTIONS, WATCH_FUNCTION] : ROUTE_FUNCTIONS;
+  if (!oneFunction) {
+    return all;
+  }
+  const served = all.filter(({ name }) => SERVED_BY_ACQUIRE.includes(name)).flatMap(({ paths }) => paths);
+  return all
+    .filter(({ name }) => !SERVED_BY_ACQUIRE.includes(name))
+    .map((fn) => (fn.name === 'Acquire' ? { ...fn, paths: [...fn.paths, ...served] } : fn));
+}
 
 /** The actions of direct invocations on the table. */
 export const INVOKE_ACTIONS = ['dynamodb:UpdateItem', 'dynamodb:GetItem'];

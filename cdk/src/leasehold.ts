@@ -10,11 +10,12 @@ import * as targets from 'aws-cdk-lib/aws-events-targets';
 import * as iam from 'aws-cdk-lib/aws-iam';
 import * as lambda from 'aws-cdk-lib/aws-lambda';
 import * as logs from 'aws-cdk-lib/aws-logs';
+import * as pipes from 'aws-cdk-lib/aws-pipes';
 import * as secretsmanager from 'aws-cdk-lib/aws-secretsmanager';
 import * as sqs from 'aws-cdk-lib/aws-sqs';
 import * as sfn from 'aws-cdk-lib/aws-stepfunctions';
 import { Construct } from 'constructs';
-import { CLEANUP_ACTIONS, INVOKE_ACTIONS, ROUTE_FUNCTIONS } from './functions';
+import { CLEANUP_ACTIONS, INVOKE_ACTIONS, RouteFunction, routeFunctions } from './functions';
 
 /** The proof of identity of the API's callers. */
 export enum LeaseholdAuthorizer {
@@ -24,6 +25,14 @@ export enum LeaseholdAuthorizer {
   JWT = 'JWT',
   /** Callers prove nothing: everyone who can reach the API may call it. */
   NONE = 'NONE',
+}
+
+/** How many functions serve acquire, heartbeat and release. */
+export enum LeaseholdFunctions {
+  /** A function for each. */
+  EACH = 'each',
+  /** One for all three, so that a quiet cycle starts one function cold. */
+  ONE = 'one',
 }
 
 /** Properties of a lock service. */
@@ -110,6 +119,27 @@ export interface LeaseholdProps {
    */
   readonly takeoverClockCheck?: boolean;
   /**
+   * How many functions serve acquire, heartbeat and release.
+   * @default LeaseholdFunctions.EACH
+   */
+  readonly functions?: LeaseholdFunctions;
+  /**
+   * With one function, whether acquire, heartbeat and release can also be reached by a Function URL. Callers sign for the
+   * service `lambda`.
+   * @default false
+   */
+  readonly functionUrl?: boolean;
+  /**
+   * Watches that may wait at a time, each in an invocation of up to 20 seconds.
+   * @default 0, which leaves the route out
+   */
+  readonly watchConcurrency?: number;
+  /**
+   * Whether the stack wakes executions that sleep until a lock is free. A table of your own needs a stream of new images.
+   * @default false
+   */
+  readonly wakeWaiters?: boolean;
+  /**
    * Memory of each function.
    * @default 256
    */
@@ -161,6 +191,13 @@ export class Leasehold extends Construct {
   /** The target of rules about the ends of executions that use the mutex steps. */
   public readonly cleanUp: sfn.StateMachine;
 
+  /** The Function URL, with a slash at the end. */
+  public readonly functionUrl?: string;
+  /** The table in which executions that sleep leave their tokens. */
+  public readonly waitersTable?: dynamodb.Table;
+
+  private readonly routes: RouteFunction[];
+  private readonly waker?: sfn.StateMachine;
   private readonly functions: { [name: string]: lambda.Function } = {};
   private readonly scopes: { principal: string; prefixes: string[] }[] = [];
   private readonly deadLetters: sqs.Queue;
@@ -173,6 +210,13 @@ export class Leasehold extends Construct {
     if (props.ownerBinding && props.authorizer === LeaseholdAuthorizer.NONE) {
       throw new Error('ownerBinding tells callers apart, which LeaseholdAuthorizer.NONE does not.');
     }
+    if (props.functionUrl && props.functions !== LeaseholdFunctions.ONE) {
+      throw new Error('functionUrl needs LeaseholdFunctions.ONE.');
+    }
+    if (props.wakeWaiters && props.table && !props.table.tableStreamArn) {
+      throw new Error('wakeWaiters needs a table with a stream.');
+    }
+    this.routes = routeFunctions(props.functions === LeaseholdFunctions.ONE, (props.watchConcurrency ?? 0) > 0);
     this.table = props.table ?? this.newTable();
     const logGroup = new logs.LogGroup(this, 'FunctionLog', {
       retention: props.logRetention ?? logs.RetentionDays.ONE_MONTH,
@@ -185,7 +229,7 @@ export class Leasehold extends Construct {
     });
     const executions = { LEASEHOLD_EXECUTION_SECRET: secret.secretValue.unsafeUnwrap() };
 
-    for (const { name, handler, description, actions, timeoutSeconds, namesExecutions } of ROUTE_FUNCTIONS) {
+    for (const { name, handler, description, actions, timeoutSeconds, namesExecutions } of this.routes) {
       this.addFunction(name, handler, description, actions, logGroup, timeoutSeconds, namesExecutions ? executions : undefined);
     }
     this.invokeFunction = this.addFunction('Invoke', 'invoke', 'all operations, for direct invocations', INVOKE_ACTIONS, logGroup, undefined, executions);
@@ -200,6 +244,14 @@ export class Leasehold extends Construct {
       encryption: sqs.QueueEncryption.SQS_MANAGED,
     });
     this.cleanUpAfter('CleanupRule', this.runUnderLock);
+    if (props.functionUrl) {
+      this.functionUrl = this.functions.Acquire.addFunctionUrl({ authType: lambda.FunctionUrlAuthType.AWS_IAM }).url;
+    }
+    if (props.wakeWaiters) {
+      this.waitersTable = this.newWaitersTable();
+      this.waker = this.newWaker(this.waitersTable);
+      this.addPipes(this.waitersTable, this.waker);
+    }
   }
 
   /** Lets the grantee acquire, renew and release locks through the API. */
@@ -217,10 +269,11 @@ export class Leasehold extends Construct {
     return this.grantRoutes(grantee, ['GET/v1/lock', 'POST/v1/break'], options);
   }
 
-  /** Lets a state machine with the mutex steps do its work, its own clean-up included. */
+  /** Lets a state machine with the mutex steps do its work, its own clean-up and its sleep included. */
   public grantMutex(grantee: iam.IGrantable): void {
     this.invokeFunction.grantInvoke(grantee);
     this.cleanUp.grantStartExecution(grantee);
+    this.waitersTable?.grant(grantee, 'dynamodb:PutItem');
   }
 
   /** Starts the clean-up after executions of this state machine that may have ended with a lock held. */
@@ -303,6 +356,15 @@ export class Leasehold extends Construct {
     return this.alarm(id, metric, 0, 'No clean-up could be started for an execution that ended');
   }
 
+  /** An alarm for a waker that failed. */
+  public alarmWakerFailed(id: string): cloudwatch.Alarm {
+    if (!this.waker) {
+      throw new Error('alarmWakerFailed needs wakeWaiters.');
+    }
+    const metric = this.waker.metricFailed({ statistic: 'Sum', period: Duration.minutes(5) });
+    return this.alarm(id, metric, 0, 'The waker failed; executions sleep until their time-out, at most a lease');
+  }
+
   private alarm(id: string, metric: cloudwatch.Metric, threshold: number, alarmDescription: string): cloudwatch.Alarm {
     return metric.createAlarm(this, id, {
       alarmDescription,
@@ -347,6 +409,7 @@ export class Leasehold extends Construct {
       timeToLiveAttribute: 'expireAt',
       pointInTimeRecoverySpecification: { pointInTimeRecoveryEnabled: true },
       encryption: dynamodb.TableEncryption.AWS_MANAGED,
+      stream: this.props.wakeWaiters ? dynamodb.StreamViewType.NEW_IMAGE : undefined,
       deletionProtection: this.props.deletionProtection ?? false,
       removalPolicy,
     });
@@ -380,6 +443,7 @@ export class Leasehold extends Construct {
       architecture: props.architecture ?? lambda.Architecture.X86_64,
       memorySize: props.memorySize ?? 256,
       timeout: Duration.seconds(timeoutSeconds),
+      reservedConcurrentExecutions: name === 'Watch' ? props.watchConcurrency : undefined,
       logGroup,
       loggingFormat: lambda.LoggingFormat.JSON,
       systemLogLevelV2: lambda.SystemLogLevel.WARN,
@@ -407,7 +471,7 @@ export class Leasehold extends Construct {
     const defaultAuthorizer = this.newAuthorizer();
     const api = new apigw.HttpApi(this, 'Api', { description: 'Leasehold', defaultAuthorizer });
     const integrations: { [name: string]: HttpLambdaIntegration } = {};
-    for (const { name, paths } of ROUTE_FUNCTIONS) {
+    for (const { name, paths } of this.routes) {
       integrations[name] = new HttpLambdaIntegration(`${name}Integration`, this.functions[name]);
       for (const path of paths) {
         api.addRoutes({ path, methods: [apigw.HttpMethod.ANY], integration: integrations[name] });
@@ -456,8 +520,78 @@ export class Leasehold extends Construct {
     return machine;
   }
 
-  private newMachine(id: string, definition: string, substitutions: { [name: string]: string }): sfn.StateMachine {
+  /** Tokens of executions that sleep. Without the tokens a sleep ends by its time-out. */
+  private newWaitersTable(): dynamodb.Table {
+    return new dynamodb.Table(this, 'WaitersTable', {
+      partitionKey: { name: 'lock', type: dynamodb.AttributeType.STRING },
+      sortKey: { name: 'waiter', type: dynamodb.AttributeType.STRING },
+      billingMode: dynamodb.BillingMode.PAY_PER_REQUEST,
+      timeToLiveAttribute: 'expireAt',
+      stream: dynamodb.StreamViewType.KEYS_ONLY,
+      encryption: dynamodb.TableEncryption.AWS_MANAGED,
+      removalPolicy: RemovalPolicy.DESTROY,
+    });
+  }
+
+  private newWaker(waiters: dynamodb.Table): sfn.StateMachine {
+    const { partitionKeyName = 'key', sortKeyName = '' } = this.props;
+    const substitutions = {
+      TableName: this.table.tableName,
+      PartitionKeyName: partitionKeyName,
+      SortKeyName: sortKeyName,
+      WaitersTableName: waiters.tableName,
+    };
+    const machine = this.newMachine('Waker', 'waker', substitutions, sfn.StateMachineType.EXPRESS);
+    allow(machine, ['dynamodb:GetItem'], this.table.tableArn);
+    allow(machine, ['dynamodb:Query', 'dynamodb:DeleteItem'], waiters.tableArn);
+    // Whoever may write tokens into the table of the waiters has them answered.
+    allow(machine, ['states:SendTaskSuccess'], this.statesArn('stateMachine', '*'));
+    return machine;
+  }
+
+  /** Changes of both tables start the waker. */
+  private addPipes(waiters: dynamodb.Table, waker: sfn.StateMachine): void {
+    const streams = { freed: this.table.tableStreamArn ?? '', sleepers: waiters.tableStreamArn ?? '' };
+    const role = new iam.Role(this, 'WakerPipesRole', { assumedBy: new iam.ServicePrincipal('pipes.amazonaws.com') });
+    role.addToPolicy(
+      new iam.PolicyStatement({
+        actions: ['dynamodb:DescribeStream', 'dynamodb:GetRecords', 'dynamodb:GetShardIterator'],
+        resources: Object.values(streams),
+      }),
+    );
+    role.addToPolicy(new iam.PolicyStatement({ actions: ['dynamodb:ListStreams'], resources: ['*'] }));
+    role.addToPolicy(new iam.PolicyStatement({ actions: ['states:StartExecution'], resources: [waker.stateMachineArn] }));
+    this.addPipe('FreedPipe', 'Locks that became free, to the waker', streams.freed, FREED, role, waker);
+    this.addPipe('SleepersPipe', 'Executions that have begun to sleep, to the waker', streams.sleepers, SLEEPERS, role, waker);
+  }
+
+  private addPipe(id: string, description: string, source: string, patterns: string[], role: iam.Role, waker: sfn.StateMachine): void {
+    const pipe = new pipes.CfnPipe(this, id, {
+      description,
+      roleArn: role.roleArn,
+      source,
+      sourceParameters: {
+        dynamoDbStreamParameters: { startingPosition: 'LATEST', batchSize: 10, maximumRetryAttempts: 3, maximumRecordAgeInSeconds: 300 },
+        filterCriteria: { filters: patterns.map((pattern) => ({ pattern })) },
+      },
+      target: waker.stateMachineArn,
+      targetParameters: {
+        stepFunctionStateMachineParameters: { invocationType: 'FIRE_AND_FORGET' },
+        // Of a row nothing but its key.
+        inputTemplate: '{"eventSourceARN": <$.eventSourceARN>, "dynamodb": {"Keys": <$.dynamodb.Keys>}}',
+      },
+    });
+    pipe.node.addDependency(role);
+  }
+
+  private newMachine(
+    id: string,
+    definition: string,
+    substitutions: { [name: string]: string },
+    stateMachineType: sfn.StateMachineType = sfn.StateMachineType.STANDARD,
+  ): sfn.StateMachine {
     return new sfn.StateMachine(this, id, {
+      stateMachineType,
       definitionBody: sfn.DefinitionBody.fromFile(path.join(__dirname, '..', 'statemachines', `${definition}.asl.json`)),
       definitionSubstitutions: { ...substitutions, Partition: Aws.PARTITION },
     });
@@ -475,6 +609,15 @@ export class Leasehold extends Construct {
     return Stack.of(this).formatArn({ service: 'states', resource, resourceName, arnFormat: ArnFormat.COLON_RESOURCE_NAME });
   }
 }
+
+/** Rows that are gone or released, and semaphores with permits. A semaphore's heartbeats pass too, while it has some. */
+const FREED = [
+  '{"eventName": ["REMOVE"]}',
+  '{"dynamodb": {"NewImage": {"isReleased": {"S": [{"exists": true}]}}}}',
+  '{"dynamodb": {"NewImage": {"leaseholdKind": {"S": ["semaphore"]}, "available": {"N": [{"anything-but": {"prefix": "-"}}]}}}}',
+];
+
+const SLEEPERS = ['{"eventName": ["INSERT", "MODIFY"]}'];
 
 function allow(machine: sfn.StateMachine, actions: string[], resource: string): void {
   machine.addToRolePolicy(new iam.PolicyStatement({ actions, resources: [resource] }));

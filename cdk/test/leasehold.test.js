@@ -7,8 +7,9 @@ const path = require('node:path');
 const { test } = require('node:test');
 const { App, Stack } = require('aws-cdk-lib');
 const { Template, Match } = require('aws-cdk-lib/assertions');
+const dynamodb = require('aws-cdk-lib/aws-dynamodb');
 const iam = require('aws-cdk-lib/aws-iam');
-const { Leasehold, LeaseholdAuthorizer } = require('../lib');
+const { Leasehold, LeaseholdAuthorizer, LeaseholdFunctions } = require('../lib');
 
 const codeDirectory = fs.mkdtempSync(path.join(os.tmpdir(), 'leasehold-cdk-'));
 fs.mkdirSync(path.join(codeDirectory, 'leasehold-locks'));
@@ -67,6 +68,35 @@ test('takeovers are checked by clock only where asked for', () => {
 test('unsafe combinations are refused', () => {
   assert.throws(() => synthesise({ authorizer: LeaseholdAuthorizer.JWT, jwtIssuer: 'https://issuer' }), /jwtAudience/);
   assert.throws(() => synthesise({ authorizer: LeaseholdAuthorizer.NONE, ownerBinding: true }), /ownerBinding/);
+  assert.throws(() => synthesise({ functionUrl: true }), /LeaseholdFunctions.ONE/);
+});
+
+test('wakeWaiters needs a table with a stream', () => {
+  const stack = new Stack(new App(), 'Test');
+  const table = dynamodb.Table.fromTableName(stack, 'Table', 'locks');
+  assert.throws(() => new Leasehold(stack, 'Leasehold', { codeDirectory, table, wakeWaiters: true }), /stream/);
+  assert.throws(() => synthesise({}, (lock) => lock.alarmWakerFailed('WakerFailed')), /wakeWaiters/);
+  synthesise({ wakeWaiters: true }, (lock) => lock.alarmWakerFailed('WakerFailed')).resourceCountIs('AWS::CloudWatch::Alarm', 1);
+});
+
+test('grantMutex lets the grantee sleep where executions are woken', () => {
+  for (const wakeWaiters of [false, true]) {
+    const template = synthesise({ wakeWaiters }, (lock, stack) => lock.grantMutex(worker(stack)));
+    const [policy] = Object.entries(template.findResources('AWS::IAM::Policy')).filter(([id]) => id.startsWith('Worker'));
+    assert.strictEqual(JSON.stringify(policy).includes('dynamodb:PutItem'), wakeWaiters);
+  }
+});
+
+test('one function serves the three operations of a holder behind its URL', () => {
+  const template = synthesise({ functions: LeaseholdFunctions.ONE, functionUrl: true });
+  const handlers = Object.values(template.findResources('AWS::Lambda::Function')).map((fn) => fn.Properties.Handler);
+  assert.ok(handlers.includes('acquire') && !handlers.includes('heartbeat') && !handlers.includes('release'), handlers);
+  template.hasResourceProperties('AWS::Lambda::Url', { AuthType: 'AWS_IAM' });
+});
+
+test('watches wait within a reservation of their own', () => {
+  const template = synthesise({ watchConcurrency: 7 });
+  template.hasResourceProperties('AWS::Lambda::Function', { Handler: 'watch', ReservedConcurrentExecutions: 7 });
 });
 
 test('authorizer of every route follows the property', () => {

@@ -69,8 +69,10 @@ def chosen(template, parameters):
     def value(operand):
         if not isinstance(operand, dict):
             return str(operand)
-        # A list is here one text, as it is given.
-        return values[operand["Ref"]] if "Ref" in operand else value(operand["Fn::Join"][1])
+        if "Ref" in operand:
+            return values[operand["Ref"]]
+        index, values_of_list = operand["Fn::Select"]
+        return value(values_of_list).split(",")[index]
 
     def resolved(part):
         if isinstance(part, list):
@@ -100,6 +102,7 @@ def summary_of_resources(resources):
         functions[logical_id] = {
             "handler": properties["Handler"],
             "timeout": properties["Timeout"],
+            "reserved": "ReservedConcurrentExecutions" in properties,
             "environment": sorted(properties["Environment"]["Variables"]),
             "actions": actions_of(role, resources),
             "managedPolicies": managed_policies(resources[role]),
@@ -117,15 +120,41 @@ def summary_of_resources(resources):
         machines[machine_name(logical_id)] = sorted(
             {action for _, actions in statements(role, resources) for action in actions}
         )
+    pipes = {}
+    for logical_id, resource in of_type(resources, "AWS::Pipes::Pipe"):
+        properties = resource["Properties"]
+        filters = properties["SourceParameters"]["FilterCriteria"]["Filters"]
+        role = properties["RoleArn"]["Fn::GetAtt"][0]
+        pipes[machine_name(logical_id)] = {
+            "filters": [filter["Pattern"] for filter in filters],
+            "actions": sorted({action for _, actions in statements(role, resources) for action in actions}),
+        }
+    urls = {}
+    for _, resource in of_type(resources, "AWS::Lambda::Url"):
+        properties = resource["Properties"]
+        function = referenced(properties["TargetFunctionArn"], resources, "AWS::Lambda::Function")
+        urls[names[function]] = properties["AuthType"]
     return {
         "functions": {names[logical_id]: function for logical_id, function in functions.items()},
         "routes": routes,
         "stateMachines": machines,
+        "pipes": pipes,
+        "functionUrls": urls,
     }
 
 
-def summary_of_terraform(folder):
-    """Summarises the Terraform module's locals, which are literals for this purpose."""
+# What the module makes of its literals. The summary below does the same.
+TERRAFORM_EXPRESSIONS = {
+    "served_by_acquire": '${var.functions == "one" ? ["Heartbeat", "Release"] : []}',
+    "left_out": '${var.watch_concurrency > 0 ? local.served_by_acquire : concat(local.served_by_acquire, ["Watch"])}',
+    "functions": "${{for name, function in local.all_functions : name => function if !contains(local.left_out, name)}}",
+    "routes": '${{for route, name in local.all_routes : route => contains(local.served_by_acquire, name) ? "Acquire" : name'
+    ' if name != "Watch" || var.watch_concurrency > 0}}',
+}
+
+
+def summary_of_terraform(folder, variables):
+    """Returns the summary of the Terraform module with these variables, from the literals of its locals."""
     import hcl2
 
     with (folder / "main.tf").open() as file:
@@ -133,27 +162,52 @@ def summary_of_terraform(folder):
     values = {}
     for block in module["locals"]:
         values |= block
+    for name, expression in TERRAFORM_EXPRESSIONS.items():
+        assert values[name] == expression, (name, values[name])
+    watches, wakes = variables.get("watch_concurrency", 0) > 0, variables.get("wake_waiters", False)
+    served = ["Heartbeat", "Release"] if variables.get("functions") == "one" else []
+    left_out = served if watches else [*served, "Watch"]
+    routes = {
+        route: "Acquire" if name in served else name
+        for route, name in values["all_routes"].items()
+        if name != "Watch" or watches
+    }
     environment = [*values["environment"]]
     functions = {}
-    for name, function in values["functions"].items():
+    for name, function in values["all_functions"].items():
+        if name in left_out:
+            continue
         more = [*values["execution_environment"]] if name in values["execution_functions"] else []
         functions[name] = {
             "handler": function["handler"],
             "timeout": function["timeout"],
+            "reserved": name == "Watch",
             "environment": sorted([*environment, *more]),
             "actions": sorted(f"{action.split(':')[1]} on locks" for action in function["actions"]),
             "managedPolicies": ["AWSLambdaBasicExecutionRole"],
         }
-    machines = {}
-    policies = {}
-    for block in module["resource"]:
-        for kind, named in block.items():
-            for name, body in named.items():
-                if kind == "aws_iam_role_policy":
-                    policies[name] = body["policy"]
-    for role, machine in (("run_under_lock", "RunUnderLock"), ("cleanup_machine", "CleanupStateMachine")):
-        machines[machine] = sorted(set(re.findall(r'"((?:states|lambda):\w+)"', policies[role])))
-    return {"functions": functions, "routes": values["routes"], "stateMachines": machines}
+    resources = {(kind, name): body for block in module["resource"] for kind, named in block.items() for name, body in named.items()}
+    policies = {
+        name: sorted(set(re.findall(r'"((?:states|lambda|dynamodb):\w+)"', body["policy"])))
+        for (kind, name), body in resources.items()
+        if kind == "aws_iam_role_policy"
+    }
+    url = resources["aws_lambda_function_url", "acquire"]
+    return {
+        "functions": functions,
+        "routes": routes,
+        "stateMachines": {
+            "RunUnderLock": policies["run_under_lock"],
+            "CleanupStateMachine": policies["cleanup_machine"],
+            **({"Waker": policies["waker"]} if wakes else {}),
+        },
+        "pipes": {
+            pipe: {"filters": [json.loads(f'"{pattern}"') for pattern in values[patterns]], "actions": policies["waker_pipes"]}
+            for pipe, patterns in (("FreedPipe", "freed_patterns"), ("SleepersPipe", "sleepers_patterns"))
+            if wakes
+        },
+        "functionUrls": {"Acquire": url["authorization_type"]} if variables.get("function_url") else {},
+    }
 
 
 def plain(value):
@@ -255,11 +309,37 @@ def calls(resources, definitions):
                 add(found, properties, calls_of_machine(definitions[name], properties["DefinitionSubstitutions"]))
             case "AWS::Pipes::Pipe":
                 add(found, properties, calls_of_pipe(properties))
+            case "AWS::ApiGateway::RestApi":
+                for _, integration in integrations(properties):
+                    called = target_of(function_of(integration))
+                    add(found, {"RoleArn": integration["credentials"]}, {f"lambda:InvokeFunction on {called}"})
             case "AWS::Events::Rule":
                 for target in properties["Targets"]:
                     if "RoleArn" in target:
                         add(found, target, {f"states:StartExecution on {target_of(target['Arn'])}"})
     return {role: sorted(actions) for role, actions in found.items()}
+
+
+def routes_of_rest_api(resources):
+    """The routes of the REST API, in the words of the HTTP API."""
+    [(_, resource)] = of_type(resources, "AWS::ApiGateway::RestApi")
+    found = {
+        f"ANY {path}": function_name(function_of(integration)["Ref"])
+        for path, integration in integrations(resource["Properties"])
+    }
+    # Its proxy route has any path but the shortest.
+    found["$default"] = found.pop("ANY /{proxy+}")
+    assert found.pop("ANY /") == found["$default"], found
+    return found
+
+
+def integrations(properties):
+    for path, item in properties["Body"]["paths"].items():
+        yield path, item["x-amazon-apigateway-any-method"]["x-amazon-apigateway-integration"]
+
+
+def function_of(integration):
+    return {"Ref": re.search(r"functions/\$\{(\w+)\.Arn\}/", integration["uri"]["Fn::Sub"])[1]}
 
 
 def grants(resources, roles):

@@ -10,15 +10,11 @@ use http::{Request, Response};
 use leasehold_client::{Client, Guard, Heartbeats, HttpTransport, LockRequest, Transport, TransportError, Wait};
 use leasehold_dynamodb::fresh_uuid;
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
-use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use crate::process::{Serve, cpu_seconds, rss_mb};
-use crate::{LOAD, Measured, load, millis, percentile, service_cycle};
+use crate::{LOAD, Measured, load, service_cycle};
 
-const WAITERS: usize = 32;
-const HAND_OVERS: usize = 60;
 const DEATHS: u32 = 5;
 const LOCKS: u32 = 10_000;
 
@@ -49,12 +45,11 @@ impl Transport for Counted {
 
 pub(crate) async fn run() {
     cycles().await;
-    hand_over().await;
     recovery().await;
     held_locks().await;
 }
 
-async fn granted(client: &Client, request: LockRequest) -> Guard {
+pub(crate) async fn granted(client: &Client, request: LockRequest) -> Guard {
     client.acquire(request).await.expect("reachable").granted().expect("free")
 }
 
@@ -100,51 +95,10 @@ async fn timed(cycle: &impl AsyncFn()) -> Measured {
     Measured::of(&mut times)
 }
 
-async fn post(http: &HttpTransport, path: &str, body: &Value) {
+pub(crate) async fn post(http: &HttpTransport, path: &str, body: &Value) {
     let request = Request::post(path).header("content-type", "application/json");
     let request = request.body(body.to_string().into_bytes()).expect("a request");
     assert!(http.send(request).await.expect("answered").status().is_success());
-}
-
-/// (h) From the answer to a release until the next holder has the lock.
-async fn hand_over() {
-    let serve = Serve::start(&["--memory"]);
-    let transport = Counted::new(&serve);
-    let (sender, mut grants) = mpsc::unbounded_channel::<(Instant, Guard)>();
-    let mut waiters = JoinSet::new();
-    for number in 0..WAITERS {
-        let client = Client::builder().owner_name(format!("waiter-{number}")).build(transport.clone());
-        let sender = sender.clone();
-        waiters.spawn(async move {
-            loop {
-                let guard = granted(&client, LockRequest::new("bench").wait(Wait::Forever)).await;
-                if sender.send((Instant::now(), guard)).is_err() {
-                    return;
-                }
-            }
-        });
-    }
-    let mut times = Vec::new();
-    let mut released = None;
-    while times.len() < HAND_OVERS {
-        let (at, guard) = grants.recv().await.expect("waiters");
-        times.extend(released.map(|released: Instant| at.saturating_duration_since(released)));
-        // Long enough for the waiters to have asked, and to be at rest again.
-        sleep(Duration::from_millis(300)).await;
-        guard.release().await.expect("held");
-        released = Some(Instant::now());
-    }
-    waiters.shutdown().await;
-    println!(
-        "hand-over among {WAITERS} waiters that poll every second, from the answer to the release to the next grant"
-    );
-    println!(
-        "  median {:.0} ms   p90 {:.0} ms   longest {:.0} ms   of {}",
-        millis(percentile(&mut times, 50.0)),
-        millis(percentile(&mut times, 90.0)),
-        millis(percentile(&mut times, 100.0)),
-        times.len()
-    );
 }
 
 /// (i) From the last heartbeat of a holder to the grant of a waiter.

@@ -1,5 +1,5 @@
 //! The cost of the service and its client. `cargo bench` runs everything; `cargo bench -- overhead` (or `http`,
-//! `start`, `client`, `transactions`) runs one part.
+//! `start`, `client`, `coordination`, `transactions`) runs one part.
 //!
 //! Ratios compare alternating measurements of one run, because machines are shared and noisy.
 
@@ -7,6 +7,7 @@
 #![allow(clippy::expect_used, clippy::cast_precision_loss, reason = "a benchmark that cannot run stops")]
 
 mod client;
+mod coordination;
 mod process;
 mod transactions;
 
@@ -51,6 +52,9 @@ fn main() {
     }
     if wanted("client") {
         runtime.block_on(client::run());
+    }
+    if wanted("coordination") {
+        runtime.block_on(coordination::run());
     }
     if wanted("transactions") {
         runtime.block_on(transactions::run());

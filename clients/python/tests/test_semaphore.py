@@ -163,6 +163,17 @@ def test_a_dead_holder_is_taken_over_alone(client: Client, make_client: MakeClie
     assert {holder.holder_id for holder in view_of(client, key).holders} == {alive.holder_id, guard.holder_id}
 
 
+def test_a_writer_passes_25_dead_readers(proxy: Proxy, observed: Client, service: str, key: str) -> None:
+    reader = {"key": key, "ownerName": "dead", "capacity": 100, "leaseDurationMs": 1500}
+    with Client(service) as plain:
+        for number in range(25):
+            run(plain._core.api.acquire_permits({**reader, "leaseId": f"{key}-{number}"}, 5.0))
+    writer = observed.read_write_lock(key).write().acquire(wait=30).granted()
+    assert (writer.permits, writer.outcome) == (100, "takenOver")
+    assert [holder.holder_id for holder in view_of(observed, key).holders] == [writer.holder_id]
+    assert (proxy.count("enqueue"), proxy.count("acquire")) == (3, 2), "ten with a ticket, ten more, and five"
+
+
 def test_the_dead_of_earlier_calls_are_named(client: Client, make_client: MakeClient, key: str) -> None:
     make_client().semaphore(key, 1).acquire(lease=0.5, manual_heartbeats=True).granted()
     semaphore = client.semaphore(key, 1)

@@ -37,7 +37,7 @@ from leasehold._acquisition import Acquisition, Held
 from leasehold._api import Wish
 from leasehold._guard import Granted, Holding
 from leasehold._messages import Answer, Call, HttpApi, read
-from leasehold._plan import Ask, plan
+from leasehold._plan import Look, plan
 from leasehold._runtime import run
 from leasehold._timing import (
     Backoff,
@@ -387,12 +387,12 @@ def planned(case: Case) -> None:
         seconds(given["refreshInMs"]),
         given["leftMs"] / 1000,
     )
-    if isinstance(step, Ask):
-        names = [{"holderId": e.id, "version": e.version, "permits": e.permits} for e in step.names]
-        assert {"ask": names} == case["expect"]
-    else:
+    if isinstance(step, Look):
         assert list(case["expect"]) == ["waitMs"]
         assert same(step.seconds, case["expect"]["waitMs"]), step
+    else:
+        names = [{"holderId": e.id, "version": e.version, "permits": e.permits} for e in step.names]
+        assert {type(step).__name__.lower(): names} == case["expect"]
 
 
 CALLS: Mapping[str, Callable[[Case], None]] = {

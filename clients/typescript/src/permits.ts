@@ -223,7 +223,7 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
     const { runtime } = this.context;
     while (runtime.now() < budget.deadline && !this.#granted && !this.#mustAsk) {
       if (!this.#ticket || runtime.now() >= this.#ticket.refreshAt) {
-        await this.#queue(budget.deadline, signal);
+        await this.#queue(this.#isFull ? this.#deadTickets() : [], budget.deadline, signal);
         continue;
       }
       if (!this.#isCurrent) {
@@ -235,6 +235,8 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
       if (!next) return;
       if ("waitMs" in next) {
         await this.#look(runtime.now() + next.waitMs, budget, signal);
+      } else if ("enqueue" in next) {
+        await this.#queue(next.enqueue, budget.deadline, signal);
       } else if (this.#mayName(next.ask)) {
         return;
       } else {
@@ -314,10 +316,9 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
     }
   }
 
-  /** Takes or refreshes the ticket. A full queue, or a named ticket that is alive, costs one poll pause. */
-  async #queue(until: number, signal: AbortSignal): Promise<void> {
+  /** Takes or refreshes the ticket. A full queue, or a named entry that is alive, costs one poll pause. */
+  async #queue(dead: readonly DeadEntry[], until: number, signal: AbortSignal): Promise<void> {
     const { runtime, pollInterval } = this.context;
-    const dead = this.#isFull ? this.#deadTickets() : [];
     // The request continues when this wait is over: its release must come after its end.
     const enqueue = () => abortable(this.underWay(this.#enqueue(dead)), signal);
     const retryable = (error: unknown): boolean => isRetryable(error) && !this.#mustAsk;
@@ -394,7 +395,7 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
     try {
       const { ticketId: id, number } = await this.numbers.send(request, (numbered) => service.ask("semaphore-enqueue", numbered, { timeout }));
       this.isKnown = true;
-      if (this.#ticket?.number !== number) this.#isCurrent = false;
+      if (this.#ticket?.number !== number || request.observed?.length) this.#isCurrent = false;
       this.#ticket = { id, number, refreshAt };
     } catch (error) {
       // A late request has been granted: only another request for the permits returns the grant.

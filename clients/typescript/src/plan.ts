@@ -14,8 +14,11 @@ export interface DeadEntry {
   readonly permits: number;
 }
 
-/** The next step: a request that names these entries, or a look for at most this time, in milliseconds. */
-export type Plan = { readonly ask: readonly DeadEntry[] } | { readonly waitMs: number };
+/**
+ * The next step: an acquire that names these entries, an enqueue that names the first of too many, or a look for at most
+ * this time, in milliseconds.
+ */
+export type Plan = { readonly ask: readonly DeadEntry[] } | { readonly enqueue: readonly DeadEntry[] } | { readonly waitMs: number };
 
 /** The waiter that the plan is for. */
 export interface Wanted {
@@ -67,7 +70,8 @@ export function plan(view: Permits, wanted: Wanted, ageOf: AgeOf): Plan {
     names.push(name);
     missing -= name.permits;
   }
-  return missing > 0 || names.length > MOST_NAMES ? wait : { ask: names };
+  if (missing > 0) return wait;
+  return names.length > MOST_NAMES ? { enqueue: names.slice(0, MOST_NAMES) } : { ask: names };
 }
 
 /** The last view of each semaphore, and the time since when each of its entries has its version. */

@@ -254,7 +254,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Takes a place in the queue of a semaphore, or renews it. */
+        /** Takes a place in the queue of a semaphore, or renews it, and removes the observed dead. */
         post: operations["enqueue"];
         delete?: never;
         options?: never;
@@ -900,7 +900,10 @@ export interface components {
             leaseDurationMs?: number | null;
             /** @description The secret under which the permits will be acquired. */
             leaseId: components["schemas"]["Secret"];
-            /** @description Dead tickets, each under its `ticketId` as `holderId`. At most ten. */
+            /**
+             * @description Dead holders and tickets: each was seen by the caller with the same version for its own lease. At most ten. The
+             *     request is carried out only if all of them are as they were seen, and then removes them.
+             */
             observed?: components["schemas"]["ObservedEntry"][];
             /** @description Who waits, for people to read: 1 to 128 bytes. */
             ownerName: string;
@@ -3332,7 +3335,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `queue-full`: 100 wait already. `held`: a ticket that was observed as dead shows a sign of life. `lock` shows the semaphore. */
+            /** @description `queue-full`: 100 wait already. `held`: an entry that was observed as dead shows a sign of life. `lock` shows the semaphore. */
             423: {
                 headers: {
                     /** @description Seconds */

@@ -343,6 +343,23 @@ describe("semaphores", { concurrency: 4 }, () => {
     await isEmpty(key);
   });
 
+  test("writer passes 25 dead readers", async () => {
+    await using proxy = await FaultProxy.start(service.url);
+    const key = freshKey();
+    for (let count = 0; count < 25; count += 1) {
+      const body = JSON.stringify({ key, ownerName: "dead", leaseId: randomUUID(), capacity: 100, leaseDurationMs: 1500 });
+      await fetch(`${service.url}/v1/semaphore/acquire`, { method: "POST", headers: { "content-type": "application/json" }, body });
+    }
+    const writer = guardOf(await newClient({ url: proxy.url }).readWriteLock(key).write().acquire({ wait: 30_000 }));
+    assert.deepEqual((await viewOf(key)).holders.map(({ holderId }) => holderId), [writer.holderId]);
+    // Ten dead readers with the ticket, ten more, and the last five with the request that is granted.
+    const named = proxy.seen.map(({ call, body }) => [call, (body["observed"] as unknown[] | undefined)?.length]);
+    const requests = named.filter(([call, count]) => call !== "watch" && count !== undefined && count !== 0);
+    assert.deepEqual(requests, [["semaphore/enqueue", 10], ["semaphore/enqueue", 10], ["semaphore/acquire", 5]]);
+    await writer.release();
+    await isEmpty(key);
+  });
+
   test("writer refuses a lock with more permits than it takes", async () => {
     const key = freshKey();
     await client.readWriteLock(key, { capacity: 10 }).read().withPermits(() => undefined);

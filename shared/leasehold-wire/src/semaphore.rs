@@ -249,7 +249,8 @@ pub struct EnqueueRequest {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 100, maximum = 86_400_000, default = 120_000))]
     pub lease_duration_ms: Option<u64>,
-    /// Dead tickets, each under its `ticketId` as `holderId`. At most ten.
+    /// Dead holders and tickets: each was seen by the caller with the same version for its own lease. At most ten. The
+    /// request is carried out only if all of them are as they were seen, and then removes them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub observed: Vec<ObservedEntry>,
 }

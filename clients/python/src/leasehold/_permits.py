@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 from ._acquisition import Held, Requests, TooLate
 from ._guard import BasePermitsGuard, Granted, Holding
 from ._numbers import Numbered
-from ._plan import MOST_NAMES, Ask, Look, plan
+from ._plan import MOST_NAMES, Ask, Enqueue, Look, plan
 from ._timing import Backoff, Budget, lease_to_ms, poll_pause, request_timeout, wait_timeout
 from ._watching import WatchFailed, watch
 from .errors import LeaseholdError, LockHeld, LockLost, LockNotFound, QueueFull, Superseded, Unavailable
@@ -127,22 +127,25 @@ class PermitsAcquisition(Requests[_Request], Generic[P]):
             result = await self._ask(self._known_names() if self._ticket is None else (), timeout)
             return self._held() if result is None and left == 0.0 else result
         if left > 0.0 and (self._ticket is None or self._core.world.now() >= self._refresh_at):
-            return await self._enqueue(timeout)
+            return await self._enqueue(self._dead_tickets(), timeout)
         if self._must_read:
             await self._read(timeout)
             return None
         step = self._plan(left)
-        if isinstance(step, Ask) and not (self._refused and step.names == self._names):
+        was_refused = not isinstance(step, Look) and self._refused and step.names == self._names
+        if isinstance(step, Ask) and not was_refused:
             result = await self._ask(step.names, timeout)
             return self._held() if result is None and left == 0.0 else result
         if left == 0.0:
             return self._held()
-        if isinstance(step, Ask):
+        if isinstance(step, Look):
+            await self._look(step.seconds, poll_interval, sleep)
+        elif was_refused:
             # The same request was refused just now, and nothing has changed since.
             await sleep(min(left, poll_pause(poll_interval, 0.0, self._core.world.chance())))
             await self._read(timeout)
         else:
-            await self._look(step.seconds, poll_interval, sleep)
+            return await self._enqueue(step.names, timeout)
         return None
 
     async def _look(self, within: float, poll_interval: float | None, sleep: Pause) -> None:
@@ -188,7 +191,7 @@ class PermitsAcquisition(Requests[_Request], Generic[P]):
         first = min(observations, key=lambda o: o.stale_at, default=Observation(view.changed, 0.0, now))
         return Held(view, first, max(0.0, first.stale_at - now))
 
-    def _plan(self, left: float) -> Ask | Look:
+    def _plan(self, left: float) -> Ask | Enqueue | Look:
         assert self._shown is not None  # noqa: S101
         refresh_in = max(0.0, self._refresh_at - self._core.world.now())
         return plan(self._shown, self._want.permits, self._ticket, self._stale_in, refresh_in, left)
@@ -214,15 +217,17 @@ class PermitsAcquisition(Requests[_Request], Generic[P]):
         self._names = names
         return await self._send_next(("acquire", request), timeout)
 
-    async def _enqueue(self, timeout: float) -> P | None:
+    def _dead_tickets(self) -> tuple[Entry, ...]:
+        """The dead that a request for a ticket names, after the queue was full."""
+        if not self._queue_was_full or self._shown is None:
+            return ()
+        dead = [ticket for ticket in self._shown.queue if self._stale_in(ticket) <= 0]
+        return tuple(dead[:MOST_NAMES])
+
+    async def _enqueue(self, names: tuple[Entry, ...], timeout: float) -> P | None:
         """Takes a place in the queue, or renews it."""
-        dead: list[Entry] = []
-        if self._queue_was_full and self._shown is not None:
-            dead = [ticket for ticket in self._shown.queue if self._stale_in(ticket) <= 0]
-        request = {
-            **self._common(dead[:MOST_NAMES]),
-            "leaseDurationMs": lease_to_ms(self._want.ticket_lease),
-        }
+        request = {**self._common(names), "leaseDurationMs": lease_to_ms(self._want.ticket_lease)}
+        self._names = names
         return await self._send_next(("enqueue", request), timeout)
 
     def _common(self, names: Iterable[Entry]) -> dict[str, object]:
@@ -253,7 +258,7 @@ class PermitsAcquisition(Requests[_Request], Generic[P]):
             self._refused = True
             return None
         if isinstance(answer, Ticketed):
-            self._must_read = self._must_read or self._ticket is None
+            self._must_read = self._must_read or self._ticket is None or bool(self._names)
             self._ticket, self._queue_was_full = answer.ticket_id, False
             self._refresh_at = answer.sent + self._want.ticket_lease / 3
             return None

@@ -20,6 +20,13 @@ class Ask:
 
 
 @dataclass(frozen=True)
+class Enqueue:
+    """Take a place in the queue, or renew it, and name these dead entries, the first of too many."""
+
+    names: tuple[Entry, ...]
+
+
+@dataclass(frozen=True)
 class Look:
     """Look for at most this long before the next plan."""
 
@@ -33,7 +40,7 @@ def plan(
     stale_in: Callable[[Entry], float],
     refresh_in: float | None,
     left: float,
-) -> Ask | Look:
+) -> Ask | Enqueue | Look:
     """`stale_in`: seconds until the entry is dead if it is not renewed. `refresh_in`: seconds until the
     ticket must be refreshed. `left`: seconds left of the wait."""
     own = next((ticket for ticket in view.queue if ticket.id == ticket_id), None)
@@ -53,8 +60,8 @@ def plan(
         names.append(dead[0])
         covered += dead.pop(0).permits
     all_dead = all(stale_in(ticket) <= 0 for ticket in ahead)
-    if all_dead and covered >= permits and len(names) <= MOST_NAMES:
-        return Ask(tuple(names))
+    if all_dead and covered >= permits:
+        return Ask(tuple(names)) if len(names) <= MOST_NAMES else Enqueue(tuple(names[:MOST_NAMES]))
     waited_for: list[Entry] = [*ahead, *view.holders]
     times = [stale_in(entry) for entry in waited_for]
     within = min([left, LONGEST_WATCH, *(time for time in times if time > 0)])

@@ -80,10 +80,14 @@ pub(crate) fn break_entry(request: BreakEntryRequest) -> Result<Break, Problem> 
     })
 }
 
-pub(crate) fn enqueue(request: EnqueueRequest, principal: Option<Principal>) -> Result<Enqueue, Problem> {
+pub(crate) fn enqueue(
+    request: EnqueueRequest,
+    principal: Option<Principal>,
+    checked_by_clock: bool,
+) -> Result<Enqueue, Problem> {
     let key = convert::key(request.key, request.sort_key)?;
     let lease_id = convert::lease_id(request.lease_id)?;
-    let dead = checked(dead(request.observed, &Member::new(&key, &lease_id))?.tickets_only())?;
+    let dead = dead(request.observed, &Member::new(&key, &lease_id))?;
     Ok(Enqueue {
         owner_name: checked(entry_name(request.owner_name))?,
         sequence: convert::sequence(request.sequence, request.request_id)?,
@@ -91,6 +95,7 @@ pub(crate) fn enqueue(request: EnqueueRequest, principal: Option<Principal>) -> 
         permits: permits("permits", request.permits.unwrap_or(1))?,
         capacity: permits("capacity", request.capacity)?,
         dead,
+        checked_by_clock,
         principal,
         key,
         lease_id,

@@ -169,7 +169,7 @@ impl Service {
     /// any operation.
     pub async fn enqueue(&self, caller: &Caller, request: EnqueueRequest) -> Result<EnqueueResponse, Problem> {
         traced(operation_span("semaphore-enqueue", &request.key, caller), async {
-            let request = convert::enqueue(request, caller.bound())?;
+            let request = convert::enqueue(request, caller.bound(), self.checks_takeovers)?;
             caller.check_key(request.key.partition())?;
             record_owner(request.owner_name.as_str());
             let place = self.answer(&request.key, self.table.enqueue(&request).await)?;

@@ -197,7 +197,7 @@ impl<'a> Pursuit<'a> {
     fn known_dead(&self) -> Vec<ObservedEntry> {
         match self.plan(Duration::MAX) {
             Some(Plan::Ask(names)) => names,
-            Some(Plan::Wait(_)) | None => Vec::new(),
+            Some(Plan::Enqueue(_) | Plan::Wait(_)) | None => Vec::new(),
         }
     }
 
@@ -214,8 +214,9 @@ impl<'a> Pursuit<'a> {
             return Next::Enqueue(names);
         }
         match self.plan(left) {
-            Some(Plan::Ask(names)) if self.refused.as_ref() == Some(&names) => Next::Poll,
+            Some(Plan::Ask(names) | Plan::Enqueue(names)) if self.refused.as_ref() == Some(&names) => Next::Poll,
             Some(Plan::Ask(names)) => Next::Ask(names),
+            Some(Plan::Enqueue(names)) => Next::Enqueue(names),
             Some(Plan::Wait(longest)) => Next::Look(longest),
             None => Next::Poll,
         }
@@ -266,6 +267,7 @@ impl<'a> Pursuit<'a> {
             )
             .await?;
         let sent = numbered.first_sent;
+        let has_names = !names_of(&numbered.request).is_empty();
         match result? {
             Advance::Granted(grant) => self.granted(sent, grant).map(Some),
             Advance::Queued(place) => {
@@ -275,7 +277,7 @@ impl<'a> Pursuit<'a> {
                 let is_new = self.ticket.as_ref().is_none_or(|known| known.ticket_id != place.ticket_id);
                 self.ticket =
                     Some(Place { ticket_id: place.ticket_id, refresh_at: sent + TICKET_LEASE / REFRESHES_PER_LEASE });
-                if is_new {
+                if is_new || has_names {
                     self.read(limit).await?;
                 }
                 Ok(None)
@@ -367,7 +369,7 @@ impl<'a> Pursuit<'a> {
         budget.saw(&state.changed, stale_after(Duration::from_millis(leases.max().unwrap_or_default())));
         let stale_in = match self.plan(budget.left()) {
             Some(Plan::Wait(longest)) => longest,
-            Some(Plan::Ask(_)) | None => Duration::ZERO,
+            Some(Plan::Ask(_) | Plan::Enqueue(_)) | None => Duration::ZERO,
         };
         budget.report(self.request.on_wait.as_ref(), view, stale_in);
     }

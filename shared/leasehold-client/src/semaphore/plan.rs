@@ -15,6 +15,8 @@ pub(crate) const MAX_NAMES: usize = 10;
 pub(crate) enum Plan {
     /// Request the permits, and name these entries as dead.
     Ask(Vec<ObservedEntry>),
+    /// Take a place in the queue, or renew it, and name these entries as dead: the first of too many for one request.
+    Enqueue(Vec<ObservedEntry>),
     /// Look at the semaphore, for at most this time.
     Wait(Duration),
 }
@@ -71,7 +73,11 @@ pub(crate) fn plan(
         free += holder.permits;
         names.push(named(&holder.holder_id, &holder.version, holder.permits));
     }
-    if names.len() > MAX_NAMES { wait() } else { Plan::Ask(names) }
+    if names.len() > MAX_NAMES {
+        names.truncate(MAX_NAMES);
+        return Plan::Enqueue(names);
+    }
+    Plan::Ask(names)
 }
 
 fn named(id: &str, version: &str, permits: u64) -> ObservedEntry {
@@ -130,6 +136,7 @@ mod tests {
             });
             let plan = match plan {
                 Plan::Ask(names) => json!({ "ask": names }),
+                Plan::Enqueue(names) => json!({ "enqueue": names }),
                 Plan::Wait(longest) => json!({ "waitMs": longest.as_millis() }),
             };
             assert_eq!(plan, case["expect"], "{}", case["name"]);

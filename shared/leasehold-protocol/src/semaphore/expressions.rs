@@ -373,9 +373,11 @@ pub(crate) fn enqueue(request: &Enqueue, stamp: &Stamp, policy: &Policy) -> Writ
     builder.set("#tickets.#t = if_not_exists(#tickets.#t, nextTicket)");
     builder.set("nextTicket = nextTicket + if_not_exists(#queue.#t.#step, :one)");
     if !dead.is_empty() {
+        builder.signed(":back", signed(dead.permits()));
+        builder.set("#available = #available + :back");
         builder.changed(stamp);
     }
-    builder.bury(dead, None);
+    builder.bury(dead, request.checked_by_clock.then(|| policy.stale_before(stamp)));
     builder.build()
 }
 

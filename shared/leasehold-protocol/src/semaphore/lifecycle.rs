@@ -639,8 +639,10 @@ pub fn break_entry(found: &Found, request: &Break, stamp: &Stamp, policy: &Polic
     done(next, Change::Main, ReleaseOutcome::Released)
 }
 
-/// Takes a place in the queue, or renews it.
-pub fn enqueue(found: &Found, request: &Enqueue, stamp: &Stamp, policy: &Policy) -> Step<Ahead> {
+/// Takes a place in the queue, or renews it, and removes the named dead. A waiter that needs the permits of more dead
+/// holders than one request may name removes them so, with one request after the other. `issued` are the versions that
+/// earlier attempts at the same request may have written.
+pub fn enqueue(found: &Found, request: &Enqueue, stamp: &Stamp, issued: &[String], policy: &Policy) -> Step<Ahead> {
     let row = match found {
         Found::OtherKind => return refused(found, Refusal::OtherKind),
         Found::Free(_) if request.permits > request.capacity => {
@@ -669,6 +671,9 @@ pub fn enqueue(found: &Found, request: &Enqueue, stamp: &Stamp, policy: &Policy)
         match order(request.sequence.as_ref(), ticket.entry.sequence.as_ref()) {
             Order::Late => return refused(found, superseded(&ticket.entry, None)),
             Order::Repeat => return unchanged(found, Ok(row.place(&me, ticket.number))),
+            Order::New if issued.contains(&ticket.entry.version) => {
+                return unchanged(found, Ok(row.place(&me, ticket.number)));
+            }
             Order::New => {}
         }
         if ticket.entry.permits != request.permits.get() {
@@ -678,7 +683,8 @@ pub fn enqueue(found: &Found, request: &Enqueue, stamp: &Stamp, policy: &Policy)
     if request.permits.get() > row.capacity {
         return refused(found, Refusal::ExceedsCapacity(row.capacity));
     }
-    if !row.has(&request.dead, None) {
+    let stale_before = request.checked_by_clock.then(|| policy.stale_before(stamp));
+    if !row.has(&request.dead, stale_before) {
         return refused(found, Refusal::Held);
     }
     if ticket.is_none() && row.queue.len() >= MAX_ENTRIES + request.dead.tickets().count() {

@@ -182,15 +182,6 @@ impl AllDead {
         Ok(Self(dead))
     }
 
-    /// # Errors
-    /// `InvalidRequest` where one of them is a holder.
-    pub fn tickets_only(self) -> Result<Self, Error> {
-        if self.holders().next().is_some() {
-            return Err(Error::invalid("observed", "A request for a ticket removes tickets only."));
-        }
-        Ok(self)
-    }
-
     /// The dead holders, with their members.
     pub(crate) fn holders(&self) -> impl Iterator<Item = (&Member, &Dead)> {
         self.0.iter().filter_map(|dead| match &dead.id {
@@ -342,8 +333,10 @@ pub struct Enqueue {
     pub permits: Permits,
     /// The number of permits in all, for a semaphore that does not exist yet.
     pub capacity: Permits,
-    /// The dead tickets, as the caller observed them. There are no holders among them.
+    /// The dead entries, as the caller observed them.
     pub dead: AllDead,
+    /// Whether the dead holders must be dead by the server's clock as well.
+    pub checked_by_clock: bool,
     /// The principal that the ticket is bound to.
     pub principal: Option<Principal>,
 }

@@ -84,7 +84,7 @@ impl LockTable {
         let policy = &self.policy;
         self.carry_out(
             &request.key,
-            |found, stamp, _| Ok(lifecycle::enqueue(found, request, stamp, policy)),
+            |found, stamp, issued| Ok(lifecycle::enqueue(found, request, stamp, issued, policy)),
             |_, stamp| expressions::enqueue(request, stamp, policy),
         )
         .await

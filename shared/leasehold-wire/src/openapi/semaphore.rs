@@ -89,7 +89,7 @@ pub(super) fn release() {}
 #[allow(dead_code, reason = "a description, never called")]
 pub(super) fn break_entry() {}
 
-/// Takes a place in the queue of a semaphore, or renews it.
+/// Takes a place in the queue of a semaphore, or renews it, and removes the observed dead.
 #[utoipa::path(
     post,
     path = path::SEMAPHORE_ENQUEUE,
@@ -97,7 +97,7 @@ pub(super) fn break_entry() {}
     request_body = EnqueueRequest,
     responses(
         (status = 200, description = "The caller has a ticket.", body = EnqueueResponse),
-        (status = 423, description = "`queue-full`: 100 wait already. `held`: a ticket that was observed as dead shows a sign of \
+        (status = 423, description = "`queue-full`: 100 wait already. `held`: an entry that was observed as dead shows a sign of \
             life. `lock` shows the semaphore.",
             body = Problem, content_type = "application/problem+json", headers(("Retry-After" = u32, description = "Seconds"))),
         MemberFailures, AccessFailures, BodyFailures, Failures,

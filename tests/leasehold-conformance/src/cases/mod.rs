@@ -58,6 +58,7 @@ pub(crate) const ON_ANY_TABLE: &[Case] = cases! {
         late_requests_of_a_waiter_change_nothing,
         writer_is_not_starved_by_readers,
         dead_tickets_are_removed_by_who_comes,
+        waiter_removes_more_dead_holders_than_ten,
         full_queue_is_entered_past_its_dead,
         holders_have_a_bound,
         capacity_can_be_changed,

@@ -320,8 +320,9 @@ pub(super) async fn observed_entries_have_rules(bench: Bench) {
     assert_eq!(ask(Value::from(many)).await, "observed");
     let own = it.acquire(&one.lease_id, json!({ "observed": [one.observed()] })).await;
     assert_eq!(own.problem("invalid-request")["field"], "observed");
-    let holder = it.enqueue(&fresh("lease"), json!({ "observed": [one.observed()] })).await;
-    assert_eq!(holder.problem("invalid-request")["field"], "observed");
+    let nameless = json!({ "holderId": one.grant["holderId"], "version": one.grant["version"] });
+    let ticket = it.enqueue(&fresh("lease"), json!({ "observed": [nameless] })).await;
+    assert_eq!(ticket.problem("invalid-request")["field"], "observed");
 }
 
 pub(super) async fn queue_goes_by_its_numbers(bench: Bench) {
@@ -414,6 +415,39 @@ pub(super) async fn dead_tickets_are_removed_by_who_comes(bench: Bench) {
     let taker = it.hold(1, json!({ "observed": observed })).await;
     assert_eq!(taker.grant["outcome"], "reacquired", "tickets have no permits");
     assert_eq!(it.view().await["queue"], json!([]));
+}
+
+pub(super) async fn waiter_removes_more_dead_holders_than_ten(bench: Bench) {
+    let it = Semaphore::new(&bench, 25);
+    let mut dead = Vec::new();
+    for _ in 0..25 {
+        dead.push(it.hold(1, json!({ "leaseDurationMs": LEASE_MS })).await);
+    }
+    let names = |range: std::ops::Range<usize>| dead[range].iter().map(Holder::observed).collect::<Vec<_>>();
+    let writer = it.wait(25, json!({})).await;
+    pause(LEASE_MS + 1).await;
+
+    let mut wrong = names(0..10);
+    wrong[9]["version"] = json!("another");
+    held(&it.enqueue(&writer.lease_id, json!({ "permits": 25, "observed": wrong })).await);
+    assert_eq!(it.available().await, 0);
+
+    let changed = it.view().await["changed"].clone();
+    let renewal = json!({ "permits": 25, "sequence": 1, "observed": names(0..10) });
+    let renewed = ticket(&it.enqueue(&writer.lease_id, renewal.clone()).await);
+    assert_eq!((&renewed["number"], &renewed["ticketId"]), (&writer.ticket["number"], &writer.ticket["ticketId"]));
+    assert_eq!(ticket(&it.enqueue(&writer.lease_id, renewal).await), renewed, "a repeat");
+    let view = it.view().await;
+    assert_eq!(view["available"], 10);
+    assert_ne!(view["changed"], changed, "permits came back");
+    assert_eq!(reason(&it.heartbeat(&dead[0].lease_id, json!({})).await), "taken-over");
+    held(&it.acquire(&fresh("lease"), json!({})).await);
+
+    let renewal = json!({ "permits": 25, "sequence": 2, "observed": names(10..20) });
+    ticket(&it.enqueue(&writer.lease_id, renewal).await);
+    let fields = json!({ "permits": 25, "sequence": 3, "observed": names(20..25) });
+    assert_eq!(granted(&it.acquire(&writer.lease_id, fields).await)["outcome"], "takenOver");
+    assert_eq!(it.available().await, 0);
 }
 
 pub(super) async fn full_queue_is_entered_past_its_dead(bench: Bench) {

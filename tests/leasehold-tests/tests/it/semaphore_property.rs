@@ -53,6 +53,7 @@ enum Action {
         permits: u64,
         capacity: u64,
         dead: Vec<Corpse>,
+        by_clock: bool,
         lease_ms: u64,
     },
     Capacity {
@@ -136,9 +137,10 @@ fn action() -> impl Strategy<Value = Action> {
             |(who, shrink, expected, data, lease_ms)| Action::Heartbeat { who, shrink, expected, data, lease_ms }),
         4 => (who(), prop::option::weighted(0.3, seen())).prop_map(|(who, expected)| Action::Release { who, expected }),
         2 => (0..10_usize, seen()).prop_map(|(entry, seen)| Action::Break { entry, seen }),
-        6 => (who(), amounts(), dead(), lease()).prop_map(|(who, (permits, capacity), dead, lease_ms)| {
-            Action::Enqueue { who, permits, capacity, dead, lease_ms }
-        }),
+        6 => (who(), amounts(), dead(), any::<bool>(), lease()).prop_map(
+            |(who, (permits, capacity), dead, by_clock, lease_ms)| {
+                Action::Enqueue { who, permits, capacity, dead, by_clock, lease_ms }
+            }),
         2 => (1..6_u64, seen()).prop_map(|(capacity, expected)| Action::Capacity { capacity, expected }),
         2 => (0..4_u8, any::<bool>()).prop_map(|(operation, delete)| Action::Lock { operation, delete }),
         1 => (0..DAMAGES).prop_map(|index| Action::Damage { index }),
@@ -329,8 +331,7 @@ impl Bench {
                 let rule = |found: &Found, stamp: &Stamp| Ok(lifecycle::break_entry(found, &request, stamp, &policy));
                 self.check(again, actual, rule).await;
             }
-            Action::Enqueue { who, permits, capacity, dead, lease_ms } => {
-                let tickets: Vec<_> = dead.iter().filter(|corpse| is_ticket(row, corpse)).cloned().collect();
+            Action::Enqueue { who, permits, capacity, dead, by_clock, lease_ms } => {
                 let request = Enqueue {
                     key: key(),
                     owner_name: entry_name(CALLERS[who.caller].to_owned()).expect("short"),
@@ -339,12 +340,13 @@ impl Bench {
                     lease_duration: LeaseDuration::from_millis(*lease_ms).expect("valid"),
                     permits: some(*permits),
                     capacity: some(*capacity),
-                    dead: all_dead(row, &tickets, who),
+                    dead: all_dead(row, dead, who),
+                    checked_by_clock: *by_clock,
                     principal: who.principal(),
                 };
                 let actual = self.table.enqueue(&request).await;
-                self.check(before, actual, |found, stamp| Ok(lifecycle::enqueue(found, &request, stamp, &policy)))
-                    .await;
+                let rule = |found: &Found, stamp: &Stamp| Ok(lifecycle::enqueue(found, &request, stamp, &[], &policy));
+                self.check(before, actual, rule).await;
             }
             Action::Capacity { capacity, expected } => {
                 let seen = row.map_or(1, |row| row.capacity) + u64::from(*expected == Seen::Wrong);
@@ -434,10 +436,6 @@ fn nth(row: Option<&Semaphore>, place: usize) -> Option<(String, String, u64)> {
     let tickets = row.queue.iter().map(|(id, ticket)| (id, &ticket.entry));
     let (id, entry) = holders.chain(tickets).nth(place)?;
     Some((id.clone(), entry.version.clone(), entry.permits))
-}
-
-fn is_ticket(row: Option<&Semaphore>, corpse: &Corpse) -> bool {
-    nth(row, corpse.entry).is_some_and(|(id, ..)| id.starts_with("t-"))
 }
 
 /// The dead entries that the step names, within the limits of a request.

@@ -211,10 +211,9 @@ async fn run(seed: u64) -> Beliefs {
     Rc::into_inner(beliefs).expect("all hosts are done").into_inner()
 }
 
-/// `LEASEHOLD_SEED=n` runs one seed alone, to examine a failure.
 #[test]
 fn no_two_hosts_hold_the_lock_under_faults() {
-    let all = run_seeds("no_two_hosts", 0..60, run);
+    let all = run_seeds("no_two_hosts", 30, run);
     let grants: u32 = all.iter().map(|beliefs| beliefs.grants).sum();
     let takeovers: u32 = all.iter().map(|beliefs| beliefs.takeovers).sum();
     assert!(grants > 10 && takeovers > 0, "the hosts did nothing: {grants} grants, {takeovers} takeovers");

@@ -251,6 +251,50 @@ async fn writer_passes_readers_who_come_and_go() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn writer_passes_25_dead_readers_in_one_lease() {
+    let world = World::new().await;
+    let dying = world.client("dead").read_write_lock("Page");
+    for _ in 0..25 {
+        granted(&dying.read(), PermitRequest::new().heartbeats(Heartbeats::Manual)).await.detach();
+    }
+    let (client, network) = caller(&world, "writer");
+    let began = Instant::now();
+    let writer = client.read_write_lock("Page").write().acquire(forever()).await.expect("reachable");
+    let writer = writer.granted().expect("the readers are dead");
+    let waited = began.elapsed();
+    assert!(waited >= STALE && waited < STALE + SECOND, "{waited:?}");
+    assert_eq!((writer.permits(), writer.outcome()), (100, Some(AcquireOutcome::TakenOver)));
+    let log = network.take_log();
+    let last: Vec<_> = log.iter().rev().take(5).rev().map(String::as_str).collect();
+    // Ten dead readers, ten more, and the last five by the request that is granted.
+    let (enqueue, get) = ("/v1/semaphore/enqueue", "/v1/semaphore");
+    assert_eq!(last, [enqueue, get, enqueue, get, "/v1/semaphore/acquire"], "{log:?}");
+}
+
+/// One of the readers that look dead comes back while the writer removes them.
+#[tokio::test(start_paused = true)]
+async fn writer_waits_for_a_reader_that_comes_back() {
+    let world = World::new().await;
+    let dying = world.client("dead").read_write_lock("Page");
+    for _ in 0..24 {
+        granted(&dying.read(), PermitRequest::new().heartbeats(Heartbeats::Manual)).await.detach();
+    }
+    let paused = granted(&dying.read(), PermitRequest::new().heartbeats(Heartbeats::Manual)).await;
+    let (client, network) = caller(&world, "writer");
+    let reader = Arc::new(Mutex::new(Some(paused)));
+    let back = Arc::clone(&reader);
+    let writing = tokio::spawn(async move { client.read_write_lock("Page").write().acquire(forever()).await });
+    sleep(STALE - SECOND).await;
+    let guard = back.lock().expect("not poisoned").take().expect("once");
+    guard.heartbeat().await.expect("nobody has taken its permit yet");
+    sleep(LEASE - SECOND).await;
+    assert!(guard.is_held() && !writing.is_finished(), "{:?}", network.take_log());
+    guard.release().await.expect("held");
+    let writer = writing.await.expect("no panic").expect("reachable").granted().expect("all are dead or gone");
+    assert_eq!(writer.permits(), 100);
+}
+
+#[tokio::test(start_paused = true)]
 async fn row_of_a_larger_capacity_is_no_exclusive_lock() {
     let world = World::new().await;
     let client = world.client("ann");

@@ -102,7 +102,8 @@ async fn hold(guard: Rc<Guard>, above: &RefCell<Above>, rng: &mut fastrand::Rng)
     }
 }
 
-async fn run(seed: u64) -> Above {
+/// Returns the number of grants, of takeovers and of losses.
+async fn run(seed: u64) -> [u32; 3] {
     let world = World::new().await;
     let mut rng = fastrand::Rng::with_seed(seed);
     world.faults.set(Fates::Random { rng: rng.fork(), one_in: 12, longest: LEASE * 2, kinds: COMMON });
@@ -117,15 +118,13 @@ async fn run(seed: u64) -> Above {
         clients.spawn_local(live(client, Rc::clone(&above), rng.fork(), end));
     }
     clients.await;
-    Rc::into_inner(above).expect("all are done").into_inner()
+    let above = above.borrow();
+    [above.grants, above.takeovers, above.losses]
 }
 
-/// `LEASEHOLD_SEED=n` runs one seed alone, to examine a failure.
 #[test]
 fn no_two_guards_hold_the_lock_under_faults() {
-    let all = run_seeds("no_two_guards", 0..30, run);
-    let grants: u32 = all.iter().map(|above| above.grants).sum();
-    let takeovers: u32 = all.iter().map(|above| above.takeovers).sum();
-    let losses: u32 = all.iter().map(|above| above.losses).sum();
+    let all = run_seeds("no_two_guards", 20, run);
+    let [grants, takeovers, losses] = [0, 1, 2].map(|what| all.iter().map(|run| run[what]).sum::<u32>());
     assert!(grants > 500 && takeovers > 20 && losses > 10, "too little happened: {grants}, {takeovers}, {losses}");
 }

@@ -6,16 +6,13 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
-use std::panic::{catch_unwind, resume_unwind};
 use std::rc::Rc;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use futures_util::future::try_join_all;
 use leasehold_tests::bank::{ACCOUNTS, Bank, account, balance_of, get, key, look, request};
-use leasehold_tests::{Fates, Fault, Kind};
+use leasehold_tests::{Fates, Fault, Kind, run_seeds};
 use leasehold_transactions::{
     Action, Answer, Error, Isolation, Item, Policy, Request, ReturnValues, State, TransactionId, Transactions,
 };
@@ -424,46 +421,11 @@ const SCALE: Scale = Scale {
     pause: Duration::from_millis(500),
 };
 
-/// `LEASEHOLD_SEED=n` runs one seed alone, to examine a failure; `LEASEHOLD_SEEDS=n` sets the number of seeds.
 #[test]
 fn transfers_are_serialisable_under_faults() {
-    let variable = |name| std::env::var(name).ok().map(|value| value.parse::<u64>().expect("a number"));
-    let seeds = match (variable("LEASEHOLD_SEED"), variable("LEASEHOLD_SEEDS")) {
-        (Some(seed), _) => seed..seed + 1,
-        (None, count) => 0..count.unwrap_or(20),
-    };
-    let next = AtomicU64::new(seeds.start);
-    let tally = Mutex::new(Tally::default());
-    let work = || {
-        loop {
-            let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= seeds.end {
-                return;
-            }
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .start_paused(true)
-                .build()
-                .expect("a runtime");
-            match catch_unwind(|| runtime.block_on(async { transfers(Bank::new().await, seed, SCALE).await })) {
-                Ok(one) => tally.lock().expect("no panic").add(&one),
-                Err(panic) => {
-                    eprintln!("LEASEHOLD_SEED={seed} cargo test --workspace transfers_are_serialisable");
-                    resume_unwind(panic);
-                }
-            }
-        }
-    };
-    std::thread::scope(|scope| {
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        let running: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        for thread in running {
-            if let Err(panic) = thread.join() {
-                resume_unwind(panic);
-            }
-        }
-    });
-    let tally = tally.into_inner().expect("no panic");
+    let all = run_seeds("transfers_are_serialisable", 20, async |seed| transfers(Bank::new().await, seed, SCALE).await);
+    let mut tally = Tally::default();
+    all.iter().for_each(|one| tally.add(one));
     println!("{tally:?}");
     assert!(tally.committed > tally.rolled_back && tally.crashed > 0 && tally.totals > 0, "too little: {tally:?}");
 }

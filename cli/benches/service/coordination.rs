@@ -1,0 +1,257 @@
+//! Waiting for a lock or for permits: the time of a hand-over, and the requests that a waiter costs.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use http::{Request, Response};
+use leasehold_client::{Client, Guard, HttpTransport, LockRequest, PermitRequest, Transport, TransportError, Wait};
+use serde_json::json;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::client::{granted, post};
+use crate::process::Serve;
+use crate::{millis, percentile};
+
+/// The poll interval that clients had before they watched.
+const POLL: Duration = Duration::from_secs(1);
+const HAND_OVERS: usize = 60;
+const PERMITS: u64 = 10;
+const CALLERS: usize = 64;
+
+/// Counts the requests by their route.
+#[derive(Clone)]
+struct Routes {
+    http: HttpTransport,
+    requests: Arc<Mutex<BTreeMap<String, u32>>>,
+}
+
+impl Routes {
+    fn new(serve: &Serve) -> Self {
+        let http = HttpTransport::new(&format!("http://{}", serve.address)).expect("a URL");
+        Self { http, requests: Arc::default() }
+    }
+
+    fn client(&self) -> Client {
+        Client::new(self.clone())
+    }
+
+    fn take(&self) -> BTreeMap<String, u32> {
+        std::mem::take(&mut *self.requests.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Transport for Routes {
+    fn send(&self, request: Request<Vec<u8>>) -> BoxFuture<'_, Result<Response<Vec<u8>>, TransportError>> {
+        let route = request.uri().path().to_owned();
+        *self.requests.lock().unwrap_or_else(PoisonError::into_inner).entry(route).or_default() += 1;
+        self.http.send(request)
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Waiting {
+    ByWatch,
+    ByPoll,
+    InTheQueue,
+}
+
+impl Waiting {
+    fn name(self) -> &'static str {
+        match self {
+            Self::ByWatch => "by watch",
+            Self::ByPoll => "by poll each second",
+            Self::InTheQueue => "in the queue of a fair lock",
+        }
+    }
+
+    async fn granted(self, client: &Client, key: &str) -> Held {
+        let request = LockRequest::new(key).wait(Wait::Forever);
+        match self {
+            Self::ByWatch => Held::Lock(granted(client, request).await),
+            Self::ByPoll => Held::Lock(granted(client, request.poll_interval(POLL)).await),
+            Self::InTheQueue => {
+                let request = PermitRequest::new().wait(Wait::Forever);
+                Held::Permit(client.fair_lock(key).acquire(request).await.expect("reachable").granted().expect("free"))
+            }
+        }
+    }
+}
+
+enum Held {
+    Lock(Guard),
+    Permit(leasehold_client::PermitGuard),
+}
+
+impl Held {
+    async fn release(self) {
+        match self {
+            Self::Lock(guard) => guard.release().await,
+            Self::Permit(guard) => guard.release().await,
+        }
+        .expect("held");
+    }
+}
+
+pub(crate) async fn run() {
+    let serve = Serve::start(&["--memory"]);
+    round_trips(&serve).await;
+    for waiters in [1, 32] {
+        for waiting in [Waiting::ByWatch, Waiting::ByPoll, Waiting::InTheQueue] {
+            hand_over(&serve, waiters, waiting).await;
+        }
+    }
+    cost_of_waiting(&serve).await;
+    grants(&serve).await;
+    dead_waiters(&serve).await;
+}
+
+/// The measure of a hand-over: the time of one small read on an idle service.
+async fn round_trips(serve: &Serve) {
+    let client = Routes::new(serve).client();
+    let guard = granted(&client, "round-trips".into()).await;
+    let mut times = Vec::new();
+    for _ in 0..2000 {
+        let started = Instant::now();
+        client.get("round-trips").await.expect("held");
+        times.push(started.elapsed());
+    }
+    guard.release().await.expect("held");
+    println!("one round trip, a read of a lock: median {:.2} ms", millis(percentile(&mut times, 50.0)));
+}
+
+/// (k) From the answer to a release until the next holder has the lock.
+async fn hand_over(serve: &Serve, waiters: usize, waiting: Waiting) {
+    let transport = Routes::new(serve);
+    let key = format!("hand-over {waiters} {}", waiting.name());
+    let (sender, mut grants) = mpsc::unbounded_channel::<(Instant, Held)>();
+    let mut tasks = JoinSet::new();
+    // The holder waits for the lock too: so there are as many waiters as were asked for, at each release.
+    for _ in 0..=waiters {
+        let (client, sender, key) = (transport.client(), sender.clone(), key.clone());
+        tasks.spawn(async move {
+            loop {
+                let held = waiting.granted(&client, &key).await;
+                if sender.send((Instant::now(), held)).is_err() {
+                    return;
+                }
+            }
+        });
+    }
+    let mut times = Vec::new();
+    let mut released = None;
+    while times.len() < HAND_OVERS {
+        let (at, held) = grants.recv().await.expect("waiters");
+        times.extend(released.map(|released: Instant| at.saturating_duration_since(released)));
+        if times.len() == 1 {
+            transport.take();
+        }
+        // Long enough for the waiters to have asked, and to be at rest again.
+        sleep(Duration::from_millis(300)).await;
+        held.release().await;
+        released = Some(Instant::now());
+    }
+    let requests: u32 = transport.take().values().sum();
+    tasks.shutdown().await;
+    println!(
+        "hand-over to one of {waiters} {:<28} median {:>6.1} ms   p90 {:>6.1} ms   longest {:>6.1} ms   {:.1} requests \
+         a hand-over",
+        waiting.name(),
+        millis(percentile(&mut times, 50.0)),
+        millis(percentile(&mut times, 90.0)),
+        millis(percentile(&mut times, 100.0)),
+        f64::from(requests) / (HAND_OVERS - 1) as f64,
+    );
+}
+
+/// (l) The requests of a waiter for each minute of waiting, beside a holder that renews a lease of 20 s.
+async fn cost_of_waiting(serve: &Serve) {
+    const WAITERS: usize = 8;
+    let mut measured = Vec::new();
+    for waiting in [Waiting::ByWatch, Waiting::ByPoll, Waiting::InTheQueue] {
+        let holder = Routes::new(serve).client();
+        let key = format!("waiting {}", waiting.name());
+        let held = waiting.granted(&holder, &key).await;
+        let transport = Routes::new(serve);
+        let mut tasks = JoinSet::new();
+        for _ in 0..WAITERS {
+            let (client, key) = (transport.client(), key.clone());
+            tasks.spawn(async move { waiting.granted(&client, &key).await.release().await });
+        }
+        measured.push((waiting, holder, held, transport, tasks));
+    }
+    sleep(Duration::from_mins(1)).await;
+    println!("requests of one waiter in its first minute, the mean of {WAITERS} waiters for one lock");
+    for (waiting, _holder, held, transport, mut tasks) in measured {
+        let requests = transport.take().into_iter();
+        let requests: Vec<_> =
+            requests.map(|(route, count)| format!("{route} {:.1}", f64::from(count) / WAITERS as f64)).collect();
+        println!("  {:<28} {}", waiting.name(), requests.join("   "));
+        tasks.shutdown().await;
+        held.release().await;
+    }
+}
+
+/// (m) Grants of a semaphore whose callers return their permit at once.
+async fn grants(serve: &Serve) {
+    const RUN: Duration = Duration::from_secs(15);
+    for poll in [None, Some(POLL)] {
+        let transport = Routes::new(serve);
+        let key = format!("grants {poll:?}");
+        let end = Instant::now() + RUN;
+        let mut callers = JoinSet::new();
+        for _ in 0..CALLERS {
+            let semaphore = transport.client().semaphore(key.as_str(), PERMITS);
+            callers.spawn(async move {
+                let request = PermitRequest::new().wait(Wait::Forever);
+                let request = poll.into_iter().fold(request, PermitRequest::poll_interval);
+                let mut grants = 0_u32;
+                while let Ok(acquired) = timeout_at(end, semaphore.acquire(request.clone())).await {
+                    acquired.expect("reachable").granted().expect("free").release().await.expect("held");
+                    grants += 1;
+                }
+                grants
+            });
+        }
+        let grants = callers.join_all().await;
+        let (all, least) = (grants.iter().sum::<u32>(), grants.iter().min().copied().unwrap_or_default());
+        let requests: u32 = transport.take().values().sum();
+        println!(
+            "semaphore of {PERMITS}, {CALLERS} callers, {}: {:.0} grants/s   {:.1} requests a grant   the slowest \
+             caller had {least} of {:.0} on the average",
+            if poll.is_some() { "by poll each second" } else { "by watch" },
+            f64::from(all) / RUN.as_secs_f64(),
+            f64::from(requests) / f64::from(all),
+            f64::from(all) / CALLERS as f64,
+        );
+    }
+}
+
+/// (n) From a release until the only waiter that lives is granted the permit, behind waiters that died.
+async fn dead_waiters(serve: &Serve) {
+    const TICKET_LEASE: Duration = Duration::from_secs(5);
+    for dead in [1, 10, 50] {
+        let transport = Routes::new(serve);
+        let key = format!("dead-{dead}");
+        let lock = transport.client().fair_lock(key.as_str());
+        let held = lock.try_acquire(1).await.expect("reachable").granted().expect("free");
+        for number in 0..dead {
+            let ticket = json!({
+                "key": key, "ownerName": "dead", "leaseId": format!("{key} {number}"), "permits": 1, "capacity": 1,
+                "leaseDurationMs": TICKET_LEASE.as_millis(),
+            });
+            post(&transport.http, "/v1/semaphore/enqueue", &ticket).await;
+        }
+        let heir = transport.client().fair_lock(key.as_str());
+        let waiting = tokio::spawn(async move { heir.acquire(PermitRequest::new().wait(Wait::Forever)).await });
+        let released = Instant::now();
+        held.release().await.expect("held");
+        let heir = waiting.await.expect("no panic").expect("reachable").granted().expect("free");
+        let leases = released.elapsed().as_secs_f64() / TICKET_LEASE.as_secs_f64();
+        println!("{dead} dead waiters ahead: {leases:.2} ticket leases of {TICKET_LEASE:?} until the grant");
+        heir.release().await.expect("held");
+    }
+}
