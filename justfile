@@ -53,9 +53,14 @@ contend seconds="60":
 dynamodb-local:
     scripts/dynamodb-local.sh cargo test --workspace -- --ignored dynamodb_local
 
-# Runs the state machines, and the stack, on a local AWS.
-local-aws:
+# Runs the state machines, and the stack, on a local AWS, side by side: the one waits, the other compiles.
+[parallel]
+local-aws: _state-machines _stack
+
+_state-machines:
     scripts/step-functions.sh
+
+_stack:
     scripts/ministack.sh
 
 # Tests the CDK construct, compares it with the SAM template, and deploys it to a local AWS.

@@ -305,12 +305,6 @@ balance() {
     python3 -c 'import json, sys; print(json.loads(sys.argv[1])["item"]["balance"]["N"])' "$answer"
 }
 
-# decision ROLE ACTION RESOURCE
-decision() {
-    aws iam simulate-principal-policy --policy-source-arn "arn:aws:iam::$account:role/$(resource leasehold "$1")" \
-        --action-names "$2" --resource-arns "$3" --query 'EvaluationResults[0].EvalDecision' --output text
-}
-
 # stream TABLE_ARN
 stream() {
     aws dynamodb describe-table --table-name "${1##*/}" --query Table.LatestStreamArn --output text
@@ -319,16 +313,15 @@ stream() {
 # ministack runs state machines, rules and pipes without a check of their roles, so the roles are checked here. $child and
 # $clean_up are the state machines. scripts/compare_stacks.py has the whole list of their calls.
 state_machines_roles() {
-    local children=${child/:stateMachine:/:execution:} invoke release role action target expected locks waiters waker
+    local children=${child/:stateMachine:/:execution:} invoke release locks waiters waiters_stream waker
     locks=$(output leasehold TableArn)
     waiters=$(output leasehold WaitersTableArn)
+    waiters_stream=$(stream "$waiters")
     waker=$(resource leasehold Waker)
     invoke=$(output leasehold InvokeFunctionArn)
     release=$(resource leasehold CleanupFunction)
     release=${invoke%:*}:$release
-    while read -r expected role action target; do
-        expect "$role's $action on $target" "$(decision "$role" "$action" "$target")" "$expected"
-    done <<EOF
+    python3 scripts/lib/decisions.py leasehold <<EOF
 allowed RunUnderLockRole lambda:InvokeFunction $invoke
 allowed RunUnderLockRole states:StartExecution $child
 allowed RunUnderLockRole states:DescribeExecution $children:leasehold-1
@@ -351,8 +344,8 @@ implicitDeny WakerRole dynamodb:DeleteItem $locks
 implicitDeny WakerRole dynamodb:PutItem $waiters
 implicitDeny WakerRole states:StartExecution $child
 allowed WakerPipesRole dynamodb:GetRecords $(stream "$locks")
-allowed WakerPipesRole dynamodb:GetShardIterator $(stream "$waiters")
-allowed WakerPipesRole dynamodb:DescribeStream $(stream "$waiters")
+allowed WakerPipesRole dynamodb:GetShardIterator $waiters_stream
+allowed WakerPipesRole dynamodb:DescribeStream $waiters_stream
 allowed WakerPipesRole dynamodb:ListStreams $locks
 allowed WakerPipesRole states:StartExecution $waker
 implicitDeny WakerPipesRole dynamodb:GetItem $locks
@@ -413,6 +406,46 @@ tokens() {
     ask 200 GET '/v1/lock?key=kept'
 }
 
+# `sam deploy --guided` asks ten questions, and the defaults of all but the stack's name deploy the stack.
+guided() {
+    local url
+    cp guided.yaml "$work/guided.yaml"
+    cp samconfig.toml "$work/guided.toml"
+    # ministack transforms no template of a nested stack: this one is as it transformed it for the stack `leasehold`.
+    aws cloudformation get-template --stack-name leasehold --template-stage Processed --query TemplateBody \
+        >"$work/template.yaml"
+    { echo guided && printf '\n%.0s' {1..40}; } >"$work/answers"
+    sam deploy --guided --config-file "$work/guided.toml" --config-env guided --template-file "$work/guided.yaml" \
+        >"$work/guided.log" 2>&1 <"$work/answers" || {
+        cat "$work/guided.log" >&2
+        die "could not deploy by --guided"
+    }
+    # Each ends with its default in brackets.
+    expect "the number of questions" "$(grep -oE '\[[^]]*\]: ' "$work/guided.log" | wc -l)" 10
+    url=$(path_of guided)
+    signed test test
+    ask 200 GET /v1/health
+    unsigned
+    delete_stack guided
+}
+
+# metrics_of STACK: all metrics in the stack's log have the stack's name as a dimension, and there are some of grants.
+metrics_of() {
+    aws logs filter-log-events --log-group-name "$(output "$1" FunctionLogName)" --filter-pattern CloudWatchMetrics \
+        --query 'events[].message' >"$work/metrics"
+    python3 - "$1" "$work/metrics" <<'EOF'
+import json, sys
+
+stack, file = sys.argv[1:]
+lines = [json.loads(message) for message in json.load(open(file)) if '"CloudWatchMetrics"' in message]
+assert sum("Granted" in line for line in lines) > 10, len(lines)
+for line in lines:
+    [metrics] = line["_aws"]["CloudWatchMetrics"]
+    assert all("stack" in dimensions for dimensions in metrics["Dimensions"]), line
+    assert line["stack"] == stack, line
+EOF
+}
+
 table_exists() {
     aws dynamodb describe-table --table-name "$1" >/dev/null 2>&1
 }
@@ -425,7 +458,7 @@ main() {
     install_sam
     install_ministack
     say "the templates are sound"
-    cfn-lint template.yaml examples/consumer-stack/template.yaml
+    cfn-lint template.yaml guided.yaml examples/consumer-stack/template.yaml
     sam validate --lint --region us-east-1 >/dev/null
     python3 scripts/compare_stacks.py sam
     python3 scripts/compare_stacks.py terraform
@@ -448,6 +481,19 @@ main() {
     url=$(rest_of Authorizer=NONE RestApi=regional)
     every_route
     url=$http
+
+    say "a second stack of this region, whose table has a sort key: its metrics are apart, and a deletion takes its table along"
+    deploy_leasehold sorted Authorizer=NONE PartitionKeyName=pk SortKeyName=sk TableDeletionPolicy=Delete
+    conforms sorted pk sk
+    metrics_of leasehold
+    metrics_of sorted
+    local sorted_table
+    sorted_table=$(output sorted TableName)
+    delete_stack sorted
+    ! table_exists "$sorted_table" || die "the table is still there"
+
+    say "the template behind two parameters, by the questions of --guided"
+    guided
 
     say "the state machines, and their roles"
     state_machines
@@ -503,13 +549,6 @@ main() {
     expect fencingToken "$(field fencingToken)" "$token"
     delete_stack successor
     table_exists "$table" || die "the table is gone"
-
-    say "a table with a sort key; a deletion takes it along, as the parameters say"
-    deploy_leasehold sorted Authorizer=NONE PartitionKeyName=pk SortKeyName=sk TableDeletionPolicy=Delete
-    conforms sorted pk sk
-    table=$(output sorted TableName)
-    delete_stack sorted
-    ! table_exists "$table" || die "the table is still there"
     say "all passed"
 }
 

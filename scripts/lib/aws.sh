@@ -54,17 +54,23 @@ apt_install() {
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
 }
 
-# Makes a virtual environment in $1 with the packages that follow, all at once or not at all.
+# Makes a virtual environment in $1 with the packages that follow, all at once or not at all. Scripts that run side by side
+# wait for each other.
 venv() {
     local folder=$1
     shift
     [[ ! -e $folder/.complete ]] || return 0
-    say "installing $*"
-    python3 -c 'import ensurepip, venv' 2>/dev/null || apt_install python3 python3-venv
-    rm -rf "$folder"
-    python3 -m venv "$folder"
-    "$folder/bin/pip" install --quiet --disable-pip-version-check "$@"
-    touch "$folder/.complete"
+    mkdir -p "$(dirname "$folder")"
+    (
+        flock 9
+        [[ ! -e $folder/.complete ]] || exit 0
+        say "installing $*"
+        python3 -c 'import ensurepip, venv' 2>/dev/null || apt_install python3 python3-venv
+        rm -rf "$folder"
+        python3 -m venv "$folder"
+        "$folder/bin/pip" install --quiet --disable-pip-version-check "$@"
+        touch "$folder/.complete"
+    ) 9>"$folder.lock"
 }
 
 # Installs sam, aws, cargo-lambda, its cross-compiling linker, cfn-lint, and a parser of Terraform's language.
@@ -148,7 +154,8 @@ build_functions() {
     local options=(--release --locked --package leasehold-functions)
     # The options are SAM's, so that SAM does not build again.
     [[ $(machine) == x86_64 ]] || options+=(--arm64)
-    cargo lambda build "${options[@]}"
+    # The state machines' stories run beside it, and keep time.
+    nice cargo lambda build "${options[@]}"
 }
 
 package_functions() {

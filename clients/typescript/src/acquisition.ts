@@ -3,7 +3,7 @@
  * C10).
  */
 import { type Context, track } from "./context.js";
-import { isAboutItsNumber, isRetryable, isTransient, LeaseholdError, LockHeldError, LockLostError, TooLateError, UnavailableError } from "./errors.js";
+import { isAboutItsNumber, isRetryable, isTransient, isUnreached, LeaseholdError, LockHeldError, LockLostError, TooLateError, UnavailableError } from "./errors.js";
 import { Held } from "./held.js";
 import { Lease } from "./lease.js";
 import type { Lock } from "./lock.js";
@@ -137,7 +137,8 @@ async function attempts<Guard extends Grip, View extends Lock>(
   begin: () => Attempt<Guard, View>,
 ): Promise<Guard | Held<View>> {
   const { runtime } = context;
-  const budget = wait === undefined ? undefined : new WaitBudget(wait, context.waitMargin, runtime.now());
+  const begunAt = runtime.now();
+  const budget = wait === undefined ? undefined : new WaitBudget(wait, context.waitMargin, begunAt);
   const stop = new LinkedController(signal, context.closed);
   let attempt = begin();
   let guard: Guard | undefined;
@@ -167,6 +168,7 @@ async function attempts<Guard extends Grip, View extends Lock>(
       } catch (error) {
         stop.signal.throwIfAborted();
         if (!budget || !(isRetryable(error) || error instanceof LockLostError)) throw error;
+        if (isUnreached(error)) budget.unreached(begunAt);
         failures += 1;
         const pause = isAboutItsNumber(error) ? 0 : retryPause(failures, isTransient(error) ? error.retryAfter : 0, runtime.random());
         const next = runtime.now() + pause;

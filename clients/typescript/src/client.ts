@@ -201,7 +201,7 @@ export class Client implements AsyncDisposable {
   #closed: Promise<Map<Holding, unknown>> | undefined;
 
   /** @throws {InvalidRequestError} an option is out of its range. */
-  constructor(options: ClientOptions) {
+  constructor(options: ClientOptions = {}) {
     const runtime = options.runtime ?? systemRuntime;
     const onReleaseError = options.onReleaseError ?? warnOfRelease;
     this.#context = {

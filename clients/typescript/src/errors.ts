@@ -221,6 +221,17 @@ export class TooLateError extends UnavailableError {
   }
 }
 
+/** No connection could be made. Callers see an `UnavailableError`. */
+export class UnconnectedError extends UnavailableError {
+  /** Whether there was no answer to any request of the client so far. */
+  neverAnswered = false;
+}
+
+/** Whether the client has the wrong address, as it seems, or the service does not run. */
+export function isUnreached(error: unknown): boolean {
+  return error instanceof UnconnectedError && error.neverAnswered;
+}
+
 /** The row in the table is not a readable lock; an operator must look at it. The row never counts as free. */
 export class CorruptRecordError extends LeaseholdError {
   readonly kind = "corrupt-record";

@@ -2,7 +2,7 @@
 import { InvalidRequestError, UnavailableError } from "./errors.js";
 import { retryAfterMs } from "./pacing.js";
 import { loopbackDispatcher } from "./runtime.js";
-import { type Answer, type Call, type ExchangeOptions, messageOf, parseDocument, type Transport } from "./transport.js";
+import { type Answer, type Call, type ExchangeOptions, messageOf, parseDocument, type Transport, unanswered } from "./transport.js";
 
 /**
  * The part of `fetch` that the client uses. The global function has all of it, and so have signing and
@@ -81,7 +81,7 @@ export class HttpTransport implements Transport {
       const retryAfter = retryAfterMs(response.headers.get("retry-after"));
       return { status: response.status, document: parseDocument(await response.text()), retryAfter };
     } catch (error) {
-      throw new UnavailableError(`${this.#base} cannot be reached: ${messageOf(error)}`, 0, { cause: error });
+      throw unanswered(`${this.#base} cannot be reached`, error);
     }
   }
 }

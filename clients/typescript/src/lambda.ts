@@ -4,8 +4,8 @@
  * Needs `@aws-sdk/client-lambda`, and the permission `lambda:InvokeFunction`.
  */
 import { InvokeCommand, LambdaClient } from "@aws-sdk/client-lambda";
-import { InvalidRequestError, UnavailableError } from "./errors.js";
-import { type Answer, type Call, type ExchangeOptions, messageOf, parseDocument, type Transport } from "./transport.js";
+import { ForbiddenError, InvalidRequestError } from "./errors.js";
+import { type Answer, type Call, type ExchangeOptions, messageOf, parseDocument, type Transport, unanswered } from "./transport.js";
 
 /** Options of {@link lambda}. */
 export interface LambdaOptions {
@@ -24,7 +24,7 @@ export interface LambdaOptions {
 const HTTP_CALLS: ReadonlySet<Call> = new Set(["list", "watch"]);
 /** Calls of the function for locks. The function for transactions has the others. */
 const LOCK_CALLS: ReadonlySet<Call> = new Set(["acquire", "acquire-all", "heartbeat", "release", "break", "get"]);
-/** What a client context has room for: it is limited, and baggage is not. */
+/** The limit for baggage in a client context, whose size is bounded. */
 const TRACE_HEADERS: ReadonlySet<string> = new Set(["traceparent", "tracestate"]);
 
 /** Returns a transport that invokes the function of this name or ARN. Listings and watches need the HTTP API. */
@@ -54,8 +54,11 @@ export function lambda(lockFunction: string, { transactFunction, semaphoreFuncti
         return FunctionError === undefined ? { status: 200, document, retryAfter: 0 } : refusalOf(document);
       } catch (error) {
         const status = (error as { $metadata?: { httpStatusCode?: number } }).$metadata?.httpStatusCode;
-        if (status !== undefined && status >= 400) return { status, document: { status, detail: messageOf(error) }, retryAfter: 0 };
-        throw new UnavailableError(`The function ${lockFunction} cannot be invoked: ${messageOf(error)}`, 0, { cause: error });
+        const text = `The function ${command.input.FunctionName ?? ""} cannot be invoked`;
+        if (status !== undefined && status >= 400) return { status, document: { status, detail: `${text}: ${messageOf(error)} (HTTP ${status}).` }, retryAfter: 0 };
+        if ((error as Error).name === "CredentialsProviderError") throw new ForbiddenError(`${text}: ${messageOf(error)}.`, { cause: error });
+        if (messageOf(error) === "Region is missing") throw new InvalidRequestError(`${text}: no region is configured.`, "client", { cause: error });
+        throw unanswered(text, error);
       }
     },
   };

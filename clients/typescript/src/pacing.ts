@@ -23,6 +23,11 @@ const SHORTEST_RETRY_MS = 10;
 export const TRANSACTION_CALL_MS = 15_000;
 /** The bound of a release, a look or a break, with all retries; and of a wait until a holder was seen. */
 export const OPERATION_BOUND_MS = 10_000;
+/**
+ * The bound of the same, and of a wait for which the caller chose no time, where no connection can be made to a service
+ * that has never answered: a mistake in the set-up.
+ */
+export const UNREACHED_BOUND_MS = 1500;
 
 /**
  * Returns the pause that a `Retry-After` header asks for. Only whole seconds count: a date would compare two clocks.
@@ -122,6 +127,11 @@ export class WaitBudget {
     now: number,
   ) {
     this.deadline = now + (typeof wait === "number" ? wait : OPERATION_BOUND_MS);
+  }
+
+  /** Records that no connection can be made, and that the service has never answered. */
+  unreached(begunAt: number): void {
+    if (typeof this.wait !== "number") this.deadline = Math.min(this.deadline, begunAt + UNREACHED_BOUND_MS);
   }
 
   /** Records that the lock was found held, under this version and lease. */

@@ -39,7 +39,8 @@ export function refusal({ status, document, retryAfter }: Answer, key: string): 
   const found: Partial<Problem> = document ?? {};
   // A document with another status is a proxy's.
   const problem: Partial<Problem> = found.status === status ? found : {};
-  const detail = typeof problem.detail === "string" ? problem.detail : `The answer is HTTP ${status}.`;
+  const said = (found as { message?: unknown }).message; // by a gateway
+  const detail = problem.detail ?? `The answer is HTTP ${status}${typeof said === "string" ? ` (${said})` : ""}.`;
   const lock = problem.lock ? lockFromWire(problem.lock) : undefined;
   const locks = (problem.locks ?? []).flatMap(refusedFromWire);
   switch (problem.type) {
@@ -68,8 +69,9 @@ export function refusal({ status, document, retryAfter }: Answer, key: string): 
     case "too-large":
     case "unsupported-media-type":
     case "method-not-allowed":
-    case "unknown-route":
       return new InvalidRequestError(detail, problem.field ?? undefined);
+    case "unknown-route":
+      return new InvalidRequestError(`There is no such route: check the path of the url. ${detail}`);
     case "already-done":
       return lock ? new AlreadyDoneError(detail, lock) : new UnavailableError("The answer is incomplete.");
     case "wrong-kind":
@@ -100,7 +102,7 @@ export function refusal({ status, document, retryAfter }: Answer, key: string): 
   if (status === 429) return new ThrottledError(detail, retryAfter, false);
   // 408: the server stopped waiting for the request. Below 300: a proxy answered in place of the service.
   if (status >= 500 || status === 408 || status < 300) return new UnavailableError(detail, retryAfter);
-  return new InvalidRequestError(detail);
+  return new InvalidRequestError(status === 404 && problem.detail === undefined ? `${detail} Check the url.` : detail);
 }
 
 function heldError(detail: string, locks: readonly Lock[], retryAfter: number): LockHeldError | undefined {

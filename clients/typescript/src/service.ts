@@ -1,7 +1,7 @@
 /** The calls of the service (docs/openapi.json), typed by its document, and their retries (rule C5). */
-import { isAboutItsNumber, isRetryable, isTransient, UnavailableError } from "./errors.js";
+import { isAboutItsNumber, isRetryable, isTransient, isUnreached, UnavailableError, UnconnectedError } from "./errors.js";
 import type { Numbered } from "./numbers.js";
-import { OPERATION_BOUND_MS, requestTimeout, retryPause } from "./pacing.js";
+import { OPERATION_BOUND_MS, requestTimeout, retryPause, UNREACHED_BOUND_MS } from "./pacing.js";
 import { refusal } from "./problem.js";
 import type { Runtime } from "./runtime.js";
 import { silent, type Telemetry } from "./telemetry.js";
@@ -106,6 +106,8 @@ const MEMBERS: { readonly [C in Call]: { readonly [Member in keyof Answers[C]]?:
 };
 
 export class Service {
+  #wasAnswered = false;
+
   constructor(
     private readonly transport: Transport,
     private readonly runtime: Runtime,
@@ -132,8 +134,12 @@ export class Service {
       // A transport of the caller's need not heed the signal.
       const exchange = this.transport.exchange(call, { ...request }, { signal: controller.signal, headers });
       const answer = await abortable(exchange, controller.signal);
+      this.#wasAnswered = true;
       if (answer.status !== 200) throw refusal(answer, "key" in request ? (request.key as string) : "");
       return complete(call, answer.document);
+    } catch (error) {
+      if (error instanceof UnconnectedError) error.neverAnswered = !this.#wasAnswered;
+      throw error;
     } finally {
       cancel();
       controller.unlink();
@@ -166,7 +172,9 @@ export interface RetryOptions {
 
 /** Sends requests until one has a useful answer, within the bound. */
 export async function retrying<T>(runtime: Runtime, request: (options: SendOptions) => Promise<T>, options: RetryOptions = {}): Promise<T> {
-  const { until = runtime.now() + OPERATION_BOUND_MS, lease, signal } = options;
+  const begunAt = runtime.now();
+  const { lease, signal } = options;
+  let { until = begunAt + OPERATION_BOUND_MS } = options;
   const { background = false, pace = (pause: number): number => pause, retryable = isRetryable } = options;
   for (let failures = 1; ; failures += 1) {
     signal?.throwIfAborted();
@@ -175,6 +183,7 @@ export async function retrying<T>(runtime: Runtime, request: (options: SendOptio
       return await request({ timeout, signal });
     } catch (error) {
       if (signal?.aborted || !retryable(error)) throw error;
+      if (isUnreached(error)) until = Math.min(until, begunAt + UNREACHED_BOUND_MS);
       const pause = isAboutItsNumber(error) ? 0 : retryPause(failures, isTransient(error) ? error.retryAfter : 0, runtime.random());
       const next = runtime.now() + pace(pause);
       if (next >= until) throw error;

@@ -1,5 +1,7 @@
 /** The boundary between the client and whatever carries its requests. */
 
+import { UnavailableError, UnconnectedError } from "./errors.js";
+
 /** The operations of the service, by the names that direct invocations use. */
 export type Call =
   | "acquire"
@@ -61,6 +63,18 @@ export function parseDocument(text: string): object | undefined {
   } catch {
     return undefined;
   }
+}
+
+/** The codes of failures before a request is sent: of names, connections and handshakes. */
+const UNCONNECTED =
+  /^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|UND_ERR_CONNECT_TIMEOUT|ERR_SSL_WRONG_VERSION_NUMBER|ERR_TLS_\w+|\w*CERT\w*|UNABLE_TO_\w+)$/;
+
+/** Returns the error of a request without an answer. */
+export function unanswered(place: string, error: unknown): UnavailableError {
+  const { code, cause } = error as { code?: unknown; cause?: { code?: unknown; message?: unknown } };
+  const text = `${place}: ${messageOf(error)}`;
+  if (!UNCONNECTED.test(String(code ?? cause?.code)) && cause?.message !== "bad port") return new UnavailableError(text, 0, { cause: error });
+  return new UnconnectedError(`${text}; check the address, and that the service runs.`, 0, { cause: error });
 }
 
 /** Returns the message of an error with that of its cause. */

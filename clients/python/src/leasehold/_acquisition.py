@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +25,8 @@ G = TypeVar("G", bound=BaseLockGuard)
 H = TypeVar("H")
 R = TypeVar("R")
 T = TypeVar("T")
+
+_log = logging.getLogger("leasehold")
 
 
 @dataclass(frozen=True)
@@ -141,6 +144,8 @@ class Asking(Requests[T], Generic[T, H]):
         world = self._core.world
         backoff = Backoff(world.chance)
         held: Held | None = None
+        begun = world.now()
+        is_told = False
         ago = self._core.released_ago(self.name)
         rest = max(0.0, budget.deadline - world.now())
         await sleep(min(rest, return_pause(ago, poll_interval, world.chance())))
@@ -164,6 +169,11 @@ class Asking(Requests[T], Generic[T, H]):
                 trouble, pause = error, 0.0
             except Unavailable as error:
                 trouble, not_before = error, error.retry_after
+                if self._core.api.is_unreached(error):
+                    budget.unreached(begun)
+                    if not is_told:
+                        _log.warning("trying again: %s", error)
+                    is_told = True
                 pause = backoff.pause(not_before)
             except Superseded as error:
                 trouble, pause = error, backoff.pause()

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from . import _wire
     from ._messages import Transport
     from ._numbers import Numbered
+    from .errors import Unavailable
 
 T = TypeVar("T")
 
@@ -64,6 +65,7 @@ class Api:
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
         self.telemetry = Telemetry()
+        self._answered = False
 
     async def acquire(self, numbered: Numbered[_wire.AcquireRequest], timeout: float) -> Grant:
         request = {**numbered.content, **numbered.number}
@@ -201,7 +203,13 @@ class Api:
     async def _send(self, call: Call, timeout: float, make: Callable[[Any], T]) -> T:
         with self.telemetry.span(call.path.rpartition("/")[2], call.members.get("key")) as headers:
             call.headers = headers
-            return read(call, await self.transport.send(call, timeout), make)
+            answer = await self.transport.send(call, timeout)
+            self._answered = True
+            return read(call, answer, make)
+
+    def is_unreached(self, error: Unavailable) -> bool:
+        """Whether no connection could be made, and there was no answer to any request so far."""
+        return not self._answered and not error.sent
 
 
 def _ticket_id(answer: Any) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ._runtime import run
 from ._threads import Threads
-from ._timing import OPERATION_BOUND, Backoff, request_timeout
+from ._timing import OPERATION_BOUND, UNREACHED_BOUND, Backoff, request_timeout
 from .errors import LeaseholdError, LockLost, Unavailable
 from .observations import Entries, Observations
 
@@ -67,13 +67,16 @@ class Core:
     ) -> T:
         """Sends, and retries after `Unavailable`, until the deadline: in ten seconds by default. `send`
         receives its time-out."""
+        begun = self.world.now()
         if deadline is None:
-            deadline = self.world.now() + OPERATION_BOUND
+            deadline = begun + OPERATION_BOUND
         backoff = Backoff(self.world.chance)
         while True:
             try:
                 return await send(request_timeout(lease, deadline - self.world.now()))
             except Unavailable as error:
+                if self.api.is_unreached(error):
+                    deadline = min(deadline, begun + UNREACHED_BOUND)
                 pause = backoff.pause(error.retry_after)
                 if self.world.now() + pause >= deadline:
                     raise

@@ -17,6 +17,7 @@ from urllib3.exceptions import (
     ProtocolError,
     ProxyError,
     ProxySchemeUnknown,
+    SSLError,
 )
 
 from ._messages import Answer, Call, Service, unavailable
@@ -65,13 +66,19 @@ class HttpTransport:
                 if monotonic() >= deadline or self._connections(request.url) != connections:
                     raise unavailable(request.url, error) from error
             except HTTPError as error:
-                never_connected = (NewConnectionError, ConnectTimeoutError, ProxyError)
-                raise unavailable(request.url, error, sent=not isinstance(error, never_connected)) from error
+                raise unavailable(request.url, error, sent=not _never_connected(error)) from error
 
     def _connections(self, url: str) -> int:
         """The number of connections made to the service so far."""
         pool: urllib3.HTTPConnectionPool = self._pool.connection_from_url(url)
         return pool.num_connections
+
+
+def _never_connected(error: HTTPError) -> bool:
+    """Whether the request was certainly not sent. A handshake comes before it."""
+    if isinstance(error, SSLError):
+        return any(reason in str(error) for reason in ("CERTIFICATE_VERIFY_FAILED", "WRONG_VERSION_NUMBER"))
+    return isinstance(error, (NewConnectionError, ConnectTimeoutError, ProxyError))
 
 
 def _default_pool(base_url: str) -> urllib3.PoolManager:

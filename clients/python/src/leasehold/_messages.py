@@ -84,6 +84,8 @@ def service_of(
         return HttpApi(place, token=token, headers=headers, auth=auth)
     if token is not None or headers is not None or auth is not None:
         raise InvalidRequest("token, headers and auth are for a URL", "base_url")
+    if not hasattr(place, "make"):
+        raise InvalidRequest(f"must be a URL, or a leasehold.aws.Function, not {place!r}", "base_url")
     return place
 
 
@@ -182,7 +184,8 @@ def unavailable(url: str, error: BaseException, *, sent: bool = True) -> Unavail
     """The error of a request without an answer. It names the URL, without its query, and the reason."""
     parts = urlsplit(url)
     place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-    return Unavailable(f"no answer from {place}: {_reason(error)}", sent=sent)
+    advice = "" if sent else ": check the URL, and that the service runs"
+    return Unavailable(f"no answer from {place}: {_reason(error)}{advice}", sent=sent)
 
 
 def _reason(error: BaseException) -> str:
@@ -212,7 +215,10 @@ def refusal(call: Call, answer: Answer) -> LeaseholdError:
     problem = answer.document if isinstance(answer.document, dict) else {}
     asked = retry_after(answer.headers.get("Retry-After"))
     detail = problem.get("detail")
-    message = detail if isinstance(detail, str) else f"the service answered with status {answer.status}"
+    said = f": {problem['message']}" if isinstance(problem.get("message"), str) else ""  # by a gateway
+    message = detail if isinstance(detail, str) else f"the service answered with status {answer.status}{said}"
+    if answer.status == 404 and problem.get("type") in (None, "unknown-route"):
+        message = f"there is no such route: check the path of the URL ({message})"
     # A document with another status was made for another answer.
     if problem.get("status") == answer.status:
         error = _problem(call, problem, message, asked)

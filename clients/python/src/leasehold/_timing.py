@@ -20,6 +20,10 @@ holder that died before the wait began; `extend`: the same, begun again whenever
 OPERATION_BOUND = 10.0
 """Bound of the retries of an operation that is not an acquire or a heartbeat."""
 
+UNREACHED_BOUND = 1.5
+"""Bound of the same, and of a wait for which the caller chose no seconds, where no connection can be made to
+a service that has never answered: a mistake in the set-up."""
+
 _SHORTEST_TIMEOUT = 0.2
 _LONGEST_TIMEOUT = 5.0
 
@@ -135,6 +139,11 @@ class Budget:
             self.deadline = now + wait
         else:
             raise InvalidRequest(f"must not be negative: {wait}", "wait")
+
+    def unreached(self, begun: float) -> None:
+        """Notes that no connection can be made, and that the service has never answered."""
+        if self._relative:
+            self.deadline = min(self.deadline, begun + UNREACHED_BOUND)
 
     def saw(self, version: str, lease: float, now: float) -> None:
         """Records an answer that showed the lock held at this version, for this lease."""

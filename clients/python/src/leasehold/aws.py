@@ -54,7 +54,7 @@ _TRANSACTIONS = {
 }
 
 _TRACE_HEADERS = ("traceparent", "tracestate")
-"""What a client context has room for: it is limited, and baggage is not."""
+"""The limit for baggage in a client context, whose size is bounded."""
 
 
 class SigV4:
@@ -163,7 +163,9 @@ class Function:
         document = parsed(content)
         told = document if isinstance(document, dict) else {}
         if status != 200:  # Lambda's own
-            return Answer(status, headers, {"detail": told.get("Message") or told.get("message")})
+            reason = told.get("Message") or told.get("message") or f"Lambda answered with status {status}"
+            detail = f"the function cannot be invoked: {reason}"
+            return Answer(status, headers, {"detail": detail, "type": "lambda"})
         if "X-Amz-Function-Error" not in headers:
             return Answer(200, headers, document)
         message = told.get("errorMessage")
