@@ -458,7 +458,7 @@ main() {
     install_sam
     install_ministack
     say "the templates are sound"
-    cfn-lint template.yaml examples/consumer-stack/template.yaml
+    cfn-lint template.yaml guided.yaml examples/consumer-stack/template.yaml
     sam validate --lint --region us-east-1 >/dev/null
     python3 scripts/compare_stacks.py sam
     python3 scripts/compare_stacks.py terraform

@@ -286,7 +286,7 @@ def make_machine(name, machine, **options):
     arns[name] = made["stateMachineArn"]
 
 
-# What a story asks for
+# The helpers of the stories
 
 
 def start(machine, name=None, **arguments):

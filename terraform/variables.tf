@@ -26,7 +26,7 @@ variable "architecture" {
 }
 
 variable "authorizer" {
-  description = "How callers prove who they are: AWS_IAM, JWT or NONE"
+  description = "The proof of identity of callers: AWS_IAM, JWT or NONE"
   type        = string
   default     = "AWS_IAM"
 
@@ -229,7 +229,7 @@ variable "alarm_topic_arn" {
 }
 
 variable "lost_locks_alarm_count" {
-  description = "So many holders may lose their lock in five minutes before there is an alarm"
+  description = "The number of holders that may lose their lock in five minutes before there is an alarm"
   type        = number
   default     = 5
 }

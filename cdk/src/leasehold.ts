@@ -544,7 +544,7 @@ export class Leasehold extends Construct {
     const machine = this.newMachine('Waker', 'waker', substitutions, sfn.StateMachineType.EXPRESS);
     allow(machine, ['dynamodb:GetItem'], this.table.tableArn);
     allow(machine, ['dynamodb:Query', 'dynamodb:DeleteItem'], waiters.tableArn);
-    // Whoever may write tokens into the table of the waiters has them answered.
+    // The waker answers every token in the table of the waiters.
     allow(machine, ['states:SendTaskSuccess'], this.statesArn('stateMachine', '*'));
     return machine;
   }
@@ -577,7 +577,7 @@ export class Leasehold extends Construct {
       target: waker.stateMachineArn,
       targetParameters: {
         stepFunctionStateMachineParameters: { invocationType: 'FIRE_AND_FORGET' },
-        // Of a row nothing but its key.
+        // The waker gets only the key of a row.
         inputTemplate: '{"eventSourceARN": <$.eventSourceARN>, "dynamodb": {"Keys": <$.dynamodb.Keys>}}',
       },
     });

@@ -124,7 +124,7 @@ impl CommonArgs {
     pub(crate) fn tell(&self, failure: Failure) -> Failure {
         let hint = self.hint(&failure);
         let failure = failure.and(hint);
-        // What is no failure is no news for those who asked for failures only.
+        // With --quiet, only failures are reported.
         if failure.status != 0 || !self.output.quiet {
             failure.report(self.output.json);
         }

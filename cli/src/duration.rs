@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_durations_are_read_back() {
         for (text, millis) in [
             ("20s", 20_000),
             ("500ms", 500),
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn malformed_durations_are_refused() {
         for text in
             ["", "s", "20", "20 s", "20S", "1.5s", "-1s", "0s", "20s5", "99999999999999999999s", "9999999999999999d"]
         {

@@ -68,7 +68,7 @@ pub enum Outcome {
 
 /// The value and the token of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct Stored {
     /// The value of the last accepted write.
     pub value: String,
     /// The token of the last accepted write.
@@ -118,11 +118,11 @@ impl FencedStore {
     ///
     /// # Errors
     /// The file cannot be read.
-    pub fn read(&self, key: &str) -> Result<Option<Entry>, Error> {
+    pub fn read(&self, key: &str) -> Result<Option<Stored>, Error> {
         let entry = self
             .connection
             .query_row("SELECT value, token FROM fenced WHERE key = ?1", [key], |row| {
-                Ok(Entry { value: row.get(0)?, token: row.get(1)? })
+                Ok(Stored { value: row.get(0)?, token: row.get(1)? })
             })
             .optional()?;
         Ok(entry)

@@ -143,7 +143,7 @@ def summary_of_resources(resources):
     }
 
 
-# What the module makes of its literals. The summary below does the same.
+# The values that the module makes of its literals. The summary below does the same.
 TERRAFORM_EXPRESSIONS = {
     "served_by_acquire": '${var.functions == "one" ? ["Heartbeat", "Release"] : []}',
     "left_out": '${var.watch_concurrency > 0 ? local.served_by_acquire : concat(local.served_by_acquire, ["Watch"])}',
@@ -291,7 +291,7 @@ def as_list(value):
     return value if isinstance(value, list) else [value]
 
 
-# What DynamoDB's streams ask of a pipe that reads one, beside the list of all streams.
+# The actions that a pipe needs for a stream of DynamoDB, beside the list of all streams.
 STREAM_ACTIONS = ("dynamodb:DescribeStream", "dynamodb:GetRecords", "dynamodb:GetShardIterator")
 # The arguments of tasks that name what the task is about.
 TARGETS = ("FunctionName", "TableName", "StateMachineArn", "ExecutionArn", "TaskToken")

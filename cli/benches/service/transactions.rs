@@ -10,7 +10,9 @@ use aws_sdk_dynamodb::types::{
 };
 use leasehold_dynamodb::Clock;
 use leasehold_engine::Engine;
-use leasehold_transactions::{Action, Error, Item, Policy, Request, ReturnValues, Transactions, ensure_table};
+use leasehold_transactions::{
+    Action, Error, Item, Policy, ReturnValues, TransactionRequest, Transactions, ensure_table,
+};
 use tokio::time::Instant;
 
 use crate::{millis, percentile};
@@ -138,14 +140,14 @@ async fn once(way: Way, transactions: &Transactions, names: &[String]) -> bool {
     }
 }
 
-async fn open(transactions: &Transactions, requests: Vec<Request>) -> Result<(), Error> {
+async fn open(transactions: &Transactions, requests: Vec<TransactionRequest>) -> Result<(), Error> {
     let id = transactions.begin(None, None).await?;
     transactions.add(&id, requests, None).await?;
     transactions.commit(&id).await
 }
 
-fn add(name: &str, return_values: ReturnValues) -> Request {
-    Request {
+fn add(name: &str, return_values: ReturnValues) -> TransactionRequest {
+    TransactionRequest {
         table: TABLE.into(),
         action: Action::Update { key: key(name), expression: "ADD balance :one".into() },
         condition: None,

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::Failure;
 use crate::duration::show;
 use crate::failure::status;
-use crate::fenced_store::{Entry, FencedStore};
+use crate::fenced_store::{FencedStore, Stored};
 use crate::output::print;
 use crate::signals::Signals;
 use stage::{Event, Host, Job, Stage};
@@ -99,7 +99,7 @@ async fn play(stage: &mut Stage) -> Result<(), Failure> {
     check(lock.state == LockState::Released, "host-2 is done, and the lock is held")?;
     let store = FencedStore::open(stage.store()).and_then(|store| store.read(RECORD));
     let stored = store.map_err(|error| Failure::failed(error.to_string()))?;
-    let expected = Entry { value: "by host-2".to_owned(), token: second_token };
+    let expected = Stored { value: "by host-2".to_owned(), token: second_token };
     check(stored.as_ref() == Some(&expected), &format!("the store has {stored:?}"))?;
     stage.say("demo", "host-2 is done, and the lock is free. The store has what host-2 wrote.")?;
     print("\nAll of this happened, and was checked. To play a part yourself: leasehold serve, and leasehold run --help")

@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout};
 use crate::support::{Ended, folder, kill, leasehold, pause, within};
 
 #[tokio::test]
-async fn it_plays_to_the_end() {
+async fn demo_plays_to_the_end() {
     let folder = folder();
     let mut command = leasehold(folder.path());
     // The demo ignores the variables that a shell may have set.

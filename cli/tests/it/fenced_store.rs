@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::thread;
 
-use leasehold_cli::fenced_store::{Entry, FencedStore, Outcome};
+use leasehold_cli::fenced_store::{FencedStore, Outcome, Stored};
 use tempfile::TempDir;
 
 fn fresh() -> (TempDir, PathBuf) {
@@ -13,8 +13,8 @@ fn fresh() -> (TempDir, PathBuf) {
     (folder, path)
 }
 
-fn stored(value: &str, token: u64) -> Entry {
-    Entry { value: value.to_owned(), token }
+fn stored(value: &str, token: u64) -> Stored {
+    Stored { value: value.to_owned(), token }
 }
 
 #[test]

@@ -20,7 +20,7 @@ fn text<'a>(value: &'a Value, name: &str) -> &'a str {
 }
 
 #[tokio::test]
-async fn what_is_acquired_is_renewed_and_released_elsewhere() {
+async fn acquired_lock_is_renewed_and_released_elsewhere() {
     let serve = Serve::memory().await;
     let granted = acquire(&serve, &["Moe", "--lease", "5s", "--data", "x"]).await;
     assert_eq!((&granted["outcome"], &granted["leaseDurationMs"]), (&json!("created"), &json!(5000)));
@@ -101,7 +101,7 @@ async fn a_dead_holder_is_outlived() {
 }
 
 #[tokio::test]
-async fn by_the_servers_clock_nobody_needs_to_wait() {
+async fn takeover_needs_no_wait_by_the_servers_clock() {
     let serve = Serve::memory().await;
     acquire(&serve, &["Moe", "--lease", "100ms"]).await;
     assert_eq!(serve.run(&["acquire", "Moe", "--no-wait", "--stale-by-clock"]).await.status, 75);

@@ -64,7 +64,7 @@ async fn a_secret_in_the_environment_is_not_shown() {
 }
 
 #[tokio::test]
-async fn a_lock_and_its_life() {
+async fn commands_print_the_life_of_a_lock() {
     let serve = Serve::memory().await;
     let acquired =
         serve.run(&["acquire", "Moe", "--owner", "host-1", "--data", "step 3", "--attribute", "team=blue"]).await;
@@ -299,7 +299,7 @@ async fn more_locks_than_a_page_has() {
 }
 
 #[tokio::test]
-async fn nobody_has_to_read_it_all() {
+async fn commands_end_quietly_when_the_output_is_closed() {
     let serve = Serve::memory().await;
     for number in 0..20 {
         serve.acquire(&format!("lock-{number}"), "secret").await;
@@ -361,7 +361,7 @@ async fn shells_complete() {
 }
 
 #[tokio::test]
-async fn there_is_a_manual() {
+async fn man_prints_the_manual_pages() {
     let folder = folder();
     let mut main = leasehold(folder.path());
     main.arg("man");

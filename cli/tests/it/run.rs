@@ -36,7 +36,7 @@ async fn the_status_is_the_commands() {
 }
 
 #[tokio::test]
-async fn a_command_that_cannot_run() {
+async fn run_ends_with_a_status_when_the_command_cannot_start() {
     let serve = Serve::memory().await;
     for (command, status, message) in [
         ("no-such-command", 127, "cannot run no-such-command: No such file or directory (os error 2)"),
@@ -376,7 +376,7 @@ async fn a_wait_that_is_over_has_a_status_of_its_choice() {
 }
 
 #[tokio::test]
-async fn it_says_what_it_does_when_asked() {
+async fn run_reports_its_progress_when_verbose() {
     let serve = Serve::memory().await;
     let ended = serve.run(&["run", "Moe", "-v", "--", "true"]).await;
     let token = serve.get("Moe").await["fencingToken"].to_string();
@@ -444,7 +444,7 @@ async fn ctrl_c_ends_the_loop_of_a_shell_and_the_lock_is_released() {
 }
 
 #[tokio::test]
-async fn on_a_terminal_a_wait_is_shown_and_wiped_away() {
+async fn wait_is_shown_and_wiped_away_on_a_terminal() {
     let serve = Serve::memory().await;
     let folder = folder();
     serve.acquire("Moe", "secret").await;

@@ -134,7 +134,7 @@ async fn write_until_killed(serve: Serve) -> Round {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_acknowledged_survives_kill_9() {
+async fn acknowledged_writes_survive_kill_9() {
     let folder = folder();
     let db = folder.path().join("leasehold.db");
     let mut acknowledged: HashMap<String, Value> = HashMap::new();
@@ -202,7 +202,7 @@ async fn a_port_has_one_service() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_served_is_refused_in_a_sentence() {
+async fn serve_refuses_wrong_settings_in_a_sentence() {
     let folder = folder();
     let path = |name: &str| text_of(&folder.path().join(name)).to_owned();
     std::fs::write(path("notes.txt"), "These are my notes, and no database.").expect("writable");
@@ -352,7 +352,7 @@ async fn serve_goes_on_when_sigint_was_ignored_at_the_start() {
 }
 
 #[tokio::test]
-async fn nobody_has_to_read_what_it_prints() {
+async fn serve_continues_when_its_output_is_closed() {
     let serve = Serve::start(&["--memory"]).await;
     let Serve { mut process, stdout, .. } = serve;
     drop(stdout);

@@ -216,7 +216,7 @@ async fn transfers_survive_kill_9_between_any_two_calls_and_in_each() {
 
 /// The service sweeps by itself, without a request.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_left_is_swept_after_a_restart() {
+async fn open_transactions_are_swept_after_a_restart() {
     let folder = folder();
     let db = folder.path().join("leasehold.db");
     let first = serve(&db).await;

@@ -8,7 +8,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use crate::support::{Serve, signal, within};
 
 #[tokio::test]
-async fn it_tells_a_life() {
+async fn watch_prints_the_life_of_a_lock() {
     let serve = Serve::memory().await;
     let mut command = serve.command(&["watch", "Moe", "--json", "--interval", "20ms"]);
     let mut watch = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -44,7 +44,7 @@ async fn it_tells_a_life() {
 }
 
 #[tokio::test]
-async fn in_a_pipe_it_prints_lines_for_people() {
+async fn watch_prints_lines_for_people_in_a_pipe() {
     let serve = Serve::memory().await;
     serve.acquire("Moe", "secret").await;
     let mut watch = serve.command(&["watch", "Moe"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

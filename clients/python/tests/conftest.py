@@ -32,7 +32,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 PACKAGE = Path(__file__).resolve().parent.parent
 
 TABLE = "accounts"
-"""Of a `Bank`: its key is `id`, a text."""
+"""The table of a `Bank`: its key is `id`, a text."""
 
 
 class MakeClient(Protocol):
@@ -86,18 +86,18 @@ def sorted_service() -> Iterator[str]:
 
 @dataclass
 class Bank:
-    """A service of its own, and its DynamoDB."""
+    """A service for one test, and its DynamoDB."""
 
     url: str
     dynamodb: str
     pool: urllib3.PoolManager = field(default_factory=urllib3.PoolManager)
 
     def call(self, operation: str, body: dict[str, Any]) -> Any:
-        """Past the service."""
+        """Calls DynamoDB without the service."""
         headers = {
             "Content-Type": "application/x-amz-json-1.0",
             "X-Amz-Target": f"DynamoDB_20120810.{operation}",
-            # It is looked for, and not looked at.
+            # The engine wants the header, and does not check it.
             "Authorization": "AWS4-HMAC-SHA256 Credential=any/20260101/any/dynamodb/aws4_request, "
             "SignedHeaders=host, Signature=any",
             "X-Amz-Date": "20260101T000000Z",
@@ -121,7 +121,7 @@ class Bank:
         return account
 
     def balance(self, account: str) -> int:
-        """Of an account that nothing of a transaction is left on."""
+        """Returns the balance of an account, and checks that no transaction left anything on it."""
         item = self.raw(account)
         assert item is not None
         assert set(item) == {"id", "balance"}, item
@@ -202,7 +202,7 @@ def key() -> str:
 
 @pytest.fixture
 def run_python() -> Iterator[RunPython]:
-    """Runs code in another Python process; kills what is left of it."""
+    """Runs code in other Python processes, and kills the remaining ones."""
     processes: list[subprocess.Popen[str]] = []
 
     def run(code: str, *arguments: str) -> subprocess.Popen[str]:
@@ -223,7 +223,7 @@ def run_python() -> Iterator[RunPython]:
 
 
 def finished(process: subprocess.Popen[str], timeout: float = 60) -> str:
-    """What the process printed; fails unless it ended well and in time."""
+    """Returns the output of a process that ended well and in time."""
     out, err = process.communicate(timeout=timeout)
     assert process.returncode == 0, err
     return out
@@ -238,7 +238,7 @@ def eventually(condition: Callable[[], object], within: float = 10.0) -> None:
 
 
 def broken(operator: Client, key: str) -> None:
-    """Breaks the lock, also where heartbeats come in between."""
+    """Breaks the lock, even if heartbeats come in between."""
     while True:
         try:
             operator.break_lock(key, operator.get(key).record_version_number)

@@ -28,7 +28,7 @@ class Lambda:
         self, binary: Path, environment: Mapping[str, str], others: Mapping[str, Lambda] | None = None
     ) -> None:
         self.invocations: list[tuple[str, dict[str, str], dict[str, Any]]] = []
-        self.refusal: tuple[int, dict[str, str]] | None = None  # of Lambda itself
+        self.refusal: tuple[int, dict[str, str]] | None = None  # Lambda's own refusal
         self._others = others or {}
         self._events: queue.Queue[tuple[str, bytes, str | None]] = queue.Queue()
         self._results: dict[str, queue.Queue[tuple[bool, bytes]]] = {}

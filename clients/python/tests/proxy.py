@@ -33,11 +33,11 @@ class Seen:
 
 
 class DropAnswer:
-    """It is carried out, and nobody hears of it."""
+    """The request is carried out, and its answer is lost."""
 
 
 class Hang:
-    """It is not passed on, and not answered, before the proxy is closed."""
+    """The request is neither passed on nor answered before the proxy is closed."""
 
 
 class Refuse:
@@ -46,21 +46,21 @@ class Refuse:
 
 @dataclass(frozen=True)
 class Delay:
-    """It is carried out at once, and answered late."""
+    """The request is carried out at once, and answered late."""
 
     seconds: float
 
 
 @dataclass(frozen=True)
 class Late:
-    """It is passed on late, and never answered."""
+    """The request is passed on late, and never answered."""
 
     seconds: float
 
 
 @dataclass(frozen=True)
 class Answer:
-    """It is not passed on; this is the answer."""
+    """The request is not passed on; this is the answer."""
 
     status: int
     content: bytes = b"<html>no</html>"
@@ -71,7 +71,7 @@ Fault: TypeAlias = DropAnswer | Hang | Refuse | Delay | Late | Answer
 
 
 class Proxy:
-    """`fault` is asked for each request what to do to it; `None` lets it pass."""
+    """`fault` returns the fault of each request; `None` lets the request pass."""
 
     def __init__(self, upstream: str) -> None:
         self.fault: Callable[[Seen], Fault | None] = lambda request: None
@@ -146,7 +146,7 @@ class Proxy:
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def let_pass(self) -> None:
-        """Ends all faults, and what hangs."""
+        """Ends all faults, and all requests that hang."""
         self.fault = lambda request: None
         self.closing.set()
 

@@ -1,4 +1,4 @@
-"""What only shows under an event loop: cancellation, loss, and the end of the loop.
+"""Behaviour that only shows under an event loop: cancellation, loss, and the end of the loop.
 
 The locks themselves have the tests of the synchronous client: test_locking.py and test_faults.py.
 """
@@ -49,7 +49,7 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(autouse=True)
 def garbage_is_collected_here() -> Iterator[None]:
-    """And not in another test, where it is an error."""
+    """Collects garbage here, and not in another test, where it is an error."""
     yield
     gc.collect()
 
@@ -61,7 +61,7 @@ async def client_of(url: str, **arguments: Any) -> AsyncIterator[aio.Client]:
 
 
 async def broken(operator: aio.Client, key: str) -> None:
-    """Breaks the lock, also where heartbeats come in between."""
+    """Breaks the lock, even if heartbeats come in between."""
     while True:
         try:
             await operator.break_lock(key, (await operator.get(key)).record_version_number)
@@ -71,7 +71,7 @@ async def broken(operator: aio.Client, key: str) -> None:
 
 
 class Interrupted:
-    """Awaits, and cancels itself at the n-th point where it waits. Tells whether there was one."""
+    """Awaits, and cancels itself at the n-th point where it waits. Returns whether there was one."""
 
     def __init__(self, work: Awaitable[T], at: int, scope: anyio.CancelScope | None) -> None:
         self._work = work

@@ -61,7 +61,7 @@ def test_request_arrives_as_it_was_signed(proxy: Proxy, make_client: MakeClient,
 
 
 def signature(seen: Seen) -> str:
-    """What AWS computes from a request that arrives, by its documentation."""
+    """Computes the signature of an arriving request, by AWS's documentation."""
     given = {name.lower(): value for name, value in seen.headers.items()}
     authorization = given["authorization"]
     scope = authorization.split("Credential=AKIDEXAMPLE/")[1].split(",")[0]

@@ -239,7 +239,7 @@ def test_an_occurrence_runs_once(client: Client, make_client: MakeClient, key: s
 
 
 def returning(result: object, kind: str) -> Any:
-    """What a body returns: under an event loop it is a coroutine."""
+    """Makes a body that returns this result: a coroutine under an event loop."""
 
     async def later() -> object:
         return result
@@ -332,7 +332,7 @@ def test_heartbeats_keep_pace_with_the_shorter_time(client: Client, key: str) ->
 
 
 class Followed:
-    """What a stream yields, gathered in a thread."""
+    """The values of a stream, gathered in a thread."""
 
     def __init__(self, stream: Any, kind: str, client: Any) -> None:
         self.seen: list[Any] = []

@@ -57,7 +57,7 @@ SAMPLES += [kind("a message") for kind in sorted(OTHERS, key=repr)]
 
 
 def told(error: LeaseholdError) -> object:
-    """All that a caller can see of an error."""
+    """Everything that a caller can see of an error."""
     members = {name: repr(value) for name, value in vars(error).items()}
     return type(error), error.args, str(error), members
 

@@ -114,7 +114,7 @@ def test_a_wait_that_saw_the_holder_tells_of_it(proxy: Proxy, make_client: MakeC
 def test_an_interrupted_acquire_is_taken_back(
     proxy: Proxy, make_client: MakeClient, service: str, key: str, interrupted: Fault, kind: str
 ) -> None:
-    """Also where the request reaches the service only after the interrupt, and after a first release."""
+    """The request may reach the service only after the interrupt, and after a first release."""
     if kind != "threads":
         pytest.skip("an event loop has cancellation")
     proxy.fault = only("acquire", interrupted, times=1)

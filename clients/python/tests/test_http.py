@@ -1,4 +1,4 @@
-"""What each answer means, and what is sent."""
+"""The meaning of each answer, and the requests that are sent."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ CALL = Call("POST", "/v1/heartbeat", {"key": "Moe"})
         (429, {"type": "throttled"}, Throttled),
         (503, {"type": "unavailable"}, Unavailable),
         (500, {"type": "corrupt-record"}, CorruptRecord),
-        # What stands before the service answers in its own words.
+        # A gateway or proxy answers with a document of its own.
         (401, {"message": "Unauthorized"}, Forbidden),
         (403, {"message": "Forbidden"}, Forbidden),
         (429, {"message": "Too Many Requests"}, Throttled),

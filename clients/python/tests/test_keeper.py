@@ -1,4 +1,4 @@
-"""The timer: what is due is done in time, whatever else is under way."""
+"""The timer: due tasks run in time, whatever other tasks do."""
 
 from __future__ import annotations
 

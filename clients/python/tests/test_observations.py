@@ -1,4 +1,4 @@
-"""What an observer may conclude, with a clock that the test moves."""
+"""The conclusions of an observer, with a clock that the test moves."""
 
 from __future__ import annotations
 

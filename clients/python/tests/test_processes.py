@@ -1,4 +1,4 @@
-"""What only shows between processes: death, exit, fork, and observations that outlive a process."""
+"""Behaviour that only shows between processes: death, exit, fork, and observations that outlive a process."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def aws(bank: Bank) -> dict[str, str]:
 
 @pytest.fixture
 def surroundings(service: str, bank: Bank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The names that the examples take for granted."""
+    """The names that the examples use without a definition."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LEASEHOLD_URL", service)
     for name, value in aws(bank).items():

@@ -196,7 +196,7 @@ def test_dead_waiters_are_passed(client: Client, make_client: MakeClient, key: s
 
 
 def dead_ticket(client: Client, key: str, number: int, lease_ms: int) -> None:
-    """A ticket whose waiter never shows a sign of life."""
+    """Makes a ticket that is never refreshed."""
     request = {"key": key, "ownerName": "dead", "capacity": 1, "leaseDurationMs": lease_ms}
     run(client._core.api.enqueue({**request, "leaseId": f"{key}-{number}"}, 5.0))
 

@@ -131,7 +131,7 @@ def test_an_evicted_body_is_run_again(bank: Bank, client: Client) -> None:
         assert account is not None
         seen.append(int(account["balance"]))
         if len(seen) == 1:
-            # It thinks for too long, and somebody else spends the money.
+            # The transaction is idle for too long, and another one spends the money.
             client.run_transaction(lambda other: add(other, moe, -90))
         add(tx, moe, -10)
         return seen[-1]
@@ -172,14 +172,14 @@ def test_lost_answers_cost_a_repeat_and_nothing_else(
 def test_body_is_run_again_only_after_a_certain_rollback(
     bank: Bank, unreliable: Client, proxy: Proxy
 ) -> None:
-    """The first commit is carried out and not heard of; what the second says is not true any more."""
+    """The first commit is carried out without an answer; the answer to the second is outdated."""
     moe, larry = bank.open(100), bank.open(0)
     faults: list[Fault] = [DropAnswer(), CONTENDED]
     proxy.fault = lambda request: faults.pop(0) if request.action == "commit" and faults else None
     assert unreliable.run_transaction(move(moe, larry, 30)) == 70
     assert [request.action for request in proxy.seen][-3:] == ["commit", "commit", "rollback"]
     assert (bank.balance(moe), bank.balance(larry)) == (70, 30)
-    # And if it was not carried out, it is.
+    # A commit that was not carried out is repeated.
     faults = [Refuse(), CONTENDED]
     assert unreliable.run_transaction(move(moe, larry, 30)) == 40
     assert (bank.balance(moe), bank.balance(larry)) == (40, 60)
@@ -278,7 +278,7 @@ def test_a_condition_that_fails_is_the_callers_to_deal_with(bank: Bank, client: 
 def test_thinking_is_no_reason_to_be_taken_for_abandoned(
     bank: Bank, unreliable: Client, proxy: Proxy, client: Client
 ) -> None:
-    """Signs of life: others wait, and this one is not evicted."""
+    """Keep-alives: others wait, and this transaction is not evicted."""
     moe = bank.open(100)
     waited: list[float] = []
 

@@ -240,7 +240,7 @@ def problem(case: Case) -> None:
 
 
 class Scripted:
-    """A transport that answers as the next step says, and notes what it was sent."""
+    """A transport that answers as the next step says, and records its requests."""
 
     def __init__(self, clocks: Clocks, steps: list[Case]) -> None:
         self.steps = list(steps)

@@ -24,7 +24,7 @@ export interface LambdaOptions {
 const HTTP_CALLS: ReadonlySet<Call> = new Set(["list", "watch"]);
 /** Calls of the function for locks. The function for transactions has the others. */
 const LOCK_CALLS: ReadonlySet<Call> = new Set(["acquire", "acquire-all", "heartbeat", "release", "break", "get"]);
-/** What a client context has room for: it is limited, and baggage is not. */
+/** The limit for baggage in a client context, whose size is bounded. */
 const TRACE_HEADERS: ReadonlySet<string> = new Set(["traceparent", "tracestate"]);
 
 /** Returns a transport that invokes the function of this name or ARN. Listings and watches need the HTTP API. */

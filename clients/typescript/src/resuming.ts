@@ -9,7 +9,7 @@ import { retrying, type SendOptions } from "./service.js";
 /** The body of such a renewal: a lease that it does not name stays the record's. */
 export type ResumeBody = Omit<HeartbeatBody, "leaseDurationMs"> & { readonly leaseDurationMs: number | undefined };
 
-/** What a renewal came to: its answer, the account of the lease, and the last number that was taken. */
+/** The result of a renewal: its answer, the account of the lease, and the last number that was taken. */
 export interface Resumed<Answer> {
   readonly answer: Answer;
   readonly lease: Lease;

@@ -18,7 +18,7 @@ export interface ResumePermitsOptions extends GuardOptions {
   signal?: AbortSignal | undefined;
 }
 
-/** Which semaphore, on a table with a sort key. */
+/** The sort key of the semaphore, on a table that has one. */
 export interface SemaphoreOptions {
   sortKey?: string | undefined;
 }

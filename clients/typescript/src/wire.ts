@@ -13,7 +13,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Asks for a lock. */
+        /** Acquires a lock. */
         post: operations["acquire"];
         delete?: never;
         options?: never;
@@ -31,8 +31,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Asks for several locks, all or none, in one transaction of DynamoDB. All have one fencing token. Heartbeats and
-         *     releases are for each lock by itself, under the one lease id.
+         * Acquires several locks, all or none, in one transaction of DynamoDB. All have one fencing token. Heartbeats and
+         *     releases name one lock each, under the one lease id.
          */
         post: operations["acquire_all"];
         delete?: never;
@@ -169,7 +169,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Gives a lock back. May be repeated. */
+        /** Releases a lock. May be repeated. */
         post: operations["release"];
         delete?: never;
         options?: never;
@@ -203,7 +203,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Asks for permits of a semaphore. */
+        /** Acquires permits of a semaphore. */
         post: operations["acquirePermits"];
         delete?: never;
         options?: never;
@@ -254,7 +254,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Takes a place in the queue of a semaphore, or renews it, and removes the observed dead. */
+        /** Takes a place in the queue of a semaphore, or refreshes it, and removes the observed dead. */
         post: operations["enqueue"];
         delete?: never;
         options?: never;
@@ -271,7 +271,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Renews the lease of a holder, and may give permits back. */
+        /** Renews the lease of a holder, and may release permits. */
         post: operations["heartbeatPermits"];
         delete?: never;
         options?: never;
@@ -288,7 +288,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Gives permits back, or withdraws a ticket. May be repeated. */
+        /** Releases permits, or withdraws a ticket. May be repeated. */
         post: operations["releasePermits"];
         delete?: never;
         options?: never;
@@ -303,7 +303,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Tells what is known of a transaction, long after its end. */
+        /** Returns the state of a transaction, even long after its end. */
         get: operations["transaction"];
         put?: never;
         post?: never;
@@ -339,7 +339,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Adds requests to a transaction, or, without any, keeps it from being taken for abandoned. May be repeated. */
+        /** Adds requests to a transaction. Without requests, keeps the transaction alive. May be repeated. */
         post: operations["add"];
         delete?: never;
         options?: never;
@@ -356,7 +356,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Opens a transaction, with requests or without, or does all of it in one call. */
+        /** Opens a transaction, with or without requests, or carries out a whole transaction in one call. */
         post: operations["begin"];
         delete?: never;
         options?: never;
@@ -373,7 +373,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Makes all changes of a transaction everybody's. May be repeated. */
+        /** Commits all changes of a transaction. May be repeated. */
         post: operations["commit"];
         delete?: never;
         options?: never;
@@ -390,7 +390,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Undoes all changes of a transaction. May be repeated. */
+        /** Rolls back all changes of a transaction. May be repeated. */
         post: operations["rollback"];
         delete?: never;
         options?: never;
@@ -408,8 +408,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Finishes what is left of transactions that nobody works on, or one transaction whatever its age. For operators; the
-         *     service finishes idle transactions by itself as well.
+         * Ends idle transactions, or one transaction whatever its age. For operators; the service also ends idle transactions
+         *     by itself.
          */
         post: operations["sweep"];
         delete?: never;
@@ -443,8 +443,9 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Waits until a lock changes: its record version number is no longer `version`, or it is released. A hint, which may
-         *     come late or in vain; the next write decides. After `waitMs` the answer is the lock as it is.
+         * Waits until a lock changes: its record version number is no longer `version`, or it is released. The answer is a
+         *     hint, which may come late or without a change; the next write decides. After `waitMs` the answer is the lock as it
+         *     is.
          */
         get: operations["watch"];
         put?: never;
@@ -459,18 +460,18 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
-        /** @description Asks for several locks, all or none. */
+        /** @description A request for several locks, all or none. */
         AcquireAllRequest: {
-            /** @description Which locks: 2 to 50, each once. */
+            /** @description The locks: 2 to 50, each once. */
             keys: components["schemas"]["WantedLock"][];
             /**
              * Format: int64
-             * @description How long observers must see no heartbeat before they may take over.
+             * @description The lease: the time in which observers must see no heartbeat before they may take over.
              * @default 20000
              */
             leaseDurationMs?: number | null;
             leaseId?: components["schemas"]["Secret"] | null;
-            /** @description Who asks, for people to read: 1 to 1024 bytes. */
+            /** @description The owner, for people to read: 1 to 1024 bytes. */
             ownerName: string;
             /**
              * @description Tells this request from another one of the same number, where several processes share one lease id: at most 64
@@ -488,56 +489,56 @@ export interface components {
         AcquireAllResponse: {
             /**
              * Format: int64
-             * @description One for all, above every token granted for any of the keys before.
+             * @description The fencing token of all locks, above every token granted for any of the keys before.
              */
             fencingToken: number;
             /**
              * Format: int64
-             * @description Counted by the holder from before it sent the request.
+             * @description The lease. The holder counts it from before it sent the request.
              */
             leaseDurationMs: number;
-            /** @description The secret that proves possession of each. Heartbeats and releases are for each lock by itself. */
+            /** @description The secret that proves possession of each lock. Heartbeats and releases name one lock each. */
             leaseId: components["schemas"]["Secret"];
             /** @description The locks, in the order of the request. */
             locks: components["schemas"]["GrantedLock"][];
-            /** @description Who holds them. */
+            /** @description The owner, for people to read. */
             ownerName: string;
         };
         /**
-         * @description How a grant came about.
+         * @description The outcome of an acquisition.
          * @enum {string}
          */
         AcquireOutcome: "created" | "reacquired" | "takenOver" | "renewed";
-        /** @description Asks for permits. */
+        /** @description A request for permits. */
         AcquirePermitsRequest: {
             /**
              * Format: int64
-             * @description How many permits the semaphore has, where there is none yet. Later the row's capacity holds, and is answered.
+             * @description The number of permits of a new semaphore. An existing semaphore keeps its capacity, which the answer shows.
              */
             capacity: number;
-            /** @description A payload of this holder, as text, for anyone to read: at most 256 bytes. */
+            /** @description A payload of this holder, as text, for everyone to read: at most 256 bytes. */
             data?: string | null;
             /** @description The payload as base64. */
             dataBase64?: string | null;
-            /** @description Which semaphore: 1 to 2048 bytes of UTF-8. */
+            /** @description The semaphore's key: 1 to 2048 bytes of UTF-8. */
             key: string;
             /**
              * Format: int64
-             * @description How long observers must see no heartbeat of this holder before they may take its permits.
+             * @description The lease: the time in which observers must see no heartbeat of this holder before they may take its permits.
              * @default 60000
              */
             leaseDurationMs?: number | null;
             leaseId?: components["schemas"]["Secret"] | null;
             /**
-             * @description Dead holders and tickets: each was seen by the caller with the same version for its own lease. At most ten. The
-             *     request is granted only if all of them are as they were seen, and then removes them.
+             * @description Dead holders and tickets, at most ten. The caller saw each with the same version for its own lease. The request
+             *     is granted only if all of them are unchanged, and then removes them.
              */
             observed?: components["schemas"]["ObservedEntry"][];
-            /** @description Who asks, for people to read: 1 to 128 bytes. */
+            /** @description The owner, for people to read: 1 to 128 bytes. */
             ownerName: string;
             /**
              * Format: int64
-             * @description How many permits. Default: 1.
+             * @description The number of permits. Default: 1.
              * @default 1
              */
             permits?: number | null;
@@ -545,94 +546,94 @@ export interface components {
             requestId?: string | null;
             /**
              * Format: int64
-             * @description The number of this request under its lease id. The holder raises it with each new request; a repeat keeps it. An
-             *     acquire of a higher number by a holder renews its lease; without a number it is answered as before, and renews
-             *     nothing.
+             * @description The number of this request under its lease id. The holder raises it with each new request; a repeat keeps it. A
+             *     holder's acquire with a higher number renews its lease. Without a number, a holder's acquire gets the same
+             *     answer again, and renews nothing.
              */
             sequence?: number | null;
-            /** @description Required on a table with a sort key, refused on one without: 1 to 1024 bytes. */
+            /** @description The semaphore's sort key: 1 to 1024 bytes. Required on a table with a sort key, refused on one without. */
             sortKey?: string | null;
         };
         /** @description Permits were granted. */
         AcquirePermitsResponse: {
             /**
              * Format: int64
-             * @description How many permits the semaphore has.
+             * @description The capacity of the semaphore.
              */
             capacity: number;
             /**
              * Format: int64
-             * @description Above every token granted for this key before.
+             * @description The fencing token, above every token granted for this key before.
              */
             fencingToken: number;
-            /** @description The public name of this holder. It proves nothing. */
+            /** @description The holder's public name, which proves nothing. */
             holderId: string;
-            /** @description Which semaphore. */
+            /** @description The semaphore's key. */
             key: string;
             /**
              * Format: int64
-             * @description Counted by the holder from before it first sent the request.
+             * @description The lease. The holder counts it from before it first sent the request.
              */
             leaseDurationMs: number;
             /** @description The secret that proves possession. */
             leaseId: components["schemas"]["Secret"];
             /**
-             * @description How the grant came about: `created` with the semaphore, `reacquired` from the free permits, `takenOver` with
-             *     those of the dead, or `renewed`.
+             * @description The outcome: `created` with the semaphore, `reacquired` from the free permits, `takenOver` with those of the
+             *     dead, or `renewed`.
              */
             outcome: components["schemas"]["AcquireOutcome"];
-            /** @description Who holds them. */
+            /** @description The owner, for people to read. */
             ownerName: string;
             /**
              * Format: int64
-             * @description How many permits it has.
+             * @description The number of the holder's permits.
              */
             permits: number;
-            /** @description On a table with a sort key. */
+            /** @description The sort key, on a table that has one. */
             sortKey?: string | null;
             /**
              * Format: uuid
-             * @description Changes with every heartbeat of this holder.
+             * @description The version, which changes with every heartbeat of this holder.
              */
             version: string;
         };
-        /** @description Asks for a lock. */
+        /** @description Acquires a lock. */
         AcquireRequest: {
             /**
-             * @description If true, the occurrence counts as completed from the acquisition on: a run that fails is not tried again. Only
-             *     with `occurrence`. Default: false.
+             * @description If true, the occurrence counts as completed from the acquisition on: a failed run is not tried again. Only with
+             *     `occurrence`. Default: false.
              */
             atMostOnce?: boolean | null;
-            /** @description Further attributes of the row, as plain JSON: at most 50. The lock's own names are refused. */
+            /** @description Additional attributes of the row, as plain JSON: at most 50. The lock's own names are refused. */
             attributes?: Record<string, unknown> | null;
-            /** @description The payload, as text. If neither `data` nor `dataBase64` is given, what the row has stays. */
+            /** @description The payload, as text. Without `data` and `dataBase64`, the row's payload stays. */
             data?: string | null;
             /** @description The payload, as base64: at most 256 KiB when decoded. */
             dataBase64?: string | null;
-            /** @description Which lock: 1 to 2048 bytes of UTF-8. */
+            /** @description The lock's key: 1 to 2048 bytes of UTF-8. */
             key: string;
             /**
              * Format: int64
-             * @description How long observers must see no heartbeat before they may take over.
+             * @description The lease: the time in which observers must see no heartbeat before they may take over.
              * @default 20000
              */
             leaseDurationMs?: number | null;
             leaseId?: components["schemas"]["Secret"] | null;
             /**
              * @description The record version number that this caller has seen unchanged for at least the record's own lease, by its own
-             *     monotonic clock. With it a stale lock is taken over.
+             *     monotonic clock. The request takes over a lock that still has it.
              */
             observedRecordVersionNumber?: string | null;
             /**
-             * @description The occurrence of a recurring job that this acquisition is to run, such as `2026-11-21T02`: 1 to 1024 bytes,
-             *     compared byte for byte. Refused as `already-done` where it, or a later one, was completed.
+             * @description The occurrence of a recurring job that this acquisition runs, such as `2026-11-21T02`: 1 to 1024 bytes, compared
+             *     byte for byte. Refused as `already-done` if it, or a later one, was completed.
              */
             occurrence?: string | null;
-            /** @description If true, the row must be there already. Default: false. */
+            /** @description If true, the row must exist. Default: false. */
             onlyIfExists?: boolean | null;
-            /** @description Who asks, for people to read: 1 to 1024 bytes. */
+            /** @description The owner, for people to read: 1 to 1024 bytes. */
             ownerName: string;
-            /** @description If false, the payload is stored only where the row has none. Default: true. */
+            /** @description If false, the payload is stored only if the row has none. Default: true. */
             replaceData?: boolean | null;
             /**
              * @description Tells this request from another one of the same number, where several processes share one lease id: at most 64
@@ -645,45 +646,46 @@ export interface components {
              *     With it, a request that the network delivers late or twice changes nothing.
              */
             sequence?: number | null;
-            /** @description Required on a table with a sort key, refused on one without: 1 to 1024 bytes. */
+            /** @description The lock's sort key: 1 to 1024 bytes. Required on a table with a sort key, refused on one without. */
             sortKey?: string | null;
             staleness?: components["schemas"]["Staleness"] | null;
         };
         /** @description A lock was granted. */
         AcquireResponse: {
-            /** @description The row's payload as text: what a predecessor left, or what was just stored. */
+            /** @description The row's payload as text: the predecessor's, or the one that was just stored. */
             data?: string | null;
-            /** @description The row's payload as base64, where it is not UTF-8. */
+            /** @description The row's payload as base64, if it is not UTF-8. */
             dataBase64?: string | null;
             /**
              * Format: int64
-             * @description Above every token granted for this key before. Hand it to the resource that the lock protects.
+             * @description The fencing token, above every token granted for this key before. Hand it to the resource that the lock
+             *     protects.
              */
             fencingToken: number;
-            /** @description Which lock. */
+            /** @description The lock's key. */
             key: string;
             /**
              * Format: int64
-             * @description Counted by the holder from before it sent the request.
+             * @description The lease. The holder counts it from before it sent the request.
              */
             leaseDurationMs: number;
             /** @description The secret that proves possession. */
             leaseId: components["schemas"]["Secret"];
-            /** @description How it came about. */
+            /** @description The outcome of the acquisition. */
             outcome: components["schemas"]["AcquireOutcome"];
-            /** @description Who holds it. */
+            /** @description The owner, for people to read. */
             ownerName: string;
-            /** @description Who had it before. */
+            /** @description The previous owner. */
             previousOwnerName?: string | null;
             /**
              * Format: uuid
-             * @description Changes with every acquire and heartbeat.
+             * @description The record version number, which changes with every acquire and heartbeat.
              */
             recordVersionNumber: string;
-            /** @description On a table with a sort key. */
+            /** @description The sort key, on a table that has one. */
             sortKey?: string | null;
         };
-        /** @description Adds requests to a transaction: locks their items, and changes them for this transaction's eyes. */
+        /** @description Adds requests to a transaction: locks their items, and applies the requests provisionally. */
         AddRequest: {
             /**
              * @description A name for this call, such as a counter. A repeat of the call has the same name. With it, an equal request of
@@ -691,27 +693,27 @@ export interface components {
              */
             callId?: string | null;
             /**
-             * @description What to add: at most 1000. What the transaction has already is answered, and not done again; so the request can
-             *     be repeated. Without any, the transaction is kept from being taken for abandoned.
+             * @description The requests to add: at most 1000. A request that the transaction already has is answered, and not carried out
+             *     again, so the call can be repeated. Without requests, the call keeps the transaction alive.
              */
             requests?: components["schemas"]["Entry"][];
             /**
              * Format: uuid
-             * @description Which transaction.
+             * @description The secret id of the transaction.
              */
             transactionId: string;
         };
         /** @description The requests are part of the transaction. */
         AddResponse: {
-            /** @description What each request brought, in their order. */
+            /** @description The answers, in the order of the requests. */
             answers: components["schemas"]["Answer"][];
             /**
              * Format: uuid
-             * @description Which transaction.
+             * @description The secret id of the transaction.
              */
             transactionId: string;
         };
-        /** @description What one request brought. */
+        /** @description The answer to one request. */
         Answer: {
             item?: components["schemas"]["Item"] | null;
         };
@@ -747,35 +749,34 @@ export interface components {
             /** @description A set of byte strings, in base64, not empty. */
             BS: string[];
         };
-        /** @description Opens a transaction; with `requests`, adds them; with `commit`, commits it as well. */
+        /** @description Opens a transaction. With `requests`, adds them; with `commit`, commits the transaction as well. */
         BeginRequest: {
-            /** @description If true, the requests are all there is, and the transaction is committed by this call. Default: false. */
+            /** @description If true, this call commits the transaction, and the requests are complete. Default: false. */
             commit?: boolean | null;
-            /** @description What to begin with: at most 1000. */
+            /** @description The first requests: at most 1000. */
             requests?: components["schemas"]["Entry"][] | null;
             /**
              * Format: uuid
-             * @description The `transactionId` of the attempt that this transaction takes the place of. A retry keeps the age of that
-             *     attempt; of two transactions that want the same item the older one goes first.
+             * @description The `transactionId` of the attempt that this transaction replaces. A retry keeps the age of that attempt. When
+             *     two transactions want the same item, the older one goes first.
              */
             retryOf?: string | null;
             /**
              * Format: uuid
-             * @description A UUID of your own makes the request safe to repeat. Keep it secret: whoever knows it can add, commit and roll
-             *     back. Generated if absent.
+             * @description The secret id of the transaction, a UUID. A request with its own id can be repeated safely. The id gives the
+             *     right to add, commit and roll back. Generated if absent.
              */
             transactionId?: string | null;
         };
-        /** @description A transaction is open, or over. */
+        /** @description The transaction is open or committed. */
         BeginResponse: {
-            /** @description What each request brought, in their order, where there were any. */
+            /** @description The answers, in the order of the requests, if there were any. */
             answers?: components["schemas"]["Answer"][] | null;
-            /** @description `pending`, or `committed` where that was asked for. */
+            /** @description `pending`, or `committed` after a `commit`. */
             state: components["schemas"]["TransactionState"];
             /**
              * Format: uuid
-             * @description The secret id: the caller's own, or a generated one. A one-shot without an id of the caller's own may leave no
-             *     record of it.
+             * @description The secret id: the caller's own, or a generated one. A one-shot with a generated id may leave no record.
              */
             transactionId: string;
         };
@@ -783,27 +784,27 @@ export interface components {
         BreakEntryRequest: {
             /** @description The `holderId`, or the `ticketId`. */
             holderId: string;
-            /** @description Which semaphore. */
+            /** @description The semaphore's key. */
             key: string;
-            /** @description Required on a table with a sort key, refused on one without. */
+            /** @description The semaphore's sort key. Required on a table with a sort key, refused on one without. */
             sortKey?: string | null;
             /** @description The version that the operator saw. */
             version: string;
         };
         /** @description An operator's forced release. */
         BreakRequest: {
-            /** @description Which lock. */
+            /** @description The lock's key. */
             key: string;
             /** @description The record version number that the operator saw. */
             recordVersionNumber: string;
-            /** @description Required on a table with a sort key, refused on one without. */
+            /** @description The lock's sort key. Required on a table with a sort key, refused on one without. */
             sortKey?: string | null;
         };
         /** @description An operator's change of the capacity. */
         CapacityRequest: {
             /**
              * Format: int64
-             * @description The new capacity. Holders keep what they have: after a cut, nothing is granted until enough permits came back.
+             * @description The new capacity. Holders keep their permits: after a cut, nothing is granted until enough permits are released.
              */
             capacity: number;
             /**
@@ -811,90 +812,90 @@ export interface components {
              * @description The capacity that the operator saw.
              */
             expected: number;
-            /** @description Which semaphore. */
+            /** @description The semaphore's key. */
             key: string;
-            /** @description Required on a table with a sort key, refused on one without. */
+            /** @description The semaphore's sort key. Required on a table with a sort key, refused on one without. */
             sortKey?: string | null;
         };
-        /** @description The capacity is as asked for. */
+        /** @description The capacity was changed. */
         CapacityResponse: {
             /**
              * Format: int64
-             * @description How many of them are free.
+             * @description The number of free permits.
              */
             available: number;
             /**
              * Format: int64
-             * @description How many permits there are.
+             * @description The number of permits.
              */
             capacity: number;
         };
         /** @description Locks the item and checks a condition. */
         ConditionCheck: {
-            /** @description What must hold of the item, to the end of the transaction. */
+            /** @description A condition that must hold for the item until the end of the transaction. */
             ConditionExpression: string;
-            /** @description What the `#names` of the expression stand for. */
+            /** @description The `#names` of the expression. */
             ExpressionAttributeNames?: {
                 [key: string]: string;
             };
-            /** @description What the `:values` of the expression stand for. */
+            /** @description The `:values` of the expression. */
             ExpressionAttributeValues?: components["schemas"]["Item"];
             /** @description The item's key. */
             Key: components["schemas"]["Item"];
             /** @description Whether the problem `condition-failed` shows the item. */
             ReturnValuesOnConditionCheckFailure?: components["schemas"]["ReturnOnFailure"];
-            /** @description The table's name; no ARN. */
+            /** @description The table's name, not an ARN. */
             TableName: string;
         };
-        /** @description Takes the item away, when the transaction is committed. */
+        /** @description Deletes the item, when the transaction is committed. */
         Delete: {
-            /** @description What must hold of the item as it was when the transaction locked it. */
+            /** @description A condition that must hold for the item as it was when the transaction locked it. */
             ConditionExpression?: string | null;
-            /** @description What the `#names` of the expression stand for. */
+            /** @description The `#names` of the expression. */
             ExpressionAttributeNames?: {
                 [key: string]: string;
             };
-            /** @description What the `:values` of the expression stand for. */
+            /** @description The `:values` of the expression. */
             ExpressionAttributeValues?: components["schemas"]["Item"];
             /** @description The item's key. */
             Key: components["schemas"]["Item"];
-            /** @description What to answer with: `NONE` or `ALL_OLD`. */
+            /** @description The state of the item to return: `NONE` or `ALL_OLD`. */
             ReturnValues?: components["schemas"]["ReturnValues"];
             /** @description Whether the problem `condition-failed` shows the item. */
             ReturnValuesOnConditionCheckFailure?: components["schemas"]["ReturnOnFailure"];
-            /** @description The table's name; no ARN. */
+            /** @description The table's name, not an ARN. */
             TableName: string;
         };
-        /** @description Which transaction to bring to its end. */
+        /** @description The transaction to end. */
         EndRequest: {
             /**
              * Format: uuid
-             * @description Which transaction.
+             * @description The secret id of the transaction.
              */
             transactionId: string;
         };
-        /** @description A transaction is over. */
+        /** @description The transaction has ended. */
         EndResponse: {
-            /** @description `committed` or `rolled-back`, as it was asked for. */
+            /** @description `committed` or `rolled-back`, as the request asked. */
             state: components["schemas"]["TransactionState"];
             /**
              * Format: uuid
-             * @description Which one.
+             * @description The secret id of the transaction.
              */
             transactionId: string;
         };
-        /** @description Takes a place in the queue, or renews it. */
+        /** @description A request for a place in the queue, or its refresh. */
         EnqueueRequest: {
             /**
              * Format: int64
-             * @description How many permits the semaphore has, where there is none yet.
+             * @description The number of permits of a new semaphore. An existing semaphore keeps its capacity.
              */
             capacity: number;
-            /** @description Which semaphore. */
+            /** @description The semaphore's key. */
             key: string;
             /**
              * Format: int64
-             * @description How long others must see no renewal of the ticket before they may pass it.
+             * @description The time in which others must see no refresh of the ticket before they may pass it.
              * @default 120000
              */
             leaseDurationMs?: number | null;
@@ -905,11 +906,11 @@ export interface components {
              *     request is carried out only if all of them are as they were seen, and then removes them.
              */
             observed?: components["schemas"]["ObservedEntry"][];
-            /** @description Who waits, for people to read: 1 to 128 bytes. */
+            /** @description The waiter, for people to read: 1 to 128 bytes. */
             ownerName: string;
             /**
              * Format: int64
-             * @description How many permits it waits for. Default: 1.
+             * @description The number of permits that the ticket waits for. Default: 1.
              * @default 1
              */
             permits?: number | null;
@@ -920,26 +921,26 @@ export interface components {
              * @description The number of this request under its lease id.
              */
             sequence?: number | null;
-            /** @description Required on a table with a sort key, refused on one without. */
+            /** @description The semaphore's sort key. Required on a table with a sort key, refused on one without. */
             sortKey?: string | null;
         };
         /** @description A place in the queue. */
         EnqueueResponse: {
             /**
              * Format: int64
-             * @description How many tickets are before this one, dead ones among them.
+             * @description The number of tickets before this one, dead ones among them.
              */
             ahead: number;
             /**
              * Format: int64
-             * @description Lower numbers go first.
+             * @description The ticket's place: lower numbers go first.
              */
             number: number;
-            /** @description The public name of the ticket. It proves nothing. */
+            /** @description The ticket's public name, which proves nothing. */
             ticketId: string;
             /**
              * Format: uuid
-             * @description Changes with every renewal.
+             * @description The version, which changes with every refresh.
              */
             version: string;
         };
@@ -948,13 +949,13 @@ export interface components {
             /** @description Locks the item and reads it. */
             Get: components["schemas"]["Get"];
         } | {
-            /** @description Puts an item in the place of what is there. */
+            /** @description Puts an item in place of the existing one. */
             Put: components["schemas"]["Put"];
         } | {
-            /** @description Changes the item, or makes it. */
+            /** @description Updates or creates the item. */
             Update: components["schemas"]["Update"];
         } | {
-            /** @description Takes the item away, when the transaction is committed. */
+            /** @description Deletes the item, when the transaction is committed. */
             Delete: components["schemas"]["Delete"];
         } | {
             /** @description Locks the item and checks a condition. */
@@ -962,56 +963,56 @@ export interface components {
         };
         /** @description Locks the item and reads it. */
         Get: {
-            /** @description What the `#names` of the expression stand for. */
+            /** @description The `#names` of the expression. */
             ExpressionAttributeNames?: {
                 [key: string]: string;
             };
             /** @description The item's key. */
             Key: components["schemas"]["Item"];
-            /** @description Which paths to answer with. Default: all. */
+            /** @description The paths to return. Default: all. */
             ProjectionExpression?: string | null;
-            /** @description The table's name; no ARN. */
+            /** @description The table's name, not an ARN. */
             TableName: string;
         };
-        /** @description Which items to read: one, by `tableName` and `key`, or several, by `requests`. */
+        /** @description The items to read: one, by `tableName` and `key`, or several, by `requests`. */
         GetItemsRequest: {
-            /** @description One item: what the `#names` of the expression stand for. */
+            /** @description One item: the `#names` of the expression. */
             expressionAttributeNames?: {
                 [key: string]: string;
             } | null;
             isolation?: components["schemas"]["Isolation"] | null;
             key?: components["schemas"]["Item"] | null;
-            /** @description One item: which paths to answer with. Default: all. */
+            /** @description One item: the paths to return. Default: all. */
             projectionExpression?: string | null;
             /**
-             * @description Several items: at most 100, each once. Each is read strongly consistent; that they are all of one moment is only
-             *     true inside of a transaction.
+             * @description Several items: at most 100, each once. Each read is strongly consistent. Only a transaction reads them all at
+             *     one moment.
              */
             requests?: components["schemas"]["ItemRequest"][] | null;
-            /** @description One item: its table's name. */
+            /** @description One item: the table's name. */
             tableName?: string | null;
         };
         /** @description The items. */
         GetItemsResponse: {
-            /** @description Of several: each item that there is, in the order of the requests. */
+            /** @description The answers for several items, in the order of the requests. */
             answers?: components["schemas"]["Answer"][] | null;
             item?: components["schemas"]["Item"] | null;
         };
         /** @description One of several locks that were granted. */
         GrantedLock: {
-            /** @description Which lock. */
+            /** @description The lock's key. */
             key: string;
             /**
              * Format: uuid
-             * @description Changes with every acquire and heartbeat.
+             * @description The record version number, which changes with every acquire and heartbeat.
              */
             recordVersionNumber: string;
-            /** @description On a table with a sort key. */
+            /** @description The sort key, on a table that has one. */
             sortKey?: string | null;
         };
         /** @description The service and its table answer. */
         HealthResponse: {
-            /** @description Always `ok`; a service that is not answers with a problem. */
+            /** @description Always `ok`; an unhealthy service answers with a problem. */
             status: components["schemas"]["HealthStatus"];
         };
         /**
@@ -1027,21 +1028,21 @@ export interface components {
             dataBase64?: string | null;
             /**
              * Format: int64
-             * @description Renew only if the holder has so many permits. Only with `permits`.
+             * @description Renews only if the holder has this number of permits. Only with `permits`.
              */
             heldPermits?: number | null;
-            /** @description Which semaphore. */
+            /** @description The semaphore's key. */
             key: string;
             /**
              * Format: int64
              * @description A new lease. If absent, the old one stays.
              */
             leaseDurationMs?: number | null;
-            /** @description The proof of possession. */
+            /** @description The lease id, which proves possession. */
             leaseId: components["schemas"]["Secret"];
             /**
              * Format: int64
-             * @description Keep only so many permits. Needs `heldPermits`, and is at most that: there is no upgrade.
+             * @description The number of permits to keep. Needs `heldPermits`, and is at most that number: there is no upgrade.
              */
             permits?: number | null;
             /** @description Tells this request from another one of the same number: at most 64 bytes. Only with `sequence`. */
@@ -1051,33 +1052,33 @@ export interface components {
              * @description The number of this request under its lease id.
              */
             sequence?: number | null;
-            /** @description Required on a table with a sort key, refused on one without. */
+            /** @description The semaphore's sort key. Required on a table with a sort key, refused on one without. */
             sortKey?: string | null;
-            /** @description Renew only if the holder still has this version. */
+            /** @description Renews only if the holder still has this version. */
             version?: string | null;
         };
         /** @description A holder's lease starts anew. */
         HeartbeatPermitsResponse: {
             /**
              * Format: int64
-             * @description As granted.
+             * @description The fencing token of the grant.
              */
             fencingToken: number;
-            /** @description The public name of this holder. */
+            /** @description The holder's public name. */
             holderId: string;
             /**
              * Format: int64
-             * @description Counted by the holder from before it sent the request.
+             * @description The lease. The holder counts it from before it sent the request.
              */
             leaseDurationMs: number;
             /**
              * Format: int64
-             * @description How many permits it has.
+             * @description The number of the holder's permits.
              */
             permits: number;
             /**
              * Format: uuid
-             * @description Its new version.
+             * @description The holder's new version.
              */
             version: string;
         };
@@ -1091,22 +1092,22 @@ export interface components {
             deleteData?: boolean | null;
             /**
              * Format: int64
-             * @description The fencing token of the grant. The heartbeat is `lost` where the lock has another one: a copy that arrives
-             *     after its lease id was forgotten, and granted again, changes nothing.
+             * @description The fencing token of the grant. The heartbeat is `lost` if the lock has another one. A copy that arrives after
+             *     its lease id was forgotten, and granted again, therefore changes nothing.
              */
             fencingToken?: number | null;
-            /** @description Which lock. */
+            /** @description The lock's key. */
             key: string;
             /**
              * Format: int64
              * @description A new lease. If absent, the row's stays.
              */
             leaseDurationMs?: number | null;
-            /** @description The proof of possession. */
+            /** @description The lease id, which proves possession. */
             leaseId: components["schemas"]["Secret"];
             /**
-             * @description Renew only if the row still has this record version number. After a time-out, repeat without it: the first
-             *     try may have been applied and have changed the number.
+             * @description Renews only if the row still has this record version number. After a time-out, repeat without it: the first try
+             *     may have been applied and have changed the number.
              */
             recordVersionNumber?: string | null;
             /**
@@ -1120,19 +1121,19 @@ export interface components {
              *     With it, a request that the network delivers late or twice changes nothing.
              */
             sequence?: number | null;
-            /** @description Required on a table with a sort key, refused on one without. */
+            /** @description The lock's sort key. Required on a table with a sort key, refused on one without. */
             sortKey?: string | null;
         };
-        /** @description A lease starts anew. */
+        /** @description The lease starts anew. */
         HeartbeatResponse: {
             /**
              * Format: int64
-             * @description As granted, or higher if an acquire was repeated.
+             * @description The fencing token: as granted, or higher if an acquire was repeated.
              */
             fencingToken: number;
             /**
              * Format: int64
-             * @description Counted by the holder from before it sent the request.
+             * @description The lease. The holder counts it from before it sent the request.
              */
             leaseDurationMs: number;
             /**
@@ -1141,92 +1142,92 @@ export interface components {
              */
             recordVersionNumber: string;
         };
-        /** @description A holder of permits, as anyone may see it. */
+        /** @description The public view of a holder of permits. */
         Holder: {
-            /** @description Its payload as text. */
+            /** @description The holder's payload as text. */
             data?: string | null;
-            /** @description Its payload as base64, where it is not UTF-8. */
+            /** @description The holder's payload as base64, if it is not UTF-8. */
             dataBase64?: string | null;
             /**
              * Format: int64
-             * @description Above the tokens of all holders before it.
+             * @description The fencing token, above the tokens of all earlier holders.
              */
             fencingToken: number;
-            /** @description Its public name. */
+            /** @description The public name. */
             holderId: string;
             /**
              * Format: int64
-             * @description How long the version must be seen unchanged before the holder is dead.
+             * @description The time for which the version must be seen unchanged before the holder is dead.
              */
             leaseDurationMs: number;
-            /** @description Who it is, for people to read. */
+            /** @description The owner, for people to read. */
             ownerName: string;
             /**
              * Format: int64
-             * @description How many permits it has.
+             * @description The number of the holder's permits.
              */
             permits: number;
-            /** @description Changes with every heartbeat of this holder. */
+            /** @description The version, which changes with every heartbeat of this holder. */
             version: string;
         };
         /**
-         * @description How much a reader outside of transactions wants to see of them. (The third level is a `Get` inside of one.)
+         * @description The isolation level of a read outside of transactions. (A `Get` inside of a transaction is the third level.)
          * @enum {string}
          */
         Isolation: "committed" | "uncommitted";
-        /** @description Attribute values by name: an item, or its key, or what placeholders stand for. */
+        /** @description Attribute values by name: an item, a key, or the values of placeholders. */
         Item: {
             [key: string]: components["schemas"]["AttributeValue"];
         };
-        /** @description Which item to read. */
+        /** @description An item to read. */
         ItemRequest: {
-            /** @description What the `#names` of the expression stand for. */
+            /** @description The `#names` of the expression. */
             expressionAttributeNames?: {
                 [key: string]: string;
             };
             /** @description The item's key. */
             key: components["schemas"]["Item"];
-            /** @description Which paths to answer with. Default: all. */
+            /** @description The paths to return. Default: all. */
             projectionExpression?: string | null;
-            /** @description The table's name; no ARN. */
+            /** @description The table's name, not an ARN. */
             tableName: string;
         };
         /**
-         * @description The kind of a row that is no lock.
+         * @description The kind of a row that is not a lock.
          * @enum {string}
          */
         Kind: "semaphore";
         /**
-         * @description Which items to list: a Query with a `keyConditionExpression`, a Scan without.
+         * @description The items to list: a Query with a `keyConditionExpression`, a Scan without.
          *
-         *     Filter and limit go by the items as they are. So an item whose change is not committed is found by what it is
-         *     changed to and answered as it was; and one that such a change took out of reach is missing.
+         *     Filter and limit apply to the items as they are. An item with an uncommitted change is found by its new content, and
+         *     returned with its old one. An item that such a change moved out of the filter is missing.
          */
         ListItemsRequest: {
             exclusiveStartKey?: components["schemas"]["Item"] | null;
-            /** @description What the `#names` of the expressions stand for. */
+            /** @description The `#names` of the expressions. */
             expressionAttributeNames?: {
                 [key: string]: string;
             };
-            /** @description What the `:values` of the expressions stand for. */
+            /** @description The `:values` of the expressions. */
             expressionAttributeValues?: components["schemas"]["Item"];
-            /** @description Only the items of which this holds. */
+            /** @description A condition that the listed items fulfil. */
             filterExpression?: string | null;
             /** @description An index of the table, which must project all attributes. Default: the table itself. */
             indexName?: string | null;
             isolation?: components["schemas"]["Isolation"] | null;
-            /** @description Only the items under this key: a Query. */
+            /** @description The key condition of a Query. Without it, the listing is a Scan. */
             keyConditionExpression?: string | null;
             /**
              * Format: int32
-             * @description How many items to look at, at most. A page ends at 1 MB in any case.
+             * @description The largest number of items to examine. A page ends at 1 MB in any case.
              */
             limit?: number | null;
-            /** @description Which paths to answer with. Default: all. */
+            /** @description The paths to return. Default: all. */
             projectionExpression?: string | null;
-            /** @description Of a Query: whether sort keys ascend. Default: true. */
+            /** @description Whether the sort keys of a Query ascend. Default: true. */
             scanIndexForward?: boolean | null;
-            /** @description The table's name; no ARN. */
+            /** @description The table's name, not an ARN. */
             tableName: string;
         };
         /** @description One page of items. */
@@ -1239,49 +1240,49 @@ export interface components {
         ListResponse: {
             /** @description The locks that match. A page may have fewer than the limit, even none, and still not be the last. */
             locks: components["schemas"]["Lock"][];
-            /** @description For the next page; absent on the last. */
+            /** @description The start of the next page; absent on the last. */
             nextCursor?: string | null;
             /** @description Rows that are not readable lock records. */
             unreadable?: components["schemas"]["UnreadableRow"][];
         };
         /** @description A page of transactions that are open, or decided with items that are still locked. */
         ListTransactionsResponse: {
-            /** @description For the next page; absent on the last. */
+            /** @description The start of the next page; absent on the last. */
             nextCursor?: string | null;
-            /** @description The transactions. Only where very many were looked at, a page has none and is not the last. */
+            /** @description The transactions. After very many examined ones, a page may be empty and not the last. */
             transactions: components["schemas"]["Transaction"][];
         };
-        /** @description What anyone may know of a lock. */
+        /** @description The public view of a lock. */
         Lock: (components["schemas"]["SemaphoreState"] | null) & {
-            /** @description Further attributes, as plain JSON. Sets are lists, binary values base64. */
+            /** @description Additional attributes, as plain JSON. Sets are lists, binary values base64. */
             attributes?: Record<string, unknown>;
             /** @description The payload as text. */
             data?: string | null;
-            /** @description The payload as base64, where it is not UTF-8. */
+            /** @description The payload as base64, if it is not UTF-8. */
             dataBase64?: string | null;
             /**
              * Format: int64
-             * @description Absent where another client wrote the row.
+             * @description The fencing token. Absent if another kind of client wrote the row.
              */
             fencingToken?: number | null;
-            /** @description Which lock. */
+            /** @description The lock's key. */
             key: string;
             /** @description The last occurrence that was completed. */
             lastOccurrence?: string | null;
             /**
              * Format: int64
-             * @description How long the record version number must be seen unchanged before the lock is stale.
+             * @description The time for which the record version number must be seen unchanged before the lock is stale.
              */
             leaseDurationMs: number;
             /** @description The occurrence that the holder runs. */
             occurrence?: string | null;
-            /** @description Who holds it, or held it last. */
+            /** @description The present or last owner, for people to read. */
             ownerName: string;
-            /** @description Changes with every acquire and heartbeat. */
+            /** @description The record version number, which changes with every acquire and heartbeat. */
             recordVersionNumber: string;
-            /** @description On a table with a sort key. */
+            /** @description The sort key, on a table that has one. */
             sortKey?: string | null;
-            /** @description Whether it has a holder. */
+            /** @description Whether the lock has a holder. */
             state: components["schemas"]["LockState"];
         };
         /**
@@ -1290,34 +1291,34 @@ export interface components {
          */
         LockState: "held" | "released";
         /**
-         * @description Why a lock is not the caller's.
+         * @description The reason why a lock is not the caller's.
          * @enum {string}
          */
         LostReason: "absent" | "released" | "taken-over" | "version-mismatch" | "queued";
         /** @description A holder or a ticket that the caller saw unchanged for its own lease. */
         ObservedEntry: {
-            /** @description Its `holderId`, or its `ticketId`. */
+            /** @description The entry's `holderId` or `ticketId`. */
             holderId: string;
             /**
              * Format: int64
-             * @description Its permits: required for a holder. Those of a ticket do not count.
+             * @description The entry's permits: required for a holder, without effect for a ticket.
              */
             permits?: number | null;
-            /** @description Its version. */
+            /** @description The entry's version. */
             version: string;
         };
         /** @description An item that takes, or took, part in a transaction. */
         Participant: {
             /** @description The item's key. */
             key: components["schemas"]["Item"];
-            /** @description `get`, `put`, `update`, `delete` or `check`. */
+            /** @description The operation: `get`, `put`, `update`, `delete` or `check`. */
             operation: string;
             /** @description The table's name. */
             tableName: string;
         };
         /** @description A refusal or a failure. */
         Problem: {
-            /** @description What happened and what to do, for people to read. */
+            /** @description The failure and its remedy, for people to read. */
             detail: string;
             /**
              * Format: int64
@@ -1328,7 +1329,7 @@ export interface components {
             field?: string | null;
             item?: components["schemas"]["Item"] | null;
             lock?: components["schemas"]["Lock"] | null;
-            /** @description `held`, `lost`, `wrong-kind` of several locks: those that are held, lost or no locks. */
+            /** @description `held`, `lost`, `wrong-kind` for several locks: the locks that are held or lost, or the keys of other kinds. */
             locks?: components["schemas"]["RefusedLock"][] | null;
             /**
              * Format: uuid
@@ -1340,10 +1341,10 @@ export interface components {
             recordVersionNumber?: string | null;
             /**
              * Format: int32
-             * @description `condition-failed`: which of the requests, counted from 0.
+             * @description `condition-failed`: the position of the request, counted from 0.
              */
             request?: number | null;
-            /** @description True where the same request, with the same lease id or transaction id, is worth repeating. */
+            /** @description Whether the same request may succeed later, with the same lease id or transaction id. */
             retryable?: boolean;
             /**
              * Format: int64
@@ -1355,9 +1356,9 @@ export interface components {
              * @description The HTTP status of this kind.
              */
             status: number;
-            /** @description What this kind is, for people to read. */
+            /** @description The title of the kind, for people to read. */
             title: string;
-            /** @description Which kind: the member to decide by. */
+            /** @description The kind, which is the member to decide by. */
             type: components["schemas"]["ProblemType"];
         };
         /**
@@ -1365,298 +1366,292 @@ export interface components {
          * @enum {string}
          */
         ProblemType: "held" | "lost" | "superseded" | "already-done" | "not-found" | "version-mismatch" | "wrong-kind" | "permits-mismatch" | "exceeds-capacity" | "queue-full" | "forbidden" | "contended" | "rolled-back" | "committed" | "condition-failed" | "transaction-not-found" | "invalid-request" | "too-large" | "unsupported-media-type" | "method-not-allowed" | "unknown-route" | "throttled" | "unavailable" | "corrupt-record" | "misconfigured";
-        /** @description Puts an item in the place of what is there. */
+        /** @description Puts an item in place of the existing one. */
         Put: {
-            /** @description What must hold of the item as it was when the transaction locked it. */
+            /** @description A condition that must hold for the item as it was when the transaction locked it. */
             ConditionExpression?: string | null;
-            /** @description What the `#names` of the expressions stand for. */
+            /** @description The `#names` of the expressions. */
             ExpressionAttributeNames?: {
                 [key: string]: string;
             };
-            /** @description What the `:values` of the expressions stand for. */
+            /** @description The `:values` of the expressions. */
             ExpressionAttributeValues?: components["schemas"]["Item"];
             /** @description The whole item, key included. Names that begin with `leaseholdTx` are refused, here and in expressions. */
             Item: components["schemas"]["Item"];
-            /** @description What to answer with: `NONE`, `ALL_OLD` or `ALL_NEW`. */
+            /** @description The state of the item to return: `NONE`, `ALL_OLD` or `ALL_NEW`. */
             ReturnValues?: components["schemas"]["ReturnValues"];
             /** @description Whether the problem `condition-failed` shows the item. */
             ReturnValuesOnConditionCheckFailure?: components["schemas"]["ReturnOnFailure"];
-            /** @description The table's name; no ARN. */
+            /** @description The table's name, not an ARN. */
             TableName: string;
         };
-        /** @description One of several locks that were refused: what anyone may know of it, but for its payload. */
+        /** @description One of several refused locks: its public view, without the payload. */
         RefusedLock: {
             /**
              * Format: int64
-             * @description Absent where another client wrote the row.
+             * @description The fencing token. Absent if another kind of client wrote the row.
              */
             fencingToken?: number | null;
-            /** @description Which lock. */
+            /** @description The lock's key. */
             key: string;
             /**
              * Format: int64
-             * @description How long the record version number must be seen unchanged before the lock is stale.
+             * @description The time for which the record version number must be seen unchanged before the lock is stale.
              */
             leaseDurationMs?: number | null;
-            /** @description Who holds it, or held it last. */
+            /** @description The present or last owner, for people to read. */
             ownerName?: string | null;
             reason?: components["schemas"]["LostReason"] | null;
-            /** @description Changes with every acquire and heartbeat. */
+            /** @description The record version number, which changes with every acquire and heartbeat. */
             recordVersionNumber?: string | null;
-            /** @description On a table with a sort key. */
+            /** @description The sort key, on a table that has one. */
             sortKey?: string | null;
             state?: components["schemas"]["LockState"] | null;
         };
         /**
-         * @description How a release came about.
+         * @description The outcome of a release.
          * @enum {string}
          */
         ReleaseOutcome: "released" | "replayed" | "absent";
         /** @description A holder's release, or a waiter's withdrawal. */
         ReleasePermitsRequest: {
-            /** @description Which semaphore. */
+            /** @description The semaphore's key. */
             key: string;
-            /** @description The proof of possession. */
+            /** @description The lease id, which proves possession. */
             leaseId: components["schemas"]["Secret"];
-            /** @description Required on a table with a sort key, refused on one without. */
+            /** @description The semaphore's sort key. Required on a table with a sort key, refused on one without. */
             sortKey?: string | null;
-            /** @description Release only if the holder, or the ticket, still has this version. */
+            /** @description Releases only if the holder, or the ticket, still has this version. */
             version?: string | null;
         };
         /** @description A holder's release. */
         ReleaseRequest: {
-            /**
-             * @description The occurrence that the lock was acquired for, which is done: no later acquire is granted for it. Not with
-             *     `delete`.
-             */
+            /** @description The occurrence of the acquisition, which is now done: no later acquire is granted for it. Not with `delete`. */
             completed?: string | null;
-            /** @description What to leave to the next holder, as text. Not with `delete`. */
+            /** @description A payload for the next holder, as text. Not with `delete`. */
             data?: string | null;
-            /** @description What to leave to the next holder, as base64. Not with `delete`. */
+            /** @description A payload for the next holder, as base64. Not with `delete`. */
             dataBase64?: string | null;
-            /** @description If true, the lock reads as not there afterwards, and its data goes. Default: false. */
+            /** @description If true, the lock and its data are deleted. Default: false. */
             delete?: boolean | null;
-            /** @description Which lock. */
+            /** @description The lock's key. */
             key: string;
-            /** @description The proof of possession. */
+            /** @description The lease id, which proves possession. */
             leaseId: components["schemas"]["Secret"];
-            /** @description Release only if the row still has this record version number. */
+            /** @description Releases only if the row still has this record version number. */
             recordVersionNumber?: string | null;
-            /** @description Required on a table with a sort key, refused on one without. */
+            /** @description The lock's sort key. Required on a table with a sort key, refused on one without. */
             sortKey?: string | null;
         };
         /** @description Nobody holds the lock under this lease id any more. */
         ReleaseResponse: {
-            /** @description How that came about. */
+            /** @description The outcome of the release. */
             outcome: components["schemas"]["ReleaseOutcome"];
         };
         /**
-         * @description Whether a failed condition is answered with the item.
+         * @description Whether the answer to a failed condition contains the item.
          * @enum {string}
          */
         ReturnOnFailure: "NONE" | "ALL_OLD";
         /**
-         * @description Which state of the item to answer a write with.
+         * @description The state of the item that a write returns.
          * @enum {string}
          */
         ReturnValues: "NONE" | "ALL_OLD" | "ALL_NEW" | "UPDATED_OLD" | "UPDATED_NEW";
-        /** @description A lease id on its way: printing it shows nothing. */
+        /** @description A lease id on its way. Its debug output hides the text. */
         Secret: string;
         /** @description The permits, the holders and the queue of a semaphore. */
         SemaphoreState: {
             /**
              * Format: int64
-             * @description How many of them are free.
+             * @description The number of free permits.
              */
             available: number;
             /**
              * Format: int64
-             * @description How many permits there are.
+             * @description The number of permits.
              */
             capacity: number;
-            /**
-             * @description New whenever permits came back, and whenever the queue or the capacity changed: compare it, and read nothing
-             *     from it.
-             */
+            /** @description An opaque version that changes when permits are released, and when the queue or the capacity changes. */
             changed: string;
-            /** @description Who has permits; the oldest first. */
+            /** @description The holders, the oldest first. */
             holders: components["schemas"]["Holder"][];
-            /** @description Not a lock. */
+            /** @description The kind of the row. */
             kind: components["schemas"]["Kind"];
-            /** @description Who waits; the first in the line first. */
+            /** @description The waiters, the first in the queue first. */
             queue: components["schemas"]["Ticket"][];
         };
         /**
-         * @description How a held lock may be judged dead.
+         * @description The judge of a dead holder.
          * @enum {string}
          */
         Staleness: "rvn" | "clock";
-        /** @description Finishes what is left of transactions that nobody works on. */
+        /** @description Ends idle transactions, or one transaction. */
         SweepRequest: {
             /**
              * Format: int32
-             * @description How many transactions to look at, at most.
+             * @description The largest number of transactions to examine.
              * @default 100
              */
             limit?: number | null;
             /**
              * Format: uuid
-             * @description The public id of one transaction that is brought to its end, whatever its age: an open one is rolled back, a
-             *     decided one is completed.
+             * @description The public id of one transaction to end, whatever its age: an open one is rolled back, a decided one is
+             *     completed.
              */
             publicId?: string | null;
         };
-        /** @description What a sweep did. */
+        /** @description The counts of a sweep. */
         SweepResponse: {
             /**
              * Format: int64
-             * @description Decided ones whose items were still locked: completed.
+             * @description The number of decided transactions whose items were still locked: completed.
              */
             completed: number;
             /**
              * Format: int64
-             * @description Transactions that were looked at.
+             * @description The number of transactions that were examined.
              */
             examined: number;
             /**
              * Format: int64
-             * @description Ones that could not be dealt with this time; the service's log says why.
+             * @description The number of transactions that failed this time; the service's log says why.
              */
             failed: number;
-            /** @description Whether there is more to do. */
+            /** @description Whether more transactions are due. */
             more: boolean;
             /**
              * Format: int64
-             * @description Of these, open ones that nobody worked on: rolled back.
+             * @description The number of idle transactions: rolled back.
              */
             rolledBack: number;
             /**
              * Format: int64
-             * @description Decided ones of which DynamoDB refuses to free an item: an operator must look at them.
+             * @description The number of decided transactions of which DynamoDB refuses to free an item: an operator must look at them.
              */
             stuck: number;
         };
-        /** @description One that waits, as anyone may see it. */
+        /** @description The public view of a waiter. */
         Ticket: {
             /**
              * Format: int64
-             * @description How long the version must be seen unchanged before the ticket is dead.
+             * @description The time for which the version must be seen unchanged before the ticket is dead.
              */
             leaseDurationMs: number;
             /**
              * Format: int64
-             * @description Its place in the line.
+             * @description The ticket's place in the queue.
              */
             number: number;
-            /** @description Who it is, for people to read. */
+            /** @description The owner, for people to read. */
             ownerName: string;
             /**
              * Format: int64
-             * @description How many permits it waits for.
+             * @description The number of permits that the ticket waits for.
              */
             permits: number;
-            /** @description Its public name. */
+            /** @description The public name. */
             ticketId: string;
-            /** @description Changes with every renewal. */
+            /** @description The version, which changes with every refresh. */
             version: string;
         };
-        /** @description What is known of a transaction. */
+        /** @description The state of a transaction, as the service knows it. */
         Transaction: {
             /**
              * Format: int64
-             * @description When it was begun, in epoch milliseconds.
+             * @description The time of the beginning, in epoch milliseconds.
              */
             createdAtMs: number;
             /** @description Whether all its items are free again. False for a moment after the decision, or until a sweep. */
             finished: boolean;
             /**
              * Format: int64
-             * @description When it was last worked on, in epoch milliseconds.
+             * @description The time of the last work on the transaction, in epoch milliseconds.
              */
             lastWorkedAtMs: number;
             /**
              * Format: uuid
-             * @description The name of the transaction that others may see. It proves nothing.
+             * @description The public id of the transaction, which proves nothing.
              */
             publicId: string;
-            /** @description Why it was rolled back, for people to read. */
+            /** @description The reason of the rollback, for people to read. */
             reason?: string | null;
-            /** @description What it took part in, in the order in which it was locked. */
+            /** @description The items of the transaction, in the order in which they were locked. */
             requests: components["schemas"]["Participant"][];
-            /** @description How far it has come. */
+            /** @description The progress of the transaction. */
             state: components["schemas"]["TransactionState"];
-            /** @description Why DynamoDB refuses to free an item of the decided transaction, for an operator to read. */
+            /** @description The reason why DynamoDB refuses to free an item of the decided transaction, for an operator to read. */
             stuck?: string | null;
             /**
              * Format: uuid
-             * @description The secret id, where the caller gave it.
+             * @description The secret id, if the caller named it.
              */
             transactionId?: string | null;
         };
         /**
-         * @description How far a transaction has come.
+         * @description The progress of a transaction.
          * @enum {string}
          */
         TransactionState: "pending" | "committed" | "rolled-back";
-        /** @description Unlocks an item whose transaction is unknown, such as one that came with a backup. */
+        /** @description Unlocks an item whose transaction is unknown, such as an item from a backup. */
         UnlockRequest: {
             /** @description The item's key. */
             key: components["schemas"]["Item"];
             /** @description The item's `leaseholdTxId` as the operator saw it. An item with another lock is left alone. */
             lock: string;
             /**
-             * @description `rolled-back`: the item becomes what it was before the transaction. `committed`: what the transaction made of
-             *     it.
+             * @description The outcome of the transaction. `rolled-back`: the item is restored to its state before the transaction.
+             *     `committed`: the item keeps the transaction's changes.
              */
             outcome: components["schemas"]["TransactionState"];
-            /** @description The table's name; no ARN. */
+            /** @description The table's name, not an ARN. */
             tableName: string;
         };
         /** @description The item is free. */
         UnlockResponse: {
-            /** @description `rolled-back` or `committed`, as it was asked for. */
+            /** @description `rolled-back` or `committed`, as the request asked. */
             outcome: components["schemas"]["TransactionState"];
         };
         /** @description A row that is not a readable lock record: an operator must look at it. */
         UnreadableRow: {
-            /** @description What is wrong with it. */
+            /** @description The mistake in the row. */
             detail: string;
-            /** @description Its key. */
+            /** @description The row's key. */
             key: string;
-            /** @description Its sort key, on a table that has one. */
+            /** @description The row's sort key, on a table that has one. */
             sortKey?: string | null;
         };
-        /** @description Changes the item, or makes it. */
+        /** @description Updates or creates the item. */
         Update: {
-            /** @description What must hold of the item as it was when the transaction locked it. */
+            /** @description A condition that must hold for the item as it was when the transaction locked it. */
             ConditionExpression?: string | null;
-            /** @description What the `#names` of the expressions stand for. */
+            /** @description The `#names` of the expressions. */
             ExpressionAttributeNames?: {
                 [key: string]: string;
             };
-            /** @description What the `:values` of the expressions stand for. */
+            /** @description The `:values` of the expressions. */
             ExpressionAttributeValues?: components["schemas"]["Item"];
             /** @description The item's key. */
             Key: components["schemas"]["Item"];
-            /** @description What to answer with: `NONE`, `ALL_OLD`, `ALL_NEW`, `UPDATED_OLD` or `UPDATED_NEW`. */
+            /** @description The state of the item to return: `NONE`, `ALL_OLD`, `ALL_NEW`, `UPDATED_OLD` or `UPDATED_NEW`. */
             ReturnValues?: components["schemas"]["ReturnValues"];
             /** @description Whether the problem `condition-failed` shows the item. */
             ReturnValuesOnConditionCheckFailure?: components["schemas"]["ReturnOnFailure"];
-            /** @description The table's name; no ARN. */
+            /** @description The table's name, not an ARN. */
             TableName: string;
-            /** @description What to change. */
+            /** @description The update expression. */
             UpdateExpression: string;
         };
-        /** @description One of several locks that are asked for. */
+        /** @description One of several requested locks. */
         WantedLock: {
-            /** @description Which lock: 1 to 2048 bytes of UTF-8. */
+            /** @description The lock's key: 1 to 2048 bytes of UTF-8. */
             key: string;
             /**
              * @description The record version number that this caller has seen unchanged for at least the record's own lease, by its own
-             *     monotonic clock. With it a stale lock is taken over.
+             *     monotonic clock. The request takes over a lock that still has it.
              */
             observedRecordVersionNumber?: string | null;
-            /** @description Required on a table with a sort key, refused on one without: 1 to 1024 bytes. */
+            /** @description The lock's sort key: 1 to 1024 bytes. Required on a table with a sort key, refused on one without. */
             sortKey?: string | null;
         };
     };
@@ -1739,8 +1734,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be
-             *     stored, or to be answered, is beyond DynamoDB's limits or the service's.
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB for transactions), or the row or the
+             *     answer exceeds the limits of DynamoDB or of the service.
              */
             413: {
                 headers: {
@@ -1781,7 +1776,7 @@ export interface operations {
             };
             /**
              * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
-             *     `misconfigured`: the service cannot work with its table, and whoever runs the service must act.
+             *     `misconfigured`: the service cannot work with its table, and its operator must act.
              */
             500: {
                 headers: {
@@ -1792,7 +1787,7 @@ export interface operations {
                 };
             };
             /**
-             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id.
+             * @description `unavailable`: the outcome of the request is unknown; try again with the same lease id or transaction id.
              *     `Retry-After` says when.
              */
             503: {
@@ -1867,8 +1862,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be
-             *     stored, or to be answered, is beyond DynamoDB's limits or the service's.
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB for transactions), or the row or the
+             *     answer exceeds the limits of DynamoDB or of the service.
              */
             413: {
                 headers: {
@@ -1909,7 +1904,7 @@ export interface operations {
             };
             /**
              * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
-             *     `misconfigured`: the service cannot work with its table, and whoever runs the service must act.
+             *     `misconfigured`: the service cannot work with its table, and its operator must act.
              */
             500: {
                 headers: {
@@ -1920,7 +1915,7 @@ export interface operations {
                 };
             };
             /**
-             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id.
+             * @description `unavailable`: the outcome of the request is unknown; try again with the same lease id or transaction id.
              *     `Retry-After` says when.
              */
             503: {
@@ -1995,8 +1990,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be
-             *     stored, or to be answered, is beyond DynamoDB's limits or the service's.
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB for transactions), or the row or the
+             *     answer exceeds the limits of DynamoDB or of the service.
              */
             413: {
                 headers: {
@@ -2026,7 +2021,7 @@ export interface operations {
             };
             /**
              * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
-             *     `misconfigured`: the service cannot work with its table, and whoever runs the service must act.
+             *     `misconfigured`: the service cannot work with its table, and its operator must act.
              */
             500: {
                 headers: {
@@ -2037,7 +2032,7 @@ export interface operations {
                 };
             };
             /**
-             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id.
+             * @description `unavailable`: the outcome of the request is unknown; try again with the same lease id or transaction id.
              *     `Retry-After` says when.
              */
             503: {
@@ -2097,7 +2092,7 @@ export interface operations {
             };
             /**
              * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
-             *     `misconfigured`: the service cannot work with its table, and whoever runs the service must act.
+             *     `misconfigured`: the service cannot work with its table, and its operator must act.
              */
             500: {
                 headers: {
@@ -2108,7 +2103,7 @@ export interface operations {
                 };
             };
             /**
-             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id.
+             * @description `unavailable`: the outcome of the request is unknown; try again with the same lease id or transaction id.
              *     `Retry-After` says when.
              */
             503: {
@@ -2174,8 +2169,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `lost`: the lock is not the caller's. `reason` says why, and `lock` shows its state. Or `superseded`: a later
-             *     request under this lease id was carried out, and this one changed nothing. The caller still has the lock;
+             * @description `lost`: the lock is not the caller's. `reason` says why, and `lock` shows its state. `superseded`: a later
+             *     request under this lease id was carried out, and this one changed nothing. The caller still holds the lock;
              *     `sequence` is the number to exceed.
              */
             409: {
@@ -2187,8 +2182,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be
-             *     stored, or to be answered, is beyond DynamoDB's limits or the service's.
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB for transactions), or the row or the
+             *     answer exceeds the limits of DynamoDB or of the service.
              */
             413: {
                 headers: {
@@ -2218,7 +2213,7 @@ export interface operations {
             };
             /**
              * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
-             *     `misconfigured`: the service cannot work with its table, and whoever runs the service must act.
+             *     `misconfigured`: the service cannot work with its table, and its operator must act.
              */
             500: {
                 headers: {
@@ -2229,7 +2224,7 @@ export interface operations {
                 };
             };
             /**
-             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id.
+             * @description `unavailable`: the outcome of the request is unknown; try again with the same lease id or transaction id.
              *     `Retry-After` says when.
              */
             503: {
@@ -2292,8 +2287,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be
-             *     stored, or to be answered, is beyond DynamoDB's limits or the service's.
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB for transactions), or the row or the
+             *     answer exceeds the limits of DynamoDB or of the service.
              */
             413: {
                 headers: {
@@ -2323,7 +2318,7 @@ export interface operations {
             };
             /**
              * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
-             *     `misconfigured`: the service cannot work with its table, and whoever runs the service must act.
+             *     `misconfigured`: the service cannot work with its table, and its operator must act.
              */
             500: {
                 headers: {
@@ -2334,7 +2329,7 @@ export interface operations {
                 };
             };
             /**
-             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id.
+             * @description `unavailable`: the outcome of the request is unknown; try again with the same lease id or transaction id.
              *     `Retry-After` says when.
              */
             503: {
@@ -2397,8 +2392,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be
-             *     stored, or to be answered, is beyond DynamoDB's limits or the service's.
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB for transactions), or the row or the
+             *     answer exceeds the limits of DynamoDB or of the service.
              */
             413: {
                 headers: {
@@ -2428,7 +2423,7 @@ export interface operations {
             };
             /**
              * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
-             *     `misconfigured`: the service cannot work with its table, and whoever runs the service must act.
+             *     `misconfigured`: the service cannot work with its table, and its operator must act.
              */
             500: {
                 headers: {
@@ -2439,7 +2434,7 @@ export interface operations {
                 };
             };
             /**
-             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id.
+             * @description `unavailable`: the outcome of the request is unknown; try again with the same lease id or transaction id.
              *     `Retry-After` says when.
              */
             503: {
@@ -2455,9 +2450,9 @@ export interface operations {
     get: {
         parameters: {
             query: {
-                /** @description Which lock. */
+                /** @description The lock's key. */
                 key: string;
-                /** @description Required on a table with a sort key, refused on one without. */
+                /** @description The lock's sort key. Required on a table with a sort key, refused on one without. */
                 sortKey?: string;
             };
             header?: never;
@@ -2525,7 +2520,7 @@ export interface operations {
             };
             /**
              * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
-             *     `misconfigured`: the service cannot work with its table, and whoever runs the service must act.
+             *     `misconfigured`: the service cannot work with its table, and its operator must act.
              */
             500: {
                 headers: {
@@ -2536,7 +2531,7 @@ export interface operations {
                 };
             };
             /**
-             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id.
+             * @description `unavailable`: the outcome of the request is unknown; try again with the same lease id or transaction id.
              *     `Retry-After` says when.
              */
             503: {
@@ -2552,15 +2547,15 @@ export interface operations {
     list: {
         parameters: {
             query?: {
-                /** @description At most this many. */
+                /** @description The largest number of locks on a page. */
                 limit?: number;
-                /** @description `nextCursor` of the page before. The other parameters must be the same again. */
+                /** @description The `nextCursor` of the previous page. The other parameters must be the same again. */
                 cursor?: string;
-                /** @description Only locks in this state. */
+                /** @description Lists only locks in this state. */
                 state?: components["schemas"]["LockState"];
-                /** @description Only locks whose current or last owner has this name. */
+                /** @description Lists only locks whose current or last owner has this name. */
                 ownerName?: string;
-                /** @description Only the sort keys under this partition key. */
+                /** @description Lists only the sort keys under this partition key. */
                 key?: string;
             };
             header?: never;
@@ -2619,7 +2614,7 @@ export interface operations {
             };
             /**
              * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
-             *     `misconfigured`: the service cannot work with its table, and whoever runs the service must act.
+             *     `misconfigured`: the service cannot work with its table, and its operator must act.
              */
             500: {
                 headers: {
@@ -2630,7 +2625,7 @@ export interface operations {
                 };
             };
             /**
-             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id.
+             * @description `unavailable`: the outcome of the request is unknown; try again with the same lease id or transaction id.
              *     `Retry-After` says when.
              */
             503: {
@@ -2705,8 +2700,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be
-             *     stored, or to be answered, is beyond DynamoDB's limits or the service's.
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB for transactions), or the row or the
+             *     answer exceeds the limits of DynamoDB or of the service.
              */
             413: {
                 headers: {
@@ -2736,7 +2731,7 @@ export interface operations {
             };
             /**
              * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
-             *     `misconfigured`: the service cannot work with its table, and whoever runs the service must act.
+             *     `misconfigured`: the service cannot work with its table, and its operator must act.
              */
             500: {
                 headers: {
@@ -2747,7 +2742,7 @@ export interface operations {
                 };
             };
             /**
-             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id.
+             * @description `unavailable`: the outcome of the request is unknown; try again with the same lease id or transaction id.
              *     `Retry-After` says when.
              */
             503: {
@@ -2763,9 +2758,9 @@ export interface operations {
     getSemaphore: {
         parameters: {
             query: {
-                /** @description Which lock. */
+                /** @description The lock's key. */
                 key: string;
-                /** @description Required on a table with a sort key, refused on one without. */
+                /** @description The lock's sort key. Required on a table with a sort key, refused on one without. */
                 sortKey?: string;
             };
             header?: never;
@@ -2842,7 +2837,7 @@ export interface operations {
             };
             /**
              * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
-             *     `misconfigured`: the service cannot work with its table, and whoever runs the service must act.
+             *     `misconfigured`: the service cannot work with its table, and its operator must act.
              */
             500: {
                 headers: {
@@ -2853,7 +2848,7 @@ export interface operations {
                 };
             };
             /**
-             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id.
+             * @description `unavailable`: the outcome of the request is unknown; try again with the same lease id or transaction id.
              *     `Retry-After` says when.
              */
             503: {
@@ -2933,8 +2928,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be
-             *     stored, or to be answered, is beyond DynamoDB's limits or the service's.
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB for transactions), or the row or the
+             *     answer exceeds the limits of DynamoDB or of the service.
              */
             413: {
                 headers: {
@@ -2975,7 +2970,7 @@ export interface operations {
             };
             /**
              * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
-             *     `misconfigured`: the service cannot work with its table, and whoever runs the service must act.
+             *     `misconfigured`: the service cannot work with its table, and its operator must act.
              */
             500: {
                 headers: {
@@ -2986,7 +2981,7 @@ export interface operations {
                 };
             };
             /**
-             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id.
+             * @description `unavailable`: the outcome of the request is unknown; try again with the same lease id or transaction id.
              *     `Retry-After` says when.
              */
             503: {
@@ -3064,8 +3059,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be
-             *     stored, or to be answered, is beyond DynamoDB's limits or the service's.
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB for transactions), or the row or the
+             *     answer exceeds the limits of DynamoDB or of the service.
              */
             413: {
                 headers: {
@@ -3095,7 +3090,7 @@ export interface operations {
             };
             /**
              * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
-             *     `misconfigured`: the service cannot work with its table, and whoever runs the service must act.
+             *     `misconfigured`: the service cannot work with its table, and its operator must act.
              */
             500: {
                 headers: {
@@ -3106,7 +3101,7 @@ export interface operations {
                 };
             };
             /**
-             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id.
+             * @description `unavailable`: the outcome of the request is unknown; try again with the same lease id or transaction id.
              *     `Retry-After` says when.
              */
             503: {
@@ -3193,8 +3188,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be
-             *     stored, or to be answered, is beyond DynamoDB's limits or the service's.
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB for transactions), or the row or the
+             *     answer exceeds the limits of DynamoDB or of the service.
              */
             413: {
                 headers: {
@@ -3224,7 +3219,7 @@ export interface operations {
             };
             /**
              * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
-             *     `misconfigured`: the service cannot work with its table, and whoever runs the service must act.
+             *     `misconfigured`: the service cannot work with its table, and its operator must act.
              */
             500: {
                 headers: {
@@ -3235,7 +3230,7 @@ export interface operations {
                 };
             };
             /**
-             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id.
+             * @description `unavailable`: the outcome of the request is unknown; try again with the same lease id or transaction id.
              *     `Retry-After` says when.
              */
             503: {
@@ -3315,8 +3310,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be
-             *     stored, or to be answered, is beyond DynamoDB's limits or the service's.
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB for transactions), or the row or the
+             *     answer exceeds the limits of DynamoDB or of the service.
              */
             413: {
                 headers: {
@@ -3357,7 +3352,7 @@ export interface operations {
             };
             /**
              * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
-             *     `misconfigured`: the service cannot work with its table, and whoever runs the service must act.
+             *     `misconfigured`: the service cannot work with its table, and its operator must act.
              */
             500: {
                 headers: {
@@ -3368,7 +3363,7 @@ export interface operations {
                 };
             };
             /**
-             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id.
+             * @description `unavailable`: the outcome of the request is unknown; try again with the same lease id or transaction id.
              *     `Retry-After` says when.
              */
             503: {
@@ -3448,8 +3443,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be
-             *     stored, or to be answered, is beyond DynamoDB's limits or the service's.
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB for transactions), or the row or the
+             *     answer exceeds the limits of DynamoDB or of the service.
              */
             413: {
                 headers: {
@@ -3479,7 +3474,7 @@ export interface operations {
             };
             /**
              * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
-             *     `misconfigured`: the service cannot work with its table, and whoever runs the service must act.
+             *     `misconfigured`: the service cannot work with its table, and its operator must act.
              */
             500: {
                 headers: {
@@ -3490,7 +3485,7 @@ export interface operations {
                 };
             };
             /**
-             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id.
+             * @description `unavailable`: the outcome of the request is unknown; try again with the same lease id or transaction id.
              *     `Retry-After` says when.
              */
             503: {
@@ -3570,8 +3565,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be
-             *     stored, or to be answered, is beyond DynamoDB's limits or the service's.
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB for transactions), or the row or the
+             *     answer exceeds the limits of DynamoDB or of the service.
              */
             413: {
                 headers: {
@@ -3601,7 +3596,7 @@ export interface operations {
             };
             /**
              * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
-             *     `misconfigured`: the service cannot work with its table, and whoever runs the service must act.
+             *     `misconfigured`: the service cannot work with its table, and its operator must act.
              */
             500: {
                 headers: {
@@ -3612,7 +3607,7 @@ export interface operations {
                 };
             };
             /**
-             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id.
+             * @description `unavailable`: the outcome of the request is unknown; try again with the same lease id or transaction id.
              *     `Retry-After` says when.
              */
             503: {
@@ -3686,7 +3681,7 @@ export interface operations {
             };
             /**
              * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
-             *     `misconfigured`: the service cannot work with its table, and whoever runs the service must act.
+             *     `misconfigured`: the service cannot work with its table, and its operator must act.
              */
             500: {
                 headers: {
@@ -3697,7 +3692,7 @@ export interface operations {
                 };
             };
             /**
-             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id.
+             * @description `unavailable`: the outcome of the request is unknown; try again with the same lease id or transaction id.
              *     `Retry-After` says when.
              */
             503: {
@@ -3713,11 +3708,11 @@ export interface operations {
     list_transactions: {
         parameters: {
             query?: {
-                /** @description If true, only the transactions of which DynamoDB refuses to free an item. Default: false. */
+                /** @description If true, lists only the transactions of which DynamoDB refuses to free an item. Default: false. */
                 stuck?: boolean;
-                /** @description How many transactions to look at, at most. */
+                /** @description The largest number of transactions to examine. */
                 limit?: number;
-                /** @description `nextCursor` of the page before. */
+                /** @description The `nextCursor` of the previous page. */
                 cursor?: string;
             };
             header?: never;
@@ -3764,7 +3759,7 @@ export interface operations {
             };
             /**
              * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
-             *     `misconfigured`: the service cannot work with its table, and whoever runs the service must act.
+             *     `misconfigured`: the service cannot work with its table, and its operator must act.
              */
             500: {
                 headers: {
@@ -3775,7 +3770,7 @@ export interface operations {
                 };
             };
             /**
-             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id.
+             * @description `unavailable`: the outcome of the request is unknown; try again with the same lease id or transaction id.
              *     `Retry-After` says when.
              */
             503: {
@@ -3858,8 +3853,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be
-             *     stored, or to be answered, is beyond DynamoDB's limits or the service's.
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB for transactions), or the row or the
+             *     answer exceeds the limits of DynamoDB or of the service.
              */
             413: {
                 headers: {
@@ -3889,7 +3884,7 @@ export interface operations {
             };
             /**
              * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
-             *     `misconfigured`: the service cannot work with its table, and whoever runs the service must act.
+             *     `misconfigured`: the service cannot work with its table, and its operator must act.
              */
             500: {
                 headers: {
@@ -3900,7 +3895,7 @@ export interface operations {
                 };
             };
             /**
-             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id.
+             * @description `unavailable`: the outcome of the request is unknown; try again with the same lease id or transaction id.
              *     `Retry-After` says when.
              */
             503: {
@@ -3974,8 +3969,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be
-             *     stored, or to be answered, is beyond DynamoDB's limits or the service's.
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB for transactions), or the row or the
+             *     answer exceeds the limits of DynamoDB or of the service.
              */
             413: {
                 headers: {
@@ -4005,7 +4000,7 @@ export interface operations {
             };
             /**
              * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
-             *     `misconfigured`: the service cannot work with its table, and whoever runs the service must act.
+             *     `misconfigured`: the service cannot work with its table, and its operator must act.
              */
             500: {
                 headers: {
@@ -4016,7 +4011,7 @@ export interface operations {
                 };
             };
             /**
-             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id.
+             * @description `unavailable`: the outcome of the request is unknown; try again with the same lease id or transaction id.
              *     `Retry-After` says when.
              */
             503: {
@@ -4097,8 +4092,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be
-             *     stored, or to be answered, is beyond DynamoDB's limits or the service's.
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB for transactions), or the row or the
+             *     answer exceeds the limits of DynamoDB or of the service.
              */
             413: {
                 headers: {
@@ -4128,7 +4123,7 @@ export interface operations {
             };
             /**
              * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
-             *     `misconfigured`: the service cannot work with its table, and whoever runs the service must act.
+             *     `misconfigured`: the service cannot work with its table, and its operator must act.
              */
             500: {
                 headers: {
@@ -4139,7 +4134,7 @@ export interface operations {
                 };
             };
             /**
-             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id.
+             * @description `unavailable`: the outcome of the request is unknown; try again with the same lease id or transaction id.
              *     `Retry-After` says when.
              */
             503: {
@@ -4220,8 +4215,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be
-             *     stored, or to be answered, is beyond DynamoDB's limits or the service's.
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB for transactions), or the row or the
+             *     answer exceeds the limits of DynamoDB or of the service.
              */
             413: {
                 headers: {
@@ -4251,7 +4246,7 @@ export interface operations {
             };
             /**
              * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
-             *     `misconfigured`: the service cannot work with its table, and whoever runs the service must act.
+             *     `misconfigured`: the service cannot work with its table, and its operator must act.
              */
             500: {
                 headers: {
@@ -4262,7 +4257,7 @@ export interface operations {
                 };
             };
             /**
-             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id.
+             * @description `unavailable`: the outcome of the request is unknown; try again with the same lease id or transaction id.
              *     `Retry-After` says when.
              */
             503: {
@@ -4325,8 +4320,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be
-             *     stored, or to be answered, is beyond DynamoDB's limits or the service's.
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB for transactions), or the row or the
+             *     answer exceeds the limits of DynamoDB or of the service.
              */
             413: {
                 headers: {
@@ -4356,7 +4351,7 @@ export interface operations {
             };
             /**
              * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
-             *     `misconfigured`: the service cannot work with its table, and whoever runs the service must act.
+             *     `misconfigured`: the service cannot work with its table, and its operator must act.
              */
             500: {
                 headers: {
@@ -4367,7 +4362,7 @@ export interface operations {
                 };
             };
             /**
-             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id.
+             * @description `unavailable`: the outcome of the request is unknown; try again with the same lease id or transaction id.
              *     `Retry-After` says when.
              */
             503: {
@@ -4430,8 +4425,8 @@ export interface operations {
                 };
             };
             /**
-             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be
-             *     stored, or to be answered, is beyond DynamoDB's limits or the service's.
+             * @description `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB for transactions), or the row or the
+             *     answer exceeds the limits of DynamoDB or of the service.
              */
             413: {
                 headers: {
@@ -4461,7 +4456,7 @@ export interface operations {
             };
             /**
              * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
-             *     `misconfigured`: the service cannot work with its table, and whoever runs the service must act.
+             *     `misconfigured`: the service cannot work with its table, and its operator must act.
              */
             500: {
                 headers: {
@@ -4472,7 +4467,7 @@ export interface operations {
                 };
             };
             /**
-             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id.
+             * @description `unavailable`: the outcome of the request is unknown; try again with the same lease id or transaction id.
              *     `Retry-After` says when.
              */
             503: {
@@ -4488,14 +4483,11 @@ export interface operations {
     watch: {
         parameters: {
             query: {
-                /** @description Which lock. */
+                /** @description The lock's key. */
                 key: string;
-                /** @description Required on a table with a sort key, refused on one without. */
+                /** @description The lock's sort key. Required on a table with a sort key, refused on one without. */
                 sortKey?: string;
-                /**
-                 * @description The record version number that the caller knows. Empty or absent: none, and the answer comes as soon as there is
-                 *     a lock.
-                 */
+                /** @description The record version number that the caller knows. Empty or absent: the answer comes as soon as there is a lock. */
                 version?: string;
                 /** @description The longest wait, in milliseconds. */
                 waitMs?: number;
@@ -4565,7 +4557,7 @@ export interface operations {
             };
             /**
              * @description `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
-             *     `misconfigured`: the service cannot work with its table, and whoever runs the service must act.
+             *     `misconfigured`: the service cannot work with its table, and its operator must act.
              */
             500: {
                 headers: {
@@ -4576,7 +4568,7 @@ export interface operations {
                 };
             };
             /**
-             * @description `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id.
+             * @description `unavailable`: the outcome of the request is unknown; try again with the same lease id or transaction id.
              *     `Retry-After` says when.
              */
             503: {

@@ -140,7 +140,7 @@ describe("several locks at once", { concurrency: 4 }, () => {
   });
 
   for (const fault of ["lose answer", "lose request", { status: 503, body: "{}" }] as Fault[]) {
-    test(`acquire-all is repeated byte for byte: ${JSON.stringify(fault)}`, async () => {
+    test(`acquire-all is repeated: ${JSON.stringify(fault)}`, async () => {
       await using proxy = await FaultProxy.start(service.url);
       proxy.fault = firstTimes(1, "acquire-all", fault);
       const keys = [freshKey(), freshKey()];
@@ -220,7 +220,7 @@ describe("once an occurrence", { concurrency: 4 }, () => {
 
 describe("observers and elections", { concurrency: 4 }, () => {
   for (const pollInterval of [undefined, 50]) {
-    test(`observer sees each state of a lock, ${pollInterval === undefined ? "by watching" : "by polls"}`, async () => {
+    test(`observer sees each state, ${pollInterval === undefined ? "by watching" : "by polls"}`, async () => {
       const key = freshKey();
       const leaving = new AbortController();
       const views = newClient({ pollInterval }).observe(key, { signal: leaving.signal });

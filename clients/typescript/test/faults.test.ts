@@ -38,7 +38,7 @@ const unavailable: Fault = {
 
 describe("outages and lost answers", { concurrency: 8 }, () => {
   for (const fault of ["lose answer", "lose request", unavailable, { status: 502, body: "<html>Bad gateway</html>" }, { status: 429, body: "slow down" }] as Fault[]) {
-    test(`acquire is tried again with the same lease id: ${JSON.stringify(fault)}`, async () => {
+    test(`acquire keeps its lease id when retried: ${JSON.stringify(fault)}`, async () => {
       await using parts = await throughProxy();
       const { proxy, client } = parts;
       proxy.fault = firstTimes(2, "acquire", fault);
@@ -56,7 +56,7 @@ describe("outages and lost answers", { concurrency: 8 }, () => {
     });
   }
 
-  test("a grant counts from before the request that was answered, not from the first", async () => {
+  test("grant counts from before the answered request was sent", async () => {
     await using parts = await throughProxy();
     const { proxy, client } = parts;
     proxy.fault = firstTimes(1, "acquire", { delayAnswer: 300 });
@@ -79,7 +79,7 @@ describe("outages and lost answers", { concurrency: 8 }, () => {
     await resumed.release();
   });
 
-  test("tryAcquire tries nothing again, and releases what it may have been granted", async () => {
+  test("tryAcquire does not retry, and releases a possible grant", async () => {
     await using parts = await throughProxy();
     const { proxy, client } = parts;
     proxy.fault = firstTimes(1, "acquire", "lose answer");
@@ -108,7 +108,7 @@ describe("outages and lost answers", { concurrency: 8 }, () => {
     await client.close();
   });
 
-  test("the end of the wait cuts off a slow answer: held by what was known, and nothing is left behind", async () => {
+  test("slow answer is cut off at the end of the wait", async () => {
     await using parts = await throughProxy();
     const { proxy, client } = parts;
     const key = freshKey();
@@ -128,7 +128,7 @@ describe("outages and lost answers", { concurrency: 8 }, () => {
     assert.equal(proxy.calls("release").length, 1);
   });
 
-  test("a broken grant: the lease id has ended, and a fresh one goes on", async () => {
+  test("wait continues with a fresh lease id after a broken grant", async () => {
     await using parts = await throughProxy();
     const { proxy, client } = parts;
     const key = freshKey();
@@ -162,7 +162,7 @@ describe("outages and lost answers", { concurrency: 8 }, () => {
     await guard.release();
   });
 
-  test("a Retry-After that is longer than the lease does not cost the lock", async () => {
+  test("long Retry-After does not cost the lock", async () => {
     await using parts = await throughProxy();
     const { proxy, client } = parts;
     const guard = guardOf(await client.tryAcquire(freshKey(), { lease: 3000, heartbeatInterval: 100 }));
@@ -174,7 +174,7 @@ describe("outages and lost answers", { concurrency: 8 }, () => {
   });
 
   for (const fault of ["lose request", unavailable, { status: 403, body: "{}" }, { status: 400, body: "{}" }, { status: 200, body: "<html>" }] as Fault[]) {
-    test(`an outage longer than the lease is expired, and no theft: ${JSON.stringify(fault)}`, async () => {
+    test(`long outage expires the lease, and is no theft: ${JSON.stringify(fault)}`, async () => {
       await using parts = await throughProxy();
       const { proxy, client } = parts;
       const lease = 3000;
@@ -194,7 +194,7 @@ describe("outages and lost answers", { concurrency: 8 }, () => {
     });
   }
 
-  test("a heartbeat that is answered after the lease has run out comes too late", async () => {
+  test("heartbeat is too late when answered after the lease", async () => {
     await using parts = await throughProxy();
     const { proxy, client } = parts;
     const guard = guardOf(await client.tryAcquire(freshKey(), { lease: 3000, heartbeatInterval: false }));
@@ -217,7 +217,7 @@ describe("outages and lost answers", { concurrency: 8 }, () => {
     await guard.release();
   });
 
-  test("an unanswered shorter lease caps the belief until a later answer", async () => {
+  test("unanswered shorter lease caps the belief", async () => {
     await using parts = await throughProxy();
     const { proxy, client } = parts;
     const guard = guardOf(await client.tryAcquire(freshKey(), { lease: 60_000, heartbeatInterval: false }));
@@ -257,7 +257,7 @@ describe("outages and lost answers", { concurrency: 8 }, () => {
     await guard.release();
   });
 
-  test("superseded by another process is no loss: the next number goes through", async () => {
+  test("superseded heartbeat is no loss, and the next one succeeds", async () => {
     await using parts = await throughProxy();
     const { proxy, client } = parts;
     const key = freshKey();
@@ -312,7 +312,7 @@ describe("outages and lost answers", { concurrency: 8 }, () => {
     assert.equal(await resumed.release(), "released");
   });
 
-  test("whoever released a key pauses one poll before it waits for it again", async () => {
+  test("client pauses one poll before it waits for its own key", async () => {
     const key = freshKey();
     const client = service.client({ pollInterval: 2000 });
     const guard = guardOf(await client.tryAcquire(key));
@@ -349,7 +349,7 @@ describe("outages and lost answers", { concurrency: 8 }, () => {
     await holder.release();
   });
 
-  test("a heartbeat with a shorter lease that was lost makes the next ones come sooner", async () => {
+  test("lost heartbeat with a shorter lease hastens the next ones", async () => {
     await using parts = await throughProxy();
     const { proxy, client } = parts;
     const guard = guardOf(await client.tryAcquire(freshKey(), { lease: 60_000 }));
@@ -365,7 +365,7 @@ describe("outages and lost answers", { concurrency: 8 }, () => {
     await guard.release();
   });
 
-  test("holdOnUnavailable: held through an outage longer than the lease, until the service says otherwise", async () => {
+  test("holdOnUnavailable holds through an outage until a refusal", async () => {
     await using parts = await throughProxy();
     const { proxy, client } = parts;
     const key = freshKey();
@@ -423,7 +423,7 @@ describe("outages and lost answers", { concurrency: 8 }, () => {
     assert.equal(await guard.release(), "released");
   });
 
-  test("a release that fails hides neither the body's error nor its result", async () => {
+  test("failed release hides neither error nor result of the body", async () => {
     const failures: { error: unknown; guard: Holding }[] = [];
     await using parts = await throughProxy({ onReleaseError: (error, guard) => failures.push({ error, guard }) });
     const { proxy, client } = parts;
@@ -442,7 +442,7 @@ describe("outages and lost answers", { concurrency: 8 }, () => {
     assert.ok(failures.every(({ error, guard }) => error instanceof ForbiddenError && !guard.isHeld));
   });
 
-  test("a failed release is warned of by default, with key and reason", async (t) => {
+  test("failed release is warned of with key and reason", async (t) => {
     await using parts = await throughProxy();
     const { proxy, client } = parts;
     const warn = t.mock.method(console, "warn", () => undefined);
@@ -538,7 +538,7 @@ describe("what an answer means", { concurrency: 8 }, () => {
     await assert.rejects(client.tryAcquire("a"), (error) => error instanceof ThrottledError && error.retryAfter === 0, "a date is ignored");
   });
 
-  test("nobody listens: unavailable, with what failed, within the time of one try", async () => {
+  test("closed port is unavailable within the time of one try", async () => {
     const server = createServer().listen(0, "127.0.0.1");
     await new Promise((resolve) => server.once("listening", resolve));
     const { port } = server.address() as AddressInfo;
@@ -547,7 +547,7 @@ describe("what an answer means", { concurrency: 8 }, () => {
     await assert.rejects(client.tryAcquire("a"), (error) => error instanceof UnavailableError && error.message.includes("ECONNREFUSED") && error.message.includes(`http://127.0.0.1:${port} `));
   });
 
-  test("a fetch that hears nothing of signals is given up all the same", async () => {
+  test("fetch that ignores its signal is abandoned", async () => {
     const client = new Client({ url: service.url, fetch: () => new Promise(() => undefined), lease: 1000 });
     await assert.rejects(client.tryAcquire("a"), UnavailableError);
     const controller = new AbortController();
@@ -557,7 +557,7 @@ describe("what an answer means", { concurrency: 8 }, () => {
   });
 });
 
-test("a row of another program that is no lock: never free, and shown to an operator", async () => {
+test("foreign row is never free, and shown to an operator", async () => {
   await using own = await LocalService.start("--expose-dynamodb", "0");
   await own.child.line();
   const table = /http:\S+/.exec(await own.child.line())?.[0] ?? "";

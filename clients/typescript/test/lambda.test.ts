@@ -39,7 +39,7 @@ test("locks are acquired, kept and released by direct invocation", async () => {
   assert.equal(await client().get(freshKey()), undefined);
 });
 
-test("refusals of a direct invocation are the errors of the HTTP API", async () => {
+test("direct invocation has the same errors as the HTTP API", async () => {
   const key = freshKey();
   const guard = guardOf(await client().tryAcquire(key));
   await client().breakLock(key, guard.recordVersionNumber);

@@ -25,7 +25,7 @@ async function steal(key: string): Promise<Guard> {
 }
 
 describe("locks", { concurrency: 8 }, () => {
-  test("granted, held against others, released, granted again with a higher token", async () => {
+  test("lock is granted again with a higher token after a release", async () => {
     const key = freshKey();
     const one = service.client({ ownerName: "one" });
     const two = service.client({ ownerName: "two" });
@@ -87,7 +87,7 @@ describe("locks", { concurrency: 8 }, () => {
     await guard.release();
   });
 
-  test("a lease without heartbeats is taken over after one lease, and not before, by the default wait", async () => {
+  test("default wait takes over after one lease, and not before", async () => {
     const key = freshKey();
     const lease = 900;
     const dead = guardOf(await service.client({ ownerName: "dead" }).acquire(key, { lease, heartbeatInterval: false }));
@@ -103,7 +103,7 @@ describe("locks", { concurrency: 8 }, () => {
     await guard.release();
   });
 
-  test("a stale lock is asked for when it becomes stale, not one poll later", async () => {
+  test("stale lock is requested at once, not one poll later", async () => {
     const key = freshKey();
     guardOf(await service.client().acquire(key, { lease: 1500, heartbeatInterval: false }));
     const start = performance.now();
@@ -151,7 +151,7 @@ describe("locks", { concurrency: 8 }, () => {
     await thief.release();
   });
 
-  test("a lock that was broken is lost as released; one whose row is gone, as absent", async () => {
+  test("broken lock is lost as released, deleted one as absent", async () => {
     const key = freshKey();
     const client = service.client();
     const broken = guardOf(await client.tryAcquire(key, { lease: 8000 }));
@@ -197,7 +197,7 @@ describe("locks", { concurrency: 8 }, () => {
     await assert.rejects(guard.release(), (error) => error instanceof LockLostError && error.reason === "expired");
   });
 
-  test("at risk: told once for a lease that is not renewed, and again for the next", async () => {
+  test("onAtRisk is called once for each lease at risk", async () => {
     const told: number[] = [];
     const guard = guardOf(
       await service.client().tryAcquire(freshKey(), {
@@ -226,7 +226,7 @@ describe("locks", { concurrency: 8 }, () => {
     await guard.release();
   });
 
-  test("mutual exclusion: clients in a hurry, one at a time, with rising tokens", async () => {
+  test("contending clients hold one at a time, with rising tokens", async () => {
     const key = freshKey();
     let inside = 0;
     const tokens: number[] = [];
@@ -358,7 +358,7 @@ describe("locks", { concurrency: 8 }, () => {
     await guard.release();
   });
 
-  test("abort: before anything, nothing is sent; while it waits, at once", async () => {
+  test("abort sends nothing before, and ends a wait at once", async () => {
     const key = freshKey();
     const client = service.client();
     const reason = new Error("enough");
@@ -505,7 +505,7 @@ describe("locks", { concurrency: 8 }, () => {
     await guard.release();
   });
 
-  test("what is wrong is refused, with the name of what it is", async () => {
+  test("invalid options are refused with their names", async () => {
     const client = service.client();
     const wrong = (field: string) => (error: unknown) => error instanceof InvalidRequestError && error.field === field;
     await assert.rejects(client.tryAcquire(""), wrong("key"));
@@ -575,7 +575,7 @@ describe("listing", () => {
 });
 
 // The test runs alone: it stops everything in this process.
-test("a long computation: the clock is right before any timer has fired", async () => {
+test("isHeld is right before any timer fires", async () => {
   const guard = guardOf(await service.client().acquire(freshKey(), { lease: 400 }));
   const end = performance.now() + 500;
   while (performance.now() < end);

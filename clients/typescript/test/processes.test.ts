@@ -7,7 +7,7 @@ const service = await LocalService.start();
 after(() => service[Symbol.asyncDispose]());
 
 describe("processes", { concurrency: true }, () => {
-  test("a holder that is killed: its lock is taken over after one lease, and not before", async () => {
+  test("killed holder is followed after one lease, and not before", async () => {
     const key = freshKey();
     const lease = 3000;
     await using holder = startHolder("hold", service.url, key, lease);
@@ -38,7 +38,7 @@ describe("processes", { concurrency: true }, () => {
     await guard.release();
   });
 
-  test("a body that waits for nothing but the loss of its lock keeps the process alive", async () => {
+  test("withLock keeps the process alive while it waits for a loss", async () => {
     const key = freshKey();
     await using holder = startHolder("lead", service.url, key, 2000);
     await holder.line();

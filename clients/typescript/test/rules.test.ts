@@ -36,7 +36,7 @@ describe("C9: observations that outlive a process", () => {
     ]);
   });
 
-  test("the same version, known and loaded: the earlier sight counts; another version: the later one", () => {
+  test("earlier sight of a version counts, and later versions", () => {
     const runtime = new VirtualRuntime();
     const observations = new Observations(runtime);
     observations.found("Moe", undefined, "v1", 20_000);
@@ -48,7 +48,7 @@ describe("C9: observations that outlive a process", () => {
     assert.equal(observations.save()[0]?.recordVersionNumber, "v2");
   });
 
-  test("what is no observation is refused, and nothing of its list is loaded", () => {
+  test("malformed observation is refused with its whole list", () => {
     const observations = new Observations(new VirtualRuntime());
     for (const [field, value] of [
       ["key", 1],
@@ -90,7 +90,7 @@ describe("C5: retries", () => {
     }
   });
 
-  test("not before Retry-After, and not at all where that is beyond the bound", async () => {
+  test("retry waits for Retry-After within the bound", async () => {
     const runtime = new VirtualRuntime();
     let tries = 0;
     const refuse = (retryAfter: number) => () => {
@@ -105,7 +105,7 @@ describe("C5: retries", () => {
     assert.equal(tries, 1);
   });
 
-  test("a heartbeat is tried again before a third of the rest has passed, whatever Retry-After says", async () => {
+  test("heartbeat is retried within a third of the rest", async () => {
     const runtime = new VirtualRuntime();
     const end = runtime.time + 9000;
     const tries: number[] = [];
@@ -166,7 +166,7 @@ describe("timers", () => {
     await runtime.advance(100);
   });
 
-  test("many waits for one signal are one listener, and all end with it", async () => {
+  test("many waits for one signal are one listener", async () => {
     const runtime = new VirtualRuntime();
     const controller = new AbortController();
     const { signal } = controller;
@@ -191,7 +191,7 @@ describe("timers", () => {
     assert.equal(unlinked.signal.aborted, false);
   });
 
-  test("linked controllers take over the reason, also of a signal that was aborted before", () => {
+  test("linked controller takes over the reason of its signal", () => {
     const controller = new AbortController();
     const before = new LinkedController(undefined, controller.signal);
     controller.abort("reason");

@@ -424,7 +424,7 @@ describe("faults of semaphores", { concurrency: 4 }, () => {
   const faults: Fault[] = ["lose answer", "lose request", { status: 503, body: "{}" }];
   for (const call of ["semaphore/acquire", "semaphore/enqueue", "semaphore/release", "semaphore"]) {
     for (const fault of faults) {
-      test(`no permit twice and none leaked: ${call}, ${JSON.stringify(fault)}`, async () => {
+      test(`permits are exact: ${call}, ${JSON.stringify(fault)}`, async () => {
         await using parts = await throughProxy(2, { pollInterval: 50 });
         const { key, proxy, semaphore } = parts;
         proxy.fault = firstTimes(2, call, fault);

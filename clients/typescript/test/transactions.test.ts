@@ -161,7 +161,7 @@ describe("a body in a transaction", { concurrency: 4 }, () => {
 
   for (const action of ["begin", "add", "commit"]) {
     for (const fault of ["lose answer", "lose request", { status: 503, body: "busy" }, { status: 429, body: "slow down" }] as Fault[]) {
-      test(`runs once, whatever is lost of its ${action}: ${JSON.stringify(fault)}`, async () => {
+      test(`runs once when ${action} fails: ${JSON.stringify(fault)}`, async () => {
         await using parts = await throughProxy();
         const { proxy, client } = parts;
         const [moe, larry] = [await open(100), await open(0)];
@@ -309,7 +309,7 @@ describe("a body in a transaction", { concurrency: 4 }, () => {
     assert.equal(signs(), sent, "it is over");
   });
 
-  test("is rolled back when it is ended early, at whatever it waits for", async () => {
+  test("is rolled back when it is ended early", async () => {
     await using parts = await throughProxy();
     const { proxy, client } = parts;
     const moe = await open(100);
@@ -342,7 +342,7 @@ describe("a body in a transaction", { concurrency: 4 }, () => {
     await assert.rejects(client.transaction(() => undefined), { name: "AbortError" });
   });
 
-  test("neither makes nor loses money, side by side with others and with answers lost", { timeout: 60_000 }, async () => {
+  test("keeps the sum under contention and lost answers", { timeout: 60_000 }, async () => {
     await using parts = await throughProxy();
     const { proxy, client: unreliable } = parts;
     const accounts = [await open(100), await open(100), await open(100), await open(100)];
@@ -385,7 +385,7 @@ describe("by hand", { concurrency: 4 }, () => {
     await assert.rejects(here.transactionStatus("no id"), InvalidRequestError);
   });
 
-  test("what is not committed at the end of a block is rolled back", async () => {
+  test("open transaction is rolled back at the end of the block", async () => {
     const client = service.client();
     const moe = await open(100);
     {
@@ -431,7 +431,7 @@ describe("by hand", { concurrency: 4 }, () => {
   });
 
   for (const first of ["lose answer", "lose request"] as const) {
-    test(`one call is not made again before it is certain that it was of no effect: ${first}`, async () => {
+    test(`one call is repeated after a certain rollback: ${first}`, async () => {
       await using parts = await throughProxy();
       const { proxy, client } = parts;
       const moe = await open(100);

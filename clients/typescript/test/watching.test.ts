@@ -109,7 +109,7 @@ describe("K1: waiting by watching", { concurrency: 4 }, () => {
     { status: 403, body: "{}" },
   ];
   for (const fault of noRoute) {
-    test(`client polls from then on when the watch is refused: ${JSON.stringify(fault)}`, async () => {
+    test(`client polls when the watch is refused: ${JSON.stringify(fault)}`, async () => {
       await using parts = await watcher();
       const { proxy, client } = parts;
       proxy.fault = ({ call }) => (call === "watch" ? fault : "pass");
@@ -134,7 +134,7 @@ describe("K1: waiting by watching", { concurrency: 4 }, () => {
     "lose answer",
   ];
   for (const fault of passing) {
-    test(`failed watch costs one pause and is tried again: ${JSON.stringify(fault)}`, async () => {
+    test(`failed watch is retried after a pause: ${JSON.stringify(fault)}`, async () => {
       await using parts = await watcher();
       const { proxy, client } = parts;
       proxy.fault = firstTimes(1, "watch", fault);

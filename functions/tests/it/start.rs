@@ -134,7 +134,7 @@ async fn a_start_needs_no_dynamodb() {
 
 /// Lambda passes the sentence to the caller of the function.
 #[tokio::test]
-async fn what_is_wrong_with_the_configuration_is_reported() {
+async fn mistakes_in_the_configuration_are_reported() {
     for (variables, sentence) in [
         (vec![], "LEASEHOLD_TABLE_NAME is not set: it must name the DynamoDB table of the locks."),
         (

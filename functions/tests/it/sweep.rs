@@ -64,7 +64,7 @@ async fn the_schedule_finds_what_was_left_behind() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_the_configuration_is_reported() {
+async fn mistakes_in_the_configuration_are_reported() {
     let variables = [("LEASEHOLD_TABLE_NAME", "locks"), ("LEASEHOLD_TRANSACTION_TABLE_NAME", "locks")];
     let error = start(&variables).await.ready().await.expect_err("one table");
     let InitError::Reported(error) = error else { panic!("{error:?}") };

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_an_object_is_refused() {
+    fn body_is_refused_when_it_is_no_object() {
         for body in ["", "[]", r#"["k",null,"me"]"#, "null", "{", r#"{"key":"\ud800","ownerName":"a"}"#, "{} {}"] {
             assert!(json::<AcquireRequest>(body.as_bytes()).is_err(), "{body}");
         }

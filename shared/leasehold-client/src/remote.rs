@@ -41,7 +41,7 @@ pub(crate) struct Renewal {
 
 /// A request of a caller that wants permits.
 #[derive(Debug, Clone)]
-pub(crate) enum Step {
+pub(crate) enum PermitCall {
     Acquire(AcquirePermitsRequest),
     Enqueue(EnqueueRequest),
 }
@@ -193,16 +193,16 @@ impl Remote {
     pub(crate) async fn advance(
         &self,
         key: &LockKey,
-        numbered: &Numbered<Step>,
+        numbered: &Numbered<PermitCall>,
         limit: Duration,
     ) -> Result<Advance, Error> {
         let (sequence, request_id) = (Some(numbered.sequence), Some(numbered.id.clone()));
         let answer = match numbered.request.clone() {
-            Step::Acquire(request) => {
+            PermitCall::Acquire(request) => {
                 let request = AcquirePermitsRequest { sequence, request_id, ..request };
                 self.post(path::SEMAPHORE_ACQUIRE, &request, limit).await.map(Advance::Granted)
             }
-            Step::Enqueue(request) => {
+            PermitCall::Enqueue(request) => {
                 let request = EnqueueRequest { sequence, request_id, ..request };
                 self.post(path::SEMAPHORE_ENQUEUE, &request, limit).await.map(Advance::Queued)
             }

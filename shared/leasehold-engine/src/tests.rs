@@ -44,21 +44,7 @@ fn client(engine: &Engine) -> Client {
 
 async fn client_with_table(engine: &Engine) -> Client {
     let client = client(engine);
-    client
-        .create_table()
-        .table_name(TABLE)
-        .billing_mode(BillingMode::PayPerRequest)
-        .attribute_definitions(
-            AttributeDefinition::builder()
-                .attribute_name("key")
-                .attribute_type(ScalarAttributeType::S)
-                .build()
-                .unwrap(),
-        )
-        .key_schema(KeySchemaElement::builder().attribute_name("key").key_type(KeyType::Hash).build().unwrap())
-        .send()
-        .await
-        .unwrap();
+    create(&client, TABLE).await.unwrap();
     client
 }
 

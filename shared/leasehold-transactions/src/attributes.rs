@@ -75,7 +75,7 @@ impl fmt::Display for LockValue {
 
 /// The lock on an item.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Lock {
+pub(crate) struct ItemLock {
     /// The exact value, as it was read.
     pub(crate) seen: AttributeValue,
     pub(crate) value: LockValue,
@@ -83,7 +83,7 @@ pub(crate) struct Lock {
     pub(crate) transient: bool,
 }
 
-impl Lock {
+impl ItemLock {
     /// The lock on an item, if it has one. An unreadable holder is also a lock, of a transaction that does not exist.
     pub(crate) fn of(item: &Item) -> Option<Self> {
         let seen = item.get(ID)?.clone();
@@ -128,7 +128,7 @@ pub(crate) enum Before {
 }
 
 /// Returns the item before the transaction that holds the lock.
-pub(crate) fn before(item: &Item, lock: &Lock) -> Before {
+pub(crate) fn before(item: &Item, lock: &ItemLock) -> Before {
     if lock.transient {
         return Before::Missing;
     }
@@ -138,7 +138,7 @@ pub(crate) fn before(item: &Item, lock: &Lock) -> Before {
     if let Some(AttributeValue::M(before)) = item.get(BEFORE) {
         return Before::Here(before.clone());
     }
-    let nothing = Lock::nothing(&lock.value.nonce);
+    let nothing = ItemLock::nothing(&lock.value.nonce);
     let mut before = strip(item.clone());
     for (name, old) in item {
         let Some(name) = undone_name(name) else { continue };

@@ -6,7 +6,7 @@
 use aws_sdk_dynamodb::types::AttributeValue;
 use futures_util::{FutureExt, StreamExt, stream};
 
-use crate::attributes::{self, BEFORE, Before, ID, Item, Lock, is_reserved, undo_name, undone_name};
+use crate::attributes::{self, BEFORE, Before, ID, Item, ItemLock, is_reserved, undo_name, undone_name};
 use crate::coordinator::Transactions;
 use crate::effort::Effort;
 use crate::error::{Error, NO_TABLE};
@@ -29,12 +29,12 @@ struct Completion {
     key: ItemKey,
     /// The exact lock, which is the condition.
     seen: AttributeValue,
-    change: Change,
+    change: ContentChange,
 }
 
 /// The change to the content of an item that is freed.
 #[derive(Debug)]
-enum Change {
+enum ContentChange {
     Delete,
     /// Removes these attributes of the protocol.
     Free(Vec<String>),
@@ -59,26 +59,26 @@ enum Old {
 impl Completion {
     /// Returns the completion that frees an item which `lock` holds. `image` is the item before the transaction, where
     /// it has a row of its own.
-    fn of(key: &ItemKey, item: &Item, lock: &Lock, outcome: State, image: Option<Item>) -> Self {
+    fn of(key: &ItemKey, item: &Item, lock: &ItemLock, outcome: State, image: Option<Item>) -> Self {
         let reserved = || item.keys().filter(|name| is_reserved(name)).cloned().collect();
         let change = if outcome == State::Committed {
-            if lock.is_absent() { Change::Delete } else { Change::Free(reserved()) }
+            if lock.is_absent() { ContentChange::Delete } else { ContentChange::Free(reserved()) }
         } else if lock.transient {
-            Change::Delete
+            ContentChange::Delete
         } else if lock.is_unapplied() {
-            Change::Free(reserved())
+            ContentChange::Free(reserved())
         } else if let Some(image) = image {
             restore(key, item, reserved(), &image, |_, value| Old::Value(value.clone()))
         } else if let Some(AttributeValue::M(before)) = item.get(BEFORE) {
             restore(key, item, reserved(), before, |_, _| Old::Before)
         } else {
-            let nothing = Lock::nothing(&lock.value.nonce);
+            let nothing = ItemLock::nothing(&lock.value.nonce);
             let undo = item.iter().filter_map(|(name, old)| {
                 let old = if *old == nothing { Old::Nothing } else { Old::Undo };
                 Some((undone_name(name)?.to_owned(), old))
             });
             let undo: Vec<_> = undo.collect();
-            if undo.is_empty() { Change::Free(reserved()) } else { Change::Restore(undo, reserved()) }
+            if undo.is_empty() { ContentChange::Free(reserved()) } else { ContentChange::Restore(undo, reserved()) }
         };
         Self { key: key.clone(), seen: lock.seen.clone(), change }
     }
@@ -86,10 +86,10 @@ impl Completion {
     fn into_write(self) -> Write {
         let Self { key, seen, change } = self;
         let write = match change {
-            Change::Delete => Write::delete(&key),
-            Change::Replace(item) => Write::put(key.table(), item),
-            Change::Free(reserved) => update(&key, Vec::new(), reserved),
-            Change::Restore(restored, reserved) => update(&key, restored, reserved),
+            ContentChange::Delete => Write::delete(&key),
+            ContentChange::Replace(item) => Write::put(key.table(), item),
+            ContentChange::Free(reserved) => update(&key, Vec::new(), reserved),
+            ContentChange::Restore(restored, reserved) => update(&key, restored, reserved),
         };
         write.when(format!("{ID} = :seen")).value(":seen", seen)
     }
@@ -97,8 +97,8 @@ impl Completion {
     /// Returns the same write as a PartiQL statement, or `None` for a write that needs an expression.
     fn statement(&self) -> Option<(String, Vec<AttributeValue>)> {
         let head = match &self.change {
-            Change::Delete => format!("DELETE FROM \"{}\"", self.key.table()),
-            Change::Free(reserved) => {
+            ContentChange::Delete => format!("DELETE FROM \"{}\"", self.key.table()),
+            ContentChange::Free(reserved) => {
                 let is_plain = |name: &String| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
                 if !reserved.iter().all(is_plain) {
                     return None;
@@ -107,7 +107,7 @@ impl Completion {
                     update + " REMOVE \"" + name + "\""
                 })
             }
-            Change::Restore(..) | Change::Replace(_) => return None,
+            ContentChange::Restore(..) | ContentChange::Replace(_) => return None,
         };
         let mut statement = format!("{head} WHERE \"{ID}\" = ?");
         let mut parameters = vec![self.seen.clone()];
@@ -129,13 +129,17 @@ fn restore(
     reserved: Vec<String>,
     before: &Item,
     old: impl Fn(&str, &AttributeValue) -> Old,
-) -> Change {
+) -> ContentChange {
     let is_key = |name: &str| key.attributes().contains_key(name);
     let changed = before.iter().filter(|(name, value)| !is_key(name) && item.get(*name) != Some(value));
     let added = item.keys().filter(|name| !is_reserved(name) && !before.contains_key(*name));
     let mut restored: Vec<_> = changed.map(|(name, value)| (name.clone(), old(name, value))).collect();
     restored.extend(added.map(|name| (name.clone(), Old::Nothing)));
-    if restored.len() > MAX_RESTORED { Change::Replace(before.clone()) } else { Change::Restore(restored, reserved) }
+    if restored.len() > MAX_RESTORED {
+        ContentChange::Replace(before.clone())
+    } else {
+        ContentChange::Restore(restored, reserved)
+    }
 }
 
 fn update(key: &ItemKey, restored: Vec<(String, Old)>, reserved: Vec<String>) -> Write {
@@ -229,7 +233,7 @@ impl Transactions {
         let mut completions = Vec::new();
         for (key, item) in keys.iter().zip(items) {
             let Some(item) = item else { continue };
-            let lock = Lock::of(&item).filter(|lock| record.holds(&lock.value));
+            let lock = ItemLock::of(&item).filter(|lock| record.holds(&lock.value));
             let Some(lock) = lock else { continue };
             let image = match attributes::before(&item, &lock) {
                 Before::InRow(row) if record.state == State::RolledBack && !lock.is_unapplied() => {
@@ -297,7 +301,7 @@ async fn free_one(tables: &Tables, completion: Completion) -> (ItemKey, Outcome)
 
 /// Whether a commit has to wait for a put on this item.
 pub(crate) fn is_unapplied(record: &Record, item: Option<&Item>) -> bool {
-    let lock = item.and_then(Lock::of).filter(|lock| record.holds(&lock.value));
+    let lock = item.and_then(ItemLock::of).filter(|lock| record.holds(&lock.value));
     lock.is_some_and(|lock| lock.operation == Operation::Put && !lock.value.applied)
 }
 

@@ -99,7 +99,7 @@ pub struct Transactions {
 
 /// The result of a step.
 #[derive(Debug)]
-pub(crate) enum Step {
+pub(crate) enum StepResult {
     /// The step is done.
     Done,
     /// The view of the transaction is stale: read it again.

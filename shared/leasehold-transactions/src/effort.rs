@@ -6,8 +6,8 @@ use std::time::Duration;
 use leasehold_dynamodb::{jitter, pause};
 use tokio::time::Instant;
 
-use crate::attributes::Lock;
-use crate::coordinator::{Policy, Step, Transactions};
+use crate::attributes::ItemLock;
+use crate::coordinator::{Policy, StepResult, Transactions};
 use crate::error::Error;
 use crate::key::ItemKey;
 use crate::model::{PublicId, State};
@@ -159,9 +159,9 @@ impl Transactions {
         &self,
         me: &Record,
         key: &ItemKey,
-        lock: &Lock,
+        lock: &ItemLock,
         effort: &mut Effort,
-    ) -> Result<Step, Error> {
+    ) -> Result<StepResult, Error> {
         let other = &lock.value.holder;
         let theirs = self.tables.record(other).await?;
         let Some(theirs) = theirs.filter(|theirs| theirs.holds(&lock.value) && !theirs.finished) else {
@@ -173,7 +173,7 @@ impl Transactions {
                 return Err(Error::stray(lock));
             }
             look_again_after(LOOK).await;
-            return Ok(Step::Waited);
+            return Ok(StepResult::Waited);
         };
         if theirs.state != State::Pending {
             // Frees this item first. Other waiters, or a sweeper, free the other items.
@@ -181,7 +181,7 @@ impl Transactions {
                 return Err(Error::stuck(other, &reason));
             }
             self.settle(other, theirs.state, None).await?;
-            return Ok(Step::Waited);
+            return Ok(StepResult::Waited);
         }
         if effort.is_out_of_time() {
             return Err(Error::Contended { other: other.clone() });
@@ -190,10 +190,10 @@ impl Transactions {
             tracing::info!(transaction = %me.id, %other, "rolls back another transaction");
             let reason = format!("the transaction {} needed one of its items.", me.id);
             self.settle(other, State::RolledBack, Some(reason)).await?;
-            return Ok(Step::Waited);
+            return Ok(StepResult::Waited);
         };
         look_again_after(pause).await;
-        Ok(Step::Waited)
+        Ok(StepResult::Waited)
     }
 }
 

@@ -6,17 +6,17 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
 
 use crate::attributes::{
-    self, BEFORE, Before, ID, IMAGE, Item, LOCKED_AT, Lock, LockValue, OPERATION, TRANSIENT, size, strip, undo_name,
+    self, BEFORE, Before, ID, IMAGE, Item, ItemLock, LOCKED_AT, LockValue, OPERATION, TRANSIENT, size, strip, undo_name,
 };
 use crate::complete::is_unapplied;
-use crate::coordinator::{MAX_BYTES, MAX_WRITES, Step, Transactions};
+use crate::coordinator::{MAX_BYTES, MAX_WRITES, StepResult, Transactions};
 use crate::effort::Effort;
 use crate::error::Error;
 use crate::expression::{and_set, both, top_level};
 use crate::key::ItemKey;
 use crate::model::{Action, Operation, PublicId, State};
 use crate::prepare::Prepared;
-use crate::record::{self, Entry, Record, Transaction, encode_entries, image_name};
+use crate::record::{self, Record, RecordEntry, Transaction, encode_entries, image_name};
 use crate::settle::puts_of;
 use crate::tables::{Reason, Written};
 use crate::write::Write;
@@ -54,28 +54,28 @@ impl Transactions {
             };
             let missing = missing(&transaction, prepared)?;
             let step = match self.apply_puts(&mut transaction, prepared).await {
-                Ok(Step::Done) if missing.is_empty() => return Ok(transaction),
-                Ok(Step::Done) => self.lock(&mut transaction, &missing, is_new, effort).await,
+                Ok(StepResult::Done) if missing.is_empty() => return Ok(transaction),
+                Ok(StepResult::Done) => self.lock(&mut transaction, &missing, is_new, effort).await,
                 step => step,
             };
             match step {
-                Ok(Step::Done) => {
+                Ok(StepResult::Done) => {
                     is_new = false;
                     known = Some(transaction);
                 }
-                Ok(Step::Again) => {
+                Ok(StepResult::Again) => {
                     effort.pause().await?;
                     known = Some(transaction);
                 }
                 // Meanwhile another transaction may have rolled this one back, which then must not roll back others. Or
                 // a new one is a repeat, and is over.
-                Ok(Step::Waited) => known = self.unless_begun(transaction, is_new).await?,
-                Ok(Step::Stale) => {
+                Ok(StepResult::Waited) => known = self.unless_begun(transaction, is_new).await?,
+                Ok(StepResult::Stale) => {
                     if let Err(error) = effort.stale(&transaction).await {
                         self.abort(&transaction.record, is_new, error).await?;
                     }
                 }
-                Ok(Step::Abort(error)) => self.abort(&transaction.record, is_new, error).await?,
+                Ok(StepResult::Abort(error)) => self.abort(&transaction.record, is_new, error).await?,
                 // The tables show whether it was written.
                 Err(error) if error.is_passing() => {
                     effort.failed(error).await?;
@@ -113,7 +113,7 @@ impl Transactions {
         missing: &[&Prepared],
         is_new: bool,
         effort: &mut Effort,
-    ) -> Result<Step, Error> {
+    ) -> Result<StepResult, Error> {
         let candidates = &missing[..missing.len().min(effort.batch_limit(MAX_WRITES - OWN_WRITES))];
         let keys: Vec<_> = candidates.iter().map(|candidate| candidate.key.clone()).collect();
         let items = match self.tables.read(&keys).await {
@@ -129,7 +129,7 @@ impl Transactions {
             Err(Obstacle::Holder(key, lock)) => {
                 return self.resolve_conflict(&transaction.record, &key, &lock, effort).await;
             }
-            Err(Obstacle::Stale) => return Ok(Step::Stale),
+            Err(Obstacle::Stale) => return Ok(StepResult::Stale),
         };
         let record = &transaction.record;
         let version = record.version + 1;
@@ -139,7 +139,7 @@ impl Transactions {
         let mut has_unapplied = false;
         for chosen in &chosen {
             let candidate = chosen.candidate;
-            added.push(Entry {
+            added.push(RecordEntry {
                 key: candidate.key.clone(),
                 operation: candidate.operation(),
                 version,
@@ -161,26 +161,26 @@ impl Transactions {
             Ok(Written::Done) => {
                 transaction.record = record;
                 transaction.entries.extend(added);
-                Ok(Step::Done)
+                Ok(StepResult::Done)
             }
             Ok(Written::Cancelled(reasons)) => match reasons.first() {
-                Some(Reason::Condition(_)) => Ok(Step::Stale),
+                Some(Reason::Condition(_)) => Ok(StepResult::Stale),
                 // Another coordinator works on the same transaction, and may have caused the reasons that the items
                 // give.
-                Some(Reason::Busy) => Ok(Step::Again),
+                Some(Reason::Busy) => Ok(StepResult::Again),
                 _ => match refusal(&transaction.record, reasons.into_iter().skip(own_count), owners) {
                     Refusal::Holder(key, lock) => self.resolve_conflict(&transaction.record, &key, &lock, effort).await,
-                    Refusal::Final(error) => Ok(Step::Abort(error)),
-                    Refusal::Passing => Ok(Step::Again),
+                    Refusal::Final(error) => Ok(StepResult::Abort(error)),
+                    Refusal::Passing => Ok(StepResult::Again),
                 },
             },
-            Err(Error::TooLarge(message)) if chosen.len() == 1 => Ok(Step::Abort(Error::TooLarge(message))),
+            Err(Error::TooLarge(message)) if chosen.len() == 1 => Ok(StepResult::Abort(Error::TooLarge(message))),
             // DynamoDB counts the size differently.
             Err(Error::TooLarge(_)) => {
                 effort.halve_batches(chosen.len());
-                Ok(Step::Again)
+                Ok(StepResult::Again)
             }
-            Err(Error::InvalidRequest { message, .. }) => Ok(Step::Abort(Error::invalid("requests", message))),
+            Err(Error::InvalidRequest { message, .. }) => Ok(StepResult::Abort(Error::invalid("requests", message))),
             Err(error) => Err(error),
         }
     }
@@ -192,7 +192,7 @@ impl Transactions {
         record: &Record,
         is_new: bool,
         now: u64,
-        added: &[Entry],
+        added: &[RecordEntry],
         has_unapplied: bool,
     ) -> (Vec<Write>, Record) {
         let mut next = Record { version: record.version + 1, last_worked_at: now, ..record.clone() };
@@ -244,7 +244,7 @@ impl Transactions {
     }
 
     /// Applies the unapplied puts that are among these requests. Leaves the puts of other calls to those calls.
-    async fn apply_puts(&self, transaction: &mut Transaction, prepared: &[Prepared]) -> Result<Step, Error> {
+    async fn apply_puts(&self, transaction: &mut Transaction, prepared: &[Prepared]) -> Result<StepResult, Error> {
         for version in transaction.record.unapplied.clone() {
             let record = &transaction.record;
             let keys = puts_of(transaction, version);
@@ -257,7 +257,7 @@ impl Transactions {
                 match (prepared.iter().find(is_this), item) {
                     // Another coordinator rolled the transaction back, or another writer overwrote the item together
                     // with its lock.
-                    (Some(_), item) if !is_held(record, item.as_ref()) => return Ok(Step::Stale),
+                    (Some(_), item) if !is_held(record, item.as_ref()) => return Ok(StepResult::Stale),
                     (_, item) if !is_unapplied(record, item.as_ref()) => {}
                     (Some(candidate), Some(item)) => waiting.push((candidate, item)),
                     _ => is_ours = false,
@@ -265,21 +265,21 @@ impl Transactions {
             }
             let puts: Vec<_> =
                 waiting.into_iter().map(|(candidate, item)| self.apply(record, candidate, item).boxed()).collect();
-            let steps: Vec<Step> = stream::iter(puts).buffer_unordered(PARALLEL).try_collect().await?;
-            if let Some(step) = steps.into_iter().find(|step| !matches!(step, Step::Done)) {
+            let steps: Vec<StepResult> = stream::iter(puts).buffer_unordered(PARALLEL).try_collect().await?;
+            if let Some(step) = steps.into_iter().find(|step| !matches!(step, StepResult::Done)) {
                 return Ok(step);
             }
             if is_ours {
                 self.confirm(transaction, version).await?;
             }
         }
-        Ok(Step::Done)
+        Ok(StepResult::Done)
     }
 
     /// Replaces the content of an item that a put has locked.
-    async fn apply(&self, record: &Record, candidate: &Prepared, item: Item) -> Result<Step, Error> {
-        let (Some(lock), Action::Put { item: content }) = (Lock::of(&item), &candidate.request.action) else {
-            return Ok(Step::Stale);
+    async fn apply(&self, record: &Record, candidate: &Prepared, item: Item) -> Result<StepResult, Error> {
+        let (Some(lock), Action::Put { item: content }) = (ItemLock::of(&item), &candidate.request.action) else {
+            return Ok(StepResult::Stale);
         };
         let before = strip(item.clone());
         let mut content = content.clone();
@@ -298,12 +298,12 @@ impl Transactions {
         let write = Write::put(candidate.key.table(), content);
         let write = write.when(format!("{ID} = :seen")).value(":seen", lock.seen);
         match self.tables.write(write).await {
-            Ok(true) => Ok(Step::Done),
-            Ok(false) => Ok(Step::Stale),
+            Ok(true) => Ok(StepResult::Done),
+            Ok(false) => Ok(StepResult::Stale),
             Err(Error::InvalidRequest { message, .. }) => {
-                Ok(Step::Abort(Error::invalid(format!("requests[{}]", candidate.index), message)))
+                Ok(StepResult::Abort(Error::invalid(candidate.path(), message)))
             }
-            Err(Error::TooLarge(message)) => Ok(Step::Abort(Error::TooLarge(message))),
+            Err(Error::TooLarge(message)) => Ok(StepResult::Abort(Error::TooLarge(message))),
             Err(error) => Err(error),
         }
     }
@@ -316,7 +316,7 @@ impl Transactions {
 }
 
 fn is_held(record: &Record, item: Option<&Item>) -> bool {
-    item.and_then(Lock::of).is_some_and(|lock| record.holds(&lock.value))
+    item.and_then(ItemLock::of).is_some_and(|lock| record.holds(&lock.value))
 }
 
 /// Refuses a one-call transaction whose id belongs to another transaction.
@@ -350,7 +350,7 @@ fn missing<'a>(transaction: &Transaction, prepared: &'a [Prepared]) -> Result<Ve
             }
             let detail = "The transaction has this very request, and a later one of the same item. Name each call \
                           by a callId, which tells a repeat from a new request.";
-            return Err(Error::invalid(format!("requests[{}]", candidate.index), detail));
+            return Err(Error::invalid(candidate.path(), detail));
         }
         missing.push(candidate);
     }
@@ -363,13 +363,13 @@ struct Chosen<'a> {
     candidate: &'a Prepared,
     item: Option<Item>,
     /// The lock of this transaction, where it already holds the item.
-    held: Option<Lock>,
+    held: Option<ItemLock>,
 }
 
 /// The reason why no item can be locked at the moment.
 enum Obstacle {
     /// Another transaction holds this item.
-    Holder(ItemKey, Box<Lock>),
+    Holder(ItemKey, Box<ItemLock>),
     /// The view of the transaction is stale.
     Stale,
 }
@@ -383,18 +383,18 @@ fn choose<'a>(
     let mut chosen = Vec::new();
     let (mut bytes, mut writes) = (0, OWN_WRITES);
     for (&candidate, item) in candidates.iter().zip(items) {
-        let lock = item.as_ref().and_then(Lock::of);
+        let lock = item.as_ref().and_then(ItemLock::of);
         let is_known = transaction.entries_of(&candidate.key).next().is_some();
         match &lock {
             Some(lock) if !transaction.record.holds(&lock.value) => {
                 return Ok(Err(Obstacle::Holder(candidate.key.clone(), Box::new(lock.clone()))));
             }
-            lock if lock.is_some() != is_known || lock.as_ref().is_some_and(Lock::is_unapplied) => {
+            lock if lock.is_some() != is_known || lock.as_ref().is_some_and(ItemLock::is_unapplied) => {
                 return Ok(Err(Obstacle::Stale));
             }
             Some(lock) if lock.operation == Operation::Delete && candidate.operation() == Operation::Update => {
                 let detail = "The transaction deletes this item. After a delete it takes a put of the item, no update.";
-                return Err(Error::invalid(format!("requests[{}]", candidate.index), detail));
+                return Err(Error::invalid(candidate.path(), detail));
             }
             _ => {}
         }
@@ -413,7 +413,7 @@ fn choose<'a>(
 /// The reason why an add was not written.
 enum Refusal {
     /// Another transaction holds this item.
-    Holder(ItemKey, Lock),
+    Holder(ItemKey, ItemLock),
     /// A request is impossible.
     Final(Error),
     /// An item or the transaction changed since it was read.
@@ -426,11 +426,11 @@ fn refusal(record: &Record, reasons: impl Iterator<Item = Reason>, owners: Vec<(
         match reason {
             Reason::None | Reason::Busy => {}
             Reason::Invalid(message) => {
-                return Refusal::Final(Error::invalid(format!("requests[{}]", candidate.index), message));
+                return Refusal::Final(Error::invalid(candidate.path(), message));
             }
             Reason::TooLarge(message) => return Refusal::Final(Error::TooLarge(message)),
             Reason::Condition(now) => {
-                let lock = now.as_ref().and_then(Lock::of);
+                let lock = now.as_ref().and_then(ItemLock::of);
                 if let Some(lock) = lock.as_ref().filter(|lock| !record.holds(&lock.value)) {
                     return Refusal::Holder(candidate.key.clone(), lock.clone());
                 }
@@ -465,7 +465,8 @@ impl Chosen<'_> {
 
     /// The number of writes.
     fn count(&self) -> usize {
-        let is_apart = self.held.as_ref().is_some_and(Lock::is_absent) && self.candidate.request.condition.is_some();
+        let is_apart =
+            self.held.as_ref().is_some_and(ItemLock::is_absent) && self.candidate.request.condition.is_some();
         let is_only_apart = is_apart && self.candidate.operation() == Operation::Check;
         usize::from(!is_only_apart) + usize::from(is_apart)
     }
@@ -487,7 +488,7 @@ impl Chosen<'_> {
     fn writes(&self, record: &Record, version: u64, now: u64) -> Vec<Part> {
         let (candidate, request) = (self.candidate, &self.candidate.request);
         let (key, condition) = (&candidate.key, request.condition.as_deref());
-        let is_absent = self.held.as_ref().is_some_and(Lock::is_absent);
+        let is_absent = self.held.as_ref().is_some_and(ItemLock::is_absent);
         let mut parts = Vec::new();
         // The item is absent for its user, although there is a row. The condition is therefore checked on an item that
         // certainly does not exist.
@@ -562,7 +563,7 @@ impl Chosen<'_> {
             let (undo, source) = (format!("#leaseholdTxUndo{index}"), format!("#leaseholdTxName{index}"));
             sets.push(format!("{undo} = if_not_exists({source}, :leaseholdTxNothing)"));
             write = write.name(undo, undo_name(name)).name(source, name);
-            write = write.value(":leaseholdTxNothing", Lock::nothing(&record.nonce));
+            write = write.value(":leaseholdTxNothing", ItemLock::nothing(&record.nonce));
         }
         write.update = and_set(expression, &sets.join(", "));
         write
@@ -580,7 +581,7 @@ fn lock_attributes(lock: &LockValue, operation: Operation, now: u64) -> Item {
 
 /// Returns the item of a failed condition, if the caller asked for it.
 pub(crate) fn shown(candidate: &Prepared, item: Option<Item>) -> Option<Item> {
-    let is_absent = item.as_ref().and_then(Lock::of).is_some_and(|lock| lock.is_absent());
+    let is_absent = item.as_ref().and_then(ItemLock::of).is_some_and(|lock| lock.is_absent());
     item.filter(|_| candidate.request.return_item_on_failure && !is_absent).map(strip)
 }
 

@@ -2,7 +2,7 @@
 
 use leasehold_dynamodb::{Failure, FailureKind};
 
-use crate::attributes::Lock;
+use crate::attributes::ItemLock;
 use crate::{Item, PublicId};
 
 /// The reason why there is no answer, or not the expected one.
@@ -88,7 +88,7 @@ impl Error {
     }
 
     /// A lock whose transaction is unknown or over.
-    pub(crate) fn stray(lock: &Lock) -> Self {
+    pub(crate) fn stray(lock: &ItemLock) -> Self {
         let value = lock.seen.as_s().map_or("unreadable", String::as_str);
         Self::corrupt(format!("An item has the lock {value} of a transaction that is over, or never was."))
     }

@@ -59,8 +59,8 @@ pub use coordinator::{Policy, Transactions};
 pub use error::{Error, Source};
 pub use key::ItemKey;
 pub use model::{
-    Action, Answer, Isolation, Operation, Participant, PublicId, Request, ReturnValues, State, Status, Swept,
-    TransactionId, TransactionPage,
+    Action, Answer, Isolation, Operation, Participant, PublicId, ReturnValues, State, Status, Swept, TransactionId,
+    TransactionPage, TransactionRequest,
 };
 pub use read::{ItemPage, ListRequest, ReadRequest};
 pub use schema::ensure_table;

@@ -88,7 +88,7 @@ impl fmt::Display for PublicId {
 
 /// One operation on one item, equivalent to an entry of TransactWriteItems or TransactGetItems.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Request {
+pub struct TransactionRequest {
     /// The table's name.
     pub table: String,
     /// The operation.
@@ -103,6 +103,13 @@ pub struct Request {
     pub return_values: ReturnValues,
     /// Whether the answer to a failed condition contains the current item.
     pub return_item_on_failure: bool,
+}
+
+impl TransactionRequest {
+    /// The path of the request in a call, by the names of TransactWriteItems, such as `requests[2].Put`.
+    pub(crate) fn path(&self, index: usize) -> String {
+        format!("requests[{index}].{}", self.action.entry())
+    }
 }
 
 /// An operation on an item.
@@ -140,6 +147,22 @@ pub enum Action {
 }
 
 impl Action {
+    /// The name of the operation in TransactWriteItems and TransactGetItems.
+    const fn entry(&self) -> &'static str {
+        match self {
+            Self::Get { .. } => "Get",
+            Self::Put { .. } => "Put",
+            Self::Update { .. } => "Update",
+            Self::Delete { .. } => "Delete",
+            Self::Check { .. } => "ConditionCheck",
+        }
+    }
+
+    /// The member of the entry that contains the key.
+    pub(crate) const fn key_member(&self) -> &'static str {
+        if matches!(self, Self::Put { .. }) { "Item" } else { "Key" }
+    }
+
     /// The verb of the operation.
     pub const fn operation(&self) -> Operation {
         match self {

@@ -4,7 +4,7 @@
 //! the requests fit into one call and find no lock: a condition on each item respects the locks of other transactions.
 //! All other transactions take the long path.
 
-use crate::attributes::{self, ID, Lock};
+use crate::attributes::{self, ID, ItemLock};
 use crate::coordinator::{MAX_BYTES, MAX_WRITES, Transactions, rolled_back};
 use crate::effort::Effort;
 use crate::enlist::{other_transaction, refuse_other, shown};
@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::expression::both;
 use crate::model::{Action, Answer, Operation, ReturnValues, State};
 use crate::prepare::Prepared;
-use crate::record::{Entry, Record, Transaction};
+use crate::record::{Record, RecordEntry, Transaction};
 use crate::tables::{Reason, Written};
 use crate::write::Write;
 
@@ -144,7 +144,7 @@ impl Transactions {
             // Other writers are changing the items, or the items are too large to be read at once.
             Ok(None) | Err(_) => return Ok(Short::Closed),
         };
-        if items.iter().flatten().any(|item| Lock::of(item).is_some()) {
+        if items.iter().flatten().any(|item| ItemLock::of(item).is_some()) {
             return Ok(Short::Closed);
         }
         if is_named && !self.put_finished(&committed(record, prepared)).await? {
@@ -218,13 +218,13 @@ fn verdict(reasons: Vec<Reason>, prepared: &[Prepared]) -> Verdict {
         match reason {
             Reason::None => {}
             Reason::Busy => is_busy = true,
-            Reason::Condition(item) if item.as_ref().and_then(Lock::of).is_some() => return Verdict::Locked,
+            Reason::Condition(item) if item.as_ref().and_then(ItemLock::of).is_some() => return Verdict::Locked,
             Reason::Condition(item) => {
                 let item = shown(request, item);
                 return Verdict::Refused(Error::ConditionFailed { request: request.index, item });
             }
             Reason::Invalid(message) => {
-                return Verdict::Refused(Error::invalid(format!("requests[{}]", request.index), message));
+                return Verdict::Refused(Error::invalid(request.path(), message));
             }
             Reason::TooLarge(message) => return Verdict::Refused(Error::TooLarge(message)),
         }
@@ -234,7 +234,7 @@ fn verdict(reasons: Vec<Reason>, prepared: &[Prepared]) -> Verdict {
 
 /// The record of a transaction that is completed by one call. It lists the items while that adds no cost.
 fn committed(record: &Record, prepared: &[Prepared]) -> Record {
-    let entry = |request: &Prepared| Entry {
+    let entry = |request: &Prepared| RecordEntry {
         key: request.key.clone(),
         operation: request.operation(),
         version: 1,

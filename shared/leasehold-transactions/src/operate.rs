@@ -2,7 +2,7 @@
 
 use aws_sdk_dynamodb::types::AttributeValue;
 
-use crate::attributes::{Item, Lock};
+use crate::attributes::{Item, ItemLock};
 use crate::coordinator::Transactions;
 use crate::error::Error;
 use crate::model::{PublicId, State, Status, TransactionPage};
@@ -68,7 +68,7 @@ impl Transactions {
         check_table(table, &self.protected, "tableName".to_owned())?;
         let key = key_in(&self.tables, table, key, true, "key".to_owned()).await?;
         let item = self.tables.read(std::slice::from_ref(&key)).await?.pop().flatten();
-        let Some(lock) = item.as_ref().and_then(Lock::of) else {
+        let Some(lock) = item.as_ref().and_then(ItemLock::of) else {
             // A repeat of this call, or an unlock by another caller.
             return Ok(());
         };

@@ -6,7 +6,7 @@ use crate::attributes::{Item, RESERVED_PREFIX};
 use crate::error::Error;
 use crate::expression::{changed_paths, is_balanced, names_reserved, placeholders, top_level};
 use crate::key::ItemKey;
-use crate::model::{Action, Request, ReturnValues};
+use crate::model::{Action, ReturnValues, TransactionRequest};
 use crate::projection::Projection;
 use crate::record::digest;
 use crate::tables::{KeyAttribute, Tables};
@@ -20,13 +20,20 @@ pub(crate) struct Prepared {
     /// The request's index in its call.
     pub(crate) index: usize,
     pub(crate) key: ItemKey,
-    pub(crate) request: Request,
+    pub(crate) request: TransactionRequest,
     pub(crate) digest: Vec<u8>,
     /// Whether the call has a name, so that the same digest is always a repeat.
     pub(crate) is_named: bool,
     /// The paths that an update changes, as written in it.
     pub(crate) changed: Vec<String>,
     pub(crate) projection: Option<Projection>,
+}
+
+impl Prepared {
+    /// The path of the request in its call.
+    pub(crate) fn path(&self) -> String {
+        self.request.path(self.index)
+    }
 }
 
 /// Prepares all requests of one call.
@@ -36,7 +43,7 @@ pub(crate) struct Prepared {
 pub(crate) async fn prepare(
     tables: &Tables,
     protected: &[String],
-    requests: Vec<Request>,
+    requests: Vec<TransactionRequest>,
     call_id: Option<&str>,
 ) -> Result<Vec<Prepared>, Error> {
     if requests.len() > MAX_REQUESTS {
@@ -48,19 +55,20 @@ pub(crate) async fn prepare(
     let mut seen = BTreeSet::new();
     let mut prepared = Vec::with_capacity(requests.len());
     for (index, request) in requests.into_iter().enumerate() {
-        let field = |name: &str| format!("requests[{index}].{name}");
+        let path = request.path(index);
+        let field = |member: &str| format!("{path}.{member}");
         check(&request, protected, field)?;
         let key = key(tables, &request, field).await?;
         if !seen.insert(key.clone()) {
             return Err(Error::invalid(
-                field("key"),
+                field(request.action.key_member()),
                 "The same item is in this call twice. Each further request for an item goes into another add.",
             ));
         }
         let projection = match &request.action {
             Action::Get { projection: Some(paths), .. } => Some(
                 Projection::parse(paths, &request.names)
-                    .map_err(|message| Error::invalid(field("projectionExpression"), message))?,
+                    .map_err(|message| Error::invalid(field("ProjectionExpression"), message))?,
             ),
             Action::Update { expression, .. }
                 if matches!(request.return_values, ReturnValues::UpdatedOld | ReturnValues::UpdatedNew) =>
@@ -68,7 +76,7 @@ pub(crate) async fn prepare(
                 let paths = changed_paths(expression).join(",");
                 Some(
                     Projection::parse(&paths, &request.names)
-                        .map_err(|message| Error::invalid(field("updateExpression"), message))?,
+                        .map_err(|message| Error::invalid(field("UpdateExpression"), message))?,
                 )
             }
             _ => None,
@@ -80,7 +88,7 @@ pub(crate) async fn prepare(
         let of_key = changed.iter().map(|path| top_level(path, &request.names));
         if let Some(name) = of_key.into_iter().find(|name| key.attributes().contains_key(*name)) {
             let detail = format!("The attribute {name} is part of the key, which cannot be changed.");
-            return Err(Error::invalid(field("updateExpression"), detail));
+            return Err(Error::invalid(field("UpdateExpression"), detail));
         }
         let digest = digest(&request, call_id);
         prepared.push(Prepared { index, key, request, digest, is_named: call_id.is_some(), changed, projection });
@@ -88,17 +96,17 @@ pub(crate) async fn prepare(
     Ok(prepared)
 }
 
-fn check(request: &Request, protected: &[String], field: impl Fn(&str) -> String) -> Result<(), Error> {
-    check_table(&request.table, protected, field("tableName"))?;
+fn check(request: &TransactionRequest, protected: &[String], field: impl Fn(&str) -> String) -> Result<(), Error> {
+    check_table(&request.table, protected, field("TableName"))?;
     let (update, projection) = match &request.action {
         Action::Update { expression, .. } => (Some(expression.as_str()), None),
         Action::Get { projection, .. } => (None, projection.as_deref()),
         _ => (None, None),
     };
     let expressions = [
-        ("updateExpression", update),
-        ("projectionExpression", projection),
-        ("conditionExpression", request.condition.as_deref()),
+        ("UpdateExpression", update),
+        ("ProjectionExpression", projection),
+        ("ConditionExpression", request.condition.as_deref()),
     ];
     let mut used = BTreeSet::new();
     for (name, expression) in expressions {
@@ -110,36 +118,36 @@ fn check(request: &Request, protected: &[String], field: impl Fn(&str) -> String
     }
     if request.condition.as_deref().is_some_and(|condition| !is_balanced(condition)) {
         let detail = "The parentheses of the condition do not match.";
-        return Err(Error::invalid(field("conditionExpression"), detail));
+        return Err(Error::invalid(field("ConditionExpression"), detail));
     }
     if request.names.values().any(|name| name.starts_with(RESERVED_PREFIX)) {
-        return Err(Error::invalid(field("expressionAttributeNames"), reserved()));
+        return Err(Error::invalid(field("ExpressionAttributeNames"), reserved()));
     }
     if let Some(name) = request.names.keys().find(|name| !used.contains(name.as_str())) {
-        return Err(Error::invalid(field("expressionAttributeNames"), format!("No expression uses {name}.")));
+        return Err(Error::invalid(field("ExpressionAttributeNames"), format!("No expression uses {name}.")));
     }
     if let Some(name) = request.values.keys().find(|name| !used.contains(name.as_str())) {
-        return Err(Error::invalid(field("expressionAttributeValues"), format!("No expression uses {name}.")));
+        return Err(Error::invalid(field("ExpressionAttributeValues"), format!("No expression uses {name}.")));
     }
     match &request.action {
         Action::Put { item } if item.keys().any(|name| name.starts_with(RESERVED_PREFIX)) => {
-            Err(Error::invalid(field("item"), reserved()))
+            Err(Error::invalid(field("Item"), reserved()))
         }
         Action::Check { .. } if request.condition.is_none() => {
-            Err(Error::invalid(field("conditionExpression"), "A conditionCheck needs its conditionExpression."))
+            Err(Error::invalid(field("ConditionExpression"), "A conditionCheck needs its conditionExpression."))
         }
         Action::Get { .. } if request.condition.is_some() => {
             let detail = "A get has no condition: use a conditionCheck.";
-            Err(Error::invalid(field("conditionExpression"), detail))
+            Err(Error::invalid(field("ConditionExpression"), detail))
         }
         Action::Get { .. } | Action::Check { .. } if request.return_values != ReturnValues::None => {
-            Err(Error::invalid(field("returnValues"), "Only writes have returnValues."))
+            Err(Error::invalid(field("ReturnValues"), "Only writes have returnValues."))
         }
         Action::Delete { .. } if !matches!(request.return_values, ReturnValues::None | ReturnValues::AllOld) => {
-            Err(Error::invalid(field("returnValues"), "A delete returns NONE or ALL_OLD."))
+            Err(Error::invalid(field("ReturnValues"), "A delete returns NONE or ALL_OLD."))
         }
         Action::Put { .. } if matches!(request.return_values, ReturnValues::UpdatedOld | ReturnValues::UpdatedNew) => {
-            Err(Error::invalid(field("returnValues"), "A put returns NONE, ALL_OLD or ALL_NEW."))
+            Err(Error::invalid(field("ReturnValues"), "A put returns NONE, ALL_OLD or ALL_NEW."))
         }
         _ => Ok(()),
     }
@@ -164,14 +172,14 @@ fn reserved() -> String {
     format!("Attributes whose names begin with {RESERVED_PREFIX} belong to the service.")
 }
 
-async fn key(tables: &Tables, request: &Request, field: impl Fn(&str) -> String) -> Result<ItemKey, Error> {
-    let (source, member): (&Item, _) = match &request.action {
-        Action::Put { item } => (item, "item"),
+async fn key(tables: &Tables, request: &TransactionRequest, field: impl Fn(&str) -> String) -> Result<ItemKey, Error> {
+    let (source, is_all): (&Item, _) = match &request.action {
+        Action::Put { item } => (item, false),
         Action::Get { key, .. } | Action::Update { key, .. } | Action::Delete { key } | Action::Check { key } => {
-            (key, "key")
+            (key, true)
         }
     };
-    key_in(tables, &request.table, source, member == "key", field(member)).await
+    key_in(tables, &request.table, source, is_all, field(request.action.key_member())).await
 }
 
 /// Returns the key of an item of a table: `source` itself, or (unless `is_all`) a part of it.

@@ -18,7 +18,7 @@ pub(crate) struct Projection {
     elements: BTreeMap<usize, Projection>,
 }
 
-enum Step {
+enum PathPart {
     Member(String),
     Element(usize),
 }
@@ -32,10 +32,10 @@ impl Projection {
         Ok(projection)
     }
 
-    fn add(&mut self, path: Vec<Step>) {
+    fn add(&mut self, path: Vec<PathPart>) {
         let end = path.into_iter().fold(self, |node, step| match step {
-            Step::Member(name) => node.members.entry(name).or_default(),
-            Step::Element(index) => node.elements.entry(index).or_default(),
+            PathPart::Member(name) => node.members.entry(name).or_default(),
+            PathPart::Element(index) => node.elements.entry(index).or_default(),
         });
         end.is_whole = true;
     }
@@ -75,7 +75,7 @@ fn projected((name, below, value): (&String, &Projection, &AttributeValue)) -> O
     Some((name.clone(), below.project(value)?))
 }
 
-fn parse_path(path: &str, names: &HashMap<String, String>) -> Result<Vec<Step>, String> {
+fn parse_path(path: &str, names: &HashMap<String, String>) -> Result<Vec<PathPart>, String> {
     let mut steps = Vec::new();
     for member in path.split('.') {
         let (name, indexes) = member.split_at(member.find('[').unwrap_or(member.len()));
@@ -88,11 +88,11 @@ fn parse_path(path: &str, names: &HashMap<String, String>) -> Result<Vec<Step>, 
             name if name.chars().all(|c| c.is_alphanumeric() || c == '_') => name.to_owned(),
             name => return Err(format!("`{name}` is no attribute name: use a placeholder.")),
         };
-        steps.push(Step::Member(name));
+        steps.push(PathPart::Member(name));
         for index in indexes.split_inclusive(']') {
             let digits = index.trim().strip_prefix('[').and_then(|index| index.strip_suffix(']'));
             let index = digits.and_then(|digits| digits.trim().parse().ok());
-            steps.push(Step::Element(index.ok_or_else(|| format!("The path `{path}` has a wrong index."))?));
+            steps.push(PathPart::Element(index.ok_or_else(|| format!("The path `{path}` has a wrong index."))?));
         }
     }
     if steps.len() > MAX_STEPS {

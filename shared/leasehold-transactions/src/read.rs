@@ -12,7 +12,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use leasehold_dynamodb::pause;
 
-use crate::attributes::{self, Before, Item, Lock, RESERVED_PREFIX};
+use crate::attributes::{self, Before, Item, ItemLock, RESERVED_PREFIX};
 use crate::coordinator::Transactions;
 use crate::error::{Error, failure};
 use crate::expression::names_reserved;
@@ -138,7 +138,8 @@ impl Transactions {
             let key = ItemKey::new(request.table.clone(), key_attributes.iter().filter_map(part).collect());
             // A global index lags behind. It may show a state that a transaction gave an item before the state that it
             // committed.
-            let item = if request.index.is_some() && isolation == Isolation::Committed && Lock::of(&item).is_some() {
+            let item = if request.index.is_some() && isolation == Isolation::Committed && ItemLock::of(&item).is_some()
+            {
                 self.tables.read(std::slice::from_ref(&key)).await?.pop().flatten()
             } else {
                 Some(item)
@@ -198,7 +199,7 @@ impl Transactions {
         let mut item = item;
         for look in 1..=MAX_LOOKS {
             let Some(found) = item else { return Ok(None) };
-            let Some(lock) = Lock::of(&found) else { return Ok(Some(found)) };
+            let Some(lock) = ItemLock::of(&found) else { return Ok(Some(found)) };
             if lock.transient && lock.operation.only_locks() {
                 return Ok(None);
             }
@@ -218,7 +219,7 @@ impl Transactions {
 
     /// Returns the state that the last committed transaction left of an item that `lock` holds. Returns `None` if the
     /// rows of the holder are changing.
-    async fn as_committed(&self, item: Item, lock: &Lock) -> Result<Option<Option<Item>>, Error> {
+    async fn as_committed(&self, item: Item, lock: &ItemLock) -> Result<Option<Option<Item>>, Error> {
         let before = attributes::before(&item, lock);
         let now = (!lock.is_absent()).then(|| attributes::strip(item));
         // Both outcomes may be equal, as for an item that is only locked.

@@ -18,7 +18,7 @@ use sha2::{Digest, Sha256};
 use crate::attributes::{Item, LockValue, size};
 use crate::error::Error;
 use crate::key::ItemKey;
-use crate::model::{Action, Operation, Participant, PublicId, Request, State};
+use crate::model::{Action, Operation, Participant, PublicId, State, TransactionRequest};
 
 pub(crate) const TRANSACTION_ID: &str = "transactionId";
 pub(crate) const ROW: &str = "row";
@@ -69,7 +69,7 @@ pub(crate) struct Record {
     /// The number of batches.
     pub(crate) batches: u64,
     /// The entries that are in no batch.
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<RecordEntry>,
     /// Whether the transaction did not exist when it was to be ended. The record then prevents a late write from
     /// beginning it.
     pub(crate) is_tombstone: bool,
@@ -150,7 +150,7 @@ impl Record {
     }
 
     /// Whether the record still costs one write unit with these entries added.
-    pub(crate) fn has_room_for(&self, entries: &[Entry]) -> bool {
+    pub(crate) fn has_room_for(&self, entries: &[RecordEntry]) -> bool {
         let all = self.entries.iter().chain(entries).cloned().collect();
         size(&Self { entries: all, ..self.clone() }.encode()) <= MAX_INLINE_BYTES
     }
@@ -163,7 +163,7 @@ impl Record {
 
 /// The part of a request that is needed after it was carried out.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Entry {
+pub(crate) struct RecordEntry {
     pub(crate) key: ItemKey,
     pub(crate) operation: Operation,
     /// The version of the TX record that was written with it.
@@ -177,7 +177,7 @@ pub(crate) struct Entry {
 pub(crate) struct Transaction {
     pub(crate) record: Record,
     /// All entries, in the order of the calls.
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<RecordEntry>,
     /// Whether all batches were found. TTL may have removed those of a finished transaction.
     pub(crate) is_whole: bool,
 }
@@ -207,7 +207,7 @@ impl Transaction {
     }
 
     /// The entries for one item.
-    pub(crate) fn entries_of<'a>(&'a self, key: &'a ItemKey) -> impl DoubleEndedIterator<Item = &'a Entry> {
+    pub(crate) fn entries_of<'a>(&'a self, key: &'a ItemKey) -> impl DoubleEndedIterator<Item = &'a RecordEntry> {
         self.entries.iter().filter(move |entry| entry.key == *key)
     }
 
@@ -218,8 +218,8 @@ impl Transaction {
 }
 
 /// The entries in the form that their caller sees.
-pub(crate) fn participants(entries: &[Entry]) -> Vec<Participant> {
-    let participant = |entry: &Entry| Participant { key: entry.key.clone(), operation: entry.operation };
+pub(crate) fn participants(entries: &[RecordEntry]) -> Vec<Participant> {
+    let participant = |entry: &RecordEntry| Participant { key: entry.key.clone(), operation: entry.operation };
     entries.iter().map(participant).collect()
 }
 
@@ -236,7 +236,7 @@ pub(crate) fn batch_key(record: &Record, version: u64) -> Item {
     row_key(&record.id, &format!("{}{version:05}", batch_prefix(&record.nonce)))
 }
 
-pub(crate) fn batch(record: &Record, version: u64, entries: &[Entry], expire_at: u64) -> Item {
+pub(crate) fn batch(record: &Record, version: u64, entries: &[RecordEntry], expire_at: u64) -> Item {
     let mut row = batch_key(record, version);
     row.insert(EXPIRE_AT.to_owned(), number(expire_at));
     row.extend(encode_entries(entries));
@@ -295,7 +295,7 @@ pub(crate) fn unreadable(row: &Item) -> Error {
 /// Encodes entries as two attributes, in few bytes. `tables` names each table with its key attributes. `requests` has
 /// for each entry the first letter of its verb with the number of its table and the version, the digest, and the values
 /// of the key.
-pub(crate) fn encode_entries(entries: &[Entry]) -> Item {
+pub(crate) fn encode_entries(entries: &[RecordEntry]) -> Item {
     if entries.is_empty() {
         return Item::new();
     }
@@ -322,7 +322,7 @@ pub(crate) fn encode_entries(entries: &[Entry]) -> Item {
     ])
 }
 
-fn decode_entries(item: &Item) -> Option<Vec<Entry>> {
+fn decode_entries(item: &Item) -> Option<Vec<RecordEntry>> {
     let (Some(tables), Some(requests)) = (item.get("tables"), item.get("requests")) else {
         return Some(Vec::new());
     };
@@ -336,7 +336,7 @@ fn decode_entries(item: &Item) -> Option<Vec<Entry>> {
         let (place, version) = rest.split_once('.')?;
         let (table, names) = tables.get(place.parse::<usize>().ok()?)?.split_first()?;
         let attributes: Item = names.iter().cloned().zip(key.iter().cloned()).collect();
-        Some(Entry {
+        Some(RecordEntry {
             key: ItemKey::new(table, attributes),
             operation: Operation::by_letter(verb)?,
             version: version.parse().ok()?,
@@ -354,7 +354,7 @@ pub(crate) fn digest_of_all<'a>(digests: impl Iterator<Item = &'a Vec<u8>>) -> V
 }
 
 /// The digest of a request, which depends on the call and the request but not on the order of maps in memory.
-pub(crate) fn digest(request: &Request, call_id: Option<&str>) -> Vec<u8> {
+pub(crate) fn digest(request: &TransactionRequest, call_id: Option<&str>) -> Vec<u8> {
     let mut hash = Sha256::new();
     let mut part = |text: &str| {
         hash.update(text.len().to_le_bytes());

@@ -1,7 +1,7 @@
 //! The decision of a transaction, and its completion.
 
 use crate::complete::{finish, is_unapplied};
-use crate::coordinator::{Step, Transactions};
+use crate::coordinator::{StepResult, Transactions};
 use crate::effort::Effort;
 use crate::error::Error;
 use crate::key::ItemKey;
@@ -66,22 +66,24 @@ impl Transactions {
             } else {
                 match self.decide(&mut transaction, outcome, reason.as_deref()).await {
                     // The commit may only have to wait for puts.
-                    Ok(Step::Stale) if outcome == State::Committed && !transaction.record.unapplied.is_empty() => {
+                    Ok(StepResult::Stale)
+                        if outcome == State::Committed && !transaction.record.unapplied.is_empty() =>
+                    {
                         self.confirm_applied(&mut transaction).await
                     }
                     step => step,
                 }
             };
             let waited = match step {
-                Ok(Step::Done) => {
+                Ok(StepResult::Done) => {
                     known = Some(transaction);
                     Ok(())
                 }
-                Ok(Step::Waited) => Ok(()),
-                Ok(Step::Again) => effort.pause().await,
-                Ok(Step::Stale) => effort.stale(&transaction).await,
+                Ok(StepResult::Waited) => Ok(()),
+                Ok(StepResult::Again) => effort.pause().await,
+                Ok(StepResult::Stale) => effort.stale(&transaction).await,
                 Err(error) if error.is_passing() => effort.failed(error).await,
-                Ok(Step::Abort(error)) | Err(error) => Err(error),
+                Ok(StepResult::Abort(error)) | Err(error) => Err(error),
             };
             match waited {
                 Ok(()) => {}
@@ -104,7 +106,12 @@ impl Transactions {
     }
 
     /// Decides. The condition requires that the decider knows all entries and that a commit waits for no put.
-    async fn decide(&self, transaction: &mut Transaction, outcome: State, reason: Option<&str>) -> Result<Step, Error> {
+    async fn decide(
+        &self,
+        transaction: &mut Transaction,
+        outcome: State,
+        reason: Option<&str>,
+    ) -> Result<StepResult, Error> {
         let record = &transaction.record;
         let set_reason = if reason.is_some() { ", reason = :reason" } else { "" };
         let applied = if outcome == State::Committed { " AND attribute_not_exists(unapplied)" } else { "" };
@@ -124,27 +131,27 @@ impl Transactions {
             write = write.text(":reason", reason);
         }
         if !self.tables.write(write).await? {
-            return Ok(Step::Stale);
+            return Ok(StepResult::Stale);
         }
         transaction.record.state = outcome;
         transaction.record.reason = reason.map(str::to_owned);
-        Ok(Step::Done)
+        Ok(StepResult::Done)
     }
 
     /// Checks whether the puts that the record lists as unapplied are applied after all: their coordinator may have
     /// crashed before it recorded that. The content of a put that is really missing is known to its caller only.
-    async fn confirm_applied(&self, transaction: &mut Transaction) -> Result<Step, Error> {
+    async fn confirm_applied(&self, transaction: &mut Transaction) -> Result<StepResult, Error> {
         let versions = transaction.record.unapplied.clone();
         for version in versions {
             let keys: Vec<_> = puts_of(transaction, version);
             let items = self.tables.read(&keys).await?;
             if items.iter().any(|item| is_unapplied(&transaction.record, item.as_ref())) {
                 let reason = "a put was not carried out: repeat an add that was not answered before the commit.";
-                return Ok(Step::Abort(Error::RolledBack { reason: reason.to_owned() }));
+                return Ok(StepResult::Abort(Error::RolledBack { reason: reason.to_owned() }));
             }
             self.confirm(transaction, version).await?;
         }
-        Ok(Step::Done)
+        Ok(StepResult::Done)
     }
 
     /// Records that all puts of a version are applied.
@@ -236,7 +243,7 @@ const LOST_ENTRIES: &str = "its entries expired, since no sweeper prolonged them
 
 /// The items of the puts of one version.
 pub(crate) fn puts_of(transaction: &Transaction, version: u64) -> Vec<ItemKey> {
-    let is_put = |entry: &&record::Entry| entry.version == version && entry.operation == Operation::Put;
+    let is_put = |entry: &&record::RecordEntry| entry.version == version && entry.operation == Operation::Put;
     transaction.entries.iter().filter(is_put).map(|entry| entry.key.clone()).collect()
 }
 

@@ -3,12 +3,12 @@
 use aws_sdk_dynamodb::Client;
 use leasehold_dynamodb::{Clock, pause};
 
-use crate::attributes::{self, Before, Item, Lock};
+use crate::attributes::{self, Before, Item, ItemLock};
 use crate::coordinator::{Policy, Transactions, rolled_back};
 use crate::effort::Effort;
 use crate::error::Error;
 use crate::key::ItemKey;
-use crate::model::{Answer, Operation, PublicId, Request, ReturnValues, State, Status, TransactionId};
+use crate::model::{Answer, Operation, PublicId, ReturnValues, State, Status, TransactionId, TransactionRequest};
 use crate::operate::status;
 use crate::prepare::{Prepared, prepare};
 use crate::record::{Record, digest_of_all, participants};
@@ -59,7 +59,7 @@ impl Transactions {
         &self,
         id: Option<TransactionId>,
         retry_of: Option<&TransactionId>,
-        requests: Vec<Request>,
+        requests: Vec<TransactionRequest>,
     ) -> Result<(TransactionId, Vec<Answer>), Error> {
         if requests.is_empty() {
             return Ok((self.begin(id, retry_of).await?, Vec::new()));
@@ -125,7 +125,7 @@ impl Transactions {
     pub async fn add(
         &self,
         id: &TransactionId,
-        requests: Vec<Request>,
+        requests: Vec<TransactionRequest>,
         call_id: Option<&str>,
     ) -> Result<Vec<Answer>, Error> {
         let id = &id.public();
@@ -204,7 +204,7 @@ impl Transactions {
         &self,
         id: Option<TransactionId>,
         retry_of: Option<&TransactionId>,
-        requests: Vec<Request>,
+        requests: Vec<TransactionRequest>,
     ) -> Result<(TransactionId, Vec<Answer>), Error> {
         let prepared = prepare(&self.tables, &self.protected, requests, None).await?;
         let is_named = id.is_some();
@@ -267,14 +267,14 @@ impl Transactions {
     }
 
     /// Reads items that the transaction has locked.
-    async fn locked(&self, record: &Record, keys: &[ItemKey]) -> Result<Vec<(Item, Lock)>, Error> {
+    async fn locked(&self, record: &Record, keys: &[ItemKey]) -> Result<Vec<(Item, ItemLock)>, Error> {
         if keys.is_empty() {
             return Ok(Vec::new());
         }
         for look in 1..=MAX_LOOKS {
             let items = self.tables.read(keys).await?;
             let held = |item: Option<Item>| {
-                let lock = item.as_ref().and_then(Lock::of).filter(|lock| record.holds(&lock.value));
+                let lock = item.as_ref().and_then(ItemLock::of).filter(|lock| record.holds(&lock.value));
                 Some((item?, lock?))
             };
             if let Some(items) = items.into_iter().map(held).collect() {

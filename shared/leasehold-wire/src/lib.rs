@@ -1,4 +1,4 @@
-//! # What travels: requests, answers and problems of API version 1
+//! # The wire: requests, answers and problems of API version 1
 //!
 //! JSON in camelCase. Requests refuse unknown fields, so that a misspelt option is an error and not a surprise;
 //! answers may gain fields, so a caller must ignore those that it does not know. The same documents, with an
@@ -19,8 +19,8 @@ use serde_json::{Map, Value};
 
 pub use problem::{LostReason, Problem, ProblemType, RefusedLock};
 
-/// Where each operation is reached. A key travels in the body or the query, never in the path: gateways decode
-/// paths before they hand them on.
+/// The paths of the operations. A key travels in the body or the query, never in the path: gateways decode paths before
+/// they pass them on.
 pub mod path {
     /// `POST`
     pub const ACQUIRE: &str = "/v1/acquire";
@@ -76,7 +76,7 @@ pub mod path {
     pub const ITEMS_LIST: &str = "/v1/items/list";
 }
 
-/// A lease id on its way: printing it shows nothing.
+/// A lease id on its way. Its debug output hides the text.
 #[derive(Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(transparent)]
@@ -88,20 +88,20 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Asks for a lock.
+/// Acquires a lock.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AcquireRequest {
-    /// Which lock: 1 to 2048 bytes of UTF-8.
+    /// The lock's key: 1 to 2048 bytes of UTF-8.
     pub key: String,
-    /// Required on a table with a sort key, refused on one without: 1 to 1024 bytes.
+    /// The lock's sort key: 1 to 1024 bytes. Required on a table with a sort key, refused on one without.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sort_key: Option<String>,
-    /// Who asks, for people to read: 1 to 1024 bytes.
+    /// The owner, for people to read: 1 to 1024 bytes.
     pub owner_name: String,
-    /// The secret that will prove possession, good for one acquisition: 1 to 1024 bytes. Name one of your own, and
-    /// the request can be repeated safely. Generated if absent.
+    /// The secret that will prove possession, good for one acquisition: 1 to 1024 bytes. A request with its own lease
+    /// id can be repeated safely. Generated if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_id: Option<Secret>,
     /// The number of this request under its lease id. The holder raises it with each new request; a repeat keeps it.
@@ -113,55 +113,55 @@ pub struct AcquireRequest {
     /// bytes. A repeat keeps it. Only with `sequence`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
-    /// How long observers must see no heartbeat before they may take over.
+    /// The lease: the time in which observers must see no heartbeat before they may take over.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 100, maximum = 86_400_000, default = 20_000))]
     pub lease_duration_ms: Option<u64>,
     /// The record version number that this caller has seen unchanged for at least the record's own lease, by its own
-    /// monotonic clock. With it a stale lock is taken over.
+    /// monotonic clock. The request takes over a lock that still has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_record_version_number: Option<String>,
-    /// How a held lock may be judged dead.
+    /// The judge of a dead holder.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub staleness: Option<Staleness>,
-    /// The payload, as text. If neither `data` nor `dataBase64` is given, what the row has stays.
+    /// The payload, as text. Without `data` and `dataBase64`, the row's payload stays.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,
     /// The payload, as base64: at most 256 KiB when decoded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_base64: Option<String>,
-    /// If false, the payload is stored only where the row has none. Default: true.
+    /// If false, the payload is stored only if the row has none. Default: true.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replace_data: Option<bool>,
-    /// If true, the row must be there already. Default: false.
+    /// If true, the row must exist. Default: false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub only_if_exists: Option<bool>,
-    /// The occurrence of a recurring job that this acquisition is to run, such as `2026-11-21T02`: 1 to 1024 bytes,
-    /// compared byte for byte. Refused as `already-done` where it, or a later one, was completed.
+    /// The occurrence of a recurring job that this acquisition runs, such as `2026-11-21T02`: 1 to 1024 bytes, compared
+    /// byte for byte. Refused as `already-done` if it, or a later one, was completed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub occurrence: Option<String>,
-    /// If true, the occurrence counts as completed from the acquisition on: a run that fails is not tried again. Only
-    /// with `occurrence`. Default: false.
+    /// If true, the occurrence counts as completed from the acquisition on: a failed run is not tried again. Only with
+    /// `occurrence`. Default: false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at_most_once: Option<bool>,
-    /// Further attributes of the row, as plain JSON: at most 50. The lock's own names are refused.
+    /// Additional attributes of the row, as plain JSON: at most 50. The lock's own names are refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<Object>))]
     pub attributes: Option<Map<String, Value>>,
 }
 
-/// Asks for several locks, all or none.
+/// A request for several locks, all or none.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AcquireAllRequest {
-    /// Which locks: 2 to 50, each once.
+    /// The locks: 2 to 50, each once.
     #[cfg_attr(feature = "openapi", schema(min_items = 2, max_items = 50))]
     pub keys: Vec<WantedLock>,
-    /// Who asks, for people to read: 1 to 1024 bytes.
+    /// The owner, for people to read: 1 to 1024 bytes.
     pub owner_name: String,
-    /// The secret that will prove possession of each lock, good for one acquisition: 1 to 1024 bytes. Name one of your
-    /// own, and the request can be repeated safely. Generated if absent.
+    /// The secret that will prove possession of each lock, good for one acquisition: 1 to 1024 bytes. A request with
+    /// its own lease id can be repeated safely. Generated if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_id: Option<Secret>,
     /// The number of this request under its lease id. The holder raises it with each new request; a repeat keeps it.
@@ -172,27 +172,27 @@ pub struct AcquireAllRequest {
     /// bytes. A repeat keeps it. Only with `sequence`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
-    /// How long observers must see no heartbeat before they may take over.
+    /// The lease: the time in which observers must see no heartbeat before they may take over.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 100, maximum = 86_400_000, default = 20_000))]
     pub lease_duration_ms: Option<u64>,
-    /// How held locks may be judged dead.
+    /// The judge of dead holders.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub staleness: Option<Staleness>,
 }
 
-/// One of several locks that are asked for.
+/// One of several requested locks.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct WantedLock {
-    /// Which lock: 1 to 2048 bytes of UTF-8.
+    /// The lock's key: 1 to 2048 bytes of UTF-8.
     pub key: String,
-    /// Required on a table with a sort key, refused on one without: 1 to 1024 bytes.
+    /// The lock's sort key: 1 to 1024 bytes. Required on a table with a sort key, refused on one without.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sort_key: Option<String>,
     /// The record version number that this caller has seen unchanged for at least the record's own lease, by its own
-    /// monotonic clock. With it a stale lock is taken over.
+    /// monotonic clock. The request takes over a lock that still has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_record_version_number: Option<String>,
 }
@@ -202,13 +202,13 @@ pub struct WantedLock {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct AcquireAllResponse {
-    /// Who holds them.
+    /// The owner, for people to read.
     pub owner_name: String,
-    /// The secret that proves possession of each. Heartbeats and releases are for each lock by itself.
+    /// The secret that proves possession of each lock. Heartbeats and releases name one lock each.
     pub lease_id: Secret,
-    /// Counted by the holder from before it sent the request.
+    /// The lease. The holder counts it from before it sent the request.
     pub lease_duration_ms: u64,
-    /// One for all, above every token granted for any of the keys before.
+    /// The fencing token of all locks, above every token granted for any of the keys before.
     pub fencing_token: u64,
     /// The locks, in the order of the request.
     pub locks: Vec<GrantedLock>,
@@ -219,24 +219,24 @@ pub struct AcquireAllResponse {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct GrantedLock {
-    /// Which lock.
+    /// The lock's key.
     pub key: String,
-    /// On a table with a sort key.
+    /// The sort key, on a table that has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sort_key: Option<String>,
-    /// Changes with every acquire and heartbeat.
+    /// The record version number, which changes with every acquire and heartbeat.
     pub record_version_number: String,
 }
 
-/// How a held lock may be judged dead.
+/// The judge of a dead holder.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Staleness {
-    /// By the caller, who saw its record version number unchanged for its lease.
+    /// The caller, who saw the record version number unchanged for the lease.
     #[default]
     Rvn,
-    /// By the servers' clocks, which may differ by no more than the service's configured skew.
+    /// The servers' clocks, which may differ by no more than the service's configured skew.
     Clock,
 }
 
@@ -245,35 +245,36 @@ pub enum Staleness {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct AcquireResponse {
-    /// Which lock.
+    /// The lock's key.
     pub key: String,
-    /// On a table with a sort key.
+    /// The sort key, on a table that has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sort_key: Option<String>,
-    /// Who holds it.
+    /// The owner, for people to read.
     pub owner_name: String,
     /// The secret that proves possession.
     pub lease_id: Secret,
-    /// Changes with every acquire and heartbeat.
+    /// The record version number, which changes with every acquire and heartbeat.
     pub record_version_number: String,
-    /// Counted by the holder from before it sent the request.
+    /// The lease. The holder counts it from before it sent the request.
     pub lease_duration_ms: u64,
-    /// Above every token granted for this key before. Hand it to the resource that the lock protects.
+    /// The fencing token, above every token granted for this key before. Hand it to the resource that the lock
+    /// protects.
     pub fencing_token: u64,
-    /// How it came about.
+    /// The outcome of the acquisition.
     pub outcome: AcquireOutcome,
-    /// The row's payload as text: what a predecessor left, or what was just stored.
+    /// The row's payload as text: the predecessor's, or the one that was just stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,
-    /// The row's payload as base64, where it is not UTF-8.
+    /// The row's payload as base64, if it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_base64: Option<String>,
-    /// Who had it before.
+    /// The previous owner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub previous_owner_name: Option<String>,
 }
 
-/// How a grant came about.
+/// The outcome of an acquisition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
@@ -284,7 +285,7 @@ pub enum AcquireOutcome {
     Reacquired,
     /// The lock was stale.
     TakenOver,
-    /// The caller held it already: the request was a repeat, and counts as a heartbeat.
+    /// The caller held the lock already: the request was a repeat, and counts as a heartbeat.
     Renewed,
 }
 
@@ -293,12 +294,12 @@ pub enum AcquireOutcome {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct HeartbeatRequest {
-    /// Which lock.
+    /// The lock's key.
     pub key: String,
-    /// Required on a table with a sort key, refused on one without.
+    /// The lock's sort key. Required on a table with a sort key, refused on one without.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sort_key: Option<String>,
-    /// The proof of possession.
+    /// The lease id, which proves possession.
     pub lease_id: Secret,
     /// The number of this request under its lease id. The holder raises it with each new request; a repeat keeps it.
     /// With it, a request that the network delivers late or twice changes nothing.
@@ -313,12 +314,12 @@ pub struct HeartbeatRequest {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 100, maximum = 86_400_000))]
     pub lease_duration_ms: Option<u64>,
-    /// Renew only if the row still has this record version number. After a time-out, repeat without it: the first
-    /// try may have been applied and have changed the number.
+    /// Renews only if the row still has this record version number. After a time-out, repeat without it: the first try
+    /// may have been applied and have changed the number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub record_version_number: Option<String>,
-    /// The fencing token of the grant. The heartbeat is `lost` where the lock has another one: a copy that arrives
-    /// after its lease id was forgotten, and granted again, changes nothing.
+    /// The fencing token of the grant. The heartbeat is `lost` if the lock has another one. A copy that arrives after
+    /// its lease id was forgotten, and granted again, therefore changes nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 9_007_199_254_740_991_u64))]
     pub fencing_token: Option<u64>,
@@ -333,16 +334,16 @@ pub struct HeartbeatRequest {
     pub delete_data: Option<bool>,
 }
 
-/// A lease starts anew.
+/// The lease starts anew.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct HeartbeatResponse {
     /// The new record version number.
     pub record_version_number: String,
-    /// Counted by the holder from before it sent the request.
+    /// The lease. The holder counts it from before it sent the request.
     pub lease_duration_ms: u64,
-    /// As granted, or higher if an acquire was repeated.
+    /// The fencing token: as granted, or higher if an acquire was repeated.
     pub fencing_token: u64,
 }
 
@@ -351,27 +352,26 @@ pub struct HeartbeatResponse {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ReleaseRequest {
-    /// Which lock.
+    /// The lock's key.
     pub key: String,
-    /// Required on a table with a sort key, refused on one without.
+    /// The lock's sort key. Required on a table with a sort key, refused on one without.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sort_key: Option<String>,
-    /// The proof of possession.
+    /// The lease id, which proves possession.
     pub lease_id: Secret,
-    /// Release only if the row still has this record version number.
+    /// Releases only if the row still has this record version number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub record_version_number: Option<String>,
-    /// If true, the lock reads as not there afterwards, and its data goes. Default: false.
+    /// If true, the lock and its data are deleted. Default: false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delete: Option<bool>,
-    /// What to leave to the next holder, as text. Not with `delete`.
+    /// A payload for the next holder, as text. Not with `delete`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,
-    /// What to leave to the next holder, as base64. Not with `delete`.
+    /// A payload for the next holder, as base64. Not with `delete`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_base64: Option<String>,
-    /// The occurrence that the lock was acquired for, which is done: no later acquire is granted for it. Not with
-    /// `delete`.
+    /// The occurrence of the acquisition, which is now done: no later acquire is granted for it. Not with `delete`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub completed: Option<String>,
 }
@@ -381,18 +381,18 @@ pub struct ReleaseRequest {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ReleaseResponse {
-    /// How that came about.
+    /// The outcome of the release.
     pub outcome: ReleaseOutcome,
 }
 
-/// How a release came about.
+/// The outcome of a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum ReleaseOutcome {
-    /// By this request.
+    /// This request released the lock.
     Released,
-    /// By an earlier one: this was a repeat.
+    /// An earlier request released the lock: this was a repeat.
     Replayed,
     /// The row is gone.
     Absent,
@@ -403,41 +403,40 @@ pub enum ReleaseOutcome {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct BreakRequest {
-    /// Which lock.
+    /// The lock's key.
     pub key: String,
-    /// Required on a table with a sort key, refused on one without.
+    /// The lock's sort key. Required on a table with a sort key, refused on one without.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sort_key: Option<String>,
     /// The record version number that the operator saw.
     pub record_version_number: String,
 }
 
-/// Which lock to read.
+/// The lock to read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct GetRequest {
-    /// Which lock.
+    /// The lock's key.
     pub key: String,
-    /// Required on a table with a sort key, refused on one without.
+    /// The lock's sort key. Required on a table with a sort key, refused on one without.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sort_key: Option<String>,
 }
 
-/// Which lock to watch.
+/// The lock to watch.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct WatchRequest {
-    /// Which lock.
+    /// The lock's key.
     pub key: String,
-    /// Required on a table with a sort key, refused on one without.
+    /// The lock's sort key. Required on a table with a sort key, refused on one without.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sort_key: Option<String>,
-    /// The record version number that the caller knows. Empty or absent: none, and the answer comes as soon as there is
-    /// a lock.
+    /// The record version number that the caller knows. Empty or absent: the answer comes as soon as there is a lock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// The longest wait, in milliseconds.
@@ -446,26 +445,26 @@ pub struct WatchRequest {
     pub wait_ms: Option<u64>,
 }
 
-/// Which locks to list.
+/// The filters of a listing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ListRequest {
-    /// At most this many.
+    /// The largest number of locks on a page.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", param(minimum = 1, maximum = 1000, default = 100))]
     pub limit: Option<u64>,
-    /// `nextCursor` of the page before. The other parameters must be the same again.
+    /// The `nextCursor` of the previous page. The other parameters must be the same again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
-    /// Only locks in this state.
+    /// Lists only locks in this state.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<LockState>,
-    /// Only locks whose current or last owner has this name.
+    /// Lists only locks whose current or last owner has this name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner_name: Option<String>,
-    /// Only the sort keys under this partition key.
+    /// Lists only the sort keys under this partition key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
 }
@@ -480,7 +479,7 @@ pub struct ListResponse {
     /// Rows that are not readable lock records.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<UnreadableRow>,
-    /// For the next page; absent on the last.
+    /// The start of the next page; absent on the last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
 }
@@ -490,34 +489,34 @@ pub struct ListResponse {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct UnreadableRow {
-    /// Its key.
+    /// The row's key.
     pub key: String,
-    /// Its sort key, on a table that has one.
+    /// The row's sort key, on a table that has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sort_key: Option<String>,
-    /// What is wrong with it.
+    /// The mistake in the row.
     pub detail: String,
 }
 
-/// What anyone may know of a lock.
+/// The public view of a lock.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Lock {
-    /// Which lock.
+    /// The lock's key.
     pub key: String,
-    /// On a table with a sort key.
+    /// The sort key, on a table that has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sort_key: Option<String>,
-    /// Whether it has a holder.
+    /// Whether the lock has a holder.
     pub state: LockState,
-    /// Who holds it, or held it last.
+    /// The present or last owner, for people to read.
     pub owner_name: String,
-    /// Changes with every acquire and heartbeat.
+    /// The record version number, which changes with every acquire and heartbeat.
     pub record_version_number: String,
-    /// How long the record version number must be seen unchanged before the lock is stale.
+    /// The time for which the record version number must be seen unchanged before the lock is stale.
     pub lease_duration_ms: u64,
-    /// Absent where another client wrote the row.
+    /// The fencing token. Absent if another kind of client wrote the row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fencing_token: Option<u64>,
     /// The occurrence that the holder runs.
@@ -529,15 +528,15 @@ pub struct Lock {
     /// The payload as text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,
-    /// The payload as base64, where it is not UTF-8.
+    /// The payload as base64, if it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_base64: Option<String>,
-    /// Further attributes, as plain JSON. Sets are lists, binary values base64.
+    /// Additional attributes, as plain JSON. Sets are lists, binary values base64.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     #[cfg_attr(feature = "openapi", schema(value_type = Object))]
     pub attributes: Map<String, Value>,
-    /// Only of a semaphore. Its record version number changes with every write of any holder; it is never stale as a
-    /// whole, so that its lease here is the longest that a number can say: each holder has a lease of its own.
+    /// The state of a semaphore. Its record version number changes with every write of any holder. The semaphore as a
+    /// whole is never stale: its lease is the largest number, and each holder has its own lease.
     #[serde(flatten)]
     pub semaphore: Option<Box<semaphore::SemaphoreState>>,
 }
@@ -547,9 +546,9 @@ pub struct Lock {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum LockState {
-    /// It has, as far as the table knows. The holder may be dead.
+    /// The lock has a holder, as far as the table shows. The holder may be dead.
     Held,
-    /// It has none.
+    /// The lock has no holder.
     Released,
 }
 
@@ -558,7 +557,7 @@ pub enum LockState {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct HealthResponse {
-    /// Always `ok`; a service that is not answers with a problem.
+    /// Always `ok`; an unhealthy service answers with a problem.
     pub status: HealthStatus,
 }
 
@@ -567,6 +566,6 @@ pub struct HealthResponse {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum HealthStatus {
-    /// All is well.
+    /// The service is healthy.
     Ok,
 }

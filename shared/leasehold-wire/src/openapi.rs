@@ -72,10 +72,10 @@ enum Failures {
     #[response(status = 429, content_type = "application/problem+json")]
     Throttled(Problem),
     /// `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
-    /// `misconfigured`: the service cannot work with its table, and whoever runs the service must act.
+    /// `misconfigured`: the service cannot work with its table, and its operator must act.
     #[response(status = 500, content_type = "application/problem+json")]
     CorruptRecord(Problem),
-    /// `unavailable`: nobody knows whether it was done; try again with the same lease id or transaction id.
+    /// `unavailable`: the outcome of the request is unknown; try again with the same lease id or transaction id.
     /// `Retry-After` says when.
     #[response(status = 503, content_type = "application/problem+json")]
     Unavailable(Problem),
@@ -95,8 +95,8 @@ enum AccessFailures {
 #[derive(IntoResponses)]
 #[allow(dead_code, reason = "a description, never made")]
 enum BodyFailures {
-    /// `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB of transactions); or what is to be
-    /// stored, or to be answered, is beyond DynamoDB's limits or the service's.
+    /// `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB for transactions), or the row or the
+    /// answer exceeds the limits of DynamoDB or of the service.
     #[response(status = 413, content_type = "application/problem+json")]
     TooLarge(Problem),
     /// `unsupported-media-type`: the body is not declared as JSON.
@@ -117,14 +117,14 @@ enum PossessionFailures {
 #[derive(IntoResponses)]
 #[allow(dead_code, reason = "a description, never made")]
 enum SequenceFailures {
-    /// `lost`: the lock is not the caller's. `reason` says why, and `lock` shows its state. Or `superseded`: a later
-    /// request under this lease id was carried out, and this one changed nothing. The caller still has the lock;
+    /// `lost`: the lock is not the caller's. `reason` says why, and `lock` shows its state. `superseded`: a later
+    /// request under this lease id was carried out, and this one changed nothing. The caller still holds the lock;
     /// `sequence` is the number to exceed.
     #[response(status = 409, content_type = "application/problem+json")]
     LostOrSuperseded(Problem),
 }
 
-/// Asks for a lock.
+/// Acquires a lock.
 #[utoipa::path(
     post,
     path = path::ACQUIRE,
@@ -145,8 +145,8 @@ enum SequenceFailures {
 #[allow(dead_code, reason = "a description, never called")]
 fn acquire() {}
 
-/// Asks for several locks, all or none, in one transaction of DynamoDB. All have one fencing token. Heartbeats and
-/// releases are for each lock by itself, under the one lease id.
+/// Acquires several locks, all or none, in one transaction of DynamoDB. All have one fencing token. Heartbeats and
+/// releases name one lock each, under the one lease id.
 #[utoipa::path(
     post,
     path = path::ACQUIRE_ALL,
@@ -178,7 +178,7 @@ fn acquire_all() {}
 #[allow(dead_code, reason = "a description, never called")]
 fn heartbeat() {}
 
-/// Gives a lock back. May be repeated.
+/// Releases a lock. May be repeated.
 #[utoipa::path(
     post,
     path = path::RELEASE,
@@ -221,8 +221,9 @@ fn break_lock() {}
 #[allow(dead_code, reason = "a description, never called")]
 fn get() {}
 
-/// Waits until a lock changes: its record version number is no longer `version`, or it is released. A hint, which may
-/// come late or in vain; the next write decides. After `waitMs` the answer is the lock as it is.
+/// Waits until a lock changes: its record version number is no longer `version`, or it is released. The answer is a
+/// hint, which may come late or without a change; the next write decides. After `waitMs` the answer is the lock as it
+/// is.
 #[utoipa::path(
     get,
     path = path::WATCH,

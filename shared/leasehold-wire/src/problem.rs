@@ -12,26 +12,26 @@ use crate::{Lock, LockState};
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Problem {
-    /// Which kind: the member to decide by.
+    /// The kind, which is the member to decide by.
     #[serde(rename = "type")]
     pub problem_type: ProblemType,
     /// The HTTP status of this kind.
     pub status: u16,
-    /// What this kind is, for people to read.
+    /// The title of the kind, for people to read.
     pub title: String,
-    /// What happened and what to do, for people to read.
+    /// The failure and its remedy, for people to read.
     pub detail: String,
     /// `invalid-request`: the field at fault.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
-    /// `lost`: why.
+    /// `lost`: the reason of the loss.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<LostReason>,
-    /// `held`, `lost`, `superseded`, `version-mismatch`, `already-done`: the lock as it is, where there is a row. Of a
-    /// semaphore also with `queue-full`, `permits-mismatch` and `exceeds-capacity`.
+    /// `held`, `lost`, `superseded`, `version-mismatch`, `already-done`: the lock as it is, if there is a row. A
+    /// semaphore is also shown with `queue-full`, `permits-mismatch` and `exceeds-capacity`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lock: Option<Box<Lock>>,
-    /// `held`, `lost`, `wrong-kind` of several locks: those that are held, lost or no locks.
+    /// `held`, `lost`, `wrong-kind` for several locks: the locks that are held or lost, or the keys of other kinds.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<Vec<RefusedLock>>))]
     pub locks: Option<Box<[RefusedLock]>>,
@@ -45,17 +45,17 @@ pub struct Problem {
     /// `superseded`: the fencing token that the caller holds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fencing_token: Option<u64>,
-    /// `condition-failed`: which of the requests, counted from 0.
+    /// `condition-failed`: the position of the request, counted from 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request: Option<u16>,
-    /// `condition-failed`: the item as it is, where the request asked for it and there is one.
+    /// `condition-failed`: the existing item, if the request asked for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub item: Option<Box<Item>>,
     /// `contended`: the public id of the other transaction. It proves nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub public_id: Option<Box<str>>,
-    /// True where the same request, with the same lease id or transaction id, is worth repeating.
+    /// Whether the same request may succeed later, with the same lease id or transaction id.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub retryable: bool,
 }
@@ -96,46 +96,46 @@ impl fmt::Display for Problem {
 
 impl std::error::Error for Problem {}
 
-/// One of several locks that were refused: what anyone may know of it, but for its payload.
+/// One of several refused locks: its public view, without the payload.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct RefusedLock {
-    /// Which lock.
+    /// The lock's key.
     pub key: String,
-    /// On a table with a sort key.
+    /// The sort key, on a table that has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sort_key: Option<String>,
-    /// `lost`: why.
+    /// `lost`: the reason of the loss.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<LostReason>,
-    /// Whether it has a holder, where there is a row.
+    /// Whether the lock has a holder, if there is a row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<LockState>,
-    /// Who holds it, or held it last.
+    /// The present or last owner, for people to read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner_name: Option<String>,
-    /// Changes with every acquire and heartbeat.
+    /// The record version number, which changes with every acquire and heartbeat.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub record_version_number: Option<String>,
-    /// How long the record version number must be seen unchanged before the lock is stale.
+    /// The time for which the record version number must be seen unchanged before the lock is stale.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_duration_ms: Option<u64>,
-    /// Absent where another client wrote the row.
+    /// The fencing token. Absent if another kind of client wrote the row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fencing_token: Option<u64>,
 }
 
-/// Why a lock is not the caller's.
+/// The reason why a lock is not the caller's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum LostReason {
     /// The row is gone.
     Absent,
-    /// It was released under this lease id, or broken by an operator.
+    /// The lock was released under this lease id, or broken by an operator.
     Released,
-    /// Another acquisition has it, or had it since.
+    /// Another acquisition holds the lock, or held it since.
     TakenOver,
     /// The lease id is right, but the record version number is not the one given.
     VersionMismatch,
@@ -149,43 +149,43 @@ pub enum LostReason {
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum ProblemType {
-    /// Someone else has the lock: poll.
+    /// Another owner holds the lock: poll.
     Held,
-    /// The caller does not have it: stop.
+    /// The caller does not hold the lock: stop.
     Lost,
-    /// A later request under this lease id was carried out, and this one changed nothing. The caller still has the
-    /// lock: go on with a number above `sequence`.
+    /// A later request under this lease id was carried out, and this one changed nothing. The caller still holds the
+    /// lock: continue with a number above `sequence`.
     Superseded,
-    /// The occurrence, or a later one, was completed: do not run it. The lock's data is what its run left.
+    /// The occurrence, or a later one, was completed: do not run it. The lock's data is what the completed run left.
     AlreadyDone,
     /// There is no such lock.
     NotFound,
     /// The lock changed since the operator looked: look again.
     VersionMismatch,
-    /// The key is a semaphore's where a lock is meant, or the other way round.
+    /// The key belongs to a semaphore where a lock is meant, or to a lock where a semaphore is meant.
     WrongKind,
     /// The lease id has another number of permits: there is no upgrade.
     PermitsMismatch,
-    /// The semaphore has fewer permits than are asked for: ask for fewer.
+    /// The request asks for more permits than the semaphore has: ask for fewer.
     ExceedsCapacity,
-    /// There is no room in the queue: try again later.
+    /// The queue is full: try again later.
     QueueFull,
-    /// The caller may not touch this key, or the lock is bound to another principal; or the service may not use a table
-    /// that the request names: ask whoever runs the service.
+    /// The caller may not touch this key, or the lock is bound to another principal, or the service may not use a table
+    /// that the request names: ask the service's operator.
     Forbidden,
     /// Another transaction has an item, and did not make way in time: try again, with the same transaction id.
     Contended,
     /// The transaction was rolled back: begin another one.
     RolledBack,
-    /// The transaction is committed, which cannot be taken back, nor added to.
+    /// The transaction is committed: it can be neither rolled back nor extended.
     Committed,
     /// The condition of a request does not hold; the transaction was rolled back.
     ConditionFailed,
-    /// There is no such transaction, or it ended so long ago that it was removed.
+    /// The transaction is unknown: it was never begun, or was removed long after its end.
     TransactionNotFound,
     /// The request breaks a rule of this API, or of DynamoDB: repair it.
     InvalidRequest,
-    /// What is to be stored is too large: make it smaller.
+    /// The payload, the row or the answer is too large: make it smaller.
     TooLarge,
     /// The body is not declared as JSON.
     UnsupportedMediaType,
@@ -193,9 +193,9 @@ pub enum ProblemType {
     MethodNotAllowed,
     /// This API has no such path.
     UnknownRoute,
-    /// DynamoDB refused for load: slow down, and try again with the same lease id or transaction id.
+    /// DynamoDB throttled the request: slow down, and try again with the same lease id or transaction id.
     Throttled,
-    /// Nobody knows: try again with the same lease id or transaction id.
+    /// The outcome is unknown: try again with the same lease id or transaction id.
     Unavailable,
     /// The row is not a readable record of this service: call an operator.
     CorruptRecord,
@@ -204,7 +204,7 @@ pub enum ProblemType {
 }
 
 impl ProblemType {
-    /// The HTTP status, the title, and the error's name in a direct invocation.
+    /// Returns the HTTP status, the title, and the error's name in a direct invocation.
     const fn table(self) -> (u16, &'static str, &'static str) {
         match self {
             Self::Held => (423, "The lock is held", "LockHeld"),
@@ -240,7 +240,7 @@ impl ProblemType {
         self.table().0
     }
 
-    /// What this kind is, for people to read.
+    /// The title of the kind, for people to read.
     pub const fn title(self) -> &'static str {
         self.table().1
     }
@@ -250,13 +250,13 @@ impl ProblemType {
         self.table().2
     }
 
-    /// Whether the same request is worth repeating.
+    /// Whether the same request may succeed later.
     pub const fn is_retryable(self) -> bool {
         matches!(self, Self::Contended | Self::Throttled | Self::Unavailable)
     }
 
-    /// How long to wait before asking again, in seconds, where asking again is the thing to do. A held lock is worth
-    /// a look each second, as in the Java client; its own lease is in the problem's `lock`.
+    /// The pause before the next request, in seconds, if another request may succeed. A held lock is polled each
+    /// second, as by the Java client; its own lease is in the problem's `lock`.
     pub const fn retry_after_seconds(self) -> Option<u32> {
         match self {
             Self::Held | Self::QueueFull | Self::Contended | Self::Throttled | Self::Unavailable => Some(1),

@@ -4,46 +4,46 @@ use serde::{Deserialize, Serialize};
 
 use crate::{AcquireOutcome, Secret};
 
-/// Asks for permits.
+/// A request for permits.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AcquirePermitsRequest {
-    /// Which semaphore: 1 to 2048 bytes of UTF-8.
+    /// The semaphore's key: 1 to 2048 bytes of UTF-8.
     pub key: String,
-    /// Required on a table with a sort key, refused on one without: 1 to 1024 bytes.
+    /// The semaphore's sort key: 1 to 1024 bytes. Required on a table with a sort key, refused on one without.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sort_key: Option<String>,
-    /// Who asks, for people to read: 1 to 128 bytes.
+    /// The owner, for people to read: 1 to 128 bytes.
     pub owner_name: String,
-    /// How many permits. Default: 1.
+    /// The number of permits. Default: 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 1_000_000_000, default = 1))]
     pub permits: Option<u64>,
-    /// How many permits the semaphore has, where there is none yet. Later the row's capacity holds, and is answered.
+    /// The number of permits of a new semaphore. An existing semaphore keeps its capacity, which the answer shows.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 1_000_000_000))]
     pub capacity: u64,
     /// The secret that will prove possession, good for one acquisition: 1 to 1024 bytes. Generated if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_id: Option<Secret>,
-    /// The number of this request under its lease id. The holder raises it with each new request; a repeat keeps it. An
-    /// acquire of a higher number by a holder renews its lease; without a number it is answered as before, and renews
-    /// nothing.
+    /// The number of this request under its lease id. The holder raises it with each new request; a repeat keeps it. A
+    /// holder's acquire with a higher number renews its lease. Without a number, a holder's acquire gets the same
+    /// answer again, and renews nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 9_007_199_254_740_991_u64))]
     pub sequence: Option<u64>,
     /// Tells this request from another one of the same number: at most 64 bytes. Only with `sequence`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
-    /// How long observers must see no heartbeat of this holder before they may take its permits.
+    /// The lease: the time in which observers must see no heartbeat of this holder before they may take its permits.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 100, maximum = 86_400_000, default = 60_000))]
     pub lease_duration_ms: Option<u64>,
-    /// Dead holders and tickets: each was seen by the caller with the same version for its own lease. At most ten. The
-    /// request is granted only if all of them are as they were seen, and then removes them.
+    /// Dead holders and tickets, at most ten. The caller saw each with the same version for its own lease. The request
+    /// is granted only if all of them are unchanged, and then removes them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub observed: Vec<ObservedEntry>,
-    /// A payload of this holder, as text, for anyone to read: at most 256 bytes.
+    /// A payload of this holder, as text, for everyone to read: at most 256 bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,
     /// The payload as base64.
@@ -56,11 +56,11 @@ pub struct AcquirePermitsRequest {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ObservedEntry {
-    /// Its `holderId`, or its `ticketId`.
+    /// The entry's `holderId` or `ticketId`.
     pub holder_id: String,
-    /// Its version.
+    /// The entry's version.
     pub version: String,
-    /// Its permits: required for a holder. Those of a ticket do not count.
+    /// The entry's permits: required for a holder, without effect for a ticket.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub permits: Option<u64>,
 }
@@ -70,29 +70,29 @@ pub struct ObservedEntry {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct AcquirePermitsResponse {
-    /// Which semaphore.
+    /// The semaphore's key.
     pub key: String,
-    /// On a table with a sort key.
+    /// The sort key, on a table that has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sort_key: Option<String>,
-    /// Who holds them.
+    /// The owner, for people to read.
     pub owner_name: String,
     /// The secret that proves possession.
     pub lease_id: Secret,
-    /// The public name of this holder. It proves nothing.
+    /// The holder's public name, which proves nothing.
     pub holder_id: String,
-    /// Changes with every heartbeat of this holder.
+    /// The version, which changes with every heartbeat of this holder.
     pub version: String,
-    /// Counted by the holder from before it first sent the request.
+    /// The lease. The holder counts it from before it first sent the request.
     pub lease_duration_ms: u64,
-    /// How many permits it has.
+    /// The number of the holder's permits.
     pub permits: u64,
-    /// Above every token granted for this key before.
+    /// The fencing token, above every token granted for this key before.
     pub fencing_token: u64,
-    /// How many permits the semaphore has.
+    /// The capacity of the semaphore.
     pub capacity: u64,
-    /// How the grant came about: `created` with the semaphore, `reacquired` from the free permits, `takenOver` with
-    /// those of the dead, or `renewed`.
+    /// The outcome: `created` with the semaphore, `reacquired` from the free permits, `takenOver` with those of the
+    /// dead, or `renewed`.
     pub outcome: AcquireOutcome,
 }
 
@@ -101,12 +101,12 @@ pub struct AcquirePermitsResponse {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct HeartbeatPermitsRequest {
-    /// Which semaphore.
+    /// The semaphore's key.
     pub key: String,
-    /// Required on a table with a sort key, refused on one without.
+    /// The semaphore's sort key. Required on a table with a sort key, refused on one without.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sort_key: Option<String>,
-    /// The proof of possession.
+    /// The lease id, which proves possession.
     pub lease_id: Secret,
     /// The number of this request under its lease id.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -119,14 +119,14 @@ pub struct HeartbeatPermitsRequest {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 100, maximum = 86_400_000))]
     pub lease_duration_ms: Option<u64>,
-    /// Renew only if the holder still has this version.
+    /// Renews only if the holder still has this version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// Keep only so many permits. Needs `heldPermits`, and is at most that: there is no upgrade.
+    /// The number of permits to keep. Needs `heldPermits`, and is at most that number: there is no upgrade.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 1_000_000_000))]
     pub permits: Option<u64>,
-    /// Renew only if the holder has so many permits. Only with `permits`.
+    /// Renews only if the holder has this number of permits. Only with `permits`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 1_000_000_000))]
     pub held_permits: Option<u64>,
@@ -143,15 +143,15 @@ pub struct HeartbeatPermitsRequest {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct HeartbeatPermitsResponse {
-    /// The public name of this holder.
+    /// The holder's public name.
     pub holder_id: String,
-    /// Its new version.
+    /// The holder's new version.
     pub version: String,
-    /// Counted by the holder from before it sent the request.
+    /// The lease. The holder counts it from before it sent the request.
     pub lease_duration_ms: u64,
-    /// How many permits it has.
+    /// The number of the holder's permits.
     pub permits: u64,
-    /// As granted.
+    /// The fencing token of the grant.
     pub fencing_token: u64,
 }
 
@@ -160,14 +160,14 @@ pub struct HeartbeatPermitsResponse {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ReleasePermitsRequest {
-    /// Which semaphore.
+    /// The semaphore's key.
     pub key: String,
-    /// Required on a table with a sort key, refused on one without.
+    /// The semaphore's sort key. Required on a table with a sort key, refused on one without.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sort_key: Option<String>,
-    /// The proof of possession.
+    /// The lease id, which proves possession.
     pub lease_id: Secret,
-    /// Release only if the holder, or the ticket, still has this version.
+    /// Releases only if the holder, or the ticket, still has this version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
 }
@@ -177,9 +177,9 @@ pub struct ReleasePermitsRequest {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct BreakEntryRequest {
-    /// Which semaphore.
+    /// The semaphore's key.
     pub key: String,
-    /// Required on a table with a sort key, refused on one without.
+    /// The semaphore's sort key. Required on a table with a sort key, refused on one without.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sort_key: Option<String>,
     /// The `holderId`, or the `ticketId`.
@@ -193,12 +193,12 @@ pub struct BreakEntryRequest {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CapacityRequest {
-    /// Which semaphore.
+    /// The semaphore's key.
     pub key: String,
-    /// Required on a table with a sort key, refused on one without.
+    /// The semaphore's sort key. Required on a table with a sort key, refused on one without.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sort_key: Option<String>,
-    /// The new capacity. Holders keep what they have: after a cut, nothing is granted until enough permits came back.
+    /// The new capacity. Holders keep their permits: after a cut, nothing is granted until enough permits are released.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 1_000_000_000))]
     pub capacity: u64,
     /// The capacity that the operator saw.
@@ -206,36 +206,36 @@ pub struct CapacityRequest {
     pub expected: u64,
 }
 
-/// The capacity is as asked for.
+/// The capacity was changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct CapacityResponse {
-    /// How many permits there are.
+    /// The number of permits.
     pub capacity: u64,
-    /// How many of them are free.
+    /// The number of free permits.
     pub available: u64,
 }
 
-/// Takes a place in the queue, or renews it.
+/// A request for a place in the queue, or its refresh.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EnqueueRequest {
-    /// Which semaphore.
+    /// The semaphore's key.
     pub key: String,
-    /// Required on a table with a sort key, refused on one without.
+    /// The semaphore's sort key. Required on a table with a sort key, refused on one without.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sort_key: Option<String>,
     /// The secret under which the permits will be acquired.
     pub lease_id: Secret,
-    /// Who waits, for people to read: 1 to 128 bytes.
+    /// The waiter, for people to read: 1 to 128 bytes.
     pub owner_name: String,
-    /// How many permits it waits for. Default: 1.
+    /// The number of permits that the ticket waits for. Default: 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 1_000_000_000, default = 1))]
     pub permits: Option<u64>,
-    /// How many permits the semaphore has, where there is none yet.
+    /// The number of permits of a new semaphore. An existing semaphore keeps its capacity.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 1_000_000_000))]
     pub capacity: u64,
     /// The number of this request under its lease id.
@@ -245,7 +245,7 @@ pub struct EnqueueRequest {
     /// Tells this request from another one of the same number: at most 64 bytes. Only with `sequence`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
-    /// How long others must see no renewal of the ticket before they may pass it.
+    /// The time in which others must see no refresh of the ticket before they may pass it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 100, maximum = 86_400_000, default = 120_000))]
     pub lease_duration_ms: Option<u64>,
@@ -260,13 +260,13 @@ pub struct EnqueueRequest {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct EnqueueResponse {
-    /// The public name of the ticket. It proves nothing.
+    /// The ticket's public name, which proves nothing.
     pub ticket_id: String,
-    /// Changes with every renewal.
+    /// The version, which changes with every refresh.
     pub version: String,
-    /// Lower numbers go first.
+    /// The ticket's place: lower numbers go first.
     pub number: u64,
-    /// How many tickets are before this one, dead ones among them.
+    /// The number of tickets before this one, dead ones among them.
     pub ahead: u64,
 }
 
@@ -275,22 +275,21 @@ pub struct EnqueueResponse {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct SemaphoreState {
-    /// Not a lock.
+    /// The kind of the row.
     pub kind: Kind,
-    /// How many permits there are.
+    /// The number of permits.
     pub capacity: u64,
-    /// How many of them are free.
+    /// The number of free permits.
     pub available: u64,
-    /// New whenever permits came back, and whenever the queue or the capacity changed: compare it, and read nothing
-    /// from it.
+    /// An opaque version that changes when permits are released, and when the queue or the capacity changes.
     pub changed: String,
-    /// Who has permits; the oldest first.
+    /// The holders, the oldest first.
     pub holders: Vec<Holder>,
-    /// Who waits; the first in the line first.
+    /// The waiters, the first in the queue first.
     pub queue: Vec<Ticket>,
 }
 
-/// The kind of a row that is no lock.
+/// The kind of a row that is not a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
@@ -299,46 +298,46 @@ pub enum Kind {
     Semaphore,
 }
 
-/// A holder of permits, as anyone may see it.
+/// The public view of a holder of permits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Holder {
-    /// Its public name.
+    /// The public name.
     pub holder_id: String,
-    /// Who it is, for people to read.
+    /// The owner, for people to read.
     pub owner_name: String,
-    /// Changes with every heartbeat of this holder.
+    /// The version, which changes with every heartbeat of this holder.
     pub version: String,
-    /// How long the version must be seen unchanged before the holder is dead.
+    /// The time for which the version must be seen unchanged before the holder is dead.
     pub lease_duration_ms: u64,
-    /// How many permits it has.
+    /// The number of the holder's permits.
     pub permits: u64,
-    /// Above the tokens of all holders before it.
+    /// The fencing token, above the tokens of all earlier holders.
     pub fencing_token: u64,
-    /// Its payload as text.
+    /// The holder's payload as text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,
-    /// Its payload as base64, where it is not UTF-8.
+    /// The holder's payload as base64, if it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_base64: Option<String>,
 }
 
-/// One that waits, as anyone may see it.
+/// The public view of a waiter.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Ticket {
-    /// Its public name.
+    /// The public name.
     pub ticket_id: String,
-    /// Who it is, for people to read.
+    /// The owner, for people to read.
     pub owner_name: String,
-    /// Changes with every renewal.
+    /// The version, which changes with every refresh.
     pub version: String,
-    /// How long the version must be seen unchanged before the ticket is dead.
+    /// The time for which the version must be seen unchanged before the ticket is dead.
     pub lease_duration_ms: u64,
-    /// How many permits it waits for.
+    /// The number of permits that the ticket waits for.
     pub permits: u64,
-    /// Its place in the line.
+    /// The ticket's place in the queue.
     pub number: u64,
 }

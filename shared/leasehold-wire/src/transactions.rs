@@ -1,21 +1,20 @@
-//! What travels about transactions.
+//! The documents of transactions.
 //!
-//! Around the requests the JSON is in camelCase, as everywhere. The requests themselves are written exactly as the
-//! entries of TransactWriteItems and TransactGetItems, names and all, so that what works there can be pasted; and items
-//! are in DynamoDB JSON.
+//! The requests' entries are written exactly as those of TransactWriteItems and TransactGetItems, so that entries can
+//! be copied from there. Items are in DynamoDB JSON. All other members are in camelCase.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Attribute values by name: an item, or its key, or what placeholders stand for.
+/// Attribute values by name: an item, a key, or the values of placeholders.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(transparent)]
 pub struct Item(pub BTreeMap<String, AttributeValue>);
 
 impl Item {
-    /// Whether it has no attribute.
+    /// Whether the item has no attribute.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -60,11 +59,11 @@ pub enum AttributeValue {
 pub enum Entry {
     /// Locks the item and reads it.
     Get(Get),
-    /// Puts an item in the place of what is there.
+    /// Puts an item in place of the existing one.
     Put(Put),
-    /// Changes the item, or makes it.
+    /// Updates or creates the item.
     Update(Update),
-    /// Takes the item away, when the transaction is committed.
+    /// Deletes the item, when the transaction is committed.
     Delete(Delete),
     /// Locks the item and checks a condition.
     ConditionCheck(ConditionCheck),
@@ -88,94 +87,94 @@ impl Entry {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "PascalCase", deny_unknown_fields)]
 pub struct Get {
-    /// The table's name; no ARN.
+    /// The table's name, not an ARN.
     pub table_name: String,
     /// The item's key.
     pub key: Item,
-    /// Which paths to answer with. Default: all.
+    /// The paths to return. Default: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub projection_expression: Option<String>,
-    /// What the `#names` of the expression stand for.
+    /// The `#names` of the expression.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub expression_attribute_names: BTreeMap<String, String>,
 }
 
-/// Puts an item in the place of what is there.
+/// Puts an item in place of the existing one.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "PascalCase", deny_unknown_fields)]
 pub struct Put {
-    /// The table's name; no ARN.
+    /// The table's name, not an ARN.
     pub table_name: String,
     /// The whole item, key included. Names that begin with `leaseholdTx` are refused, here and in expressions.
     pub item: Item,
-    /// What must hold of the item as it was when the transaction locked it.
+    /// A condition that must hold for the item as it was when the transaction locked it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub condition_expression: Option<String>,
-    /// What the `#names` of the expressions stand for.
+    /// The `#names` of the expressions.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub expression_attribute_names: BTreeMap<String, String>,
-    /// What the `:values` of the expressions stand for.
+    /// The `:values` of the expressions.
     #[serde(default, skip_serializing_if = "Item::is_empty")]
     pub expression_attribute_values: Item,
     /// Whether the problem `condition-failed` shows the item.
     #[serde(default, skip_serializing_if = "ReturnOnFailure::is_none")]
     pub return_values_on_condition_check_failure: ReturnOnFailure,
-    /// What to answer with: `NONE`, `ALL_OLD` or `ALL_NEW`.
+    /// The state of the item to return: `NONE`, `ALL_OLD` or `ALL_NEW`.
     #[serde(default, skip_serializing_if = "ReturnValues::is_none")]
     pub return_values: ReturnValues,
 }
 
-/// Changes the item, or makes it.
+/// Updates or creates the item.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "PascalCase", deny_unknown_fields)]
 pub struct Update {
-    /// The table's name; no ARN.
+    /// The table's name, not an ARN.
     pub table_name: String,
     /// The item's key.
     pub key: Item,
-    /// What to change.
+    /// The update expression.
     pub update_expression: String,
-    /// What must hold of the item as it was when the transaction locked it.
+    /// A condition that must hold for the item as it was when the transaction locked it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub condition_expression: Option<String>,
-    /// What the `#names` of the expressions stand for.
+    /// The `#names` of the expressions.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub expression_attribute_names: BTreeMap<String, String>,
-    /// What the `:values` of the expressions stand for.
+    /// The `:values` of the expressions.
     #[serde(default, skip_serializing_if = "Item::is_empty")]
     pub expression_attribute_values: Item,
     /// Whether the problem `condition-failed` shows the item.
     #[serde(default, skip_serializing_if = "ReturnOnFailure::is_none")]
     pub return_values_on_condition_check_failure: ReturnOnFailure,
-    /// What to answer with: `NONE`, `ALL_OLD`, `ALL_NEW`, `UPDATED_OLD` or `UPDATED_NEW`.
+    /// The state of the item to return: `NONE`, `ALL_OLD`, `ALL_NEW`, `UPDATED_OLD` or `UPDATED_NEW`.
     #[serde(default, skip_serializing_if = "ReturnValues::is_none")]
     pub return_values: ReturnValues,
 }
 
-/// Takes the item away, when the transaction is committed.
+/// Deletes the item, when the transaction is committed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "PascalCase", deny_unknown_fields)]
 pub struct Delete {
-    /// The table's name; no ARN.
+    /// The table's name, not an ARN.
     pub table_name: String,
     /// The item's key.
     pub key: Item,
-    /// What must hold of the item as it was when the transaction locked it.
+    /// A condition that must hold for the item as it was when the transaction locked it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub condition_expression: Option<String>,
-    /// What the `#names` of the expression stand for.
+    /// The `#names` of the expression.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub expression_attribute_names: BTreeMap<String, String>,
-    /// What the `:values` of the expression stand for.
+    /// The `:values` of the expression.
     #[serde(default, skip_serializing_if = "Item::is_empty")]
     pub expression_attribute_values: Item,
     /// Whether the problem `condition-failed` shows the item.
     #[serde(default, skip_serializing_if = "ReturnOnFailure::is_none")]
     pub return_values_on_condition_check_failure: ReturnOnFailure,
-    /// What to answer with: `NONE` or `ALL_OLD`.
+    /// The state of the item to return: `NONE` or `ALL_OLD`.
     #[serde(default, skip_serializing_if = "ReturnValues::is_none")]
     pub return_values: ReturnValues,
 }
@@ -185,16 +184,16 @@ pub struct Delete {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "PascalCase", deny_unknown_fields)]
 pub struct ConditionCheck {
-    /// The table's name; no ARN.
+    /// The table's name, not an ARN.
     pub table_name: String,
     /// The item's key.
     pub key: Item,
-    /// What must hold of the item, to the end of the transaction.
+    /// A condition that must hold for the item until the end of the transaction.
     pub condition_expression: String,
-    /// What the `#names` of the expression stand for.
+    /// The `#names` of the expression.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub expression_attribute_names: BTreeMap<String, String>,
-    /// What the `:values` of the expression stand for.
+    /// The `:values` of the expression.
     #[serde(default, skip_serializing_if = "Item::is_empty")]
     pub expression_attribute_values: Item,
     /// Whether the problem `condition-failed` shows the item.
@@ -202,12 +201,12 @@ pub struct ConditionCheck {
     pub return_values_on_condition_check_failure: ReturnOnFailure,
 }
 
-/// Which state of the item to answer a write with.
+/// The state of the item that a write returns.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum ReturnValues {
-    /// None.
+    /// No attributes.
     #[default]
     None,
     /// The item as it was before the transaction.
@@ -216,83 +215,82 @@ pub enum ReturnValues {
     AllNew,
     /// The attributes that the update names, as they were before the transaction.
     UpdatedOld,
-    /// The attributes that the update names, as they are after it.
+    /// The attributes that the update names, as they are after the update.
     UpdatedNew,
 }
 
 impl ReturnValues {
-    /// Whether it is the default.
+    /// Whether the value is the default.
     #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
     pub fn is_none(&self) -> bool {
         *self == Self::None
     }
 }
 
-/// Whether a failed condition is answered with the item.
+/// Whether the answer to a failed condition contains the item.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum ReturnOnFailure {
-    /// It is not.
+    /// The answer contains no item.
     #[default]
     None,
-    /// It is, as it is.
+    /// The answer contains the existing item.
     AllOld,
 }
 
 impl ReturnOnFailure {
-    /// Whether it is the default.
+    /// Whether the value is the default.
     #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
     pub fn is_none(&self) -> bool {
         *self == Self::None
     }
 }
 
-/// Opens a transaction; with `requests`, adds them; with `commit`, commits it as well.
+/// Opens a transaction. With `requests`, adds them; with `commit`, commits the transaction as well.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct BeginRequest {
-    /// A UUID of your own makes the request safe to repeat. Keep it secret: whoever knows it can add, commit and roll
-    /// back. Generated if absent.
+    /// The secret id of the transaction, a UUID. A request with its own id can be repeated safely. The id gives the
+    /// right to add, commit and roll back. Generated if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub transaction_id: Option<String>,
-    /// The `transactionId` of the attempt that this transaction takes the place of. A retry keeps the age of that
-    /// attempt; of two transactions that want the same item the older one goes first.
+    /// The `transactionId` of the attempt that this transaction replaces. A retry keeps the age of that attempt. When
+    /// two transactions want the same item, the older one goes first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_of: Option<String>,
-    /// What to begin with: at most 1000.
+    /// The first requests: at most 1000.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests: Option<Vec<Entry>>,
-    /// If true, the requests are all there is, and the transaction is committed by this call. Default: false.
+    /// If true, this call commits the transaction, and the requests are complete. Default: false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub commit: Option<bool>,
 }
 
-/// A transaction is open, or over.
+/// The transaction is open or committed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct BeginResponse {
-    /// The secret id: the caller's own, or a generated one. A one-shot without an id of the caller's own may leave no
-    /// record of it.
+    /// The secret id: the caller's own, or a generated one. A one-shot with a generated id may leave no record.
     pub transaction_id: String,
-    /// `pending`, or `committed` where that was asked for.
+    /// `pending`, or `committed` after a `commit`.
     pub state: TransactionState,
-    /// What each request brought, in their order, where there were any.
+    /// The answers, in the order of the requests, if there were any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answers: Option<Vec<Answer>>,
 }
 
-/// Adds requests to a transaction: locks their items, and changes them for this transaction's eyes.
+/// Adds requests to a transaction: locks their items, and applies the requests provisionally.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AddRequest {
-    /// Which transaction.
+    /// The secret id of the transaction.
     pub transaction_id: String,
-    /// What to add: at most 1000. What the transaction has already is answered, and not done again; so the request can
-    /// be repeated. Without any, the transaction is kept from being taken for abandoned.
+    /// The requests to add: at most 1000. A request that the transaction already has is answered, and not carried out
+    /// again, so the call can be repeated. Without requests, the call keeps the transaction alive.
     #[serde(default)]
     pub requests: Vec<Entry>,
     /// A name for this call, such as a counter. A repeat of the call has the same name. With it, an equal request of
@@ -306,56 +304,56 @@ pub struct AddRequest {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct AddResponse {
-    /// Which transaction.
+    /// The secret id of the transaction.
     pub transaction_id: String,
-    /// What each request brought, in their order.
+    /// The answers, in the order of the requests.
     pub answers: Vec<Answer>,
 }
 
-/// What one request brought.
+/// The answer to one request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Answer {
-    /// The item that was asked for, if there is one.
+    /// The requested item, if it exists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub item: Option<Item>,
 }
 
-/// Which transaction to bring to its end.
+/// The transaction to end.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EndRequest {
-    /// Which transaction.
+    /// The secret id of the transaction.
     pub transaction_id: String,
 }
 
-/// A transaction is over.
+/// The transaction has ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct EndResponse {
-    /// Which one.
+    /// The secret id of the transaction.
     pub transaction_id: String,
-    /// `committed` or `rolled-back`, as it was asked for.
+    /// `committed` or `rolled-back`, as the request asked.
     pub state: TransactionState,
 }
 
-/// How far a transaction has come.
+/// The progress of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum TransactionState {
-    /// It is open.
+    /// The transaction is open.
     Pending,
-    /// Its changes are, or are becoming, everybody's.
+    /// The transaction is committed. Its items are free, or are being freed.
     Committed,
-    /// Its changes are, or are being, undone.
+    /// The transaction is rolled back. Its changes are undone, or are being undone.
     RolledBack,
 }
 
-/// Which transaction to look at.
+/// The transaction to read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
@@ -369,31 +367,31 @@ pub struct GetTransactionRequest {
     pub public_id: Option<String>,
 }
 
-/// What is known of a transaction.
+/// The state of a transaction, as the service knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Transaction {
-    /// The secret id, where the caller gave it.
+    /// The secret id, if the caller named it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub transaction_id: Option<String>,
-    /// The name of the transaction that others may see. It proves nothing.
+    /// The public id of the transaction, which proves nothing.
     pub public_id: String,
-    /// How far it has come.
+    /// The progress of the transaction.
     pub state: TransactionState,
     /// Whether all its items are free again. False for a moment after the decision, or until a sweep.
     pub finished: bool,
-    /// Why it was rolled back, for people to read.
+    /// The reason of the rollback, for people to read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Why DynamoDB refuses to free an item of the decided transaction, for an operator to read.
+    /// The reason why DynamoDB refuses to free an item of the decided transaction, for an operator to read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stuck: Option<String>,
-    /// When it was begun, in epoch milliseconds.
+    /// The time of the beginning, in epoch milliseconds.
     pub created_at_ms: u64,
-    /// When it was last worked on, in epoch milliseconds.
+    /// The time of the last work on the transaction, in epoch milliseconds.
     pub last_worked_at_ms: u64,
-    /// What it took part in, in the order in which it was locked.
+    /// The items of the transaction, in the order in which they were locked.
     pub requests: Vec<Participant>,
 }
 
@@ -406,11 +404,11 @@ pub struct Participant {
     pub table_name: String,
     /// The item's key.
     pub key: Item,
-    /// `get`, `put`, `update`, `delete` or `check`.
+    /// The operation: `get`, `put`, `update`, `delete` or `check`.
     pub operation: String,
 }
 
-/// How much a reader outside of transactions wants to see of them. (The third level is a `Get` inside of one.)
+/// The isolation level of a read outside of transactions. (A `Get` inside of a transaction is the third level.)
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
@@ -422,45 +420,45 @@ pub enum Isolation {
     Uncommitted,
 }
 
-/// Which items to read: one, by `tableName` and `key`, or several, by `requests`.
+/// The items to read: one, by `tableName` and `key`, or several, by `requests`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct GetItemsRequest {
-    /// Several items: at most 100, each once. Each is read strongly consistent; that they are all of one moment is only
-    /// true inside of a transaction.
+    /// Several items: at most 100, each once. Each read is strongly consistent. Only a transaction reads them all at
+    /// one moment.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests: Option<Vec<ItemRequest>>,
-    /// One item: its table's name.
+    /// One item: the table's name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub table_name: Option<String>,
-    /// One item: its key.
+    /// One item: the key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<Item>,
-    /// One item: which paths to answer with. Default: all.
+    /// One item: the paths to return. Default: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub projection_expression: Option<String>,
-    /// One item: what the `#names` of the expression stand for.
+    /// One item: the `#names` of the expression.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expression_attribute_names: Option<BTreeMap<String, String>>,
-    /// How much to see of transactions. Default: `committed`.
+    /// The isolation level. Default: `committed`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub isolation: Option<Isolation>,
 }
 
-/// Which item to read.
+/// An item to read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ItemRequest {
-    /// The table's name; no ARN.
+    /// The table's name, not an ARN.
     pub table_name: String,
     /// The item's key.
     pub key: Item,
-    /// Which paths to answer with. Default: all.
+    /// The paths to return. Default: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub projection_expression: Option<String>,
-    /// What the `#names` of the expression stand for.
+    /// The `#names` of the expression.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub expression_attribute_names: BTreeMap<String, String>,
 }
@@ -470,53 +468,53 @@ pub struct ItemRequest {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct GetItemsResponse {
-    /// Of several: each item that there is, in the order of the requests.
+    /// The answers for several items, in the order of the requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answers: Option<Vec<Answer>>,
-    /// Of one: the item, if there is one.
+    /// The answer for one item, if it exists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub item: Option<Item>,
 }
 
-/// Which items to list: a Query with a `keyConditionExpression`, a Scan without.
+/// The items to list: a Query with a `keyConditionExpression`, a Scan without.
 ///
-/// Filter and limit go by the items as they are. So an item whose change is not committed is found by what it is
-/// changed to and answered as it was; and one that such a change took out of reach is missing.
+/// Filter and limit apply to the items as they are. An item with an uncommitted change is found by its new content, and
+/// returned with its old one. An item that such a change moved out of the filter is missing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ListItemsRequest {
-    /// The table's name; no ARN.
+    /// The table's name, not an ARN.
     pub table_name: String,
     /// An index of the table, which must project all attributes. Default: the table itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub index_name: Option<String>,
-    /// Only the items under this key: a Query.
+    /// The key condition of a Query. Without it, the listing is a Scan.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_condition_expression: Option<String>,
-    /// Only the items of which this holds.
+    /// A condition that the listed items fulfil.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub filter_expression: Option<String>,
-    /// Which paths to answer with. Default: all.
+    /// The paths to return. Default: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub projection_expression: Option<String>,
-    /// What the `#names` of the expressions stand for.
+    /// The `#names` of the expressions.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub expression_attribute_names: BTreeMap<String, String>,
-    /// What the `:values` of the expressions stand for.
+    /// The `:values` of the expressions.
     #[serde(default, skip_serializing_if = "Item::is_empty")]
     pub expression_attribute_values: Item,
-    /// Of a Query: whether sort keys ascend. Default: true.
+    /// Whether the sort keys of a Query ascend. Default: true.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scan_index_forward: Option<bool>,
-    /// How many items to look at, at most. A page ends at 1 MB in any case.
+    /// The largest number of items to examine. A page ends at 1 MB in any case.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 1000))]
     pub limit: Option<u32>,
-    /// `lastEvaluatedKey` of the page before.
+    /// The `lastEvaluatedKey` of the previous page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exclusive_start_key: Option<Item>,
-    /// How much to see of transactions. Default: `committed`.
+    /// The isolation level. Default: `committed`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub isolation: Option<Isolation>,
 }
@@ -528,59 +526,59 @@ pub struct ListItemsRequest {
 pub struct ListItemsResponse {
     /// The items. A page may have none, and still not be the last.
     pub items: Vec<Item>,
-    /// For the next page; absent on the last.
+    /// The start of the next page; absent on the last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_evaluated_key: Option<Item>,
 }
 
-/// Finishes what is left of transactions that nobody works on.
+/// Ends idle transactions, or one transaction.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SweepRequest {
-    /// How many transactions to look at, at most.
+    /// The largest number of transactions to examine.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 1000, default = 100))]
     pub limit: Option<u32>,
-    /// The public id of one transaction that is brought to its end, whatever its age: an open one is rolled back, a
-    /// decided one is completed.
+    /// The public id of one transaction to end, whatever its age: an open one is rolled back, a decided one is
+    /// completed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub public_id: Option<String>,
 }
 
-/// What a sweep did.
+/// The counts of a sweep.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct SweepResponse {
-    /// Transactions that were looked at.
+    /// The number of transactions that were examined.
     pub examined: u64,
-    /// Of these, open ones that nobody worked on: rolled back.
+    /// The number of idle transactions: rolled back.
     pub rolled_back: u64,
-    /// Decided ones whose items were still locked: completed.
+    /// The number of decided transactions whose items were still locked: completed.
     pub completed: u64,
-    /// Decided ones of which DynamoDB refuses to free an item: an operator must look at them.
+    /// The number of decided transactions of which DynamoDB refuses to free an item: an operator must look at them.
     pub stuck: u64,
-    /// Ones that could not be dealt with this time; the service's log says why.
+    /// The number of transactions that failed this time; the service's log says why.
     pub failed: u64,
-    /// Whether there is more to do.
+    /// Whether more transactions are due.
     pub more: bool,
 }
 
-/// Which transactions to list.
+/// The filters of a listing of transactions.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ListTransactionsRequest {
-    /// If true, only the transactions of which DynamoDB refuses to free an item. Default: false.
+    /// If true, lists only the transactions of which DynamoDB refuses to free an item. Default: false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stuck: Option<bool>,
-    /// How many transactions to look at, at most.
+    /// The largest number of transactions to examine.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", param(minimum = 1, maximum = 1000, default = 100))]
     pub limit: Option<u32>,
-    /// `nextCursor` of the page before.
+    /// The `nextCursor` of the previous page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
 }
@@ -590,26 +588,26 @@ pub struct ListTransactionsRequest {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ListTransactionsResponse {
-    /// The transactions. Only where very many were looked at, a page has none and is not the last.
+    /// The transactions. After very many examined ones, a page may be empty and not the last.
     pub transactions: Vec<Transaction>,
-    /// For the next page; absent on the last.
+    /// The start of the next page; absent on the last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
 }
 
-/// Unlocks an item whose transaction is unknown, such as one that came with a backup.
+/// Unlocks an item whose transaction is unknown, such as an item from a backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct UnlockRequest {
-    /// The table's name; no ARN.
+    /// The table's name, not an ARN.
     pub table_name: String,
     /// The item's key.
     pub key: Item,
     /// The item's `leaseholdTxId` as the operator saw it. An item with another lock is left alone.
     pub lock: String,
-    /// `rolled-back`: the item becomes what it was before the transaction. `committed`: what the transaction made of
-    /// it.
+    /// The outcome of the transaction. `rolled-back`: the item is restored to its state before the transaction.
+    /// `committed`: the item keeps the transaction's changes.
     pub outcome: TransactionState,
 }
 
@@ -618,6 +616,6 @@ pub struct UnlockRequest {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct UnlockResponse {
-    /// `rolled-back` or `committed`, as it was asked for.
+    /// `rolled-back` or `committed`, as the request asked.
     pub outcome: TransactionState,
 }

@@ -49,7 +49,7 @@ pub struct InvokeApi {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Of the next invocations, the last one first.
+    /// The fates of the next invocations, the last one first.
     fates: Vec<Fate>,
     log: Vec<Invocation>,
 }

@@ -14,7 +14,8 @@ use leasehold_engine::Engine;
 use leasehold_in_process::InProcess;
 use leasehold_protocol::{LockTable, TableSchema};
 use leasehold_transactions::{
-    Action, Error, Item, Policy, ReadRequest, Request, ReturnValues, TransactionId, Transactions, ensure_table,
+    Action, Error, Item, Policy, ReadRequest, ReturnValues, TransactionId, TransactionRequest, Transactions,
+    ensure_table,
 };
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::time::Instant;
@@ -219,8 +220,8 @@ pub fn key(id: &str) -> Item {
 }
 
 /// A request with nothing but an action.
-pub fn request(action: Action) -> Request {
-    Request {
+pub fn request(action: Action) -> TransactionRequest {
+    TransactionRequest {
         table: ACCOUNTS.into(),
         action,
         condition: None,
@@ -232,22 +233,22 @@ pub fn request(action: Action) -> Request {
 }
 
 /// Locks and reads an account.
-pub fn get(id: &str) -> Request {
+pub fn get(id: &str) -> TransactionRequest {
     request(Action::Get { key: key(id), projection: None })
 }
 
 /// Replaces an account.
-pub fn put(id: &str, balance: i64) -> Request {
+pub fn put(id: &str, balance: i64) -> TransactionRequest {
     request(Action::Put { item: account(id, balance) })
 }
 
 /// Removes an account.
-pub fn delete(id: &str) -> Request {
+pub fn delete(id: &str) -> TransactionRequest {
     request(Action::Delete { key: key(id) })
 }
 
 /// Adds to an account.
-pub fn add(id: &str, amount: i64) -> Request {
+pub fn add(id: &str, amount: i64) -> TransactionRequest {
     let mut request = request(Action::Update { key: key(id), expression: "ADD balance :amount".into() });
     request.values.insert(":amount".into(), AttributeValue::N(amount.to_string()));
     request

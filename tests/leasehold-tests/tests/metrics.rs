@@ -77,7 +77,7 @@ fn assert_line(line: &Value, operation: &str, counts: &[&str]) {
 
 /// The only test in its binary, because the counters belong to the whole process.
 #[tokio::test(start_paused = true)]
-async fn each_operation_is_one_line_with_what_came_of_it() {
+async fn each_operation_is_one_line_with_its_outcome() {
     let sink = Sink::default();
     let writer = sink.clone();
     let log = leasehold_lambda::subscriber(LevelFilter::INFO, move || writer.clone());

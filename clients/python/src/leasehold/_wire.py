@@ -108,7 +108,7 @@ class CapacityRequest(TypedDict):
 
 class CapacityResponse(TypedDict):
     """
-    The capacity is as asked for.
+    The capacity was changed.
     """
 
     available: int
@@ -117,7 +117,7 @@ class CapacityResponse(TypedDict):
 
 class EndRequest(TypedDict):
     """
-    Which transaction to bring to its end.
+    The transaction to end.
     """
 
     transactionId: str
@@ -161,7 +161,7 @@ class HeartbeatPermitsResponse(TypedDict):
 
 class HeartbeatResponse(TypedDict):
     """
-    A lease starts anew.
+    The lease starts anew.
     """
 
     fencingToken: int
@@ -171,7 +171,7 @@ class HeartbeatResponse(TypedDict):
 
 class Holder(TypedDict):
     """
-    A holder of permits, as anyone may see it.
+    The public view of a holder of permits.
     """
 
     data: NotRequired[str | None]
@@ -211,7 +211,7 @@ ProblemType: TypeAlias = Literal['held', 'lost', 'superseded', 'already-done', '
 
 class RefusedLock(TypedDict):
     """
-    One of several locks that were refused: what anyone may know of it, but for its payload.
+    One of several refused locks: its public view, without the payload.
     """
 
     fencingToken: NotRequired[int | None]
@@ -249,7 +249,7 @@ Staleness: TypeAlias = Literal['rvn', 'clock']
 
 class SweepRequest(TypedDict):
     """
-    Finishes what is left of transactions that nobody works on.
+    Ends idle transactions, or one transaction.
     """
 
     limit: NotRequired[int | None]
@@ -258,7 +258,7 @@ class SweepRequest(TypedDict):
 
 class SweepResponse(TypedDict):
     """
-    What a sweep did.
+    The counts of a sweep.
     """
 
     completed: int
@@ -271,7 +271,7 @@ class SweepResponse(TypedDict):
 
 class Ticket(TypedDict):
     """
-    One that waits, as anyone may see it.
+    The public view of a waiter.
     """
 
     leaseDurationMs: int
@@ -305,7 +305,7 @@ class UnreadableRow(TypedDict):
 
 class WantedLock(TypedDict):
     """
-    One of several locks that are asked for.
+    One of several requested locks.
     """
 
     key: str
@@ -315,7 +315,7 @@ class WantedLock(TypedDict):
 
 class AcquireAllRequest(TypedDict):
     """
-    Asks for several locks, all or none.
+    A request for several locks, all or none.
     """
 
     keys: list[WantedLock]
@@ -341,7 +341,7 @@ class AcquireAllResponse(TypedDict):
 
 class AcquirePermitsRequest(TypedDict):
     """
-    Asks for permits.
+    A request for permits.
     """
 
     capacity: int
@@ -378,7 +378,7 @@ class AcquirePermitsResponse(TypedDict):
 
 class AcquireRequest(TypedDict):
     """
-    Asks for a lock.
+    Acquires a lock.
     """
 
     atMostOnce: NotRequired[bool | None]
@@ -419,7 +419,7 @@ class AcquireResponse(TypedDict):
 
 class EndResponse(TypedDict):
     """
-    A transaction is over.
+    The transaction has ended.
     """
 
     state: TransactionState
@@ -428,7 +428,7 @@ class EndResponse(TypedDict):
 
 class EnqueueRequest(TypedDict):
     """
-    Takes a place in the queue, or renews it.
+    A request for a place in the queue, or its refresh.
     """
 
     capacity: int
@@ -489,7 +489,7 @@ class HeartbeatRequest(TypedDict):
 
 class Lock1(TypedDict):
     """
-    What anyone may know of a lock.
+    The public view of a lock.
     """
 
     attributes: NotRequired[dict[str, Any]]
@@ -547,13 +547,13 @@ class SemaphoreState(TypedDict):
 
 class Lock2(SemaphoreState, Lock1):
     """
-    What anyone may know of a lock.
+    The public view of a lock.
     """
 
 
 Lock: TypeAlias = Lock2
 """
-What anyone may know of a lock.
+The public view of a lock.
 """
 
 
@@ -569,7 +569,7 @@ class ListResponse(TypedDict):
 
 class AddRequest(TypedDict):
     """
-    Adds requests to a transaction: locks their items, and changes them for this transaction's eyes.
+    Adds requests to a transaction: locks their items, and applies the requests provisionally.
     """
 
     callId: NotRequired[str | None]
@@ -588,7 +588,7 @@ class AddResponse(TypedDict):
 
 class Answer(TypedDict):
     """
-    What one request brought.
+    The answer to one request.
     """
 
     item: NotRequired[Item | None]
@@ -615,7 +615,7 @@ AttributeValue: TypeAlias = AttributeValue1 | AttributeValue2 | AttributeValue3 
 
 class BeginRequest(TypedDict):
     """
-    Opens a transaction; with `requests`, adds them; with `commit`, commits it as well.
+    Opens a transaction. With `requests`, adds them; with `commit`, commits the transaction as well.
     """
 
     commit: NotRequired[bool | None]
@@ -626,7 +626,7 @@ class BeginRequest(TypedDict):
 
 class BeginResponse(TypedDict):
     """
-    A transaction is open, or over.
+    The transaction is open or committed.
     """
 
     answers: NotRequired[list[Answer] | None]
@@ -649,7 +649,7 @@ class ConditionCheck(TypedDict):
 
 class Delete(TypedDict):
     """
-    Takes the item away, when the transaction is committed.
+    Deletes the item, when the transaction is committed.
     """
 
     ConditionExpression: NotRequired[str | None]
@@ -671,7 +671,7 @@ class Entry1(TypedDict):
 
 class Entry2(TypedDict):
     """
-    Puts an item in the place of what is there.
+    Puts an item in place of the existing one.
     """
 
     Put: Put
@@ -679,7 +679,7 @@ class Entry2(TypedDict):
 
 class Entry3(TypedDict):
     """
-    Changes the item, or makes it.
+    Updates or creates the item.
     """
 
     Update: Update
@@ -687,7 +687,7 @@ class Entry3(TypedDict):
 
 class Entry4(TypedDict):
     """
-    Takes the item away, when the transaction is committed.
+    Deletes the item, when the transaction is committed.
     """
 
     Delete: Delete
@@ -717,7 +717,7 @@ class Get(TypedDict):
 
 class GetItemsRequest(TypedDict):
     """
-    Which items to read: one, by `tableName` and `key`, or several, by `requests`.
+    The items to read: one, by `tableName` and `key`, or several, by `requests`.
     """
 
     expressionAttributeNames: NotRequired[dict[str, str]]
@@ -742,7 +742,7 @@ Item: TypeAlias = dict[str, AttributeValue]
 
 class ItemRequest(TypedDict):
     """
-    Which item to read.
+    An item to read.
     """
 
     expressionAttributeNames: NotRequired[dict[str, str]]
@@ -753,10 +753,10 @@ class ItemRequest(TypedDict):
 
 class ListItemsRequest(TypedDict):
     """
-    Which items to list: a Query with a `keyConditionExpression`, a Scan without.
+    The items to list: a Query with a `keyConditionExpression`, a Scan without.
 
-    Filter and limit go by the items as they are. So an item whose change is not committed is found by what it is
-    changed to and answered as it was; and one that such a change took out of reach is missing.
+    Filter and limit apply to the items as they are. An item with an uncommitted change is found by its new content, and
+    returned with its old one. An item that such a change moved out of the filter is missing.
     """
 
     exclusiveStartKey: NotRequired[Item | None]
@@ -824,7 +824,7 @@ class Problem(TypedDict):
 
 class Put(TypedDict):
     """
-    Puts an item in the place of what is there.
+    Puts an item in place of the existing one.
     """
 
     ConditionExpression: NotRequired[str | None]
@@ -838,7 +838,7 @@ class Put(TypedDict):
 
 class Transaction(TypedDict):
     """
-    What is known of a transaction.
+    The state of a transaction, as the service knows it.
     """
 
     createdAtMs: int
@@ -854,7 +854,7 @@ class Transaction(TypedDict):
 
 class UnlockRequest(TypedDict):
     """
-    Unlocks an item whose transaction is unknown, such as one that came with a backup.
+    Unlocks an item whose transaction is unknown, such as an item from a backup.
     """
 
     key: Item
@@ -865,7 +865,7 @@ class UnlockRequest(TypedDict):
 
 class Update(TypedDict):
     """
-    Changes the item, or makes it.
+    Updates or creates the item.
     """
 
     ConditionExpression: NotRequired[str | None]

@@ -54,7 +54,7 @@ _TRANSACTIONS = {
 }
 
 _TRACE_HEADERS = ("traceparent", "tracestate")
-"""What a client context has room for: it is limited, and baggage is not."""
+"""The limit for baggage in a client context, whose size is bounded."""
 
 
 class SigV4:

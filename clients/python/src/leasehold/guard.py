@@ -1,4 +1,4 @@
-"""What synchronous code holds: locks and permits."""
+"""Guards of synchronous code: locks and permits."""
 
 from __future__ import annotations
 

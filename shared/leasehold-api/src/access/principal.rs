@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_callers_arn_has_no_name() {
+    fn arn_of_no_caller_has_no_name() {
         for arn in [
             "",
             "direct",

@@ -1,28 +1,26 @@
 //! Converts between the wire and the protocol.
 
 use leasehold_transactions::{
-    Action, Answer, Error, Isolation, Item, ItemPage, ListRequest, Participant, ReadRequest, Request, ReturnValues,
-    State, Status, Swept, TransactionId, TransactionPage,
+    Action, Answer, Error, Isolation, Item, ItemPage, ListRequest, Participant, ReadRequest, ReturnValues, State,
+    Status, Swept, TransactionId, TransactionPage, TransactionRequest,
 };
 use leasehold_wire::transactions::{self as wire, Entry, ReturnOnFailure};
 use leasehold_wire::{Problem, ProblemType};
 
 use super::{dynamodb_json, limits};
 
-/// Reads the entries of a request. Also returns their names, which [`problem`] uses to name the entry at fault.
-pub(super) fn requests(entries: Vec<Entry>) -> Result<(Vec<Request>, Vec<&'static str>), Problem> {
+/// Reads the entries of a request.
+pub(super) fn requests(entries: Vec<Entry>) -> Result<Vec<TransactionRequest>, Problem> {
     limits::check_entries(&entries)?;
-    let names = entries.iter().map(Entry::name).collect();
-    let requests = entries.into_iter().enumerate().map(|(index, entry)| request(index, entry));
-    Ok((requests.collect::<Result<_, _>>()?, names))
+    entries.into_iter().enumerate().map(|(index, entry)| request(index, entry)).collect()
 }
 
-fn request(index: usize, entry: Entry) -> Result<Request, Problem> {
+fn request(index: usize, entry: Entry) -> Result<TransactionRequest, Problem> {
     let place = format!("requests[{index}].{}", entry.name());
     let read = |member: &str, found: wire::Item| item(&format!("{place}.{member}"), found);
     let read_values = |found: wire::Item| read("ExpressionAttributeValues", found);
     Ok(match entry {
-        Entry::Get(get) => Request {
+        Entry::Get(get) => TransactionRequest {
             table: get.table_name,
             action: Action::Get { key: read("Key", get.key)?, projection: get.projection_expression },
             condition: None,
@@ -31,7 +29,7 @@ fn request(index: usize, entry: Entry) -> Result<Request, Problem> {
             return_values: ReturnValues::None,
             return_item_on_failure: false,
         },
-        Entry::Put(put) => Request {
+        Entry::Put(put) => TransactionRequest {
             table: put.table_name,
             action: Action::Put { item: read("Item", put.item)? },
             condition: put.condition_expression,
@@ -40,7 +38,7 @@ fn request(index: usize, entry: Entry) -> Result<Request, Problem> {
             return_values: return_values(put.return_values),
             return_item_on_failure: put.return_values_on_condition_check_failure == ReturnOnFailure::AllOld,
         },
-        Entry::Update(update) => Request {
+        Entry::Update(update) => TransactionRequest {
             table: update.table_name,
             action: Action::Update { key: read("Key", update.key)?, expression: update.update_expression },
             condition: update.condition_expression,
@@ -49,7 +47,7 @@ fn request(index: usize, entry: Entry) -> Result<Request, Problem> {
             return_values: return_values(update.return_values),
             return_item_on_failure: update.return_values_on_condition_check_failure == ReturnOnFailure::AllOld,
         },
-        Entry::Delete(delete) => Request {
+        Entry::Delete(delete) => TransactionRequest {
             table: delete.table_name,
             action: Action::Delete { key: read("Key", delete.key)? },
             condition: delete.condition_expression,
@@ -58,7 +56,7 @@ fn request(index: usize, entry: Entry) -> Result<Request, Problem> {
             return_values: return_values(delete.return_values),
             return_item_on_failure: delete.return_values_on_condition_check_failure == ReturnOnFailure::AllOld,
         },
-        Entry::ConditionCheck(check) => Request {
+        Entry::ConditionCheck(check) => TransactionRequest {
             table: check.table_name,
             action: Action::Check { key: read("Key", check.key)? },
             condition: Some(check.condition_expression),
@@ -237,12 +235,11 @@ pub(super) fn swept(swept: &Swept) -> wire::SweepResponse {
     }
 }
 
-/// Returns the problem that the caller reads. The log reads [`Error::for_log`]. `entries` are the names of the
-/// request's entries.
-pub(super) fn problem(error: &Error, entries: &[&'static str]) -> Problem {
+/// Returns the problem that the caller reads. The log reads [`Error::for_log`].
+pub(super) fn problem(error: &Error) -> Problem {
     let plain = |kind| Problem::new(kind, error.to_string());
     match error {
-        Error::InvalidRequest { field, message } => Problem::invalid(field_of_entry(field, entries), message.as_str()),
+        Error::InvalidRequest { field, message } => Problem::invalid(field.as_str(), message.as_str()),
         Error::NotFound => plain(ProblemType::TransactionNotFound),
         Error::RolledBack { .. } => plain(ProblemType::RolledBack),
         Error::Committed => plain(ProblemType::Committed),
@@ -270,21 +267,4 @@ pub(super) fn problem(error: &Error, entries: &[&'static str]) -> Problem {
              transactionId: the call goes on where it stopped.",
         ),
     }
-}
-
-/// Translates the path of a field at fault into the names of the caller's request: `requests[2].key` into
-/// `requests[2].Get.Key`.
-fn field_of_entry(field: &str, entries: &[&'static str]) -> String {
-    let translate = || {
-        let (index, member) = field.strip_prefix("requests[")?.split_once(']')?;
-        let entry = *entries.get(index.parse::<usize>().ok()?)?;
-        let member = match member.strip_prefix('.') {
-            // The key of a put is part of its item.
-            Some("key") if entry == "Put" => ".Item".to_owned(),
-            Some(member) => format!(".{}{}", member.get(..1)?.to_ascii_uppercase(), member.get(1..)?),
-            None => String::new(),
-        };
-        Some(format!("requests[{index}].{entry}{member}"))
-    };
-    translate().unwrap_or_else(|| field.to_owned())
 }

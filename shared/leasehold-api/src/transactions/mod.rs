@@ -45,7 +45,7 @@ impl TransactionService {
         let id = request.transaction_id.as_deref().map(TransactionId::parse).transpose();
         let named = id.as_ref().ok().and_then(Option::as_ref).map(TransactionId::public);
         traced_boxed(operation_span("begin", named.as_ref(), count), async {
-            let id = id.map_err(|error| logged_problem(&error, &[]))?;
+            let id = id.map_err(|error| logged_problem(&error))?;
             let is_named = id.is_some();
             let response = self.begin_as(id, request).await?;
             if let (false, Ok(id)) = (is_named, TransactionId::parse(&response.transaction_id)) {
@@ -64,20 +64,19 @@ impl TransactionService {
             if commit {
                 return Err(Problem::invalid("requests", "To commit at once, give the requests, too."));
             }
-            let id =
-                self.transactions.begin(id, retry_of.as_ref()).await.map_err(|error| logged_problem(&error, &[]))?;
+            let id = self.transactions.begin(id, retry_of.as_ref()).await.map_err(|error| logged_problem(&error))?;
             return Ok(begun(&id, TransactionState::Pending, None));
         };
         if commit && entries.is_empty() {
             return Err(Problem::invalid("requests", "There is nothing to commit."));
         }
-        let (requests, names) = convert::requests(entries)?;
+        let requests = convert::requests(entries)?;
         let (state, done) = if commit {
             (TransactionState::Committed, self.transactions.run(id, retry_of.as_ref(), requests).await)
         } else {
             (TransactionState::Pending, self.transactions.begin_with(id, retry_of.as_ref(), requests).await)
         };
-        let (id, answers) = done.map_err(|error| logged_problem(&error, &names))?;
+        let (id, answers) = done.map_err(|error| logged_problem(&error))?;
         Ok(begun(&id, state, Some(answers)))
     }
 
@@ -89,15 +88,15 @@ impl TransactionService {
     pub async fn add(&self, request: AddRequest) -> Result<AddResponse, Problem> {
         let id = TransactionId::parse(&request.transaction_id);
         traced_boxed(operation_span("add", public(&id).as_ref(), request.requests.len()), async {
-            let id = id.map_err(|error| logged_problem(&error, &[]))?;
+            let id = id.map_err(|error| logged_problem(&error))?;
             let call_id = request.call_id.as_deref();
             if call_id.is_some_and(|call_id| call_id.is_empty() || call_id.len() > MAX_CALL_ID_BYTES) {
                 let detail = format!("callId must have 1 to {MAX_CALL_ID_BYTES} bytes.");
                 return Err(Problem::invalid("callId", detail));
             }
-            let (requests, names) = convert::requests(request.requests)?;
+            let requests = convert::requests(request.requests)?;
             let answers =
-                self.transactions.add(&id, requests, call_id).await.map_err(|error| logged_problem(&error, &names))?;
+                self.transactions.add(&id, requests, call_id).await.map_err(|error| logged_problem(&error))?;
             let answers = answers.into_iter().map(convert::answer).collect();
             Ok(("added".to_owned(), AddResponse { transaction_id: id.reveal().to_owned(), answers }))
         })
@@ -111,8 +110,8 @@ impl TransactionService {
     pub async fn commit(&self, request: EndRequest) -> Result<EndResponse, Problem> {
         let id = TransactionId::parse(&request.transaction_id);
         traced_boxed(operation_span("commit", public(&id).as_ref(), 0), async {
-            let id = id.map_err(|error| logged_problem(&error, &[]))?;
-            self.transactions.commit(&id).await.map_err(|error| logged_problem(&error, &[]))?;
+            let id = id.map_err(|error| logged_problem(&error))?;
+            self.transactions.commit(&id).await.map_err(|error| logged_problem(&error))?;
             Ok(ended(&id, TransactionState::Committed))
         })
         .await
@@ -125,8 +124,8 @@ impl TransactionService {
     pub async fn rollback(&self, request: EndRequest) -> Result<EndResponse, Problem> {
         let id = TransactionId::parse(&request.transaction_id);
         traced_boxed(operation_span("rollback", public(&id).as_ref(), 0), async {
-            let id = id.map_err(|error| logged_problem(&error, &[]))?;
-            self.transactions.rollback(&id).await.map_err(|error| logged_problem(&error, &[]))?;
+            let id = id.map_err(|error| logged_problem(&error))?;
+            self.transactions.rollback(&id).await.map_err(|error| logged_problem(&error))?;
             Ok(ended(&id, TransactionState::RolledBack))
         })
         .await
@@ -142,11 +141,11 @@ impl TransactionService {
                 let id = TransactionId::parse(id).map_err(|_| Problem::invalid("id", "id must be a UUID."))?;
                 (Some(id.clone()), id.public())
             }
-            (None, Some(id)) => (None, PublicId::parse(id).map_err(|error| logged_problem(&error, &[]))?),
+            (None, Some(id)) => (None, PublicId::parse(id).map_err(|error| logged_problem(&error))?),
             _ => return Err(Problem::invalid("id", "Give either id or publicId.")),
         };
         traced_boxed(operation_span("get-transaction", Some(&id), 0), async {
-            let status = self.transactions.status(&id).await.map_err(|error| logged_problem(&error, &[]))?;
+            let status = self.transactions.status(&id).await.map_err(|error| logged_problem(&error))?;
             let transaction = convert::status(status, secret.as_ref());
             Ok((wire_name(transaction.state), transaction))
         })
@@ -162,7 +161,7 @@ impl TransactionService {
             let limit = within_limits(request.limit.unwrap_or(DEFAULT_SWEEP))? as usize;
             let only_stuck = request.stuck.unwrap_or(false);
             let page = self.transactions.unfinished(only_stuck, limit, request.cursor.as_deref()).await;
-            let page = page.map_err(|error| logged_problem(&error, &[]))?;
+            let page = page.map_err(|error| logged_problem(&error))?;
             Ok(("listed".to_owned(), convert::transactions(page)))
         })
         .await
@@ -177,7 +176,7 @@ impl TransactionService {
             let ended = convert::outcome(request.outcome)?;
             let key = convert::item("key", request.key)?;
             let unlocked = self.transactions.unlock(&request.table_name, &key, &request.lock, ended).await;
-            unlocked.map_err(|error| logged_problem(&error, &[]))?;
+            unlocked.map_err(|error| logged_problem(&error))?;
             Ok(("unlocked".to_owned(), UnlockResponse { outcome: request.outcome }))
         })
         .await
@@ -194,7 +193,7 @@ impl TransactionService {
             let (requests, is_single) = convert::reads(request)?;
             let items = self.transactions.read(requests, isolation).await;
             let items = items.map_err(|error| {
-                let problem = logged_problem(&error, &[]);
+                let problem = logged_problem(&error);
                 if is_single { convert::without_index(problem) } else { problem }
             })?;
             Ok(("read".to_owned(), convert::items(items, is_single)))
@@ -211,8 +210,7 @@ impl TransactionService {
             let isolation = convert::isolation(request.isolation.unwrap_or_default());
             let limit = request.limit.map(within_limits).transpose()?;
             let request = convert::list(request, limit)?;
-            let page =
-                self.transactions.list(&request, isolation).await.map_err(|error| logged_problem(&error, &[]))?;
+            let page = self.transactions.list(&request, isolation).await.map_err(|error| logged_problem(&error))?;
             Ok(("listed".to_owned(), convert::page(page)))
         })
         .await
@@ -230,7 +228,7 @@ impl TransactionService {
                 Ok(None) => self.transactions.sweep(limit as usize).await,
                 Err(error) => Err(error),
             };
-            let swept = swept.map_err(|error| logged_problem(&error, &[]))?;
+            let swept = swept.map_err(|error| logged_problem(&error))?;
             counts::count_stuck(swept.stuck);
             Ok((summary(&swept), convert::swept(&swept)))
         })
@@ -296,8 +294,8 @@ fn within_limits(limit: u32) -> Result<u32, Problem> {
 }
 
 /// Logs the cause of an error, and returns the problem that the caller reads instead.
-fn logged_problem(error: &Error, entries: &[&'static str]) -> Problem {
-    let problem = convert::problem(error, entries);
+fn logged_problem(error: &Error) -> Problem {
+    let problem = convert::problem(error);
     if matches!(
         problem.problem_type,
         ProblemType::CorruptRecord

@@ -11,7 +11,7 @@ use crate::attempt::{Attempt, Subject};
 use crate::budget::Budget;
 use crate::clock::{Instant, chance, millis, sleep};
 use crate::lease::{Lease, Term};
-use crate::remote::{Advance, Backoff, Step, encode_data};
+use crate::remote::{Advance, Backoff, PermitCall, encode_data};
 use crate::request::check_lease;
 use crate::timing::{poll_pause, stale_after};
 use crate::watching::{Watched, version_of};
@@ -143,7 +143,7 @@ struct Pursuit<'a> {
     request: &'a PermitRequest,
     permits: u64,
     lease: Duration,
-    attempt: Attempt<Step>,
+    attempt: Attempt<PermitCall>,
     /// The last view, since this lease id is in use.
     view: Option<Box<Lock>>,
     ticket: Option<Place>,
@@ -226,9 +226,9 @@ impl<'a> Pursuit<'a> {
         self.request.owner_name.clone().unwrap_or_else(|| self.semaphore.client.owner_name().to_owned())
     }
 
-    fn ask(&self, observed: Vec<ObservedEntry>) -> Step {
+    fn ask(&self, observed: Vec<ObservedEntry>) -> PermitCall {
         let (data, data_base64) = encode_data(self.request.data.as_deref());
-        Step::Acquire(AcquirePermitsRequest {
+        PermitCall::Acquire(AcquirePermitsRequest {
             key: self.semaphore.key.key.clone(),
             sort_key: self.semaphore.key.sort_key.clone(),
             owner_name: self.owner_name(),
@@ -242,8 +242,8 @@ impl<'a> Pursuit<'a> {
         })
     }
 
-    fn enqueue(&self, observed: Vec<ObservedEntry>) -> Step {
-        Step::Enqueue(EnqueueRequest {
+    fn enqueue(&self, observed: Vec<ObservedEntry>) -> PermitCall {
+        PermitCall::Enqueue(EnqueueRequest {
             key: self.semaphore.key.key.clone(),
             sort_key: self.semaphore.key.sort_key.clone(),
             owner_name: self.owner_name(),
@@ -256,7 +256,7 @@ impl<'a> Pursuit<'a> {
     }
 
     /// Sends a request. Returns the guard if permits were granted, and `None` for a place in the queue.
-    async fn send(&mut self, step: Step, limit: Duration) -> Result<Option<PermitGuard>, Error> {
+    async fn send(&mut self, step: PermitCall, limit: Duration) -> Result<Option<PermitGuard>, Error> {
         let key = self.semaphore.key.clone();
         let (numbered, result) = self
             .attempt
@@ -381,7 +381,7 @@ impl Place {
     }
 }
 
-impl Step {
+impl PermitCall {
     /// Adds this lease id.
     fn under(self, lease_id: &Secret) -> Self {
         match self {
@@ -393,9 +393,9 @@ impl Step {
     }
 }
 
-fn names_of(step: &Step) -> Vec<ObservedEntry> {
+fn names_of(step: &PermitCall) -> Vec<ObservedEntry> {
     match step {
-        Step::Acquire(request) => request.observed.clone(),
-        Step::Enqueue(request) => request.observed.clone(),
+        PermitCall::Acquire(request) => request.observed.clone(),
+        PermitCall::Enqueue(request) => request.observed.clone(),
     }
 }

@@ -23,10 +23,10 @@ use crate::{Client, Error, ErrorKind};
 pub struct Transaction {
     client: Client,
     id: String,
-    state: Mutex<State>,
+    state: Mutex<Progress>,
 }
 
-struct State {
+struct Progress {
     /// The time of the last contact with the service.
     last_worked: Instant,
     /// The reason why the transaction cannot be committed any more, as far as is known.
@@ -37,7 +37,7 @@ struct State {
 
 impl Transaction {
     pub(crate) fn new(client: Client, id: String) -> Self {
-        let state = State { last_worked: Instant::now(), aborted: None, ended: false };
+        let state = Progress { last_worked: Instant::now(), aborted: None, ended: false };
         Self { client, id, state: Mutex::new(state) }
     }
 
@@ -224,7 +224,7 @@ impl Transaction {
         result
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, Progress> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_in_comes_out() {
+    fn values_survive_the_round_trip() {
         let item = to_item(everything(vec![everything(vec![])])).expect("an item");
         assert_eq!(item.0["number"], AttributeValue::N("-3".into()));
         assert_eq!(item.0["nothing"], AttributeValue::Null(true));
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn values_without_a_dynamodb_type_are_refused() {
         assert!(to_item("a text is no item").is_err());
         let text = Item([("id".to_owned(), AttributeValue::S("a".into()))].into());
         let error = from_item::<Everything>(text.clone()).expect_err("much is missing");

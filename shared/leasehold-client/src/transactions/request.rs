@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_belong_is_refused_and_not_left_out() {
+    fn foreign_parts_are_refused_and_not_left_out() {
         for request in [
             Request::get("t", json!({"id": 1})).when("a = b"),
             Request::get("t", json!({"id": 1})).value(":a", 1),

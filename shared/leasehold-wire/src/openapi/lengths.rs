@@ -35,7 +35,7 @@ fn of_schema(name: &str, schema: &mut Object) {
     if name == "Secret" {
         bound(schema, 1, NAME);
     }
-    // What the service made itself has a format. A row that another client wrote has neither that nor a length.
+    // A value that the service made has a format. A row that another client wrote has neither a format nor a length.
     let is_made = name.ends_with("Response") || name == "GrantedLock";
     let is_sent =
         name.ends_with("Request") || ["WantedLock", "ObservedEntry"].contains(&name) || ENTRIES.contains(&name);

@@ -31,7 +31,7 @@ enum OperatorFailures {
     Changed(Problem),
 }
 
-/// Asks for permits of a semaphore.
+/// Acquires permits of a semaphore.
 #[utoipa::path(
     post,
     path = path::SEMAPHORE_ACQUIRE,
@@ -47,7 +47,7 @@ enum OperatorFailures {
 #[allow(dead_code, reason = "a description, never called")]
 pub(super) fn acquire() {}
 
-/// Renews the lease of a holder, and may give permits back.
+/// Renews the lease of a holder, and may release permits.
 #[utoipa::path(
     post,
     path = path::SEMAPHORE_HEARTBEAT,
@@ -61,7 +61,7 @@ pub(super) fn acquire() {}
 #[allow(dead_code, reason = "a description, never called")]
 pub(super) fn heartbeat() {}
 
-/// Gives permits back, or withdraws a ticket. May be repeated.
+/// Releases permits, or withdraws a ticket. May be repeated.
 #[utoipa::path(
     post,
     path = path::SEMAPHORE_RELEASE,
@@ -89,7 +89,7 @@ pub(super) fn release() {}
 #[allow(dead_code, reason = "a description, never called")]
 pub(super) fn break_entry() {}
 
-/// Takes a place in the queue of a semaphore, or renews it, and removes the observed dead.
+/// Takes a place in the queue of a semaphore, or refreshes it, and removes the observed dead.
 #[utoipa::path(
     post,
     path = path::SEMAPHORE_ENQUEUE,

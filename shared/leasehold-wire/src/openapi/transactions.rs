@@ -28,7 +28,7 @@ enum LookupFailures {
     TransactionNotFound(Problem),
 }
 
-/// Opens a transaction, with requests or without, or does all of it in one call.
+/// Opens a transaction, with or without requests, or carries out a whole transaction in one call.
 #[utoipa::path(
     post,
     path = path::BEGIN,
@@ -47,7 +47,7 @@ enum LookupFailures {
 #[allow(dead_code, reason = "a description, never called")]
 pub(super) fn begin() {}
 
-/// Adds requests to a transaction, or, without any, keeps it from being taken for abandoned. May be repeated.
+/// Adds requests to a transaction. Without requests, keeps the transaction alive. May be repeated.
 #[utoipa::path(
     post,
     path = path::ADD,
@@ -65,7 +65,7 @@ pub(super) fn begin() {}
 #[allow(dead_code, reason = "a description, never called")]
 pub(super) fn add() {}
 
-/// Makes all changes of a transaction everybody's. May be repeated.
+/// Commits all changes of a transaction. May be repeated.
 #[utoipa::path(
     post,
     path = path::COMMIT,
@@ -80,7 +80,7 @@ pub(super) fn add() {}
 #[allow(dead_code, reason = "a description, never called")]
 pub(super) fn commit() {}
 
-/// Undoes all changes of a transaction. May be repeated.
+/// Rolls back all changes of a transaction. May be repeated.
 #[utoipa::path(
     post,
     path = path::ROLLBACK,
@@ -95,7 +95,7 @@ pub(super) fn commit() {}
 #[allow(dead_code, reason = "a description, never called")]
 pub(super) fn rollback() {}
 
-/// Tells what is known of a transaction, long after its end.
+/// Returns the state of a transaction, even long after its end.
 #[utoipa::path(
     get,
     path = path::TRANSACTION,
@@ -160,8 +160,8 @@ pub(super) fn list_transactions() {}
 #[allow(dead_code, reason = "a description, never called")]
 pub(super) fn unlock() {}
 
-/// Finishes what is left of transactions that nobody works on, or one transaction whatever its age. For operators; the
-/// service finishes idle transactions by itself as well.
+/// Ends idle transactions, or one transaction whatever its age. For operators; the service also ends idle transactions
+/// by itself.
 #[utoipa::path(
     post,
     path = path::SWEEP,

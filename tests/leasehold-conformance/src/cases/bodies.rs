@@ -64,7 +64,7 @@ pub(super) async fn what_is_not_json_is_refused(bench: Bench) {
     assert_eq!(lock.row().await, None);
 }
 
-pub(super) async fn what_is_not_an_object_is_refused(bench: Bench) {
+pub(super) async fn body_is_refused_when_it_is_no_object(bench: Bench) {
     let lock = bench.lock();
     for (path, body) in smallest(&lock) {
         let values: Vec<_> = body.as_object().expect("an object").values().cloned().collect();

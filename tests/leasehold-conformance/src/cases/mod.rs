@@ -238,7 +238,7 @@ pub(crate) const ON_ANY_TABLE: &[Case] = cases! {
     }
     bodies {
         what_is_not_json_is_refused,
-        what_is_not_an_object_is_refused,
+        body_is_refused_when_it_is_no_object,
         what_follows_the_object_is_refused,
         missing_fields_are_named,
         empty_fields_are_named,

@@ -207,7 +207,7 @@ async fn callers_who_look_alike_are_refused() {
 
 /// A token without a usable claim is admitted only where there are no rules: not even `*` matches it.
 #[tokio::test(start_paused = true)]
-async fn a_token_that_does_not_say_whose_it_is() {
+async fn token_without_the_claim_is_denied() {
     let world = World::new().await;
     let mut without = token(&Value::Null);
     without["jwt"]["claims"].as_object_mut().expect("claims").remove("sub");
@@ -423,7 +423,7 @@ async fn binding_begins_and_ends_with_the_next_acquire() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whom_a_lock_is_bound_to_is_not_shown_and_cannot_be_written() {
+async fn bound_principal_is_not_shown_and_cannot_be_written() {
     let world = World::new().await;
     let function = function(&world, &Value::Null, true);
     let owner = role("orders-worker");

@@ -38,7 +38,7 @@ fn moe(outcome: &str) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_execution_held_is_released_once() {
+async fn locks_of_the_execution_are_released_once() {
     let function = function(&World::new().await);
     let aborted = event(&Value::Null);
     assert_eq!(clean_up(&function, aborted.clone()).await, Ok(moe("absent")));
@@ -134,7 +134,7 @@ async fn an_input_that_names_no_lock_releases_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_read_is_refused() {
+async fn malformed_event_is_refused() {
     let function = function(&World::new().await);
     let with = |input: Value| {
         let mut event = event(&Value::Null);

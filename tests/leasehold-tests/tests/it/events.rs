@@ -67,7 +67,7 @@ async fn http_api_serves_the_life_of_a_lock() {
 
 /// The route names the operation, or behind a Function URL the path.
 #[tokio::test(start_paused = true)]
-async fn one_function_serves_what_route_or_path_name() {
+async fn one_function_serves_the_operation_of_route_or_path() {
     let function = function().await;
     let holders = [Operation::Acquire, Operation::Heartbeat, Operation::Release];
     let ask = async |name: &str, route: &str, path: &str| {

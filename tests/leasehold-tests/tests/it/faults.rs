@@ -227,7 +227,7 @@ mod duplicates {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn of_an_acquire_after_the_release_leave_no_ghost() {
+    async fn late_acquires_leave_no_ghost_after_the_release() {
         let world = World::new().await;
         world.faults.script([Fault::Copied]);
         granted(&world, "holder").await;
@@ -239,7 +239,7 @@ mod duplicates {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn of_an_acquire_while_it_is_held_only_renew_it() {
+    async fn late_acquires_only_renew_a_held_lock() {
         let world = World::new().await;
         world.faults.script([Fault::Copied]);
         granted(&world, "holder").await;
@@ -251,7 +251,7 @@ mod duplicates {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn of_anything_do_not_touch_a_successor() {
+    async fn late_requests_do_not_touch_a_successor() {
         let world = World::new().await;
         world.faults.script([Fault::Copied; 4]);
         granted(&world, "holder").await;
@@ -266,7 +266,7 @@ mod duplicates {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn of_a_takeover_or_a_delete_do_not_touch_a_successor() {
+    async fn late_takeovers_and_deletes_do_not_touch_a_successor() {
         let world = held().await;
         let observed = Staleness::Observed(Rvn::new("", rvn(&row(&world).await)).expect("valid"));
         world.faults.script([Fault::Copied; 2]);
@@ -279,7 +279,7 @@ mod duplicates {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn of_a_heartbeat_or_a_release_after_the_release_change_nothing() {
+    async fn late_requests_change_nothing_after_the_release() {
         let world = held().await;
         world.faults.script([Fault::Copied; 2]);
         world.table.heartbeat(&heartbeat("holder")).await.expect("renewed");

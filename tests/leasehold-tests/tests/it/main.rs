@@ -14,6 +14,7 @@ mod occurrence;
 mod openapi;
 mod permissions;
 mod property;
+mod property_bench;
 mod semaphore;
 mod semaphore_property;
 mod simulation;

@@ -1,22 +1,18 @@
 //! The expressions and the pure life cycle are the same rules. Several callers, some of them other clients of the same
 //! table, make random sequences of operations. Both give the same answers and leave the same rows.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
-use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
-use leasehold_dynamodb::{Clock, fresh_uuid};
-use leasehold_engine::Engine;
 use leasehold_protocol::{
-    Acquire, Attributes, Break, Data, DataChange, Disposal, Heartbeat, LeaseDuration, ListQuery, LockTable, Occurrence,
-    Once, Policy, Principal, Record, Release, Row, Rvn, Sequence, Staleness, Stamp, TableSchema, ensure_table,
-    lifecycle,
+    Acquire, Attributes, Break, Data, DataChange, Disposal, Heartbeat, LeaseDuration, ListQuery, Occurrence, Once,
+    Principal, Record, Release, Row, Rvn, Sequence, Staleness, Stamp, lifecycle,
 };
 use leasehold_tests::{acquire, heartbeat, key, lease_id, release};
 use proptest::prelude::*;
-use proptest::test_runner::TestRunner;
+
+use crate::property_bench::{Bench, check_sequences};
 
 /// One step of a sequence.
 #[derive(Debug, Clone)]
@@ -106,9 +102,6 @@ enum DataChoice {
     Delete,
 }
 
-/// 2100-01-01, in epoch milliseconds: DynamoDB Local deletes expired rows by its own clock.
-const START_MS: u64 = 4_102_444_800_000;
-
 /// The number of ways to damage a row.
 const DAMAGES: usize = 20;
 
@@ -177,43 +170,14 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The table under test, and the access of other clients to it.
-struct Bench {
-    table: LockTable,
-    table_name: String,
-    dynamodb: Client,
-    now_ms: Arc<AtomicU64>,
-    policy: Policy,
-    foreign_writes: u32,
-}
+/// The number of writes by other clients.
+#[derive(Default)]
+struct ForeignWrites(u32);
 
-impl Bench {
-    /// Returns a bench on the embedded engine.
-    async fn new() -> Self {
-        let engine = Engine::memory().expect("memory is to be had");
-        Self::on(Client::from_conf(leasehold_dynamodb::configure(engine.sdk_config()).build())).await
-    }
-
-    /// Returns a bench on a new table.
-    async fn on(dynamodb: Client) -> Self {
-        let table_name = format!("property-{}", fresh_uuid());
-        let schema = TableSchema::new(&table_name);
-        ensure_table(&dynamodb, &schema).await.expect("a new table");
-        let now_ms = Arc::new(AtomicU64::new(START_MS));
-        let clock = {
-            let now_ms = Arc::clone(&now_ms);
-            Clock::from_fn(move || now_ms.load(Ordering::Relaxed))
-        };
-        let policy = Policy { retention_seconds: 60, clock_skew_ms: 500 };
-        let table = LockTable::new(dynamodb.clone(), schema, policy, clock);
-        Self { table, table_name, dynamodb, now_ms, policy, foreign_writes: 0 }
-    }
-
+impl Bench<ForeignWrites> {
     /// The row as stored, also if it is a tombstone.
     async fn row(&self) -> Option<Row> {
-        let request = self.dynamodb.get_item().table_name(&self.table_name).consistent_read(true);
-        let output = request.key("key", AttributeValue::S("Moe".into())).send().await.expect("the engine answers");
-        output.item.and_then(|item| self.table.schema().decode_row(item))
+        self.item().await.and_then(|item| self.table.schema().decode_row(item))
     }
 
     /// Checks the view of the row that every reader gets: a tombstone reads as not there.
@@ -363,9 +327,9 @@ impl Bench {
     }
 
     async fn act_as_another_client(&mut self, step: &Step) {
-        self.foreign_writes += 1;
+        self.state.0 += 1;
         let text = |value: &str| AttributeValue::S(value.to_owned());
-        let rvn = text(&format!("java-{}", self.foreign_writes));
+        let rvn = text(&format!("java-{}", self.state.0));
         let update = self.dynamodb.update_item().table_name(&self.table_name).key("key", text("Moe"));
         match step {
             Step::ForeignPut { lease_ms } => {
@@ -424,33 +388,20 @@ impl Bench {
     }
 }
 
-/// Checks random sequences, each on a table of its own.
-fn check_sequences(cases: u32, bench: impl AsyncFn() -> Bench) {
-    let mut runner = TestRunner::new(ProptestConfig { cases, ..ProptestConfig::with_source_file(file!()) });
-    let result = runner.run(&prop::collection::vec(step(), 1..60), |steps| {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        runtime.block_on(async {
-            let mut bench = bench().await;
-            for step in &steps {
-                bench.check(step).await;
-            }
-        });
-        Ok(())
-    });
-    result.unwrap_or_else(|failure| panic!("{failure}"));
+fn check_life_cycle(cases: u32, bench: impl AsyncFn() -> Bench<ForeignWrites>) {
+    check_sequences(cases, file!(), step(), bench, async |bench, step| bench.check(step).await);
 }
 
 #[test]
 fn the_expressions_are_the_pure_life_cycle() {
-    check_sequences(256, Bench::new);
+    check_life_cycle(256, Bench::new);
 }
 
 /// The embedded engine could have the same error as the expressions.
 #[test]
 #[ignore = "needs DynamoDB Local: scripts/dynamodb-local.sh"]
 fn dynamodb_local_keeps_the_pure_life_cycle() {
-    let endpoint = std::env::var("LEASEHOLD_TEST_DYNAMODB_ENDPOINT").expect("scripts/dynamodb-local.sh sets it");
-    check_sequences(24, async || Bench::on(leasehold_dynamodb::connect(Some(&endpoint)).await).await);
+    check_life_cycle(24, Bench::on_dynamodb_local);
 }
 
 #[test]

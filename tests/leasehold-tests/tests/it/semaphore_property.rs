@@ -2,24 +2,21 @@
 //! operations. Both give the same answers and leave the same rows. After every sequence the permits add up.
 
 use std::fmt::Debug;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
-use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
-use leasehold_dynamodb::{Clock, fresh_uuid};
-use leasehold_engine::Engine;
 use leasehold_protocol::semaphore::{
     Acquire, AllDead, Break, Dead, Enqueue, Found, Heartbeat, Member, Permits, PublicId, Release, Semaphore,
     SetCapacity, Shrink, Step, entry_name, lifecycle,
 };
 use leasehold_protocol::{
     AcquireAnswer, BreakAnswer, CorruptRecord, Data, Disposal, Error, ErrorKind, HeartbeatAnswer, Item, LeaseDuration,
-    LockTable, Policy, Principal, ReleaseAnswer, Rvn, Sequence, Staleness, Stamp, TableSchema, ensure_table,
+    Principal, ReleaseAnswer, Rvn, Sequence, Staleness, Stamp,
 };
 use leasehold_tests::{acquire as lock, heartbeat as beat, key, lease_id, release as unlock};
 use proptest::prelude::*;
-use proptest::test_runner::TestRunner;
+
+use crate::property_bench::{Bench, check_sequences};
 
 /// One step of a sequence.
 #[derive(Debug, Clone)]
@@ -101,8 +98,6 @@ struct Corpse {
 
 const CALLERS: [&str; 5] = ["ann", "bob", "cyd", "dan", "eve"];
 const PRINCIPALS: [&str; 2] = ["jwt:ann", "jwt:bob"];
-/// 2100-01-01, in epoch milliseconds.
-const START_MS: u64 = 4_102_444_800_000;
 
 fn who() -> impl Strategy<Value = Who> {
     let sequence = prop::option::weighted(0.6, (1..6_u64, prop::option::of(0..2_u8)));
@@ -168,41 +163,11 @@ fn damage(index: usize) -> (&'static str, Option<AttributeValue>) {
     damages[index].clone()
 }
 
-struct Bench {
-    table: LockTable,
-    table_name: String,
-    dynamodb: Client,
-    now_ms: Arc<AtomicU64>,
-    policy: Policy,
-    /// The highest token of the row.
-    token: u64,
-}
+/// The highest token of the row.
+#[derive(Default)]
+struct HighestToken(u64);
 
-impl Bench {
-    async fn new() -> Self {
-        let engine = Engine::memory().expect("memory is to be had");
-        Self::on(Client::from_conf(leasehold_dynamodb::configure(engine.sdk_config()).build())).await
-    }
-
-    async fn on(dynamodb: Client) -> Self {
-        let table_name = format!("semaphores-{}", fresh_uuid());
-        let schema = TableSchema::new(&table_name);
-        ensure_table(&dynamodb, &schema).await.expect("a new table");
-        let now_ms = Arc::new(AtomicU64::new(START_MS));
-        let clock = {
-            let now_ms = Arc::clone(&now_ms);
-            Clock::from_fn(move || now_ms.load(Ordering::Relaxed))
-        };
-        let policy = Policy { retention_seconds: 60, clock_skew_ms: 500 };
-        let table = LockTable::new(dynamodb.clone(), schema, policy, clock);
-        Self { table, table_name, dynamodb, now_ms, policy, token: 0 }
-    }
-
-    async fn item(&self) -> Option<Item> {
-        let request = self.dynamodb.get_item().table_name(&self.table_name).consistent_read(true);
-        request.key("key", AttributeValue::S("Moe".into())).send().await.expect("the engine answers").item
-    }
-
+impl Bench<HighestToken> {
     fn found(&self, item: Option<Item>) -> Result<Found, CorruptRecord> {
         self.table.schema().decode_found(&key(), item)
     }
@@ -250,8 +215,8 @@ impl Bench {
     fn check_sums(&mut self, row: &Semaphore) {
         let tokens = row.holders.values().map(|holder| holder.fencing_token);
         assert!(tokens.max().unwrap_or(0) <= row.fencing_token, "{row:?}");
-        assert!(row.fencing_token >= self.token, "tokens rise");
-        self.token = row.fencing_token;
+        assert!(row.fencing_token >= self.state.0, "tokens rise");
+        self.state.0 = row.fencing_token;
         assert!(row.queue.values().all(|ticket| ticket.number < row.next_ticket), "{row:?}");
     }
 
@@ -360,7 +325,7 @@ impl Bench {
             Action::Delete => {
                 let delete = self.dynamodb.delete_item().table_name(&self.table_name);
                 delete.key("key", AttributeValue::S("Moe".into())).send().await.expect("deleted");
-                self.token = 0;
+                self.state.0 = 0;
             }
             Action::Wait { ms } => {
                 self.now_ms.fetch_add(*ms, Ordering::Relaxed);
@@ -456,30 +421,18 @@ fn all_dead(row: Option<&Semaphore>, dead: &[Corpse], who: &Who) -> AllDead {
     AllDead::new(named, &me).expect("valid")
 }
 
-fn check_sequences(cases: u32, bench: impl AsyncFn() -> Bench) {
-    let mut runner = TestRunner::new(ProptestConfig { cases, ..ProptestConfig::with_source_file(file!()) });
-    let result = runner.run(&prop::collection::vec(action(), 1..60), |actions| {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        runtime.block_on(async {
-            let mut bench = bench().await;
-            for action in &actions {
-                bench.act(action).await;
-            }
-        });
-        Ok(())
-    });
-    result.unwrap_or_else(|failure| panic!("{failure}"));
+fn check_life_cycle(cases: u32, bench: impl AsyncFn() -> Bench<HighestToken>) {
+    check_sequences(cases, file!(), action(), bench, async |bench, action| bench.act(action).await);
 }
 
 #[test]
 fn semaphore_expressions_are_the_pure_life_cycle() {
-    check_sequences(256, Bench::new);
+    check_life_cycle(256, Bench::new);
 }
 
 /// The embedded engine could have the same error as the expressions.
 #[test]
 #[ignore = "needs DynamoDB Local: scripts/dynamodb-local.sh"]
 fn dynamodb_local_keeps_the_life_cycle_of_semaphores() {
-    let endpoint = std::env::var("LEASEHOLD_TEST_DYNAMODB_ENDPOINT").expect("scripts/dynamodb-local.sh sets it");
-    check_sequences(24, async || Bench::on(leasehold_dynamodb::connect(Some(&endpoint)).await).await);
+    check_life_cycle(24, Bench::on_dynamodb_local);
 }

@@ -51,7 +51,7 @@ async fn grant(world: &World, owner: &str) -> Grant {
 
 /// The example of the Java client's documentation: host 1 holds the lock "Moe" and dies; host 2 polls.
 #[tokio::test(start_paused = true)]
-async fn two_hosts_and_the_lock_moe() {
+async fn two_hosts_take_turns_under_the_lock_moe() {
     let world = World::new().await;
     let first = grant(&world, "host-1").await;
     assert_eq!(first.outcome, GrantOutcome::Created);
@@ -133,7 +133,7 @@ async fn an_observer_starts_again_when_the_version_changed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_two_observers_one_takes_over_and_the_other_starts_again() {
+async fn one_observer_takes_over_and_the_other_starts_again() {
     let world = World::new().await;
     grant(&world, "dead").await;
     let (mut one, mut two) = (Observer::new("one"), Observer::new("two"));

@@ -1,4 +1,4 @@
-"""What asynchronous code holds: locks and permits."""
+"""Guards of asynchronous code: locks and permits."""
 
 from __future__ import annotations
 

@@ -618,7 +618,7 @@ async fn invalid_release_is_refused_and_the_lock_given_back() {
 }
 
 #[test]
-fn a_loss_is_known_though_the_runtime_of_the_heartbeats_is_gone() {
+fn loss_is_known_when_the_runtime_of_the_heartbeats_is_gone() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     let first = runtime().expect("a runtime");
     let guard = first.block_on(async { granted(&World::new().await.client("one"), "Moe").await });

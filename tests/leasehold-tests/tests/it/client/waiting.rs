@@ -129,7 +129,7 @@ async fn a_fixed_wait_ends_on_time_and_zero_is_one_look() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_for_ever_gets_it_in_the_end() {
+async fn waiter_without_bound_is_granted_in_the_end() {
     let world = World::new().await;
     let holder = granted(&world.client("holder"), "Moe").await;
     tokio::spawn(async move {
@@ -492,7 +492,7 @@ async fn a_wait_whose_last_look_fails_still_says_who_has_the_lock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_too_large_to_be_counted_is_for_ever_and_no_panic() {
+async fn duration_too_large_to_count_is_for_ever_and_no_panic() {
     let world = World::new().await;
     let network = Network::new(world.transport());
     let client = Client::builder().retry_budget(Duration::MAX).request_timeout(Duration::MAX).build(network.clone());

@@ -33,7 +33,7 @@ async fn http(service: &TransactionService, event: Value) -> (u64, Value) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_life_of_a_transaction_over_http() {
+async fn http_events_carry_out_the_life_of_a_transaction() {
     let (bank, service) = bank().await;
     let (status, begun) = http(&service, event("http-begin")).await;
     assert_eq!((status, &begun["state"], &begun["answers"]), (200, &json!("pending"), &json!([{}])));
@@ -54,7 +54,7 @@ async fn the_life_of_a_transaction_over_http() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_life_of_a_transaction_in_a_state_machine() {
+async fn direct_events_carry_out_the_life_of_a_transaction() {
     let (bank, service) = bank().await;
     let call = async |name: &str| answer_transactions(&service, event(name)).await.map(json_of);
     assert_eq!(call("direct-begin").await.expect("begun")["state"], "pending");

@@ -193,7 +193,7 @@ async fn bodies_are_read_strictly() {
 
 /// Callers can use neither reserved names nor tables that are not for them, whatever the form of the name.
 #[tokio::test(start_paused = true)]
-async fn what_belongs_to_the_service_is_out_of_reach() {
+async fn tables_of_the_service_are_out_of_reach() {
     let api = Api::with(&[("Moe", 100)]).await;
     let reserved = |name: &str| {
         let mut entry = put("Curly", 0);

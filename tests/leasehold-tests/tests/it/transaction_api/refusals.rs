@@ -77,7 +77,7 @@ async fn a_nameless_transaction_that_fails_leaves_no_locks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_over_says_so() {
+async fn calls_report_the_outcome_when_the_transaction_is_over() {
     let api = Api::with(&[("Moe", 100)]).await;
     let committed = api.begin(json!([add("Moe", 1)])).await;
     api.ok("/v1/transactions/commit", json!({ "transactionId": committed })).await;
@@ -135,7 +135,7 @@ async fn a_condition_that_fails_is_shown_with_its_item_to_whom_asks() {
 
 /// The caller gets DynamoDB's error for a request, and the transaction is rolled back.
 #[tokio::test(start_paused = true)]
-async fn an_update_that_makes_no_sense_to_dynamodb() {
+async fn update_that_dynamodb_refuses_names_its_entry() {
     let api = Api::with(&[("Moe", 100)]).await;
     let words = api.bank.dynamodb.put_item().table_name("accounts").set_item(Some(key("Larry")));
     words.item("balance", AttributeValue::S("a lot".into())).send().await.expect("written");

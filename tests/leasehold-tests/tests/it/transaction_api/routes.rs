@@ -6,7 +6,7 @@ use serde_json::json;
 use super::{Api, account, account_key, add, get, is_free, put, with};
 
 #[tokio::test(start_paused = true)]
-async fn a_transfer_over_several_calls() {
+async fn transfer_is_committed_over_several_calls() {
     let api = Api::with(&[("Moe", 100), ("Larry", 0)]).await;
     let begun = api.ok("/v1/transactions/begin", json!({})).await;
     assert_eq!((begun["state"].as_str(), begun.get("answers")), (Some("pending"), None));
@@ -82,7 +82,7 @@ async fn a_rollback_undoes_all() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_in_one_call_and_once_however_often_it_is_sent() {
+async fn one_shot_is_carried_out_once_however_often_it_is_sent() {
     let api = Api::with(&[("Moe", 100), ("Larry", 0)]).await;
     let id = fresh_uuid();
     let body = json!({ "transactionId": id, "commit": true, "requests": [add("Moe", -1), add("Larry", 1)] });

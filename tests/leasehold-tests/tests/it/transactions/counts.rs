@@ -11,7 +11,7 @@ use leasehold_engine::Engine;
 
 use leasehold_tests::Sent;
 use leasehold_tests::bank::{ACCOUNTS, Bank, TRANSACTIONS, account, add, begin, make_tables};
-use leasehold_transactions::{Item, Request, ReturnValues, TransactionId};
+use leasehold_transactions::{Item, ReturnValues, TransactionId, TransactionRequest};
 use serde_json::Value;
 
 /// The numbers of requests, and the units that they write.
@@ -161,8 +161,8 @@ async fn cost(path: Path, count: usize, bytes: usize) -> Cost {
         let put = bank.dynamodb.put_item().table_name(ACCOUNTS).set_item(Some(account.clone()));
         put.send().await.expect("no faults here");
     }
-    let requests = |values| -> Vec<Request> {
-        (0..count).map(|number| Request { return_values: values, ..add(&name(number), 1) }).collect()
+    let requests = |values| -> Vec<TransactionRequest> {
+        (0..count).map(|number| TransactionRequest { return_values: values, ..add(&name(number), 1) }).collect()
     };
     bank.faults.record();
     let run = async |id, values| bank.transactions.run(id, None, requests(values)).await.expect("done");

@@ -7,7 +7,7 @@ use leasehold_tests::bank::{
     ACCOUNTS, Bank, TRANSACTIONS, account, add, balance_of, begin, delete, get, key, look, put,
 };
 use leasehold_tests::{Fault, Faults};
-use leasehold_transactions::{Error, Isolation, Policy, Request, State, TransactionId};
+use leasehold_transactions::{Error, Isolation, Policy, State, TransactionId, TransactionRequest};
 
 /// Works until the fault that holds the work, or kills it.
 async fn until_reached<F: Future<Output: Debug> + Unpin>(work: F, faults: &Faults) {
@@ -27,7 +27,7 @@ async fn remove(bank: &Bank, id: &str) {
 const A_YEAR: Duration = Duration::from_hours(24 * 365);
 
 /// A first life of an id: these requests are rolled back, and all rows removed. Returns the copies of the writes.
-async fn first_life(bank: &Bank, id: &TransactionId, requests: Vec<Request>) -> Faults {
+async fn first_life(bank: &Bank, id: &TransactionId, requests: Vec<TransactionRequest>) -> Faults {
     let (coordinator, faults) = bank.coordinator(Policy::default(), Duration::ZERO);
     coordinator.begin(Some(id.clone()), None).await.expect("begun");
     faults.script([Fault::Copied; 40]);
@@ -150,7 +150,7 @@ async fn late_writes_of_an_earlier_life_change_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_another_writer_put_over_a_locked_item_is_left_alone() {
+async fn foreign_put_survives_when_it_replaced_a_locked_item() {
     for commits in [true, false] {
         let bank = Bank::new().await;
         for id in ["replaced", "taken", "kept"] {
@@ -221,7 +221,7 @@ async fn a_commit_is_of_all_that_was_added_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_another_writer_put_over_a_locked_item_is_not_changed() {
+async fn foreign_put_is_unchanged_when_it_replaced_a_locked_item() {
     let bank = Bank::new().await;
     bank.open("a", 1).await;
     let id = begin(&bank.transactions).await;
@@ -259,7 +259,7 @@ async fn two_may_add_at_the_same_time() {
 
 /// From its decision on, a transaction is visible as committed, although its items are not free yet.
 #[tokio::test(start_paused = true)]
-async fn what_is_decided_is_seen_before_it_is_completed() {
+async fn readers_see_the_decision_before_the_completion() {
     let bank = Bank::new().await;
     bank.open("gone", 1).await;
     bank.open("00", 1).await;

@@ -208,7 +208,7 @@ fn read_skew_is_found() {
 }
 
 #[test]
-fn what_is_applied_twice_is_found() {
+fn history_check_finds_a_change_applied_twice() {
     let writer = [(1, deeds(&[], &[X]))];
     assert_eq!(history(&writer, &[(X, &[1, 1])]).check(), Err(Anomaly::Repeated(1, X)));
 }

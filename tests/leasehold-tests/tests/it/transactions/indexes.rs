@@ -5,7 +5,7 @@ use aws_sdk_dynamodb::types::{
     LocalSecondaryIndex, Projection, ProjectionType, ScalarAttributeType,
 };
 use leasehold_tests::bank::{Bank, begin, request};
-use leasehold_transactions::{Action, Error, Isolation, Item, ListRequest, Request};
+use leasehold_transactions::{Action, Error, Isolation, Item, ListRequest, TransactionRequest};
 
 const PLAYERS: &str = "players";
 
@@ -62,8 +62,8 @@ fn player(name: &str, score: u32) -> Item {
     player
 }
 
-fn on_players(action: Action) -> Request {
-    Request { table: PLAYERS.into(), ..request(action) }
+fn on_players(action: Action) -> TransactionRequest {
+    TransactionRequest { table: PLAYERS.into(), ..request(action) }
 }
 
 fn list(index: &str, condition: &str, value: &str) -> ListRequest {

@@ -10,8 +10,8 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use leasehold_tests::bank::{ACCOUNTS, Bank, account, add, delete, get, put};
 use leasehold_tests::{Fault, Faults};
 use leasehold_transactions::{
-    Action, Answer, Error, Item, ItemKey, Operation, Participant, Policy, Request, ReturnValues, State, TransactionId,
-    Transactions,
+    Action, Answer, Error, Item, ItemKey, Operation, Participant, Policy, ReturnValues, State, TransactionId,
+    TransactionRequest, Transactions,
 };
 
 const ID: &str = "4f3c6f0e-9d1b-4a53-8a1f-0c8f5b3a7e11";
@@ -73,11 +73,11 @@ enum Trial {
 #[derive(Debug, Clone)]
 enum Call {
     Begin,
-    BeginWith(Vec<Request>),
-    Add(Vec<Request>),
+    BeginWith(Vec<TransactionRequest>),
+    Add(Vec<TransactionRequest>),
     Commit,
     Rollback,
-    Run(Vec<Request>),
+    Run(Vec<TransactionRequest>),
 }
 
 /// The transaction that holds the account `a` when the script begins.
@@ -106,7 +106,7 @@ impl Script {
         Self { before, rival: Rival::Nobody, calls: calls.into_iter().collect() }
     }
 
-    fn requests(&self) -> impl Iterator<Item = &Request> {
+    fn requests(&self) -> impl Iterator<Item = &TransactionRequest> {
         self.calls.iter().flat_map(|call| match call {
             Call::BeginWith(requests) | Call::Add(requests) | Call::Run(requests) => requests.as_slice(),
             Call::Begin | Call::Commit | Call::Rollback => &[],
@@ -120,8 +120,8 @@ impl Script {
 
     /// Whether the script writes an item that it has read: a repeat of the read then sees the write.
     fn upgrades(&self) -> bool {
-        let is_get = |request: &&Request| matches!(request.action, Action::Get { .. });
-        let id = |request: &Request| key_and_operation(request).0["id"].clone();
+        let is_get = |request: &&TransactionRequest| matches!(request.action, Action::Get { .. });
+        let id = |request: &TransactionRequest| key_and_operation(request).0["id"].clone();
         self.requests().filter(is_get).any(|get| self.requests().any(|other| !is_get(&other) && id(get) == id(other)))
     }
 
@@ -270,7 +270,7 @@ fn id_of(item: &Item) -> String {
 }
 
 /// The key, or an item that contains it; and the operation of the request.
-fn key_and_operation(request: &Request) -> (&Item, Operation) {
+fn key_and_operation(request: &TransactionRequest) -> (&Item, Operation) {
     let key = match &request.action {
         Action::Put { item } => item,
         Action::Get { key, .. } | Action::Check { key } | Action::Update { key, .. } | Action::Delete { key } => key,
@@ -433,18 +433,18 @@ async fn sweep_under(step: usize, fault: Option<Fault>) -> bool {
     calls >= step
 }
 
-fn returning(mut request: Request, values: ReturnValues) -> Request {
+fn returning(mut request: TransactionRequest, values: ReturnValues) -> TransactionRequest {
     request.return_values = values;
     request
 }
 
-fn provided(mut request: Request, condition: &str) -> Request {
+fn provided(mut request: TransactionRequest, condition: &str) -> TransactionRequest {
     request.condition = Some(condition.into());
     request
 }
 
 /// Updates of more accounts than one batch has, half of which are new.
-fn many() -> Vec<Request> {
+fn many() -> Vec<TransactionRequest> {
     (0..50).map(|number| add(&format!("many-{number}"), 1)).collect()
 }
 

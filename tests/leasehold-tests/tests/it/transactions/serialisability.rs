@@ -14,7 +14,8 @@ use futures_util::future::try_join_all;
 use leasehold_tests::bank::{ACCOUNTS, Bank, account, balance_of, get, key, look, request};
 use leasehold_tests::{Fates, Fault, Kind, run_seeds};
 use leasehold_transactions::{
-    Action, Answer, Error, Isolation, Item, Policy, Request, ReturnValues, State, TransactionId, Transactions,
+    Action, Answer, Error, Isolation, Item, Policy, ReturnValues, State, TransactionId, TransactionRequest,
+    Transactions,
 };
 use tokio::task::LocalSet;
 use tokio::time::{Instant, sleep};
@@ -109,7 +110,7 @@ fn number(value: impl Into<i64>) -> AttributeValue {
 }
 
 /// Adds to an account, and adds the writer to its list.
-fn change(account: Account, amount: i64, tx: Tx) -> Request {
+fn change(account: Account, amount: i64, tx: Tx) -> TransactionRequest {
     let expression = "SET writers = list_append(writers, :writer) ADD balance :amount".into();
     let mut request = request(Action::Update { key: key(&name(account)), expression });
     request.values.insert(":writer".into(), AttributeValue::L(vec![number(tx)]));
@@ -118,7 +119,7 @@ fn change(account: Account, amount: i64, tx: Tx) -> Request {
 }
 
 /// Makes the same change by a put, for an account that was read.
-fn replace(before: &Item, amount: i64, tx: Tx) -> Request {
+fn replace(before: &Item, amount: i64, tx: Tx) -> TransactionRequest {
     let mut item = before.clone();
     item.insert("balance".into(), number(balance_of(before) + amount));
     let all = writers(before).into_iter().chain([tx]).map(number).collect();
@@ -380,7 +381,7 @@ impl Run {
     }
 }
 
-fn returning_new(mut request: Request) -> Request {
+fn returning_new(mut request: TransactionRequest) -> TransactionRequest {
     request.return_values = ReturnValues::AllNew;
     request
 }

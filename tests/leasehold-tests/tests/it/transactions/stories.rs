@@ -42,13 +42,13 @@ stories! {
         a_transfer_is_seen_when_it_is_committed,
         a_rollback_leaves_no_trace,
         a_delete_happens_at_the_commit,
-        what_was_read_can_be_written,
+        items_can_be_written_as_they_were_read,
         an_upgrade_of_what_is_missing_is_checked_as_missing,
         answers_are_the_states_that_were_asked_for,
         one_item_is_written_several_times,
         a_check_may_be_repeated_after_its_item_was_changed,
         a_condition_that_does_not_hold_rolls_back_and_shows_the_item,
-        an_update_that_makes_no_sense_rolls_everything_back,
+        update_that_dynamodb_refuses_rolls_everything_back,
         reserved_names_and_tables_are_refused,
         many_items_take_many_batches,
         pages_show_what_is_committed,
@@ -57,9 +57,9 @@ stories! {
     ]
     under_virtual_time: [
         large_items_are_split_by_size,
-        who_comes_second_waits_and_then_rolls_the_idle_one_back,
-        who_is_at_work_is_waited_for_and_named,
-        of_two_that_wait_for_each_other_the_older_one_goes_on,
+        second_transaction_waits_then_rolls_the_idle_one_back,
+        second_transaction_waits_when_the_first_is_at_work,
+        older_transaction_continues_when_two_wait_for_each_other,
         a_sweep_ends_what_nobody_works_on_and_forgets_what_is_over,
     ]
 }
@@ -125,7 +125,7 @@ async fn a_delete_happens_at_the_commit(bank: Bank) {
     bank.assert_clean().await;
 }
 
-async fn what_was_read_can_be_written(bank: Bank) {
+async fn items_can_be_written_as_they_were_read(bank: Bank) {
     bank.open("a", 100).await;
     let id = begin(&bank.transactions).await;
     let read = bank.transactions.add(&id, vec![get("a"), get("new")], None).await.expect("read");
@@ -162,7 +162,7 @@ async fn answers_are_the_states_that_were_asked_for(bank: Bank) {
     bank.open("a", 1).await;
     bank.open("b", 2).await;
     bank.open("c", 3).await;
-    let with = |mut request: leasehold_transactions::Request, values| {
+    let with = |mut request: leasehold_transactions::TransactionRequest, values| {
         request.return_values = values;
         request
     };
@@ -202,7 +202,7 @@ async fn one_item_is_written_several_times(bank: Bank) {
         add_named(add("a", 2), None).await.expect("another write");
         add_named(add("a", 2), None).await.expect("a repeat");
         let ambiguous = add_named(add("a", 1), None).await;
-        assert!(matches!(&ambiguous, Err(Error::InvalidRequest { field, .. }) if field == "requests[0]"));
+        assert!(matches!(&ambiguous, Err(Error::InvalidRequest { field, .. }) if field == "requests[0].Update"));
         for call in ["one", "two", "one"] {
             add_named(add("a", 10), Some(call)).await.expect("once for each call");
         }
@@ -221,7 +221,10 @@ async fn one_item_is_written_several_times(bank: Bank) {
         add_named(insert, None).await.expect("put in the place of what was deleted");
         assert_eq!(seen(&bank, &["a", "b"], Isolation::Committed).await, [Some(1), Some(1)]);
         let twice = bank.transactions.add(&id, vec![get("x"), get("x")], None).await;
-        assert!(matches!(&twice, Err(Error::InvalidRequest { field, .. }) if field == "requests[1].key"), "{twice:?}");
+        assert!(
+            matches!(&twice, Err(Error::InvalidRequest { field, .. }) if field == "requests[1].Get.Key"),
+            "{twice:?}"
+        );
         if commits {
             bank.transactions.commit(&id).await.expect("no mistake ended it");
         } else {
@@ -272,9 +275,9 @@ async fn a_condition_that_does_not_hold_rolls_back_and_shows_the_item(bank: Bank
     bank.assert_clean().await;
 }
 
-async fn an_update_that_makes_no_sense_rolls_everything_back(bank: Bank) {
+async fn update_that_dynamodb_refuses_rolls_everything_back(bank: Bank) {
     // DynamoDB names the invalid write of a call in the reasons of the cancellation; DynamoDB Local does not.
-    let at_fault = if bank.is_embedded() { "requests[1]" } else { "requests" };
+    let at_fault = if bank.is_embedded() { "requests[1].Update" } else { "requests" };
     bank.open("a", 1).await;
     let mut text = account("text", 0);
     text.insert("balance".into(), AttributeValue::S("much".into()));
@@ -314,13 +317,13 @@ async fn reserved_names_and_tables_are_refused(bank: Bank) {
     let mut no_table = get("a");
     no_table.table = "nowhere".into();
     for (request, at_fault) in [
-        (in_item, "requests[0].item"),
-        (in_condition, "requests[0].conditionExpression"),
-        (in_names, "requests[0].expressionAttributeNames"),
-        (own_table, "requests[0].tableName"),
-        (lock_table, "requests[0].tableName"),
-        (unused, "requests[0].expressionAttributeValues"),
-        (wrong_key, "requests[0].key"),
+        (in_item, "requests[0].Put.Item"),
+        (in_condition, "requests[0].Update.ConditionExpression"),
+        (in_names, "requests[0].Update.ExpressionAttributeNames"),
+        (own_table, "requests[0].Get.TableName"),
+        (lock_table, "requests[0].Get.TableName"),
+        (unused, "requests[0].Get.ExpressionAttributeValues"),
+        (wrong_key, "requests[0].Get.Key"),
         (no_table, "tableName"),
     ] {
         let refused = bank.transactions.add(&id, vec![request], None).await;
@@ -329,7 +332,7 @@ async fn reserved_names_and_tables_are_refused(bank: Bank) {
     bank.transactions.commit(&id).await.expect("still open");
 }
 
-async fn who_comes_second_waits_and_then_rolls_the_idle_one_back(bank: Bank) {
+async fn second_transaction_waits_then_rolls_the_idle_one_back(bank: Bank) {
     bank.open("a", 100).await;
     let idle = begin(&bank.transactions).await;
     bank.transactions.add(&idle, vec![add("a", -100)], None).await.expect("added");
@@ -344,7 +347,7 @@ async fn who_comes_second_waits_and_then_rolls_the_idle_one_back(bank: Bank) {
     bank.assert_clean().await;
 }
 
-async fn who_is_at_work_is_waited_for_and_named(bank: Bank) {
+async fn second_transaction_waits_when_the_first_is_at_work(bank: Bank) {
     bank.open("a", 100).await;
     let busy = begin(&bank.transactions).await;
     bank.transactions.add(&busy, vec![add("a", -100)], None).await.expect("added");
@@ -366,7 +369,7 @@ async fn who_is_at_work_is_waited_for_and_named(bank: Bank) {
     bank.assert_clean().await;
 }
 
-async fn of_two_that_wait_for_each_other_the_older_one_goes_on(bank: Bank) {
+async fn older_transaction_continues_when_two_wait_for_each_other(bank: Bank) {
     let (older, younger) = {
         let older = begin(&bank.transactions).await;
         tokio::time::advance(std::time::Duration::from_millis(10)).await;

@@ -5,10 +5,12 @@ use std::time::Duration;
 use aws_sdk_dynamodb::types::AttributeValue;
 use leasehold_tests::Fault;
 use leasehold_tests::bank::{ACCOUNTS, Bank, TRANSACTIONS, add, begin, get, key, look, put};
-use leasehold_transactions::{Action, Error, Isolation, Policy, Request, ReturnValues, State, TransactionId};
+use leasehold_transactions::{
+    Action, Error, Isolation, Policy, ReturnValues, State, TransactionId, TransactionRequest,
+};
 use tokio::time::advance;
 
-fn when(mut request: Request, condition: &str) -> Request {
+fn when(mut request: TransactionRequest, condition: &str) -> TransactionRequest {
     request.condition = Some(condition.into());
     request
 }
@@ -22,7 +24,7 @@ async fn a_condition_cannot_reach_around_the_lock() {
     let hostile = when(put("a", 100), "attribute_exists(id)) OR (attribute_exists(id)");
     let refused = bank.transactions.run(None, None, vec![hostile]).await;
     assert!(
-        matches!(&refused, Err(Error::InvalidRequest { field, .. }) if field == "requests[0].conditionExpression"),
+        matches!(&refused, Err(Error::InvalidRequest { field, .. }) if field == "requests[0].Put.ConditionExpression"),
         "{refused:?}"
     );
     bank.transactions.commit(&holder).await.expect("committed");
@@ -103,7 +105,7 @@ async fn two_coordinators_may_do_the_same_work() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_item_was_is_answered_to_both_that_asked() {
+async fn old_item_is_returned_to_both_requests_that_ask() {
     let bank = Bank::new().await;
     bank.open("a", 1).await;
     let with_old = || {
@@ -515,8 +517,7 @@ async fn an_update_of_a_key_attribute_is_refused() {
             } else {
                 bank.transactions.begin_with(None, None, vec![request.clone()]).await.map(drop)
             };
-            let is_told =
-                matches!(&refused, Err(Error::InvalidRequest { field, .. }) if field == "requests[0].updateExpression");
+            let is_told = matches!(&refused, Err(Error::InvalidRequest { field, .. }) if field == "requests[0].Update.UpdateExpression");
             assert!(is_told, "{refused:?}");
         }
     }

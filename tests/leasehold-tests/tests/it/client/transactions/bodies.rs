@@ -227,7 +227,7 @@ async fn a_condition_that_fails_is_the_callers_to_deal_with() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_dynamodb_refuses_is_not_tried_again() {
+async fn body_is_not_retried_when_dynamodb_refuses() {
     let (bank, _, client) = bank(&[("a", 10)]).await;
     let runs = Cell::new(0);
     let result: Result<(), Error> = client
@@ -300,7 +300,7 @@ async fn signs_of_life_that_go_astray_are_sent_again() {
 
 /// A transaction that defends its items is waited for, as long as a call waits. Then this one backs off, and retries.
 #[tokio::test(start_paused = true)]
-async fn who_meets_one_that_is_at_work_gives_way_and_comes_back() {
+async fn body_gives_way_and_retries_when_another_is_at_work() {
     let (bank, network, client) = bank(&[("a", 100), ("b", 0)]).await;
     let stubborn = Client::new(bank.transport());
     let held = TransactionOptions::new().keep_alive(Duration::from_millis(300));
@@ -322,7 +322,7 @@ async fn who_meets_one_that_is_at_work_gives_way_and_comes_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_finds_another_way_is_not_run_again_for_what_it_says_then() {
+async fn body_is_not_retried_when_it_found_another_way() {
     let (bank, network, client) = bank(&[("a", 100), ("b", 0)]).await;
     for poor in [false, true] {
         let mut contended = true;

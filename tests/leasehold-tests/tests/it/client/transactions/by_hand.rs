@@ -72,7 +72,7 @@ async fn a_commit_without_an_answer_can_be_repeated_by_hand() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_an_eviction_nobody_is_asked_any_more() {
+async fn transaction_sends_nothing_after_an_eviction() {
     let (bank, network, client) = bank(&[("a", 100)]).await;
     let tx = client.begin_transaction().await.expect("begun");
     add(&tx, "a", 1).await.expect("added");
