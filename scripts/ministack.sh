@@ -137,22 +137,24 @@ conforms() {
         cargo test --quiet --workspace --test it -- --ignored deployed
 }
 
+# every_route KEY: calls them all about a key that nobody has used.
 every_route() {
+    local key=$1
     ask 200 GET /v1/health
-    ask 200 POST /v1/acquire '{"key":"Moe","ownerName":"host-1","leaseId":"one"}'
+    ask 200 POST /v1/acquire "{\"key\":\"$key\",\"ownerName\":\"host-1\",\"leaseId\":\"one\"}"
     expect outcome "$(field outcome)" created
-    ask 423 POST /v1/acquire '{"key":"Moe","ownerName":"host-2","leaseId":"two"}'
-    ask 200 POST /v1/heartbeat '{"key":"Moe","leaseId":"one"}'
-    ask 200 GET '/v1/lock?key=Moe'
+    ask 423 POST /v1/acquire "{\"key\":\"$key\",\"ownerName\":\"host-2\",\"leaseId\":\"two\"}"
+    ask 200 POST /v1/heartbeat "{\"key\":\"$key\",\"leaseId\":\"one\"}"
+    ask 200 GET "/v1/lock?key=$key"
     expect state "$(field state)" held
     ask 200 GET '/v1/locks?ownerName=host-1'
-    ask 200 GET '/v1/locks?key=Moe'
-    ask 200 POST /v1/release '{"key":"Moe","leaseId":"one"}'
-    ask 200 POST /v1/acquire '{"key":"Moe","ownerName":"host-2","leaseId":"two"}'
+    ask 200 GET "/v1/locks?key=$key"
+    ask 200 POST /v1/release "{\"key\":\"$key\",\"leaseId\":\"one\"}"
+    ask 200 POST /v1/acquire "{\"key\":\"$key\",\"ownerName\":\"host-2\",\"leaseId\":\"two\"}"
     expect outcome "$(field outcome)" reacquired
-    ask 200 POST /v1/break "{\"key\":\"Moe\",\"recordVersionNumber\":\"$(field recordVersionNumber)\"}"
-    ask 200 POST /v1/release '{"key":"Moe","leaseId":"two","delete":true}'
-    ask 404 GET '/v1/lock?key=Moe'
+    ask 200 POST /v1/break "{\"key\":\"$key\",\"recordVersionNumber\":\"$(field recordVersionNumber)\"}"
+    ask 200 POST /v1/release "{\"key\":\"$key\",\"leaseId\":\"two\",\"delete\":true}"
+    ask 404 GET "/v1/lock?key=$key"
     ask 405 PUT /v1/acquire '{}'
     ask 404 GET /v2/lock
     expect type "$(field type)" unknown-route
@@ -310,8 +312,8 @@ stream() {
     aws dynamodb describe-table --table-name "${1##*/}" --query Table.LatestStreamArn --output text
 }
 
-# ministack runs state machines, rules and pipes without a check of their roles, so the roles are checked here. $child and
-# $clean_up are the state machines. scripts/compare_stacks.py has the whole list of their calls.
+# ministack runs state machines, rules and pipes without a check of their roles, so the roles are checked here.
+# $child and $clean_up are the state machines. scripts/compare_stacks.py has the whole list of their calls.
 state_machines_roles() {
     local children=${child/:stateMachine:/:execution:} invoke release locks waiters waiters_stream waker
     locks=$(output leasehold TableArn)
@@ -472,14 +474,14 @@ main() {
     local url http table
     url=$(output leasehold ApiUrl)
     table=$(output leasehold TableName)
-    every_route
+    every_route Moe
     direct_invocations "$(output leasehold InvokeFunctionArn)"
     conforms leasehold
 
     say "a REST API beside it: every route"
     http=$url
     url=$(rest_of Authorizer=NONE RestApi=regional)
-    every_route
+    every_route Joe
     url=$http
 
     say "a second stack of this region, whose table has a sort key: its metrics are apart, and a deletion takes its table along"

@@ -33,7 +33,9 @@ mod lock_args;
 mod observations;
 mod output;
 mod processes;
+mod sightings;
 mod signals;
+mod tables;
 mod tenure;
 mod waiting;
 

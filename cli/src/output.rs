@@ -6,12 +6,17 @@ use std::time::Duration;
 
 use clap::Args;
 use leasehold_client::LockKey;
+use leasehold_client::wire::semaphore::{Holder, SemaphoreState, Ticket};
 use leasehold_client::wire::{Lock, LockState};
 use serde::Serialize;
 
 use crate::Failure;
 use crate::duration::show;
+use crate::sightings::Sightings;
+use crate::tables::{self, Column};
 
+/// The length of an id on a terminal.
+const SHORT_ID: usize = 12;
 /// The holders of permits whose names a sentence has room for.
 const NAMED_HOLDERS: usize = 3;
 
@@ -172,23 +177,80 @@ pub(crate) fn holder(lock: &Lock) -> String {
     }
 }
 
-pub(crate) fn describe(lock: &Lock) -> String {
-    let title = match &lock.sort_key {
+pub(crate) fn describe(lock: &Lock, sightings: Option<&Sightings>, width: Option<u16>) -> String {
+    match &lock.semaphore {
+        None => describe_lock(lock, sightings),
+        Some(semaphore) => describe_semaphore(lock, semaphore, sightings, width),
+    }
+}
+
+/// The permits of a semaphore, and a table each of those who hold them and who wait for them.
+fn describe_semaphore(
+    lock: &Lock,
+    semaphore: &SemaphoreState,
+    sightings: Option<&Sightings>,
+    width: Option<u16>,
+) -> String {
+    let fields = Fields::new(&title(lock))
+        .with("kind", "semaphore")
+        .with("permits", &format!("{} of {} free", semaphore.available, semaphore.capacity));
+    let version = |version: &str| if width.is_some() { short(version) } else { plain(version) };
+    // The beginning is enough for `break --holder`.
+    let id = |id: &str| if width.is_some() { plain(id).chars().take(SHORT_ID).collect() } else { plain(id) };
+    let mut holders = vec![
+        Column::key("HOLDER", |entry: &Holder| id(&entry.holder_id)),
+        Column::name("OWNER", |entry: &Holder| plain(&entry.owner_name)),
+        Column::value("PERMITS", 0, |entry: &Holder| entry.permits.to_string()),
+    ];
+    let mut tickets = vec![
+        Column::key("TICKET", |entry: &Ticket| id(&entry.ticket_id)),
+        Column::name("OWNER", |entry: &Ticket| plain(&entry.owner_name)),
+        Column::value("PERMITS", 0, |entry: &Ticket| entry.permits.to_string()),
+    ];
+    if let Some(sightings) = sightings {
+        holders.push(Column::value("SILENT", 0, |entry: &Holder| sightings.words(lock, &entry.holder_id)));
+        tickets.push(Column::value("SILENT", 0, |entry: &Ticket| sightings.words(lock, &entry.ticket_id)));
+    }
+    holders.push(Column::value("LEASE", 1, |entry: &Holder| lease(entry.lease_duration_ms)));
+    tickets.push(Column::value("LEASE", 1, |entry: &Ticket| lease(entry.lease_duration_ms)));
+    holders.push(Column::value("TOKEN", 2, |entry: &Holder| entry.fencing_token.to_string()));
+    tickets.push(Column::value("NUMBER", 2, |entry: &Ticket| entry.number.to_string()));
+    holders.push(Column::value("VERSION", 3, |entry: &Holder| version(&entry.version)));
+    tickets.push(Column::value("VERSION", 3, |entry: &Ticket| version(&entry.version)));
+    let tables = [
+        (!semaphore.holders.is_empty()).then(|| tables::table(&holders, &semaphore.holders, width)),
+        (!semaphore.queue.is_empty()).then(|| tables::table(&tickets, &semaphore.queue, width)),
+    ];
+    tables
+        .iter()
+        .flatten()
+        .fold(fields.finish(), |text, table| format!("{text}\n\n{}", tables::lines(table).join("\n")))
+}
+
+fn title(lock: &Lock) -> String {
+    match &lock.sort_key {
         Some(sort_key) => format!("{} / {sort_key}", lock.key),
         None => lock.key.clone(),
-    };
+    }
+}
+
+fn describe_lock(lock: &Lock, sightings: Option<&Sightings>) -> String {
+    let silent = sightings.filter(|_| lock.state == LockState::Held).map(|sightings| sightings.words(lock, ""));
     let owner = match lock.state {
         LockState::Held => "owner",
         LockState::Released => "was of",
     };
     let token =
         lock.fencing_token.map_or_else(|| "none: another client wrote it".to_owned(), |token| token.to_string());
-    let mut fields = Fields::new(&title)
+    let mut fields = Fields::new(&title(lock))
         .with("state", state(lock.state))
         .with(owner, &lock.owner_name)
         .with("lease", &lease(lock.lease_duration_ms))
+        .with_some("silent", silent.as_deref())
         .with("token", &token)
         .with("version", &lock.record_version_number)
+        .with_some("running", lock.occurrence.as_deref())
+        .with_some("done", lock.last_occurrence.as_deref())
         .with_some("data", lock.data.as_deref())
         .with_some("data", lock.data_base64.as_ref().map(|base64| format!("{base64} (base64)")).as_deref());
     for (name, value) in &lock.attributes {

@@ -82,7 +82,7 @@ fn confirm(args: &BreakArgs, lock: &Lock, what: &str) -> Result<(), Failure> {
     if args.yes {
         return Ok(());
     }
-    note(&describe(lock));
+    note(&describe(lock, None, None));
     let mut stderr = io::stderr();
     let _ = write!(stderr, "Break {what}? [y/N] ").and_then(|()| stderr.flush());
     let mut answer = String::new();

@@ -2,22 +2,23 @@
 
 use std::pin::pin;
 
+use std::time::Duration;
+
 use clap::{Args, ValueEnum};
-use comfy_table::presets::NOTHING;
-use comfy_table::{ColumnConstraint, ContentArrangement, Row, Table, Width};
-use console::Term;
+use comfy_table::Table;
 use futures_util::TryStreamExt;
 use leasehold_client::wire::{Lock, LockState, UnreadableRow};
 use leasehold_client::{ListOptions, Listed};
+use tokio::time::{Instant, sleep_until};
 
 use crate::Failure;
 use crate::connection::CommonArgs;
-use crate::output::{self, note, plain, print, print_json, short};
+use crate::duration;
+use crate::output::{self, note, plain, print_json, short};
+use crate::sightings::{Sightings, lives};
+use crate::tables::{self, Column, print_table, terminal_width};
 
-/// The narrowest column of a table that must fit a terminal.
-const NARROWEST: u16 = 6;
-
-/// List all locks.
+/// List all locks and semaphores.
 ///
 /// On a terminal, what does not fit is cut; elsewhere nothing is. With --json, one object a line, as the pages come. It
 /// is no snapshot: what changes meanwhile may be seen or not.
@@ -34,6 +35,11 @@ pub(crate) struct LsArgs {
     /// Only the sort keys under this partition key.
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
+
+    /// Look twice, so long apart, and tell how long each holder was silent, as far as these two looks show; `stale` is
+    /// who was silent for its lease.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    observe: Option<Duration>,
 
     #[command(flatten)]
     pub(crate) common: CommonArgs,
@@ -62,13 +68,30 @@ pub(crate) async fn main(args: LsArgs) -> Result<(), Failure> {
         key: args.key.clone(),
         page_size: None,
     };
+    let mut sightings = args.observe.map(|_| Sightings::default());
+    if let (Some(observe), Some(sightings)) = (args.observe, &mut sightings) {
+        let mut rows = pin!(client.list(options.clone()));
+        while let Some(row) = args.common.patiently(rows.try_next()).await? {
+            if let Listed::Lock(lock) = row {
+                sightings.see(&lock);
+            }
+        }
+        sleep_until(Instant::now() + observe).await;
+    }
     let mut rows = pin!(client.list(options));
     let mut locks = Vec::new();
     while let Some(row) = args.common.patiently(rows.try_next()).await? {
-        match row {
-            Listed::Lock(lock) if args.common.output.json => print_json(&lock)?,
-            Listed::Lock(lock) => locks.push(lock),
-            Listed::Unreadable(row) => warn(&row),
+        match (row, &mut sightings) {
+            (Listed::Unreadable(row), _) => warn(&row),
+            (Listed::Lock(lock), None) if args.common.output.json => print_json(&lock)?,
+            (Listed::Lock(lock), Some(sightings)) => {
+                sightings.see(&lock);
+                if args.common.output.json {
+                    print_json(&sightings.json(&lock))?;
+                }
+                locks.push(lock);
+            }
+            (Listed::Lock(lock), None) => locks.push(lock),
         }
     }
     match (args.common.output.json, locks.is_empty()) {
@@ -77,7 +100,7 @@ pub(crate) async fn main(args: LsArgs) -> Result<(), Failure> {
             args.common.output.warn("no locks");
             Ok(())
         }
-        (false, false) => print_table(&locks),
+        (false, false) => print_table(&table(&locks, sightings.as_ref(), terminal_width())),
     }
 }
 
@@ -91,60 +114,65 @@ fn warn(row: &UnreadableRow) {
     ));
 }
 
-fn print_table(locks: &[Lock]) -> Result<(), Failure> {
-    let terminal = Term::stdout();
-    let width = terminal.is_term().then(|| terminal.size().1);
-    let table = table(locks, width);
-    table.lines().try_for_each(|line| print(line.trim_end()))
+/// With a width, the table fits it; else it has all there is. With `sightings` it tells silences.
+fn table(locks: &[Lock], sightings: Option<&Sightings>, width: Option<u16>) -> Table {
+    let mut columns = vec![Column::key("KEY", |lock: &Lock| plain(&lock.key))];
+    if locks.iter().any(|lock| lock.sort_key.is_some()) {
+        columns.push(Column::key("SORT KEY", |lock: &Lock| plain(lock.sort_key.as_deref().unwrap_or("-"))));
+    }
+    columns.push(Column::value("STATE", 0, state));
+    columns.push(Column::name("OWNER", owners));
+    if let Some(sightings) = sightings {
+        columns.push(Column::value("SILENT", 0, |lock: &Lock| silence(lock, sightings)));
+    }
+    columns.push(Column::value("TOKEN", 2, |lock: &Lock| {
+        lock.fencing_token.map_or_else(|| "-".to_owned(), |token| token.to_string())
+    }));
+    columns.push(Column::value("LEASE", 1, |lock: &Lock| match lock.semaphore {
+        None => output::lease(lock.lease_duration_ms),
+        // Each holder has a lease of its own.
+        Some(_) => "-".to_owned(),
+    }));
+    let cut = width.is_some();
+    columns.push(Column::value("VERSION", 3, move |lock: &Lock| {
+        let version = &lock.record_version_number;
+        if cut { short(version) } else { plain(version) }
+    }));
+    tables::table(&columns, locks, width)
 }
 
-/// Makes a table that fits the width, or one with all text if there is no width.
-fn table(locks: &[Lock], width: Option<u16>) -> Table {
-    let with_sort_keys = locks.iter().any(|lock| lock.sort_key.is_some());
-    let mut header = vec!["KEY"];
-    if with_sort_keys {
-        header.push("SORT KEY");
+/// `held` or `released`; of a semaphore the free permits.
+fn state(lock: &Lock) -> String {
+    match &lock.semaphore {
+        None => output::state(lock.state).to_owned(),
+        Some(semaphore) => format!("{}/{} free", semaphore.available, semaphore.capacity),
     }
-    header.extend(["STATE", "OWNER"]);
-    // In a narrow terminal, columns for programs make room for names.
-    let fits = |least: u16| width.is_none_or(|width| width >= least);
-    header.extend(
-        [("TOKEN", 70), ("LEASE", 40), ("VERSION", 80)]
-            .into_iter()
-            .filter(|(_, least)| fits(*least))
-            .map(|(title, _)| title),
-    );
-    let mut table = Table::new();
-    table.load_style(NOTHING).set_truncation_indicator("…").set_header(header.clone());
-    for lock in locks {
-        let version = &lock.record_version_number;
-        let cell = |title: &&str| match *title {
-            "KEY" => plain(&lock.key),
-            "SORT KEY" => plain(lock.sort_key.as_deref().unwrap_or("-")),
-            "STATE" => output::state(lock.state).to_owned(),
-            "OWNER" => plain(&lock.owner_name),
-            "TOKEN" => lock.fencing_token.map_or_else(|| "-".to_owned(), |token| token.to_string()),
-            "LEASE" => output::lease(lock.lease_duration_ms),
-            _ if width.is_some() => short(version),
-            _ => plain(version),
-        };
-        let mut row = Row::from(header.iter().map(cell).collect::<Vec<_>>());
-        row.max_height(1);
-        table.add_row(row);
+}
+
+/// The owner; of a semaphore all who hold permits, and how many wait.
+fn owners(lock: &Lock) -> String {
+    let Some(semaphore) = &lock.semaphore else { return plain(&lock.owner_name) };
+    let holders: Vec<_> = semaphore.holders.iter().map(|holder| plain(&holder.owner_name)).collect();
+    let holders = if holders.is_empty() { "-".to_owned() } else { holders.join(", ") };
+    match semaphore.queue.len() {
+        0 => holders,
+        1 => format!("{holders}; 1 waits"),
+        waiting => format!("{holders}; {waiting} wait"),
     }
-    for (column, title) in table.column_iter_mut().zip(&header) {
-        column.set_padding((0, 2));
-        // Columns with names shrink; the others are already short.
-        column.set_constraint(match *title {
-            "KEY" | "SORT KEY" | "OWNER" => ColumnConstraint::LowerBoundary(Width::Fixed(NARROWEST)),
-            _ => ColumnConstraint::ContentWidth,
-        });
+}
+
+/// The silence of the holder; of a semaphore how many are stale, or the longest silence.
+fn silence(lock: &Lock, sightings: &Sightings) -> String {
+    let all = lives(lock);
+    let seen = || all.iter().filter_map(|life| Some((life.id, sightings.of(lock, life.id)?)));
+    match (all.as_slice(), seen().filter(|(_, seen)| seen.stale_in().is_zero()).count()) {
+        ([one], _) => sightings.words(lock, one.id),
+        (_, 0) => {
+            let longest = seen().max_by_key(|(_, seen)| seen.age());
+            longest.map_or_else(|| "-".to_owned(), |(id, _)| sightings.words(lock, id))
+        }
+        (all, stale) => format!("{stale} of {} stale", all.len()),
     }
-    match width {
-        Some(width) => table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width),
-        None => table.set_content_arrangement(ContentArrangement::Disabled),
-    };
-    table
 }
 
 #[cfg(test)]
@@ -178,13 +206,13 @@ mod tests {
             [lock(&long, None, &long), lock("Moe", None, "me")],
             [lock(&long, Some(&long), &long), lock("Moe", None, "me")],
         ] {
-            let table = table(&locks, Some(80));
+            let table = table(&locks, None, Some(80));
             let lines: Vec<_> = table.lines().collect();
             assert_eq!(lines.len(), 3, "a line for each lock:\n{table}");
             for line in &lines {
                 assert!(line.trim_end().chars().count() <= 80, "{line}");
             }
-            assert!(lines[1].contains('…') && lines[1].contains("1795256832324117"), "{table}");
+            assert!(lines[1].contains('…') && !lines[0].contains("VERSION"), "{table}");
             assert!(lines[2].starts_with("Moe"), "{table}");
         }
     }
@@ -192,7 +220,7 @@ mod tests {
     #[test]
     fn a_narrow_table_keeps_names_and_drops_versions() {
         let locks = [lock("nightly-report", None, "host-1:4711")];
-        let table = table(&locks, Some(60)).to_string();
+        let table = table(&locks, None, Some(60)).to_string();
         assert!(table.contains("nightly-report") && table.contains("host-1:4711"), "{table}");
         assert!(table.contains("LEASE") && !table.contains("TOKEN") && !table.contains("VERSION"), "{table}");
         assert!(table.lines().all(|line| line.trim_end().chars().count() <= 60), "{table}");
@@ -201,7 +229,7 @@ mod tests {
     #[test]
     fn a_table_that_goes_elsewhere_has_it_all() {
         let long = "a very long name ".repeat(9);
-        let text = table(&[lock(&long, None, &long)], None).to_string();
+        let text = table(&[lock(&long, None, &long)], None, None).to_string();
         assert_eq!(text.matches(long.trim_end()).count(), 2, "{text}");
         assert!(text.contains("59dc6280-ea9b-40d8-9d32-f1f42f68a392"), "{text}");
     }

@@ -389,3 +389,96 @@ async fn holder_that_is_paused_finds_its_permits_lost() {
     );
     assert!(token.trim().parse::<u64>().is_ok() && !runs(job));
 }
+
+#[tokio::test]
+async fn semaphore_is_shown_with_holders_queue_and_silences() {
+    let serve = Serve::memory().await;
+    let folder = folder();
+    let pool = ["run", "pool", "--of", "3", "--wait", "forever", "-q"];
+    let alive = [&pool[..], &["--permits", "2", "--lease", "3s", "--owner", "host-1"]].concat();
+    let alive = spawn_in(&serve, folder.path(), &alive, &until_end("alive"));
+    started(folder.path(), "alive").await;
+    let dead = [&pool[..], &["--lease", "1m", "--owner", "host-2"]].concat();
+    let mut dead = spawn_in(&serve, folder.path(), &dead, &until_end("dead"));
+    started(folder.path(), "dead").await;
+    within(dead.kill()).await.unwrap();
+    let waiting = spawn_in(&serve, folder.path(), &[&pool[..], &["--owner", "host-3"]].concat(), "true");
+    let view = serve.until_queued("pool", 1).await;
+    let id = |list: &str, at: usize, name: &str| view[list][at][name].as_str().unwrap().to_owned();
+    let (first, second) = (id("holders", 0, "holderId"), id("holders", 1, "holderId"));
+    let ticket = id("queue", 0, "ticketId");
+
+    let listed = serve.run(&["ls"]).await.ok();
+    assert!(listed.contains("pool  0/3 free  host-1, host-2; 1 waits  "), "{listed}");
+    let listed = serve.run(&["ls", "--json"]).await.json();
+    assert_eq!((&listed["kind"], &listed["holders"][1]["ownerName"]), (&json!("semaphore"), &json!("host-2")));
+
+    let shown = serve.run(&["get", "pool"]).await.ok();
+    let expected = format!("pool\n  kind      semaphore\n  permits   0 of 3 free\n\nHOLDER{}OWNER ", " ".repeat(30));
+    assert!(shown.starts_with(&expected), "{shown}");
+    assert!(shown.contains(&format!("{first}  host-1  2 ")) && shown.contains(&format!("\n{ticket}  host-3  1 ")));
+    assert!(!shown.contains("SILENT"), "one look tells no ages: {shown}");
+
+    // Two looks tell who is alive.
+    let observed = serve.run(&["get", "pool", "--observe", "1500ms", "--json"]).await.json();
+    let silent = |list: &str, at: usize| observed[list][at]["silentMs"].as_u64().unwrap();
+    assert!(silent("holders", 0) < silent("holders", 1) && silent("holders", 1) >= 1500, "{observed}");
+    assert_eq!((&observed["holders"][1]["stale"], &observed["queue"][0]["stale"]), (&json!(false), &json!(false)));
+    let shown = serve.run(&["get", "pool", "--observe", "1100ms"]).await.ok();
+    let line = |id: &str| shown.lines().find(|line| line.starts_with(id)).expect("it is shown").to_owned();
+    assert!(!line(&first).contains("stale") && line(&second).contains(" 1s "), "{shown}");
+    let listed = serve.run(&["ls", "--observe", "1100ms"]).await.ok();
+    assert!(listed.contains("SILENT"), "{listed}");
+
+    // An operator passes the dead by a part of its id.
+    let ambiguous = serve.run(&["break", "pool", "--holder", "h-", "--yes"]).await;
+    assert!(ambiguous.status == 2 && ambiguous.stderr.contains("several holders or tickets h-"), "{ambiguous:?}");
+    let absent = serve.run(&["break", "pool", "--holder", "h-x", "--yes"]).await;
+    assert_eq!(absent.status, 66, "{absent:?}");
+    serve.run(&["break", "pool", "--holder", &second[..12], "--yes"]).await.ok();
+    assert_eq!(finish(waiting).await.status, 0, "its permit goes to the queue");
+    std::fs::write(folder.path().join("end"), "").unwrap();
+    finish(alive).await.ok();
+}
+
+#[tokio::test]
+async fn dead_holders_are_shown_stale_after_their_leases() {
+    let serve = Serve::memory().await;
+    serve.run(&["acquire", "Moe", "--owner", "host-1", "--lease", "500ms"]).await;
+    let shown = serve.run(&["get", "Moe", "--observe", "1s"]).await.ok();
+    assert!(shown.contains("\n  silent    1s, stale\n"), "{shown}");
+    let listed = serve.run(&["ls", "--observe", "1s", "--json"]).await.json();
+    assert_eq!(listed["stale"], json!(true));
+    let listed = serve.run(&["ls", "--observe", "1s"]).await.ok();
+    assert!(listed.contains("1s, stale"), "{listed}");
+}
+
+#[tokio::test]
+async fn ticket_is_broken_and_the_capacity_changed() {
+    let serve = Serve::memory().await;
+    let folder = folder();
+    let args = ["run", "pool", "--of", "1", "--wait", "forever", "-q"];
+    let holder = spawn_in(&serve, folder.path(), &args, &until_end("first"));
+    started(folder.path(), "first").await;
+    let waiting = spawn_in(&serve, folder.path(), &args, "echo mine");
+    let view = serve.until_queued("pool", 1).await;
+    let ticket = view["queue"][0]["ticketId"].as_str().unwrap();
+    let version = view["queue"][0]["version"].as_str().unwrap();
+    let refused = serve.run(&["break", "pool", "--holder", ticket, "--rvn", "other"]).await;
+    assert_eq!(refused.status, 73, "{refused:?}");
+    let broken = serve.run(&["break", "pool", "--holder", ticket, "--rvn", version]).await.ok();
+    assert_eq!(broken, format!("{ticket} of pool is broken: it waits no more\n"));
+    let refused = serve.run(&["capacity", "pool", "2", "--expected", "3"]).await;
+    assert_eq!(refused.status, 73, "{refused:?}");
+    // The waiter whose ticket was broken stands in the queue again, and goes on with the second permit.
+    assert_eq!(serve.run(&["capacity", "pool", "2"]).await.ok(), "pool has 2 permits, 1 free\n");
+    assert_eq!(finish(waiting).await.ok(), "mine\n");
+    assert_eq!(serve.run(&["capacity", "pool", "3", "--json"]).await.ok(), "{\"capacity\":3,\"available\":2}\n");
+    std::fs::write(folder.path().join("end"), "").unwrap();
+    finish(holder).await.ok();
+    for (args, status) in
+        [(&["capacity", "nobody", "3"][..], 66), (&["capacity", "pool", "0"], 2), (&["break", "pool", "--yes"], 64)]
+    {
+        assert_eq!(serve.run(args).await.status, status, "{args:?}");
+    }
+}

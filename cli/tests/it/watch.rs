@@ -56,3 +56,62 @@ async fn watch_prints_lines_for_people_in_a_pipe() {
     let output = within(watch.wait_with_output()).await.unwrap();
     assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()), (Some(0), ""));
 }
+
+#[tokio::test]
+async fn watch_tells_of_a_change_before_its_interval_is_over() {
+    let serve = Serve::memory().await;
+    serve.acquire("Moe", "secret").await;
+    // The test's patience is shorter than the interval.
+    let args = ["watch", "Moe", "--json", "--interval", "10m"];
+    let mut watch = serve.command(&args).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    let mut next = async || -> Value {
+        let line = within(lines.next_line()).await.expect("text").expect("it goes on");
+        serde_json::from_str(&line).expect("JSON")
+    };
+    assert_eq!(next().await["event"], "held");
+    serve.run(&["heartbeat", "Moe", "--lease-id", "secret"]).await.ok();
+    assert_eq!(next().await["event"], "heartbeat");
+    serve.run(&["release", "Moe", "--lease-id", "secret"]).await.ok();
+    assert_eq!(next().await["event"], "released");
+}
+
+#[tokio::test]
+async fn watch_tells_the_life_of_a_semaphore() {
+    let serve = Serve::memory().await;
+    let mut watch =
+        serve.command(&["watch", "pool", "--json", "--interval", "100ms"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    let mut next = async || -> Value {
+        let line = within(lines.next_line()).await.expect("text").expect("it goes on");
+        serde_json::from_str(&line).expect("JSON")
+    };
+    assert_eq!(next().await["event"], "absent");
+    let args =
+        ["run", "pool", "--of", "2", "--permits", "2", "--lease", "1s", "--owner", "host-1", "--", "sleep", "60"];
+    let mut holder = serve.spawn_command(&args);
+    let found = next().await;
+    assert_eq!((&found["event"], &found["semaphore"]["capacity"]), (&"semaphore".into(), &2.into()));
+    let granted = next().await;
+    assert_eq!((&granted["event"], &granted["holder"]["ownerName"]), (&"granted".into(), &"host-1".into()));
+    let heartbeat = next().await;
+    assert_eq!(
+        (&heartbeat["event"], &heartbeat["holder"]["holderId"]),
+        (&"heartbeat".into(), &granted["holder"]["holderId"])
+    );
+    within(holder.kill()).await.unwrap();
+    while next().await["event"] != "stale" {}
+    let waiting = serve.spawn_command(&["run", "pool", "--of", "2", "--owner", "host-2", "--", "sleep", "1"]);
+    let mut events = Vec::new();
+    while events.last().is_none_or(|last| last != "returned host-2") {
+        let event = next().await;
+        let owner =
+            ["holder", "ticket"].iter().find_map(|entry| event[entry]["ownerName"].as_str()).unwrap_or_default();
+        events.push(format!("{} {owner}", event["event"].as_str().unwrap()));
+    }
+    events.retain(|event| !event.starts_with("heartbeat"));
+    assert_eq!(events, ["queued host-2", "returned host-1", "left host-2", "granted host-2", "returned host-2"]);
+    assert_eq!(within(waiting.wait_with_output()).await.unwrap().status.code(), Some(0));
+    signal(&watch, "INT");
+    assert_eq!(within(watch.wait()).await.unwrap().code(), Some(0));
+}
