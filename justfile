@@ -116,6 +116,7 @@ readme:
     cargo build --workspace
     python3 scripts/lib/readme_session.py --leasehold target/debug/leasehold
 
-# Makes the packages of a release into target/dist: crates, Python client, npm package.
-dist:
-    scripts/dist.sh
+# Makes the files of a release into target/dist: crates, Python client, npm package, and the command for two machines. With `--packages`
+# without the command; with a TARGET for that machine alone.
+dist *arguments:
+    scripts/dist.sh {{arguments}}

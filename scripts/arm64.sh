@@ -33,7 +33,8 @@ is_arm64() {
     [[ $(od --address-radix=n --skip-bytes=18 --read-bytes=2 --format=u2 --endian=little "$1" | tr -d ' ') == 183 ]]
 }
 
-# package BINARY: the zip of a function; beside the binary a bootstrap that starts the emulator where the processor needs it.
+# package BINARY: makes the zip of a function. Its bootstrap starts the emulator
+# where the processor needs one.
 package() {
     local folder=$work/$1
     mkdir "$folder"

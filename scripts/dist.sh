@@ -1,11 +1,17 @@
 #!/usr/bin/env bash
-# Makes the packages of a release into target/dist, with SHA256SUMS: the crates, the Python client, the npm package.
+# Makes the files of a release into target/dist, with SHA256SUMS: scripts/dist.sh [--packages | TARGET...]
 #
-# Times in the packages are those of the commit, so that a repeated run gives the same bytes.
+# The crates, the Python client and the npm package belong to no target; `--packages` makes these alone. For each TARGET (both musl targets
+# unless named) the script builds the command once, as a static binary, and packs it as a wheel, an archive, a .deb and an OCI image. The
+# man pages and completions come from the binary for this machine, so its target must be among them.
+#
+# The same commit gives the same bytes, in any folder: times are those of the commit, and no path or user is recorded.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-readonly TOOLS=(build==1.6.1 twine==7.0.0)
+TOOLS=(build==1.6.1 twine==7.0.0)
+# Debian's name of each machine.
+readonly -A DEBIAN=([x86_64]=amd64 [aarch64]=arm64)
 
 step() {
     printf '\n== %s\n' "$*"
@@ -16,12 +22,25 @@ fail() {
     exit 1
 }
 
+packages_only=
+if [[ ${1-} == --packages ]]; then
+    packages_only=yes
+    shift
+fi
+[[ -n $packages_only ]] || TOOLS+=(maturin==1.16.0 wheel==0.45.1 ziglang==0.17.1)
+readonly TOOLS
+targets=("$@")
+((${#targets[@]})) || targets=(x86_64-unknown-linux-musl aarch64-unknown-linux-musl)
+native=$(uname -m)-unknown-linux-musl
+[[ -n $packages_only || " ${targets[*]} " == *" $native "* ]] ||
+    fail "the man pages come from the command for $native, which is not among ${targets[*]}"
 [[ -z $(git status --porcelain) ]] || fail 'the tree is not clean: a release is made from a commit'
 
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH
 version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
-readonly version dist=$PWD/target/dist
+readonly version root=$PWD dist=$PWD/target/dist work=$PWD/target/dist-work
+readonly documents=$work/documents
 
 # All packages have one version.
 check_versions() {
@@ -41,7 +60,7 @@ tools() {
         "$venv/bin/pip" install --quiet --disable-pip-version-check "${TOOLS[@]}"
         echo "${TOOLS[*]}" >"$venv/tools"
     fi
-    export PATH="$PWD/$venv/bin:$PATH"
+    export PATH="$root/$venv/bin:$PATH"
 }
 
 # The packages are not verified, which would compile everything anew; the tests have compiled the same sources.
@@ -54,9 +73,59 @@ crates() {
     done
 }
 
+# binary TARGET: builds the command, as a wheel; the binary is below target/TARGET. Zig is the C compiler and the linker.
+binary() {
+    # No path of this machine reaches the binary.
+    local map cargo_home=${CARGO_HOME:-$HOME/.cargo}
+    map="--remap-path-prefix=$root=/leasehold --remap-path-prefix=$cargo_home=/cargo"
+    (cd packaging/pypi && RUSTFLAGS=$map CFLAGS=${map//--remap-path-prefix/-ffile-prefix-map} CARGO_PROFILE_RELEASE_STRIP=symbols \
+        CARGO_TARGET_DIR=$root/target maturin build --quiet --release --zig --target "$1" --out "$dist")
+    # The static binary runs beside any C library.
+    python -m wheel tags --remove --platform-tag "manylinux2014_${1%%-*}.musllinux_1_1_${1%%-*}" \
+        "$dist"/leasehold_cli-*-musllinux_*"_${1%%-*}.whl" >/dev/null
+    ! LC_ALL=C file --brief "target/$1/release/leasehold" | grep -q 'dynamically linked' || fail "the binary for $1 is not static"
+}
+
+# write_documents BINARY
+write_documents() {
+    mkdir -p "$documents"
+    "$1" man "$documents/man1"
+    "$1" completions bash >"$documents/leasehold.bash"
+    "$1" completions zsh >"$documents/_leasehold"
+    "$1" completions fish >"$documents/leasehold.fish"
+}
+
+# archive TARGET
+archive() {
+    local name=leasehold-$version-$1
+    mkdir "$work/$name"
+    install -m 755 "target/$1/release/leasehold" "$work/$name/"
+    cp -r "$documents"/* LICENSE-APACHE LICENSE-MIT cli/README.md "$work/$name/"
+    tar --create --directory "$work" --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX \
+        "$name" | gzip --no-name --best >"$dist/$name.tar.gz"
+}
+
+# debian TARGET: a package that depends on nothing, because the binary is static.
+debian() {
+    local machine=${DEBIAN[${1%%-*}]} tree=$work/debian-$1 share
+    share=$tree/usr/share
+    install -D -m 755 "target/$1/release/leasehold" "$tree/usr/bin/leasehold"
+    install -D -m 644 -t "$share/man/man1" "$documents"/man1/*.1
+    gzip --no-name --best "$share"/man/man1/*.1
+    install -D -m 644 "$documents/leasehold.bash" "$share/bash-completion/completions/leasehold"
+    install -D -m 644 "$documents/_leasehold" "$share/zsh/vendor-completions/_leasehold"
+    install -D -m 644 "$documents/leasehold.fish" "$share/fish/vendor_completions.d/leasehold.fish"
+    install -D -m 644 LICENSE-MIT "$share/doc/leasehold/copyright"
+    mkdir "$tree/DEBIAN"
+    sed -e "s/@VERSION@/$version/" -e "s/@MACHINE@/$machine/" packaging/deb/control >"$tree/DEBIAN/control"
+    # The packages of two users are the same.
+    chmod -R u=rwX,go=rX "$tree"
+    dpkg-deb --root-owner-group -Zxz --build "$tree" "$dist/leasehold_${version}_$machine.deb" >/dev/null
+}
+
 step "Leasehold $version of $(git log -1 --format=%h)"
-rm -rf "$dist"
-mkdir -p "$dist"
+rm -rf "$dist" "$work"
+mkdir -p "$dist" "$work"
 check_versions
 tools
 
@@ -69,8 +138,24 @@ python -m build --outdir "$dist" clients/python >/dev/null
 step 'npm: the TypeScript client'
 (cd clients/typescript && npm ci --silent && npm pack --silent --pack-destination "$dist" >/dev/null)
 
+if [[ -z $packages_only ]]; then
+    for target in "${targets[@]}"; do
+        step "the command for $target: static binary and wheel"
+        binary "$target"
+    done
+    write_documents "target/$native/release/leasehold"
+    for target in "${targets[@]}"; do
+        step "the command for $target: archive, .deb, image"
+        archive "$target"
+        debian "$target"
+        python packaging/oci/image.py "target/$target/release/leasehold" "${target%%-*}" "$version" \
+            "$dist/leasehold-$version-oci-${target%%-*}.tar"
+    done
+fi
+
 step 'checks of the Python packages'
 twine check --strict "$dist"/*.whl "$dist/leasehold-$version.tar.gz"
 
 step 'checksums'
+rm -rf "$work"
 (cd "$dist" && sha256sum -- * >SHA256SUMS && cat SHA256SUMS)

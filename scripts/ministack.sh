@@ -312,8 +312,8 @@ stream() {
     aws dynamodb describe-table --table-name "${1##*/}" --query Table.LatestStreamArn --output text
 }
 
-# ministack runs state machines, rules and pipes without a check of their roles, so the roles are checked here. $child and
-# $clean_up are the state machines. scripts/compare_stacks.py has the whole list of their calls.
+# ministack runs state machines, rules and pipes without a check of their roles, so the roles are checked here.
+# $child and $clean_up are the state machines. scripts/compare_stacks.py has the whole list of their calls.
 state_machines_roles() {
     local children=${child/:stateMachine:/:execution:} invoke release locks waiters waiters_stream waker
     locks=$(output leasehold TableArn)

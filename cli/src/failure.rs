@@ -177,9 +177,8 @@ impl From<leasehold_client::Error> for Failure {
             _ => (status::FAILED, "failed"),
         };
         let lock = match error.kind() {
-            ErrorKind::Held(lock) => Some(lock.clone()),
+            ErrorKind::Held(lock) | ErrorKind::AlreadyDone(lock) => Some(lock.clone()),
             ErrorKind::Lost(loss) => loss.lock.clone(),
-            ErrorKind::AlreadyDone(lock) => Some(lock.clone()),
             _ => None,
         };
         Self { lock, ..Self::new(status, kind, sentence(&error)) }

@@ -54,8 +54,8 @@ apt_install() {
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
 }
 
-# Makes a virtual environment in $1 with the packages that follow, all at once or not at all. Scripts that run side by side
-# wait for each other.
+# Makes a virtual environment in $1 with the packages that follow, all at once or not at all. Scripts that run side by
+# side wait for each other.
 venv() {
     local folder=$1
     shift

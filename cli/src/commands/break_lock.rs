@@ -98,15 +98,14 @@ fn confirm(args: &BreakArgs, lock: &Lock, what: &str) -> Result<(), Failure> {
 /// Removes a holder, or a ticket, of a semaphore.
 async fn break_entry(client: &Client, args: &BreakArgs, holder: &str) -> Result<(), Failure> {
     let key = args.lock.lock_key();
-    let (id, version) = match &args.rvn {
-        Some(version) => (holder.to_owned(), version.clone()),
-        None => {
-            check_can_ask(args)?;
-            let view = args.common.patiently(client.get_semaphore(key.clone())).await?;
-            let entry = find(&view, holder, &key.to_string())?;
-            confirm(args, &view, &format!("{}, of {}", entry.id, plain(entry.owner)))?;
-            (entry.id.to_owned(), entry.version.to_owned())
-        }
+    let (id, version) = if let Some(version) = &args.rvn {
+        (holder.to_owned(), version.clone())
+    } else {
+        check_can_ask(args)?;
+        let view = args.common.patiently(client.get_semaphore(key.clone())).await?;
+        let entry = find(&view, holder, &key.to_string())?;
+        confirm(args, &view, &format!("{}, of {}", entry.id, plain(entry.owner)))?;
+        (entry.id.to_owned(), entry.version.to_owned())
     };
     let outcome = args.common.patiently(client.break_entry(key.clone(), id.clone(), version)).await?;
     let entry = format!("{} of {}", plain(&id), plain(&key.to_string()));

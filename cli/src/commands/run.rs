@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_sdk_dynamodb::primitives::{DateTime, DateTimeFormat};
 use clap::Args;
-use leasehold_client::{AllRequest, Client, LockKey, PermitRequest, Semaphore, Wait};
+use leasehold_client::{AllRequest, Client, LockKey, LockRequest, PermitRequest, Semaphore, Wait};
 
 use crate::acquiring;
 use crate::child::{ChildArgs, End, Runner, keeping, warning};
@@ -223,7 +223,7 @@ impl RunArgs {
         let lease = self.lease.unwrap_or(LOCK_LEASE);
         if let [key] = keys.as_slice() {
             let request = keeping!(self.request.request(key.clone(), lease)?, self.child, lease, warn);
-            let request = occurrence.into_iter().fold(request, |request, name| request.occurrence(name));
+            let request = occurrence.into_iter().fold(request, LockRequest::occurrence);
             let asking = acquiring::lock(client, request.on_wait(indicator.on_wait()), self.request.no_wait);
             return asking.await.map(Tenure::Lock);
         }

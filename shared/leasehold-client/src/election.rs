@@ -96,6 +96,7 @@ impl Client {
     }
 
     /// Returns the row, once it differs from `seen`. `None`: nothing was seen yet.
+    #[allow(clippy::option_option, reason = "nothing was seen yet, and there was no row, are two things")]
     async fn next_row(&self, key: &LockKey, seen: Option<Option<Lock>>) -> Result<Option<Lock>, Error> {
         loop {
             self.check_open()?;

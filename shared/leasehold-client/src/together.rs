@@ -156,7 +156,7 @@ impl Client {
             let error = match result {
                 Ok(grant) if numbered.first_sent.elapsed() < request.keeping.believed(lease) => {
                     return self
-                        .all_granted(&request, &mut attempt, numbered.first_sent, grant)
+                        .all_granted(request, &mut attempt, numbered.first_sent, grant)
                         .map(Acquisition::Granted);
                 }
                 Ok(_) => {
@@ -191,7 +191,7 @@ impl Client {
                         numbered.request.keys.iter().any(|key| key.observed_record_version_number.is_some());
                     if self.watches(request.poll_interval) && !was_named && !held.is_empty() {
                         for held in held {
-                            self.until_free_or_stale(&request, held, poll, &mut budget).await;
+                            self.until_free_or_stale(request, held, poll, &mut budget).await;
                         }
                         Duration::ZERO
                     } else {

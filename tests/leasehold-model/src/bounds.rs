@@ -44,6 +44,17 @@ pub struct Bounds {
     pub once: Option<Runs>,
 }
 
+/// The next moment, where time passes in these steps until the end. None at the end.
+pub(crate) fn moment_after(now: u16, steps: &[u16], end: u16) -> Option<u16> {
+    let cycle: u16 = steps.iter().sum();
+    let start = now - now % cycle;
+    let mut moments = steps.iter().scan(start, |moment, step| {
+        *moment += step;
+        Some(*moment)
+    });
+    moments.find(|&moment| moment > now).filter(|&moment| moment <= end)
+}
+
 /// The number of times that an occurrence may run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Runs {
@@ -118,17 +129,6 @@ impl Bounds {
             Self { name: "drift", delays: true, drift: true, leases: &[2000], steps: &[1999, 1], end: 6000, ..once },
             Self { name: "an occurrence", deletes: true, copies: 1, ..once }.running(Runs::UntilDone),
         ]
-    }
-
-    /// The next moment, if there is one.
-    pub(crate) fn moment_after(&self, now: u16) -> Option<u16> {
-        let cycle: u16 = self.steps.iter().sum();
-        let start = now - now % cycle;
-        let mut moments = self.steps.iter().scan(start, |moment, step| {
-            *moment += step;
-            Some(*moment)
-        });
-        moments.find(|&moment| moment > now).filter(|&moment| moment <= self.end)
     }
 
     /// The same bounds, where callers run an occurrence.

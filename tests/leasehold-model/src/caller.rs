@@ -39,9 +39,12 @@ impl Request {
     }
 }
 
-/// The time on a clock that is fast by almost a thousandth.
-fn fast(age: u64) -> u64 {
-    age + age * 95 / 100_000
+/// Whether a version that was first seen so long ago is stale. The observer's clock may be fast by almost a thousandth,
+/// and the margin for that may be missing.
+pub(crate) fn is_stale(age: u16, lease: u16, is_fast: bool, has_margin: bool) -> bool {
+    let (age, lease) = (u64::from(age), u64::from(lease));
+    let margin = if has_margin { lease.div_ceil(1000) } else { 0 };
+    if is_fast { age + age * 95 / 100_000 >= lease + margin } else { age >= lease }
 }
 
 /// A request without an answer so far.
@@ -85,13 +88,8 @@ impl Caller {
     /// The version that may be named, once it was seen for its lease and, where clocks drift, a thousandth of it.
     pub(crate) fn stale(&self, now: u16, protocol: &Protocol) -> Option<String> {
         let (version, lease, since) = self.seen.as_ref()?;
-        let (age, lease) = (u64::from(now - since), u64::from(*lease));
-        let is_stale = match (protocol.bounds.drift, protocol.without) {
-            (false, _) => age >= lease,
-            (true, Some(Clause::Thousandth)) => fast(age) >= lease,
-            (true, _) => fast(age) >= lease + lease.div_ceil(1000),
-        };
-        is_stale.then(|| version.clone())
+        let has_margin = protocol.without != Some(Clause::Thousandth);
+        is_stale(now - since, *lease, protocol.bounds.drift, has_margin).then(|| version.clone())
     }
 
     pub(crate) fn see(&mut self, version: &str, lease: u16, now: u16) {

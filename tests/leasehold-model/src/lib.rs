@@ -13,6 +13,7 @@
 //! clause   the clauses of the protocol, each of which a test takes away
 //! bounds   the bounds of an exploration
 //! symmetry the states that count as one
+//! permits  the same for semaphores
 //! ```
 //!
 //! A [`Clause`] is dropped around the life cycle, never in it. Without any one of the clauses the checker finds a trace
@@ -23,12 +24,15 @@
 mod bounds;
 mod caller;
 mod clause;
+pub mod permits;
 mod symmetry;
 mod world;
 
+use std::fmt::Debug;
+use std::hash::Hash;
 use std::thread::available_parallelism;
 
-use stateright::{CheckerBuilder, Model, Property};
+use stateright::{Checker, CheckerBuilder, Expectation, Model, Property};
 
 pub use crate::bounds::{Bounds, Runs};
 pub use crate::clause::Clause;
@@ -51,8 +55,7 @@ impl Protocol {
     /// Returns a checker that keeps 8 bytes for each state, and counts states as one that differ in the callers' names
     /// only.
     pub fn explored(self) -> CheckerBuilder<Self> {
-        let threads = available_parallelism().map_or(1, usize::from);
-        self.checker().threads(threads).symmetry_fn(symmetry::representative)
+        self.checker().threads(threads()).symmetry_fn(symmetry::representative)
     }
 
     /// The names of the events that an exploration must contain. Without them its bounds are too small to prove
@@ -64,11 +67,26 @@ impl Protocol {
         let seen = [(TAKEN_OVER, taken_over), (REPEATED, attempts > 1), (REFUSED_A_RUN, once.is_some())];
         seen.into_iter().filter(|(_, is_due)| *is_due).map(|(name, _)| name).collect()
     }
+}
 
-    /// Whether the property is an event that an exploration must contain, and no promise.
-    pub fn is_event(name: &str) -> bool {
-        [TAKEN_OVER, REPEATED, REFUSED_A_RUN].contains(&name)
-    }
+/// The number of threads of an exploration.
+pub fn threads() -> usize {
+    available_parallelism().map_or(1, usize::from)
+}
+
+/// The failures of an exploration: each broken promise with its trace, and each event that it must contain and does not.
+pub fn failures<M: Model>(checker: &impl Checker<M>, must_see: &[&'static str]) -> Vec<String>
+where
+    M::State: Clone + Debug + Hash + PartialEq,
+    M::Action: Clone + Debug + PartialEq,
+{
+    let discoveries = checker.discoveries();
+    let properties = checker.model().properties();
+    let is_promise = |name: &str| properties.iter().any(|it| it.name == name && it.expectation == Expectation::Always);
+    let broken = discoveries.iter().filter(|(name, _)| is_promise(name));
+    let broken = broken.map(|(promise, trace)| format!("Broken: {promise}\n{trace}"));
+    let missing = must_see.iter().filter(|event| !discoveries.contains_key(**event));
+    broken.chain(missing.map(|event| format!("Too small: nowhere {event}"))).collect()
 }
 
 impl Model for Protocol {
@@ -116,13 +134,8 @@ mod tests {
             let protocol = Protocol { bounds, without: None };
             let checker = protocol.clone().explored().spawn_dfs().join();
             assert!(checker.is_done());
-            for (promise, path) in checker.discoveries() {
-                assert!(Protocol::is_event(promise), "{promise} is broken within {bounds:?}:\n{path}");
-            }
             println!("{}: {} states", bounds.name, checker.unique_state_count());
-            for seen in protocol.must_see() {
-                assert!(checker.discovery(seen).is_some(), "not seen within {bounds:?}: {seen}");
-            }
+            assert_eq!(failures(&checker, &protocol.must_see()), [""; 0], "{bounds:?}");
         }
     }
 

@@ -3,28 +3,41 @@
 
 use std::process::ExitCode;
 
-use leasehold_model::{Bounds, Protocol};
-use stateright::Checker;
+use leasehold_model::{Bounds, Protocol, failures, permits, threads};
 use stateright::report::WriteReporter;
+use stateright::{Checker, CheckerBuilder, Model};
 
 fn main() -> ExitCode {
     let part = std::env::args().nth(1).unwrap_or_default();
-    let mut is_kept = true;
-    for bounds in Bounds::full().into_iter().filter(|bounds| bounds.name.contains(&part)) {
-        let protocol = Protocol { bounds, without: None };
-        let checker = protocol.clone().explored().spawn_dfs();
-        // The reporter knows the time of each exploration.
+    let locks = Bounds::full().into_iter().filter(|bounds| bounds.name.contains(&part));
+    let locks = locks.map(|bounds| {
         println!("{}: {bounds:?}", bounds.name);
-        let checker = checker.join_and_report(&mut WriteReporter::new(&mut std::io::stdout()));
-        let discoveries = checker.discoveries();
-        for (promise, path) in discoveries.iter().filter(|(name, _)| !Protocol::is_event(name)) {
-            println!("Broken: {promise}\n{path}");
-            is_kept = false;
-        }
-        for event in protocol.must_see().into_iter().filter(|event| !discoveries.contains_key(event)) {
-            println!("Too small: nowhere {event}");
-            is_kept = false;
-        }
+        let protocol = Protocol { bounds, without: None };
+        let must_see = protocol.must_see();
+        keeps_its_promises(protocol.explored(), &must_see)
+    });
+    let semaphores = permits::Bounds::full().into_iter().filter(|bounds| bounds.name.contains(&part));
+    let semaphores = semaphores.map(|bounds| {
+        println!("{}: {bounds:?}", bounds.name);
+        let protocol = permits::Protocol { bounds, without: None };
+        let must_see = protocol.must_see();
+        keeps_its_promises(protocol.checker().threads(threads()), &must_see)
+    });
+    let kept: Vec<_> = locks.chain(semaphores).collect();
+    if kept.iter().all(|is_kept| *is_kept) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn keeps_its_promises<M>(explored: CheckerBuilder<M>, must_see: &[&'static str]) -> bool
+where
+    M: Model + Send + Sync + 'static,
+    M::State: std::fmt::Debug + std::hash::Hash + Clone + PartialEq + Send + Sync,
+    M::Action: std::fmt::Debug + Clone + PartialEq + Send + Sync,
+{
+    // The reporter knows the time of each exploration.
+    let checker = explored.spawn_dfs().join_and_report(&mut WriteReporter::new(&mut std::io::stdout()));
+    let failures = failures(&checker, must_see);
+    for failure in &failures {
+        println!("{failure}");
     }
-    if is_kept { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    failures.is_empty()
 }

@@ -10,7 +10,7 @@ use leasehold_protocol::{
 };
 
 use crate::Protocol;
-use crate::bounds::{Bounds, Runs};
+use crate::bounds::{Bounds, Runs, moment_after};
 use crate::caller::{Caller, Pending, Request};
 use crate::clause::{Clause, LifeCycle};
 
@@ -288,7 +288,7 @@ impl World {
         if self.broken.is_some() {
             return;
         }
-        actions.extend(bounds.moment_after(self.now).map(|until| Action::Tick { until }));
+        actions.extend(moment_after(self.now, bounds.steps, bounds.end).map(|until| Action::Tick { until }));
         for caller in 0..self.callers.len() {
             self.caller_actions(protocol, caller, actions);
         }

@@ -168,8 +168,8 @@ impl Seen {
         line.write_str(&summary(state))?;
         match self.known.values().min_by_key(|known| known.since) {
             Some(known) => {
-                let stale = if known.told_stale { ", stale" } else { "" };
-                write!(line, "; {} silent for {}{stale}", known.entry.owner(), seconds(now - known.since))
+                let suffix = if known.told_stale { ", stale" } else { "" };
+                write!(line, "; {} silent for {}{suffix}", known.entry.owner(), seconds(now - known.since))
             }
             None => Ok(()),
         }

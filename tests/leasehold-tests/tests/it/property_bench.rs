@@ -62,6 +62,7 @@ impl<S> Bench<S> {
 }
 
 /// Checks random sequences of steps, each on a bench of its own. `source` is the file that keeps failed sequences.
+#[allow(clippy::needless_pass_by_value, reason = "a closure is written where it is passed")]
 pub(crate) fn check_sequences<S, T: Strategy>(
     cases: u32,
     source: &'static str,

@@ -137,9 +137,12 @@ async fn spans_name_the_wait_and_its_requests() {
     assert!(!told.iter().any(|field| field.contains(lease_id)), "{told:?}");
 }
 
-/// Notes the trace context of each request.
+/// The path of a request, and its trace context.
+type Sent = (String, Option<String>);
+
+/// Notes each request.
 #[derive(Clone)]
-struct Listening<T>(T, Arc<Mutex<Vec<(String, Option<String>)>>>);
+struct Listening<T>(T, Arc<Mutex<Vec<Sent>>>);
 
 impl<T: Transport> Transport for Listening<T> {
     fn send(&self, request: Request<Vec<u8>>) -> BoxFuture<'_, Result<Response<Vec<u8>>, TransportError>> {

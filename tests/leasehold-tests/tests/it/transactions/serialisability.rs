@@ -426,7 +426,9 @@ const SCALE: Scale = Scale {
 fn transfers_are_serialisable_under_faults() {
     let all = run_seeds("transfers_are_serialisable", 20, async |seed| transfers(Bank::new().await, seed, SCALE).await);
     let mut tally = Tally::default();
-    all.iter().for_each(|one| tally.add(one));
+    for one in &all {
+        tally.add(one);
+    }
     println!("{tally:?}");
     assert!(tally.committed > tally.rolled_back && tally.crashed > 0 && tally.totals > 0, "too little: {tally:?}");
 }

@@ -1,0 +1,125 @@
+//! The bounds of an exploration of semaphores.
+
+use super::clause::Clause;
+
+/// The bounds of one exploration. All times are milliseconds.
+#[derive(Debug, Clone, Copy)]
+#[allow(clippy::struct_excessive_bools, reason = "each says whether something happens at all")]
+pub struct Bounds {
+    /// The name, for reports.
+    pub name: &'static str,
+    /// The number of permits that each caller wants.
+    pub wants: &'static [u64],
+    /// The number of permits at first.
+    pub capacity: u64,
+    /// The capacity that an operator asks for, once.
+    pub new_capacity: Option<u64>,
+    /// The number of lease ids that each caller uses, one after the other.
+    pub lease_ids: u8,
+    /// The number of requests under one lease id, without the release.
+    pub requests: u8,
+    /// The number of attempts at one request.
+    pub attempts: u8,
+    /// The number of attempts that are under way at a time.
+    pub in_flight: usize,
+    /// The number of deliveries of an attempt beyond the first, over all attempts.
+    pub copies: u8,
+    /// The last moment.
+    pub end: u16,
+    /// The steps in which time passes, in a cycle.
+    pub steps: &'static [u16],
+    /// The leases of heartbeats. The first is also the lease of grants and tickets.
+    pub leases: &'static [u16],
+    /// Whether callers use the queue.
+    pub queue: bool,
+    /// Whether holders give permits back by heartbeats.
+    pub gives_back: bool,
+    /// The number of dead entries that a request may name. The service allows ten.
+    pub names: usize,
+    /// Whether callers die. (Every caller may stop sending in any case.)
+    pub deaths: bool,
+    /// Whether answers arrive late. (Every answer may be lost in any case.)
+    pub delays: bool,
+    /// Whether the clocks of observers run fast, by almost a thousandth.
+    pub drift: bool,
+}
+
+const SMALL: Bounds = Bounds {
+    name: "permits",
+    wants: &[1, 1],
+    capacity: 1,
+    new_capacity: None,
+    lease_ids: 1,
+    requests: 2,
+    attempts: 1,
+    in_flight: 1,
+    copies: 0,
+    end: 200,
+    steps: &[100],
+    leases: &[100],
+    queue: false,
+    gives_back: false,
+    names: 10,
+    deaths: false,
+    delays: false,
+    drift: false,
+};
+
+impl Bounds {
+    /// Explorations that take seconds, for the tests. Each is large enough for dead holders to be passed.
+    pub fn small() -> [Self; 6] {
+        let drift = Self { drift: true, leases: &[2000], steps: &[1999, 1], end: 4000, ..SMALL };
+        [
+            Self { name: "small, permits", in_flight: 2, ..SMALL },
+            Self { name: "small, repeats", attempts: 2, copies: 1, end: 100, ..SMALL },
+            Self { name: "small, a reader and a writer", wants: &[1, 2], capacity: 2, gives_back: true, ..SMALL },
+            Self { name: "small, a queue", queue: true, end: 100, ..SMALL },
+            Self { name: "small, a new capacity", capacity: 2, new_capacity: Some(1), end: 100, ..SMALL },
+            Self { name: "small, drift", ..drift },
+        ]
+    }
+
+    /// The explorations of the command.
+    pub fn full() -> [Self; 5] {
+        let writer = Self { wants: &[1, 2], capacity: 2, gives_back: true, in_flight: 2, ..SMALL };
+        let queue = Self { queue: true, ..SMALL };
+        let three = Self { wants: &[1, 1, 1], capacity: 2, new_capacity: Some(1), end: 100, ..SMALL };
+        let leases: &[u16] = &[100, 200];
+        [
+            Self { name: "permits, changed leases", requests: 3, in_flight: 2, leases, deaths: true, ..SMALL },
+            Self { name: "permits, repeats and copies", attempts: 2, copies: 1, ..SMALL },
+            Self { name: "permits, a reader and a writer", deaths: true, ..writer },
+            Self { name: "permits, a queue", ..queue },
+            Self { name: "permits, a new capacity", ..three },
+        ]
+    }
+
+    /// Bounds within which the absence of the clause shows.
+    pub const fn of_trace(clause: Clause) -> Self {
+        let now = Self { end: 0, leases: &[200], ..SMALL };
+        let later = Self { end: 200, ..now };
+        match clause {
+            Clause::DeadHolderVersion | Clause::Changed => later,
+            Clause::ReleasedMemory => Self { copies: 1, in_flight: 2, ..now },
+            Clause::EvictedMemory => Self { copies: 1, in_flight: 2, ..later },
+            Clause::AcquireSequence => Self { queue: true, copies: 1, in_flight: 2, ..later },
+            Clause::EnqueueSequence => Self { queue: true, attempts: 2, ..later },
+            Clause::HeartbeatSequence => Self { requests: 3, attempts: 2, in_flight: 2, leases: &[300, 100], ..later },
+            Clause::FirstAnswer => Self { attempts: 2, ..now },
+            Clause::OwnHolder => Self { copies: 1, capacity: 2, ..now },
+            Clause::TicketNumber => Self { queue: true, ..now },
+            Clause::Available => now,
+            Clause::Token => Self { wants: &[1, 1, 1], capacity: 3, ..now },
+            Clause::ExpectedCapacity => Self { capacity: 2, new_capacity: Some(1), copies: 1, ..now },
+            Clause::DeadTicketVersion | Clause::NobodyAhead | Clause::InTurn | Clause::ViewAfterTicket => {
+                Self { queue: true, ..later }
+            }
+            Clause::Cap => Self { leases: &[300, 100], ..later },
+            Clause::KeepCap => Self { wants: &[2, 1], capacity: 2, gives_back: true, ..now },
+            Clause::CountFromFirst => Self { attempts: 2, ..later },
+            Clause::CountFromSending => Self { delays: true, ..later },
+            Clause::ObserveFromAnswer => Self { in_flight: 2, ..later },
+            Clause::Thousandth => Self { drift: true, leases: &[2000], steps: &[1999, 1], end: 2000, ..now },
+        }
+    }
+}

@@ -1,0 +1,799 @@
+//! The state of the model of semaphores, and its transitions.
+
+use std::collections::BTreeSet;
+use std::hash::{Hash, Hasher};
+use std::sync::LazyLock;
+
+use leasehold_protocol::semaphore::{
+    Acquire, Ahead, AllDead, Dead, Enqueue, Found, Grant, Heartbeat, Holder, Member, Permits, PublicId, Refusal,
+    Release, Semaphore, SetCapacity, Shrink, Ticket, lifecycle,
+};
+use leasehold_protocol::{LeaseDuration, LeaseId, LockKey, OwnerName, Policy, Rvn, Sequence, Stamp};
+
+use super::Protocol;
+use super::bounds::Bounds;
+use super::caller::{Caller, Hold, Name, Pending, Place, Request};
+use super::clause::{Clause, LifeCycle};
+use crate::bounds::moment_after;
+use crate::world::Reply;
+
+/// The promises of the protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Promise {
+    /// Callers rely on no more permits than there are, and no grant exceeds the capacity.
+    WithinCapacity,
+    /// The free permits and those of the holders make the capacity.
+    PermitsAddUp,
+    /// Each grant has a higher token than all before.
+    TokensRise,
+    /// A lease id is granted permits once.
+    GrantedOnce,
+    /// A younger caller does not pass a ticket that its caller renews in time, and the ticket stays.
+    FirstComeFirst,
+    /// A repeat of a request that was carried out gets the answer that was lost.
+    AnswersResolve,
+    /// A holder whose lease lasts stays a holder.
+    HoldersKeep,
+    /// A write that frees permits, or changes the queue or the capacity, wakes watchers.
+    WatchersWake,
+    /// A new caller gets all permits, as soon as it has observed the row for its leases.
+    NobodyIsStuck,
+}
+
+/// An event that an exploration must contain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Event {
+    TakenOver,
+    TicketPassed,
+    RemovedByTicket,
+    GivenBack,
+    Repeated,
+}
+
+/// One step of the model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Time passes.
+    Tick {
+        /// The moment until which time passes.
+        until: u16,
+    },
+    /// A caller sends a new request.
+    Send {
+        /// The caller's index.
+        caller: usize,
+        /// The request.
+        request: Request,
+    },
+    /// The service, or the caller, sends another attempt at the request.
+    Repeat {
+        /// The caller's index.
+        caller: usize,
+    },
+    /// An attempt arrives.
+    Deliver {
+        /// The attempt's index.
+        attempt: usize,
+        /// The fate of its answer.
+        reply: Reply,
+        /// Whether a copy stays under way.
+        stays: bool,
+    },
+    /// A delayed answer arrives.
+    Hear {
+        /// The caller's index.
+        caller: usize,
+    },
+    /// A caller reads the row.
+    Look {
+        /// The caller's index.
+        caller: usize,
+    },
+    /// A caller dies, and starts again under a fresh lease id.
+    Die {
+        /// The caller's index.
+        caller: usize,
+    },
+    /// An operator asks for another capacity.
+    ChangeCapacity,
+}
+
+/// The row. The hash leaves out what no rule of a semaphore reads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Stored(Semaphore);
+
+impl Hash for Stored {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let row = &self.0;
+        (row.capacity, row.available, row.next_ticket, row.fencing_token, &row.queue).hash(state);
+        for (id, Holder { entry, fencing_token, outcome, .. }) in &row.holders {
+            (id, entry, fencing_token, outcome).hash(state);
+        }
+        for ended in row.ended.values() {
+            (&ended.id, ended.taken_over).hash(state);
+        }
+    }
+}
+
+/// An attempt at a request, on its way.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Attempt {
+    sender: Sender,
+    /// The server's clock when it was sent.
+    stamp: u16,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Sender {
+    Caller {
+        caller: usize,
+        lease_id: u8,
+        number: u8,
+        attempt: u8,
+        /// The time when the request was first sent.
+        decided: u16,
+        request: Request,
+    },
+    Operator,
+}
+
+/// The state of the model.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct World {
+    now: u16,
+    row: Option<Stored>,
+    callers: Vec<Caller>,
+    network: Vec<Attempt>,
+    copies: u8,
+    capacity_is_asked: bool,
+    highest_token: u64,
+    highest_capacity: u64,
+    /// The lease ids that were granted permits.
+    granted: BTreeSet<(usize, u8)>,
+    /// An event of the last step.
+    event: Option<Event>,
+    broken: Option<Promise>,
+}
+
+/// An entry of the row, as an answer shows it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Shown {
+    pub(super) name: Name,
+    pub(super) lease: u16,
+    pub(super) number: Option<u64>,
+}
+
+pub(super) type View = Vec<Shown>;
+
+fn view(row: &Semaphore) -> View {
+    let short = |ms: u64| u16::try_from(ms).expect("short");
+    let holders = row.holders.iter().map(|(id, Holder { entry, .. })| (id, entry, None));
+    let tickets = row.queue.iter().map(|(id, Ticket { entry, number })| (id, entry, Some(*number)));
+    holders
+        .chain(tickets)
+        .map(|(id, entry, number)| Shown {
+            name: (id.clone(), entry.version.clone(), entry.permits),
+            lease: short(entry.lease_ms),
+            number,
+        })
+        .collect()
+}
+
+fn valid<T>(value: Result<T, leasehold_protocol::Error>) -> T {
+    value.expect("the model names valid values")
+}
+
+fn key() -> LockKey {
+    valid(LockKey::new("Moe", None))
+}
+
+fn permits(number: u64) -> Permits {
+    valid(Permits::new("permits", number))
+}
+
+/// The callers, and one more that no caller has seen before.
+const NAMES: [&str; 4] = ["ann", "bob", "cyd", "new"];
+const NEW: usize = 3;
+
+/// A lease id and its public ids, which would otherwise be computed anew in every state.
+pub(super) struct LeaseIdOf {
+    id: LeaseId,
+    pub(super) holder_id: String,
+    pub(super) ticket_id: String,
+}
+
+/// More lease ids than any caller has.
+const LEASE_IDS: u8 = 3;
+
+pub(super) fn member(caller: usize, count: u8) -> &'static LeaseIdOf {
+    static KNOWN: LazyLock<Vec<LeaseIdOf>> = LazyLock::new(|| {
+        let all = (0..NAMES.len()).flat_map(|caller| (0..LEASE_IDS).map(move |count| (caller, count)));
+        let known = |(caller, count): (usize, u8)| {
+            let id = valid(LeaseId::new(format!("{}-{count}", NAMES[caller])));
+            let member = Member::new(&key(), &id);
+            LeaseIdOf { id, holder_id: member.holder_id(), ticket_id: member.ticket_id() }
+        };
+        all.map(known).collect()
+    });
+    &KNOWN[caller * usize::from(LEASE_IDS) + usize::from(count)]
+}
+
+/// The caller and the lease id that a public id belongs to.
+fn owner_of(id: &str) -> (usize, u8) {
+    let mut all = (0..NAMES.len()).flat_map(|caller| (0..LEASE_IDS).map(move |count| (caller, count)));
+    let is_of = |&(caller, count): &(usize, u8)| {
+        let member = member(caller, count);
+        member.holder_id == id || member.ticket_id == id
+    };
+    all.find(is_of).expect("every entry is a caller's")
+}
+
+/// The server's clock in microseconds; never zero.
+fn microseconds(stamp: u16) -> u64 {
+    (u64::from(stamp) + 100) * 1000
+}
+
+fn all_dead(names: &[Name], me: &LeaseIdOf) -> AllDead {
+    let dead = names.iter().map(|(id, version, permits)| Dead {
+        id: valid(PublicId::new("observed", id)),
+        version: valid(Rvn::new("version", version.clone())),
+        permits: *permits,
+    });
+    valid(AllDead::new(dead.collect(), &Member::new(&key(), &me.id)))
+}
+
+impl World {
+    pub(super) fn new(bounds: &Bounds) -> Self {
+        Self {
+            now: 0,
+            row: None,
+            callers: vec![Caller::default(); bounds.wants.len()],
+            network: Vec::new(),
+            copies: 0,
+            capacity_is_asked: false,
+            highest_token: 0,
+            highest_capacity: bounds.capacity,
+            granted: BTreeSet::new(),
+            event: None,
+            broken: None,
+        }
+    }
+
+    pub(super) fn keeps(&self, promise: Promise) -> bool {
+        self.broken != Some(promise)
+    }
+
+    pub(super) fn has_seen(&self, event: Event) -> bool {
+        self.event == Some(event)
+    }
+
+    fn row(&self) -> Option<&Semaphore> {
+        self.row.as_ref().map(|stored| &stored.0)
+    }
+
+    fn breaks_promise(&mut self, promise: Promise) {
+        self.broken.get_or_insert(promise);
+    }
+
+    pub(super) fn actions(&self, protocol: &Protocol, actions: &mut Vec<Action>) {
+        let bounds = &protocol.bounds;
+        // A broken promise ends a trace.
+        if self.broken.is_some() {
+            return;
+        }
+        actions.extend(moment_after(self.now, bounds.steps, bounds.end).map(|until| Action::Tick { until }));
+        for caller in 0..self.callers.len() {
+            self.caller_actions(protocol, caller, actions);
+        }
+        for attempt in 0..self.network.len() {
+            for reply in [Reply::Heard, Reply::Lost, Reply::Delayed] {
+                if reply == Reply::Delayed && !bounds.delays {
+                    continue;
+                }
+                actions.push(Action::Deliver { attempt, reply, stays: false });
+                if self.copies < bounds.copies {
+                    actions.push(Action::Deliver { attempt, reply, stays: true });
+                }
+            }
+        }
+        if bounds.new_capacity.is_some() && !self.capacity_is_asked && self.row.is_some() {
+            actions.push(Action::ChangeCapacity);
+        }
+    }
+
+    fn caller_actions(&self, protocol: &Protocol, index: usize, actions: &mut Vec<Action>) {
+        let bounds = &protocol.bounds;
+        let caller = &self.callers[index];
+        if caller.lease_id >= bounds.lease_ids {
+            return;
+        }
+        let has_room = self.network.len() < bounds.in_flight;
+        actions.extend(bounds.deaths.then_some(Action::Die { caller: index }));
+        match &caller.pending {
+            Some(pending) => {
+                actions.extend(pending.answer.as_ref().map(|_| Action::Hear { caller: index }));
+                if pending.attempts < bounds.attempts && has_room {
+                    actions.push(Action::Repeat { caller: index });
+                }
+            }
+            None if caller.hold.is_none() && self.row.is_some() => actions.push(Action::Look { caller: index }),
+            None => {}
+        }
+        let requests = caller.requests(index, protocol, self.now).into_iter().filter(|_| has_room);
+        actions.extend(requests.map(|request| Action::Send { caller: index, request }));
+    }
+
+    pub(super) fn after(&self, protocol: &Protocol, action: &Action) -> Option<Self> {
+        let mut next = self.clone();
+        next.event = None;
+        match action {
+            Action::Tick { until } => next.tick(&protocol.bounds, *until),
+            Action::Send { caller, request } => next.send(protocol, *caller, request),
+            Action::Repeat { caller } => {
+                next.event = Some(Event::Repeated);
+                next.attempt(*caller);
+            }
+            Action::Deliver { attempt, reply, stays } => next.deliver(protocol, *attempt, *reply, *stays)?,
+            Action::Hear { caller } => {
+                let answer = next.callers[*caller].pending.as_mut()?.answer.take()?;
+                next.answered(protocol, *caller, &answer);
+            }
+            Action::Look { caller } => {
+                let (now, view) = (next.now, view(next.row()?));
+                next.callers[*caller].see(*caller, &view, now);
+            }
+            Action::Die { caller } => next.callers[*caller].start_over(&protocol.bounds),
+            Action::ChangeCapacity => {
+                next.capacity_is_asked = true;
+                next.network.push(Attempt { sender: Sender::Operator, stamp: next.now });
+            }
+        }
+        next.network.sort();
+        next.check_beliefs();
+        if next.row != self.row {
+            next.check_way_out();
+        }
+        Some(next)
+    }
+
+    /// A holder whose lease is over has lost its permits, and begins again.
+    fn tick(&mut self, bounds: &Bounds, until: u16) {
+        self.now = until;
+        for caller in &mut self.callers {
+            if caller.hold.as_ref().is_some_and(|hold| hold.until <= until) {
+                caller.start_over(bounds);
+            }
+        }
+    }
+
+    fn send(&mut self, protocol: &Protocol, index: usize, request: &Request) {
+        let now = self.now;
+        let lacks = |clause| protocol.without == Some(clause);
+        let caller = &mut self.callers[index];
+        caller.number += 1;
+        match (request, &mut caller.hold) {
+            (Request::Heartbeat { lease, keep }, Some(hold)) => {
+                if !lacks(Clause::Cap) {
+                    hold.until = hold.until.min(now + lease);
+                }
+                if let (Some((_, kept)), false) = (keep, lacks(Clause::KeepCap)) {
+                    hold.permits = *kept;
+                }
+            }
+            // A caller that releases permits no longer relies on them.
+            (Request::Release, _) => (caller.hold, caller.place) = (None, None),
+            _ => {}
+        }
+        let request = request.clone();
+        caller.pending =
+            Some(Pending { request, first_sent: now, last_sent: now, attempts: 0, answer: None, carried_out: None });
+        self.attempt(index);
+    }
+
+    fn attempt(&mut self, index: usize) {
+        let now = self.now;
+        let caller = &mut self.callers[index];
+        let Some(pending) = &mut caller.pending else { return };
+        pending.attempts += 1;
+        pending.last_sent = now;
+        // The answer to the attempt before is no longer awaited.
+        pending.answer = None;
+        let sender = Sender::Caller {
+            caller: index,
+            lease_id: caller.lease_id,
+            number: caller.number,
+            attempt: pending.attempts,
+            decided: pending.first_sent,
+            request: pending.request.clone(),
+        };
+        self.network.push(Attempt { sender, stamp: now });
+    }
+
+    fn deliver(&mut self, protocol: &Protocol, index: usize, reply: Reply, stays: bool) -> Option<()> {
+        let attempt = self.network.remove(index);
+        let policy = Policy { retention_seconds: 0, clock_skew_ms: 0 };
+        let life_cycle = LifeCycle { without: protocol.without, policy: &policy };
+        match &attempt.sender {
+            Sender::Operator => {
+                // No caller waits for this answer.
+                if reply != Reply::Lost {
+                    return None;
+                }
+                let capacity = permits(protocol.bounds.new_capacity?);
+                let request = SetCapacity { key: key(), capacity, expected: permits(protocol.bounds.capacity) };
+                let stamp = Stamp { rvn: "operator".into(), now_us: microseconds(attempt.stamp) };
+                let (row, is_written, _) = life_cycle.set_capacity(self.row(), &request, &stamp);
+                if is_written {
+                    self.write(&life_cycle, row?, None);
+                }
+            }
+            Sender::Caller { caller, lease_id, number, attempt: count, decided, request } => {
+                let is_awaited = {
+                    let caller = &self.callers[*caller];
+                    let awaits = |pending: &Pending| pending.request == *request && pending.attempts == *count;
+                    caller.lease_id == *lease_id
+                        && caller.number == *number
+                        && caller.pending.as_ref().is_some_and(awaits)
+                };
+                if reply != Reply::Lost && !is_awaited {
+                    return None;
+                }
+                let rvn = format!("{}-{lease_id}.{number}.{count}", NAMES[*caller]);
+                let stamp = Stamp { rvn, now_us: microseconds(attempt.stamp) };
+                let (caller, lease_id, number, decided) = (*caller, *lease_id, *number, *decided);
+                let asked = Asked { caller, lease_id, number, decided, request, reply };
+                self.deliver_request(protocol, &life_cycle, &asked, &stamp);
+            }
+        }
+        if stays {
+            self.copies += 1;
+            self.network.push(attempt);
+        }
+        Some(())
+    }
+
+    fn deliver_request(&mut self, protocol: &Protocol, life_cycle: &LifeCycle<'_>, asked: &Asked<'_>, stamp: &Stamp) {
+        let bounds = &protocol.bounds;
+        let me = member(asked.caller, asked.lease_id);
+        let lease_id = me.id.clone();
+        let sequence = Some(valid(Sequence::new(asked.number.into(), None)));
+        let lease_duration = valid(LeaseDuration::from_millis(asked.request.lease(bounds).max(100).into()));
+        let owner_name = valid(OwnerName::new(NAMES[asked.caller]));
+        let (wanted, capacity) = (permits(bounds.wants[asked.caller]), permits(bounds.capacity));
+        let correct = |dead: &[Name]| all_dead(&self.corrected(protocol, dead), me);
+        let (row, is_written, answer) = match asked.request {
+            Request::Acquire { dead } => {
+                let request = Acquire {
+                    key: key(),
+                    owner_name,
+                    lease_id,
+                    sequence,
+                    lease_duration,
+                    permits: wanted,
+                    capacity,
+                    dead: correct(dead),
+                    checked_by_clock: false,
+                    data: None,
+                    principal: None,
+                };
+                let (row, is_written, answer) = life_cycle.acquire(self.row(), &request, me, stamp);
+                let answer = Answer::of(answer, row.as_ref(), |grant: Grant| Answer::Granted {
+                    token: grant.holder.fencing_token,
+                    permits: grant.holder.entry.permits,
+                });
+                (row, is_written, answer)
+            }
+            Request::Heartbeat { keep, .. } => {
+                let request = Heartbeat {
+                    key: key(),
+                    lease_id,
+                    sequence,
+                    lease_duration: Some(lease_duration),
+                    data: None,
+                    expected: None,
+                    shrink: keep.map(|(held, kept)| valid(Shrink::new(permits(held), permits(kept)))),
+                    principal: None,
+                };
+                let (row, is_written, answer) = life_cycle.heartbeat(self.row(), &request, stamp);
+                let renewed = |grant: Grant| Answer::Renewed { permits: grant.holder.entry.permits };
+                let answer = Answer::of(answer, row.as_ref(), renewed);
+                (row, is_written, answer)
+            }
+            Request::Enqueue { dead } => {
+                let request = Enqueue {
+                    key: key(),
+                    owner_name,
+                    lease_id,
+                    sequence,
+                    lease_duration,
+                    permits: wanted,
+                    capacity,
+                    dead: correct(dead),
+                    checked_by_clock: false,
+                    principal: None,
+                };
+                let (row, is_written, answer) = life_cycle.enqueue(self.row(), &request, me, stamp);
+                let queued = |place: Ahead| Answer::Queued { number: place.ticket.number };
+                let answer = Answer::of(answer, row.as_ref(), queued);
+                (row, is_written, answer)
+            }
+            Request::Release => {
+                let request = Release { key: key(), lease_id, expected: None, principal: None };
+                let (row, is_written, answer) = life_cycle.release(self.row(), &request, stamp);
+                let answer = Answer::of(answer, row.as_ref(), |_| Answer::Ended);
+                (row, is_written, answer)
+            }
+        };
+        self.check_repeat(asked, is_written, &answer);
+        if let Some(row) = row.filter(|_| is_written) {
+            self.write(life_cycle, row, Some(asked));
+        }
+        match asked.reply {
+            Reply::Heard => self.answered(protocol, asked.caller, &answer),
+            Reply::Delayed => {
+                let pending = self.callers[asked.caller].pending.as_mut();
+                pending.expect("somebody waits").answer = Some(answer);
+            }
+            Reply::Lost => {}
+        }
+    }
+
+    /// The names of the dead; where a clause is dropped, with the versions that the row has.
+    fn corrected(&self, protocol: &Protocol, dead: &[Name]) -> Vec<Name> {
+        let version = |id: &String| {
+            let row = self.row()?;
+            let holder = row.holders.get(id).map(|holder| (Clause::DeadHolderVersion, &holder.entry));
+            let ticket = || row.queue.get(id).map(|ticket| (Clause::DeadTicketVersion, &ticket.entry));
+            let (clause, entry) = holder.or_else(ticket)?;
+            (protocol.without == Some(clause)).then(|| entry.version.clone())
+        };
+        let correct = |(id, seen, permits): &Name| (id.clone(), version(id).unwrap_or_else(|| seen.clone()), *permits);
+        dead.iter().map(correct).collect()
+    }
+
+    /// Replaces the row, and checks the promises that its contents tell of. An operator asks for nothing.
+    fn write(&mut self, life_cycle: &LifeCycle<'_>, next: Semaphore, asked: Option<&Asked<'_>>) {
+        let held: u64 = next.holders.values().map(|holder| holder.entry.permits).sum();
+        let signed = |permits: u64| i64::try_from(permits).expect("few");
+        if next.available != signed(next.capacity) - signed(held) {
+            self.breaks_promise(Promise::PermitsAddUp);
+        }
+        if let Some(before) = self.row.take() {
+            let frees = next.available > before.0.available;
+            let is_queue_changed = !next.queue.keys().eq(before.0.queue.keys());
+            let must_wake = frees || is_queue_changed || next.capacity != before.0.capacity;
+            if must_wake && (next.changed() == before.0.changed() || life_cycle.hides_changes()) {
+                self.breaks_promise(Promise::WatchersWake);
+            }
+            self.check_removals(&before.0, &next, asked);
+            if let Some(asked) = asked {
+                self.check_grant(Some(&before.0), &next, asked);
+            }
+        } else if let Some(asked) = asked {
+            self.check_grant(None, &next, asked);
+        }
+        self.highest_capacity = self.highest_capacity.max(next.capacity);
+        self.row = Some(Stored(next));
+    }
+
+    /// Checks that no entry of another caller went that its caller relies on.
+    fn check_removals(&mut self, before: &Semaphore, next: &Semaphore, asked: Option<&Asked<'_>>) {
+        let is_own = |owner: (usize, u8)| asked.is_some_and(|asked| (asked.caller, asked.lease_id) == owner);
+        for id in before.holders.keys().filter(|id| !next.holders.contains_key(*id)) {
+            let (caller, count) = owner_of(id);
+            if is_own((caller, count)) {
+                continue;
+            }
+            self.event = Some(match asked.map(|asked| asked.request) {
+                Some(Request::Enqueue { .. }) => Event::RemovedByTicket,
+                _ => Event::TakenOver,
+            });
+            let caller = &self.callers[caller];
+            if caller.lease_id == count && caller.believes_in(self.now) > 0 {
+                self.breaks_promise(Promise::HoldersKeep);
+            }
+        }
+        for id in before.queue.keys().filter(|id| !next.queue.contains_key(*id)) {
+            let (caller, count) = owner_of(id);
+            let caller = (!is_own((caller, count))).then(|| &self.callers[caller]);
+            let keeps = |caller: &Caller| caller.lease_id == count && caller.kept_its_place_since(u16::MAX, self.now);
+            if caller.is_some_and(keeps) {
+                self.breaks_promise(Promise::FirstComeFirst);
+            }
+        }
+    }
+
+    /// Checks a grant that the row did not have before.
+    fn check_grant(&mut self, before: Option<&Semaphore>, next: &Semaphore, asked: &Asked<'_>) {
+        let me = member(asked.caller, asked.lease_id);
+        let Some(holder) = next.holders.get(&me.holder_id) else { return };
+        let held_before = before.and_then(|before| before.holders.get(&me.holder_id));
+        if let Some(before) = held_before
+            && before.fencing_token == holder.fencing_token
+        {
+            if before.entry.permits > holder.entry.permits {
+                self.event = Some(Event::GivenBack);
+            }
+            return;
+        }
+        if holder.fencing_token <= self.highest_token {
+            self.breaks_promise(Promise::TokensRise);
+        }
+        self.highest_token = self.highest_token.max(holder.fencing_token);
+        if next.available < 0 {
+            self.breaks_promise(Promise::WithinCapacity);
+        }
+        if !self.granted.insert((asked.caller, asked.lease_id)) {
+            self.breaks_promise(Promise::GrantedOnce);
+        }
+        let Some(before) = before else { return };
+        let mine = before.queue.get(&me.ticket_id).map_or(u64::MAX, |ticket| ticket.number);
+        let passed = next.queue.iter().filter(|(_, ticket)| ticket.number < mine);
+        let passed: Vec<_> = passed.filter(|(_, ticket)| ticket.entry.permits <= next.capacity).collect();
+        for (id, _) in &passed {
+            let (caller, count) = owner_of(id);
+            let caller = &self.callers[caller];
+            if caller.lease_id == count && caller.kept_its_place_since(asked.decided, self.now) {
+                self.breaks_promise(Promise::FirstComeFirst);
+            }
+        }
+        if !passed.is_empty() {
+            self.event = Some(Event::TicketPassed);
+        }
+    }
+
+    /// Checks the repeat of a request that was carried out and has not been answered. It must get the same answer,
+    /// unless the entry was taken for dead meanwhile.
+    fn check_repeat(&mut self, asked: &Asked<'_>, is_written: bool, answer: &Answer) {
+        let me = member(asked.caller, asked.lease_id);
+        let has = |row: &Semaphore| row.holders.contains_key(&me.holder_id) || row.queue.contains_key(&me.ticket_id);
+        let is_there = self.row().is_some_and(has);
+        let caller = &mut self.callers[asked.caller];
+        let is_current = caller.lease_id == asked.lease_id && caller.number == asked.number;
+        let Some(pending) = caller.pending.as_mut().filter(|_| is_current) else { return };
+        let is_same = match (&pending.carried_out, answer) {
+            // A late attempt at the request before may have been granted.
+            (None, Answer::Superseded) => matches!(asked.request, Request::Enqueue { .. }),
+            (None, _) => true,
+            (Some(_), Answer::Lost) => !matches!(asked.request, Request::Release) && !is_there,
+            (Some(Answer::Queued { .. }), _) if !is_there => true,
+            (Some(first), _) => first == answer,
+        };
+        if is_written && pending.carried_out.is_none() {
+            pending.carried_out = Some(answer.clone());
+        }
+        if !is_same {
+            self.breaks_promise(Promise::AnswersResolve);
+        }
+    }
+
+    /// The caller receives the answer.
+    fn answered(&mut self, protocol: &Protocol, index: usize, answer: &Answer) {
+        let (now, bounds) = (self.now, &protocol.bounds);
+        let caller = &mut self.callers[index];
+        let Some(pending) = caller.pending.take() else { return };
+        let counts_from = match protocol.without {
+            Some(Clause::CountFromFirst) => pending.last_sent,
+            Some(Clause::CountFromSending) => now,
+            _ => pending.first_sent,
+        };
+        let seen = if protocol.without == Some(Clause::ObserveFromAnswer) { pending.first_sent } else { now };
+        let until = counts_from + pending.request.lease(bounds);
+        let mut broken = None;
+        match answer {
+            Answer::Granted { permits, .. } => {
+                // A caller whose grant is older than its lease goes on with the next request.
+                caller.hold = (now < until).then_some(Hold { permits: *permits, until });
+                (caller.place, caller.must_ask) = (None, false);
+            }
+            Answer::Renewed { permits } if now < until => caller.hold = Some(Hold { permits: *permits, until }),
+            Answer::Queued { number } => {
+                if caller.place.as_ref().is_none_or(|place| place.number != *number) {
+                    caller.outdate();
+                }
+                let kept = caller.place.take().filter(|place| now < place.until);
+                if kept.as_ref().is_some_and(|place| place.number != *number) {
+                    broken = Some(Promise::FirstComeFirst);
+                }
+                let since = kept.map_or(now, |place| place.since);
+                caller.place = Some(Place { number: *number, until, since });
+            }
+            Answer::Held(view) => {
+                caller.must_ask = false;
+                caller.see(index, view, seen);
+            }
+            Answer::Lost => {
+                if caller.believes_in(now) > 0 {
+                    broken = Some(Promise::HoldersKeep);
+                } else if caller.kept_its_place_since(u16::MAX, now) {
+                    broken = Some(Promise::FirstComeFirst);
+                }
+                caller.start_over(bounds);
+            }
+            Answer::Superseded => (caller.place, caller.must_ask) = (None, true),
+            // A renewal that is older than its lease is of no use.
+            Answer::Renewed { .. } | Answer::Ended | Answer::TooMany => caller.start_over(bounds),
+        }
+        if let Some(promise) = broken {
+            self.breaks_promise(promise);
+        }
+    }
+
+    fn check_beliefs(&mut self) {
+        let believed: u64 = self.callers.iter().map(|caller| caller.believes_in(self.now)).sum();
+        if believed > self.highest_capacity {
+            self.breaks_promise(Promise::WithinCapacity);
+        }
+    }
+
+    /// Checks that a new caller which has observed all entries for their leases is granted all permits.
+    fn check_way_out(&mut self) {
+        let Some(row) = self.row() else { return };
+        let names: Vec<_> = view(row).into_iter().map(|entry| entry.name).collect();
+        let me = member(NEW, 0);
+        let request = Acquire {
+            key: key(),
+            owner_name: valid(OwnerName::new(NAMES[NEW])),
+            lease_id: me.id.clone(),
+            sequence: None,
+            lease_duration: valid(LeaseDuration::from_millis(100)),
+            permits: permits(row.capacity),
+            capacity: permits(row.capacity),
+            dead: all_dead(&names, me),
+            checked_by_clock: false,
+            data: None,
+            principal: None,
+        };
+        let stamp = Stamp { rvn: "new".into(), now_us: microseconds(self.now) };
+        let found = Found::Semaphore(Box::new(row.clone()));
+        let step = lifecycle::acquire(&found, &request, &stamp, &Policy::default());
+        if !step.is_ok_and(|step| step.answer.is_ok()) {
+            self.breaks_promise(Promise::NobodyIsStuck);
+        }
+    }
+}
+
+/// A request that has arrived.
+struct Asked<'a> {
+    caller: usize,
+    lease_id: u8,
+    number: u8,
+    /// The time when the request was first sent.
+    decided: u16,
+    request: &'a Request,
+    reply: Reply,
+}
+
+/// The parts of an answer that the caller's rules use.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Answer {
+    Granted {
+        token: u64,
+        permits: u64,
+    },
+    Renewed {
+        permits: u64,
+    },
+    Queued {
+        number: u64,
+    },
+    Held(View),
+    Lost,
+    Superseded,
+    /// The request is for more permits than there are.
+    TooMany,
+    Ended,
+}
+
+impl Answer {
+    fn of<T>(answer: Result<T, Refusal>, row: Option<&Semaphore>, done: impl Fn(T) -> Self) -> Self {
+        match answer {
+            Ok(answer) => done(answer),
+            Err(Refusal::Held) => Self::Held(row.map(view).unwrap_or_default()),
+            Err(Refusal::Lost(_)) => Self::Lost,
+            Err(Refusal::Superseded(_)) => Self::Superseded,
+            Err(Refusal::ExceedsCapacity(_)) => Self::TooMany,
+            Err(refusal) => unreachable!("no caller asks so: {refusal:?}"),
+        }
+    }
+}
