@@ -198,6 +198,9 @@ async fn several_locks_take_the_options_of_one() {
     let other = world.client("bob");
     let _b = granted(&other, "b").await;
     network.mend();
+    // The guard of both notices the loss of one, and releases the other.
+    sleep(LEASE).await;
+    assert!(!guard.is_held());
     let refused = world.client("cat").acquire_all(waiting).await.expect("reachable");
     assert!(matches!(refused, Acquisition::Held(_)) && waits.load(Ordering::SeqCst) >= 3);
 }
