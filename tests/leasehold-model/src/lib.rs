@@ -74,7 +74,8 @@ pub fn threads() -> usize {
     available_parallelism().map_or(1, usize::from)
 }
 
-/// The failures of an exploration: each broken promise with its trace, and each event that it must contain and does not.
+/// The failures of an exploration: each broken promise with its trace, and each event that it must contain and does
+/// not.
 pub fn failures<M: Model>(checker: &impl Checker<M>, must_see: &[&'static str]) -> Vec<String>
 where
     M::State: Clone + Debug + Hash + PartialEq,

@@ -107,7 +107,8 @@ impl Caller {
         self.hold.as_ref().filter(|hold| now < hold.until).map_or(0, |hold| hold.permits)
     }
 
-    /// Whether the caller believes that nobody passes its ticket, and has done so without a break since before `moment`.
+    /// Whether the caller believes that nobody passes its ticket, and has done so without a break since before
+    /// `moment`.
     pub(super) fn kept_its_place_since(&self, moment: u16, now: u16) -> bool {
         self.place.as_ref().is_some_and(|place| now < place.until && place.since < moment)
     }

@@ -3,7 +3,8 @@
 //! The model has one row, several callers with permits and tickets, and an operator who changes the capacity. The
 //! network loses, delays and duplicates every attempt at a request. Every write goes through the pure life cycle itself
 //! ([`leasehold_protocol::semaphore::lifecycle`]). The callers follow the rules of docs/client.md: they number their
-//! requests, repeat an unanswered one, wait in the queue, and name only entries that they saw unchanged for their leases.
+//! requests, repeat an unanswered one, wait in the queue, and name only entries that they saw unchanged for their
+//! leases.
 //!
 //! A [`Clause`] is dropped around the life cycle, or in the callers. Without any one of them the checker finds a trace
 //! that breaks a [`Promise`].
