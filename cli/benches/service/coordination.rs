@@ -18,7 +18,7 @@ use crate::{millis, percentile};
 
 /// The poll interval that clients had before they watched.
 const POLL: Duration = Duration::from_secs(1);
-const HAND_OVERS: usize = 60;
+const HAND_OVERS: usize = 40;
 const PERMITS: u64 = 10;
 const CALLERS: usize = 64;
 
@@ -129,18 +129,15 @@ async fn hand_over(serve: &Serve, waiters: usize, waiting: Waiting) {
     let key = format!("hand-over {waiters} {}", waiting.name());
     let (sender, mut grants) = mpsc::unbounded_channel::<(Instant, Held)>();
     let mut tasks = JoinSet::new();
-    // The holder waits for the lock too: so there are as many waiters as were asked for, at each release.
-    for _ in 0..=waiters {
+    // Each waiter is a client of its own: one that returns to a key pauses, so that others come first.
+    let mut wait = || {
         let (client, sender, key) = (transport.client(), sender.clone(), key.clone());
         tasks.spawn(async move {
-            loop {
-                let held = waiting.granted(&client, &key).await;
-                if sender.send((Instant::now(), held)).is_err() {
-                    return;
-                }
-            }
+            let held = waiting.granted(&client, &key).await;
+            let _ = sender.send((Instant::now(), held));
         });
-    }
+    };
+    (0..waiters).for_each(|_| wait());
     let mut times = Vec::new();
     let mut released = None;
     while times.len() < HAND_OVERS {
@@ -149,6 +146,7 @@ async fn hand_over(serve: &Serve, waiters: usize, waiting: Waiting) {
         if times.len() == 1 {
             transport.take();
         }
+        wait();
         // Long enough for the waiters to have asked, and to be at rest again.
         sleep(Duration::from_millis(300)).await;
         held.release().await;
