@@ -28,6 +28,8 @@ const LAST_LOOK: Duration = Duration::from_secs(1);
 const TRIES_LEFT: u32 = 3;
 /// Near the end of a lease, tries are still this far apart.
 const MIN_RETRY_PAUSE: Duration = Duration::from_millis(10);
+/// The bound of retries while no connection can be made to a service that has never answered: a mistake in the set-up.
+pub(crate) const UNREACHED_BOUND: Duration = Duration::from_millis(1500);
 /// Monotonic clocks run at slightly different speeds: an observer adds this part of the lease.
 const DRIFT: u128 = 1000;
 
