@@ -41,12 +41,12 @@ pub(crate) struct ChildArgs {
     /// When no heartbeat succeeds, stop the command this long before others may take the lock over. Must be below the
     /// lease.
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration::parse_or_zero)]
-    lock_delay: Duration,
+    pub(crate) lock_delay: Duration,
 
     /// Go on while the service cannot be reached, even beyond the lease. DANGER: others may reach it, take the lock
     /// over and work at the same time. Only for work where two at once are better than none.
     #[arg(long)]
-    hold_on_unavailable: bool,
+    pub(crate) hold_on_unavailable: bool,
 
     /// Put the lease id into the command's environment as LEASEHOLD_LEASE_ID: for `leasehold heartbeat --data`, for
     /// example. If the command releases the lock, it is stopped as if the lock were lost.
@@ -65,9 +65,9 @@ macro_rules! keeping {
         let request = $request
             .lease($lease)
             .heartbeats(args.heartbeats())
-            .lock_delay(args.lock_delay())
+            .lock_delay(args.lock_delay)
             .at_risk(args.at_risk($lease), $warn);
-        if args.holds_on_unavailable() { request.hold_on_unavailable() } else { request }
+        if args.hold_on_unavailable { request.hold_on_unavailable() } else { request }
     }};
 }
 pub(crate) use keeping;
@@ -75,14 +75,6 @@ pub(crate) use keeping;
 impl ChildArgs {
     pub(crate) fn heartbeats(&self) -> Heartbeats {
         self.heartbeat.map_or(Heartbeats::Quarterly, Heartbeats::Every)
-    }
-
-    pub(crate) fn lock_delay(&self) -> Duration {
-        self.lock_delay
-    }
-
-    pub(crate) fn holds_on_unavailable(&self) -> bool {
-        self.hold_on_unavailable
     }
 
     /// The rest of the lease at which people are warned.

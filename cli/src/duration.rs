@@ -1,6 +1,6 @@
 //! Durations as people write them: `20s`, `500ms`, `2m`, `1h30m`.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leasehold_client::Wait;
 
@@ -55,6 +55,12 @@ pub(crate) fn show(duration: Duration) -> String {
 /// Writes a duration rounded up to seconds, for a countdown.
 pub(crate) fn show_seconds(duration: Duration) -> String {
     show(Duration::from_secs(duration.as_millis().div_ceil(1000).try_into().unwrap_or(u64::MAX)))
+}
+
+/// Returns the time of day, since the epoch: for the name of a period and for people. No two clocks are compared by it.
+#[allow(clippy::disallowed_methods, reason = "nobody else's clock is compared")]
+pub(crate) fn since_epoch() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -17,22 +17,29 @@ const ALIVE: Duration = Duration::from_secs(1);
 pub(crate) struct Life<'a> {
     /// Its id; empty for the holder of a plain lock.
     pub(crate) id: &'a str,
-    version: &'a str,
+    pub(crate) owner: &'a str,
+    pub(crate) version: &'a str,
     lease: Duration,
 }
 
 /// Those of a row who give signs of life.
 pub(crate) fn lives(lock: &Lock) -> Vec<Life<'_>> {
-    let life = |id, version, lease_ms| Life { id, version, lease: Duration::from_millis(lease_ms) };
+    let life = |id, owner, version, lease_ms| Life { id, owner, version, lease: Duration::from_millis(lease_ms) };
     match &lock.semaphore {
         Some(semaphore) => {
-            let holders = semaphore.holders.iter();
-            let holders = holders.map(|entry| life(&entry.holder_id, entry.version.as_str(), entry.lease_duration_ms));
-            let tickets = semaphore.queue.iter();
-            let tickets = tickets.map(|entry| life(&entry.ticket_id, entry.version.as_str(), entry.lease_duration_ms));
+            let holders = semaphore
+                .holders
+                .iter()
+                .map(|entry| life(&entry.holder_id, &entry.owner_name, &entry.version, entry.lease_duration_ms));
+            let tickets = semaphore
+                .queue
+                .iter()
+                .map(|entry| life(&entry.ticket_id, &entry.owner_name, &entry.version, entry.lease_duration_ms));
             holders.chain(tickets).collect()
         }
-        None if lock.state == LockState::Held => vec![life("", &lock.record_version_number, lock.lease_duration_ms)],
+        None if lock.state == LockState::Held => {
+            vec![life("", &lock.owner_name, &lock.record_version_number, lock.lease_duration_ms)]
+        }
         None => Vec::new(),
     }
 }

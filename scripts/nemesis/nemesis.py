@@ -236,10 +236,14 @@ def main():
         contend("shell", number, [*command, "-q", "--", str(ROOT / "scripts/contenders/job")])
 
     nemesis = Nemesis(rng, contenders, service, proxy, clock)
+    asked = []
+    # A run that is interrupted ends early, with the verdict on what happened so far.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, _: asked.append(number))
     end = time.monotonic() + args.seconds
     strike_at = time.monotonic() + 2
     try:
-        while (now := time.monotonic()) < end:
+        while (now := time.monotonic()) < end and not asked:
             for contender in contenders:
                 contender.look(now)
             if now >= strike_at:

@@ -54,6 +54,9 @@ class Proxy:
         return self._random.choice(fates)
 
     async def _serve(self, reader, writer):
+        # The loop keeps weak references only.
+        task = asyncio.current_task()
+        self._tasks.add(task)
         try:
             while (request := await read_message(reader)) is not None:
                 answer = await self._pass_on(request)
@@ -64,6 +67,7 @@ class Proxy:
         except (OSError, asyncio.IncompleteReadError, ValueError, asyncio.CancelledError):
             pass  # one of them left, or the proxy is closed
         finally:
+            self._tasks.discard(task)
             writer.close()
 
     async def _pass_on(self, request):

@@ -1,47 +1,20 @@
 //! The cost of the client library, and the time in which it hands a lock on.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
 use futures_util::stream::{self, StreamExt};
-use http::{Request, Response};
-use leasehold_client::{Client, Guard, Heartbeats, HttpTransport, LockRequest, Transport, TransportError, Wait};
+use http::Request;
+use leasehold_client::{Client, Guard, Heartbeats, HttpTransport, LockRequest, Transport, Wait};
 use leasehold_dynamodb::fresh_uuid;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::process::{Serve, cpu_seconds, rss_mb};
+use crate::requests::Counted;
 use crate::{LOAD, Measured, load, service_cycle};
 
 const DEATHS: u32 = 5;
 const LOCKS: u32 = 10_000;
-
-/// Counts the requests by their path.
-#[derive(Clone)]
-struct Counted {
-    http: HttpTransport,
-    requests: Arc<AtomicU64>,
-}
-
-impl Counted {
-    fn new(serve: &Serve) -> Self {
-        let http = HttpTransport::new(&format!("http://{}", serve.address)).expect("a URL");
-        Self { http, requests: Arc::default() }
-    }
-
-    fn take(&self) -> u64 {
-        self.requests.swap(0, Ordering::Relaxed)
-    }
-}
-
-impl Transport for Counted {
-    fn send(&self, request: Request<Vec<u8>>) -> BoxFuture<'_, Result<Response<Vec<u8>>, TransportError>> {
-        self.requests.fetch_add(1, Ordering::Relaxed);
-        self.http.send(request)
-    }
-}
 
 pub(crate) async fn run() {
     cycles().await;
@@ -58,7 +31,7 @@ pub(crate) async fn granted(client: &Client, request: LockRequest) -> Guard {
 async fn cycles() {
     let serve = Serve::start(&["--memory"]);
     let transport = Counted::new(&serve);
-    let client = Client::new(transport.clone());
+    let client = transport.client();
     let library = async || {
         granted(&client, "bench".into()).await.release().await.expect("held");
     };
@@ -74,7 +47,7 @@ async fn cycles() {
     println!("one caller, uncontended, against leasehold serve --memory");
     println!(
         "  requests per acquire+release cycle   {}",
-        transport.take() as f64 / (measured.per_second * LOAD.as_secs_f64())
+        f64::from(transport.take_sum()) / (measured.per_second * LOAD.as_secs_f64())
     );
     println!("  the client library         {measured}");
     let bare_http = timed(&http).await;
@@ -106,7 +79,7 @@ async fn recovery() {
     const LEASE: Duration = Duration::from_secs(4);
     let serve = Serve::start(&["--memory"]);
     let transport = Counted::new(&serve);
-    let (holder, heir) = (Client::new(transport.clone()), Client::new(transport.clone()));
+    let (holder, heir) = (transport.client(), transport.client());
     let mut multiples = Vec::new();
     for death in 0..DEATHS {
         let request = LockRequest::new(format!("bench-{death}")).lease(LEASE);
@@ -135,7 +108,7 @@ async fn held_locks() {
     const RUN: Duration = Duration::from_secs(45);
     let serve = Serve::start(&["--memory"]);
     let transport = Counted::new(&serve);
-    let client = Client::new(transport.clone());
+    let client = transport.client();
     let before_mb = rss_mb(std::process::id());
     let guards: Vec<Guard> = stream::iter(0..LOCKS)
         .map(|number| granted(&client, LockRequest::new(format!("bench-{number}")).lease(LEASE)))
@@ -146,7 +119,7 @@ async fn held_locks() {
     transport.take();
     let cpu = cpu_seconds();
     sleep(RUN).await;
-    let (heartbeats, cpu) = (transport.take() as f64, cpu_seconds() - cpu);
+    let (heartbeats, cpu) = (f64::from(transport.take_sum()), cpu_seconds() - cpu);
     let lost = guards.iter().filter(|guard| !guard.is_held()).count();
     println!("{LOCKS} locks held by one client, leases of {LEASE:?}, {RUN:?} long");
     println!(

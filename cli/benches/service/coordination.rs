@@ -1,12 +1,8 @@
 //! Waiting for a lock or for permits: the time of a hand-over, and the requests that a waiter costs.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
-use http::{Request, Response};
-use leasehold_client::{Client, Guard, HttpTransport, LockRequest, PermitRequest, Transport, TransportError, Wait};
+use leasehold_client::{Client, Guard, LockRequest, PermitRequest, Wait};
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -14,6 +10,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::client::{granted, post};
 use crate::process::Serve;
+use crate::requests::Counted;
 use crate::{millis, percentile};
 
 /// The poll interval that clients had before they watched.
@@ -21,36 +18,6 @@ const POLL: Duration = Duration::from_secs(1);
 const HAND_OVERS: usize = 40;
 const PERMITS: u64 = 10;
 const CALLERS: usize = 64;
-
-/// Counts the requests by their route.
-#[derive(Clone)]
-struct Routes {
-    http: HttpTransport,
-    requests: Arc<Mutex<BTreeMap<String, u32>>>,
-}
-
-impl Routes {
-    fn new(serve: &Serve) -> Self {
-        let http = HttpTransport::new(&format!("http://{}", serve.address)).expect("a URL");
-        Self { http, requests: Arc::default() }
-    }
-
-    fn client(&self) -> Client {
-        Client::new(self.clone())
-    }
-
-    fn take(&self) -> BTreeMap<String, u32> {
-        std::mem::take(&mut *self.requests.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-impl Transport for Routes {
-    fn send(&self, request: Request<Vec<u8>>) -> BoxFuture<'_, Result<Response<Vec<u8>>, TransportError>> {
-        let route = request.uri().path().to_owned();
-        *self.requests.lock().unwrap_or_else(PoisonError::into_inner).entry(route).or_default() += 1;
-        self.http.send(request)
-    }
-}
 
 #[derive(Clone, Copy)]
 enum Waiting {
@@ -111,7 +78,7 @@ pub(crate) async fn run() {
 
 /// The measure of a hand-over: the time of one small read on an idle service.
 async fn round_trips(serve: &Serve) {
-    let client = Routes::new(serve).client();
+    let client = Counted::new(serve).client();
     let guard = granted(&client, "round-trips".into()).await;
     let mut times = Vec::new();
     for _ in 0..2000 {
@@ -125,7 +92,7 @@ async fn round_trips(serve: &Serve) {
 
 /// (k) From the answer to a release until the next holder has the lock.
 async fn hand_over(serve: &Serve, waiters: usize, waiting: Waiting) {
-    let transport = Routes::new(serve);
+    let transport = Counted::new(serve);
     let key = format!("hand-over {waiters} {}", waiting.name());
     let (sender, mut grants) = mpsc::unbounded_channel::<(Instant, Held)>();
     let mut tasks = JoinSet::new();
@@ -152,7 +119,7 @@ async fn hand_over(serve: &Serve, waiters: usize, waiting: Waiting) {
         held.release().await;
         released = Some(Instant::now());
     }
-    let requests: u32 = transport.take().values().sum();
+    let requests = transport.take_sum();
     tasks.shutdown().await;
     println!(
         "hand-over to one of {waiters} {:<28} median {:>6.1} ms   p90 {:>6.1} ms   longest {:>6.1} ms   {:.1} requests \
@@ -170,10 +137,10 @@ async fn cost_of_waiting(serve: &Serve) {
     const WAITERS: usize = 8;
     let mut measured = Vec::new();
     for waiting in [Waiting::ByWatch, Waiting::ByPoll, Waiting::InTheQueue] {
-        let holder = Routes::new(serve).client();
+        let holder = Counted::new(serve).client();
         let key = format!("waiting {}", waiting.name());
         let held = waiting.granted(&holder, &key).await;
-        let transport = Routes::new(serve);
+        let transport = Counted::new(serve);
         let mut tasks = JoinSet::new();
         for _ in 0..WAITERS {
             let (client, key) = (transport.client(), key.clone());
@@ -197,7 +164,7 @@ async fn cost_of_waiting(serve: &Serve) {
 async fn grants(serve: &Serve) {
     const RUN: Duration = Duration::from_secs(15);
     for poll in [None, Some(POLL)] {
-        let transport = Routes::new(serve);
+        let transport = Counted::new(serve);
         let key = format!("grants {poll:?}");
         let end = Instant::now() + RUN;
         let mut callers = JoinSet::new();
@@ -216,7 +183,7 @@ async fn grants(serve: &Serve) {
         }
         let grants = callers.join_all().await;
         let (all, least) = (grants.iter().sum::<u32>(), grants.iter().min().copied().unwrap_or_default());
-        let requests: u32 = transport.take().values().sum();
+        let requests = transport.take_sum();
         println!(
             "semaphore of {PERMITS}, {CALLERS} callers, {}: {:.0} grants/s   {:.1} requests a grant   the slowest \
              caller had {least} of {:.0} on the average",
@@ -232,7 +199,7 @@ async fn grants(serve: &Serve) {
 async fn dead_waiters(serve: &Serve) {
     const TICKET_LEASE: Duration = Duration::from_secs(5);
     for dead in [1, 10, 50] {
-        let transport = Routes::new(serve);
+        let transport = Counted::new(serve);
         let key = format!("dead-{dead}");
         let lock = transport.client().fair_lock(key.as_str());
         let held = lock.try_acquire(1).await.expect("reachable").granted().expect("free");

@@ -9,6 +9,7 @@
 mod client;
 mod coordination;
 mod process;
+mod requests;
 mod transactions;
 
 use std::io::Write;

@@ -11,6 +11,7 @@ use crate::connection::CommonArgs;
 use crate::failure::status;
 use crate::lock_args::LockArgs;
 use crate::output::{describe, note, plain};
+use crate::sightings::{Life, lives};
 
 /// Release a lock by force, or a holder's permits, whoever holds it.
 ///
@@ -116,26 +117,10 @@ async fn break_entry(client: &Client, args: &BreakArgs, holder: &str) -> Result<
     })
 }
 
-/// A holder, or a ticket.
-struct Entry<'a> {
-    id: &'a str,
-    owner: &'a str,
-    version: &'a str,
-}
-
-/// Finds the one entry whose id begins so.
-fn find<'a>(view: &'a Lock, beginning: &str, key: &str) -> Result<Entry<'a>, Failure> {
-    let semaphore = view.semaphore.iter();
-    let holders = semaphore.clone().flat_map(|semaphore| &semaphore.holders);
-    let tickets = semaphore.flat_map(|semaphore| &semaphore.queue);
-    let entries = holders
-        .map(|holder| Entry { id: &holder.holder_id, owner: &holder.owner_name, version: &holder.version })
-        .chain(tickets.map(|ticket| Entry {
-            id: &ticket.ticket_id,
-            owner: &ticket.owner_name,
-            version: &ticket.version,
-        }));
-    let mut found: Vec<_> = entries.filter(|entry| entry.id.starts_with(beginning)).collect();
+/// Finds the one holder or ticket whose id begins so.
+fn find<'a>(view: &'a Lock, beginning: &str, key: &str) -> Result<Life<'a>, Failure> {
+    let mut found = if view.semaphore.is_some() { lives(view) } else { Vec::new() };
+    found.retain(|entry| entry.id.starts_with(beginning));
     let (key, beginning) = (plain(key), plain(beginning));
     match (found.pop(), found.is_empty()) {
         (Some(entry), true) => Ok(entry),

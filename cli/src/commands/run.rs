@@ -1,7 +1,7 @@
 //! `leasehold run`: holds a lock, or permits, for as long as a command takes.
 
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use aws_sdk_dynamodb::primitives::{DateTime, DateTimeFormat};
 use clap::Args;
@@ -150,7 +150,7 @@ pub(crate) async fn main(args: RunArgs) -> Result<ExitCode, Failure> {
     args.check()?;
     let mut signals = Signals::all()?;
     let client = args.common.client().await?;
-    let occurrence = args.occurrence.occurrence(since_epoch());
+    let occurrence = args.occurrence.occurrence(duration::since_epoch());
     let tenure = args.acquire(&client, occurrence.as_deref(), &mut signals).await;
     let tenure = tenure.map_err(|failure| failure.replace_status(status::HELD, args.held_status))?;
     args.common.output.say(|| tenure.describe());
@@ -290,14 +290,6 @@ fn refuse(mut options: impl Iterator<Item = &'static str>, why: &str) -> Result<
 fn parse_period(text: &str) -> Result<Duration, String> {
     let period = duration::parse(text)?;
     if period.subsec_nanos() == 0 { Ok(period) } else { Err(format!("{text:?} is not in whole seconds")) }
-}
-
-#[allow(
-    clippy::disallowed_methods,
-    reason = "the name of a period is the time of day; nobody else's clock is compared"
-)]
-fn since_epoch() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 #[cfg(test)]

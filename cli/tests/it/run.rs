@@ -86,16 +86,16 @@ async fn standard_input_is_the_commands() {
 async fn the_lock_is_kept_while_the_command_runs() {
     let serve = Serve::memory().await;
     let started = Instant::now();
-    let run = serve.spawn_command(&["run", "Moe", "--lease", "500ms", "--", "sleep", "2"]);
+    let run = serve.spawn_command(&["run", "Moe", "--lease", "2s", "--", "sleep", "5"]);
     let first = serve.until("Moe", |lock| lock["state"] == "held").await;
-    // A caller that waits for three leases meanwhile does not get the lock.
-    let refused = serve.run(&["acquire", "Moe", "--wait", "1s"]).await;
+    // A caller that waits for longer than a lease meanwhile does not get the lock.
+    let refused = serve.run(&["acquire", "Moe", "--wait", "3s"]).await;
     assert_eq!(refused.status, 75, "{refused:?}");
     let later = serve.get("Moe").await;
     assert_eq!(later["fencingToken"], first["fencingToken"]);
     assert_ne!(later["recordVersionNumber"], first["recordVersionNumber"]);
     assert_eq!(finish(run).await.ok(), "");
-    assert!(started.elapsed() >= Duration::from_secs(2));
+    assert!(started.elapsed() >= Duration::from_secs(5));
     assert_eq!(serve.get("Moe").await["state"], "released");
 }
 

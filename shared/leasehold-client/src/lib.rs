@@ -128,5 +128,6 @@ pub use request::{Heartbeats, LockKey, LockRequest, Wait, Waiting};
 pub use semaphore::{HeldPermits, PermitAcquisition, PermitGuard, PermitRequest, ReadWriteLock, Semaphore};
 #[cfg(feature = "sigv4")]
 pub use sigv4::SigV4;
+pub use timing::stale_after;
 pub use together::{AllAcquisition, AllGuard, AllRequest};
 pub use transport::{Transport, TransportError};

@@ -48,8 +48,8 @@ impl Observation {
         self.seen_before + self.first_seen.elapsed()
     }
 
-    /// Returns the time for which the version must be seen unchanged: the lease and a thousandth of it.
-    pub fn stale_after(&self) -> Duration {
+    /// Returns the time for which the version must be seen unchanged.
+    pub(crate) fn stale_after(&self) -> Duration {
         stale_after(self.lease).saturating_add(self.margin)
     }
 

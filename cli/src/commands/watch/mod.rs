@@ -4,17 +4,17 @@ mod permits;
 
 use std::fmt::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use clap::Args;
 use leasehold_client::wire::{Lock, LockState};
-use leasehold_client::{Client, Error, ErrorKind, Observation};
+use leasehold_client::{Client, Error, ErrorKind, stale_after};
 use serde_json::{Map, Value, json};
 use tokio::time::{Instant, sleep_until};
 
 use crate::Failure;
 use crate::connection::CommonArgs;
-use crate::duration::{self, show_seconds};
+use crate::duration::{self, show_seconds, since_epoch};
 use crate::failure::sentence;
 use crate::live_line::LiveLine;
 use crate::lock_args::LockArgs;
@@ -133,10 +133,10 @@ impl<'a> Watch<'a> {
     }
 
     fn tell(&self, mut event: Map<String, Value>, line: &str) -> Result<(), Failure> {
-        let now = epoch_ms();
+        let now = since_epoch();
         self.live.suspend(|| {
             if self.args.common.output.json {
-                event.insert("atEpochMs".to_owned(), json!(now));
+                event.insert("atEpochMs".to_owned(), json!(u64::try_from(now.as_millis()).unwrap_or(u64::MAX)));
                 print_json(&event)
             } else {
                 print(&format!("{}  {line}", time_of_day(now)))
@@ -226,7 +226,7 @@ impl SeenLock {
 
     fn stale_at(&self) -> Instant {
         let lease = Duration::from_millis(self.lock.lease_duration_ms);
-        self.since + Observation::start("", lease, self.since).stale_after()
+        self.since + stale_after(lease)
     }
 }
 
@@ -283,15 +283,9 @@ fn line(change: &Change, lock: &Lock) -> String {
     }
 }
 
-#[allow(clippy::disallowed_methods, reason = "people read the time of day; nothing is decided by it")]
-fn epoch_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
 /// The time of day in UTC, like the logs of machines in several places.
-fn time_of_day(epoch_ms: u64) -> String {
-    let (seconds, millis) = (epoch_ms / 1000 % 86_400, epoch_ms % 1000);
+fn time_of_day(since_epoch: Duration) -> String {
+    let (seconds, millis) = (since_epoch.as_secs() % 86_400, since_epoch.subsec_millis());
     format!("{:02}:{:02}:{:02}.{millis:03}Z", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
@@ -419,6 +413,6 @@ mod tests {
 
     #[test]
     fn the_time_of_day_is_in_utc() {
-        assert_eq!(time_of_day(1_795_256_832_324), "10:27:12.324Z");
+        assert_eq!(time_of_day(Duration::from_millis(1_795_256_832_324)), "10:27:12.324Z");
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt::{self, Write};
 use std::time::Duration;
 
-use leasehold_client::Observation;
+use leasehold_client::stale_after;
 use leasehold_client::wire::semaphore::{Holder, SemaphoreState, Ticket};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -93,7 +93,7 @@ impl Entry {
 
     /// How long it must be silent before it is dead.
     fn stale_after(&self) -> Duration {
-        Observation::start("", Duration::from_millis(self.lease_ms()), Instant::now()).stale_after()
+        stale_after(Duration::from_millis(self.lease_ms()))
     }
 
     fn permits(&self) -> String {
