@@ -293,11 +293,11 @@ live_version() {
     aws lambda get-alias --function-name "$(resource leasehold AcquireFunction)" --name live --query FunctionVersion --output text
 }
 
-# retention KEY: `short` where TTL takes the row within a day, else `long`.
+# retention KEY: `short` where TTL takes the row within three days, else `long`. A release counts the longest lease, a day.
 retention() {
     local end
     end=$(aws dynamodb get-item --table-name "$table" --key '{"key":{"S":"'"$1"'"}}' --query Item.expireAt.N --output text)
-    if ((end < $(date +%s) + 86400)); then echo short; else echo long; fi
+    if ((end < $(date +%s) + 3 * 86400)); then echo short; else echo long; fi
 }
 
 # Tests a transfer between two accounts of a table that the stack names, over the deployed routes, and the deployed
