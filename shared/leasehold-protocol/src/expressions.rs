@@ -374,10 +374,10 @@ pub(crate) fn release(request: &Release, stamp: &Stamp, policy: &Policy) -> Writ
     write
 }
 
-/// Rule 10: removes these attributes from a tombstone.
+/// Rule 10: removes these attributes from a tombstone, or from the lock that an acquire made of one. No other write has
+/// the version of either.
 pub(crate) fn clear<'a>(version: &str, attributes: impl IntoIterator<Item = &'a String>) -> Write {
-    let mut write =
-        Write { condition: "recordVersionNumber = :rvn AND deletedVersion = :rvn".into(), ..Write::default() };
+    let mut write = Write { condition: "recordVersionNumber = :rvn".into(), ..Write::default() };
     write.text(":rvn", version);
     for (index, name) in attributes.into_iter().enumerate() {
         write.name(&format!("#a{index}"), name);

@@ -614,7 +614,7 @@ pub fn grant(old: Option<&Row>, request: &Acquire, stamp: &Stamp, policy: &Polic
     let fencing_token = old.map(Row::countable_token).transpose()?.flatten().unwrap_or(stamp.now_us) + 1;
     let old_data = old.and_then(|row| row.data.clone());
     let new_data = request.data.as_ref().map(|data| data.as_bytes().to_vec());
-    let mut attributes = old.map(|row| row.attributes.clone()).unwrap_or_default();
+    let mut attributes = old.filter(|row| !row.is_deleted()).map(|row| row.attributes.clone()).unwrap_or_default();
     attributes.extend(request.attributes.clone());
     let lease_ms = request.lease_duration.as_millis();
     let once = request.once.as_ref();

@@ -142,6 +142,9 @@ impl LockTable {
             // For a row that it created, DynamoDB returns no attributes, and the embedded engine returns the key.
             let old = written.old.filter(|row| row.released || row.rvn != Field::Absent);
             let grant = lifecycle::grant(old.as_ref(), request, &written.stamp, &self.policy)?;
+            let is_forgotten = |name: &&String| !grant.row.attributes.contains_key(*name);
+            let forgotten = old.iter().flat_map(|old| old.attributes.keys()).filter(is_forgotten);
+            Box::pin(self.clear(&request.key, &written.stamp.rvn, forgotten.collect())).await?;
             return Ok(AcquireAnswer::Granted(grant));
         }
         Ok(lifecycle::refuse_acquire(written.old.as_ref(), request)?)
@@ -182,15 +185,24 @@ impl LockTable {
     }
 
     /// Rule 10: removes the additional attributes from the tombstone that this release, or an earlier attempt at it,
-    /// left. The removal is tried once: a tombstone hides the attributes that stay in it.
+    /// left. A tombstone hides the attributes that stay in it, and the next acquire tries again.
     async fn clear_tombstone(&self, key: &LockKey, written: &Written<Row>) -> Result<(), Error> {
-        let Some(old) = written.old.as_ref().filter(|old| !old.attributes.is_empty()) else { return Ok(()) };
+        let Some(old) = &written.old else { return Ok(()) };
         let version = if written.applied { Some(&written.stamp.rvn) } else { old.deleted_version.as_ref() };
-        if let Some(version) = version.filter(|_| written.applied || old.is_deleted()) {
-            let write = expressions::clear(version, old.attributes.keys());
-            if let Err(failed) = self.write_once(self.checked_key(key)?, write).await {
-                tracing::warn!(error = failed.for_log(), "a deleted lock keeps its additional attributes");
-            }
+        match version.filter(|_| written.applied || old.is_deleted()) {
+            Some(version) => self.clear(key, version, old.attributes.keys().collect()).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Removes these additional attributes from the row, if it still has this version. The removal is tried once.
+    async fn clear(&self, key: &LockKey, version: &str, attributes: Vec<&String>) -> Result<(), Error> {
+        if attributes.is_empty() {
+            return Ok(());
+        }
+        let write = expressions::clear(version, attributes);
+        if let Err(failed) = self.write_once(self.checked_key(key)?, write).await {
+            tracing::warn!(error = failed.for_log(), "a row keeps the additional attributes of a deleted lock");
         }
         Ok(())
     }

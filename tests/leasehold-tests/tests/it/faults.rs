@@ -541,22 +541,72 @@ mod late {
         assert_eq!(acquired(&world, "bob", 1, Staleness::Never).await.outcome, GrantOutcome::Reacquired);
     }
 
+    fn attributes(values: &[(&str, &str)]) -> Attributes {
+        values.iter().map(|(name, value)| ((*name).to_owned(), AttributeValue::S((*value).into()))).collect()
+    }
+
+    async fn acquired_with(world: &World, owner: &str, values: &[(&str, &str)]) -> Grant {
+        let request = Acquire { attributes: attributes(values), ..acquire(owner, LEASE_MS, Staleness::Never) };
+        match world.table.acquire(&request).await.expect("answered") {
+            AcquireAnswer::Granted(grant) => grant,
+            answer => panic!("not granted: {answer:?}"),
+        }
+    }
+
+    /// A world in which "ann" deleted the lock, and the removal of her additional attributes failed.
+    async fn uncleared() -> World {
+        let world = World::new().await;
+        acquired_with(&world, "ann", &[("team", "payments"), ("room", "7")]).await;
+        world.faults.script([Fault::None, Fault::RequestLost]);
+        released(&world, "ann", Disposal::Delete).await;
+        assert_eq!(world.row().await, None);
+        world
+    }
+
     #[tokio::test(start_paused = true)]
     async fn tombstone_is_cleared_by_a_repeat() {
         for fault in [Fault::RequestLost, Fault::ResponseLost] {
             let world = World::new().await;
-            let attributes = Attributes::from([("team".to_owned(), AttributeValue::S("payments".into()))]);
-            let request = Acquire { attributes, ..acquire("ann", LEASE_MS, Staleness::Never) };
-            world.table.acquire(&request).await.expect("granted");
-            world.faults.take_calls();
+            acquired_with(&world, "ann", &[("team", "payments")]).await;
             // The second write fails, which does not affect the caller; or the answer to the first one is lost.
             let faults = if fault == Fault::RequestLost { vec![Fault::None, fault] } else { vec![fault] };
             world.faults.script(faults);
             released(&world, "ann", Disposal::Delete).await;
             assert_eq!(world.row().await, None, "{fault:?}");
             assert_eq!(released(&world, "ann", Disposal::Delete).await, ReleaseOutcome::Absent);
+            world.faults.take_calls();
             let grant = acquired(&world, "bob", 1, Staleness::Never).await;
             assert_eq!((grant.outcome, grant.row.attributes), (GrantOutcome::Created, Attributes::new()), "{fault:?}");
+            assert_eq!(world.faults.take_calls(), 1, "{fault:?}: the tombstone was clear");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn tombstone_is_cleared_by_the_next_acquire() {
+        let world = uncleared().await;
+        let grant = acquired_with(&world, "bob", &[("room", "8")]).await;
+        let own = attributes(&[("room", "8")]);
+        assert_eq!((grant.outcome, &grant.row.attributes), (GrantOutcome::Created, &own));
+        assert_eq!(row(&world).await, grant.row);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn acquire_is_granted_when_the_clearing_fails() {
+        let world = uncleared().await;
+        world.faults.script([Fault::None, Fault::RequestLost]);
+        let grant = acquired_with(&world, "bob", &[]).await;
+        assert_eq!((grant.outcome, grant.row.attributes), (GrantOutcome::Created, Attributes::new()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn late_clearing_does_not_touch_a_successor() {
+        let world = uncleared().await;
+        world.faults.script([Fault::None, Fault::Copied]);
+        acquired_with(&world, "bob", &[]).await;
+        released(&world, "bob", Disposal::Keep(None)).await;
+        let grant = acquired_with(&world, "cyd", &[("team", "search")]).await;
+        assert_eq!(world.faults.deliver_copies().await, 1);
+        assert_eq!(row(&world).await, grant.row);
+        assert_eq!(grant.row.attributes, attributes(&[("team", "search")]));
     }
 }
