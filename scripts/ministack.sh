@@ -275,7 +275,7 @@ releases() {
     expect "the retention of the first release" long "$(retention Rel-1)"
     first=$(live_version)
 
-    deploy_leasehold leasehold RetentionSeconds=100
+    deploy_leasehold leasehold RetentionSeconds=10000
     cycle Rel-2
     expect "the retention after an update without a new release" long "$(retention Rel-2)"
     invoke "$(output leasehold InvokeFunctionArn)" '{"action":"acquire","key":"Rel-3","ownerName":"direct","leaseId":"one"}'
