@@ -59,7 +59,7 @@ pub(crate) struct ConnectionArgs {
     #[arg(long, value_name = "NAME", conflicts_with_all = ["url", "token", "sigv4", "lambda"])]
     dynamodb_table: Option<String>,
 
-    /// The DynamoDB at this URL. Default: that of the region in the AWS configuration.
+    /// The URL of DynamoDB. Default: the endpoint of the region in the AWS configuration.
     #[arg(long, value_name = "URL", requires = "dynamodb_table")]
     dynamodb_endpoint: Option<String>,
 

@@ -13,7 +13,7 @@ use crate::lock_args::LockArgs;
 use crate::output::{describe, note, plain};
 use crate::sightings::{Life, lives};
 
-/// Release a lock by force, or a holder's permits, whoever holds it.
+/// Release a lock, or a holder's permits, by force.
 ///
 /// Its holder learns it at its next heartbeat, and may go on working until then. The lock is broken only if it still
 /// has the version that you saw: a lock that changed hands meanwhile, or whose holder gave a sign of life, is left
