@@ -10,9 +10,14 @@ readonly SKIPPED=77
 
 if command -v podman >/dev/null; then
     # Storage of its own: nothing stays.
-    readonly engine=(podman --root "$work/images" --runroot "$work/run" --storage-driver vfs --cgroup-manager cgroupfs)
+    engine=(podman --root "$work/images" --runroot "$work/run" --storage-driver vfs --cgroup-manager cgroupfs)
+    # crun refuses control groups of both versions side by side.
+    ! command -v runc >/dev/null || engine+=(--runtime runc)
+    # Lower limits than podman's, which a container inside of another may not set.
+    readonly engine run=(run --rm --ulimit nofile=1024:1024 --ulimit nproc=4096:4096)
 elif docker info >/dev/null 2>&1; then
     readonly engine=(docker)
+    readonly run=(run --rm)
 else
     echo "SKIPPED, nothing was tried: there is no podman, and no daemon of docker answers" >&2
     exit "$SKIPPED"
@@ -20,10 +25,10 @@ fi
 
 loaded=$("${engine[@]}" load --quiet --input "$1")
 readonly image=${loaded##*: }
-"${engine[@]}" run --rm "$image" --version
+"${engine[@]}" "${run[@]}" "$image" --version
 
 # The network of this machine, so that the service is reached on loopback.
-serve "${engine[@]}" run --rm --network host "$image"
+serve "${engine[@]}" "${run[@]}" --network host "$image"
 answer=$(curl --silent --show-error --fail --header 'content-type: application/json' \
     --data '{"key":"try-image","ownerName":"me"}' "$LEASEHOLD_URL/v1/acquire")
 [[ $answer == *'"outcome":"created"'* ]] || fail "not granted: $answer"
