@@ -53,7 +53,7 @@ pub(crate) struct ChildArgs {
     #[arg(long)]
     pass_lease_id: bool,
 
-    /// What to run, after `--`.
+    /// The command and its arguments, after `--`.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }

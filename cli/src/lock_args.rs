@@ -19,7 +19,7 @@ const SHORTEST_GIVE_BACK: Duration = Duration::from_secs(1);
 /// The longest time for a release: the client's bound for any other operation.
 const LONGEST_GIVE_BACK: Duration = Duration::from_secs(10);
 
-/// Which lock.
+/// The lock.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct LockArgs {
     /// The lock's key: any text of 1 to 2048 bytes.
@@ -58,7 +58,7 @@ impl LeaseIdArgs {
     }
 }
 
-/// What to store with the lock.
+/// The data to store with the lock.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct DataArgs {
     /// Store this text with the lock, for its next holder. At most 256 KiB.

@@ -23,7 +23,7 @@ pub(crate) struct BreakArgs {
     #[command(flatten)]
     lock: LockArgs,
 
-    /// Of a semaphore, remove this holder of permits or this ticket of the queue: its id as `get` prints it, or the
+    /// Remove this holder of permits, or this ticket of the queue, from a semaphore: its id as `get` prints it, or the
     /// beginning of the id.
     #[arg(long, value_name = "ID")]
     holder: Option<String>,

@@ -14,7 +14,7 @@ use crate::Failure;
 /// For bash: leasehold completions bash > ~/.local/share/bash-completion/completions/leasehold
 #[derive(Debug, Args)]
 pub(crate) struct CompletionsArgs {
-    /// Which shell.
+    /// The shell.
     shell: Shell,
 }
 

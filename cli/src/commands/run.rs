@@ -93,7 +93,7 @@ pub(crate) struct RunArgs {
     pub(crate) common: CommonArgs,
 }
 
-/// Which locks.
+/// The locks.
 #[derive(Debug, Args)]
 struct KeysArgs {
     /// The lock's key: any text of 1 to 2048 bytes. Up to 50 keys are locked together, all or none.
@@ -132,7 +132,7 @@ struct SharingArgs {
     fair: bool,
 }
 
-/// Which run of a recurring job.
+/// The occurrence of a recurring job.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Once an occurrence")]
 struct OccurrenceArgs {
