@@ -53,6 +53,10 @@ contend seconds="60":
 dynamodb-local:
     scripts/dynamodb-local.sh cargo test --workspace -- --ignored dynamodb_local
 
+# Builds the functions as stacks get them. `local-aws` does it too, where it was not done.
+functions:
+    scripts/functions.sh
+
 # Runs the state machines, and the stack, on a local AWS, side by side: the one waits, the other compiles.
 [parallel]
 local-aws: _state-machines _stack

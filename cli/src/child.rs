@@ -34,7 +34,7 @@ pub(crate) struct ChildArgs {
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     heartbeat: Option<Duration>,
 
-    /// How long the command may take to end after a SIGTERM, when the lock is lost.
+    /// The time that the command has to end after a SIGTERM, when the lock is lost.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse_or_zero)]
     grace: Duration,
 
@@ -43,7 +43,7 @@ pub(crate) struct ChildArgs {
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration::parse_or_zero)]
     pub(crate) lock_delay: Duration,
 
-    /// Go on while the service cannot be reached, even beyond the lease. DANGER: others may reach it, take the lock
+    /// Continue while the service cannot be reached, even beyond the lease. DANGER: others may reach it, take the lock
     /// over and work at the same time. Only for work where two at once are better than none.
     #[arg(long)]
     pub(crate) hold_on_unavailable: bool,
@@ -53,7 +53,7 @@ pub(crate) struct ChildArgs {
     #[arg(long)]
     pass_lease_id: bool,
 
-    /// What to run, after `--`.
+    /// The command and its arguments, after `--`.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }

@@ -22,8 +22,9 @@ pub(crate) const URL_VARIABLE: &str = "LEASEHOLD_URL";
 pub(crate) const TOKEN_VARIABLE: &str = "LEASEHOLD_TOKEN";
 const NEEDS: &str = "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY";
 
-/// The time for which people wait without an explanation.
-pub(crate) const SILENCE: Duration = Duration::from_secs(1);
+/// The time for which people wait without an explanation. The client gives up sooner where it never reached the
+/// service.
+pub(crate) const SILENCE: Duration = Duration::from_secs(2);
 
 /// Where the locks are. The environment is read here and not by clap, to which a variable and an option that exclude
 /// each other would be an error; an option on the command line outdoes a variable.
@@ -58,7 +59,7 @@ pub(crate) struct ConnectionArgs {
     #[arg(long, value_name = "NAME", conflicts_with_all = ["url", "token", "sigv4", "lambda"])]
     dynamodb_table: Option<String>,
 
-    /// The DynamoDB at this URL. Default: that of the region in the AWS configuration.
+    /// The URL of DynamoDB. Default: the endpoint of the region in the AWS configuration.
     #[arg(long, value_name = "URL", requires = "dynamodb_table")]
     dynamodb_endpoint: Option<String>,
 

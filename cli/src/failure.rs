@@ -16,11 +16,11 @@ pub(crate) const EXIT_STATUSES: &str = "\
 Exit status:
    0  done
    1  any other failure
-   2  the command line makes no sense
+   2  the command line is not valid
   64  the request breaks a rule of the service
   65  the row is no readable lock record, or a file of observations is damaged
   66  there is no such lock
-  69  nobody knows: the service or its table cannot be reached, or is too busy
+  69  the outcome is unknown: the service or its table cannot be reached, or is too busy
   73  the lock changed since it was looked at
   75  someone else holds the lock
   76  the lock is lost

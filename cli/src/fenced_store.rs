@@ -2,8 +2,8 @@
 //!
 //! A lock says who *may* write; only the resource can say who may *not*. A holder that was paused (by garbage
 //! collection, a closed lid, a slow disk) wakes up sure that it holds the lock, while another has taken it over and
-//! written. Every grant therefore carries a fencing token above all earlier ones, every write carries the token of the
-//! grant that it was made under, and the resource keeps the highest token that it has seen.
+//! written. Every grant therefore carries a fencing token above all earlier ones. Every write carries the token of its
+//! grant, and the resource keeps the highest token that it has seen.
 //!
 //! ```
 //! # fn main() -> Result<(), leasehold_cli::fenced_store::Error> {

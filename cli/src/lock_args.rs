@@ -19,7 +19,7 @@ const SHORTEST_GIVE_BACK: Duration = Duration::from_secs(1);
 /// The longest time for a release: the client's bound for any other operation.
 const LONGEST_GIVE_BACK: Duration = Duration::from_secs(10);
 
-/// Which lock.
+/// The lock.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct LockArgs {
     /// The lock's key: any text of 1 to 2048 bytes.
@@ -39,7 +39,7 @@ impl LockArgs {
 /// The lease.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct LeaseArgs {
-    /// The lease: how long others must see no heartbeat before they may take the lock over. 100ms to 1d.
+    /// The lease: the time without a heartbeat after which others may take the lock over. 100ms to 1d.
     #[arg(long, value_name = "DURATION", default_value = DEFAULT_LEASE, value_parser = duration::parse)]
     pub(crate) lease: Duration,
 }
@@ -58,14 +58,14 @@ impl LeaseIdArgs {
     }
 }
 
-/// What to store with the lock.
+/// The data to store with the lock.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct DataArgs {
-    /// Store this text with the lock, for whoever has it next. At most 256 KiB.
+    /// Store this text with the lock, for its next holder. At most 256 KiB.
     #[arg(long, value_name = "TEXT")]
     data: Option<String>,
 
-    /// Store what is in this file; `-` is standard input.
+    /// Store the content of this file; `-` is standard input.
     #[arg(long, value_name = "FILE", conflicts_with = "data")]
     data_file: Option<PathBuf>,
 }
@@ -93,11 +93,11 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
 /// How to ask.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct AskArgs {
-    /// Ask this often for a lock that is held, at least 50ms. Default: watch the lock, and ask when it is free.
+    /// Poll a held lock this often, at least 50ms. Default: watch the lock, and ask when it is free.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) poll: Option<Duration>,
 
-    /// Who asks, for people to read. Default: the host's name and the process id.
+    /// The owner's name, for people to read. Default: the host's name and the process id.
     #[arg(long, value_name = "NAME")]
     pub(crate) owner: Option<String>,
 }
@@ -121,8 +121,8 @@ pub(crate) use asking;
 #[derive(Debug, Clone, Args)]
 #[allow(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 pub(crate) struct RequestArgs {
-    /// Wait so long for a lock that is held, or `forever`. Default: the holder's lease and two seconds, enough to
-    /// outlive a holder that is dead.
+    /// Wait this long for a held lock, or `forever`. Default: the holder's lease and two seconds, which outlives a dead
+    /// holder.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse_wait, conflicts_with_all = ["no_wait", "extend"])]
     wait: Option<Wait>,
 
@@ -130,7 +130,7 @@ pub(crate) struct RequestArgs {
     #[arg(long)]
     pub(crate) no_wait: bool,
 
-    /// Wait as long as the holder is seen to be alive, and then its lease and two seconds.
+    /// Wait while the holder is seen to be alive, and then for its lease and two seconds.
     #[arg(long, conflicts_with = "no_wait")]
     extend: bool,
 
@@ -148,12 +148,13 @@ pub(crate) struct RequestArgs {
     #[arg(long, value_name = "NAME=TEXT", value_parser = parse_attribute)]
     attribute: Vec<(String, String)>,
 
-    /// Let the service judge by its clock whether the holder is dead. It trusts the servers' clocks, and needs no wait.
+    /// Let the service judge by its clock whether the holder is dead. This needs no wait, and trusts the servers'
+    /// clocks.
     #[arg(long)]
     stale_by_clock: bool,
 
-    /// Go on from what earlier runs saw of the lock, kept in this file: a job that is too short to watch a dead holder
-    /// for a whole lease can take over all the same. It trusts the clocks of all who share the file to a second.
+    /// Continue from the observations of earlier runs, kept in this file. A job that is too short to watch a dead
+    /// holder for a whole lease can then take over. This trusts the clocks of all users of the file to a second.
     #[arg(long, value_name = "FILE")]
     pub(crate) observations: Option<PathBuf>,
 }

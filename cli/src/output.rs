@@ -28,11 +28,11 @@ pub(crate) struct OutputArgs {
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// Say what happens on the way, on standard error. Twice: also the log of what goes on inside.
+    /// Report progress on standard error. Twice: also print the log of the program.
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
 
-    /// Say nothing on the way, not even that it waits; only failures.
+    /// Report failures only, not even a wait.
     #[arg(short, long, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
 }

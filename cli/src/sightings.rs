@@ -22,7 +22,7 @@ pub(crate) struct Life<'a> {
     lease: Duration,
 }
 
-/// Those of a row who give signs of life.
+/// Returns the entries of a row that heartbeat: its holder, or its holders and tickets.
 pub(crate) fn lives(lock: &Lock) -> Vec<Life<'_>> {
     let life = |id, owner, version, lease_ms| Life { id, owner, version, lease: Duration::from_millis(lease_ms) };
     match &lock.semaphore {
@@ -61,12 +61,12 @@ impl Sightings {
         }
     }
 
-    /// What was seen of the one with this id.
+    /// Returns the observation of the entry with this id.
     pub(crate) fn of(&self, lock: &Lock, id: &str) -> Option<&Observation> {
         self.0.get(&(key_of(lock), id.to_owned()))
     }
 
-    /// The silence of the one with this id, in words.
+    /// Returns the silence of the entry with this id, in words.
     pub(crate) fn words(&self, lock: &Lock, id: &str) -> String {
         match self.of(lock, id) {
             None => "-".to_owned(),
@@ -76,7 +76,7 @@ impl Sightings {
         }
     }
 
-    /// The row as JSON, with the silence of everyone.
+    /// Returns the row as JSON, with the silence of each entry.
     pub(crate) fn json(&self, lock: &Lock) -> Value {
         let mut row = json!(lock);
         let silence = |entry: &mut Value, id: &str| {

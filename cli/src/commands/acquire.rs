@@ -14,11 +14,11 @@ use crate::signals::Signals;
 use crate::waiting::Indicator;
 use crate::{Failure, acquiring};
 
-/// Take a lock and leave it held, for `heartbeat` to keep and `release` to give back.
+/// Acquire a lock and leave it held: `heartbeat` renews it, and `release` frees it.
 ///
-/// Prints the lease id, which is the proof of possession: whoever knows it holds the lock. Nobody heartbeats the lock
-/// after this command; others may take it over one lease later. Use `run` to hold a lock for as long as a command
-/// takes.
+/// Prints the lease id, the proof of possession: each process that knows it can renew and release the lock. This
+/// command sends no heartbeat, so others may take the lock over one lease later. Use `run` to hold a lock for as long
+/// as a command takes.
 #[derive(Debug, Args)]
 pub(crate) struct AcquireArgs {
     #[command(flatten)]

@@ -13,7 +13,7 @@ use crate::lock_args::LockArgs;
 use crate::output::{describe, note, plain};
 use crate::sightings::{Life, lives};
 
-/// Release a lock by force, or a holder's permits, whoever holds it.
+/// Release a lock, or a holder's permits, by force.
 ///
 /// Its holder learns it at its next heartbeat, and may go on working until then. The lock is broken only if it still
 /// has the version that you saw: a lock that changed hands meanwhile, or whose holder gave a sign of life, is left
@@ -23,7 +23,7 @@ pub(crate) struct BreakArgs {
     #[command(flatten)]
     lock: LockArgs,
 
-    /// Of a semaphore, remove this holder of permits or this ticket of the queue: its id as `get` prints it, or the
+    /// Remove this holder of permits, or this ticket of the queue, from a semaphore: its id as `get` prints it, or the
     /// beginning of the id.
     #[arg(long, value_name = "ID")]
     holder: Option<String>,

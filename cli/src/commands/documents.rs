@@ -14,7 +14,7 @@ use crate::Failure;
 /// For bash: leasehold completions bash > ~/.local/share/bash-completion/completions/leasehold
 #[derive(Debug, Args)]
 pub(crate) struct CompletionsArgs {
-    /// Which shell.
+    /// The shell.
     shell: Shell,
 }
 
@@ -30,7 +30,20 @@ pub(crate) struct ManArgs {
 pub(crate) fn completions(args: &CompletionsArgs, command: &Command) -> Result<(), Failure> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut without_hidden(command), "leasehold", &mut script);
-    print(&script)
+    let script = with_wrapped_command(args.shell, String::from_utf8_lossy(&script).into_owned());
+    print(script.as_bytes())
+}
+
+/// Adds completions of the command after `--`, where a shell can complete another command.
+fn with_wrapped_command(shell: Shell, script: String) -> String {
+    const HEAD: &str = "_leasehold() {\n";
+    let after_head = |added| script.replacen(HEAD, &format!("{HEAD}{added}"), 1);
+    match shell {
+        Shell::Bash => after_head(include_str!("completions/wrapped.bash")),
+        Shell::Zsh => after_head(include_str!("completions/wrapped.zsh")),
+        Shell::Fish => script + include_str!("completions/wrapped.fish"),
+        _ => script,
+    }
 }
 
 pub(crate) fn man(args: ManArgs, command: Command) -> Result<(), Failure> {

@@ -31,10 +31,10 @@ pub(crate) struct FencedWriteArgs {
     #[arg(long, value_name = "NUMBER", requires = "every")]
     times: Option<u64>,
 
-    /// What to write to.
+    /// The key to write to.
     key: String,
 
-    /// What to write.
+    /// The value to write.
     value: String,
 }
 

@@ -16,7 +16,7 @@ use crate::tables::terminal_width;
 /// The time between two looks.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Show one lock: who has it, its version, its data. Of a semaphore, show who holds permits and who waits.
+/// Show one lock: its holder, its version, its data. Of a semaphore, show the holders of permits and the queue.
 ///
 /// The read is strongly consistent.
 #[derive(Debug, Args)]

@@ -12,7 +12,7 @@ use crate::lock_args::{DataArgs, LeaseIdArgs, LockArgs};
 use crate::output::Fields;
 use crate::signals::Signals;
 
-/// Renew a lock by its lease id, whoever acquired it.
+/// Renew a lock by its lease id.
 #[derive(Debug, Args)]
 pub(crate) struct HeartbeatArgs {
     #[command(flatten)]
@@ -32,8 +32,8 @@ pub(crate) struct HeartbeatArgs {
     #[arg(long, conflicts_with_all = ["data", "data_file"])]
     delete_data: bool,
 
-    /// Go on this often, at most half the lease, until the lock is lost or a signal comes. The lock stays held then,
-    /// for the rest of its lease.
+    /// Repeat the heartbeat this often, at most half the lease, until the lock is lost or a signal comes. The lock then
+    /// stays held for the rest of its lease.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     every: Option<Duration>,
 

@@ -9,9 +9,9 @@ use crate::connection::CommonArgs;
 use crate::lock_args::{DataArgs, LeaseIdArgs, LockArgs};
 use crate::output::plain;
 
-/// Give a lock back by its lease id, whoever acquired it.
+/// Release a lock by its lease id.
 ///
-/// To repeat it does no harm.
+/// A repeated release does no harm.
 #[derive(Debug, Args)]
 pub(crate) struct ReleaseArgs {
     #[command(flatten)]

@@ -57,15 +57,15 @@ Exit status:
 
 /// Hold a lock, or permits of a semaphore, for as long as a command takes.
 ///
-/// Waits for the lock, runs the command, heartbeats meanwhile, and gives the lock back.
+/// Waits for the lock, runs the command, heartbeats meanwhile, and releases the lock.
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub(crate) struct RunArgs {
     #[command(flatten)]
     keys: KeysArgs,
 
-    /// The lease: how long others must see no heartbeat before they may take over. 100ms to 1d. Default: 20s; of
-    /// permits 1m.
+    /// The lease: the time without a heartbeat after which others may take over. 100ms to 1d. Default: 20s; of permits
+    /// 1m.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     lease: Option<Duration>,
 
@@ -75,7 +75,7 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     child: ChildArgs,
 
-    /// End with this status if someone else holds the lock.
+    /// End with this status if another holder has the lock.
     #[arg(long, value_name = "STATUS", default_value_t = status::HELD)]
     held_status: u8,
 
@@ -93,7 +93,7 @@ pub(crate) struct RunArgs {
     pub(crate) common: CommonArgs,
 }
 
-/// Which locks.
+/// The locks.
 #[derive(Debug, Args)]
 struct KeysArgs {
     /// The lock's key: any text of 1 to 2048 bytes. Up to 50 keys are locked together, all or none.
@@ -110,20 +110,20 @@ struct KeysArgs {
 #[command(next_help_heading = "Instead of a plain lock")]
 #[allow(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 struct SharingArgs {
-    /// Take so many permits of a semaphore. Default, where --of is given: 1.
+    /// Take this many permits of a semaphore. Default, where --of is given: 1.
     #[arg(long, value_name = "N", requires = "of", value_parser = clap::value_parser!(u64).range(1..))]
     permits: Option<u64>,
 
-    /// Share the key: at most so many permits are out at a time.
+    /// Share the key: at most this many permits are out at a time.
     #[arg(long, value_name = "CAPACITY", conflicts_with_all = ["shared", "exclusive", "fair"],
         value_parser = clap::value_parser!(u64).range(1..))]
     of: Option<u64>,
 
-    /// Lock for reading: beside up to 99 others with --shared, and never beside one with --exclusive.
+    /// Lock for reading: beside up to 99 other readers (--shared), and never beside a writer (--exclusive).
     #[arg(long, conflicts_with_all = ["exclusive", "fair"])]
     shared: bool,
 
-    /// Lock for writing: alone. Those with --shared who come later wait behind it.
+    /// Lock for writing: alone. Readers (--shared) that come later wait behind the writer.
     #[arg(long, conflicts_with = "fair")]
     exclusive: bool,
 
@@ -132,7 +132,7 @@ struct SharingArgs {
     fair: bool,
 }
 
-/// Which run of a recurring job.
+/// The occurrence of a recurring job.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Once an occurrence")]
 struct OccurrenceArgs {

@@ -30,15 +30,16 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "NAME")]
     allow_host: Vec<String>,
 
-    /// Ask callers for a token out of this file, which `leasehold token` writes. It is read again when it changes.
+    /// Require callers to send a token of this file, which `leasehold token` writes. The file is read again when it
+    /// changes.
     #[arg(long, value_name = "PATH", env = "LEASEHOLD_TOKEN_FILE")]
     token_file: Option<PathBuf>,
 
-    /// Bind each lock to the bearer of the token that acquired it: nobody else can renew or release it.
+    /// Bind each lock to the bearer of the token that acquired it. No other bearer can renew or release it.
     #[arg(long, requires = "token_file")]
     owner_binding: bool,
 
-    /// Listen beyond this machine although whoever reaches the port may do everything.
+    /// Listen beyond this machine, although everyone who reaches the port may do everything.
     #[arg(long, conflicts_with = "token_file")]
     insecure: bool,
 
@@ -58,7 +59,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, group = "store")]
     memory: bool,
 
-    /// Use the DynamoDB at this URL: DynamoDB Local, or a region's own endpoint with your AWS credentials.
+    /// Use DynamoDB at this URL: DynamoDB Local, or a region's own endpoint with your AWS credentials.
     #[arg(long, value_name = "URL", group = "store")]
     dynamodb_endpoint: Option<String>,
 
@@ -79,7 +80,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "NAME", env = "LEASEHOLD_SORT_KEY")]
     sort_key: Option<String>,
 
-    /// How long after its lease a row stays before DynamoDB's TTL may delete it. (The embedded engine deletes nothing.)
+    /// The time for which a row stays after its lease, before DynamoDB's TTL may delete it. (The embedded engine
+    /// deletes nothing.)
     #[arg(
         long,
         value_name = "SECONDS",
@@ -89,7 +91,7 @@ pub(crate) struct ServeArgs {
     )]
     retention_seconds: u64,
 
-    /// How far apart clocks may be for `staleness: "clock"` to be safe.
+    /// The largest difference between clocks for which `staleness: "clock"` is safe.
     #[arg(
         long,
         value_name = "MS",
@@ -100,7 +102,7 @@ pub(crate) struct ServeArgs {
     clock_skew_ms: u64,
 
     /// Also require the service's clock to be past a lock's lease, by more than --clock-skew-ms, before a caller may
-    /// take the lock over. Without this, the service believes whoever says that the lock's version was seen for the
+    /// take the lock over. Without this, the service believes a caller that says it saw the lock's version for the
     /// whole lease.
     #[arg(long, env = "LEASEHOLD_TAKEOVER_CLOCK_CHECK")]
     takeover_clock_check: bool,
@@ -114,7 +116,7 @@ pub(crate) struct ServeArgs {
     )]
     transaction_table: String,
 
-    /// How long nobody must have worked on a transaction before it is rolled back.
+    /// Roll a transaction back after this time without any work on it.
     #[arg(
         long,
         value_name = "SECONDS",
@@ -124,7 +126,7 @@ pub(crate) struct ServeArgs {
     )]
     transaction_idle_seconds: u64,
 
-    /// How long the outcome of a transaction is kept.
+    /// Keep the outcome of a transaction for this time.
     #[arg(
         long,
         value_name = "SECONDS",
@@ -134,8 +136,8 @@ pub(crate) struct ServeArgs {
     )]
     transaction_retention_seconds: u64,
 
-    /// How long a transaction that has an item may show no sign of life before another one that needs the item rolls it
-    /// back.
+    /// Let another transaction that needs an item roll back the one that has it, after this time without a sign of
+    /// life.
     #[arg(
         long,
         value_name = "MS",

@@ -8,6 +8,7 @@
     reason = "a test fails by a panic; the hashes are snapbox's"
 )]
 
+mod completions;
 mod connection;
 mod coordination;
 mod demo;

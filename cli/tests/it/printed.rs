@@ -204,9 +204,8 @@ async fn failures_say_what_to_do_and_have_a_status() {
         (
             &["get", "Moe", "--url", "http://127.0.0.1:1"],
             69,
-            "no good answer yet from http://127.0.0.1:1; trying again\n\
-             leasehold: the service cannot be reached: Connection refused (os error 111); start a service with `leasehold \
-             serve`, or name another with --url",
+            "the service cannot be reached: Connection refused (os error 111); start a service with `leasehold serve`, or \
+             name another with --url",
         ),
         (&["get", "Moe", "--url", "nonsense"], 64, "\"nonsense\" is not a URL such as https://example.com/stage"),
     ] {

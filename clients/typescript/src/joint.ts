@@ -7,7 +7,7 @@ import type { Held } from "./held.js";
 import { checkGuardOptions, type GuardOptions } from "./holding.js";
 import { Lease } from "./lease.js";
 import { type Lock, lockFromWire } from "./lock.js";
-import { checkLease } from "./options.js";
+import { checkLease, type HeartbeatOptions } from "./options.js";
 import { pollPause, type Wait, type WaitBudget } from "./pacing.js";
 import { type Requests, retrying, type SendOptions } from "./service.js";
 import { sleepUntil } from "./timers.js";
@@ -95,6 +95,15 @@ export class JointGuard implements AsyncDisposable {
   /** Returns this guard. {@link Held.granted} throws: the pair treats giving up as an error. */
   granted(): this {
     return this;
+  }
+
+  /**
+   * Renews the lease of each lock now, and changes it if the options say so; as {@link Guard.heartbeat}.
+   *
+   * @throws {LockLostError} one of them is lost, or their release has begun.
+   */
+  async heartbeat(options: Pick<HeartbeatOptions, "lease" | "signal"> = {}): Promise<void> {
+    await Promise.all(this.guards.map((guard) => guard.heartbeat(options)));
   }
 
   /**

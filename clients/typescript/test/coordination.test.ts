@@ -118,6 +118,18 @@ describe("several locks at once", { concurrency: 4 }, () => {
     await assert.rejects(guard.release(), LockLostError);
   });
 
+  test("heartbeat renews the lease of each lock", async () => {
+    const keys = [freshKey(), freshKey()];
+    const guard = jointOf(await newClient().acquireAll(keys, { lease: 20_000, heartbeatInterval: false }));
+    await guard.heartbeat({ lease: 40_000 });
+    assert.ok(guard.remaining() > 20_000);
+    assert.deepEqual(await Promise.all(keys.map(async (key) => (await client.get(key))?.leaseDurationMs)), [40_000, 40_000]);
+    await breakHeld(client, keys[1] ?? "");
+    await assert.rejects(guard.heartbeat(), (error) => error instanceof LockLostError && error.key === keys[1]);
+    await aborted(guard.signal);
+    await areReleased(keys);
+  });
+
   test("waiter that leaves holds none of the locks", async () => {
     const [a, b] = [freshKey(), freshKey()];
     const holder = guardOf(await service.client().tryAcquire(a));

@@ -138,14 +138,16 @@ impl Client {
                 }
                 ErrorKind::Lost(_) => {
                     pursuit.start_again();
-                    budget.afford(backoff.pause(&error)).ok_or(error)?
+                    budget.afford(&error, backoff.pause(&error)).ok_or(error)?
                 }
-                _ if error.is_worth_another_try() => match (budget.afford(backoff.pause(&error)), seen.take()) {
-                    (Some(pause), _) => pause,
-                    // Only the last request failed: the answer before it names the holder.
-                    (None, Some(held)) => return Ok(Acquisition::Held(held)),
-                    (None, None) => return Err(error),
-                },
+                _ if error.is_worth_another_try() => {
+                    match (budget.afford(&error, backoff.pause(&error)), seen.take()) {
+                        (Some(pause), _) => pause,
+                        // Only the last request failed: the answer before it names the holder.
+                        (None, Some(held)) => return Ok(Acquisition::Held(held)),
+                        (None, None) => return Err(error),
+                    }
+                }
                 _ => return Err(error),
             };
         }

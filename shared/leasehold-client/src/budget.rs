@@ -6,11 +6,13 @@ use leasehold_wire::Lock;
 
 use crate::clock::{Instant, deadline};
 use crate::request::OnWait;
-use crate::{Wait, Waiting};
+use crate::timing::UNREACHED_BOUND;
+use crate::{Error, Wait, Waiting};
 
 /// The time that a wait may take.
 pub(crate) struct Budget {
     wait: Wait,
+    began: Instant,
     /// The end of the wait. `None`: the wait has no end.
     deadline: Option<Instant>,
     /// The version that the deadline was set for.
@@ -25,7 +27,7 @@ impl Budget {
             Wait::AtMost(limit) => Some(deadline(limit)),
             Wait::Forever => None,
         };
-        Self { wait, deadline, seen: None }
+        Self { wait, began: Instant::now(), deadline, seen: None }
     }
 
     /// Notes a held version, and the time until it is stale.
@@ -46,8 +48,13 @@ impl Budget {
         self.left().is_zero()
     }
 
-    /// Returns the pause after a failure, if it leaves time for another request.
-    pub(crate) fn afford(&self, pause: Duration) -> Option<Duration> {
+    /// Returns the pause after a failure, if it leaves time for another request. A service that was never reached has
+    /// less time, unless the caller chose the time of the wait.
+    pub(crate) fn afford(&mut self, error: &Error, pause: Duration) -> Option<Duration> {
+        if error.is_unreached() && matches!(self.wait, Wait::OneLease { .. }) {
+            let soon = self.began + UNREACHED_BOUND;
+            self.deadline = self.deadline.map(|deadline| deadline.min(soon));
+        }
         (pause < self.left()).then_some(pause)
     }
 

@@ -131,7 +131,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Limits the retries of an operation without a lease. Default: 10 s.
+    /// Limits the retries of an operation without a lease. Default: 10 s. While no connection can be made, and the
+    /// service has never answered, an operation is given up after 1.5 s.
     #[must_use]
     pub fn retry_budget(mut self, limit: Duration) -> Self {
         self.retry_budget = limit;

@@ -88,6 +88,7 @@ pub struct Error {
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
     retry_after: Duration,
     unanswered: bool,
+    unreached: bool,
     too_late: bool,
     transaction_id: Option<Box<str>>,
 }
@@ -100,6 +101,7 @@ impl Error {
             source: None,
             retry_after: Duration::ZERO,
             unanswered: false,
+            unreached: false,
             too_late: false,
             transaction_id: None,
         }
@@ -170,9 +172,11 @@ impl Error {
         }
     }
 
-    pub(crate) fn transport(error: TransportError) -> Self {
+    /// A request without an answer. `answered`: the service has answered another request before.
+    pub(crate) fn transport(error: TransportError, answered: bool) -> Self {
         Self {
             unanswered: error.may_have_been_delivered(),
+            unreached: !answered && !error.may_have_been_delivered(),
             source: Some(Arc::new(error)),
             ..Self::new(ErrorKind::Unavailable, "the service cannot be reached")
         }
@@ -274,6 +278,11 @@ impl Error {
     /// Whether the request may have been carried out despite the error, now or later.
     pub(crate) fn is_unanswered(&self) -> bool {
         self.unanswered
+    }
+
+    /// Whether no connection could be made, and the service has never answered.
+    pub(crate) fn is_unreached(&self) -> bool {
+        self.unreached
     }
 }
 

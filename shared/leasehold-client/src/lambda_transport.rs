@@ -195,9 +195,8 @@ fn client_context(headers: &HeaderMap) -> Option<String> {
 }
 
 /// The failure of a function, as Lambda tells it.
-#[derive(Deserialize)]
+#[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-#[derive(Default)]
 struct Failure {
     error_type: String,
     error_message: String,

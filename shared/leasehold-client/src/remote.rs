@@ -1,6 +1,7 @@
 //! Typed calls to the service over a transport, with time-outs and retries. Rule C5.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use base64::Engine;
@@ -25,6 +26,7 @@ use tracing::field::Empty;
 use crate::attempt::Subject;
 use crate::clock::{Instant, chance, deadline, millis, sleep};
 use crate::sequence::Numbered;
+use crate::timing::UNREACHED_BOUND;
 use crate::{Error, Heartbeat, LockKey, Release, Released, Transport, timing};
 
 /// A holder's renewal.
@@ -62,11 +64,13 @@ pub(crate) struct Remote {
     transport: Arc<dyn Transport>,
     headers: Option<Headers>,
     request_timeout: Duration,
+    /// Whether the service has answered a request.
+    answered: Arc<AtomicBool>,
 }
 
 impl Remote {
     pub(crate) fn new(transport: Arc<dyn Transport>, headers: Option<Headers>, request_timeout: Duration) -> Self {
-        Self { transport, headers, request_timeout }
+        Self { transport, headers, request_timeout, answered: Arc::default() }
     }
 
     /// The longest time-out of a request without a lease.
@@ -300,10 +304,11 @@ impl Remote {
         }
         match timeout(limit, self.transport.send(request)).instrument(span.clone()).await {
             Ok(Ok(response)) => {
+                self.answered.store(true, Ordering::Relaxed);
                 span.record("http.response.status_code", response.status().as_u16());
                 answer(&response)
             }
-            Ok(Err(error)) => Err(Error::transport(error)),
+            Ok(Err(error)) => Err(Error::transport(error, self.answered.load(Ordering::Relaxed))),
             Err(_) => Err(Error::timed_out(limit)),
         }
     }
@@ -350,17 +355,18 @@ impl Backoff {
 }
 
 /// Retries a request until it succeeds, a retry cannot succeed, or `until` has come. `send` receives the time that is
-/// left.
+/// left. A service that was never reached has less time.
 pub(crate) async fn persist<T, F>(until: Instant, mut send: impl FnMut(Duration) -> F) -> Result<T, Error>
 where
     F: Future<Output = Result<T, Error>>,
 {
-    let mut backoff = Backoff::default();
+    let (began, mut backoff) = (Instant::now(), Backoff::default());
     loop {
         let error = match send(until.saturating_duration_since(Instant::now())).await {
             Ok(answer) => return Ok(answer),
             Err(error) => error,
         };
+        let until = if error.is_unreached() { until.min(began + UNREACHED_BOUND) } else { until };
         let pause = backoff.pause(&error);
         if !error.is_retryable() || deadline(pause) >= until {
             return Err(error);

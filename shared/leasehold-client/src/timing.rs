@@ -28,6 +28,8 @@ const LAST_LOOK: Duration = Duration::from_secs(1);
 const TRIES_LEFT: u32 = 3;
 /// Near the end of a lease, tries are still this far apart.
 const MIN_RETRY_PAUSE: Duration = Duration::from_millis(10);
+/// The bound of retries while no connection can be made to a service that has never answered: a mistake in the set-up.
+pub(crate) const UNREACHED_BOUND: Duration = Duration::from_millis(1500);
 /// Monotonic clocks run at slightly different speeds: an observer adds this part of the lease.
 const DRIFT: u128 = 1000;
 
@@ -94,8 +96,8 @@ pub(crate) fn heartbeat_retry_pause(pause: Duration, left: Duration) -> Duration
     if left.is_zero() { pause } else { pause.min(left / TRIES_LEFT) }.max(MIN_RETRY_PAUSE)
 }
 
-/// Returns the time for which an observer must see one version before its lease is over: the lease and a thousandth of it,
-/// since monotonic clocks run at slightly different speeds (rule 12 of docs/protocol.md).
+/// Returns the time for which an observer must see one version before its lease is over: the lease and a thousandth of
+/// it, since monotonic clocks run at slightly different speeds (rule 12 of docs/protocol.md).
 pub fn stale_after(lease: Duration) -> Duration {
     let drift = u64::try_from(lease.as_millis().div_ceil(DRIFT)).unwrap_or(u64::MAX);
     lease.saturating_add(Duration::from_millis(drift))

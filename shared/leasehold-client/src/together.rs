@@ -200,13 +200,15 @@ impl Client {
                 }
                 ErrorKind::Lost(_) => {
                     attempt.start_again();
-                    budget.afford(backoff.pause(&error)).ok_or(error)?
+                    budget.afford(&error, backoff.pause(&error)).ok_or(error)?
                 }
-                _ if error.is_worth_another_try() => match (budget.afford(backoff.pause(&error)), seen.take()) {
-                    (Some(pause), _) => pause,
-                    (None, Some(locks)) => return Ok(Acquisition::Held(locks)),
-                    (None, None) => return Err(error),
-                },
+                _ if error.is_worth_another_try() => {
+                    match (budget.afford(&error, backoff.pause(&error)), seen.take()) {
+                        (Some(pause), _) => pause,
+                        (None, Some(locks)) => return Ok(Acquisition::Held(locks)),
+                        (None, None) => return Err(error),
+                    }
+                }
                 _ => return Err(error),
             };
             sleep(pause.min(budget.left())).await;
@@ -357,6 +359,14 @@ impl AllGuard {
     pub fn lost(&self) -> impl Future<Output = Option<Loss>> + Send + use<> {
         let leases: Vec<_> = self.guards.iter().map(|guard| Arc::clone(guard.lease())).collect();
         async move { first_loss(&leases).await }
+    }
+
+    /// Renews the lease of each lock now.
+    ///
+    /// # Errors
+    /// The first failure of [`Guard::heartbeat`].
+    pub async fn heartbeat(&self) -> Result<(), Error> {
+        join_all(self.guards.iter().map(Guard::heartbeat)).await.into_iter().collect()
     }
 
     /// Releases all locks, and waits for the answers.

@@ -470,3 +470,16 @@ async fn failed_create_table_leaves_nothing_registered() {
     assert!(refused.is_err());
     assert_eq!(client.list_tables().send().await.unwrap().table_names(), ["other"]);
 }
+
+#[tokio::test]
+async fn pages_of_a_query_end_without_a_sort_key() {
+    let client = client_with_table(&Engine::memory().unwrap()).await;
+    put(&client, TABLE, "Moe").await;
+    let query = client.query().table_name(TABLE).key_condition_expression("#key = :key").limit(1);
+    let query = query.expression_attribute_names("#key", "key").expression_attribute_values(":key", text("Moe"));
+    let first = query.clone().send().await.unwrap();
+    assert_eq!(first.count(), 1);
+    let next =
+        query.clone().set_exclusive_start_key(Some([("key".to_owned(), text("Moe"))].into())).send().await.unwrap();
+    assert_eq!((next.items(), next.count(), next.last_evaluated_key()), ([].as_slice(), 0, None));
+}

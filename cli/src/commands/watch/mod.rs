@@ -29,7 +29,7 @@ const LONGEST_LOOK: Duration = Duration::from_secs(20);
 /// The shortest wait that the service can be asked for.
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 
-/// Watch one lock, or one semaphore: who has it, each heartbeat, and the moment from which it may be taken over.
+/// Watch one lock, or one semaphore: its holder, each heartbeat, and the moment from which others may take it over.
 ///
 /// Ends with Ctrl-C. A line for each change, with the time of day in UTC; with --json, an object for each. The service
 /// tells of a change as soon as it happens. What happens between two answers is seen as one change.

@@ -54,7 +54,7 @@ _TRANSACTIONS = {
 }
 
 _TRACE_HEADERS = ("traceparent", "tracestate")
-"""The limit for baggage in a client context, whose size is bounded."""
+"""The headers that a client context carries. Baggage is left out: the size of a client context is bounded."""
 
 
 class SigV4:

@@ -112,14 +112,16 @@ impl Semaphore {
                 }
                 ErrorKind::Lost(_) => {
                     pursuit.start_again();
-                    budget.afford(backoff.pause(&error)).ok_or(error)?
+                    budget.afford(&error, backoff.pause(&error)).ok_or(error)?
                 }
-                _ if error.is_worth_another_try() => match (budget.afford(backoff.pause(&error)), pursuit.held()) {
-                    (Some(pause), _) => pause,
-                    // Only the last request failed: the view before it names the holders.
-                    (None, Some(held)) => return Ok(Acquisition::Held(held)),
-                    (None, None) => return Err(error),
-                },
+                _ if error.is_worth_another_try() => {
+                    match (budget.afford(&error, backoff.pause(&error)), pursuit.held()) {
+                        (Some(pause), _) => pause,
+                        // Only the last request failed: the view before it names the holders.
+                        (None, Some(held)) => return Ok(Acquisition::Held(held)),
+                        (None, None) => return Err(error),
+                    }
+                }
                 _ => return Err(error),
             };
             sleep(pause.min(budget.left())).await;

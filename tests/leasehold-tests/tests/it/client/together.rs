@@ -42,6 +42,22 @@ async fn locks_are_granted_together_and_kept_and_released() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn heartbeat_renews_the_lease_of_each_lock() {
+    let world = World::new().await;
+    let guard = all(&world.client("ann"), both().heartbeats(Heartbeats::Manual)).await;
+    sleep(LEASE / 2).await;
+    guard.heartbeat().await.expect("held");
+    assert!(guard.remaining() > LEASE * 3 / 4, "{:?}", guard.remaining());
+
+    let operator = world.client("bob");
+    let version = operator.get("b").await.expect("held").record_version_number;
+    operator.break_lock("b", version).await.expect("as seen");
+    let error = guard.heartbeat().await.expect_err("b is broken");
+    let ErrorKind::Lost(loss) = error.kind() else { panic!("{error:?}") };
+    assert_eq!((loss.key.key.as_str(), loss.reason), ("b", LossReason::Released));
+}
+
+#[tokio::test(start_paused = true)]
 async fn one_held_lock_refuses_all_and_is_named() {
     let world = World::new().await;
     let _b = granted(&world.client("bob"), "b").await;

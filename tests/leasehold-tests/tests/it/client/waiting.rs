@@ -183,11 +183,13 @@ async fn progress_tells_the_holder_and_when_it_would_be_stale() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unreachable_service_is_an_error_after_the_retry_budget() {
+async fn service_that_has_answered_is_retried_for_the_budget() {
     let world = World::new().await;
     let network = Network::new(world.transport());
-    network.cut();
     let client = Client::new(network.clone());
+    assert_eq!(client.get("Moe").await.expect_err("no lock yet").kind(), &ErrorKind::NotFound);
+    network.cut();
+    network.take_log();
     let began = Instant::now();
     let error = client.acquire("Moe").await.expect_err("nobody answers");
     assert_eq!(error.kind(), &ErrorKind::Unavailable);
@@ -195,6 +197,41 @@ async fn unreachable_service_is_an_error_after_the_retry_budget() {
     assert!(network.take_log().len() > 5, "it tried again");
     let error = client.try_acquire("Moe").await.expect_err("nobody answers");
     assert_eq!((error.kind(), network.take_log().len()), (&ErrorKind::Unavailable, 1), "one request");
+}
+
+#[tokio::test(start_paused = true)]
+async fn service_that_was_never_reached_is_given_up_soon() {
+    let world = World::new().await;
+    let network = Network::new(world.transport());
+    network.cut();
+    let client = Client::new(network.clone());
+    let soon = Duration::from_millis(1500);
+    for extend in [false, true] {
+        let began = Instant::now();
+        let wait = Wait::OneLease { margin: SECOND * 2, extend };
+        let error = client.acquire(LockRequest::new("Moe").wait(wait)).await.expect_err("nobody answers");
+        assert_eq!((error.kind(), began.elapsed() <= soon), (&ErrorKind::Unavailable, true), "{:?}", began.elapsed());
+        assert!(network.take_log().len() >= 4, "it tried again");
+    }
+    let began = Instant::now();
+    let error = client.get("Moe").await.expect_err("nobody answers");
+    assert_eq!((error.kind(), began.elapsed() <= soon), (&ErrorKind::Unavailable, true), "{:?}", began.elapsed());
+    assert!(network.take_log().len() >= 4, "it tried again");
+
+    let began = Instant::now();
+    let chosen = LockRequest::new("Moe").wait(Wait::AtMost(SECOND * 60));
+    client.acquire(chosen).await.expect_err("nobody answers");
+    assert!(began.elapsed() > SECOND * 50, "the caller chose the time: {:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn request_that_may_have_arrived_is_repeated() {
+    let world = World::new().await;
+    let network = Network::new(world.transport());
+    network.set(|_| Fate::AnswerLost);
+    let began = Instant::now();
+    Client::new(network).get("Moe").await.expect_err("no answer arrives");
+    assert!(began.elapsed() > SECOND * 8, "{:?}", began.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
