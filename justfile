@@ -79,6 +79,12 @@ containers:
 model:
     cargo run --release --package leasehold-model
 
+# Runs the mutants of what differs from a commit: each must make a test fail. Needs cargo-mutants.
+mutants base="main":
+    mkdir -p target
+    git diff {{base}} -- shared > target/mutants.diff
+    cargo mutants --workspace --in-diff target/mutants.diff --output target
+
 # Measures the service; docs/performance.md says what the figures mean.
 bench:
     cargo bench --package leasehold-cli --bench service
