@@ -293,7 +293,8 @@ live_version() {
     aws lambda get-alias --function-name "$(resource leasehold AcquireFunction)" --name live --query FunctionVersion --output text
 }
 
-# retention KEY: `short` where TTL takes the row within three days, else `long`. A release counts the longest lease, a day.
+# retention KEY: `short` where TTL takes the row within three days, else `long`. A release counts the longest lease,
+# a day.
 retention() {
     local end
     end=$(aws dynamodb get-item --table-name "$table" --key '{"key":{"S":"'"$1"'"}}' --query Item.expireAt.N --output text)
