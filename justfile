@@ -53,6 +53,10 @@ contend seconds="60":
 dynamodb-local:
     scripts/dynamodb-local.sh cargo test --workspace -- --ignored dynamodb_local
 
+# Builds the functions as stacks get them. `local-aws` does it too, where it was not done.
+functions:
+    scripts/functions.sh
+
 # Runs the state machines, and the stack, on a local AWS, side by side: the one waits, the other compiles.
 [parallel]
 local-aws: _state-machines _stack
@@ -74,6 +78,12 @@ containers:
 # Explores the model of the lock protocol within its larger bounds.
 model:
     cargo run --release --package leasehold-model
+
+# Runs the mutants of what differs from a commit: each must make a test fail. Needs cargo-mutants.
+mutants base="main":
+    mkdir -p target
+    git diff {{base}} -- shared > target/mutants.diff
+    cargo mutants --workspace --in-diff target/mutants.diff --output target
 
 # Measures the service; docs/performance.md says what the figures mean.
 bench:

@@ -6,8 +6,8 @@ Usage: compare_stacks.py sam | cdk TEMPLATE.json WHOLE.json | terraform
 The CDK construct and the Terraform module are compared as they are by default, and with everything that they can have.
 
 `sam` compares the roles of the template's functions with actions.json, which a test of the workspace compares with what the
-functions call; the roles of its state machines, pipes, rules and REST API with what these call; and the REST API's routes
-with the HTTP API's.
+functions call; the roles of its state machines, pipes, rules and REST API with what these call; the REST API's routes with
+the HTTP API's; and the routes of a release with those of none.
 """
 
 import difflib
@@ -34,6 +34,9 @@ DEFAULTS = {}
 # Everything that the CDK construct and the Terraform module can have, and the latter's variables for it.
 SHARED = {"Functions": "one", "FunctionUrl": "true", "WatchConcurrency": "10", "WakeWaiters": "true"}
 TERRAFORM_SHARED = {"functions": "one", "function_url": True, "watch_concurrency": 10, "wake_waiters": True}
+RELEASE = {"Release": "one", "ReleaseShift": "Canary10Percent10Minutes"}
+# What calls functions by their ARN, and the permissions to do so.
+CALLERS = ("AWS::ApiGatewayV2::Integration", "AWS::ApiGateway::RestApi", "AWS::Lambda::Permission", "AWS::Lambda::Url")
 DEPLOYING_ROLE = ROOT / "examples/deploying-role/policy.json"
 # The actions by which CloudFormation makes and deletes a resource of each type.
 MADE_BY = {
@@ -49,12 +52,20 @@ MADE_BY = {
     "AWS::ApiGatewayV2::Stage": ("apigateway:POST", "apigateway:DELETE"),
     "AWS::CloudWatch::Alarm": ("cloudwatch:PutMetricAlarm", "cloudwatch:DeleteAlarms"),
     "AWS::CloudWatch::Dashboard": ("cloudwatch:PutDashboard", "cloudwatch:DeleteDashboards"),
+    "AWS::CodeDeploy::Application": ("codedeploy:CreateApplication", "codedeploy:DeleteApplication"),
+    "AWS::CodeDeploy::DeploymentGroup": (
+        "codedeploy:CreateDeploymentGroup",
+        "codedeploy:DeleteDeploymentGroup",
+        "codedeploy:CreateDeployment",
+    ),
     "AWS::DynamoDB::Table": ("dynamodb:CreateTable", "dynamodb:DeleteTable"),
     "AWS::Events::Rule": ("events:PutRule", "events:DeleteRule"),
     "AWS::IAM::Role": ("iam:CreateRole", "iam:DeleteRole"),
+    "AWS::Lambda::Alias": ("lambda:CreateAlias", "lambda:DeleteAlias"),
     "AWS::Lambda::Function": ("lambda:CreateFunction", "lambda:DeleteFunction"),
     "AWS::Lambda::Permission": ("lambda:AddPermission", "lambda:RemovePermission"),
     "AWS::Lambda::Url": ("lambda:CreateFunctionUrlConfig", "lambda:DeleteFunctionUrlConfig"),
+    "AWS::Lambda::Version": ("lambda:PublishVersion", "lambda:DeleteFunction"),
     "AWS::Logs::LogGroup": ("logs:CreateLogGroup", "logs:DeleteLogGroup"),
     "AWS::Logs::MetricFilter": ("logs:PutMetricFilter", "logs:DeleteMetricFilter"),
     "AWS::Pipes::Pipe": ("pipes:CreatePipe", "pipes:DeletePipe"),
@@ -80,21 +91,24 @@ def check_sam():
     check_managed_policies()
     check_rest_api_policy()
     check_deploying_role()
-    for parameters in (WHOLE, WHOLE | {"Functions": "one"}):
+    for parameters in (WHOLE, WHOLE | {"Functions": "one"}, WHOLE | RELEASE):
         resources = sam(parameters)
         routes = stacks.summary_of_resources(resources)["routes"]
         same(routes, stacks.routes_of_rest_api(resources), "the HTTP API's", "the REST API's routes")
+    check_release()
 
-    resources = sam(WHOLE)
     definitions = {
         name: json.loads((ROOT / resource["Properties"]["DefinitionUri"]).read_text())
         for name, resource in template["Resources"].items()
         if resource["Type"] == "AWS::Serverless::StateMachine"
     }
-    calls = stacks.calls(resources, definitions)
-    same(calls, stacks.grants(resources, calls), "what state machines, pipes, rules and the REST API call", "their roles")
+    for parameters in (WHOLE, WHOLE | RELEASE):
+        resources = sam(parameters)
+        calls = stacks.calls(resources, definitions)
+        same(calls, stacks.grants(resources, calls), "what state machines, pipes, rules and the REST API call", "their roles")
+    resources = sam(WHOLE)
     others = {resource["Properties"]["Role"]["Fn::GetAtt"][0] for _, resource in stacks.of_type(resources, "AWS::Lambda::Function")}
-    unseen = {name for name, _ in stacks.of_type(resources, "AWS::IAM::Role")} - others - set(calls)
+    unseen = {name for name, _ in stacks.of_type(resources, "AWS::IAM::Role")} - others - set(stacks.calls(resources, definitions))
     assert not unseen, f"nothing compares the roles {unseen} with what they are for"
 
 
@@ -110,9 +124,29 @@ def check_managed_policies():
             assert function["managedPolicies"] == sorted([BASIC, *more]), (parameters, name, function)
 
 
+def check_release():
+    """With a release everything calls the holder's operations by aliases. CodeDeploy moves them, and goes back on alarms."""
+    for parameters in (WHOLE, WHOLE | {"Functions": "one", "FunctionUrl": "true"}):
+        resources = sam(parameters | RELEASE)
+        summaries = [stacks.summary_of_resources(found) for found in (sam(parameters), resources)]
+        same(*summaries, "those of none", "a release's functions and routes")
+        aliases = stacks.of_type(resources, "AWS::Lambda::Alias")
+        served = {function["Properties"]["FunctionName"]["Ref"] for _, function in aliases}
+        assert served == {f"{summaries[0]['routes'][f'ANY /v1/{name}']}Function" for name in ("acquire", "heartbeat", "release")}, served
+        for _, alias in aliases:
+            function = alias["Properties"]["FunctionName"]["Ref"]
+            callers = [name for kind in CALLERS for name, caller in stacks.of_type(resources, kind) if stacks.mentions(caller, function)]
+            assert not callers, f"{callers} call {function} past its alias"
+            policy = alias["UpdatePolicy"]["CodeDeployLambdaAliasUpdate"]
+            group = resources[policy["DeploymentGroupName"]["Ref"]]["Properties"]
+            assert "DEPLOYMENT_STOP_ON_ALARM" in group["AutoRollbackConfiguration"]["Events"], group
+            alarms = [resources[alarm["Name"]["Ref"]]["Type"] for alarm in group["AlarmConfiguration"]["Alarms"]]
+            assert alarms and set(alarms) == {"AWS::CloudWatch::Alarm"}, alarms
+
+
 def check_deploying_role():
     """The example role may make and delete each resource of the template, and has no permission for another service."""
-    everything = WHOLE | {
+    everything = WHOLE | RELEASE | {
         "FunctionUrl": "true",
         "DomainName": "locks.example.com",
         "RestApiWebAclArn": "arn:aws:wafv2:eu-west-1:123456789012:regional/webacl/one/1",

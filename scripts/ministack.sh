@@ -267,6 +267,40 @@ function_url() {
     unsigned
 }
 
+# Tests releases by name. A parameter that the functions read in their environment tells the versions apart.
+releases() {
+    local first
+    deploy_leasehold leasehold Functions=each FunctionUrl=false Release=one
+    cycle Rel-1
+    expect "the retention of the first release" long "$(retention Rel-1)"
+    first=$(live_version)
+
+    deploy_leasehold leasehold RetentionSeconds=10000
+    cycle Rel-2
+    expect "the retention after an update without a new release" long "$(retention Rel-2)"
+    invoke "$(output leasehold InvokeFunctionArn)" '{"action":"acquire","key":"Rel-3","ownerName":"direct","leaseId":"one"}'
+    expect "the retention by a direct invocation" short "$(retention Rel-3)"
+
+    deploy_leasehold leasehold Release=two
+    cycle Rel-4
+    expect "the retention of the second release" short "$(retention Rel-4)"
+    aws lambda update-alias --function-name "$(resource leasehold AcquireFunction)" --name live --function-version "$first" >/dev/null
+    ask 200 POST /v1/acquire '{"key":"Rel-5","ownerName":"host-1","leaseId":"one"}'
+    expect "the retention after a roll-back" long "$(retention Rel-5)"
+}
+
+live_version() {
+    aws lambda get-alias --function-name "$(resource leasehold AcquireFunction)" --name live --query FunctionVersion --output text
+}
+
+# retention KEY: `short` where TTL takes the row within three days, else `long`. A release counts the longest lease,
+# a day.
+retention() {
+    local end
+    end=$(aws dynamodb get-item --table-name "$table" --key '{"key":{"S":"'"$1"'"}}' --query Item.expireAt.N --output text)
+    if ((end < $(date +%s) + 3 * 86400)); then echo short; else echo long; fi
+}
+
 # Tests a transfer between two accounts of a table that the stack names, over the deployed routes, and the deployed
 # sweeper.
 transactions() {
@@ -511,14 +545,16 @@ main() {
     # A resource policy closes the REST API alone.
     url=$(rest_of Authorizer=NONE RestApi=regional Functions=one)
     ask 403 GET /v1/health
-    url=$http
 
-    say "an update that closes it keeps the locks"
+    say "releases by name: acquire, heartbeat and release stay what they are until the next one"
+    url=$http
+    releases
+
+    say "an update that closes it, and ends the releases, keeps the locks"
     ask 200 POST /v1/acquire '{"key":"kept","ownerName":"host-1","leaseId":"kept"}'
     local token
     token=$(field fencingToken)
-    deploy_leasehold leasehold Authorizer=AWS_IAM MemoryMb=512 Functions=each FunctionUrl=false \
-        RestApiSourceRanges=127.0.0.1/32
+    deploy_leasehold leasehold Authorizer=AWS_IAM MemoryMb=512 'Release=""' RestApiSourceRanges=127.0.0.1/32
     expect "the API" "$(output leasehold ApiUrl)" "$url"
     expect "the table" "$(output leasehold TableName)" "$table"
     ask 403 GET '/v1/lock?key=kept'

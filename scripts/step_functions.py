@@ -378,11 +378,15 @@ def acquire(key, lease_id, **fields):
 
 
 def state(key):
-    try:
-        return invoke("get", key)["state"]
-    except Refused as refusal:
-        assert str(refusal) == "LockNotFound", refusal
-        return "absent"
+    for attempt in range(10):
+        try:
+            return invoke("get", key)["state"]
+        except Refused as refusal:
+            if str(refusal) == "LockNotFound":
+                return "absent"
+            # On a busy machine the local AWS may answer later than the function waits.
+            assert str(refusal) == "Unavailable", refusal
+    raise AssertionError(f"{key}: no answer in {attempt + 1} looks")
 
 
 def wait_until_free(key, seconds=60):

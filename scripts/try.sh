@@ -1,32 +1,18 @@
 #!/usr/bin/env bash
 # Tries the artefacts of target/dist as a new user would: outside of the tree, from nothing but the packages.
 #
-# scripts/try.sh. The service, the command and the README's session come from the wheel of the command; the clients run on the oldest and
-# the newest Python and Node that the packages name (PYTHONS and NODES name others; npm brings Node); the .deb is installed into a root
-# of its own. Everything that was installed is removed again, and nothing of it stays.
+# scripts/try.sh. The service, the command and the README's session come from the wheel of the command. The clients' own trials run with
+# the packages: on the oldest and the newest Python (PYTHONS names others) and Node (npm brings it). A fresh Rust crate depends on the
+# packaged crates, the .deb is installed into a root of its own, and the image runs where there is a container engine. Everything that was
+# installed is removed again.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+# shellcheck source=scripts/lib/trial.sh
+source scripts/lib/trial.sh
 
 readonly root=$PWD dist=$PWD/target/dist
 read -r -a pythons <<<"${PYTHONS:-python3.10 python3.13}"
-read -r -a nodes <<<"${NODES:-20.9.0 latest}"
-
-step() {
-    printf '\n== %s\n' "$*"
-}
-
-fail() {
-    printf '%s\n' "$*" >&2
-    exit 1
-}
-
-work=$(mktemp -d)
-service=
-cleanup() {
-    [[ -z $service ]] || kill "$service" 2>/dev/null || true
-    rm -rf "$work"
-}
-trap cleanup EXIT
+not_tried=()
 
 step 'checksums'
 (cd "$dist" && sha256sum --check --quiet SHA256SUMS)
@@ -36,111 +22,45 @@ wheel=$(echo "$dist"/leasehold_cli-*"$(uname -m)".whl)
 step "the command: ${wheel##*/}"
 "${pythons[-1]}" -m venv command
 command/bin/pip install --quiet --disable-pip-version-check --no-index "$wheel"
-PATH=$work/command/bin:$PATH
-leasehold --version
+readonly leasehold=$work/command/bin/leasehold
+"$leasehold" --version
+version=$("$leasehold" --version)
+readonly version=${version##* }
 
 step "the README's session"
-python3 "$root/scripts/lib/readme_session.py" --leasehold command/bin/leasehold
+python3 "$root/scripts/lib/readme_session.py" --leasehold "$leasehold"
 
-step 'a service for the clients'
-leasehold serve --memory --listen 127.0.0.1:0 >serve.log &
-service=$!
-for _ in $(seq 100); do
-    grep -q stop serve.log && break
-    sleep 0.1
+step 'the Python client'
+WHEEL=$dist/leasehold-$version-py3-none-any.whl LEASEHOLD_BIN=$leasehold "$root/clients/python/try.sh" "${pythons[@]}"
+
+step 'the TypeScript client'
+PACKAGE=$dist/leasehold-$version.tgz LEASEHOLD_BIN=$leasehold "$root/clients/typescript/try.sh"
+
+serve "$leasehold"
+
+step 'a Rust worker on the packaged crates'
+mkdir -p worker/src
+for crate in leasehold-client leasehold-wire; do
+    tar --extract --gzip --file "$dist/$crate-$version.crate"
 done
-LEASEHOLD_URL=$(sed -n 's/^Leasehold listens on //p' serve.log)
-export LEASEHOLD_URL
-[[ -n $LEASEHOLD_URL ]] || fail 'the service did not start'
+cp "$root/scripts/trials/worker.rs" worker/src/main.rs
+cat >worker/Cargo.toml <<TOML
+[package]
+name = "worker"
+version = "0.0.0"
+edition = "2024"
 
-cat >client.py <<'PYTHON'
-import os, sys
-from leasehold import Client, LockHeld
+[dependencies]
+leasehold-client = "$version"
+tokio = { version = "1", features = ["macros", "rt-multi-thread", "time"] }
 
-with Client(os.environ["LEASEHOLD_URL"]) as client, client.lock("try-python") as guard:
-    with Client(os.environ["LEASEHOLD_URL"]) as other:
-        try:
-            with other.lock("try-python", wait=0):
-                sys.exit("two have the lock")
-        except LockHeld as held:
-            assert held.lock.fencing_token == guard.fencing_token, held
-print("Python", sys.version.split()[0])
-PYTHON
-cat >aio.py <<'PYTHON'
-import asyncio, os
-from leasehold.aio import Client
-
-async def main() -> None:
-    async with Client(os.environ["LEASEHOLD_URL"]) as client, client.lock("try-aio") as guard:
-        assert guard.fencing_token > 0
-
-asyncio.run(main())
-PYTHON
-for python in "${pythons[@]}"; do
-    step "the Python client: $python"
-    "$python" -m venv "venv-$python"
-    pip="venv-$python/bin/pip --quiet --disable-pip-version-check"
-    $pip install "$(echo "$dist"/leasehold-*-py3-none-any.whl)"
-    "venv-$python/bin/python" client.py
-    $pip install "$(echo "$dist"/leasehold-*-py3-none-any.whl)[aio]"
-    "venv-$python/bin/python" aio.py
-    $pip uninstall --yes leasehold
-    ! "venv-$python/bin/python" -c 'import leasehold' 2>/dev/null || fail 'the Python client is still there'
-done
-
-package=$(echo "$dist"/leasehold-*.tgz)
-mkdir npm
-cd npm
-printf '{"private":true,"type":"module"}\n' >package.json
-npm install --silent --no-audit --no-fund "$package" typescript@5.9.3 @types/node@20
-cat >esm.js <<'JS'
-import { Client, LockHeldError } from "leasehold";
-const client = new Client({ url: process.env.LEASEHOLD_URL });
-const token = await client.withLock("try-esm", async (guard) => {
-  const other = new Client({ url: process.env.LEASEHOLD_URL });
-  const second = await other.withLock("try-esm", () => "granted", { wait: 0 }).catch((error) => error);
-  if (!(second instanceof LockHeldError)) throw new Error(`two have the lock: ${second}`);
-  await other.close();
-  return guard.fencingToken;
-});
-if (!Number.isSafeInteger(token)) throw new Error("no token");
-await client.close();
-console.log("ESM, Node", process.version);
-JS
-cat >common.cjs <<'JS'
-const { Client } = require("leasehold");
-(async () => {
-  const client = new Client({ url: process.env.LEASEHOLD_URL });
-  const guard = (await client.acquire("try-cjs")).granted();
-  await guard.release();
-  await client.close();
-  console.log("CommonJS, Node", process.version);
-})().catch((error) => {
-  console.error(error);
-  process.exitCode = 1;
-});
-JS
-cat >types.ts <<'TS'
-import { Client, type Guard, type Held } from "leasehold";
-const result: Guard | Held = await new Client({ url: "http://127.0.0.1:1" }).tryAcquire("a", { lease: 1000 });
-const token: number = result.granted().fencingToken;
-// @ts-expect-error -- a lease is a number
-void new Client({ url: "http://127.0.0.1:1" }).acquire("a", { lease: "20s" });
-console.log(token);
-TS
-for version in "${nodes[@]}"; do
-    step "the TypeScript client: Node $version"
-    npm install --silent --no-audit --no-fund --prefix "$work/node-$version" "node@$version"
-    node=$work/node-$version/node_modules/node/bin/node
-    "$node" esm.js
-    "$node" common.cjs
-done
-step 'the TypeScript client: strict types'
-npx --no-install tsc --noEmit --strict --exactOptionalPropertyTypes --skipLibCheck false --module node16 --target es2022 \
-    --lib es2022,dom --types node types.ts
-npm uninstall --silent leasehold
-[[ ! -e node_modules/leasehold ]] || fail 'the npm package is still there'
-cd "$work"
+# The registry has them after the release.
+[patch.crates-io]
+leasehold-client = { path = "../leasehold-client-$version" }
+leasehold-wire = { path = "../leasehold-wire-$version" }
+TOML
+# The compiled dependencies are kept for the next trial.
+CARGO_TARGET_DIR=$root/target/try-worker CARGO_PROFILE_DEV_DEBUG=0 cargo run --quiet --manifest-path worker/Cargo.toml
 
 if command -v dpkg >/dev/null; then
     step 'the Debian package, in a root of its own'
@@ -148,20 +68,37 @@ if command -v dpkg >/dev/null; then
     mkdir -p debian/var/lib/dpkg/{info,updates} debian/usr/share
     touch debian/var/lib/dpkg/{status,available}
     dpkg --root="$work/debian" --force-not-root --force-script-chrootless --log=/dev/null --install "$deb"
-    env -i debian/usr/bin/leasehold run --url "$LEASEHOLD_URL" try-deb -- /bin/echo 'from the .deb'
     for file in man/man1/leasehold.1.gz man/man1/leasehold-run.1.gz bash-completion/completions/leasehold \
         zsh/vendor-completions/_leasehold fish/vendor_completions.d/leasehold.fish doc/leasehold/copyright; do
         [[ -s debian/usr/share/$file ]] || fail "the package has no $file"
     done
+    # The environment and the shell of cron.
+    for _ in 1 2; do
+        env -i HOME=/ LOGNAME=nobody SHELL=/bin/sh PATH="$work/debian/usr/bin:/usr/bin:/bin" LEASEHOLD_URL="$LEASEHOLD_URL" \
+            /bin/sh -c "leasehold run try-cron --quiet --once 2026-11-21T02 -- sh -c 'echo \$LEASEHOLD_OCCURRENCE >>$work/ran'"
+    done
+    [[ $(cat ran) == 2026-11-21T02 ]] || fail "the cron job ran for: $(cat ran)"
+    echo 'the cron job ran once'
     dpkg --root="$work/debian" --force-not-root --force-script-chrootless --log=/dev/null --purge leasehold
     [[ ! -e debian/usr/bin/leasehold ]] || fail 'the command is still there'
+else
+    not_tried+=('the .deb: there is no dpkg')
 fi
+stop_service
+
+image=$dist/leasehold-$version-oci-$(uname -m).tar
+step "the image: ${image##*/}"
+status=0
+"$root/scripts/try-image.sh" "$image" || status=$?
+case $status in
+    0) ;;
+    77) not_tried+=('the image: the line above says why') ;;
+    *) exit "$status" ;;
+esac
 
 step 'uninstall the command'
-kill "$service"
-wait "$service" || true
-service=
 command/bin/pip uninstall --quiet --disable-pip-version-check --yes leasehold-cli
-[[ ! -e command/bin/leasehold ]] || fail 'the command is still there'
+[[ ! -e $leasehold ]] || fail 'the command is still there'
 
 printf '\nThe artefacts install, run and uninstall.\n'
+((${#not_tried[@]} == 0)) || printf '!!! NOT TRIED: %s\n' "${not_tried[@]}"

@@ -1,37 +1,20 @@
 #!/usr/bin/env bash
 # Tries the packed package in fresh projects: ESM, CommonJS, Jest, strict types, a bundle; on Node 20.9 and on the newest.
-# Needs a built `leasehold` (LEASEHOLD_BIN names another one).
+# PACKAGE names a packed package, which is packed otherwise. Needs a built `leasehold` (LEASEHOLD_BIN names another one).
 set -euo pipefail
 cd "$(dirname "$0")"
+# shellcheck source=scripts/lib/trial.sh
+source ../../scripts/lib/trial.sh
 
 readonly OLDEST_NODE=20.9.0
-LEASEHOLD_BIN="${LEASEHOLD_BIN:-$PWD/../../target/debug/leasehold}"
 
-step() {
-    printf '\n== %s\n' "$*"
-}
+if [[ -z ${PACKAGE-} ]]; then
+    step 'pack'
+    npm pack --silent --pack-destination "$work" >/dev/null
+    PACKAGE=$(echo "$work"/leasehold-*.tgz)
+fi
 
-work=$(mktemp -d)
-service=
-cleanup() {
-    [[ -z $service ]] || kill "$service" 2>/dev/null || true
-    rm -rf "$work"
-}
-trap cleanup EXIT
-
-step 'pack'
-npm pack --silent --pack-destination "$work" >/dev/null
-package=$(echo "$work"/leasehold-*.tgz)
-
-step 'serve'
-"$LEASEHOLD_BIN" serve --memory --listen 127.0.0.1:0 >"$work/serve.log" 2>/dev/null &
-service=$!
-for _ in $(seq 100); do
-    grep -qo 'http:[^ ]*' "$work/serve.log" && break
-    sleep 0.1
-done
-LEASEHOLD_URL=$(grep -o 'http:[^ ]*' "$work/serve.log" | head -n 1)
-export LEASEHOLD_URL
+serve "${LEASEHOLD_BIN:-$PWD/../../target/debug/leasehold}"
 
 # Makes a project with the package and other packages: project NAME TYPE PACKAGE...
 project() {
@@ -40,7 +23,7 @@ project() {
     mkdir "$work/$name"
     cd "$work/$name"
     printf '{"name":"%s","private":true,"type":"%s"}\n' "$name" "$type" >package.json
-    npm install --silent --no-audit --no-fund "$package" "$@"
+    npm install --silent --no-audit --no-fund "$PACKAGE" "$@"
 }
 
 step 'two versions of Node'

@@ -113,7 +113,7 @@ def summary_of_resources(resources):
         properties = resource["Properties"]
         integration = referenced(properties["Target"], resources, "AWS::ApiGatewayV2::Integration")
         uri = resources[integration]["Properties"]["IntegrationUri"]
-        routes[properties["RouteKey"]] = names[referenced(uri, resources, "AWS::Lambda::Function")]
+        routes[properties["RouteKey"]] = names[function_behind(uri, resources)]
     machines = {}
     for logical_id, resource in of_type(resources, "AWS::StepFunctions::StateMachine"):
         role = resource["Properties"]["RoleArn"]["Fn::GetAtt"][0]
@@ -132,8 +132,7 @@ def summary_of_resources(resources):
     urls = {}
     for _, resource in of_type(resources, "AWS::Lambda::Url"):
         properties = resource["Properties"]
-        function = referenced(properties["TargetFunctionArn"], resources, "AWS::Lambda::Function")
-        urls[names[function]] = properties["AuthType"]
+        urls[names[function_behind(properties["TargetFunctionArn"], resources)]] = properties["AuthType"]
     return {
         "functions": {names[logical_id]: function for logical_id, function in functions.items()},
         "routes": routes,
@@ -238,10 +237,20 @@ def machine_name(logical_id):
 
 def referenced(value, resources, kind):
     """Returns the resource of this type that an expression refers to."""
-    text = json.dumps(value)
-    names = [name for name, _ in of_type(resources, kind) if re.search(rf"\b{name}\b", text)]
+    names = [name for name, _ in of_type(resources, kind) if mentions(value, name)]
     assert len(names) == 1, (value, names)
     return names[0]
+
+
+def mentions(value, name):
+    return re.search(rf"\b{name}\b", json.dumps(value)) is not None
+
+
+def function_behind(value, resources):
+    """Returns the function that an expression refers to, by itself or by an alias of it."""
+    aliases = dict(of_type(resources, "AWS::Lambda::Alias"))
+    alias = aliases.get(value.get("Ref"))
+    return referenced(alias["Properties"]["FunctionName"] if alias else value, resources, "AWS::Lambda::Function")
 
 
 def actions_of(role, resources):
@@ -324,7 +333,7 @@ def routes_of_rest_api(resources):
     """The routes of the REST API, in the words of the HTTP API."""
     [(_, resource)] = of_type(resources, "AWS::ApiGateway::RestApi")
     found = {
-        f"ANY {path}": function_name(function_of(integration)["Ref"])
+        f"ANY {path}": function_name(function_behind(function_of(integration), resources))
         for path, integration in integrations(resource["Properties"])
     }
     # Its proxy route has any path but the shortest.
@@ -339,7 +348,8 @@ def integrations(properties):
 
 
 def function_of(integration):
-    return {"Ref": re.search(r"functions/\$\{(\w+)\.Arn\}/", integration["uri"]["Fn::Sub"])[1]}
+    """A reference to the function, or to the alias, that an integration of the REST API calls."""
+    return {"Ref": re.search(r"functions/\$\{(\w+)(\.Arn)?\}/", integration["uri"]["Fn::Sub"])[1]}
 
 
 def grants(resources, roles):

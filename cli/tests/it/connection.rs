@@ -172,6 +172,24 @@ async fn a_wrong_setup_is_told_at_once_with_its_reason() {
 }
 
 #[tokio::test]
+async fn table_without_credentials_or_permission_is_told() {
+    let mut command = leasehold(&std::env::temp_dir());
+    command.args(["get", "Moe", "--dynamodb-table", "leasehold"]);
+    command.env("AWS_REGION", "eu-central-1").env("AWS_EC2_METADATA_DISABLED", "true");
+    let ended = end(command).await;
+    assert_eq!((ended.status, ended.stdout.as_str()), (78, ""), "{ended:?}");
+    assert!(ended.stderr.contains("no valid credentials"), "{ended:?}");
+
+    let listener = Listener::start().await;
+    let mut command = leasehold(&std::env::temp_dir());
+    command.args(["get", "Moe", "--dynamodb-table", "leasehold", "--dynamodb-endpoint", &listener.url]);
+    let refusal = r#"{"__type":"com.amazon.coral.service#AccessDeniedException","Message":"not for you"}"#;
+    let (_, ended) = listener.answer(command, "400 Bad Request", refusal).await;
+    assert_eq!((ended.status, ended.stdout.as_str()), (78, ""), "{ended:?}");
+    assert!(ended.stderr.contains("may not use the lock table: not for you"), "{ended:?}");
+}
+
+#[tokio::test]
 async fn a_gateway_that_says_no_is_forbidden() {
     let listener = Listener::start().await;
     for status in ["401 Unauthorized", "403 Forbidden"] {

@@ -61,10 +61,12 @@ type ProxyAgent = new (options: { noProxy: string }) => object;
 
 /**
  * Returns a dispatcher for `fetch` that asks no proxy, where Node sends all requests through the one of the environment
- * (`NODE_USE_ENV_PROXY`); undefined elsewhere. Node keeps its dispatcher under this symbol for other copies of undici.
+ * (`NODE_USE_ENV_PROXY`); undefined elsewhere. Node keeps its dispatcher under these symbols for other copies of undici:
+ * under the second one since Node 26, with a wrapper for older copies under the first.
  */
 export function loopbackDispatcher(): object | undefined {
   const known = globalThis as unknown as Record<symbol, object | undefined>;
-  const current = known[Symbol.for("undici.globalDispatcher.1")];
-  return current?.constructor.name === "EnvHttpProxyAgent" ? new (current.constructor as ProxyAgent)({ noProxy: "*" }) : undefined;
+  const current = ["undici.globalDispatcher.2", "undici.globalDispatcher.1"].map((name) => known[Symbol.for(name)]);
+  const agent = current.find((dispatcher) => dispatcher?.constructor.name === "EnvHttpProxyAgent");
+  return agent && new (agent.constructor as ProxyAgent)({ noProxy: "*" });
 }

@@ -12,6 +12,8 @@ use crate::bounds::{Bounds, Runs};
 pub enum Clause {
     /// Rule 9: a heartbeat is carried out only where its number is higher.
     HeartbeatSequence,
+    /// Rule 9: a heartbeat is carried out only under the fencing token of its own grant.
+    HeartbeatToken,
     /// Rule 9: an acquire by the row's own lease id is carried out only where its number is higher.
     AcquireSequence,
     /// Rule 9: a repeat has its first answer.
@@ -60,8 +62,9 @@ pub enum Clause {
 
 impl Clause {
     /// All clauses.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::HeartbeatSequence,
+        Self::HeartbeatToken,
         Self::AcquireSequence,
         Self::FirstAnswer,
         Self::PreviousOwner,
@@ -91,6 +94,8 @@ impl Clause {
         let bounds = Bounds::trace();
         let once = Bounds { attempts: 1, in_flight: 1, requests: 2, ..bounds };
         match self {
+            // Two acquisitions after the caller's own, the row has forgotten its lease id.
+            Self::HeartbeatToken => Bounds { lease_ids: 2, attempts: 2, in_flight: 3, end: 0, leases: &[200], ..once },
             Self::AcquireSequence => Bounds { copies: 1, ..bounds },
             Self::Tombstone => Bounds { deletes: true, lease_ids: 2, requests: 1, end: 200, leases: &[100], ..bounds },
             Self::EndsChangeVersion => Bounds { java: 1, breaks: 1, requests: 1, end: 200, leases: &[200], ..once },
@@ -197,6 +202,9 @@ impl LifeCycle<'_> {
         let mut request = request.clone();
         if self.lacks(Clause::HeartbeatSequence) {
             request.sequence = None;
+        }
+        if self.lacks(Clause::HeartbeatToken) {
+            request.fencing_token = None;
         }
         let step = lifecycle::heartbeat(self.seen(row).as_ref(), &request, stamp, self.policy);
         let is_new = matches!(&step.answer, HeartbeatAnswer::Renewed(row) if row.rvn.value() == Some(&stamp.rvn));

@@ -3,7 +3,7 @@
 
 use std::process::ExitCode;
 
-use leasehold_model::{Bounds, Protocol, failures, permits, threads};
+use leasehold_model::{Bounds, Protocol, failures, permits};
 use stateright::report::WriteReporter;
 use stateright::{Checker, CheckerBuilder, Model};
 
@@ -21,7 +21,7 @@ fn main() -> ExitCode {
         println!("{}: {bounds:?}", bounds.name);
         let protocol = permits::Protocol { bounds, without: None };
         let must_see = protocol.must_see();
-        keeps_its_promises(protocol.checker().threads(threads()), &must_see)
+        keeps_its_promises(protocol.explored(), &must_see)
     });
     let kept: Vec<_> = locks.chain(semaphores).collect();
     if kept.iter().all(|is_kept| *is_kept) { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -14,13 +14,14 @@ mod caller;
 mod clause;
 mod world;
 
-use stateright::{Model, Property};
+use stateright::{CheckerBuilder, Model, Property};
 
 pub use self::bounds::Bounds;
 pub use self::caller::Request;
 pub use self::clause::Clause;
 use self::world::Event;
 pub use self::world::{Action, Promise, World};
+use crate::threads;
 
 const TAKEN_OVER: &str = "a dead holder is taken over";
 const PASSED: &str = "a dead ticket is passed";
@@ -38,6 +39,11 @@ pub struct Protocol {
 }
 
 impl Protocol {
+    /// Returns a checker that keeps 8 bytes for each state.
+    pub fn explored(self) -> CheckerBuilder<Self> {
+        self.checker().threads(threads())
+    }
+
     /// The names of the events that an exploration must contain. Without them its bounds are too small to prove
     /// anything.
     pub fn must_see(&self) -> Vec<&'static str> {
@@ -98,7 +104,7 @@ mod tests {
         for bounds in Bounds::small() {
             let protocol = Protocol { bounds, without: None };
             let must_see = protocol.must_see();
-            let checker = protocol.checker().threads(2).spawn_dfs().join();
+            let checker = protocol.explored().spawn_dfs().join();
             println!("{}: {} states", bounds.name, checker.unique_state_count());
             assert_eq!(failures(&checker, &must_see), [""; 0], "{bounds:?}");
         }
@@ -108,7 +114,7 @@ mod tests {
     fn check_broken(clause: Clause, promise: &'static str) {
         let protocol = Protocol { bounds: Bounds::of_trace(clause), without: Some(clause) };
         let found = HasDiscoveries::AnyOf([promise].into());
-        let checker = protocol.checker().threads(2).finish_when(found).spawn_bfs().join();
+        let checker = protocol.explored().finish_when(found).spawn_bfs().join();
         let trace = checker.discovery(promise);
         assert!(trace.is_some(), "{promise}, without {clause:?} as well: {} states", checker.unique_state_count());
     }
