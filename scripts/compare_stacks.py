@@ -125,7 +125,7 @@ def check_managed_policies():
 
 
 def check_release():
-    """With a release everything calls the holder's operations by aliases. CodeDeploy moves these, and goes back on alarms."""
+    """With a release everything calls the holder's operations by aliases. CodeDeploy moves them, and goes back on alarms."""
     for parameters in (WHOLE, WHOLE | {"Functions": "one", "FunctionUrl": "true"}):
         resources = sam(parameters | RELEASE)
         summaries = [stacks.summary_of_resources(found) for found in (sam(parameters), resources)]

@@ -207,6 +207,30 @@ mod tests {
         }
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn loaded_observation_replaces_a_younger_one_only() {
+        for (version, age_ms, expected) in [
+            ("v1", 1500, ("v1", Duration::from_millis(1500))),
+            ("v1", 500, ("v1", Duration::ZERO)),
+            ("v2", 9000, ("v1", Duration::ZERO)),
+        ] {
+            let (key, mut observations) = (LockKey::from("Moe"), Observations::new(MARGIN));
+            observations.observe(&key, &lock(&json!("v1"), &json!(1000)), Instant::now());
+            advance(Duration::from_millis(100)).await;
+            observations.load([SavedObservation {
+                key: "Moe".into(),
+                sort_key: None,
+                record_version_number: version.into(),
+                lease_duration_ms: 1000,
+                first_seen_epoch_ms: millis(since_epoch()) - age_ms,
+            }]);
+            let seen = observations.seen.peek(&key).expect("an observation");
+            // The wall clock goes on between the two looks at it.
+            let seen_before = Duration::from_millis(millis(seen.seen_before) / 500 * 500);
+            assert_eq!((seen.rvn.as_str(), seen_before), expected, "{version}, seen {age_ms} ms ago");
+        }
+    }
+
     #[test]
     fn saving_follows_the_vectors() {
         for case in cases("observations.json", "save") {

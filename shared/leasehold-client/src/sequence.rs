@@ -68,3 +68,17 @@ impl<R: Clone> Turns<R> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Counter;
+
+    #[test]
+    fn counter_continues_above_the_highest_known_number() {
+        let counter = Counter::after(6);
+        assert_eq!((counter.next(), counter.last()), (7, 7));
+        counter.raise(9);
+        counter.raise(8);
+        assert_eq!((counter.next(), counter.last()), (10, 10));
+    }
+}
