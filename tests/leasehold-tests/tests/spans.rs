@@ -1,6 +1,7 @@
 //! The spans of a client, and the trace context that it passes on.
 
 #![allow(clippy::expect_used, reason = "a test fails by a panic")]
+#![allow(clippy::disallowed_methods, reason = "the clock is paused")]
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
