@@ -108,7 +108,7 @@ async fn the_client_behaves_in_process() {
 /// The guards keep their locks for a minute, in real time and over real connections.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_hundred_guards_are_kept_over_http_for_a_minute() {
-    let client = Client::builder().owner_name("many").lease(Duration::from_secs(10)).build(over_http().await);
+    let client = Client::builder().owner_name("many").lease(Duration::from_secs(30)).build(over_http().await);
     let mut guards = Vec::new();
     for number in 0..200 {
         guards.push(granted(&client, format!("lock-{number}")).await);
