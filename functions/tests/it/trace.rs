@@ -1,10 +1,14 @@
-//! The trace context of a caller is in the log lines of the real functions.
+//! The trace context of a caller is in the log lines of the real functions, and their calls are in X-Ray's trace.
 
 use std::fs::File;
+use std::net::Ipv4Addr;
 use std::path::Path;
+use std::time::Duration;
 
 use leasehold_sandbox::{Answer, Sandbox};
 use serde_json::{Value, json};
+use tokio::net::UdpSocket;
+use tokio::time::timeout;
 
 const TRACEPARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
@@ -57,4 +61,35 @@ async fn traceparent_of_the_caller_is_in_the_log_line() {
     let transactions = env!("CARGO_BIN_EXE_leasehold-transactions");
     let told = line(transactions, "transact", begin, Some(context)).await;
     assert_eq!(told["traceparent"], TRACEPARENT, "{told}");
+}
+
+#[tokio::test]
+async fn calls_of_dynamodb_are_subsegments_of_a_sampled_trace() {
+    let daemon = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
+    let address = daemon.local_addr().expect("bound").to_string();
+    // Nobody listens at the endpoint: each attempt is a fault.
+    let variables = [
+        ("LEASEHOLD_TABLE_NAME", "locks"),
+        ("AWS_ENDPOINT_URL_DYNAMODB", "http://127.0.0.1:1"),
+        ("AWS_XRAY_DAEMON_ADDRESS", address.as_str()),
+        ("_HANDLER", "invoke"),
+    ];
+    let locks = Path::new(env!("CARGO_BIN_EXE_leasehold-locks"));
+    let mut sandbox = Sandbox::start(locks, &variables).await.expect("it is built");
+    sandbox.ready().await.expect("it starts");
+    sandbox.invoke(json!({ "action": "get", "key": "Moe" })).await;
+    let mut datagram = [0; 2048];
+    let length =
+        timeout(Duration::from_secs(10), daemon.recv(&mut datagram)).await.expect("in time").expect("received");
+    sandbox.stop().await.expect("stopped");
+
+    let text = std::str::from_utf8(&datagram[..length]).expect("text");
+    let (header, document) = text.split_once('\n').expect("two lines");
+    assert_eq!(header, r#"{"format":"json","version":1}"#);
+    let document: Value = serde_json::from_str(document).expect("JSON");
+    assert_eq!(
+        [&document["trace_id"], &document["parent_id"], &document["aws"]["operation"], &document["fault"]],
+        [&json!("1-5bef4de7-ad49b0e87f6ef6c87fc2e700"), &json!("9a9197af755a6419"), &json!("GetItem"), &json!(true)],
+        "{document}"
+    );
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::retry::{ReconnectMode, RetryConfig};
-use aws_sdk_dynamodb::config::{Builder, Config, Credentials, Region, SharedHttpClient};
+use aws_sdk_dynamodb::config::{Builder, Config, Credentials, Region, SharedHttpClient, SharedInterceptor};
 use aws_sdk_dynamodb::error::{DisplayErrorContext, SdkError};
 use aws_smithy_http_client::Connector;
 use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
@@ -24,6 +24,7 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use crate::lines::subscriber;
+use crate::xray::Subsegments;
 
 /// A connection inside one region takes a few milliseconds. While DynamoDB cannot be reached, every start waits this
 /// long.
@@ -49,7 +50,10 @@ pub(crate) fn log() {
 /// # Errors
 /// The environment has no region or no credentials.
 pub(crate) async fn dynamodb_client(table_name: &str) -> Result<Client, Error> {
-    let config = sdk_config(|name| std::env::var(name).ok())?;
+    let mut config = sdk_config(|name| std::env::var(name).ok())?;
+    if let Some(subsegments) = Subsegments::for_this_function() {
+        config.push_interceptor(SharedInterceptor::new(subsegments));
+    }
     let client = Client::from_conf(config.http_client(http_client()).build());
     connect(&client, table_name).await;
     Ok(client)

@@ -7,6 +7,8 @@
 //! gateway   events of API Gateway, by lambda_http
 //! emf       metrics of the operations
 //! lines     the log, in which each operation is one line with its metrics
+//! trace     the caller's trace context, for the log
+//! xray      the calls of DynamoDB, for X-Ray
 //! ```
 //!
 //! A function takes region and credentials from its environment and nowhere else, and connects before its first
@@ -19,6 +21,7 @@ mod handlers;
 mod init;
 mod lines;
 mod trace;
+mod xray;
 
 pub use config::{Config, ConfigError, TransactionConfig};
 pub use emf::Emf;

@@ -237,7 +237,7 @@ async fn next(State(calls): State<Calls>) -> Response {
         ("lambda-runtime-aws-request-id", "8476a536-e9f4-11e8-9739-2dfe598c3fcd"),
         ("lambda-runtime-deadline-ms", "4102444800000"),
         ("lambda-runtime-invoked-function-arn", "arn:aws:lambda:eu-west-1:123456789012:function:function"),
-        ("lambda-runtime-trace-id", "Root=1-5bef4de7-ad49b0e87f6ef6c87fc2e700;Parent=9a9197af755a6419;Sampled=0"),
+        ("lambda-runtime-trace-id", "Root=1-5bef4de7-ad49b0e87f6ef6c87fc2e700;Parent=9a9197af755a6419;Sampled=1"),
         ("content-type", "application/json"),
     ];
     let mut response = (headers, event.to_string()).into_response();
