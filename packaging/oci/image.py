@@ -82,7 +82,17 @@ def main(binary: str, machine: str, version: str, target: str) -> None:
         "org.opencontainers.image.ref.name": version,
     }
     index = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [described]}
+    # Docker before 25 reads no image layout: this list says the same in its own form.
+    config_digest, layer_digest = (part["digest"].removeprefix("sha256:") for part in (manifest["config"], *manifest["layers"]))
+    docker = [
+        {
+            "Config": f"blobs/sha256/{config_digest}",
+            "RepoTags": [f"leasehold:{version}"],
+            "Layers": [f"blobs/sha256/{layer_digest}"],
+        }
+    ]
     with tarfile.open(target, "w", format=tarfile.USTAR_FORMAT) as archive:
+        add(archive, "manifest.json", json.dumps(docker).encode())
         add(archive, "oci-layout", json.dumps({"imageLayoutVersion": "1.0.0"}).encode())
         add(archive, "index.json", json.dumps(index).encode())
         for digest, content in sorted(blobs.items()):
