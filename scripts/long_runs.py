@@ -168,10 +168,50 @@ def repeats_keep_their_number():
         assert others[1:] == list(range(first, first + len(others) - 1)), service.sequences
 
 
+def outcome_of(service):
+    definition = json.loads((ROOT / "statemachines/run-under-lock.asl.json").read_text())
+    return Execution(definition, {"key": "k", "stateMachineArn": MACHINE}, service).run()
+
+
+def keeps_the_lock_of_a_child_that_goes_on():
+    """A child that cannot be stopped may be at work: its lock ends with its lease."""
+
+    class Unstoppable(Service):
+        def StopChild(self, _, now):
+            raise TaskError("Sfn.AccessDeniedException")
+
+        def Release(self, _, now):
+            raise AssertionError("released beside a child that goes on")
+
+    assert outcome_of(Unstoppable(2 * HOUR, outage=(600, DAY))) == ("FAILED", "ChildNotStopped")
+
+
+def stops_a_stranger():
+    """An execution of another name than the lock's is stopped under its own name, before the lock is released."""
+
+    class Renamed(Service):
+        def StartChild(self, arguments, now):
+            answer = super().StartChild(arguments, now)
+            self.stranger = answer[1]["ExecutionArn"] + "-renamed"
+            return answer[0], {"ExecutionArn": self.stranger}
+
+        def StopChild(self, arguments, now):
+            assert arguments["ExecutionArn"] == self.stranger, arguments
+            return super().StopChild(arguments, now)
+
+        def Release(self, arguments, now):
+            assert self.child_stopped, "released before the stranger was stopped"
+            return super().Release(arguments, now)
+
+    assert outcome_of(Renamed(HOUR)) == ("FAILED", "InvalidRequest")
+
+
 if __name__ == "__main__":
     assert MAX_EVENTS == 25_000
     long_runs()
     many_outages()
     stops_in_time()
     repeats_keep_their_number()
+    keeps_the_lock_of_a_child_that_goes_on()
+    stops_a_stranger()
     print("  the child is stopped before the lease is over, whenever the service stops answering")
