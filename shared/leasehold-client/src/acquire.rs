@@ -1,5 +1,6 @@
 //! Acquires a lock: by one request, or by requests until the wait is over. Rules C1, C4 and C5.
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use leasehold_wire::{AcquireOutcome, AcquireRequest, AcquireResponse, Lock, Secret, Staleness};
@@ -140,15 +141,10 @@ impl Client {
                     pursuit.start_again();
                     budget.afford(&error, backoff.pause(&error)).ok_or(error)?
                 }
-                _ if error.is_worth_another_try() => {
-                    match (budget.afford(&error, backoff.pause(&error)), seen.take()) {
-                        (Some(pause), _) => pause,
-                        // Only the last request failed: the answer before it names the holder.
-                        (None, Some(held)) => return Ok(Acquisition::Held(held)),
-                        (None, None) => return Err(error),
-                    }
-                }
-                _ => return Err(error),
+                _ => match budget.retry(backoff.pause(&error), error, seen.take()) {
+                    ControlFlow::Continue(pause) => pause,
+                    ControlFlow::Break(end) => return end.map(Acquisition::Held),
+                },
             };
         }
     }

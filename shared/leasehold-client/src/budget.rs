@@ -1,5 +1,6 @@
 //! The bound of a wait. Rule C4.
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use leasehold_wire::Lock;
@@ -56,6 +57,23 @@ impl Budget {
             self.deadline = self.deadline.map(|deadline| deadline.min(soon));
         }
         (pause < self.left()).then_some(pause)
+    }
+
+    /// Returns the pause before another try, if the failure is worth one and there is time for it. Otherwise the wait
+    /// ends. If only the last request failed, it ends with `seen`: the answer before it names the holder.
+    pub(crate) fn retry<H>(
+        &mut self,
+        pause: Duration,
+        error: Error,
+        seen: Option<H>,
+    ) -> ControlFlow<Result<H, Error>, Duration> {
+        if !error.is_worth_another_try() {
+            return ControlFlow::Break(Err(error));
+        }
+        match self.afford(&error, pause) {
+            Some(pause) => ControlFlow::Continue(pause),
+            None => ControlFlow::Break(seen.ok_or(error)),
+        }
     }
 
     pub(crate) fn report(&self, on_wait: Option<&OnWait>, lock: &Lock, stale_in: Duration) {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -202,14 +203,10 @@ impl Client {
                     attempt.start_again();
                     budget.afford(&error, backoff.pause(&error)).ok_or(error)?
                 }
-                _ if error.is_worth_another_try() => {
-                    match (budget.afford(&error, backoff.pause(&error)), seen.take()) {
-                        (Some(pause), _) => pause,
-                        (None, Some(locks)) => return Ok(Acquisition::Held(locks)),
-                        (None, None) => return Err(error),
-                    }
-                }
-                _ => return Err(error),
+                _ => match budget.retry(backoff.pause(&error), error, seen.take()) {
+                    ControlFlow::Continue(pause) => pause,
+                    ControlFlow::Break(end) => return end.map(Acquisition::Held),
+                },
             };
             sleep(pause.min(budget.left())).await;
         }

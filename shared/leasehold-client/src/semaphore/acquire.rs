@@ -1,5 +1,6 @@
 //! Acquires permits: by one request, or in the queue until the wait is over. Rules K4 and K5.
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use leasehold_wire::semaphore::{AcquirePermitsRequest, AcquirePermitsResponse, EnqueueRequest, ObservedEntry};
@@ -114,15 +115,10 @@ impl Semaphore {
                     pursuit.start_again();
                     budget.afford(&error, backoff.pause(&error)).ok_or(error)?
                 }
-                _ if error.is_worth_another_try() => {
-                    match (budget.afford(&error, backoff.pause(&error)), pursuit.held()) {
-                        (Some(pause), _) => pause,
-                        // Only the last request failed: the view before it names the holders.
-                        (None, Some(held)) => return Ok(Acquisition::Held(held)),
-                        (None, None) => return Err(error),
-                    }
-                }
-                _ => return Err(error),
+                _ => match budget.retry(backoff.pause(&error), error, pursuit.held()) {
+                    ControlFlow::Continue(pause) => pause,
+                    ControlFlow::Break(end) => return end.map(Acquisition::Held),
+                },
             };
             sleep(pause.min(budget.left())).await;
         }
