@@ -89,12 +89,14 @@ class Service:
         return 0.1, {"Payload": {"leaseDurationMs": lease, "fencingToken": 1}}
 
 
+def execution_of(service, **more):
+    definition = json.loads((ROOT / "statemachines/run-under-lock.asl.json").read_text())
+    return Execution(definition, {"key": "k", "stateMachineArn": MACHINE, **more}, service)
+
+
 def run(child_seconds, lease_ms, **options):
     service = Service(child_seconds, **options)
-    definition = json.loads((ROOT / "statemachines/run-under-lock.asl.json").read_text())
-    wait = {"maxWaitSeconds": 4 * ALL_LOOKS, "pollSeconds": 4}
-    execution = Execution(definition, {"key": "k", "stateMachineArn": MACHINE, "leaseDurationMs": lease_ms, **wait},
-                          service)
+    execution = execution_of(service, leaseDurationMs=lease_ms, maxWaitSeconds=4 * ALL_LOOKS, pollSeconds=4)
     outcome = execution.run()
     assert service.leases == sorted(service.leases), "a shorter lease was sent"
     assert service.sequences == sorted(set(service.sequences)), "a new request has a number of its own, above the others"
@@ -136,8 +138,7 @@ def many_outages():
                 return age > 600 and int(age / max(10, age / 90)) % 2 == 1
 
         service = Flapping(child_seconds, timeouts=False)
-        definition = json.loads((ROOT / "statemachines/run-under-lock.asl.json").read_text())
-        execution = Execution(definition, {"key": "k", "stateMachineArn": MACHINE}, service)
+        execution = execution_of(service)
         outcome = execution.run()
         assert outcome == ("SUCCEEDED", {}), outcome
         print(f"    {child_seconds:>7} s, failing half of the time: {execution.events} events")
@@ -160,17 +161,11 @@ def repeats_keep_their_number():
     for looks in (0, 3):
         service = Service(60, looks=looks)
         service.unanswered = 2
-        definition = json.loads((ROOT / "statemachines/run-under-lock.asl.json").read_text())
-        outcome = Execution(definition, {"key": "k", "stateMachineArn": MACHINE}, service).run()
+        outcome = execution_of(service).run()
         assert outcome == ("SUCCEEDED", {}), outcome
         first, *others = service.sequences
         assert others[:2] == [first, first], service.sequences
         assert others[1:] == list(range(first, first + len(others) - 1)), service.sequences
-
-
-def outcome_of(service):
-    definition = json.loads((ROOT / "statemachines/run-under-lock.asl.json").read_text())
-    return Execution(definition, {"key": "k", "stateMachineArn": MACHINE}, service).run()
 
 
 def keeps_the_lock_of_a_child_that_goes_on():
@@ -183,7 +178,7 @@ def keeps_the_lock_of_a_child_that_goes_on():
         def Release(self, _, now):
             raise AssertionError("released beside a child that goes on")
 
-    assert outcome_of(Unstoppable(2 * HOUR, outage=(600, DAY))) == ("FAILED", "ChildNotStopped")
+    assert execution_of(Unstoppable(2 * HOUR, outage=(600, DAY))).run() == ("FAILED", "ChildNotStopped")
 
 
 def stops_a_stranger():
@@ -203,7 +198,7 @@ def stops_a_stranger():
             assert self.child_stopped, "released before the stranger was stopped"
             return super().Release(arguments, now)
 
-    assert outcome_of(Renamed(HOUR)) == ("FAILED", "InvalidRequest")
+    assert execution_of(Renamed(HOUR)).run() == ("FAILED", "InvalidRequest")
 
 
 if __name__ == "__main__":
