@@ -14,15 +14,15 @@ use crate::sightings::seconds;
 
 /// One that holds permits, or waits for them.
 #[derive(Debug, Clone)]
-pub(super) enum Entry {
+pub(super) enum Member {
     Holder(Holder),
     Ticket(Ticket),
 }
 
-/// An entry, and since when its version was seen.
+/// A member, and since when its version was seen.
 #[derive(Debug, Clone)]
 struct Known {
-    entry: Entry,
+    member: Member,
     since: Instant,
     /// The line that it may be passed was printed.
     told_stale: bool,
@@ -45,10 +45,10 @@ pub(super) enum Change {
         before: u64,
     },
     /// Permits were granted, or a ticket was given.
-    Came(Entry),
+    Came(Member),
     /// A sign of life.
     Heartbeat {
-        entry: Entry,
+        member: Member,
         after: Duration,
     },
     /// A holder gave some of its permits back.
@@ -57,12 +57,12 @@ pub(super) enum Change {
         before: u64,
     },
     /// It gave all back, withdrew, was removed, or was granted what it waited for.
-    Gone(Entry),
+    Gone(Member),
     /// Its version was seen for its lease.
-    Stale(Entry),
+    Stale(Member),
 }
 
-impl Entry {
+impl Member {
     fn id(&self) -> &str {
         match self {
             Self::Holder(holder) => &holder.holder_id,
@@ -121,34 +121,34 @@ impl Seen {
             }
             Some(_) => {}
         }
-        let holders = state.holders.iter().cloned().map(Entry::Holder);
-        let entries: Vec<_> = holders.chain(state.queue.iter().cloned().map(Entry::Ticket)).collect();
+        let holders = state.holders.iter().cloned().map(Member::Holder);
+        let members: Vec<_> = holders.chain(state.queue.iter().cloned().map(Member::Ticket)).collect();
         let mut before = std::mem::take(&mut self.known);
         let mut came = Vec::new();
-        for entry in entries {
-            let known = before.remove(entry.id());
+        for member in members {
+            let known = before.remove(member.id());
             match &known {
-                None => came.push(Change::Came(entry.clone())),
-                Some(Known { entry: old, since, .. }) if old.version() != entry.version() => {
-                    came.push(match (old, &entry) {
-                        (Entry::Holder(old), Entry::Holder(new)) if old.permits != new.permits => {
+                None => came.push(Change::Came(member.clone())),
+                Some(Known { member: old, since, .. }) if old.version() != member.version() => {
+                    came.push(match (old, &member) {
+                        (Member::Holder(old), Member::Holder(new)) if old.permits != new.permits => {
                             Change::Kept { holder: new.clone(), before: old.permits }
                         }
-                        _ => Change::Heartbeat { entry: entry.clone(), after: now - *since },
+                        _ => Change::Heartbeat { member: member.clone(), after: now - *since },
                     });
                 }
                 Some(_) => {}
             }
-            let fresh = Known { entry, since: now, told_stale: false };
-            let mut known = known.filter(|known| known.entry.version() == fresh.entry.version()).unwrap_or(fresh);
-            if !known.told_stale && now >= known.since + known.entry.stale_after() {
+            let fresh = Known { member, since: now, told_stale: false };
+            let mut known = known.filter(|known| known.member.version() == fresh.member.version()).unwrap_or(fresh);
+            if !known.told_stale && now >= known.since + known.member.stale_after() {
                 known.told_stale = true;
-                came.push(Change::Stale(known.entry.clone()));
+                came.push(Change::Stale(known.member.clone()));
             }
-            self.known.insert(known.entry.id().to_owned(), known);
+            self.known.insert(known.member.id().to_owned(), known);
         }
         // Whoever left comes first: its permits are what the next one was granted.
-        let mut gone: Vec<_> = before.into_values().map(|known| known.entry).collect();
+        let mut gone: Vec<_> = before.into_values().map(|known| known.member).collect();
         gone.sort_by(|one, other| one.id().cmp(other.id()));
         changes.extend(gone.into_iter().map(Change::Gone));
         changes.extend(came);
@@ -159,7 +159,7 @@ impl Seen {
     /// The time until somebody could be stale.
     pub(super) fn stale_in(&self, now: Instant) -> Option<Duration> {
         let due = self.known.values().filter(|known| !known.told_stale);
-        due.map(|known| (known.since + known.entry.stale_after()).saturating_duration_since(now)).min()
+        due.map(|known| (known.since + known.member.stale_after()).saturating_duration_since(now)).min()
     }
 
     /// The line at the bottom of a terminal.
@@ -169,7 +169,7 @@ impl Seen {
         match self.known.values().min_by_key(|known| known.since) {
             Some(known) => {
                 let suffix = if known.told_stale { ", stale" } else { "" };
-                write!(line, "; {} silent for {}{suffix}", known.entry.owner(), seconds(now - known.since))
+                write!(line, "; {} silent for {}{suffix}", known.member.owner(), seconds(now - known.since))
             }
             None => Ok(()),
         }
@@ -181,54 +181,54 @@ impl Change {
         match self {
             Self::Found(state) => format!("semaphore  {}", summary(state)),
             Self::Capacity { now, before } => format!("capacity   {}, before {before}", count(*now, "permit")),
-            Self::Came(entry) => {
-                let (what, detail) = match entry {
-                    Entry::Holder(holder) => ("granted    ", format!("token {}", holder.fencing_token)),
-                    Entry::Ticket(ticket) => ("queued     ", format!("number {}", ticket.number)),
+            Self::Came(member) => {
+                let (what, detail) = match member {
+                    Member::Holder(holder) => ("granted    ", format!("token {}", holder.fencing_token)),
+                    Member::Ticket(ticket) => ("queued     ", format!("number {}", ticket.number)),
                 };
-                let preposition = if matches!(entry, Entry::Holder(_)) { "to" } else { "for" };
+                let preposition = if matches!(member, Member::Holder(_)) { "to" } else { "for" };
                 format!(
                     "{what}{} {preposition} {}, lease {}, {detail}, version {}",
-                    entry.permits(),
-                    entry.owner(),
-                    lease(entry.lease_ms()),
-                    short(entry.version())
+                    member.permits(),
+                    member.owner(),
+                    lease(member.lease_ms()),
+                    short(member.version())
                 )
             }
-            Self::Heartbeat { entry, after } => {
-                let place = if matches!(entry, Entry::Ticket(_)) { " in the queue" } else { "" };
-                let (owner, version) = (entry.owner(), short(entry.version()));
+            Self::Heartbeat { member, after } => {
+                let place = if matches!(member, Member::Ticket(_)) { " in the queue" } else { "" };
+                let (owner, version) = (member.owner(), short(member.version()));
                 format!("heartbeat  of {owner}{place}, after {:.1}s, version {version}", after.as_secs_f64())
             }
             Self::Kept { holder, before } => {
                 let returned = count(before.saturating_sub(holder.permits), "permit");
                 format!("returned   {returned} of {}, who keeps {}", plain(&holder.owner_name), holder.permits)
             }
-            Self::Gone(entry @ Entry::Holder(_)) => format!("returned   {} of {}", entry.permits(), entry.owner()),
-            Self::Gone(entry @ Entry::Ticket(_)) => format!("left       the queue: {}", entry.owner()),
-            Self::Stale(entry) => {
-                let (owner, lease) = (entry.owner(), lease(entry.lease_ms()));
-                let what = if matches!(entry, Entry::Ticket(_)) { "pass it" } else { "take its permits" };
+            Self::Gone(member @ Member::Holder(_)) => format!("returned   {} of {}", member.permits(), member.owner()),
+            Self::Gone(member @ Member::Ticket(_)) => format!("left       the queue: {}", member.owner()),
+            Self::Stale(member) => {
+                let (owner, lease) = (member.owner(), lease(member.lease_ms()));
+                let what = if matches!(member, Member::Ticket(_)) { "pass it" } else { "take its permits" };
                 format!("stale      no heartbeat of {owner} for {lease}: whoever saw that may {what}")
             }
         }
     }
 
-    /// The name of the change, and its members.
+    /// The name of the change, and its fields.
     pub(super) fn event(&self) -> (&'static str, Vec<(&'static str, Value)>) {
         match self {
             Self::Found(state) => ("semaphore", vec![("semaphore", json!(state))]),
             Self::Capacity { now, before } => ("capacity", vec![("capacity", json!(now)), ("before", json!(before))]),
-            Self::Came(entry @ Entry::Holder(_)) => ("granted", vec![entry.json()]),
-            Self::Came(entry @ Entry::Ticket(_)) => ("queued", vec![entry.json()]),
-            Self::Heartbeat { entry, after } => {
+            Self::Came(member @ Member::Holder(_)) => ("granted", vec![member.json()]),
+            Self::Came(member @ Member::Ticket(_)) => ("queued", vec![member.json()]),
+            Self::Heartbeat { member, after } => {
                 let after = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
-                ("heartbeat", vec![entry.json(), ("afterMs", json!(after))])
+                ("heartbeat", vec![member.json(), ("afterMs", json!(after))])
             }
             Self::Kept { holder, before } => ("returned", vec![("holder", json!(holder)), ("before", json!(before))]),
-            Self::Gone(entry @ Entry::Holder(_)) => ("returned", vec![entry.json()]),
-            Self::Gone(entry @ Entry::Ticket(_)) => ("left", vec![entry.json()]),
-            Self::Stale(entry) => ("stale", vec![entry.json()]),
+            Self::Gone(member @ Member::Holder(_)) => ("returned", vec![member.json()]),
+            Self::Gone(member @ Member::Ticket(_)) => ("left", vec![member.json()]),
+            Self::Stale(member) => ("stale", vec![member.json()]),
         }
     }
 }
