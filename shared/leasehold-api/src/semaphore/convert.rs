@@ -2,7 +2,7 @@
 
 use leasehold_protocol::lifecycle::NUMBER_LIMIT;
 use leasehold_protocol::semaphore::{
-    Acquire, Ahead, AllDead, Break, DEFAULT_HOLDER_LEASE_MS, DEFAULT_TICKET_LEASE_MS, Dead, Enqueue, Entry, Grant,
+    Acquire, Ahead, AllDead, Break, Claim, DEFAULT_HOLDER_LEASE_MS, DEFAULT_TICKET_LEASE_MS, Dead, Enqueue, Grant,
     Heartbeat, Member, OWNER, Permits, PublicId, Refusal, Release, Semaphore, SetCapacity, Shrink, entry_data,
     entry_name,
 };
@@ -143,16 +143,16 @@ fn dead(observed: Vec<ObservedEntry>, caller: &Member) -> Result<AllDead, Proble
 }
 
 pub(crate) fn granted(grant: Grant, request: &Acquire) -> AcquirePermitsResponse {
-    let entry = grant.holder.entry;
+    let claim = grant.holder.claim;
     AcquirePermitsResponse {
         key: request.key.partition().to_owned(),
         sort_key: request.key.sort().map(str::to_owned),
-        owner_name: entry.owner_name,
+        owner_name: claim.owner_name,
         lease_id: Secret(request.lease_id.expose().to_owned()),
         holder_id: grant.holder_id,
-        version: entry.version,
-        lease_duration_ms: entry.lease_ms,
-        permits: entry.permits,
+        version: claim.version,
+        lease_duration_ms: claim.lease_ms,
+        permits: claim.permits,
         fencing_token: grant.holder.fencing_token,
         capacity: grant.capacity,
         outcome: convert::grant_outcome(grant.holder.outcome),
@@ -160,7 +160,7 @@ pub(crate) fn granted(grant: Grant, request: &Acquire) -> AcquirePermitsResponse
 }
 
 pub(crate) fn renewed(grant: Grant) -> HeartbeatPermitsResponse {
-    let Entry { version, lease_ms, permits, .. } = grant.holder.entry;
+    let Claim { version, lease_ms, permits, .. } = grant.holder.claim;
     HeartbeatPermitsResponse {
         holder_id: grant.holder_id,
         version,
@@ -173,7 +173,7 @@ pub(crate) fn renewed(grant: Grant) -> HeartbeatPermitsResponse {
 pub(crate) fn enqueued(place: Ahead) -> EnqueueResponse {
     EnqueueResponse {
         ticket_id: place.ticket_id,
-        version: place.ticket.entry.version,
+        version: place.ticket.claim.version,
         number: place.ticket.number,
         ahead: place.ahead as u64,
     }
@@ -220,10 +220,10 @@ fn show_holder((holder_id, holder): (String, leasehold_protocol::semaphore::Hold
     let (data, data_base64) = convert::show_data(holder.data);
     Holder {
         holder_id,
-        owner_name: holder.entry.owner_name,
-        version: holder.entry.version,
-        lease_duration_ms: holder.entry.lease_ms,
-        permits: holder.entry.permits,
+        owner_name: holder.claim.owner_name,
+        version: holder.claim.version,
+        lease_duration_ms: holder.claim.lease_ms,
+        permits: holder.claim.permits,
         fencing_token: holder.fencing_token,
         data,
         data_base64,
@@ -233,10 +233,10 @@ fn show_holder((holder_id, holder): (String, leasehold_protocol::semaphore::Hold
 fn show_ticket((ticket_id, ticket): (String, leasehold_protocol::semaphore::Ticket)) -> Ticket {
     Ticket {
         ticket_id,
-        owner_name: ticket.entry.owner_name,
-        version: ticket.entry.version,
-        lease_duration_ms: ticket.entry.lease_ms,
-        permits: ticket.entry.permits,
+        owner_name: ticket.claim.owner_name,
+        version: ticket.claim.version,
+        lease_duration_ms: ticket.claim.lease_ms,
+        permits: ticket.claim.permits,
         number: ticket.number,
     }
 }

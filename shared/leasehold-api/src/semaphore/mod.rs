@@ -126,7 +126,7 @@ impl Service {
             let request = convert::heartbeat(request, caller.bound())?;
             caller.check_key(request.key.partition())?;
             let grant = self.answer(&request.key, self.table.heartbeat_permits(&request).await)?;
-            record_owner(&grant.holder.entry.owner_name);
+            record_owner(&grant.holder.claim.owner_name);
             Ok(("renewed".into(), convert::renewed(grant)))
         })
         .await

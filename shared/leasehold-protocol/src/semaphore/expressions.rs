@@ -183,7 +183,7 @@ pub(crate) fn create(schema: &TableSchema, row: &Semaphore, tombstone: Option<&T
     let maps = [
         (":holders", row.holders.iter().map(|(id, it)| (id.clone(), item::encode_holder(it))).collect()),
         (":tokens", row.holders.iter().map(|(id, it)| (id.clone(), number(it.fencing_token))).collect()),
-        (":queue", row.queue.iter().map(|(id, it)| (id.clone(), item::encode_ticket(&it.entry))).collect()),
+        (":queue", row.queue.iter().map(|(id, it)| (id.clone(), item::encode_ticket(&it.claim))).collect()),
         (":tickets", row.queue.iter().map(|(id, it)| (id.clone(), number(it.number))).collect()),
     ];
     write.values.extend(maps.map(|(name, map)| (name.to_owned(), AttributeValue::M(map))));
@@ -368,7 +368,7 @@ pub(crate) fn enqueue(request: &Enqueue, stamp: &Stamp, policy: &Policy) -> Writ
         "((attribute_not_exists(#queue.#t) AND size(#queue) <= :room) OR ({own} AND #queue.#t.#permits = :permits))"
     ));
     builder.write.number(":one", 1);
-    builder.write.values.insert(":ticket".into(), item::encode_ticket(&request.entry(stamp)));
+    builder.write.values.insert(":ticket".into(), item::encode_ticket(&request.claim(stamp)));
     builder.set("#queue.#t = :ticket");
     builder.set("#tickets.#t = if_not_exists(#tickets.#t, nextTicket)");
     builder.set("nextTicket = nextTicket + if_not_exists(#queue.#t.#step, :one)");

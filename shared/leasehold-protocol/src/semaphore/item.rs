@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 
-use super::lifecycle::{Ended, Entry, Found, Holder, Semaphore, Ticket, Tombstone, signed};
+use super::lifecycle::{Claim, Ended, Found, Holder, Semaphore, Ticket, Tombstone, signed};
 use super::model::SLOTS;
 use crate::Record;
 use crate::item::{self, AVAILABLE, CAPACITY, CHANGED, ENDED, EXPIRE_AT, FENCING_TOKEN, HOLDERS, IS_RELEASED, Item};
@@ -88,10 +88,10 @@ pub(crate) fn decode(key: &LockKey, mut item: Item) -> Result<Semaphore, Corrupt
     let tokens = numbers(&mut item, TOKENS)?;
     let tickets = numbers(&mut item, TICKETS)?;
     let holders = entries(&mut item, HOLDERS, &tokens, holder)?;
-    let queue = entries(&mut item, QUEUE, &tickets, |map, number| Some(Ticket { entry: entry(map)?, number }))?;
+    let queue = entries(&mut item, QUEUE, &tickets, |map, number| Some(Ticket { claim: claim(map)?, number }))?;
     let capacity = number(&mut item, CAPACITY)?;
     let available = available(item.remove(AVAILABLE))?;
-    let taken: i64 = holders.values().map(|holder| signed(holder.entry.permits)).sum();
+    let taken: i64 = holders.values().map(|holder| signed(holder.claim.permits)).sum();
     if available != signed(capacity) - taken {
         return Err(CorruptRecord::new(AVAILABLE, "not what the holders leave"));
     }
@@ -149,13 +149,13 @@ fn entries<T>(
         return Err(CorruptRecord::new(attribute, "not numbered one by one"));
     }
     let read = |(id, value): (String, AttributeValue)| {
-        let entry = read(value.as_m().ok()?, *numbers.get(&id)?)?;
-        Some((id, entry))
+        let claim = read(value.as_m().ok()?, *numbers.get(&id)?)?;
+        Some((id, claim))
     };
     entries.into_iter().map(read).collect::<Option<_>>().ok_or(CorruptRecord::new(attribute, "unreadable"))
 }
 
-fn entry(map: &Map) -> Option<Entry> {
+fn claim(map: &Map) -> Option<Claim> {
     let text = |name: &str| map.get(name)?.as_s().ok().cloned();
     let number = |name: &str| item::number(map.get(name).cloned()).into_value();
     let optional = |name: &str| match item::string(map.get(name).cloned()) {
@@ -168,7 +168,7 @@ fn entry(map: &Map) -> Option<Entry> {
     if has_sequence && sequence.is_none() {
         return None;
     }
-    Some(Entry {
+    Some(Claim {
         hash: item::lease_id_hash(map.get(HASH)?)?,
         owner_name: text(NAME)?,
         principal: optional(PRINCIPAL)?,
@@ -181,7 +181,7 @@ fn entry(map: &Map) -> Option<Entry> {
 
 fn holder(map: &Map, fencing_token: u64) -> Option<Holder> {
     Some(Holder {
-        entry: entry(map)?,
+        claim: claim(map)?,
         fencing_token,
         stale_at: item::number(map.get(STALE_AT).cloned()).into_value()?,
         data: match map.get(DATA) {
@@ -243,21 +243,21 @@ pub(crate) fn how(taken_over: bool) -> &'static str {
     if taken_over { TAKEN_OVER } else { RELEASED }
 }
 
-fn encode_entry(entry: &Entry) -> Map {
+fn encode_claim(claim: &Claim) -> Map {
     let text = |value: &str| AttributeValue::S(value.to_owned());
     let number = |value: u64| AttributeValue::N(value.to_string());
-    let sequence = entry.sequence.as_ref();
+    let sequence = claim.sequence.as_ref();
     let optional = [
-        (PRINCIPAL, entry.principal.as_deref().map(text)),
+        (PRINCIPAL, claim.principal.as_deref().map(text)),
         (SEQUENCE, sequence.map(|sequence| number(sequence.number()))),
         (REQUEST_ID, sequence.and_then(|sequence| sequence.request_id()).map(text)),
     ];
     let required = [
-        (HASH, AttributeValue::B(Blob::new(entry.hash.0))),
-        (NAME, text(&entry.owner_name)),
-        (VERSION, text(&entry.version)),
-        (LEASE_MS, number(entry.lease_ms)),
-        (PERMITS, number(entry.permits)),
+        (HASH, AttributeValue::B(Blob::new(claim.hash.0))),
+        (NAME, text(&claim.owner_name)),
+        (VERSION, text(&claim.version)),
+        (LEASE_MS, number(claim.lease_ms)),
+        (PERMITS, number(claim.permits)),
     ];
     let optional = optional.into_iter().filter_map(|(name, value)| Some((name, value?)));
     required.into_iter().chain(optional).map(|(name, value)| (name.to_owned(), value)).collect()
@@ -265,7 +265,7 @@ fn encode_entry(entry: &Entry) -> Map {
 
 /// A holder without its token.
 pub(crate) fn encode_holder(holder: &Holder) -> AttributeValue {
-    let mut map = encode_entry(&holder.entry);
+    let mut map = encode_claim(&holder.claim);
     map.insert(STALE_AT.into(), AttributeValue::N(holder.stale_at.to_string()));
     map.insert(OUTCOME.into(), outcome(holder.outcome));
     map.extend(holder.data.as_ref().map(|data| (DATA.to_owned(), AttributeValue::B(Blob::new(data.clone())))));
@@ -273,8 +273,8 @@ pub(crate) fn encode_holder(holder: &Holder) -> AttributeValue {
 }
 
 /// A ticket without its number.
-pub(crate) fn encode_ticket(entry: &Entry) -> AttributeValue {
-    let mut map = encode_entry(entry);
+pub(crate) fn encode_ticket(claim: &Claim) -> AttributeValue {
+    let mut map = encode_claim(claim);
     map.insert(STEP.into(), AttributeValue::N("0".into()));
     AttributeValue::M(map)
 }

@@ -64,7 +64,7 @@ pub struct Semaphore {
 
 /// The common part of a holder and a ticket.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Entry {
+pub struct Claim {
     /// The hash of its lease id.
     pub hash: LeaseIdHash,
     /// The owner's name, for people to read.
@@ -73,7 +73,7 @@ pub struct Entry {
     pub principal: Option<String>,
     /// Changes with each request that was carried out.
     pub version: String,
-    /// The time without a change of the version after which the entry is dead.
+    /// The time without a change of the version after which the claim is dead.
     pub lease_ms: u64,
     /// The number of permits that it has, or waits for.
     pub permits: u64,
@@ -85,7 +85,7 @@ pub struct Entry {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Holder {
     /// The common part.
-    pub entry: Entry,
+    pub claim: Claim,
     /// The holder's fencing token.
     pub fencing_token: u64,
     /// The time at which it is dead by the clock, in epoch milliseconds.
@@ -100,7 +100,7 @@ pub struct Holder {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Ticket {
     /// The common part.
-    pub entry: Entry,
+    pub claim: Claim,
     /// The ticket's place: lower numbers go first.
     pub number: u64,
 }
@@ -116,8 +116,8 @@ pub struct Ended {
     pub taken_over: bool,
 }
 
-impl Entry {
-    /// Whether the entry is bound to no principal, or to this one. True where no principal is given.
+impl Claim {
+    /// Whether the claim is bound to no principal, or to this one. True where no principal is given.
     fn admits(&self, principal: Option<&Principal>) -> bool {
         match (principal, &self.principal) {
             (Some(principal), Some(owner)) => owner == principal.as_str(),
@@ -215,7 +215,7 @@ impl Semaphore {
 
     /// The number of permits that holders have.
     pub fn in_use(&self) -> u64 {
-        self.holders.values().map(|holder| holder.entry.permits).sum()
+        self.holders.values().map(|holder| holder.claim.permits).sum()
     }
 
     fn holder(&self, me: &Member) -> Option<&Holder> {
@@ -241,13 +241,13 @@ impl Semaphore {
     fn has(&self, dead: &AllDead, stale_before: Option<u64>) -> bool {
         let is_holder = |(member, dead): (&Member, &Dead)| {
             self.holder(member).is_some_and(|holder| {
-                holder.entry.version == dead.version.as_str()
-                    && holder.entry.permits == dead.permits
+                holder.claim.version == dead.version.as_str()
+                    && holder.claim.permits == dead.permits
                     && stale_before.is_none_or(|before| holder.stale_at < before)
             })
         };
         let is_ticket = |(member, dead): (&Member, &Dead)| {
-            self.ticket(member).is_some_and(|ticket| ticket.entry.version == dead.version.as_str())
+            self.ticket(member).is_some_and(|ticket| ticket.claim.version == dead.version.as_str())
         };
         dead.holders().all(is_holder) && dead.tickets().all(is_ticket)
     }
@@ -265,7 +265,7 @@ impl Semaphore {
     /// Removes a holder, frees its permits, and remembers its end.
     fn end(&mut self, me: &Member, version: &str, taken_over: bool) {
         if let Some(holder) = self.holders.remove(&me.holder_id()) {
-            self.available += signed(holder.entry.permits);
+            self.available += signed(holder.claim.permits);
         }
         self.queue.remove(&me.ticket_id());
         let ended = Ended { id: me.id().to_owned(), version: version.to_owned(), taken_over };
@@ -311,13 +311,13 @@ impl Semaphore {
         if number == self.next_ticket {
             self.next_ticket += 1;
         }
-        self.queue.insert(me.ticket_id(), Ticket { entry: request.entry(stamp), number });
+        self.queue.insert(me.ticket_id(), Ticket { claim: request.claim(stamp), number });
         self.place(&me, number)
     }
 
     /// Returns the ticket and the number of tickets ahead. A ticket that wants more than the capacity is ahead of none.
     fn place(&self, me: &Member, number: u64) -> Ahead {
-        let is_ahead = |ticket: &&Ticket| ticket.number < number && ticket.entry.permits <= self.capacity;
+        let is_ahead = |ticket: &&Ticket| ticket.number < number && ticket.claim.permits <= self.capacity;
         let ahead = self.queue.values().filter(is_ahead).count();
         Ahead { ticket_id: me.ticket_id(), ticket: self.queue[&me.ticket_id()].clone(), ahead }
     }
@@ -338,7 +338,7 @@ impl Acquire {
     /// The holder that the request describes, without its token.
     pub(crate) fn holder(&self, outcome: GrantOutcome, stamp: &Stamp) -> Holder {
         Holder {
-            entry: Entry {
+            claim: Claim {
                 hash: self.lease_id.hash(),
                 owner_name: self.owner_name.as_str().to_owned(),
                 principal: self.principal.as_ref().map(|principal| principal.as_str().to_owned()),
@@ -357,8 +357,8 @@ impl Acquire {
 
 impl Enqueue {
     /// The ticket that the request describes, without its number.
-    pub(crate) fn entry(&self, stamp: &Stamp) -> Entry {
-        Entry {
+    pub(crate) fn claim(&self, stamp: &Stamp) -> Claim {
+        Claim {
             hash: self.lease_id.hash(),
             owner_name: self.owner_name.as_str().to_owned(),
             principal: self.principal.as_ref().map(|principal| principal.as_str().to_owned()),
@@ -396,10 +396,10 @@ fn done<T>(row: Semaphore, change: Change, answer: T) -> Step<T> {
     Step { row: Some(row), change, answer: Ok(answer) }
 }
 
-fn superseded(entry: &Entry, fencing_token: Option<u64>) -> Refusal {
+fn superseded(claim: &Claim, fencing_token: Option<u64>) -> Refusal {
     Refusal::Superseded(Box::new(Superseded {
-        sequence: entry.sequence.as_ref().map_or(0, Sequence::number),
-        rvn: Some(entry.version.clone()),
+        sequence: claim.sequence.as_ref().map_or(0, Sequence::number),
+        rvn: Some(claim.version.clone()),
         fencing_token,
         lock: None,
     }))
@@ -427,11 +427,11 @@ pub fn acquire(found: &Found, request: &Acquire, stamp: &Stamp, policy: &Policy)
     }
     let ticket = row.ticket(&me);
     if let Some(ticket) = ticket {
-        if !ticket.entry.admits(request.principal.as_ref()) {
+        if !ticket.claim.admits(request.principal.as_ref()) {
             return Ok(refused(found, Refusal::Forbidden));
         }
-        if order(request.sequence.as_ref(), ticket.entry.sequence.as_ref()) != Order::New {
-            return Ok(refused(found, superseded(&ticket.entry, None)));
+        if order(request.sequence.as_ref(), ticket.claim.sequence.as_ref()) != Order::New {
+            return Ok(refused(found, superseded(&ticket.claim, None)));
         }
     }
     if request.permits.get() > row.capacity {
@@ -451,7 +451,7 @@ pub fn acquire(found: &Found, request: &Acquire, stamp: &Stamp, policy: &Policy)
     if !dead.is_empty() {
         next.last_change = changed(stamp);
     } else if let Some(ticket) = ticket {
-        next.last_change.clone_from(&ticket.entry.version);
+        next.last_change.clone_from(&ticket.claim.version);
     }
     next.queue.remove(&me.ticket_id());
     next.bury(dead);
@@ -488,16 +488,16 @@ fn acquire_again(
 ) -> Step<Grant> {
     let me = Member::new(&request.key, &request.lease_id);
     let before = || unchanged(found, Ok(row.granted_before(&me, holder)));
-    if !holder.entry.admits(request.principal.as_ref()) {
+    if !holder.claim.admits(request.principal.as_ref()) {
         return refused(found, Refusal::Forbidden);
     }
-    match order(request.sequence.as_ref(), holder.entry.sequence.as_ref()) {
-        Order::Late => return refused(found, superseded(&holder.entry, Some(holder.fencing_token))),
+    match order(request.sequence.as_ref(), holder.claim.sequence.as_ref()) {
+        Order::Late => return refused(found, superseded(&holder.claim, Some(holder.fencing_token))),
         Order::Repeat => return before(),
         Order::New => {}
     }
-    if request.permits.get() != holder.entry.permits {
-        return refused(found, Refusal::PermitsMismatch(holder.entry.permits));
+    if request.permits.get() != holder.claim.permits {
+        return refused(found, Refusal::PermitsMismatch(holder.claim.permits));
     }
     if request.sequence.is_none() {
         return before();
@@ -526,19 +526,19 @@ pub(crate) fn renewal(request: &Acquire) -> Heartbeat {
 /// Renews the holder in `row`.
 fn renew(row: &mut Semaphore, me: &Member, request: &Heartbeat, stamp: &Stamp) -> Holder {
     let mut holder = row.holders[&me.holder_id()].clone();
-    holder.entry.version.clone_from(&stamp.rvn);
+    holder.claim.version.clone_from(&stamp.rvn);
     if let Some(lease) = request.lease_duration {
-        holder.entry.lease_ms = lease.as_millis();
+        holder.claim.lease_ms = lease.as_millis();
     }
     if request.sequence.is_some() {
-        holder.entry.sequence.clone_from(&request.sequence);
+        holder.claim.sequence.clone_from(&request.sequence);
     }
-    holder.stale_at = stamp.now_ms() + holder.entry.lease_ms;
+    holder.stale_at = stamp.now_ms() + holder.claim.lease_ms;
     if let Some(data) = &request.data {
         holder.data = Some(data.as_bytes().to_vec());
     }
     if let Some(shrink) = request.shrink {
-        holder.entry.permits = shrink.kept();
+        holder.claim.permits = shrink.kept();
         row.available += signed(shrink.back());
         row.last_change = changed(stamp);
     }
@@ -559,24 +559,24 @@ pub fn heartbeat(found: &Found, request: &Heartbeat, stamp: &Stamp, issued: &[St
         let queued = row.ticket(&me).map(|_| LostReason::Queued);
         return refused(found, Refusal::Lost(queued.unwrap_or_else(|| row.lost(&me))));
     };
-    if !holder.entry.admits(request.principal.as_ref()) {
+    if !holder.claim.admits(request.principal.as_ref()) {
         return refused(found, Refusal::Forbidden);
     }
     let before = || unchanged(found, Ok(row.granted_before(&me, holder)));
-    match order(request.sequence.as_ref(), holder.entry.sequence.as_ref()) {
-        Order::Late => return refused(found, superseded(&holder.entry, Some(holder.fencing_token))),
+    match order(request.sequence.as_ref(), holder.claim.sequence.as_ref()) {
+        Order::Late => return refused(found, superseded(&holder.claim, Some(holder.fencing_token))),
         Order::Repeat => return before(),
-        Order::New if issued.contains(&holder.entry.version) => return before(),
+        Order::New if issued.contains(&holder.claim.version) => return before(),
         Order::New => {}
     }
-    if !holder.entry.is_at(request.expected.as_ref()) {
+    if !holder.claim.is_at(request.expected.as_ref()) {
         return refused(found, Refusal::Lost(LostReason::VersionMismatch));
     }
     match request.shrink {
-        Some(shrink) if holder.entry.permits != shrink.held() => {
+        Some(shrink) if holder.claim.permits != shrink.held() => {
             // An earlier copy of this request returned the permits.
-            let is_done = request.sequence.is_none() && holder.entry.permits == shrink.kept();
-            return if is_done { before() } else { refused(found, Refusal::PermitsMismatch(holder.entry.permits)) };
+            let is_done = request.sequence.is_none() && holder.claim.permits == shrink.kept();
+            return if is_done { before() } else { refused(found, Refusal::PermitsMismatch(holder.claim.permits)) };
         }
         _ => {}
     }
@@ -595,21 +595,21 @@ pub fn release(found: &Found, request: &Release, stamp: &Stamp, policy: &Policy)
         Found::Semaphore(row) => row,
     };
     let holder = row.holder(&me);
-    let Some(entry) = holder.map(|holder| &holder.entry).or_else(|| row.ticket(&me).map(|ticket| &ticket.entry)) else {
+    let Some(claim) = holder.map(|holder| &holder.claim).or_else(|| row.ticket(&me).map(|ticket| &ticket.claim)) else {
         return match row.lost(&me) {
             LostReason::Released => unchanged(found, Ok(ReleaseOutcome::Replayed)),
             reason => refused(found, Refusal::Lost(reason)),
         };
     };
-    if !entry.admits(request.principal.as_ref()) {
+    if !claim.admits(request.principal.as_ref()) {
         return refused(found, Refusal::Forbidden);
     }
-    if !entry.is_at(request.expected.as_ref()) {
+    if !claim.is_at(request.expected.as_ref()) {
         return refused(found, Refusal::Lost(LostReason::VersionMismatch));
     }
     let mut next = row.touched(stamp, policy);
     next.last_change = changed(stamp);
-    next.end(&me, holder.map_or("", |holder| &holder.entry.version), false);
+    next.end(&me, holder.map_or("", |holder| &holder.claim.version), false);
     done(next, Change::Main, ReleaseOutcome::Released)
 }
 
@@ -620,12 +620,12 @@ pub fn break_entry(found: &Found, request: &Break, stamp: &Stamp, policy: &Polic
         Found::Free(_) => return refused(found, Refusal::VersionMismatch),
         Found::Semaphore(row) => row,
     };
-    let entry = match &request.id {
-        PublicId::Holder(member) => row.holder(member).map(|holder| &holder.entry),
-        PublicId::Ticket(member) => row.ticket(member).map(|ticket| &ticket.entry),
+    let claim = match &request.id {
+        PublicId::Holder(member) => row.holder(member).map(|holder| &holder.claim),
+        PublicId::Ticket(member) => row.ticket(member).map(|ticket| &ticket.claim),
     };
     let (member, seen) = (request.id.member(), request.seen.as_str());
-    if entry.is_none_or(|entry| entry.version != seen) {
+    if claim.is_none_or(|claim| claim.version != seen) {
         let is_replay = row.ended(member).is_some_and(|ended| ended.version == seen);
         return if is_replay {
             unchanged(found, Ok(ReleaseOutcome::Replayed))
@@ -661,23 +661,23 @@ pub fn enqueue(found: &Found, request: &Enqueue, stamp: &Stamp, issued: &[String
         return refused(found, Refusal::Lost(row.lost(&me)));
     }
     if let Some(holder) = row.holder(&me) {
-        return refused(found, superseded(&holder.entry, Some(holder.fencing_token)));
+        return refused(found, superseded(&holder.claim, Some(holder.fencing_token)));
     }
     let ticket = row.ticket(&me);
     if let Some(ticket) = ticket {
-        if !ticket.entry.admits(request.principal.as_ref()) {
+        if !ticket.claim.admits(request.principal.as_ref()) {
             return refused(found, Refusal::Forbidden);
         }
-        match order(request.sequence.as_ref(), ticket.entry.sequence.as_ref()) {
-            Order::Late => return refused(found, superseded(&ticket.entry, None)),
+        match order(request.sequence.as_ref(), ticket.claim.sequence.as_ref()) {
+            Order::Late => return refused(found, superseded(&ticket.claim, None)),
             Order::Repeat => return unchanged(found, Ok(row.place(&me, ticket.number))),
-            Order::New if issued.contains(&ticket.entry.version) => {
+            Order::New if issued.contains(&ticket.claim.version) => {
                 return unchanged(found, Ok(row.place(&me, ticket.number)));
             }
             Order::New => {}
         }
-        if ticket.entry.permits != request.permits.get() {
-            return refused(found, Refusal::PermitsMismatch(ticket.entry.permits));
+        if ticket.claim.permits != request.permits.get() {
+            return refused(found, Refusal::PermitsMismatch(ticket.claim.permits));
         }
     }
     if request.permits.get() > row.capacity {

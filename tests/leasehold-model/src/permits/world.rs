@@ -106,8 +106,8 @@ impl Hash for Stored {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let row = &self.0;
         (row.capacity, row.available, row.next_ticket, row.fencing_token, &row.queue).hash(state);
-        for (id, Holder { entry, fencing_token, outcome, .. }) in &row.holders {
-            (id, entry, fencing_token, outcome).hash(state);
+        for (id, Holder { claim, fencing_token, outcome, .. }) in &row.holders {
+            (id, claim, fencing_token, outcome).hash(state);
         }
         for ended in row.ended.values() {
             (&ended.id, ended.taken_over).hash(state);
@@ -167,13 +167,13 @@ pub(super) type View = Vec<Shown>;
 
 fn view(row: &Semaphore) -> View {
     let short = |ms: u64| u16::try_from(ms).expect("short");
-    let holders = row.holders.iter().map(|(id, Holder { entry, .. })| (id, entry, None));
-    let tickets = row.queue.iter().map(|(id, Ticket { entry, number })| (id, entry, Some(*number)));
+    let holders = row.holders.iter().map(|(id, Holder { claim, .. })| (id, claim, None));
+    let tickets = row.queue.iter().map(|(id, Ticket { claim, number })| (id, claim, Some(*number)));
     holders
         .chain(tickets)
-        .map(|(id, entry, number)| Shown {
-            name: (id.clone(), entry.version.clone(), entry.permits),
-            lease: short(entry.lease_ms),
+        .map(|(id, claim, number)| Shown {
+            name: (id.clone(), claim.version.clone(), claim.permits),
+            lease: short(claim.lease_ms),
             number,
         })
         .collect()
@@ -479,7 +479,7 @@ impl World {
                 let (row, is_written, answer) = life_cycle.acquire(self.row(), &request, me, stamp);
                 let answer = Answer::of(answer, row.as_ref(), |grant: Grant| Answer::Granted {
                     token: grant.holder.fencing_token,
-                    permits: grant.holder.entry.permits,
+                    permits: grant.holder.claim.permits,
                 });
                 (row, is_written, answer)
             }
@@ -495,7 +495,7 @@ impl World {
                     principal: None,
                 };
                 let (row, is_written, answer) = life_cycle.heartbeat(self.row(), &request, stamp);
-                let renewed = |grant: Grant| Answer::Renewed { permits: grant.holder.entry.permits };
+                let renewed = |grant: Grant| Answer::Renewed { permits: grant.holder.claim.permits };
                 let answer = Answer::of(answer, row.as_ref(), renewed);
                 (row, is_written, answer)
             }
@@ -542,10 +542,10 @@ impl World {
     fn corrected(&self, protocol: &Protocol, dead: &[Name]) -> Vec<Name> {
         let version = |id: &String| {
             let row = self.row()?;
-            let holder = row.holders.get(id).map(|holder| (Clause::DeadHolderVersion, &holder.entry));
-            let ticket = || row.queue.get(id).map(|ticket| (Clause::DeadTicketVersion, &ticket.entry));
-            let (clause, entry) = holder.or_else(ticket)?;
-            (protocol.without == Some(clause)).then(|| entry.version.clone())
+            let holder = row.holders.get(id).map(|holder| (Clause::DeadHolderVersion, &holder.claim));
+            let ticket = || row.queue.get(id).map(|ticket| (Clause::DeadTicketVersion, &ticket.claim));
+            let (clause, claim) = holder.or_else(ticket)?;
+            (protocol.without == Some(clause)).then(|| claim.version.clone())
         };
         let correct = |(id, seen, permits): &Name| (id.clone(), version(id).unwrap_or_else(|| seen.clone()), *permits);
         dead.iter().map(correct).collect()
@@ -553,7 +553,7 @@ impl World {
 
     /// Replaces the row, and checks the promises that its contents tell of. An operator asks for nothing.
     fn write(&mut self, life_cycle: &LifeCycle<'_>, next: Semaphore, asked: Option<&Asked<'_>>) {
-        let held: u64 = next.holders.values().map(|holder| holder.entry.permits).sum();
+        let held: u64 = next.holders.values().map(|holder| holder.claim.permits).sum();
         let signed = |permits: u64| i64::try_from(permits).expect("few");
         if next.available != signed(next.capacity) - signed(held) {
             self.breaks_promise(Promise::PermitsAddUp);
@@ -611,7 +611,7 @@ impl World {
         if let Some(before) = held_before
             && before.fencing_token == holder.fencing_token
         {
-            if before.entry.permits > holder.entry.permits {
+            if before.claim.permits > holder.claim.permits {
                 self.event = Some(Event::GivenBack);
             }
             return;
@@ -629,7 +629,7 @@ impl World {
         let Some(before) = before else { return };
         let mine = before.queue.get(&me.ticket_id).map_or(u64::MAX, |ticket| ticket.number);
         let passed = next.queue.iter().filter(|(_, ticket)| ticket.number < mine);
-        let passed: Vec<_> = passed.filter(|(_, ticket)| ticket.entry.permits <= next.capacity).collect();
+        let passed: Vec<_> = passed.filter(|(_, ticket)| ticket.claim.permits <= next.capacity).collect();
         for (id, _) in &passed {
             let (caller, count) = owner_of(id);
             let caller = &self.callers[caller];

@@ -111,8 +111,8 @@ async fn row(world: &World) -> Semaphore {
 fn observed(grant: &Grant) -> Dead {
     Dead {
         id: PublicId::new("observed", &grant.holder_id).expect("valid"),
-        version: Rvn::new("version", grant.holder.entry.version.clone()).expect("valid"),
-        permits: grant.holder.entry.permits,
+        version: Rvn::new("version", grant.holder.claim.version.clone()).expect("valid"),
+        permits: grant.holder.claim.permits,
     }
 }
 
@@ -130,8 +130,8 @@ impl Observer {
     /// The entries that showed no sign of life for their lease, and a thousandth of it.
     fn dead(&mut self, row: &Semaphore, me: &Member) -> Vec<Dead> {
         let now = Instant::now();
-        let holders = row.holders.iter().map(|(id, holder)| (id, &holder.entry, holder.entry.permits));
-        let tickets = row.queue.iter().map(|(id, ticket)| (id, &ticket.entry, 0));
+        let holders = row.holders.iter().map(|(id, holder)| (id, &holder.claim, holder.claim.permits));
+        let tickets = row.queue.iter().map(|(id, ticket)| (id, &ticket.claim, 0));
         let mut dead = Vec::new();
         for (id, entry, permits) in holders.chain(tickets) {
             let seen = self.seen.entry(id.clone()).or_insert_with(|| (entry.version.clone(), now));
@@ -255,7 +255,7 @@ async fn heartbeat_survives_each_fault_under_a_precondition() {
         for is_shrinking in [false, true] {
             let world = World::new().await;
             let grant = granted(&world, &acquire("ann", 3, 3)).await;
-            let expected = (!is_shrinking).then(|| Rvn::new("version", grant.holder.entry.version).expect("valid"));
+            let expected = (!is_shrinking).then(|| Rvn::new("version", grant.holder.claim.version).expect("valid"));
             let shrink = is_shrinking.then(|| Shrink::new(permits(3), permits(1)).expect("less"));
             world.faults.script([fault]);
             let step = world.table.heartbeat_permits(&Heartbeat { expected, shrink, ..heartbeat("ann") }).await;
@@ -283,7 +283,7 @@ async fn queue_and_operators_survive_each_fault() {
         let change = SetCapacity { key: key(), capacity: permits(5), expected: permits(2) };
         assert_eq!(world.table.set_capacity(&change).await.expect("answered").answer, Ok(3), "{fault:?}");
         world.faults.script([fault]);
-        let seen = Rvn::new("version", row(&world).await.holders[&holder.holder_id].entry.version.clone());
+        let seen = Rvn::new("version", row(&world).await.holders[&holder.holder_id].claim.version.clone());
         world.faults.script([fault]);
         let id = PublicId::new("holderId", &holder.holder_id).expect("valid");
         let strike = Break { key: key(), id, seen: seen.expect("valid") };
@@ -315,7 +315,7 @@ async fn queue_of_a_hundred_is_served_in_order() {
     let mut history = Vec::new();
     let mut holder = "first".to_owned();
     let grant = |who: &str, grant: &Grant, history: &mut Vec<PermitEvent>| {
-        let (permits, token) = (grant.holder.entry.permits, grant.holder.fencing_token);
+        let (permits, token) = (grant.holder.claim.permits, grant.holder.fencing_token);
         history.push(PermitEvent::Granted { who: who.to_owned(), permits, token });
     };
     grant(&holder, &granted(&world, &acquire(&holder, 1, 1)).await, &mut history);
@@ -332,7 +332,7 @@ async fn queue_of_a_hundred_is_served_in_order() {
         assert_eq!(refusal(late), Refusal::Held);
         let row = row(&world).await;
         let next = row.queue.values().min_by_key(|ticket| ticket.number).expect("somebody waits");
-        holder = next.entry.owner_name.clone();
+        holder = next.claim.owner_name.clone();
         grant(&holder, &granted(&world, &acquire(&holder, 1, 1)).await, &mut history);
     }
     assert_eq!(check_permits(1, &history), Ok(()));
@@ -518,7 +518,7 @@ async fn live(name: &'static str, world: Rc<World>, history: History, mut rng: f
         if sent.elapsed() >= LEASE {
             continue;
         }
-        let (permits, token) = (grant.holder.entry.permits, grant.holder.fencing_token);
+        let (permits, token) = (grant.holder.claim.permits, grant.holder.fencing_token);
         history.borrow_mut().push(PermitEvent::Granted { who: who.clone(), permits, token });
         // The holder believes in its permits for its lease from before it sent the request, and may release before.
         let held = Duration::from_millis(rng.u64(0..30_000));
@@ -557,7 +557,7 @@ async fn simulate(seed: u64) -> usize {
     let ordered: Vec<_> = ordered.collect();
     assert_eq!(check_permits(CAPACITY, &ordered), Ok(()));
     let row = row(&world).await;
-    let held: u64 = row.holders.values().map(|holder| holder.entry.permits).sum();
+    let held: u64 = row.holders.values().map(|holder| holder.claim.permits).sum();
     assert_eq!(row.available, i64::try_from(CAPACITY - held).expect("small"), "no permit leaks");
     tokens.len()
 }

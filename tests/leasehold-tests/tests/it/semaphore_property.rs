@@ -249,12 +249,12 @@ impl Bench<HighestToken> {
             }
             Action::Heartbeat { who, shrink, expected, data, lease_ms } => {
                 let holder = row.and_then(|row| row.holders.get(&who.member().holder_id()));
-                let held = holder.map_or(1, |holder| holder.entry.permits);
+                let held = holder.map_or(1, |holder| holder.claim.permits);
                 let shrink = shrink.and_then(|(seen, kept)| {
                     let held = if seen == Seen::Right { held } else { held + 1 };
                     Shrink::new(some(held), some(kept)).ok()
                 });
-                let version = holder.map_or("none", |holder| &holder.entry.version);
+                let version = holder.map_or("none", |holder| &holder.claim.version);
                 let request = Heartbeat {
                     key: key(),
                     lease_id: lease_id(CALLERS[who.caller]),
@@ -271,8 +271,8 @@ impl Bench<HighestToken> {
                 self.check(before, actual, rule).await;
             }
             Action::Release { who, expected } => {
-                let holder = row.and_then(|row| row.holders.get(&who.member().holder_id())).map(|holder| &holder.entry);
-                let ticket = row.and_then(|row| row.queue.get(&who.member().ticket_id())).map(|ticket| &ticket.entry);
+                let holder = row.and_then(|row| row.holders.get(&who.member().holder_id())).map(|holder| &holder.claim);
+                let ticket = row.and_then(|row| row.queue.get(&who.member().ticket_id())).map(|ticket| &ticket.claim);
                 let version = holder.or(ticket).map_or("none", |entry| &entry.version);
                 let request = Release {
                     key: key(),
@@ -397,8 +397,8 @@ impl Seen {
 /// The entry at this index: its id, version and permits.
 fn nth(row: Option<&Semaphore>, place: usize) -> Option<(String, String, u64)> {
     let row = row?;
-    let holders = row.holders.iter().map(|(id, holder)| (id, &holder.entry));
-    let tickets = row.queue.iter().map(|(id, ticket)| (id, &ticket.entry));
+    let holders = row.holders.iter().map(|(id, holder)| (id, &holder.claim));
+    let tickets = row.queue.iter().map(|(id, ticket)| (id, &ticket.claim));
     let (id, entry) = holders.chain(tickets).nth(place)?;
     Some((id.clone(), entry.version.clone(), entry.permits))
 }
