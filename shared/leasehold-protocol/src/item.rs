@@ -301,4 +301,22 @@ mod tests {
         assert_eq!(item["sk"], AttributeValue::S("b".into()));
         assert_eq!(schema.decode_row(item).expect("has a key").key, key);
     }
+
+    #[test]
+    fn key_attributes_are_not_the_records_own_nor_each_other() {
+        let named = |partition: &str, sort: Option<&str>| {
+            let schema = TableSchema {
+                partition_key: partition.into(),
+                sort_key: sort.map(Into::into),
+                ..TableSchema::new("t")
+            };
+            schema.check().err()
+        };
+        assert_eq!((named("pk", None), named("pk", Some("sk"))), (None, None));
+        let own = named("pk", Some(OWNER_NAME)).expect("the record's own");
+        assert!(own.contains("belongs to the lock record"), "{own}");
+        assert!(named(CAPACITY, None).is_some(), "a semaphore's own");
+        let twice = named("pk", Some("pk")).expect("the same twice");
+        assert!(twice.contains("both named \"pk\""), "{twice}");
+    }
 }

@@ -8,6 +8,8 @@
 //! The parts of these four functions do serve requests: [`grant`], [`renewed`], [`release_result`] and the `refuse_…`
 //! functions derive the answer from the old row, which every write returns.
 
+#[cfg(test)]
+mod tests;
 pub mod together;
 
 use crate::model::{
