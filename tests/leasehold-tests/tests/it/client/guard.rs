@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold_client::{
-    Acquisition, Client, Error, ErrorKind, Guard, Handover, Heartbeat, Heartbeats, LockRequest, LossReason, Release,
-    Released, Wait,
+    Acquisition, Client, Error, ErrorKind, Guard, Handover, Heartbeat, Heartbeats, LockRequest, Loss, LossReason,
+    Release, Released, Wait,
 };
 use leasehold_tests::{Fault, World, key};
 use tokio::time::{Instant, sleep, timeout};
@@ -151,6 +151,24 @@ async fn a_theft_is_known_at_the_next_heartbeat_and_names_the_thief() {
     assert_eq!((loss.reason, loss.lock.expect("a row").owner_name.as_str()), (LossReason::TakenOver, "thief"));
     let error = guard.release().await.expect_err("it is the thief's");
     assert!(matches!(error.kind(), ErrorKind::Lost(_)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn losses_are_equal_when_one_lock_went_the_same_way() {
+    let world = World::new().await;
+    let (_network, _client, guard) = guarded(&world, "Moe").await;
+    let _thief = steal(&world).await;
+    let loss = guard.lost().await.expect("lost");
+    assert_eq!(guard.loss(), Some(loss.clone()));
+    for change in [
+        |loss: &mut Loss| loss.key = "Joe".into(),
+        |loss: &mut Loss| loss.reason = LossReason::Absent,
+        |loss: &mut Loss| loss.lock = None,
+    ] {
+        let mut other = loss.clone();
+        change(&mut other);
+        assert_ne!(other, loss);
+    }
 }
 
 #[tokio::test(start_paused = true)]
