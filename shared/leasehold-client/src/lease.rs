@@ -13,7 +13,7 @@ use crate::keeping::Keeping;
 use crate::remote::{Backoff, Remote};
 use crate::sequence::{Counter, Turns};
 use crate::timing::heartbeat_retry_pause;
-use crate::{Error, ErrorKind, Heartbeat, Heartbeats, LockKey, Loss, LossReason, telemetry};
+use crate::{Error, ErrorKind, Heartbeat, LockKey, Loss, LossReason, telemetry};
 
 /// One acquisition, shared by its guards and the keeper.
 #[derive(Debug)]
@@ -140,7 +140,7 @@ impl Term {
     /// # Errors
     /// The delay leaves nothing of the lease.
     pub(crate) fn check_delay(&self, lease: Duration) -> Result<(), Error> {
-        Keeping { lock_delay: self.delay, heartbeats: Heartbeats::Manual, ..Keeping::default() }.check(lease)
+        Keeping { lock_delay: self.delay, ..Keeping::default() }.check(lease)
     }
 
     pub(crate) fn fencing_token(&self) -> u64 {

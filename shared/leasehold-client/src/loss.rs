@@ -23,9 +23,10 @@ pub struct Loss {
     pub(crate) subject: Subject,
 }
 
+/// The cause has no part in it: a failure of the transport cannot be compared.
 impl PartialEq for Loss {
     fn eq(&self, other: &Self) -> bool {
-        self.reason == other.reason && self.lock == other.lock
+        (&self.key, self.reason, &self.lock) == (&other.key, other.reason, &other.lock)
     }
 }
 

@@ -212,6 +212,20 @@ mod tests {
         assert_eq!(slow.0.load(Ordering::SeqCst), 2, "they came in the background, once");
         SECONDS.store(70, Ordering::SeqCst);
         timeout(patience, sign()).await.expect("the first ones have expired, and the next are there").expect("signed");
+        SECONDS.store(1000, Ordering::SeqCst);
+        let began = Instant::now();
+        sign().await.expect("signed");
+        assert_eq!(began.elapsed(), Duration::from_secs(3), "nothing is signed with what has expired");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_request_waits_for_credentials_that_were_loaded() {
+        let signer = SigV4 { now: || SystemTime::UNIX_EPOCH, ..SigV4::new(Slow::default(), "eu-central-1") };
+        signer.load().await.expect("there are credentials");
+        let began = Instant::now();
+        let mut request = Request::get("https://example.com/v1/health").body(Vec::new()).expect("a request");
+        signer.sign(&mut request).await.expect("signed");
+        assert!(began.elapsed().is_zero(), "{:?}", began.elapsed());
     }
 
     /// Signatures of the same requests by botocore 1.x (`SigV4Auth`), at 2026-01-01T00:00:00Z.

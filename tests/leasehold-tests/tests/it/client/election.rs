@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt};
 use leasehold_client::wire::LockState;
-use leasehold_client::{Client, Error, Guard, Heartbeats};
+use leasehold_client::{Client, Error, ErrorKind, Guard, Heartbeats};
 use leasehold_tests::World;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -92,4 +92,63 @@ async fn follower_without_watches_polls() {
     acquiring.await.expect("no panic");
     let log = network.take_log();
     assert!(log.len() > 8 && log.len() < 25, "a look each second: {log:?}");
+    assert_eq!(log.iter().filter(|path| *path == "/v1/watch").count(), 1, "it learns: {log:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn look_watches_a_held_lock_and_polls_a_free_one() {
+    let world = World::new().await;
+    let service = world.transport();
+    let holder = granted(&Client::new(service.clone()), "Moe").await;
+    // A watch is woken by the writes of the same service.
+    let network = Network::new(service);
+    let client = Client::new(network.clone());
+    let held = client.view("Moe").await.expect("a row");
+    network.take_log();
+    let releasing = tokio::spawn(async move {
+        sleep(SECOND * 3).await;
+        holder.release().await.expect("held");
+    });
+    let began = Instant::now();
+    let free = client.look("Moe", Some(&held), LEASE).await.expect("reachable").expect("a row");
+    assert_eq!((free.state, began.elapsed()), (LockState::Released, SECOND * 3));
+    assert_eq!(network.take_log(), ["/v1/watch"]);
+    releasing.await.expect("no panic");
+    // The service answers the watch of a free lock at once.
+    let began = Instant::now();
+    assert_eq!(client.look("Moe", Some(&free), LEASE).await.expect("reachable"), Some(free));
+    assert!(began.elapsed() >= SECOND, "{:?}", began.elapsed());
+    assert_eq!(network.take_log(), ["/v1/lock"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn view_shows_a_lock_or_a_semaphore() {
+    let world = World::new().await;
+    let network = Network::new(world.transport());
+    let client = Client::new(network.clone());
+    let _permit = client.semaphore("Pool", 2).acquire(1).await.expect("reachable").granted().expect("free");
+    let _guard = granted(&client, "Moe").await;
+    network.take_log();
+    assert_eq!(client.view("Pool").await.expect("a row").semaphore.expect("a semaphore").capacity, 2);
+    assert_eq!(client.view("Moe").await.expect("a row").semaphore, None);
+    assert_eq!(client.view("nothing").await.expect_err("no row").kind(), &ErrorKind::NotFound);
+    assert_eq!(network.take_log(), ["/v1/lock", "/v1/semaphore", "/v1/lock", "/v1/lock"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn follower_sits_out_an_outage_and_ends_at_a_refusal() {
+    let world = World::new().await;
+    let _holder = granted(&world.client("holder"), "Moe").await;
+    let network = Network::new(world.transport());
+    network.cut();
+    let client = Client::new(network.clone());
+    let mut rows = pin!(client.observe("Moe".into()));
+    assert!(timeout(LEASE * 2, rows.next()).await.is_err(), "an outage is no news");
+    network.mend();
+    let row = timeout(LEASE, rows.next()).await.expect("news").expect("endless").expect("reachable");
+    assert_eq!(row.expect("a lock").owner_name, "holder");
+    network.set(|_| Fate::Gateway(403, None, ""));
+    let refused = timeout(LEASE, rows.next()).await.expect("soon").expect("an error");
+    assert_eq!(refused.expect_err("not allowed").kind(), &ErrorKind::Forbidden);
+    assert!(rows.next().await.is_none(), "the stream is over");
 }

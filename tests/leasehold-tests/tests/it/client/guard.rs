@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold_client::{
-    Acquisition, Client, Error, ErrorKind, Guard, Handover, Heartbeat, Heartbeats, LockRequest, LossReason, Release,
-    Released, Wait,
+    Acquisition, Client, Error, ErrorKind, Guard, Handover, Heartbeat, Heartbeats, LockRequest, Loss, LossReason,
+    Release, Released, Wait,
 };
 use leasehold_tests::{Fault, World, key};
 use tokio::time::{Instant, sleep, timeout};
@@ -154,6 +154,24 @@ async fn a_theft_is_known_at_the_next_heartbeat_and_names_the_thief() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn losses_are_equal_when_one_lock_went_the_same_way() {
+    let world = World::new().await;
+    let (_network, _client, guard) = guarded(&world, "Moe").await;
+    let _thief = steal(&world).await;
+    let loss = guard.lost().await.expect("lost");
+    assert_eq!(guard.loss(), Some(loss.clone()));
+    for change in [
+        |loss: &mut Loss| loss.key = "Joe".into(),
+        |loss: &mut Loss| loss.reason = LossReason::Absent,
+        |loss: &mut Loss| loss.lock = None,
+    ] {
+        let mut other = loss.clone();
+        change(&mut other);
+        assert_ne!(other, loss);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_break_and_a_deletion_are_told_apart() {
     let world = World::new().await;
     let (_network, _client, guard) = guarded(&world, "Moe").await;
@@ -264,6 +282,18 @@ async fn a_longer_lease_is_believed_in_once_it_is_answered() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn guard_restores_its_lease_when_another_process_changed_it() {
+    let world = World::new().await;
+    let (_network, _client, guard) = guarded(&world, LockRequest::new("Moe").heartbeats(Heartbeats::Manual)).await;
+    let other = world.client("other");
+    let longer = Heartbeat::new().lease(SECOND * 60);
+    other.heartbeat("Moe", guard.lease_id(), longer).await.expect("possession is enough");
+    guard.heartbeat().await.expect("held");
+    assert_eq!(other.get("Moe").await.expect("held").lease_duration_ms, 20_000);
+    assert!(guard.remaining() <= LEASE, "{:?}", guard.remaining());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_lost_answer_to_a_release_is_a_release() {
     let world = World::new().await;
     let (network, _client, guard) = guarded(&world, "Moe").await;
@@ -286,6 +316,9 @@ async fn a_successor_finds_what_was_left() {
     guard.release_with(Release::new().data("up to 17")).await.expect("held");
     let guard = granted(&client, LockRequest::new("Moe").data("ignored").keep_existing_data()).await;
     assert_eq!(guard.data(), Some(b"up to 17".as_slice()));
+    guard.release().await.expect("held");
+    let guard = granted(&client, LockRequest::new("Moe").data("up to 18")).await;
+    assert_eq!(guard.data(), Some(b"up to 18".as_slice()), "the caller did not ask to keep what was left");
     guard.release_with(Release::new().delete()).await.expect("held");
     let error = client.get("Moe").await.expect_err("deleted");
     assert_eq!(error.kind(), &ErrorKind::NotFound);
@@ -295,6 +328,10 @@ async fn a_successor_finds_what_was_left() {
 async fn lock_is_shared_within_a_client_only_when_asked_for() {
     let world = World::new().await;
     let (network, client, outer) = guarded(&world, LockRequest::new("Moe").reentrant()).await;
+    let other = granted(&client, LockRequest::new("Joe").reentrant()).await;
+    assert_eq!(other.key().key, "Joe", "another lock is not shared");
+    other.release().await.expect("held");
+    network.take_log();
     let inner = granted(&client, LockRequest::new("Moe").reentrant()).await;
     assert_eq!(network.take_log(), [""; 0], "it is held already");
     assert_eq!((inner.fencing_token(), inner.lease_id()), (outer.fencing_token(), outer.lease_id()));
@@ -339,8 +376,10 @@ async fn a_lock_taken_here_is_kept_there() {
     let beat = world.client("anywhere").heartbeat("Moe", &lease_id, Heartbeat::new()).await.expect("held");
     assert_eq!(beat.fencing_token, token);
     guard.release().await.expect("held");
+    let began = Instant::now();
     let error = there.resume("Moe", lease_id).await.expect_err("it is over");
     assert!(matches!(error.kind(), ErrorKind::Lost(loss) if loss.reason == LossReason::Released), "{error}");
+    assert_eq!(began.elapsed(), Duration::ZERO, "another try would change nothing");
 }
 
 #[tokio::test(start_paused = true)]
@@ -526,6 +565,14 @@ async fn a_resume_answered_after_the_lease_asks_again() {
     let guard = Client::new(network.clone()).resume(request, handover).await.expect("held");
     assert!(guard.is_held(), "the third answer was older than its lease");
     assert_eq!(network.take_log().len(), 4);
+
+    // The end of the lease is too late as well. The client asks again at once, since its request was carried out.
+    let (lease, handover, mut first) = (Duration::from_millis(100), guard.detach(), true);
+    network.set(move |_| if std::mem::take(&mut first) { Fate::AnswerLate(lease) } else { Fate::Delivered });
+    let request = LockRequest::new("Moe").lease(lease).heartbeats(Heartbeats::Manual);
+    let began = Instant::now();
+    let guard = Client::new(network).resume(request, handover).await.expect("held");
+    assert_eq!((guard.is_held(), began.elapsed()), (true, lease));
 }
 
 #[tokio::test(start_paused = true)]
@@ -615,6 +662,8 @@ async fn invalid_release_is_refused_and_the_lock_given_back() {
         sleep(SECOND).await;
         assert!(world.row().await.expect("a row").released);
     }
+    let (_network, _client, guard) = guarded(&world, "Moe").await;
+    guard.release_with(Release::new().data(vec![b'x'; 256 * 1024])).await.expect("the largest data");
 }
 
 #[test]

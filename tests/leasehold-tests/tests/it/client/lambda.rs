@@ -10,6 +10,7 @@ use base64::prelude::BASE64_STANDARD;
 use futures_util::TryStreamExt;
 use http::Request;
 use leasehold_api::{Service, TransactionService};
+use leasehold_client::transactions::{Isolation, Item, ListItemsRequest};
 use leasehold_client::wire::AcquireOutcome;
 use leasehold_client::{
     Acquisition, Client, ErrorKind, Heartbeats, LambdaTransport, ListOptions, LockRequest, LossReason, PermitRequest,
@@ -20,7 +21,7 @@ use leasehold_engine::Engine;
 use leasehold_lambda::{Function, Serves};
 use leasehold_protocol::{LockTable, Policy, TableSchema, ensure_table};
 use leasehold_sandbox::{Fate, InvokeApi};
-use leasehold_tests::bank::Bank;
+use leasehold_tests::bank::{ACCOUNTS, Bank};
 use leasehold_tests::json_of;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
@@ -194,6 +195,46 @@ async fn permits_and_transactions_name_their_functions() {
     assert_eq!(*error.kind(), ErrorKind::TransactionNotFound, "{error}");
     let functions: Vec<_> = lambda.log().into_iter().map(|invocation| invocation.function).collect();
     assert!(functions.iter().any(|name| name == "leasehold-transact"), "{functions:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn operations_are_actions_of_the_functions() {
+    let lambda = lambda().await;
+    let named = transport(&lambda.url).semaphore_function("leasehold-semaphore").expect("a name");
+    let client = Client::new(named.transact_function("leasehold-transact").expect("a name"));
+
+    let all = client.acquire_all(["a", "b"]).await.expect("reachable").granted().expect("free");
+    all.release().await.expect("held");
+    let permit = client.semaphore("pool", 2).acquire(1).await.expect("reachable").granted().expect("free");
+    permit.heartbeat().await.expect("held");
+    assert_eq!(client.set_capacity("pool", 3, 2).await.expect("as seen"), 2);
+    client.break_entry("pool", permit.holder_id(), permit.record_version_number()).await.expect("as seen");
+
+    let account = json!({ "id": "Moe", "balance": 1 });
+    client.transaction(async |tx| tx.put(ACCOUNTS, &account).await).await.expect("committed");
+    client.begin_transaction().await.expect("begun").rollback().await.expect("open");
+    let key = json!({ "id": "Moe" });
+    let read: Option<Value> = client.read_item(ACCOUNTS, &key, Isolation::Committed).await.expect("read");
+    assert_eq!(read, Some(account));
+    let scan = ListItemsRequest { table_name: ACCOUNTS.into(), ..ListItemsRequest::default() };
+    let listed: Vec<Item> = client.list_items(scan).try_collect().await.expect("read");
+    assert_eq!(listed.len(), 1, "{listed:?}");
+
+    for sent in lambda.log() {
+        let is_numbered = sent.input["sequence"].is_u64();
+        assert_eq!(is_numbered, sent.input["requestId"].is_string(), "a number has its request's id: {}", sent.input);
+    }
+}
+
+#[test]
+fn functions_are_invoked_in_the_region_of_the_signer() {
+    for (region, host) in
+        [("eu-central-1", "lambda.eu-central-1.amazonaws.com"), ("cn-north-1", "lambda.cn-north-1.amazonaws.com.cn")]
+    {
+        let signer = SigV4::new(Credentials::new("AKIDEXAMPLE", "a-secret", None, None, "test"), region);
+        let shown = format!("{:?}", LambdaTransport::new(ARN, signer).expect("a name"));
+        assert!(shown.contains(&format!("{host:?}")), "{shown}");
+    }
 }
 
 #[tokio::test]

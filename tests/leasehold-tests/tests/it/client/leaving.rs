@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_client::{Client, ErrorKind, LockRequest, Wait};
+use leasehold_client::{Client, ErrorKind, Heartbeats, LockRequest, Wait};
 use leasehold_tests::{COMMON, Fates, World};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -82,6 +82,10 @@ async fn a_refused_acquisition_that_is_dropped_sends_nothing_more() {
     assert!(timeout(SECOND / 2, client.acquire("Moe")).await.is_err(), "dropped while it watches");
     sleep(SECOND * 20).await;
     assert_eq!(network.take_log(), ["/v1/acquire", "/v1/watch"]);
+    network.set(|_| Fate::AnswerLate(SECOND));
+    assert!(timeout(SECOND / 2, client.acquire("Moe")).await.is_err(), "dropped while it asks");
+    sleep(SECOND * 20).await;
+    assert_eq!(network.take_log(), ["/v1/acquire"], "the refusal came afterwards");
 }
 
 /// The future is dropped at any moment, under random faults below. The lock is free again after a while, or was never
@@ -149,6 +153,19 @@ async fn close_is_bounded_when_nobody_answers() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn close_succeeds_when_a_lock_was_lost_before() {
+    let world = World::new().await;
+    let client = world.client("one");
+    let guard = granted(&client, "Moe").await;
+    let thief = world.client("thief");
+    let version = thief.get("Moe").await.expect("held").record_version_number;
+    thief.break_lock("Moe", version).await.expect("as seen");
+    let stolen = granted(&thief, "Moe").await;
+    client.close().await.expect("there is nothing to release");
+    assert!(!guard.is_held() && stolen.is_held() && !is_free(&world).await);
+}
+
+#[tokio::test(start_paused = true)]
 async fn close_waits_for_what_was_dropped_before() {
     let world = World::new().await;
     let network = Network::new(world.transport());
@@ -163,7 +180,7 @@ async fn close_waits_for_what_was_dropped_before() {
 #[tokio::test(start_paused = true)]
 async fn a_waiter_whose_client_is_closed_stops() {
     let world = World::new().await;
-    let _holder = granted(&world.client("holder"), "Moe").await;
+    let _holder = granted(&world.client("holder"), LockRequest::new("Moe").heartbeats(Heartbeats::Manual)).await;
     let client = world.client("waiter");
     let waiting = tokio::spawn({
         let client = client.clone();
@@ -171,7 +188,11 @@ async fn a_waiter_whose_client_is_closed_stops() {
     });
     sleep(SECOND * 5).await;
     client.close().await.expect("nothing is held");
-    let error = timeout(SECOND * 5, waiting).await.expect("soon").expect("no panic").expect_err("closed");
+    let error = timeout(SECOND, waiting)
+        .await
+        .expect("soon, though the watch goes on for longer")
+        .expect("no panic")
+        .expect_err("closed");
     assert_eq!(error.kind(), &ErrorKind::Closed);
 }
 

@@ -3,11 +3,17 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use http::Request;
+use leasehold_api::Service;
 use leasehold_client::wire::AcquireOutcome;
 use leasehold_client::{
-    Acquisition, Client, ErrorKind, Heartbeats, LossReason, PermitGuard, PermitRequest, Semaphore, Wait,
+    Acquisition, Client, ErrorKind, Heartbeats, LossReason, PermitGuard, PermitRequest, Semaphore, Transport, Wait,
 };
+use leasehold_dynamodb::Clock;
+use leasehold_in_process::InProcess;
+use leasehold_protocol::{LockTable, Policy, TableSchema, ensure_table};
 use leasehold_tests::World;
+use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{Fate, Network, SECOND};
@@ -92,6 +98,7 @@ async fn waiter_has_a_permit_when_one_is_released() {
     let count = |path: &str| log.iter().filter(|called| *called == path).count();
     assert_eq!((count("/v1/semaphore/acquire"), count("/v1/semaphore/enqueue")), (2, 3), "{log:?}");
     assert!(count("/v1/watch") >= 4, "{log:?}");
+    assert_eq!(count("/v1/semaphore"), 1, "the new ticket is looked at, and a renewed one is not: {log:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -130,6 +137,19 @@ async fn dead_holder_is_passed_one_lease_after_first_sight() {
     assert_eq!(guard.outcome(), Some(AcquireOutcome::TakenOver));
     assert!(waited >= STALE && waited < STALE + SECOND, "{waited:?}");
     assert_eq!(state(&semaphore).await, (0, 2, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn permits_left_by_the_dead_are_granted_by_the_next_request() {
+    let world = World::new().await;
+    let dying = PermitRequest::new().permits(2).heartbeats(Heartbeats::Manual);
+    granted(&world.client("dead").semaphore("Pool", 2), dying).await.detach();
+    let semaphore = world.client("heir").semaphore("Pool", 2);
+    assert!(try_granted(&semaphore).await.is_none());
+    sleep(STALE).await;
+    let one = try_granted(&semaphore).await.expect("the holder is dead");
+    let two = try_granted(&semaphore).await.expect("the dead holder had two");
+    assert_eq!((one.outcome(), two.outcome()), (Some(AcquireOutcome::TakenOver), Some(AcquireOutcome::Reacquired)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -194,6 +214,127 @@ async fn dead_waiter_is_passed_one_ticket_lease_after_sight() {
     let _guard = waiting.await.expect("no panic");
     let waited = released.elapsed() + SECOND;
     assert!(waited >= TICKET_STALE && waited < TICKET_STALE + SECOND * 2, "one ticket lease for both: {waited:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiter_enters_a_full_queue_when_its_tickets_are_dead() {
+    let world = World::new().await;
+    for number in 0..100 {
+        let ticket = json!({
+            "key": "Pool", "ownerName": "dead", "leaseId": number.to_string(), "capacity": 1, "leaseDurationMs": 10_000,
+        });
+        let request = Request::post("/v1/semaphore/enqueue").header("content-type", "application/json");
+        let request = request.body(ticket.to_string().into_bytes()).expect("a request");
+        assert_eq!(world.transport().send(request).await.expect("an answer").status(), 200);
+    }
+    let (client, network) = caller(&world, "heir");
+    let mut requests = 0;
+    network.set(move |_| {
+        requests += 1;
+        // A waiter without pauses does not come to its end.
+        if requests > 100 { Fate::Gateway(403, None, "") } else { Fate::Delivered }
+    });
+    let began = Instant::now();
+    let request = PermitRequest::new().wait(Wait::AtMost(SECOND * 60));
+    let _guard = granted(&client.semaphore("Pool", 1), request).await;
+    let waited = began.elapsed();
+    assert!(waited >= SECOND * 10 && waited < SECOND * 12, "one lease for all of them, and a poll: {waited:?}");
+    let log = network.take_log();
+    let tries = log.iter().filter(|path| *path == "/v1/semaphore/enqueue").count();
+    assert!((8..=13).contains(&tries), "one each second or so: {log:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiter_queues_anew_when_an_operator_removed_its_ticket() {
+    let world = World::new().await;
+    let holder = granted(&world.client("holder").semaphore("Pool", 1), 1).await;
+    let operator = world.client("operator");
+    let queue = async || {
+        let view = operator.get_semaphore("Pool").await.expect("a row");
+        view.semaphore.expect("a semaphore").queue
+    };
+    let semaphore = world.client("waiter").semaphore("Pool", 1);
+    let waiting = tokio::spawn(async move { granted(&semaphore, forever()).await });
+    sleep(SECOND).await;
+    let ticket = queue().await.remove(0);
+    operator.break_entry("Pool", ticket.ticket_id.clone(), ticket.version).await.expect("as seen");
+    sleep(SECOND * 5).await;
+    let tickets: Vec<_> = queue().await.into_iter().map(|ticket| ticket.ticket_id).collect();
+    assert!(tickets.len() == 1 && tickets[0] != ticket.ticket_id, "{tickets:?}");
+    holder.release().await.expect("held");
+    assert!(waiting.await.expect("no panic").is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiter_pauses_after_a_refusal_that_no_view_explains() {
+    const REFUSED: &str = r#"{"type": "held", "status": 423, "title": "t", "detail": "d", "lock": {
+        "key": "Pool", "state": "held", "ownerName": "", "recordVersionNumber": "v", "leaseDurationMs": 86400000,
+        "kind": "semaphore", "capacity": 1, "available": 1, "changed": "c-1", "holders": [], "queue": []
+    }}"#;
+    let world = World::new().await;
+    let (client, network) = caller(&world, "ann");
+    let semaphore = client.semaphore("Pool", 1);
+    granted(&semaphore, 1).await.release().await.expect("held");
+    let mut requests = 0;
+    network.set(move |path| {
+        requests += 1;
+        match path {
+            // A waiter without pauses does not come to its end.
+            _ if requests > 100 => Fate::Gateway(403, None, ""),
+            "/v1/semaphore/acquire" => Fate::Gateway(423, Some(1), REFUSED),
+            _ => Fate::Delivered,
+        }
+    });
+    let request = PermitRequest::new().wait(Wait::AtMost(SECOND * 10));
+    assert!(matches!(semaphore.acquire(request).await.expect("reachable"), Acquisition::Held(_)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiter_that_polls_reacts_to_each_failure_of_a_read() {
+    const GONE: &str = r#"{"type": "not-found", "status": 404, "title": "t", "detail": "d"}"#;
+    for (fate, again, refused) in [
+        (Fate::Gateway(503, None, ""), 0, None),
+        (Fate::Gateway(404, None, GONE), 1, None),
+        (Fate::Gateway(403, None, ""), 0, Some(ErrorKind::Forbidden)),
+    ] {
+        let world = World::new().await;
+        let holder = granted(&world.client("holder").semaphore("Pool", 1), 1).await;
+        let (client, network) = caller(&world, "waiter");
+        let (mut reads, failure) = (0, fate.clone());
+        network.set(move |path| {
+            reads += u32::from(path == "/v1/semaphore");
+            if path == "/v1/semaphore" && reads == 3 { failure.clone() } else { Fate::Delivered }
+        });
+        let semaphore = client.semaphore("Pool", 1);
+        let waiting = tokio::spawn(async move { semaphore.acquire(forever().poll_interval(SECOND)).await });
+        sleep(SECOND * 10).await;
+        let log = network.take_log();
+        let count = |path: &str| log.iter().filter(|asked| *asked == path).count();
+        holder.release().await.expect("held");
+        let waited = timeout(SECOND * 10, waiting).await.expect("an end").expect("no panic");
+        assert_eq!(waited.as_ref().err().map(|error| error.kind().clone()), refused, "{fate:?}");
+        if refused.is_none() {
+            assert_eq!(count("/v1/semaphore/enqueue"), 1 + again, "{fate:?}: {log:?}");
+            assert_eq!(count("/v1/semaphore/release"), again, "{fate:?}: {log:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn permits_are_waited_for_under_a_sort_key() {
+    let world = World::new().await;
+    let schema = TableSchema { sort_key: Some("part".to_owned()), ..TableSchema::new("parts") };
+    ensure_table(&world.dynamodb, &schema).await.expect("a new table");
+    let table = LockTable::new(world.dynamodb.clone(), schema, Policy::default(), Clock::system());
+    let service = InProcess::new(Service::new(table));
+    let (holder, waiter) = (Client::new(service.clone()), Client::new(service));
+    let first = granted(&holder.semaphore(("Pool", "a"), 1), 1).await;
+    let _other = granted(&holder.semaphore(("Pool", "b"), 1), 1).await;
+    let waiting = tokio::spawn(async move { granted(&waiter.semaphore(("Pool", "a"), 1), forever()).await });
+    sleep(SECOND * 30).await;
+    assert_eq!(state(&holder.semaphore(("Pool", "a"), 1)).await, (0, 1, 1));
+    first.release().await.expect("held");
+    assert!(waiting.await.expect("no panic").is_held());
 }
 
 #[tokio::test(start_paused = true)]
@@ -345,6 +486,38 @@ async fn permits_are_handed_to_another_process() {
     sleep(LEASE * 3).await;
     guard.release().await.expect("held");
     assert_eq!(state(&semaphore).await, (3, 0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn permits_take_the_options_of_their_request() {
+    let world = World::new().await;
+    let holder = world.client("ann").semaphore("Pool", 3);
+    let request = PermitRequest::new().permits(2).lease(SECOND * 10).owner_name("batch").data("41 rows");
+    let guard = granted(&holder, request.heartbeats(Heartbeats::Manual)).await;
+    assert!(guard.remaining() <= SECOND * 10, "{:?}", guard.remaining());
+    let _binary = granted(&holder, PermitRequest::new().data([0, 255])).await;
+    let views = holder.get().await.expect("a row").semaphore.expect("a semaphore").holders;
+    assert_eq!((views[0].permits, views[0].lease_duration_ms, views[0].owner_name.as_str()), (2, 10_000, "batch"));
+    assert_eq!((views[0].data.as_deref(), views[1].data_base64.as_deref()), (Some("41 rows"), Some("AP8=")));
+
+    let resumed = world.client("bob").semaphore("Pool", 3);
+    let guard = resumed.resume(PermitRequest::new().lease(SECOND * 30), guard.detach()).await.expect("held");
+    assert!(guard.remaining() > SECOND * 29 && guard.remaining() <= SECOND * 30, "{:?}", guard.remaining());
+
+    let (client, network) = caller(&world, "waiter");
+    let told = Arc::new(Mutex::new(0));
+    let telling = Arc::clone(&told);
+    let request = PermitRequest::new().permits(3).wait(Wait::AtMost(SECOND * 3)).poll_interval(SECOND);
+    let request = request.on_wait(move |_| *telling.lock().expect("not poisoned") += 1);
+    let waiter = client.semaphore("Pool", 3);
+    let waiting = tokio::spawn(async move { waiter.acquire(request).await.expect("reachable") });
+    sleep(SECOND).await;
+    let ticket = holder.get().await.expect("a row").semaphore.expect("a semaphore").queue.remove(0);
+    assert_eq!((ticket.permits, ticket.lease_duration_ms), (3, 120_000));
+    assert!(matches!(waiting.await.expect("no panic"), Acquisition::Held(_)));
+    let log = network.take_log();
+    assert!(log.len() > 4 && log.iter().all(|path| path != "/v1/watch"), "it polls: {log:?}");
+    assert!(*told.lock().expect("not poisoned") >= 3, "after each view");
 }
 
 #[tokio::test(start_paused = true)]

@@ -69,3 +69,19 @@ async fn waits_holds_heartbeats_and_losses_are_measured() {
     let least = (SECOND * 10 + LEASE - SECOND).as_secs_f64();
     assert!(held > least && held < least + 3.0, "ten seconds, none, and a lease: {held}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn loss_is_measured_when_nobody_looks_at_the_guard() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let handle = recorder.handle();
+    let _recorder = metrics::set_default_local_recorder(&recorder);
+    let world = World::new().await;
+    let _guard = granted(&world.client("one"), LockRequest::new("Moe").heartbeats(Heartbeats::Manual)).await;
+    sleep(LEASE * 2).await;
+    let text = handle.render();
+    for (name, expected) in
+        [(r#"leasehold_losses{leasehold_reason="expired"}"#, 1.0), ("leasehold_hold_duration_sum", LEASE.as_secs_f64())]
+    {
+        assert!((value(&text, name) - expected).abs() < 0.1, "{name} is not {expected} in:\n{text}");
+    }
+}

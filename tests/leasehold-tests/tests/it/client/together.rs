@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use leasehold_client::wire::Lock;
 use leasehold_client::{
-    Acquisition, AllGuard, AllRequest, Client, Error, ErrorKind, Heartbeats, LockRequest, LossReason, Once, Wait,
+    Acquisition, AllGuard, AllRequest, Client, Error, ErrorKind, Heartbeats, LockRequest, LossReason, Once, Release,
+    Released, Wait,
 };
 use leasehold_tests::World;
 use tokio::time::{Instant, sleep};
@@ -37,8 +38,18 @@ async fn locks_are_granted_together_and_kept_and_released() {
     assert!(guard.is_held() && guard.remaining() > LEASE / 2);
     let other = world.client("bob");
     assert!(!is_free(&other, "a").await && !is_free(&other, "b").await);
+    let token = guard.fencing_token();
     guard.release().await.expect("held");
     assert!(is_free(&other, "a").await && is_free(&other, "b").await);
+
+    let guard = all(&client, both().lease(SECOND * 60)).await;
+    assert!(guard.fencing_token() > token && guard.remaining() > SECOND * 59);
+    for key in ["a", "b"] {
+        let row = other.get(key).await.expect("held");
+        assert_eq!((row.fencing_token, row.lease_duration_ms), (Some(guard.fencing_token()), 60_000));
+        let released = other.release_by_id(key, guard.lease_id(), Release::new()).await;
+        assert_eq!(released.expect("possession is enough"), Released::Released);
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -106,6 +117,7 @@ async fn loss_of_one_lock_loses_all_and_gives_the_rest_back() {
     operator.break_lock("a", seen.record_version_number).await.expect("as seen");
     let loss = guard.lost().await.expect("broken");
     assert_eq!((loss.key.key.as_str(), loss.reason), ("a", LossReason::Released));
+    assert_eq!(guard.loss(), Some(loss));
     sleep(SECOND).await;
     assert!(!guard.is_held());
     assert!(is_free(&operator, "b").await);
@@ -149,6 +161,76 @@ async fn lost_answer_of_acquire_all_is_no_half_grant() {
     let guard = all(&Client::new(network), both()).await;
     sleep(LEASE * 2).await;
     assert!(guard.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn locks_that_are_granted_too_late_are_asked_for_again() {
+    let lease = Duration::from_millis(100);
+    for late in [lease, lease * 3 / 2] {
+        let world = World::new().await;
+        let network = Network::new(world.transport());
+        let mut first = true;
+        network.set(move |_| if std::mem::take(&mut first) { Fate::AnswerLate(late) } else { Fate::Delivered });
+        let guard = all(&Client::new(network), both().lease(lease)).await;
+        assert!(guard.is_held(), "{late:?}");
+    }
+}
+
+/// The first request is carried out without an answer. Before the second one an operator breaks a lock of the two.
+#[tokio::test(start_paused = true)]
+async fn locks_are_granted_when_an_operator_ended_the_lease_id() {
+    let world = World::new().await;
+    let network = Network::new(world.transport());
+    let mut first = true;
+    network.set(move |_| if std::mem::take(&mut first) { Fate::AnswerLost } else { Fate::Delivered });
+    let client = Client::new(network);
+    let waiting = tokio::spawn(async move { all(&client, both()).await });
+    let operator = world.client("operator");
+    let seen = loop {
+        tokio::task::yield_now().await;
+        if let Ok(lock) = operator.get("a").await {
+            break lock;
+        }
+    };
+    operator.break_lock("a", seen.record_version_number).await.expect("as seen");
+    let began = Instant::now();
+    let guard = waiting.await.expect("no panic");
+    assert!(guard.is_held() && began.elapsed() < LEASE, "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiter_for_all_with_an_interval_of_its_own_polls() {
+    let world = World::new().await;
+    let _b = granted(&world.client("bob"), "b").await;
+    let network = Network::new(world.transport());
+    let waits = Arc::new(AtomicU32::new(0));
+    let counting = Arc::clone(&waits);
+    let request = both().poll_interval(SECOND).wait(Wait::AtMost(SECOND * 3)).on_wait(move |_| {
+        counting.fetch_add(1, Ordering::SeqCst);
+    });
+    let refused = Client::new(network.clone()).acquire_all(request).await.expect("reachable");
+    assert!(matches!(refused, Acquisition::Held(_)));
+    assert_eq!(network.take_log(), ["/v1/acquire-all"; 4], "three polls, and the last look");
+    assert_eq!(waits.load(Ordering::SeqCst), 3, "the last answer ends the wait");
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_outage_of_several_locks_is_warned_of_once() {
+    let world = World::new().await;
+    let network = Network::new(world.transport());
+    let warnings = Arc::new(AtomicU32::new(0));
+    let counting = Arc::clone(&warnings);
+    let request = both().at_risk(SECOND * 6, move |_| {
+        counting.fetch_add(1, Ordering::SeqCst);
+    });
+    let guard = all(&Client::new(network.clone()), request).await;
+    for outages in 1..=2 {
+        network.cut();
+        sleep(guard.remaining() - SECOND * 3).await;
+        network.mend();
+        sleep(LEASE * 2).await;
+        assert_eq!((guard.is_held(), warnings.load(Ordering::SeqCst)), (true, outages));
+    }
 }
 
 #[tokio::test(start_paused = true)]

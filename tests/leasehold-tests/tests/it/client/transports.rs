@@ -179,6 +179,22 @@ async fn whatever_a_server_answers_is_an_error_and_no_panic() {
 }
 
 #[tokio::test]
+async fn answer_is_read_up_to_eight_mebibytes() {
+    const LIMIT: usize = 8 * 1024 * 1024;
+    for (length, is_read) in [(LIMIT, true), (LIMIT + 1, false)] {
+        let mut body = r#"{"status":"ok"}"#.to_owned();
+        body.extend(std::iter::repeat_n(' ', length - body.len()));
+        let (url, _asked) = canned(format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{body}").leak()).await;
+        let answer = Client::new(HttpTransport::new(&url).expect("a URL")).health().await;
+        assert_eq!(answer.is_ok(), is_read, "{length} bytes: {answer:?}");
+        if let Err(error) = answer {
+            let source = std::error::Error::source(&error).expect("a cause").to_string();
+            assert!(source.contains("too long"), "{source}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn nobody_there_is_said_in_so_many_words() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
     let url = format!("http://{}", listener.local_addr().expect("bound"));
@@ -187,6 +203,7 @@ async fn nobody_there_is_said_in_so_many_words() {
     assert_eq!(error.kind(), &ErrorKind::Unavailable);
     let source = std::error::Error::source(&error).expect("a cause").to_string();
     assert!(source.to_lowercase().contains("refused"), "{error}: {source}");
+    assert!(std::error::Error::source(&error).and_then(|source| source.source()).is_some(), "the HTTP client's own");
     for not_a_url in ["", "localhost:8080", "ftp://x", "http://", "http://x/?stage=1"] {
         let error = HttpTransport::new(not_a_url).expect_err("not a service's URL");
         assert!(matches!(error.kind(), ErrorKind::InvalidRequest { .. }), "{not_a_url}: {error}");

@@ -250,6 +250,18 @@ async fn service_that_comes_back_is_used_after_its_retry_after() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn wait_ends_at_once_when_no_time_is_left_for_a_request() {
+    let world = World::new().await;
+    let network = Network::new(world.transport());
+    network.set(|_| Fate::Gateway(429, Some(2), ""));
+    let began = Instant::now();
+    let request = LockRequest::new("Moe").wait(Wait::AtMost(SECOND * 2));
+    let error = Client::new(network.clone()).acquire(request).await.expect_err("throttled");
+    assert_eq!((error.kind(), began.elapsed()), (&ErrorKind::Throttled, Duration::ZERO));
+    assert_eq!(network.take_log().len(), 1, "the service asks for a pause as long as the wait");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_gateways_answers_are_sorted_by_their_status() {
     let world = World::new().await;
     let network = Network::new(world.transport());
@@ -267,6 +279,25 @@ async fn a_gateways_answers_are_sorted_by_their_status() {
         let error = client.try_acquire("Moe").await.expect_err("not an answer");
         assert_eq!(error.kind(), &kind, "{status} {body}");
         assert!(error.to_string().contains(&status.to_string()), "{error}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_of_the_service_are_sorted_by_their_type() {
+    let world = World::new().await;
+    let network = Network::new(world.transport());
+    let client = Client::new(network.clone());
+    for (name, status, kind) in [
+        ("wrong-kind", 409, ErrorKind::WrongKind),
+        ("permits-mismatch", 409, ErrorKind::PermitsMismatch),
+        ("exceeds-capacity", 409, ErrorKind::ExceedsCapacity),
+        ("queue-full", 423, ErrorKind::QueueFull(None)),
+        ("corrupt-record", 500, ErrorKind::CorruptRecord),
+        ("misconfigured", 500, ErrorKind::Misconfigured),
+    ] {
+        let problem: &'static str = format!(r#"{{"type":"{name}","status":{status},"title":"t","detail":"d"}}"#).leak();
+        network.set(move |_| Fate::Gateway(status, None, problem));
+        assert_eq!(*client.get("Moe").await.expect_err("refused").kind(), kind, "{name}");
     }
 }
 
@@ -300,17 +331,17 @@ async fn a_lost_answer_leads_to_the_same_lock_and_the_repeat_counts() {
 
 #[tokio::test(start_paused = true)]
 async fn a_grant_that_arrives_after_its_lease_is_asked_for_again() {
-    let world = World::new().await;
-    let network = Network::new(world.transport());
-    let mut first = true;
-    network.set(move |_| {
-        if std::mem::take(&mut first) { Fate::AnswerLate(Duration::from_millis(150)) } else { Fate::Delivered }
-    });
     // The time-out of a request is at least 200 ms: this lease is over before that.
-    let request = LockRequest::new("Moe").lease(Duration::from_millis(100));
-    let guard = granted(&Client::new(network), request).await;
-    assert!(guard.is_held());
-    assert_eq!(guard.outcome(), Some(AcquireOutcome::Created), "how it was really acquired");
+    let lease = Duration::from_millis(100);
+    for late in [lease, lease * 3 / 2] {
+        let world = World::new().await;
+        let network = Network::new(world.transport());
+        let mut first = true;
+        network.set(move |_| if std::mem::take(&mut first) { Fate::AnswerLate(late) } else { Fate::Delivered });
+        let guard = granted(&Client::new(network), LockRequest::new("Moe").lease(lease)).await;
+        assert!(guard.is_held(), "{late:?}");
+        assert_eq!(guard.outcome(), Some(AcquireOutcome::Created), "how it was really acquired");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -413,6 +444,29 @@ async fn the_service_can_be_asked_to_judge_by_its_clock() {
     sleep(LEASE + SECOND + Duration::from_millis(1)).await;
     let guard = world.client("cron").try_acquire(request()).await.expect("reachable").granted().expect("stale");
     assert_eq!(guard.outcome(), Some(AcquireOutcome::TakenOver));
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiter_asks_after_each_watch_when_the_service_judges() {
+    let world = World::new().await;
+    dead(&world, LEASE).await;
+    let network = Network::new(world.transport());
+    let mut requests = 0;
+    network.set(move |_| {
+        requests += 1;
+        // A waiter without pauses does not come to its end.
+        if requests > 100 { Fate::Gateway(403, None, "") } else { Fate::Delivered }
+    });
+    let began = Instant::now();
+    let request = LockRequest::new("Moe").stale_by_clock().wait(Wait::Forever);
+    let guard = granted(&Client::new(network.clone()), request).await;
+    assert_eq!(guard.outcome(), Some(AcquireOutcome::TakenOver));
+    let waited = began.elapsed();
+    assert!(waited > LEASE + SECOND && waited < LEASE + SECOND * 3, "{waited:?}");
+    let log = network.take_log();
+    let count = |path: &str| log.iter().filter(|asked| *asked == path).count();
+    assert!((17..=24).contains(&count("/v1/acquire")), "one each second or so: {log:?}");
+    assert_eq!(count("/v1/watch") + 1, count("/v1/acquire"), "it watches in between: {log:?}");
 }
 
 #[tokio::test(start_paused = true)]

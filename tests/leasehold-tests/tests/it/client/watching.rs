@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold_client::wire::AcquireOutcome;
-use leasehold_client::{Client, Heartbeats, LockRequest, Wait};
+use leasehold_client::{Client, Heartbeats, LockRequest, Release, Wait};
 use leasehold_tests::World;
 use tokio::time::{Instant, sleep};
 
@@ -41,6 +41,22 @@ async fn waiter_has_the_lock_when_it_is_released() {
         "one refused write, whatever the wait: {log:?}"
     );
     assert!(log.iter().all(|path| path == "/v1/acquire" || path == "/v1/watch"), "{log:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiter_has_the_lock_when_its_row_is_deleted() {
+    let world = World::new().await;
+    let service = world.transport();
+    let holder = granted(&Client::new(service.clone()), "Moe").await;
+    let network = Network::new(service);
+    let client = Client::new(network.clone());
+    let waiting = tokio::spawn(async move { (granted(&client, forever()).await, Instant::now()) });
+    sleep(SECOND * 3).await;
+    let deleted = Instant::now();
+    holder.release_with(Release::new().delete()).await.expect("held");
+    let (guard, at) = waiting.await.expect("no panic");
+    assert_eq!((at - deleted, guard.outcome()), (Duration::ZERO, Some(AcquireOutcome::Created)));
+    assert_eq!(network.take_log(), ["/v1/acquire", "/v1/watch", "/v1/acquire"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -81,6 +81,31 @@ async fn a_body_that_was_evicted_is_run_again_from_the_start() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn body_that_runs_again_is_as_old_as_its_first_run() {
+    let (bank, _, client) = bank(&[("a", 100)]).await;
+    let (runs, younger) = (Cell::new(0), RefCell::new(None));
+    let waited = client
+        .transaction(async |tx| {
+            runs.set(runs.get() + 1);
+            let began = Instant::now();
+            balance(&tx, "a").await?;
+            let waited = began.elapsed();
+            if runs.get() == 1 {
+                // The body thinks for too long: a younger transaction takes the item, and keeps it.
+                sleep(Duration::from_millis(10)).await;
+                younger.replace(Some(take(&bank, "a").await));
+                add(&tx, "a", 1).await?;
+            }
+            Ok::<_, Error>(waited)
+        })
+        .await;
+    let waited = waited.expect("committed");
+    assert!(runs.get() == 2 && waited < SECOND / 2, "the older one does not wait for the younger: {waited:?}");
+    let refused = younger.take().expect("taken").commit().await.expect_err("evicted");
+    assert_eq!(refused.kind(), &ErrorKind::RolledBack);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_eviction_that_only_the_commit_finds_runs_the_body_again() {
     let (bank, _, client) = bank(&[("a", 100)]).await;
     let runs = Cell::new(0);
@@ -147,6 +172,28 @@ async fn a_late_commit_is_never_followed_by_a_second_run() {
         sleep(SECOND * 30).await;
         assert_transferred(&bank).await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn contended_commit_fails_when_its_rollback_has_no_answer() {
+    let (_, network, client) = bank(&[("a", 100), ("b", 0)]).await;
+    network.set(|path| match path {
+        COMMIT => Fate::Gateway(409, Some(1), CONTENDED),
+        ROLLBACK => Fate::NotSent,
+        _ => Fate::Delivered,
+    });
+    let runs = Cell::new(0);
+    let error = transfer(&client, &runs).await.expect_err("nobody knows");
+    assert_eq!((error.kind(), runs.get()), (&ErrorKind::Unavailable, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn keep_alive_without_a_period_is_refused() {
+    let (_, network, client) = bank(&[]).await;
+    let options = TransactionOptions::new().keep_alive(Duration::ZERO);
+    let error = client.transaction_with(&options, async |_| Ok::<_, Error>(())).await.expect_err("without a pause");
+    assert_eq!(error.kind(), &ErrorKind::InvalidRequest { field: Some("keep_alive".into()) });
+    assert_eq!(network.take_log(), [""; 0]);
 }
 
 const CONTENDED: &str = r#"{"type": "contended", "status": 409, "title": "", "detail": "Another one has it.",

@@ -4,6 +4,7 @@ use futures_util::TryStreamExt;
 use leasehold_client::transactions::{
     Entry, Isolation, Item, ItemRequest, ListItemsRequest, Request, TransactionState, from_item, to_item,
 };
+use leasehold_client::wire::transactions::ListTransactionsRequest;
 use leasehold_client::{Client, Error, ErrorKind};
 use leasehold_tests::bank::ACCOUNTS;
 use serde_json::{Value, json};
@@ -53,6 +54,28 @@ async fn one_that_is_dropped_is_rolled_back() {
     assert_eq!(error.kind(), &ErrorKind::RolledBack);
     let error = client.transaction_status("5e1f6f0e-7f4b-4b1c-9a53-3a6e5d0c1b2a").await.expect_err("never begun");
     assert_eq!(error.kind(), &ErrorKind::TransactionNotFound);
+}
+
+#[tokio::test(start_paused = true)]
+async fn rollback_succeeds_when_the_transaction_is_rolled_back() {
+    const ROLLED_BACK: &str = r#"{"type": "rolled-back", "status": 409, "title": "t", "detail": "d"}"#;
+    let (_, network, client) = bank(&[]).await;
+    let tx = client.begin_transaction().await.expect("begun");
+    network.set(|_| Fate::Gateway(409, None, ROLLED_BACK));
+    tx.rollback().await.expect("as the caller wants it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn operator_finds_an_open_transaction_and_ends_it() {
+    let (bank, _, client) = bank(&[("a", 100)]).await;
+    let tx = client.begin_transaction().await.expect("begun");
+    add(&tx, "a", 1).await.expect("added");
+    let page = client.list_transactions(&ListTransactionsRequest::default()).await.expect("reachable");
+    let [open] = page.transactions.as_slice() else { panic!("{page:?}") };
+    assert_eq!((open.state, open.requests.len()), (TransactionState::Pending, 1));
+    let swept = client.sweep_transactions(Some(open.public_id.clone())).await.expect("known");
+    assert_eq!((swept.rolled_back, bank.balance("a").await), (1, Some(100)));
+    assert_eq!(tx.commit().await.expect_err("swept").kind(), &ErrorKind::RolledBack);
 }
 
 #[tokio::test(start_paused = true)]
