@@ -1,4 +1,5 @@
-//! The instants and the last numbers, which no pair of expression and function can disagree on: both call the same code.
+//! The instants and the last numbers, which no pair of expression and function can disagree on: both call the same
+//! code.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 
