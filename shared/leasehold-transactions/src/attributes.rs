@@ -185,3 +185,32 @@ fn value_size(value: &AttributeValue) -> usize {
         _ => 1,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use aws_sdk_dynamodb::primitives::Blob;
+
+    use super::*;
+
+    #[test]
+    fn sizes_are_of_names_and_values_with_their_overhead() {
+        let text = |value: &str| AttributeValue::S(value.into());
+        let blob = Blob::new(*b"abcd");
+        for (value, bytes) in [
+            (text(""), 0),
+            (text("abc"), 3),
+            (AttributeValue::N("-12.5".into()), 6),
+            (AttributeValue::B(blob.clone()), 4),
+            (AttributeValue::Bool(true), 1),
+            (AttributeValue::Null(true), 1),
+            (AttributeValue::Ss(vec!["abc".into(), "de".into()]), 3 + 4 + 3),
+            (AttributeValue::Ns(vec!["1".into(), "23".into()]), 3 + 2 + 3),
+            (AttributeValue::Bs(vec![blob.clone(), blob]), 3 + 5 + 5),
+            (AttributeValue::L(vec![text("abc"), text("de")]), 3 + 4 + 3),
+            (AttributeValue::M(Item::from([("ab".into(), text("cde")), ("f".into(), text("g"))])), 3 + 5 + 2 + 2),
+        ] {
+            assert_eq!(value_size(&value), bytes, "{value:?}");
+            assert_eq!(size(&Item::from([("name".into(), value)])), 4 + bytes);
+        }
+    }
+}

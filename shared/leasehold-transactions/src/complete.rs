@@ -193,7 +193,7 @@ impl Transactions {
                     Outcome::Done | Outcome::NoTable => {}
                     // After a failed condition, another coordinator freed the item, or changed it while the decision
                     // was made.
-                    Outcome::Condition | Outcome::Busy => left.push(key),
+                    Outcome::Again => left.push(key),
                     Outcome::Refused(message) => stuck.push((key, message)),
                 }
             }
@@ -274,7 +274,7 @@ async fn free_group(tables: &Tables, group: Vec<Completion>) -> Vec<(ItemKey, Ou
             Ok(outcomes) => return group.into_iter().map(|completion| completion.key).zip(outcomes).collect(),
             Err(error) if error.is_passing() => {
                 tracing::debug!(error = error.for_log(), "items are freed later");
-                return group.into_iter().map(|completion| (completion.key, Outcome::Busy)).collect();
+                return group.into_iter().map(|completion| (completion.key, Outcome::Again)).collect();
             }
             // The role may lack the permission for statements; each single write then returns its own error.
             Err(_) => {}
@@ -291,8 +291,8 @@ async fn free_one(tables: &Tables, completion: Completion) -> (ItemKey, Outcome)
     let key = completion.key.clone();
     let outcome = match tables.write(completion.into_write()).await {
         Ok(true) => Outcome::Done,
-        Ok(false) => Outcome::Condition,
-        Err(error) if error.is_passing() => Outcome::Busy,
+        Ok(false) => Outcome::Again,
+        Err(error) if error.is_passing() => Outcome::Again,
         Err(Error::InvalidRequest { field, .. }) if field == NO_TABLE => Outcome::NoTable,
         Err(error) => Outcome::Refused(error.to_string()),
     };

@@ -110,10 +110,8 @@ pub(crate) enum Reason {
 pub(crate) enum Outcome {
     /// The write is applied.
     Done,
-    /// The write's condition does not hold.
-    Condition,
-    /// The write may be retried.
-    Busy,
+    /// The item must be read again: the write's condition does not hold, or DynamoDB gave no final answer.
+    Again,
     /// The table does not exist.
     NoTable,
     /// DynamoDB refuses the write, for this reason.
@@ -475,14 +473,13 @@ fn reason(reason: &CancellationReason) -> Reason {
 fn outcome(error: Option<&BatchStatementError>) -> Outcome {
     let Some(error) = error else { return Outcome::Done };
     match error.code() {
-        Some(BatchStatementErrorCodeEnum::ConditionalCheckFailed) => Outcome::Condition,
         Some(BatchStatementErrorCodeEnum::ResourceNotFound) => Outcome::NoTable,
         Some(
             BatchStatementErrorCodeEnum::ValidationError
             | BatchStatementErrorCodeEnum::AccessDenied
             | BatchStatementErrorCodeEnum::ItemCollectionSizeLimitExceeded,
         ) => Outcome::Refused(error.message().unwrap_or("DynamoDB gave no reason.").to_owned()),
-        _ => Outcome::Busy,
+        _ => Outcome::Again,
     }
 }
 

@@ -48,6 +48,8 @@ pub enum Fault {
     TransactionConflict,
     /// The request is refused because the role does not allow it.
     AccessDenied,
+    /// The request never arrives, and is answered with this JSON document: a refusal, if it has a `__type`.
+    Answered(&'static str),
 }
 
 /// The source of fates.
@@ -266,6 +268,9 @@ impl HttpConnector for Connector {
             Fault::ServerError => refusal(500, &json!({ "__type": error_type("InternalServerError") })),
             Fault::TransactionConflict => refusal(400, &conflict(&request)),
             Fault::AccessDenied => refusal(400, &json!({ "__type": "com.amazon.coral.service#AccessDeniedException" })),
+            Fault::Answered(document) => {
+                answer(if document.contains("__type") { 400 } else { 200 }, document.to_owned())
+            }
         }
     }
 }
@@ -314,8 +319,12 @@ fn without_token(mut request: HttpRequest) -> HttpRequest {
 fn refusal(status: u16, body: &Value) -> HttpConnectorFuture {
     let mut body = body.clone();
     body["message"] = "injected".into();
+    answer(status, body.to_string())
+}
+
+fn answer(status: u16, body: String) -> HttpConnectorFuture {
     let status = StatusCode::try_from(status).expect("a status");
-    HttpConnectorFuture::ready(Ok(HttpResponse::new(status, SdkBody::from(body.to_string()))))
+    HttpConnectorFuture::ready(Ok(HttpResponse::new(status, SdkBody::from(body))))
 }
 
 impl fmt::Debug for Faults {

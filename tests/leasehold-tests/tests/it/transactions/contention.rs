@@ -64,6 +64,19 @@ async fn an_older_transaction_lets_one_end_that_is_nearly_through() {
     bank.assert_clean().await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_older_transaction_waits_for_a_tenth_of_a_second() {
+    let bank = Bank::new().await;
+    let older = begin(&bank.transactions).await;
+    sleep(Duration::from_millis(10)).await;
+    let younger = begin(&bank.transactions).await;
+    bank.transactions.add(&younger, vec![add("a", 1)], None).await.expect("added");
+    let start = Instant::now();
+    bank.transactions.add(&older, vec![add("a", 10)], None).await.expect("added");
+    let waited = start.elapsed().as_millis();
+    assert!((50..150).contains(&waited), "it waited {waited} ms");
+}
+
 const CLIENTS: usize = 12;
 const HOT_ITEMS: [&str; 3] = ["a", "b", "c"];
 const THOUGHT: Duration = Duration::from_millis(50);

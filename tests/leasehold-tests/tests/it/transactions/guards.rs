@@ -4,13 +4,15 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use leasehold_tests::bank::{
-    ACCOUNTS, Bank, TRANSACTIONS, account, add, balance_of, begin, delete, get, key, look, put,
+    ACCOUNTS, Bank, TRANSACTIONS, account, add, balance_of, begin, delete, get, key, look, put, request,
 };
 use leasehold_tests::{Fault, Faults};
-use leasehold_transactions::{Error, Isolation, Policy, State, TransactionId, TransactionRequest};
+use leasehold_transactions::{
+    Action, Error, Isolation, Policy, ReturnValues, State, TransactionId, TransactionRequest,
+};
 
 /// Works until the fault that holds the work, or kills it.
-async fn until_reached<F: Future<Output: Debug> + Unpin>(work: F, faults: &Faults) {
+pub(super) async fn until_reached<F: Future<Output: Debug> + Unpin>(work: F, faults: &Faults) {
     tokio::select! {
         biased;
         result = work => panic!("it should have stopped: {result:?}"),
@@ -190,9 +192,11 @@ async fn an_item_is_locked_only_if_it_is_free() {
     let mut work = std::pin::pin!(slow.add(&id, vec![add("a", 1)], None));
     until_reached(&mut work, &faults).await;
     bank.transactions.add(&holder, vec![add("a", 10)], None).await.expect("added");
+    faults.record();
     faults.release();
     let refused = work.await;
     assert!(matches!(refused, Err(Error::Contended { .. })), "{refused:?}");
+    assert_eq!(faults.record()[0].body["TableName"], TRANSACTIONS, "the refusal names the holder");
     let item = bank.raw("a").await.expect("there");
     let lock = item["leaseholdTxId"].as_s().expect("a text");
     assert!(lock.starts_with(holder.public().as_str()), "{lock}");
@@ -333,10 +337,13 @@ async fn a_second_write_finds_its_item_overwritten() {
     bank.assert_clean().await;
 }
 
-/// A rollback restores the state that was read before the lock, so that state must still be current.
+/// A rollback restores the state that was read before the lock, so that state must still be current. So must the state
+/// of which a condition fails.
 #[tokio::test(start_paused = true)]
 async fn an_item_that_comes_or_goes_is_read_again() {
-    for comes in [true, false] {
+    for (comes, condition) in
+        [(true, None), (true, Some("attribute_exists(id)")), (false, None), (false, Some("attribute_not_exists(id)"))]
+    {
         let bank = Bank::new().await;
         if !comes {
             bank.open("a", 1).await;
@@ -345,7 +352,8 @@ async fn an_item_that_comes_or_goes_is_read_again() {
         let (slow, faults) = bank.coordinator(Policy::default(), Duration::ZERO);
         // The table's key, the transaction, the item; then it would lock and change.
         faults.at(4, Fault::Held);
-        let mut work = std::pin::pin!(slow.add(&id, vec![add("a", 1)], None));
+        let request = TransactionRequest { condition: condition.map(str::to_owned), ..add("a", 1) };
+        let mut work = std::pin::pin!(slow.add(&id, vec![request], None));
         until_reached(&mut work, &faults).await;
         if comes {
             bank.open("a", 5).await;
@@ -455,6 +463,10 @@ async fn a_lock_of_an_earlier_life_is_a_stray() {
     bank.transactions.begin(Some(id.clone()), None).await.expect("begun");
     let read = bank.transactions.read(vec![look("a")], Isolation::Committed).await;
     assert!(matches!(read, Err(Error::Corrupt(_))), "{read:?}");
+    let written = bank.transactions.run(None, None, vec![add("a", 1)]).await;
+    assert!(matches!(written, Err(Error::Corrupt(_))), "{written:?}");
+    let status = bank.transactions.status(&id.public()).await.expect("known");
+    assert_eq!(status.state, State::Pending, "the later life has no lock and is left alone");
 }
 
 /// Clause 5: the nonce of batches. TTL removed the record before them.
@@ -526,5 +538,189 @@ async fn a_one_shot_that_reads_sees_no_open_change() {
     bank.transactions.add(&id, vec![add("a", 1)], None).await.expect("added");
     let (_, answers) = bank.transactions.run(None, None, vec![get("a")]).await.expect("read");
     assert_eq!(answers[0].item.as_ref().map(balance_of), Some(1));
+    bank.assert_clean().await;
+}
+
+/// A lock that was read, and is gone when its transaction is looked up, is no stray.
+#[tokio::test(start_paused = true)]
+async fn an_item_that_is_freed_meanwhile_is_read_again() {
+    let bank = Bank::new().await;
+    bank.open("a", 1).await;
+    let holder = begin(&bank.transactions).await;
+    bank.transactions.add(&holder, vec![add("a", 1)], None).await.expect("added");
+    let id = begin(&bank.transactions).await;
+    let (slow, faults) = bank.coordinator(Policy::default(), Duration::ZERO);
+    // The table's key, the transaction, the item; then the transaction that holds it.
+    faults.at(4, Fault::Held);
+    let mut work = std::pin::pin!(slow.add(&id, vec![add("a", 10)], None));
+    until_reached(&mut work, &faults).await;
+    let (reader, readers_faults) = bank.coordinator(Policy::default(), Duration::ZERO);
+    // The table's key, the item; then the transaction that holds it.
+    readers_faults.at(3, Fault::Held);
+    let mut read = std::pin::pin!(reader.read(vec![look("a")], Isolation::Committed));
+    until_reached(&mut read, &readers_faults).await;
+    bank.transactions.commit(&holder).await.expect("committed");
+    bank.expire(A_YEAR).await;
+    for faults in [&faults, &readers_faults] {
+        faults.release();
+    }
+    let items = read.await.expect("read");
+    assert_eq!(items[0].as_ref().map(balance_of), Some(2));
+    work.await.expect("added");
+    bank.transactions.commit(&id).await.expect("committed");
+    assert_eq!(bank.balance("a").await, Some(12));
+    bank.assert_clean().await;
+}
+
+/// Only its own call has the content of a put.
+#[tokio::test(start_paused = true)]
+async fn a_put_of_another_call_is_left_to_that_call() {
+    let bank = Bank::new().await;
+    bank.open("a", 1).await;
+    let id = begin(&bank.transactions).await;
+    let (sleeper, faults) = bank.coordinator(Policy::default(), Duration::ZERO);
+    // The table's key, the transaction, the item, the lock, the item again; then it would apply.
+    faults.at(6, Fault::Held);
+    let mut work = std::pin::pin!(sleeper.add(&id, vec![put("a", 7)], None));
+    until_reached(&mut work, &faults).await;
+    bank.transactions.add(&id, vec![get("a")], None).await.expect("read");
+    faults.release();
+    work.await.expect("added");
+    bank.transactions.commit(&id).await.expect("committed");
+    assert_eq!(bank.balance("a").await, Some(7));
+    bank.assert_clean().await;
+}
+
+/// A condition on an item that the transaction has changed is one on the changed item.
+#[tokio::test(start_paused = true)]
+async fn a_condition_on_a_changed_item_may_fail() {
+    let bank = Bank::new().await;
+    bank.open("a", 1).await;
+    let id = begin(&bank.transactions).await;
+    bank.transactions.add(&id, vec![add("a", 1)], None).await.expect("added");
+    let mut request = TransactionRequest { condition: Some("balance = :amount".into()), ..add("a", 1) };
+    request.return_item_on_failure = true;
+    let refused = bank.transactions.add(&id, vec![request], None).await;
+    let Err(Error::ConditionFailed { request: 0, item }) = refused else { panic!("{refused:?}") };
+    assert_eq!(item, Some(account("a", 2)));
+    let status = bank.transactions.status(&id.public()).await.expect("known");
+    assert_eq!((status.state, status.finished), (State::RolledBack, true));
+    assert_eq!(bank.scan(ACCOUNTS).await, [account("a", 1)]);
+    bank.assert_clean().await;
+}
+
+/// A check of an item that the transaction inserted does not replace the note of the insert.
+#[tokio::test(start_paused = true)]
+async fn an_inserted_item_stays_when_it_is_checked() {
+    let bank = Bank::new().await;
+    let id = begin(&bank.transactions).await;
+    bank.transactions.add(&id, vec![put("new", 5)], None).await.expect("added");
+    let mut check = request(Action::Check { key: key("new") });
+    check.condition = Some("attribute_exists(balance)".into());
+    bank.transactions.add(&id, vec![check], None).await.expect("checked");
+    bank.transactions.commit(&id).await.expect("committed");
+    assert_eq!(bank.scan(ACCOUNTS).await, [account("new", 5)]);
+    bank.assert_clean().await;
+}
+
+/// A repeat of a call whose transaction is committed must not wait for other transactions, nor roll them back.
+#[tokio::test(start_paused = true)]
+async fn a_repeat_after_the_commit_rolls_nobody_back() {
+    let bank = Bank::new().await;
+    let id = TransactionId::fresh();
+    let requests = || vec![TransactionRequest { return_values: ReturnValues::AllNew, ..add("a", 1) }];
+    bank.transactions.run(Some(id.clone()), None, requests()).await.expect("done");
+    let other = begin(&bank.transactions).await;
+    bank.transactions.add(&other, vec![add("a", 10)], None).await.expect("added");
+    let repeat = bank.transactions.run(Some(id), None, requests()).await;
+    assert!(matches!(repeat, Err(Error::Committed)), "{repeat:?}");
+    bank.transactions.commit(&other).await.expect("nobody rolled it back");
+    assert_eq!(bank.balance("a").await, Some(11));
+    bank.assert_clean().await;
+}
+
+/// A repeat is known by its digest where the record does not list the items, and by the items where it has no digest.
+#[tokio::test(start_paused = true)]
+async fn a_repeat_is_known_with_and_without_a_digest() {
+    let bank = Bank::new().await;
+    let many = || (0..60).map(|number| add(&format!("{number}"), 1)).collect::<Vec<_>>();
+    let id = TransactionId::fresh();
+    for _ in 0..2 {
+        let (_, answers) = bank.transactions.run(Some(id.clone()), None, many()).await.expect("done");
+        assert_eq!(answers.len(), 60);
+    }
+    let (id, _) =
+        bank.transactions.begin_with(Some(TransactionId::fresh()), None, vec![add("0", 1)]).await.expect("begun");
+    bank.transactions.commit(&id).await.expect("committed");
+    bank.transactions.run(Some(id), None, vec![add("0", 1)]).await.expect("a repeat");
+    assert_eq!((bank.balance("0").await, bank.balance("59").await), (Some(2), Some(1)));
+    bank.assert_clean().await;
+}
+
+/// The first write of a transaction may come with a batch of entries.
+#[tokio::test(start_paused = true)]
+async fn a_transaction_may_begin_with_a_batch() {
+    let bank = Bank::new().await;
+    let requests = (0..60).map(|number| add(&format!("{number}"), 1)).collect();
+    let (id, _) = bank.transactions.begin_with(None, None, requests).await.expect("begun");
+    bank.transactions.commit(&id).await.expect("committed");
+    let status = bank.transactions.status(&id.public()).await.expect("known");
+    assert_eq!((status.finished, status.requests.len()), (true, 60));
+    bank.assert_clean().await;
+}
+
+/// A transaction counts as idle from its first lock, not from the time when it began to wait for it.
+#[tokio::test(start_paused = true)]
+async fn a_wait_for_the_first_lock_is_work() {
+    let bank = Bank::new().await;
+    let idle = begin(&bank.transactions).await;
+    bank.transactions.add(&idle, vec![add("a", 1)], None).await.expect("added");
+    tokio::time::advance(Duration::from_millis(10)).await;
+    let (id, _) = bank.transactions.begin_with(None, None, vec![add("a", 10)]).await.expect("after the other");
+    let status = bank.transactions.status(&id.public()).await.expect("known");
+    assert!(status.last_worked_at >= status.created_at + 1000, "{status:?}");
+    bank.transactions.commit(&id).await.expect("committed");
+    assert_eq!(bank.balance("a").await, Some(10));
+}
+
+/// Another call begins the transaction and rolls it back while a rollback, which found none, spends the id.
+#[tokio::test(start_paused = true)]
+async fn a_rollback_finds_a_transaction_that_began_meanwhile() {
+    let bank = Bank::new().await;
+    let id = TransactionId::fresh();
+    let (slow, faults) = bank.coordinator(Policy::default(), Duration::ZERO);
+    // The transaction, which there is not yet; then the note that there is none.
+    faults.at(2, Fault::Held);
+    let mut work = std::pin::pin!(slow.rollback(&id));
+    until_reached(&mut work, &faults).await;
+    bank.transactions.begin(Some(id.clone()), None).await.expect("begun");
+    bank.transactions.rollback(&id).await.expect("rolled back");
+    faults.release();
+    work.await.expect("it is rolled back");
+    bank.assert_clean().await;
+}
+
+/// A read of a transaction may see its record before its entries.
+#[tokio::test(start_paused = true)]
+async fn a_transaction_is_read_again_until_it_is_whole() {
+    let bank = Bank::new().await;
+    let id = begin(&bank.transactions).await;
+    let requests = (0..60).map(|number| add(&format!("{number}"), 1)).collect();
+    bank.transactions.add(&id, requests, None).await.expect("added");
+    let rows = bank.scan(TRANSACTIONS).await;
+    let entries = rows.into_iter().find(|row| !row["row"].as_s().expect("a text").starts_with("0#")).expect("a batch");
+    let row = entries.clone().into_iter().filter(|(name, _)| name == "transactionId" || name == "row").collect();
+    bank.dynamodb.delete_item().table_name(TRANSACTIONS).set_key(Some(row)).send().await.expect("hidden");
+    let (slow, faults) = bank.coordinator(Policy::default(), Duration::ZERO);
+    faults.record();
+    faults.at(2, Fault::Held);
+    let mut work = std::pin::pin!(slow.commit(&id));
+    until_reached(&mut work, &faults).await;
+    let sent: Vec<_> = faults.record().into_iter().map(|sent| sent.operation).collect();
+    assert_eq!(sent, ["Query", "Query"]);
+    bank.dynamodb.put_item().table_name(TRANSACTIONS).set_item(Some(entries)).send().await.expect("visible");
+    faults.release();
+    work.await.expect("committed");
+    assert_eq!(bank.scan(ACCOUNTS).await.len(), 60);
     bank.assert_clean().await;
 }

@@ -1,12 +1,17 @@
 //! Transactions, on the embedded engine, under virtual time.
 
+mod answers;
+mod calls;
 mod contention;
 mod counts;
 mod guards;
 mod history;
 mod indexes;
+mod keys;
+mod large;
 mod matrix;
 mod measure;
 mod serialisability;
 mod stories;
+mod sweeps;
 mod traps;

@@ -226,8 +226,11 @@ async fn a_stray_lock_is_told_and_left_alone() {
     let mut item = leasehold_tests::bank::account("a", 1);
     item.insert("leaseholdTxId".into(), AttributeValue::S(TransactionId::fresh().public().as_str().into()));
     bank.dynamodb.put_item().table_name(ACCOUNTS).set_item(Some(item.clone())).send().await.expect("put");
+    bank.faults.record();
     let refused = bank.transactions.run(None, None, vec![add("a", 1)]).await;
     assert!(matches!(refused, Err(Error::Corrupt(_))), "{refused:?}");
+    let looks = bank.faults.record().into_iter().filter(|sent| sent.body["Key"]["id"]["S"] == "a");
+    assert_eq!(looks.count(), 16, "the holder gets time to appear");
     assert_eq!(bank.raw("a").await, Some(item));
     assert!(bank.scan(TRANSACTIONS).await.iter().all(|row| row.contains_key("finished")));
 }
