@@ -58,3 +58,14 @@ impl Error {
         leasehold_dynamodb::error_chain(self)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn error_for_the_log_has_its_cause() {
+        let error = Error::new(ErrorKind::Throttled, "DynamoDB throttled the request").with_source("the table is hot");
+        assert_eq!(error.for_log(), "DynamoDB throttled the request: the table is hot");
+    }
+}
