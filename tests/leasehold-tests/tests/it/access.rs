@@ -278,8 +278,7 @@ fn key_in(cursor: &str) -> String {
 #[tokio::test(start_paused = true)]
 async fn a_listing_passes_over_as_much_as_it_must() {
     let world = World::new().await;
-    // Other listings stop after ten requests of a thousand rows. This table has more before the first row in scope, and
-    // more after it, in any order.
+    // This table has more rows before the first row in scope than a page reads, and more after it, in any order.
     for chunk in 0..440 {
         put_rows(&world, &format!("billing/{chunk}")).await;
     }
@@ -293,6 +292,28 @@ async fn a_listing_passes_over_as_much_as_it_must() {
     let function = function(&world, &json!([{ "principal": ORDERS_WORKER, "prefixes": ["orders/"] }]), false);
     for limit in [1, 2, 3, 100] {
         assert_eq!(list_all(&function, &format!("limit={limit}")).await.len(), 3, "{limit}");
+    }
+    // Other listings stop after ten requests of a thousand rows, found or not.
+    world.faults.take_calls();
+    let (status, page) = call(&open, &Value::Null, Operation::List, json!("ownerName=nobody")).await;
+    assert_eq!((status, &page["locks"], world.faults.take_calls()), (200, &json!([]), 10));
+    assert!(page["nextCursor"].is_string(), "there is more: {page}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn last_page_of_a_listing_has_no_cursor_when_it_is_full() {
+    let world = World::new().await;
+    let function = function(&world, &Value::Null, false);
+    for index in 0..3 {
+        assert_eq!(get_lock(&function, &Value::Null, &format!("orders/{index}"), "l").await.0, 200);
+    }
+    for (limit, is_last) in [(2, false), (3, true), (4, true)] {
+        let query = json!(format!("ownerName=o&limit={limit}"));
+        let (_, page) = call(&function, &Value::Null, Operation::List, query).await;
+        assert_eq!(
+            (page["locks"].as_array().map(Vec::len), page["nextCursor"].is_null()),
+            (Some(limit.min(3)), is_last)
+        );
     }
 }
 

@@ -610,3 +610,12 @@ mod late {
         assert_eq!(grant.row.attributes, attributes(&[("team", "search")]));
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn health_is_what_the_table_answers() {
+    let world = World::new().await;
+    world.table.check_health().await.expect("it answers");
+    world.faults.script([Fault::Throttled; 3]);
+    let error = world.table.check_health().await.expect_err("it throttles all attempts");
+    assert_eq!(error.kind(), ErrorKind::Throttled);
+}

@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 use std::time::Duration;
 
+use aws_sdk_dynamodb::types::AttributeValue;
 use leasehold_api::Service;
 use leasehold_lambda::Function;
 use leasehold_protocol::semaphore::{
@@ -654,4 +655,46 @@ async fn units_of_a_heartbeat_by_the_number_of_entries() {
 fn numbered() -> Sequence {
     let id = "1f0c61a2-93f4-4b5e-8a53-0f5d7a1c9d11";
     Sequence::new(1_000_000, Some(id.to_owned())).expect("valid")
+}
+
+#[tokio::test(start_paused = true)]
+async fn damaged_semaphore_is_never_free() {
+    let empty = || AttributeValue::M(HashMap::new());
+    for (damage, value) in [
+        ("SET holders.#id.#sequence = :value", AttributeValue::S("one".into())),
+        ("SET holders.#id.requestId = :value", AttributeValue::S("of no number".into())),
+        ("SET #ended.#id = :value", empty()),
+        ("SET #ended.#sequence = :value REMOVE #ended.f", empty()),
+    ] {
+        let world = World::new().await;
+        let grant = granted(&world, &acquire("holder", 1, 2)).await;
+        let mut update = world.dynamodb.update_item().table_name("locks").update_expression(damage);
+        for (name, attribute) in [("#id", grant.holder_id.as_str()), ("#sequence", "sequence"), ("#ended", "ended")] {
+            if damage.contains(name) {
+                update = update.expression_attribute_names(name, attribute);
+            }
+        }
+        update = update.key("key", AttributeValue::S("Moe".into())).expression_attribute_values(":value", value);
+        update.send().await.expect("damaged");
+        let record = world.table.read(&key()).await.expect("answered").expect("a row");
+        assert!(matches!(record, Record::Semaphore(_, Err(_))), "{damage}");
+        let error = world.table.acquire_permits(&acquire("next", 1, 2)).await.expect_err("not readable");
+        assert_eq!(error.kind(), ErrorKind::CorruptRecord, "{damage}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn last_token_of_a_semaphore_is_used_up() {
+    /// The last token whose successor is below 2^53 - 1.
+    const LAST: u64 = (1 << 53) - 3;
+    let world = World::new().await;
+    granted(&world, &acquire("first", 1, 3)).await;
+    let update = world.dynamodb.update_item().table_name("locks").update_expression("SET fencingToken = :last");
+    let update = update.key("key", AttributeValue::S("Moe".into()));
+    let update = update.expression_attribute_values(":last", AttributeValue::N(LAST.to_string()));
+    update.send().await.expect("written");
+    let grant = granted(&world, &acquire("second", 1, 3)).await;
+    assert_eq!(grant.holder.fencing_token, LAST + 1);
+    let error = world.table.acquire_permits(&acquire("third", 1, 3)).await.expect_err("used up");
+    assert_eq!(error.kind(), ErrorKind::CorruptRecord);
 }
