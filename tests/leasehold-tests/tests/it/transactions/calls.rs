@@ -88,15 +88,15 @@ async fn only_plain_names_are_named_in_a_statement() {
     for (name, is_plain) in [("first-name", true), ("first_name", true), ("a\"b", false), ("a b", false)] {
         let bank = Bank::new().await;
         let id = begin(&bank.transactions).await;
-        let set = |id: &str| {
-            let mut set = request(Action::Update { key: key(id), expression: "SET #name = :value".into() });
-            set.names.insert("#name".into(), name.into());
-            set.values.insert(":value".into(), AttributeValue::S("x".into()));
-            set
+        let update = |id: &str| {
+            let mut update = request(Action::Update { key: key(id), expression: "SET #name = :value".into() });
+            update.names.insert("#name".into(), name.into());
+            update.values.insert(":value".into(), AttributeValue::S("x".into()));
+            update
         };
         bank.open("a", 1).await;
         bank.open("b", 1).await;
-        bank.transactions.add(&id, vec![set("a"), set("b")], None).await.expect("added");
+        bank.transactions.add(&id, vec![update("a"), update("b")], None).await.expect("added");
         bank.faults.record();
         bank.transactions.commit(&id).await.expect("committed");
         let sent = bank.faults.record();
