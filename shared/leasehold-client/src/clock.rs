@@ -37,3 +37,14 @@ pub(crate) fn chance() -> f64 {
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limit_too_large_for_the_clock_ends_decades_later() {
+        let twenty_years = Duration::from_hours(20 * 365 * 24);
+        assert!(deadline(Duration::MAX) > Instant::now() + twenty_years);
+    }
+}
