@@ -454,3 +454,16 @@ pub struct Break {
     /// The record version number that the operator saw.
     pub seen: Rvn,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sequence_is_a_number_that_every_json_parser_holds() {
+        for (number, is_valid) in [(0, false), (1, true), (9_007_199_254_740_991, true), (9_007_199_254_740_992, false)]
+        {
+            assert_eq!(Sequence::new(number, None).is_ok(), is_valid, "{number}");
+        }
+    }
+}

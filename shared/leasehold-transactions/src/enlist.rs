@@ -130,6 +130,7 @@ impl Transactions {
                 return self.resolve_conflict(&transaction.record, &key, &lock, effort).await;
             }
             Err(Obstacle::Stale) => return Ok(StepResult::Stale),
+            Err(Obstacle::Unapplied) => return Ok(StepResult::Again),
         };
         let record = &transaction.record;
         let version = record.version + 1;
@@ -372,6 +373,8 @@ enum Obstacle {
     Holder(ItemKey, Box<ItemLock>),
     /// The view of the transaction is stale.
     Stale,
+    /// Another call of this transaction has locked the item for a put, whose content only that call knows.
+    Unapplied,
 }
 
 /// Chooses as many of the candidates as fit into one write.
@@ -389,9 +392,8 @@ fn choose<'a>(
             Some(lock) if !transaction.record.holds(&lock.value) => {
                 return Ok(Err(Obstacle::Holder(candidate.key.clone(), Box::new(lock.clone()))));
             }
-            lock if lock.is_some() != is_known || lock.as_ref().is_some_and(ItemLock::is_unapplied) => {
-                return Ok(Err(Obstacle::Stale));
-            }
+            lock if lock.is_some() != is_known => return Ok(Err(Obstacle::Stale)),
+            Some(lock) if lock.is_unapplied() => return Ok(Err(Obstacle::Unapplied)),
             Some(lock) if lock.operation == Operation::Delete && candidate.operation() == Operation::Update => {
                 let detail = "The transaction deletes this item. After a delete it takes a put of the item, no update.";
                 return Err(Error::invalid(candidate.path(), detail));

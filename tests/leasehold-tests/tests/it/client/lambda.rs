@@ -207,6 +207,9 @@ async fn operations_are_actions_of_the_functions() {
     all.release().await.expect("held");
     let permit = client.semaphore("pool", 2).acquire(1).await.expect("reachable").granted().expect("free");
     permit.heartbeat().await.expect("held");
+    let briefly = PermitRequest::new().permits(2).wait(Wait::AtMost(Duration::from_millis(50)));
+    let queued = client.semaphore("pool", 2).acquire(briefly).await.expect("reachable");
+    queued.granted().expect_err("one permit is held");
     assert_eq!(client.set_capacity("pool", 3, 2).await.expect("as seen"), 2);
     client.break_entry("pool", permit.holder_id(), permit.record_version_number()).await.expect("as seen");
 

@@ -85,6 +85,26 @@ async fn a_commit_does_not_leave_a_put_behind() {
     bank.assert_clean().await;
 }
 
+/// Another call of the same transaction does not know the content that the put will leave.
+#[tokio::test(start_paused = true)]
+async fn an_update_waits_for_the_put_of_another_call() {
+    let bank = Bank::new().await;
+    bank.open("a", 1).await;
+    let id = begin(&bank.transactions).await;
+    let (sleeper, faults) = bank.coordinator(Policy::default(), Duration::ZERO);
+    faults.at(6, Fault::Held);
+    let mut work = std::pin::pin!(sleeper.add(&id, vec![put("a", 7)], None));
+    until_reached(&mut work, &faults).await;
+    let early = bank.transactions.add(&id, vec![add("a", 1)], None).await;
+    assert!(matches!(early, Err(Error::Throttled(_))), "{early:?}");
+    faults.release();
+    work.await.expect("put");
+    bank.transactions.add(&id, vec![add("a", 1)], None).await.expect("updated");
+    bank.transactions.commit(&id).await.expect("committed");
+    assert_eq!(bank.balance("a").await, Some(8));
+    bank.assert_clean().await;
+}
+
 /// The put is applied, and its coordinator died before it recorded that.
 #[tokio::test(start_paused = true)]
 async fn a_commit_finds_that_the_puts_are_applied() {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use leasehold_tests::bank::{ACCOUNTS, Bank, TRANSACTIONS, account, add, begin, get, key, look, put, request};
-use leasehold_transactions::{Action, Error, Isolation, Item, ReturnValues, TransactionRequest};
+use leasehold_transactions::{Action, Error, Isolation, Item, Policy, ReturnValues, TransactionRequest};
 
 /// An item of which no second copy fits into 400 KB.
 const LARGE: usize = 250_000;
@@ -148,4 +148,21 @@ async fn rows_are_kept_for_the_retention_and_no_longer() {
     assert_eq!(kinds().await, [0, 0, 0]);
     let told = bank.transactions.commit(&id).await;
     assert!(matches!(told, Err(Error::NotFound)), "{told:?}");
+}
+
+/// A sweeper prolongs the rows of an unfinished transaction, and may be away for days.
+#[tokio::test(start_paused = true)]
+async fn rows_of_a_transaction_live_for_a_week_at_least() {
+    const DAY: Duration = Duration::from_hours(24);
+    let bank = Bank::new().await;
+    write(&bank, large("large", "o")).await;
+    let (briefly, _) = bank.coordinator(Policy { retention_ms: 3_600_000, ..Policy::default() }, Duration::ZERO);
+    let id = begin(&briefly).await;
+    let requests = (0..60).map(|number| add(&format!("{number}"), 1)).chain([put_item(large("large", "n"))]);
+    briefly.add(&id, requests.collect(), None).await.expect("added");
+    let kinds = async || [rows(&bank, "1#").await.len(), rows(&bank, "2#").await.len()];
+    bank.expire(7 * DAY - Duration::from_mins(1)).await;
+    assert_eq!(kinds().await, [1, 1]);
+    bank.expire(7 * DAY + Duration::from_mins(1)).await;
+    assert_eq!(kinds().await, [0, 0]);
 }
