@@ -213,6 +213,32 @@ async def test_a_cancelled_acquire_gives_back_what_it_may_have_got(
                 await anyio.sleep(0.01)
 
 
+async def test_a_grant_that_came_with_the_cancellation_is_given_back_once(
+    service: str, key: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept: list[BaseException] = []  # with its traceback, and so the guard that nobody received
+    async with client_of(service) as other, client_of(service) as client:
+        with anyio.CancelScope() as scope:
+            send = client._core.api.transport.send
+
+            async def send_and_cancel(*arguments: Any) -> Any:
+                answer = await send(*arguments)
+                scope.cancel()
+                return answer
+
+            monkeypatch.setattr(client._core.api.transport, "send", send_and_cancel)
+            try:
+                await client.acquire(key)
+            except BaseException as error:
+                kept.append(error)
+                raise
+        assert kept
+        with anyio.fail_after(5):
+            await (await other.acquire(key, wait=None)).granted().release()
+            await (await other.acquire(key, wait=None)).granted().release()
+    assert not caplog.records, caplog.text
+
+
 async def test_a_cancelled_wait_asks_no_more(proxy: Proxy, service: str, key: str) -> None:
     async with client_of(service) as holder, client_of(proxy.url) as client:
         guard = (await holder.acquire(key)).granted()

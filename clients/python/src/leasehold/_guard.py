@@ -160,7 +160,6 @@ class BaseGuard(Keeping):
         self._beat_at: float | None = None  # None: no heartbeat is planned, or one is in flight
         self._on_lost: list[Callback] = []
         self._at_risk: list[_AtRisk] = []
-        core.guards.add(self)
 
     def __repr__(self) -> str:
         state = self.lost or ("released" if self._over.is_set() else "held")
@@ -271,6 +270,7 @@ class BaseGuard(Keeping):
         """Begins the heartbeats, and the watch over the lease."""
         _log.debug("the lock %r is %s, fencing token %d", self.key, self.outcome, self.fencing_token)
         with self._state:
+            self._core.guards.add(self)
             self._begun = self._core.world.now()
             if not self._holding.manual_heartbeats:
                 self._beat_at = self._core.world.now() + self._pause()
