@@ -75,10 +75,11 @@ crates() {
 
 # binary TARGET: builds the command, as a wheel; the binary is below target/TARGET. Zig is the C compiler and the linker.
 binary() {
-    # No path of this machine reaches the binary.
-    local map cargo_home=${CARGO_HOME:-$HOME/.cargo}
-    map="--remap-path-prefix=$root=/leasehold --remap-path-prefix=$cargo_home=/cargo"
-    (cd packaging/pypi && RUSTFLAGS=$map CFLAGS=${map//--remap-path-prefix/-ffile-prefix-map} CARGO_PROFILE_RELEASE_STRIP=symbols \
+    # No path and no time of this build reaches the binary: mimalloc names the time of its compilation.
+    local rust c cargo_home=${CARGO_HOME:-$HOME/.cargo}
+    rust="--remap-path-prefix=$root=/leasehold --remap-path-prefix=$cargo_home=/cargo"
+    c="${rust//--remap-path-prefix/-ffile-prefix-map} -Wno-builtin-macro-redefined -D__DATE__=\"\" -D__TIME__=\"\""
+    (cd packaging/pypi && RUSTFLAGS=$rust CFLAGS=$c CARGO_PROFILE_RELEASE_STRIP=symbols \
         CARGO_TARGET_DIR=$root/target maturin build --quiet --release --zig --target "$1" --out "$dist")
     # The static binary runs beside any C library.
     python -m wheel tags --remove --platform-tag "manylinux2014_${1%%-*}.musllinux_1_1_${1%%-*}" \
