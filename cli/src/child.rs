@@ -137,7 +137,7 @@ impl Runner<'_> {
         };
         let completed = self.occurrence.filter(|_| matches!(status, WaitStatus::Exited(_, 0)));
         self.release(tenure, completed, signals).await;
-        if matches!(status, WaitStatus::Signaled(_, Signal::SIGINT, _)) && signals.interrupted() {
+        if matches!(status, WaitStatus::Signaled(_, Signal::SIGINT, _)) && signals.interrupted().await {
             die_of_interrupt();
         }
         Ok(End::Ended(exit_code(status)))

@@ -123,12 +123,14 @@ impl Signals {
         }
     }
 
-    /// Returns whether there was a Ctrl-C.
-    pub(crate) fn interrupted(&mut self) -> bool {
-        while let Ok(received) = self.receiver.try_recv() {
-            self.noted(received);
-        }
-        self.interrupted
+    /// Returns whether there was a Ctrl-C. This process may receive it after the command that ended by it.
+    pub(crate) async fn interrupted(&mut self) -> bool {
+        let interrupt = async {
+            while !self.interrupted {
+                self.next().await;
+            }
+        };
+        tokio::time::timeout(AT_ONCE, interrupt).await.is_ok()
     }
 
     fn noted(&mut self, received: Received) -> Received {
