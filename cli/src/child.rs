@@ -133,7 +133,10 @@ impl Runner<'_> {
         };
         let status = match self.supervise(child, &tenure, signals).await {
             Supervised::Ended(status) => status,
-            Supervised::Stopped(asked) => return Ok(End::Stopped(asked)),
+            Supervised::Stopped(asked) => {
+                self.give_back_others(tenure, signals).await;
+                return Ok(End::Stopped(asked));
+            }
         };
         let completed = self.occurrence.filter(|_| matches!(status, WaitStatus::Exited(_, 0)));
         self.release(tenure, completed, signals).await;
@@ -255,6 +258,17 @@ impl Runner<'_> {
             },
         }
         drop(self.client.close().await);
+    }
+
+    /// After the loss of one of several locks, waits for the releases of the others. A signal ends the wait.
+    async fn give_back_others(&self, tenure: Tenure, signals: &mut Signals) {
+        if matches!(tenure, Tenure::All(_)) {
+            drop(tenure);
+            tokio::select! {
+                _ = self.client.close() => {}
+                _ = signals.next_impatient() => {}
+            }
+        }
     }
 }
 
