@@ -27,6 +27,14 @@ def add(archive: tarfile.TarFile, name: str, content: bytes, mode: int = 0o644) 
     archive.addfile(entry, io.BytesIO(content))
 
 
+def compress(plain: bytes) -> bytes:
+    """Compresses, with one header in all versions of Python. `gzip.compress` has several."""
+    packed = io.BytesIO()
+    with gzip.GzipFile(fileobj=packed, filename="", mode="wb", mtime=0) as file:
+        file.write(plain)
+    return packed.getvalue()
+
+
 def layer(binary: str) -> bytes:
     """Returns the only layer: the binary, the trust anchors, and two folders that every user may write to."""
     buffer = io.BytesIO()
@@ -43,7 +51,7 @@ def layer(binary: str) -> bytes:
 def main(binary: str, machine: str, version: str, target: str) -> None:
     """Writes the image."""
     plain = layer(binary)
-    packed = gzip.compress(plain, mtime=0)
+    packed = compress(plain)
     config = {
         "architecture": ARCHITECTURES[machine],
         "os": "linux",
