@@ -293,11 +293,16 @@ async fn leader_that_loses_stops_its_command_and_campaigns_again() {
     let folder = folder();
     let script = "echo $LEASEHOLD_FENCING_TOKEN >> terms; trap 'echo stopped >> ends; exit 0' TERM; \
                   while [ ! -e end ]; do sleep 0.05; done; exit 7";
-    let elect = spawn_in(&serve, folder.path(), &["elect", "chief", "--lease", "1s"], script);
+    let mut elect = spawn_in(&serve, folder.path(), &["elect", "chief", "--lease", "1s"], script);
+    let mut said = BufReader::new(elect.stderr.take().unwrap()).lines();
     let (terms, ends) = (folder.path().join("terms"), folder.path().join("ends"));
     lines(&terms, 1).await;
     let thief = serve.take_over("chief", "host-2").await;
     lines(&ends, 1).await;
+    let lost = "leasehold: chief is lost: the lock was taken over by \"host-2\"; stopping the command";
+    assert_eq!(within(said.next_line()).await.unwrap().as_deref(), Some(lost));
+    // In between, the shell tells that its `sleep` was terminated.
+    while within(said.next_line()).await.unwrap().expect("a line") != "leasehold: waiting for chief, held by host-2" {}
     assert_eq!(lines(&terms, 1).await.len(), 1, "it waits for the other leader");
     serve.run(&["release", "chief", "--lease-id", thief["leaseId"].as_str().unwrap()]).await.ok();
     let tokens = lines(&terms, 2).await;
@@ -305,10 +310,6 @@ async fn leader_that_loses_stops_its_command_and_campaigns_again() {
     std::fs::write(folder.path().join("end"), "").unwrap();
     let ended = finish(elect).await;
     assert_eq!(ended.status, 7, "the status is the command's");
-    // Between the two lines the shell tells that its `sleep` was terminated.
-    let lost = "leasehold: chief is lost: the lock was taken over by \"host-2\"; stopping the command\n";
-    assert!(ended.stderr.starts_with(lost), "{ended:?}");
-    assert!(ended.stderr.ends_with("\nleasehold: waiting for chief, held by host-2\n"), "{ended:?}");
     assert_eq!(serve.get("chief").await["state"], "released");
 }
 
