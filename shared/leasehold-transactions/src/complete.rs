@@ -11,7 +11,7 @@ use crate::coordinator::Transactions;
 use crate::effort::Effort;
 use crate::error::{Error, NO_TABLE};
 use crate::key::ItemKey;
-use crate::model::{Operation, State};
+use crate::model::State;
 use crate::record::{self, Record};
 use crate::tables::{MAX_STATEMENTS, Outcome, Tables};
 use crate::write::Write;
@@ -302,7 +302,7 @@ async fn free_one(tables: &Tables, completion: Completion) -> (ItemKey, Outcome)
 /// Whether a commit has to wait for a put on this item.
 pub(crate) fn is_unapplied(record: &Record, item: Option<&Item>) -> bool {
     let lock = item.and_then(ItemLock::of).filter(|lock| record.holds(&lock.value));
-    lock.is_some_and(|lock| lock.operation == Operation::Put && !lock.value.applied)
+    lock.is_some_and(|lock| lock.is_unapplied())
 }
 
 /// Returns the update that removes a finished transaction from the index.
