@@ -14,7 +14,7 @@ use leasehold_engine::Engine;
 use leasehold_in_process::InProcess;
 use leasehold_protocol::{LockTable, TableSchema};
 use leasehold_transactions::{
-    Action, Error, Item, Policy, ReadRequest, ReturnValues, TransactionId, TransactionRequest, Transactions,
+    Action, Error, Isolation, Item, Policy, ReadRequest, ReturnValues, TransactionId, TransactionRequest, Transactions,
     ensure_table,
 };
 use tokio::sync::{Mutex, OwnedMutexGuard};
@@ -88,6 +88,13 @@ impl Bank {
         coordinator(&self.dynamodb, policy, &self.now_ms, ahead)
     }
 
+    /// Another coordinator of the same bank, which knows the key of the accounts table.
+    pub async fn coordinator_with_keys(&self) -> (Transactions, Faults) {
+        let (coordinator, faults) = self.coordinator(Policy::default(), Duration::ZERO);
+        coordinator.read(vec![look("a")], Isolation::Committed).await.expect("the table is known");
+        (coordinator, faults)
+    }
+
     /// The service over this bank, in this process.
     pub fn transport(&self) -> InProcess {
         let schema = TableSchema::new("locks");
@@ -99,7 +106,12 @@ impl Bank {
 
     /// Writes an account without a transaction.
     pub async fn open(&self, id: &str, balance: i64) {
-        let put = self.dynamodb.put_item().table_name(ACCOUNTS).set_item(Some(account(id, balance)));
+        self.write(account(id, balance)).await;
+    }
+
+    /// Writes an item into the table of the accounts, without a transaction.
+    pub async fn write(&self, item: Item) {
+        let put = self.dynamodb.put_item().table_name(ACCOUNTS).set_item(Some(item));
         put.send().await.expect("no faults here");
     }
 
@@ -129,15 +141,20 @@ impl Bank {
         }
     }
 
+    /// Removes a row of the transactions table.
+    pub async fn remove_row(&self, row: Item) {
+        let key = row.into_iter().filter(|(name, _)| name == "transactionId" || name == "row").collect();
+        let delete = self.dynamodb.delete_item().table_name(TRANSACTIONS).set_key(Some(key));
+        delete.send().await.expect("no faults here");
+    }
+
     /// Removes the rows of the transactions table that TTL may remove by `ahead` from now.
     pub async fn expire(&self, ahead: Duration) {
         let now = (self.now_ms)() / 1000 + ahead.as_secs();
         for row in self.scan(TRANSACTIONS).await {
             let expires = |at: &AttributeValue| at.as_n().expect("a number").parse::<u64>().expect("whole") < now;
             if row.get("expireAt").is_some_and(expires) {
-                let key = row.into_iter().filter(|(name, _)| name == "transactionId" || name == "row").collect();
-                let delete = self.dynamodb.delete_item().table_name(TRANSACTIONS).set_key(Some(key));
-                delete.send().await.expect("no faults here");
+                self.remove_row(row).await;
             }
         }
     }
@@ -209,6 +226,13 @@ pub fn account(id: &str, balance: i64) -> Item {
     item
 }
 
+/// An item of the accounts table with a text of this many bytes, all the same.
+pub fn padded(id: &str, byte: &str, bytes: usize) -> Item {
+    let mut item = key(id);
+    item.insert("padding".into(), AttributeValue::S(byte.repeat(bytes)));
+    item
+}
+
 /// The balance of an account.
 pub fn balance_of(item: &Item) -> i64 {
     item["balance"].as_n().expect("a number").parse().expect("a whole number")
@@ -252,6 +276,16 @@ pub fn add(id: &str, amount: i64) -> TransactionRequest {
     let mut request = request(Action::Update { key: key(id), expression: "ADD balance :amount".into() });
     request.values.insert(":amount".into(), AttributeValue::N(amount.to_string()));
     request
+}
+
+/// Adds 1 to each of this many accounts: `0`, `1` and so on.
+pub fn adds(count: usize) -> Vec<TransactionRequest> {
+    (0..count).map(|number| add(&number.to_string(), 1)).collect()
+}
+
+/// The request, under a condition.
+pub fn when(request: TransactionRequest, condition: &str) -> TransactionRequest {
+    TransactionRequest { condition: Some(condition.into()), ..request }
 }
 
 /// A read outside of transactions.

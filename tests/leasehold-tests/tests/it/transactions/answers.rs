@@ -3,20 +3,13 @@
 use std::time::Duration;
 
 use aws_sdk_dynamodb::types::ScalarAttributeType;
-use leasehold_tests::bank::{ACCOUNTS, Bank, account, add, begin, look};
-use leasehold_tests::{Fault, Faults};
-use leasehold_transactions::{Error, Isolation, Policy, State, TransactionId, TransactionRequest, Transactions};
+use leasehold_tests::Fault;
+use leasehold_tests::bank::{ACCOUNTS, Bank, account, add, begin, look, when};
+use leasehold_transactions::{Error, Isolation, Policy, State, TransactionId, TransactionRequest};
 use tokio::time::{Instant, advance};
 
 use super::guards::until_reached;
 use super::keys::make_table;
-
-/// Another coordinator, which knows the key of the accounts table.
-async fn coordinator(bank: &Bank) -> (Transactions, Faults) {
-    let (coordinator, faults) = bank.coordinator(Policy::default(), Duration::ZERO);
-    coordinator.read(vec![look("a")], Isolation::Committed).await.expect("the table is known");
-    (coordinator, faults)
-}
 
 /// Begins a transaction with updates of these accounts, which exist.
 async fn with_updates(bank: &Bank, ids: &[&str]) -> TransactionId {
@@ -212,7 +205,7 @@ async fn a_decision_that_is_forbidden_is_told_at_once() {
 async fn a_refused_one_shot_keeps_its_reason() {
     let bank = Bank::new().await;
     let id = TransactionId::fresh();
-    let poor = || vec![TransactionRequest { condition: Some("attribute_exists(id)".into()), ..add("a", 1) }];
+    let poor = || vec![when(add("a", 1), "attribute_exists(id)")];
     let told = bank.transactions.run(Some(id.clone()), None, poor()).await;
     assert!(matches!(told, Err(Error::ConditionFailed { .. })), "{told:?}");
     let status = bank.transactions.status(&id.public()).await.expect("known");
@@ -230,7 +223,7 @@ async fn what_a_read_left_over_is_read_next() {
     );
     let bank = Bank::new().await;
     bank.open("a", 1).await;
-    let (coordinator, faults) = coordinator(&bank).await;
+    let (coordinator, faults) = bank.coordinator_with_keys().await;
     let read = async || coordinator.read(vec![look("a"), look("b")], Isolation::Committed).await;
     let start = Instant::now();
     assert_eq!(read().await.expect("read"), [Some(account("a", 1)), None]);
@@ -264,7 +257,7 @@ async fn reasons_of_a_cancellation_are_told_apart() {
     const INVALID: Fault = cancelled!(r#"[{"Code": "ValidationError", "Message": "no such operand"}]"#);
     for (fault, is_too_large) in [(LARGE_ITEM, true), (LARGE_COLLECTION, true), (INVALID, false)] {
         let bank = Bank::new().await;
-        let (coordinator, faults) = coordinator(&bank).await;
+        let (coordinator, faults) = bank.coordinator_with_keys().await;
         faults.script([fault]);
         let told = coordinator.run(None, None, vec![add("a", 1)]).await;
         let is_expected = match told {
@@ -281,8 +274,8 @@ async fn reasons_of_a_cancellation_are_told_apart() {
 async fn a_conflict_of_the_record_comes_before_a_condition() {
     const UNDER_WAY: Fault = cancelled!(r#"[{"Code": "TransactionConflict"}, {"Code": "ConditionalCheckFailed"}]"#);
     let bank = Bank::new().await;
-    let (coordinator, faults) = coordinator(&bank).await;
-    let new = |id: &str| vec![TransactionRequest { condition: Some("attribute_not_exists(id)".into()), ..add(id, 1) }];
+    let (coordinator, faults) = bank.coordinator_with_keys().await;
+    let new = |id: &str| vec![when(add(id, 1), "attribute_not_exists(id)")];
     faults.script([UNDER_WAY]);
     coordinator.run(Some(TransactionId::fresh()), None, new("a")).await.expect("done");
     let id = begin(&coordinator).await;

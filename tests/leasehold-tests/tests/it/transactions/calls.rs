@@ -4,9 +4,11 @@
 use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use leasehold_tests::bank::{ACCOUNTS, Bank, TRANSACTIONS, account, add, begin, get, key, look, put, request};
+use leasehold_tests::bank::{
+    ACCOUNTS, Bank, TRANSACTIONS, account, add, adds, begin, get, key, padded, put, request, when,
+};
 use leasehold_tests::{Fault, Faults, Sent};
-use leasehold_transactions::{Action, Error, Isolation, Item, Policy, TransactionId, TransactionRequest, Transactions};
+use leasehold_transactions::{Action, Error, Item, Policy, TransactionId, TransactionRequest};
 use tokio::time::{Instant, advance};
 
 /// The operations since the last recording, without the descriptions of tables.
@@ -29,28 +31,6 @@ fn sizes(sent: &[Sent], operation: &str) -> Vec<usize> {
     };
     let sizes = sent.iter().filter(|sent| sent.operation == operation).map(of_accounts);
     sizes.filter(|size| *size > 0).collect()
-}
-
-/// Another coordinator, which knows the key of the accounts table.
-async fn coordinator(bank: &Bank) -> (Transactions, Faults) {
-    let (coordinator, faults) = bank.coordinator(Policy::default(), Duration::ZERO);
-    coordinator.read(vec![look("a")], Isolation::Committed).await.expect("the table is known");
-    (coordinator, faults)
-}
-
-fn when(request: TransactionRequest, condition: &str) -> TransactionRequest {
-    TransactionRequest { condition: Some(condition.into()), ..request }
-}
-
-fn adds(count: usize) -> Vec<TransactionRequest> {
-    (0..count).map(|number| add(&format!("{number:03}"), 1)).collect()
-}
-
-/// An item with a text of this size.
-fn large(id: &str, bytes: usize) -> Item {
-    let mut item = key(id);
-    item.insert("padding".into(), AttributeValue::S("x".repeat(bytes)));
-    item
 }
 
 #[tokio::test(start_paused = true)]
@@ -117,7 +97,7 @@ async fn a_rollback_writes_only_what_a_put_changed() {
     };
     for (changed, names) in [(1, Some(1)), (100, Some(100)), (101, None), (150, None)] {
         let bank = Bank::new().await;
-        bank.dynamodb.put_item().table_name(ACCOUNTS).set_item(Some(item(0))).send().await.expect("put");
+        bank.write(item(0)).await;
         let id = begin(&bank.transactions).await;
         let put = request(Action::Put { item: item(changed) });
         bank.transactions.add(&id, vec![put], None).await.expect("added");
@@ -162,7 +142,7 @@ async fn a_refused_batch_is_followed_by_what_may_help() {
 async fn a_call_survives_eight_conflicts() {
     for conflicts in [8, 9] {
         let bank = Bank::new().await;
-        let (coordinator, faults) = coordinator(&bank).await;
+        let (coordinator, faults) = bank.coordinator_with_keys().await;
         faults.script(vec![Fault::TransactionConflict; conflicts]);
         let told = coordinator.run(None, None, vec![add("a", 1)]).await;
         if conflicts == 8 {
@@ -250,13 +230,12 @@ async fn one_write_has_as_many_bytes_as_dynamodb_takes() {
     let ids: Vec<_> = (10..22).map(|number| format!("large-{number}")).collect();
     let bank = Bank::new().await;
     for id in &ids {
-        let put = bank.dynamodb.put_item().table_name(ACCOUNTS).set_item(Some(large(id, 300_000)));
-        put.send().await.expect("put");
+        bank.write(padded(id, "x", 300_000)).await;
     }
     // The image of an item counts, too.
     assert_eq!(parts(&bank, vec![], ids.iter().map(|id| get(id)).collect()).await[0], [5, 5, 2]);
     let bank = Bank::new().await;
-    let puts = ids.iter().map(|id| request(Action::Put { item: large(id, 300_000) }));
+    let puts = ids.iter().map(|id| request(Action::Put { item: padded(id, "x", 300_000) }));
     assert_eq!(parts(&bank, vec![], puts.collect()).await[0], [11, 1]);
     let bank = Bank::new().await;
     let updates = ids.iter().map(|id| {
@@ -280,7 +259,7 @@ async fn requests_are_halved_when_they_are_too_many() {
         vec![Fault::None, Fault::None, TOO_LARGE],
     ] {
         let bank = Bank::new().await;
-        let (coordinator, its_faults) = coordinator(&bank).await;
+        let (coordinator, its_faults) = bank.coordinator_with_keys().await;
         let id = begin(&coordinator).await;
         its_faults.record();
         its_faults.script(faults.clone());
@@ -347,14 +326,14 @@ async fn a_repeated_one_shot_reads_its_record_only() {
 async fn a_throttled_one_shot_remains_one_call() {
     for id in [None, Some(TransactionId::fresh())] {
         let bank = Bank::new().await;
-        let (coordinator, faults) = coordinator(&bank).await;
+        let (coordinator, faults) = bank.coordinator_with_keys().await;
         faults.record();
         faults.script([Fault::Throttled]);
         coordinator.run(id, None, vec![add("a", 1)]).await.expect("done");
         assert_eq!(operations(&faults), ["TransactWriteItems"; 2]);
     }
     let bank = Bank::new().await;
-    let (coordinator, faults) = coordinator(&bank).await;
+    let (coordinator, faults) = bank.coordinator_with_keys().await;
     faults.script([Fault::Throttled; 3]);
     let told = coordinator.run(None, None, vec![get("a")]).await;
     assert!(matches!(told, Err(Error::Throttled(_))), "{told:?}");
@@ -372,7 +351,7 @@ async fn a_forbidden_one_shot_takes_several_calls() {
     for id in [None, Some(TransactionId::fresh())] {
         for requests in [vec![add("a", 1)], vec![get("a")]] {
             let bank = Bank::new().await;
-            let (coordinator, faults) = coordinator(&bank).await;
+            let (coordinator, faults) = bank.coordinator_with_keys().await;
             faults.script([Fault::AccessDenied]);
             coordinator.run(id.clone(), None, requests.clone()).await.expect("done");
             bank.assert_clean().await;
@@ -398,7 +377,7 @@ async fn a_one_shot_without_a_record_is_not_called_over() {
         (vec![late, Fault::AccessDenied], false),
     ] {
         let bank = Bank::new().await;
-        let (coordinator, its_faults) = coordinator(&bank).await;
+        let (coordinator, its_faults) = bank.coordinator_with_keys().await;
         its_faults.script(faults.clone());
         let told = coordinator.run(None, None, vec![add("a", 1)]).await;
         let is_expected = match told {

@@ -158,8 +158,7 @@ async fn cost(path: Path, count: usize, bytes: usize) -> Cost {
     };
     let accounts: Vec<_> = (0..count).map(|number| padded(number, 100)).collect();
     for account in &accounts {
-        let put = bank.dynamodb.put_item().table_name(ACCOUNTS).set_item(Some(account.clone()));
-        put.send().await.expect("no faults here");
+        bank.write(account.clone()).await;
     }
     let requests = |values| -> Vec<TransactionRequest> {
         (0..count).map(|number| TransactionRequest { return_values: values, ..add(&name(number), 1) }).collect()

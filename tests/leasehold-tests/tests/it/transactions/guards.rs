@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use leasehold_tests::bank::{
-    ACCOUNTS, Bank, TRANSACTIONS, account, add, balance_of, begin, delete, get, key, look, put, request,
+    ACCOUNTS, Bank, TRANSACTIONS, account, add, adds, balance_of, begin, delete, get, key, look, put, request, when,
 };
 use leasehold_tests::{Fault, Faults};
 use leasehold_transactions::{
@@ -494,13 +494,11 @@ async fn a_lock_of_an_earlier_life_is_a_stray() {
 async fn batches_of_an_earlier_life_mean_nothing() {
     let bank = Bank::new().await;
     let id = begin(&bank.transactions).await;
-    let requests = (0..60).map(|number| add(&format!("{number}"), 1));
-    bank.transactions.add(&id, requests.collect(), None).await.expect("added");
+    bank.transactions.add(&id, adds(60), None).await.expect("added");
     bank.transactions.rollback(&id).await.expect("rolled back");
     for row in bank.scan(TRANSACTIONS).await {
         if row["row"].as_s().expect("a text").starts_with("0#") {
-            let key = row.into_iter().filter(|(name, _)| name == "transactionId" || name == "row").collect();
-            bank.dynamodb.delete_item().table_name(TRANSACTIONS).set_key(Some(key)).send().await.expect("deleted");
+            bank.remove_row(row).await;
         }
     }
     assert!(!bank.scan(TRANSACTIONS).await.is_empty(), "the batches are there");
@@ -618,7 +616,7 @@ async fn a_condition_on_a_changed_item_may_fail() {
     bank.open("a", 1).await;
     let id = begin(&bank.transactions).await;
     bank.transactions.add(&id, vec![add("a", 1)], None).await.expect("added");
-    let mut request = TransactionRequest { condition: Some("balance = :amount".into()), ..add("a", 1) };
+    let mut request = when(add("a", 1), "balance = :amount");
     request.return_item_on_failure = true;
     let refused = bank.transactions.add(&id, vec![request], None).await;
     let Err(Error::ConditionFailed { request: 0, item }) = refused else { panic!("{refused:?}") };
@@ -635,8 +633,7 @@ async fn an_inserted_item_stays_when_it_is_checked() {
     let bank = Bank::new().await;
     let id = begin(&bank.transactions).await;
     bank.transactions.add(&id, vec![put("new", 5)], None).await.expect("added");
-    let mut check = request(Action::Check { key: key("new") });
-    check.condition = Some("attribute_exists(balance)".into());
+    let check = when(request(Action::Check { key: key("new") }), "attribute_exists(balance)");
     bank.transactions.add(&id, vec![check], None).await.expect("checked");
     bank.transactions.commit(&id).await.expect("committed");
     assert_eq!(bank.scan(ACCOUNTS).await, [account("new", 5)]);
@@ -663,10 +660,9 @@ async fn a_repeat_after_the_commit_rolls_nobody_back() {
 #[tokio::test(start_paused = true)]
 async fn a_repeat_is_known_with_and_without_a_digest() {
     let bank = Bank::new().await;
-    let many = || (0..60).map(|number| add(&format!("{number}"), 1)).collect::<Vec<_>>();
     let id = TransactionId::fresh();
     for _ in 0..2 {
-        let (_, answers) = bank.transactions.run(Some(id.clone()), None, many()).await.expect("done");
+        let (_, answers) = bank.transactions.run(Some(id.clone()), None, adds(60)).await.expect("done");
         assert_eq!(answers.len(), 60);
     }
     let (id, _) =
@@ -681,8 +677,7 @@ async fn a_repeat_is_known_with_and_without_a_digest() {
 #[tokio::test(start_paused = true)]
 async fn a_transaction_may_begin_with_a_batch() {
     let bank = Bank::new().await;
-    let requests = (0..60).map(|number| add(&format!("{number}"), 1)).collect();
-    let (id, _) = bank.transactions.begin_with(None, None, requests).await.expect("begun");
+    let (id, _) = bank.transactions.begin_with(None, None, adds(60)).await.expect("begun");
     bank.transactions.commit(&id).await.expect("committed");
     let status = bank.transactions.status(&id.public()).await.expect("known");
     assert_eq!((status.finished, status.requests.len()), (true, 60));
@@ -725,12 +720,11 @@ async fn a_rollback_finds_a_transaction_that_began_meanwhile() {
 async fn a_transaction_is_read_again_until_it_is_whole() {
     let bank = Bank::new().await;
     let id = begin(&bank.transactions).await;
-    let requests = (0..60).map(|number| add(&format!("{number}"), 1)).collect();
-    bank.transactions.add(&id, requests, None).await.expect("added");
+    bank.transactions.add(&id, adds(60), None).await.expect("added");
     let rows = bank.scan(TRANSACTIONS).await;
     let entries = rows.into_iter().find(|row| !row["row"].as_s().expect("a text").starts_with("0#")).expect("a batch");
-    let row = entries.clone().into_iter().filter(|(name, _)| name == "transactionId" || name == "row").collect();
-    bank.dynamodb.delete_item().table_name(TRANSACTIONS).set_key(Some(row)).send().await.expect("hidden");
+    // Out of sight, for now.
+    bank.remove_row(entries.clone()).await;
     let (slow, faults) = bank.coordinator(Policy::default(), Duration::ZERO);
     faults.record();
     faults.at(2, Fault::Held);

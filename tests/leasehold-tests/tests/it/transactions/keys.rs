@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use aws_sdk_dynamodb::types::{
     AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
 };
-use leasehold_tests::bank::{ACCOUNTS, Bank, add, begin, delete, get, look, put, request};
+use leasehold_tests::bank::{ACCOUNTS, Bank, add, begin, delete, get, look, put, request, when};
 use leasehold_transactions::{Action, Error, Isolation, Item, ItemKey, ReturnValues, TransactionRequest};
 
 /// Creates a table with this key.
@@ -59,10 +59,7 @@ async fn keys_of_every_type_are_locked_and_checked() {
             item.insert("found".into(), text("x"));
             item
         };
-        let put = |condition: &str| {
-            let put = on("items", Action::Put { item: item() });
-            vec![TransactionRequest { condition: Some(condition.into()), ..put }]
-        };
+        let put = |condition: &str| vec![when(on("items", Action::Put { item: item() }), condition)];
         let read = || vec![on("items", Action::Get { key: key(value.clone()), projection: None })];
         // The item is locked, and absent: its condition is checked on an item that certainly does not exist.
         for (condition, holds) in [("attribute_exists(id)", false), ("attribute_not_exists(id)", true)] {
@@ -98,7 +95,6 @@ fn keys_are_in_one_order_and_numbers_are_values() {
 async fn requests_that_make_no_sense_are_refused() {
     let bank = Bank::new().await;
     let returning = |request, values| TransactionRequest { return_values: values, ..request };
-    let when = |request, condition: &str| TransactionRequest { condition: Some(condition.into()), ..request };
     let check = || when(request(Action::Check { key: key(text("a")) }), "attribute_exists(id)");
     for (request, at_fault) in [
         (when(get("a"), "attribute_exists(id)"), "requests[0].Get.ConditionExpression"),

@@ -3,20 +3,16 @@
 use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use leasehold_tests::bank::{ACCOUNTS, Bank, TRANSACTIONS, account, add, begin, get, key, look, put, request};
+use leasehold_tests::bank::{
+    ACCOUNTS, Bank, TRANSACTIONS, account, add, adds, begin, get, key, look, padded, put, request,
+};
 use leasehold_transactions::{Action, Error, Isolation, Item, Policy, ReturnValues, TransactionRequest};
 
 /// An item of which no second copy fits into 400 KB.
 const LARGE: usize = 250_000;
 
-fn item(id: &str, byte: &str, bytes: usize) -> Item {
-    let mut item = key(id);
-    item.insert("padding".into(), AttributeValue::S(byte.repeat(bytes)));
-    item
-}
-
 fn large(id: &str, byte: &str) -> Item {
-    item(id, byte, LARGE)
+    padded(id, byte, LARGE)
 }
 
 fn put_item(item: Item) -> TransactionRequest {
@@ -28,10 +24,6 @@ fn set_padding(id: &str, byte: &str, bytes: usize) -> TransactionRequest {
     let mut update = request(Action::Update { key: key(id), expression: "SET padding = :padding".into() });
     update.values.insert(":padding".into(), AttributeValue::S(byte.repeat(bytes)));
     update
-}
-
-async fn write(bank: &Bank, item: Item) {
-    bank.dynamodb.put_item().table_name(ACCOUNTS).set_item(Some(item)).send().await.expect("written");
 }
 
 /// The rows of the transactions table whose names begin with this.
@@ -50,7 +42,7 @@ async fn accounts(bank: &Bank) -> Vec<Item> {
 async fn each_large_item_gets_its_own_content_back() {
     let bank = Bank::new().await;
     for id in ["a", "b"] {
-        write(&bank, large(id, id)).await;
+        bank.write(large(id, id)).await;
     }
     let id = begin(&bank.transactions).await;
     let replace = |id: &str| TransactionRequest { return_values: ReturnValues::AllOld, ..put_item(large(id, "n")) };
@@ -68,7 +60,7 @@ async fn each_large_item_gets_its_own_content_back() {
 async fn only_a_large_item_gets_a_row_when_it_is_replaced() {
     for commits in [false, true] {
         let bank = Bank::new().await;
-        write(&bank, large("large", "o")).await;
+        bank.write(large("large", "o")).await;
         bank.open("small", 1).await;
         bank.open("updated", 1).await;
         let id = begin(&bank.transactions).await;
@@ -97,16 +89,16 @@ async fn only_a_large_item_gets_a_row_when_it_is_replaced() {
 /// An item whose old content is kept as a whole does not get a second copy of an attribute, for which it has no room.
 #[tokio::test(start_paused = true)]
 async fn an_item_that_was_put_is_updated_without_a_copy() {
-    for (before, bytes) in [(None, LARGE), (Some(item("a", "o", 170_000)), 170_000), (Some(large("a", "o")), LARGE)] {
+    for (before, bytes) in [(None, LARGE), (Some(padded("a", "o", 170_000)), 170_000), (Some(large("a", "o")), LARGE)] {
         let bank = Bank::new().await;
         if let Some(before) = &before {
-            write(&bank, before.clone()).await;
+            bank.write(before.clone()).await;
         }
         let id = begin(&bank.transactions).await;
-        bank.transactions.add(&id, vec![put_item(item("a", "p", bytes))], None).await.expect("put");
+        bank.transactions.add(&id, vec![put_item(padded("a", "p", bytes))], None).await.expect("put");
         bank.transactions.add(&id, vec![set_padding("a", "u", bytes)], None).await.expect("updated");
         let read = bank.transactions.add(&id, vec![get("a")], None).await.expect("read");
-        assert!(read[0].item == Some(item("a", "u", bytes)), "it sees its own write");
+        assert!(read[0].item == Some(padded("a", "u", bytes)), "it sees its own write");
         bank.transactions.rollback(&id).await.expect("rolled back");
         assert!(bank.scan(ACCOUNTS).await.first() == before.as_ref(), "the old item is back");
         bank.assert_clean().await;
@@ -117,12 +109,11 @@ async fn an_item_that_was_put_is_updated_without_a_copy() {
 #[tokio::test(start_paused = true)]
 async fn a_commit_needs_no_image() {
     let bank = Bank::new().await;
-    write(&bank, large("a", "o")).await;
+    bank.write(large("a", "o")).await;
     let id = begin(&bank.transactions).await;
     bank.transactions.add(&id, vec![put_item(large("a", "n"))], None).await.expect("replaced");
     for row in rows(&bank, "2#").await {
-        let key = row.into_iter().filter(|(name, _)| name == "transactionId" || name == "row").collect();
-        bank.dynamodb.delete_item().table_name(TRANSACTIONS).set_key(Some(key)).send().await.expect("removed");
+        bank.remove_row(row).await;
     }
     bank.transactions.commit(&id).await.expect("committed");
     assert!(bank.scan(ACCOUNTS).await == [large("a", "n")], "the new item is there");
@@ -134,9 +125,9 @@ async fn a_commit_needs_no_image() {
 async fn rows_are_kept_for_the_retention_and_no_longer() {
     const DAY: Duration = Duration::from_hours(24);
     let bank = Bank::new().await;
-    write(&bank, large("large", "o")).await;
+    bank.write(large("large", "o")).await;
     let id = begin(&bank.transactions).await;
-    let requests = (0..60).map(|number| add(&format!("{number}"), 1)).chain([put_item(large("large", "n"))]);
+    let requests = adds(60).into_iter().chain([put_item(large("large", "n"))]);
     bank.transactions.add(&id, requests.collect(), None).await.expect("added");
     bank.transactions.commit(&id).await.expect("committed");
     let kinds = async || [rows(&bank, "0#").await.len(), rows(&bank, "1#").await.len(), rows(&bank, "2#").await.len()];
@@ -155,10 +146,10 @@ async fn rows_are_kept_for_the_retention_and_no_longer() {
 async fn rows_of_a_transaction_live_for_a_week_at_least() {
     const DAY: Duration = Duration::from_hours(24);
     let bank = Bank::new().await;
-    write(&bank, large("large", "o")).await;
+    bank.write(large("large", "o")).await;
     let (briefly, _) = bank.coordinator(Policy { retention_ms: 3_600_000, ..Policy::default() }, Duration::ZERO);
     let id = begin(&briefly).await;
-    let requests = (0..60).map(|number| add(&format!("{number}"), 1)).chain([put_item(large("large", "n"))]);
+    let requests = adds(60).into_iter().chain([put_item(large("large", "n"))]);
     briefly.add(&id, requests.collect(), None).await.expect("added");
     let kinds = async || [rows(&bank, "1#").await.len(), rows(&bank, "2#").await.len()];
     bank.expire(7 * DAY - Duration::from_mins(1)).await;

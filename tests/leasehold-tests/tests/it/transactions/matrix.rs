@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use leasehold_tests::bank::{ACCOUNTS, Bank, account, add, delete, get, put};
+use leasehold_tests::bank::{ACCOUNTS, Bank, account, add, delete, get, put, when};
 use leasehold_tests::{Fault, Faults};
 use leasehold_transactions::{
     Action, Answer, Error, Item, ItemKey, Operation, Participant, Policy, ReturnValues, State, TransactionId,
@@ -211,8 +211,7 @@ impl Stage {
         fastrand::seed(5);
         let bank = Bank::new().await;
         for item in &script.before {
-            let put = bank.dynamodb.put_item().table_name(ACCOUNTS).set_item(Some(item.clone()));
-            put.send().await.expect("no faults here");
+            bank.write(item.clone()).await;
         }
         let policy = Policy { patience_ms: 40, ..Policy::default() };
         let (rival, rivals_faults) = bank.coordinator(policy, Duration::ZERO);
@@ -438,11 +437,6 @@ fn returning(mut request: TransactionRequest, values: ReturnValues) -> Transacti
     request
 }
 
-fn provided(mut request: TransactionRequest, condition: &str) -> TransactionRequest {
-    request.condition = Some(condition.into());
-    request
-}
-
 /// Updates of more accounts than one batch has, half of which are new.
 fn many() -> Vec<TransactionRequest> {
     (0..50).map(|number| add(&format!("many-{number}"), 1)).collect()
@@ -478,9 +472,9 @@ matrix! {
         Call::Begin,
         Call::Add(vec![get("a"), get("b"), get("missing"), get("new")]),
         Call::Add(vec![
-            provided(add("a", 1), "attribute_exists(id)"),
+            when(add("a", 1), "attribute_exists(id)"),
             delete("b"),
-            provided(put("new", 7), "attribute_not_exists(id)"),
+            when(put("new", 7), "attribute_not_exists(id)"),
         ]),
         Call::Commit,
     ]) => Committed;
@@ -526,14 +520,14 @@ matrix! {
     condition_failed: Script::new([
         Call::Begin,
         Call::Add(vec![add("a", 1)]),
-        Call::Add(vec![add("b", 1), provided(add("c", 1), "attribute_not_exists(id)")]),
+        Call::Add(vec![add("b", 1), when(add("c", 1), "attribute_not_exists(id)")]),
     ]) => RolledBack;
     condition_failed_of_a_one_shot: Script::new([
-        Call::Run(vec![add("b", 1), provided(add("c", 1), "attribute_not_exists(id)")]),
+        Call::Run(vec![add("b", 1), when(add("c", 1), "attribute_not_exists(id)")]),
     ]) => RolledBack;
     condition_failed_of_a_one_shot_with_answers: Script::new([Call::Run(vec![
         returning(add("b", 1), ReturnValues::AllNew),
-        provided(add("c", 1), "attribute_not_exists(id)"),
+        when(add("c", 1), "attribute_not_exists(id)"),
     ])]) => RolledBack;
     nonsense: {
         let mut script = Script::new([Call::Begin, Call::Add(vec![add("a", 1), add("text", 1)]), Call::Commit]);

@@ -130,7 +130,7 @@ async fn free_both_ways(bank: Bank, engine: &str) {
             for id in &ids {
                 let mut item = account(id, 1);
                 item.insert("lock".into(), AttributeValue::S("held".into()));
-                bank.dynamodb.put_item().table_name(ACCOUNTS).set_item(Some(item)).send().await.expect("put");
+                bank.write(item).await;
             }
             let start = Instant::now();
             if round % 2 == 0 {

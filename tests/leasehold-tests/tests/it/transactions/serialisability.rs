@@ -394,7 +394,7 @@ async fn transfers(bank: Bank, seed: u64, scale: Scale) -> Tally {
     for number in 0..scale.accounts {
         let mut item = account(&name(number), BALANCE);
         item.insert("writers".into(), AttributeValue::L(Vec::new()));
-        bank.dynamodb.put_item().table_name(ACCOUNTS).set_item(Some(item)).send().await.expect("no faults here");
+        bank.write(item).await;
     }
     let run = Rc::new(Run { bank, scale, start: Instant::now(), known: RefCell::default(), tally: RefCell::default() });
     let tasks = LocalSet::new();

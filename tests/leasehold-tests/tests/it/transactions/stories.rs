@@ -1,7 +1,9 @@
 //! The well-known cases, one at a time.
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use leasehold_tests::bank::{ACCOUNTS, Bank, account, add, balance_of, begin, delete, get, key, look, put, request};
+use leasehold_tests::bank::{
+    ACCOUNTS, Bank, account, add, balance_of, begin, delete, get, key, look, put, request, when,
+};
 use leasehold_transactions::{Action, Error, Isolation, Item, ListRequest, ReturnValues, State, TransactionId};
 
 /// Each story is a test on the embedded engine, under virtual time. It is also one on DynamoDB Local, unless it has to
@@ -131,10 +133,8 @@ async fn items_can_be_written_as_they_were_read(bank: Bank) {
     let read = bank.transactions.add(&id, vec![get("a"), get("new")], None).await.expect("read");
     assert_eq!(read[0].item.as_ref().map(balance_of), Some(100));
     assert_eq!(read[1].item, None);
-    let mut insert = put("new", 7);
-    insert.condition = Some("attribute_not_exists(id)".into());
-    let mut withdraw = add("a", -1);
-    withdraw.condition = Some("balance = :hundred".into());
+    let insert = when(put("new", 7), "attribute_not_exists(id)");
+    let mut withdraw = when(add("a", -1), "balance = :hundred");
     withdraw.values.insert(":hundred".into(), AttributeValue::N("100".into()));
     withdraw.return_values = ReturnValues::AllNew;
     let answers = bank.transactions.add(&id, vec![insert, withdraw], None).await.expect("upgraded");
@@ -149,8 +149,7 @@ async fn items_can_be_written_as_they_were_read(bank: Bank) {
 async fn an_upgrade_of_what_is_missing_is_checked_as_missing(bank: Bank) {
     let id = begin(&bank.transactions).await;
     bank.transactions.add(&id, vec![get("new")], None).await.expect("read");
-    let mut update = add("new", 1);
-    update.condition = Some("attribute_exists(id)".into());
+    let update = when(add("new", 1), "attribute_exists(id)");
     let refused = bank.transactions.add(&id, vec![update], None).await;
     assert!(matches!(refused, Err(Error::ConditionFailed { request: 0, .. })), "{refused:?}");
     assert!(matches!(bank.transactions.commit(&id).await, Err(Error::RolledBack { .. })));
@@ -209,15 +208,13 @@ async fn one_item_is_written_several_times(bank: Bank) {
         assert_eq!(bank.balance("a").await, Some(24));
         add_named(put("a", 7), None).await.expect("a put over updates");
         add_named(add("a", 1), Some("last")).await.expect("an update of what was put");
-        let mut check = request(Action::Check { key: key("a") });
-        check.condition = Some("balance = :eight".into());
+        let mut check = when(request(Action::Check { key: key("a") }), "balance = :eight");
         check.values.insert(":eight".into(), AttributeValue::N("8".into()));
         add_named(check, None).await.expect("it sees the own writes");
         add_named(delete("b"), None).await.expect("deleted");
         let after_delete = add_named(add("b", 1), None).await;
         assert!(matches!(&after_delete, Err(Error::InvalidRequest { .. })), "{after_delete:?}");
-        let mut insert = put("b", 5);
-        insert.condition = Some("attribute_not_exists(id)".into());
+        let insert = when(put("b", 5), "attribute_not_exists(id)");
         add_named(insert, None).await.expect("put in the place of what was deleted");
         assert_eq!(seen(&bank, &["a", "b"], Isolation::Committed).await, [Some(1), Some(1)]);
         let twice = bank.transactions.add(&id, vec![get("x"), get("x")], None).await;
@@ -239,8 +236,7 @@ async fn one_item_is_written_several_times(bank: Bank) {
 async fn a_check_may_be_repeated_after_its_item_was_changed(bank: Bank) {
     bank.open("a", 1).await;
     let id = begin(&bank.transactions).await;
-    let mut check = request(Action::Check { key: key("a") });
-    check.condition = Some("balance = :one".into());
+    let mut check = when(request(Action::Check { key: key("a") }), "balance = :one");
     check.values.insert(":one".into(), AttributeValue::N("1".into()));
     bank.transactions.add(&id, vec![check.clone()], None).await.expect("checked");
     bank.transactions.add(&id, vec![add("a", 1)], None).await.expect("added");
@@ -253,8 +249,7 @@ async fn a_check_may_be_repeated_after_its_item_was_changed(bank: Bank) {
 async fn a_condition_that_does_not_hold_rolls_back_and_shows_the_item(bank: Bank) {
     bank.open("a", 1).await;
     let poor = || {
-        let mut request = add("a", -5);
-        request.condition = Some("#balance >= :five".into());
+        let mut request = when(add("a", -5), "#balance >= :five");
         request.names.insert("#balance".into(), "balance".into());
         request.values.insert(":five".into(), AttributeValue::N("5".into()));
         request.return_item_on_failure = true;
@@ -281,7 +276,7 @@ async fn update_that_dynamodb_refuses_rolls_everything_back(bank: Bank) {
     bank.open("a", 1).await;
     let mut text = account("text", 0);
     text.insert("balance".into(), AttributeValue::S("much".into()));
-    bank.dynamodb.put_item().table_name(ACCOUNTS).set_item(Some(text.clone())).send().await.expect("put");
+    bank.write(text.clone()).await;
     let id = begin(&bank.transactions).await;
     bank.transactions.add(&id, vec![add("a", 1)], None).await.expect("added");
     let refused = bank.transactions.add(&id, vec![add("b", 1), add("text", 1)], None).await;
@@ -300,10 +295,8 @@ async fn reserved_names_and_tables_are_refused(bank: Bank) {
     let mut in_item = put("a", 1);
     let Action::Put { item } = &mut in_item.action else { unreachable!() };
     item.insert("leaseholdTxId".into(), AttributeValue::S("x".into()));
-    let mut in_condition = add("a", 1);
-    in_condition.condition = Some("attribute_not_exists(leaseholdTxId)".into());
-    let mut in_names = add("a", 1);
-    in_names.condition = Some("attribute_not_exists(#x)".into());
+    let in_condition = when(add("a", 1), "attribute_not_exists(leaseholdTxId)");
+    let mut in_names = when(add("a", 1), "attribute_not_exists(#x)");
     in_names.names.insert("#x".into(), "leaseholdTxApplied".into());
     let mut own_table = get("a");
     own_table.table = "transactions".into();
@@ -514,15 +507,13 @@ async fn damage_is_told_and_touches_nothing(bank: Bank) {
         item.insert("blob".into(), AttributeValue::S(byte.repeat(250_000)));
         item
     };
-    let put_large = bank.dynamodb.put_item().table_name(ACCOUNTS).set_item(Some(large("a")));
-    put_large.send().await.expect("no faults here");
+    bank.write(large("a")).await;
     let id = begin(&bank.transactions).await;
     bank.transactions.add(&id, vec![request(Action::Put { item: large("b") })], None).await.expect("added");
     // Another writer deletes the image.
     for row in bank.scan("transactions").await {
         if row["row"].as_s().expect("a text").starts_with("2#") {
-            let key = row.into_iter().filter(|(name, _)| name == "transactionId" || name == "row").collect();
-            bank.dynamodb.delete_item().table_name("transactions").set_key(Some(key)).send().await.expect("deleted");
+            bank.remove_row(row).await;
         }
     }
     let read = bank.transactions.read(vec![look("a")], Isolation::Committed).await;

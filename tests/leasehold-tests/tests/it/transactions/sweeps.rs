@@ -3,9 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use aws_sdk_dynamodb::types::AttributeValue;
 use leasehold_tests::Fault;
-use leasehold_tests::bank::{ACCOUNTS, Bank, TRANSACTIONS, add, begin, key, request};
+use leasehold_tests::bank::{Bank, TRANSACTIONS, add, adds, begin, padded, request};
 use leasehold_transactions::{Action, Item, Policy, TransactionId};
 use tokio::time::advance;
 
@@ -64,8 +63,7 @@ async fn sweeps_begin_with_any_shard() {
 async fn what_is_alive_is_examined_again_an_idle_time_later() {
     let bank = Bank::new().await;
     let id = begin(&bank.transactions).await;
-    let requests = (0..60).map(|number| add(&format!("{number}"), 1)).collect();
-    bank.transactions.add(&id, requests, None).await.expect("added");
+    bank.transactions.add(&id, adds(60), None).await.expect("added");
     advance(IDLE).await;
     bank.transactions.add(&id, Vec::new(), None).await.expect("alive");
     bank.faults.record();
@@ -86,15 +84,11 @@ async fn what_is_alive_is_examined_again_an_idle_time_later() {
 #[tokio::test(start_paused = true)]
 async fn rows_are_prolonged_not_more_often_than_needed() {
     let bank = Bank::new().await;
-    let large = |byte: &str| {
-        let mut item = key("large");
-        item.insert("padding".into(), AttributeValue::S(byte.repeat(250_000)));
-        item
-    };
-    bank.dynamodb.put_item().table_name(ACCOUNTS).set_item(Some(large("o"))).send().await.expect("put");
+    let large = |byte: &str| padded("large", byte, 250_000);
+    bank.write(large("o")).await;
     let id = begin(&bank.transactions).await;
     let put = request(Action::Put { item: large("n") });
-    let requests = (0..60).map(|number| add(&format!("{number}"), 1)).chain([put]);
+    let requests = adds(60).into_iter().chain([put]);
     bank.transactions.add(&id, requests.collect(), None).await.expect("added");
     let ends = async || {
         let rows = bank.scan(TRANSACTIONS).await.into_iter().filter(|row| !text(row, "row").starts_with("0#"));

@@ -4,16 +4,9 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use leasehold_tests::Fault;
-use leasehold_tests::bank::{ACCOUNTS, Bank, TRANSACTIONS, add, begin, get, key, look, put};
-use leasehold_transactions::{
-    Action, Error, Isolation, Policy, ReturnValues, State, TransactionId, TransactionRequest,
-};
+use leasehold_tests::bank::{ACCOUNTS, Bank, TRANSACTIONS, add, adds, begin, get, key, look, put, when};
+use leasehold_transactions::{Action, Error, Isolation, Policy, ReturnValues, State, TransactionId};
 use tokio::time::advance;
-
-fn when(mut request: TransactionRequest, condition: &str) -> TransactionRequest {
-    request.condition = Some(condition.into());
-    request
-}
 
 #[tokio::test(start_paused = true)]
 async fn a_condition_cannot_reach_around_the_lock() {
@@ -225,7 +218,7 @@ async fn a_stray_lock_is_told_and_left_alone() {
     let bank = Bank::new().await;
     let mut item = leasehold_tests::bank::account("a", 1);
     item.insert("leaseholdTxId".into(), AttributeValue::S(TransactionId::fresh().public().as_str().into()));
-    bank.dynamodb.put_item().table_name(ACCOUNTS).set_item(Some(item.clone())).send().await.expect("put");
+    bank.write(item.clone()).await;
     bank.faults.record();
     let refused = bank.transactions.run(None, None, vec![add("a", 1)]).await;
     assert!(matches!(refused, Err(Error::Corrupt(_))), "{refused:?}");
@@ -307,7 +300,7 @@ async fn a_late_write_does_not_follow_an_invalid_request() {
         tokio::time::sleep(Duration::from_millis(500)).await;
         let mut text = leasehold_tests::bank::account("a", 1);
         text.insert("balance".into(), AttributeValue::S("a text".into()));
-        bank.dynamodb.put_item().table_name(ACCOUNTS).set_item(Some(text)).send().await.expect("put");
+        bank.write(text).await;
     });
     assert!(matches!(told, Err(Error::InvalidRequest { .. })), "{told:?}");
     bank.open("a", 1).await;
@@ -454,9 +447,7 @@ async fn any_row_may_expire_first() {
         assert!(bank.scan(TRANSACTIONS).await.len() > 1);
         for row in bank.scan(TRANSACTIONS).await {
             if row["row"].as_s().expect("a text").starts_with("0#") == record_first {
-                let key = row.into_iter().filter(|(name, _)| name == "transactionId" || name == "row").collect();
-                let delete = bank.dynamodb.delete_item().table_name(TRANSACTIONS).set_key(Some(key));
-                delete.send().await.expect("deleted");
+                bank.remove_row(row).await;
             }
         }
         let told = bank.transactions.commit(&id).await;
@@ -476,10 +467,7 @@ async fn items_of_lost_entries_are_freed_by_whoever_meets_them() {
     let bank = Bank::new().await;
     bank.open("0", 1).await;
     let id = begin(&bank.transactions).await;
-    bank.transactions
-        .add(&id, (0..60).map(|number| add(&format!("{number}"), 1)).collect(), None)
-        .await
-        .expect("added");
+    bank.transactions.add(&id, adds(60), None).await.expect("added");
     bank.expire(Duration::from_hours(24 * 30)).await;
     bank.transactions.rollback(&id).await.expect("decided");
     bank.transactions.run(None, None, vec![add("0", 1), add("7", 1)]).await.expect("done");
@@ -491,10 +479,7 @@ async fn items_of_lost_entries_are_freed_by_whoever_meets_them() {
 async fn rows_of_an_open_transaction_do_not_expire() {
     let bank = Bank::new().await;
     let id = begin(&bank.transactions).await;
-    bank.transactions
-        .add(&id, (0..60).map(|number| add(&format!("{number}"), 1)).collect(), None)
-        .await
-        .expect("added");
+    bank.transactions.add(&id, adds(60), None).await.expect("added");
     for _ in 0..20 {
         advance(Duration::from_hours(12)).await;
         bank.transactions.add(&id, Vec::new(), None).await.expect("alive");
@@ -534,7 +519,7 @@ async fn only_what_was_touched_is_undone() {
     let mut item = leasehold_tests::bank::account("a", 1);
     item.insert("map".into(), map("old"));
     item.insert("gone".into(), AttributeValue::S("there".into()));
-    bank.dynamodb.put_item().table_name(ACCOUNTS).set_item(Some(item.clone())).send().await.expect("put");
+    bank.write(item.clone()).await;
     let mut request = add("a", 1);
     let expression = "SET #map.x = :new, added = :new REMOVE gone ADD balance :amount".into();
     request.action = Action::Update { key: key("a"), expression };
