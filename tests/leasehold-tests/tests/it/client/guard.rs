@@ -269,8 +269,7 @@ async fn a_heartbeat_can_bring_new_data_and_a_new_lease() {
 async fn a_longer_lease_is_believed_in_once_it_is_answered() {
     let world = World::new().await;
     let network = Network::new(world.transport());
-    let mut first = true;
-    network.set(move |_| if std::mem::take(&mut first) { Fate::Overdue(SECOND * 30) } else { Fate::Delivered });
+    network.set_first(Fate::Overdue(SECOND * 30));
     let client = Client::new(network);
     let request = LockRequest::new("Moe").lease(SECOND * 10).heartbeats(Heartbeats::Manual);
     let guard = granted(&client, request).await;
@@ -297,8 +296,7 @@ async fn guard_restores_its_lease_when_another_process_changed_it() {
 async fn a_lost_answer_to_a_release_is_a_release() {
     let world = World::new().await;
     let (network, _client, guard) = guarded(&world, "Moe").await;
-    let mut first = true;
-    network.set(move |_| if std::mem::take(&mut first) { Fate::AnswerLost } else { Fate::Delivered });
+    network.set_first(Fate::AnswerLost);
     assert_eq!(guard.release().await.expect("held"), Released::Replayed);
 
     let (network, _client, guard) = guarded(&world, "Moe").await;
@@ -475,10 +473,7 @@ async fn a_service_that_asks_for_patience_does_not_cost_the_lock() {
         sleep(SECOND * 10).await;
         assert!(guard.is_held() && guard.remaining() > SECOND * 14, "{:?}", guard.remaining());
         // The same holds for a heartbeat by hand.
-        let mut first = true;
-        network.set(
-            move |_| if std::mem::take(&mut first) { Fate::Gateway(429, Some(patience), "") } else { Fate::Delivered },
-        );
+        network.set_first(Fate::Gateway(429, Some(patience), ""));
         guard.heartbeat().await.expect("in time");
     }
 }
@@ -537,8 +532,7 @@ async fn a_resumed_lock_counts_from_before_the_first_sending() {
     let world = World::new().await;
     let handover = granted(&world.client("here"), "Moe").await.detach();
     let network = Network::new(world.transport());
-    let mut first = true;
-    network.set(move |_| if std::mem::take(&mut first) { Fate::Overdue(SECOND * 30) } else { Fate::Delivered });
+    network.set_first(Fate::Overdue(SECOND * 30));
     let request = LockRequest::new("Moe").lease(SECOND * 10).heartbeats(Heartbeats::Manual);
     let (began, client) = (Instant::now(), Client::new(network.clone()));
     let guard = client.resume(request.clone(), handover).await.expect("held");
@@ -567,8 +561,8 @@ async fn a_resume_answered_after_the_lease_asks_again() {
     assert_eq!(network.take_log().len(), 4);
 
     // The end of the lease is too late as well. The client asks again at once, since its request was carried out.
-    let (lease, handover, mut first) = (Duration::from_millis(100), guard.detach(), true);
-    network.set(move |_| if std::mem::take(&mut first) { Fate::AnswerLate(lease) } else { Fate::Delivered });
+    let (lease, handover) = (Duration::from_millis(100), guard.detach());
+    network.set_first(Fate::AnswerLate(lease));
     let request = LockRequest::new("Moe").lease(lease).heartbeats(Heartbeats::Manual);
     let began = Instant::now();
     let guard = Client::new(network).resume(request, handover).await.expect("held");
@@ -640,15 +634,13 @@ async fn panicking_transport_costs_one_lock_and_hides_no_loss() {
     let world = World::new().await;
     let (network, client, moe) = guarded(&world, "Moe").await;
     let joe = granted(&client, "Joe").await;
-    let mut first = true;
-    network.set(move |_| if std::mem::take(&mut first) { Fate::Panics } else { Fate::Delivered });
+    network.set_first(Fate::Panics);
     sleep(LEASE * 2).await;
     let lost = usize::from(moe.loss().is_some()) + usize::from(joe.loss().is_some());
     assert_eq!(lost, 1, "whose heartbeat it was");
     let loser = if moe.is_held() { &joe } else { &moe };
     assert_eq!(timeout(SECOND, loser.lost()).await.expect("at once").expect("lost").reason, LossReason::Expired);
-    let mut first = true;
-    network.set(move |_| if std::mem::take(&mut first) { Fate::Panics } else { Fate::Delivered });
+    network.set_first(Fate::Panics);
     assert!(granted(&client, "Ann").await.is_held(), "and an acquisition is tried again");
 }
 

@@ -75,6 +75,12 @@ impl Network {
         *self.fate.lock().expect("not poisoned") = Box::new(fate);
     }
 
+    /// Sets the fate of the next request. All later ones are delivered.
+    fn set_first(&self, fate: Fate) {
+        let mut first = Some(fate);
+        self.set(move |_| first.take().unwrap_or(Fate::Delivered));
+    }
+
     /// Delivers all later requests.
     fn mend(&self) {
         self.set(|_| Fate::Delivered);

@@ -169,8 +169,7 @@ async fn locks_that_are_granted_too_late_are_asked_for_again() {
     for late in [lease, lease * 3 / 2] {
         let world = World::new().await;
         let network = Network::new(world.transport());
-        let mut first = true;
-        network.set(move |_| if std::mem::take(&mut first) { Fate::AnswerLate(late) } else { Fate::Delivered });
+        network.set_first(Fate::AnswerLate(late));
         let guard = all(&Client::new(network), both().lease(lease)).await;
         assert!(guard.is_held(), "{late:?}");
     }
@@ -181,8 +180,7 @@ async fn locks_that_are_granted_too_late_are_asked_for_again() {
 async fn locks_are_granted_when_an_operator_ended_the_lease_id() {
     let world = World::new().await;
     let network = Network::new(world.transport());
-    let mut first = true;
-    network.set(move |_| if std::mem::take(&mut first) { Fate::AnswerLost } else { Fate::Delivered });
+    network.set_first(Fate::AnswerLost);
     let client = Client::new(network);
     let waiting = tokio::spawn(async move { all(&client, both()).await });
     let operator = world.client("operator");

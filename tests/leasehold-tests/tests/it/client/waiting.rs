@@ -322,8 +322,7 @@ async fn forbidden_is_told_at_once() {
 async fn a_lost_answer_leads_to_the_same_lock_and_the_repeat_counts() {
     let world = World::new().await;
     let network = Network::new(world.transport());
-    let mut first = true;
-    network.set(move |_| if std::mem::take(&mut first) { Fate::AnswerLost } else { Fate::Delivered });
+    network.set_first(Fate::AnswerLost);
     let guard = granted(&Client::new(network), "Moe").await;
     assert_eq!(guard.outcome(), Some(AcquireOutcome::Created), "the repeat tells what the first try was told");
     assert!(guard.remaining() <= LEASE);
@@ -336,8 +335,7 @@ async fn a_grant_that_arrives_after_its_lease_is_asked_for_again() {
     for late in [lease, lease * 3 / 2] {
         let world = World::new().await;
         let network = Network::new(world.transport());
-        let mut first = true;
-        network.set(move |_| if std::mem::take(&mut first) { Fate::AnswerLate(late) } else { Fate::Delivered });
+        network.set_first(Fate::AnswerLate(late));
         let guard = granted(&Client::new(network), LockRequest::new("Moe").lease(lease)).await;
         assert!(guard.is_held(), "{late:?}");
         assert_eq!(guard.outcome(), Some(AcquireOutcome::Created), "how it was really acquired");
@@ -350,8 +348,7 @@ async fn a_lease_id_that_an_operator_ended_is_replaced() {
     let network = Network::new(world.transport());
     let client = Client::new(network.clone());
     let operator = world.client("operator");
-    let mut first = true;
-    network.set(move |_| if std::mem::take(&mut first) { Fate::AnswerLost } else { Fate::Delivered });
+    network.set_first(Fate::AnswerLost);
     let waiting = tokio::spawn({
         let client = client.clone();
         async move { granted(&client, "Moe").await }
