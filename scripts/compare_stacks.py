@@ -35,7 +35,7 @@ DEFAULTS = {}
 SHARED = {"Functions": "one", "FunctionUrl": "true", "WatchConcurrency": "10", "WakeWaiters": "true"}
 TERRAFORM_SHARED = {"functions": "one", "function_url": True, "watch_concurrency": 10, "wake_waiters": True}
 RELEASE = {"Release": "one", "ReleaseShift": "Canary10Percent10Minutes"}
-# What calls functions by their ARN, and the permissions to do so.
+# Resources that call functions by their ARN, and the permissions for it.
 CALLERS = ("AWS::ApiGatewayV2::Integration", "AWS::ApiGateway::RestApi", "AWS::Lambda::Permission", "AWS::Lambda::Url")
 DEPLOYING_ROLE = ROOT / "examples/deploying-role/policy.json"
 # The actions by which CloudFormation makes and deletes a resource of each type.

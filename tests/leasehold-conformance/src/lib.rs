@@ -147,7 +147,7 @@ async fn run_all(target: &Target, cases: Vec<Case>) -> Result<usize, Failures> {
         let (id, difference) = match finished {
             Ok((_, Ok(()))) => continue,
             Ok((id, Err(_))) => (id, format!("It did not end within {} seconds.", CASE_TIMEOUT.as_secs())),
-            Err(error) => (error.id(), what_panicked(error)),
+            Err(error) => (error.id(), panic_message(error)),
         };
         failed.push(Failure { case: names[&id], difference });
     }
@@ -155,7 +155,7 @@ async fn run_all(target: &Target, cases: Vec<Case>) -> Result<usize, Failures> {
     if failed.is_empty() { Ok(count) } else { Err(Failures { cases: count, failed }) }
 }
 
-fn what_panicked(error: JoinError) -> String {
+fn panic_message(error: JoinError) -> String {
     let payload: Box<dyn Any> = match error.try_into_panic() {
         Ok(payload) => payload,
         Err(error) => return error.to_string(),

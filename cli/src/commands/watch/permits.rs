@@ -147,7 +147,7 @@ impl Seen {
             }
             self.known.insert(known.member.id().to_owned(), known);
         }
-        // Whoever left comes first: its permits are what the next one was granted.
+        // Members that left come first: the next member was granted their permits.
         let mut gone: Vec<_> = before.into_values().map(|known| known.member).collect();
         gone.sort_by(|one, other| one.id().cmp(other.id()));
         changes.extend(gone.into_iter().map(Change::Gone));

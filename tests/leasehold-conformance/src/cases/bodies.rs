@@ -30,7 +30,7 @@ fn acquire_with(lock: &Lock, name: &str, value: &str) -> String {
     body.replace(r#""VALUE""#, value)
 }
 
-pub(super) async fn what_is_not_json_is_refused(bench: Bench) {
+pub(super) async fn body_that_is_not_json_is_refused(bench: Bench) {
     let lock = bench.lock();
     for path in [ACQUIRE, HEARTBEAT, RELEASE, BREAK] {
         for body in [
@@ -77,7 +77,7 @@ pub(super) async fn body_is_refused_when_it_is_no_object(bench: Bench) {
     assert_eq!(lock.row().await, None);
 }
 
-pub(super) async fn what_follows_the_object_is_refused(bench: Bench) {
+pub(super) async fn text_after_the_object_is_refused(bench: Bench) {
     let lock = bench.lock();
     for (path, body) in smallest(&lock) {
         for rest in ["x", "{}", "\0", ",", "]", &body.to_string()] {

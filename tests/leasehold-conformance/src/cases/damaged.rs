@@ -148,7 +148,7 @@ pub(super) async fn a_released_row_with_a_bad_token_is_not_free(bench: Bench) {
     }
 }
 
-pub(super) async fn what_is_granted_is_readable(bench: Bench) {
+pub(super) async fn granted_record_is_readable(bench: Bench) {
     // Near the limit, a token is either refused or good for all later operations.
     for token in (1 << 53) - 5..(1 << 53) - 1 {
         let (lock, _) = damaged_row(&bench, "fencingToken", Some(number(token))).await;

@@ -78,7 +78,7 @@ pub(super) async fn a_heartbeat_keeps_sets_and_deletes_it(bench: Bench) {
     }
 }
 
-pub(super) async fn what_is_left_at_release_reaches_the_successor(bench: Bench) {
+pub(super) async fn data_of_a_release_reaches_the_successor(bench: Bench) {
     let lock = bench.lock();
     let alice = lock.acquire("alice", json!({ "data": "begun" })).await.granted("created");
     lock.release(&alice.lease_id, json!({ "data": "done to page 7" })).await.released("released");

@@ -216,7 +216,7 @@ async fn a_refused_one_shot_keeps_its_reason() {
 
 /// DynamoDB may leave parts of a read to the next call.
 #[tokio::test(start_paused = true)]
-async fn what_a_read_left_over_is_read_next() {
+async fn unprocessed_keys_are_read_next() {
     const NOTHING: Fault = Fault::Answered(
         r#"{"Responses": {}, "UnprocessedKeys": {"accounts": {"ConsistentRead": true, "Keys": [
             {"id": {"S": "a"}}, {"id": {"S": "b"}}]}}}"#,

@@ -116,7 +116,7 @@ async fn a_rollback_writes_only_what_a_put_changed() {
     }
 }
 
-/// What is forbidden is not tried again. What is throttled is not tried in another way, which costs more.
+/// A forbidden batch is not retried. A throttled one is not replaced by another call, which would cost more.
 #[tokio::test(start_paused = true)]
 async fn a_refused_batch_is_followed_by_what_may_help() {
     for (fault, then) in [
@@ -274,7 +274,7 @@ async fn requests_are_halved_when_they_are_too_many() {
     }
 }
 
-/// What fits into one call takes one call, and a record if it has a name.
+/// Requests that fit into one call take one call, and a record if the transaction has a name.
 #[tokio::test(start_paused = true)]
 async fn one_shots_are_one_call_up_to_the_limits() {
     let gets = |count: usize| (0..count).map(|number| get(&format!("{number}"))).collect::<Vec<_>>();

@@ -60,7 +60,7 @@ async fn sweeps_begin_with_any_shard() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_alive_is_examined_again_an_idle_time_later() {
+async fn live_transaction_is_examined_again_after_an_idle_time() {
     let bank = Bank::new().await;
     let id = begin(&bank.transactions).await;
     bank.transactions.add(&id, adds(60), None).await.expect("added");
