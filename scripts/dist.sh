@@ -34,6 +34,10 @@ targets=("$@")
 native=$(uname -m)-unknown-linux-musl
 [[ -n $packages_only || " ${targets[*]} " == *" $native "* ]] ||
     fail "the man pages come from the command for $native, which is not among ${targets[*]}"
+[[ -n $packages_only ]] || for target in "${targets[@]}"; do
+    [[ -d $(rustc --print target-libdir --target "$target") ]] ||
+        fail "Rust's standard library for $target is missing: rustup target add $target"
+done
 [[ -z $(git status --porcelain) ]] || fail 'the tree is not clean: a release is made from a commit'
 
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
