@@ -3,7 +3,9 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use leasehold_wire::semaphore::{AcquirePermitsRequest, AcquirePermitsResponse, EnqueueRequest, ObservedEntry};
+use leasehold_wire::semaphore::{
+    AcquirePermitsRequest, AcquirePermitsResponse, EnqueueRequest, ObservedEntry, SemaphoreState,
+};
 use leasehold_wire::{GetRequest, Lock, Secret};
 
 use super::plan::{Plan, Waiter};
@@ -95,6 +97,7 @@ impl Semaphore {
             let pause = match error.kind() {
                 ErrorKind::Held(lock) => {
                     backoff = Backoff::default();
+                    pursuit.may_be_granted = false;
                     pursuit.saw(lock.clone());
                     pursuit.refused = Some(names);
                     pursuit.report(&mut budget);
@@ -115,10 +118,13 @@ impl Semaphore {
                     pursuit.start_again();
                     budget.afford(&error, backoff.pause(&error)).ok_or(error)?
                 }
-                _ => match budget.retry(backoff.pause(&error), error, pursuit.held()) {
-                    ControlFlow::Continue(pause) => pause,
-                    ControlFlow::Break(end) => return end.map(Acquisition::Held),
-                },
+                _ => {
+                    pursuit.may_be_granted |= error.is_about_its_number();
+                    match budget.retry(backoff.pause(&error), error, pursuit.held()) {
+                        ControlFlow::Continue(pause) => pause,
+                        ControlFlow::Break(end) => return end.map(Acquisition::Held),
+                    }
+                }
             };
             sleep(pause.min(budget.left())).await;
         }
@@ -145,6 +151,8 @@ struct Pursuit<'a> {
     /// The last view, since this lease id is in use.
     view: Option<Box<Lock>>,
     ticket: Option<Place>,
+    /// Whether an earlier request was granted late. Only a request for the permits returns that grant.
+    may_be_granted: bool,
     /// Whether the queue was full when a ticket was requested.
     is_full: bool,
     /// The entries that the last request named, if it was refused.
@@ -154,7 +162,10 @@ struct Pursuit<'a> {
 /// A place in the queue.
 struct Place {
     ticket_id: String,
+    number: u64,
     refresh_at: Instant,
+    /// Whether no view came since the ticket was given: a view without the ticket does not mean that its turn has come.
+    is_newer_than_view: bool,
 }
 
 impl<'a> Pursuit<'a> {
@@ -172,6 +183,7 @@ impl<'a> Pursuit<'a> {
             attempt,
             view: None,
             ticket: None,
+            may_be_granted: false,
             is_full: false,
             refused: None,
         })
@@ -181,42 +193,47 @@ impl<'a> Pursuit<'a> {
         self.semaphore.client.remote().poll_timeout(self.lease, left)
     }
 
-    fn plan(&self, left: Duration) -> Option<Plan> {
+    /// The view of the semaphore, if there is one.
+    fn state(&self) -> Option<&SemaphoreState> {
+        self.view.as_ref()?.semaphore.as_deref()
+    }
+
+    fn plan(&self, state: &SemaphoreState, left: Duration) -> Plan {
         let waiter = Waiter {
             permits: self.permits,
             ticket_id: self.ticket.as_ref().map(|place| place.ticket_id.as_str()),
             refresh_in: self.ticket.as_ref().map(Place::refresh_in),
             left,
         };
-        self.semaphore.client.semaphores().plan(&self.semaphore.key, &waiter)
+        self.semaphore.client.semaphores().plan(&self.semaphore.key, state, &waiter)
     }
 
     /// The dead entries of an earlier view, if naming them is all that a grant needs.
     fn known_dead(&self) -> Vec<ObservedEntry> {
-        match self.plan(Duration::MAX) {
-            Some(Plan::Ask(names)) => names,
-            Some(Plan::Enqueue(_) | Plan::Wait(_)) | None => Vec::new(),
-        }
+        self.semaphore.client.semaphores().known_dead(&self.semaphore.key, self.permits)
     }
 
     fn next(&self, left: Duration) -> Next {
-        if self.view.is_none() {
-            return Next::Ask(self.known_dead());
+        let Some(state) = self.state() else { return Next::Ask(self.known_dead()) };
+        if self.may_be_granted {
+            return Next::Ask(Vec::new());
         }
-        if self.ticket.as_ref().is_none_or(|place| place.refresh_in().is_zero()) {
+        let Some(place) = self.ticket.as_ref().filter(|place| !place.refresh_in().is_zero()) else {
             let names = if self.is_full {
-                self.semaphore.client.semaphores().dead_tickets(&self.semaphore.key)
+                self.semaphore.client.semaphores().dead_tickets(&self.semaphore.key, state)
             } else {
                 Vec::new()
             };
             return Next::Enqueue(names);
+        };
+        if place.is_newer_than_view {
+            return Next::Poll;
         }
-        match self.plan(left) {
-            Some(Plan::Ask(names) | Plan::Enqueue(names)) if self.refused.as_ref() == Some(&names) => Next::Poll,
-            Some(Plan::Ask(names)) => Next::Ask(names),
-            Some(Plan::Enqueue(names)) => Next::Enqueue(names),
-            Some(Plan::Wait(longest)) => Next::Look(longest),
-            None => Next::Poll,
+        match self.plan(state, left) {
+            Plan::Ask(names) | Plan::Enqueue(names) if self.refused.as_ref() == Some(&names) => Next::Poll,
+            Plan::Ask(names) => Next::Ask(names),
+            Plan::Enqueue(names) => Next::Enqueue(names),
+            Plan::Wait(longest) => Next::Look(longest),
         }
     }
 
@@ -272,10 +289,16 @@ impl<'a> Pursuit<'a> {
                 self.attempt.holds();
                 self.is_full = false;
                 self.refused = None;
-                let is_new = self.ticket.as_ref().is_none_or(|known| known.ticket_id != place.ticket_id);
-                self.ticket =
-                    Some(Place { ticket_id: place.ticket_id, refresh_at: sent + TICKET_LEASE / REFRESHES_PER_LEASE });
-                if is_new || has_names {
+                // A waiter that was judged dead has another number: it is at the end of the queue.
+                let known = self.ticket.take().filter(|known| known.number == place.number);
+                let is_newer_than_view = known.is_none_or(|known| known.is_newer_than_view);
+                self.ticket = Some(Place {
+                    ticket_id: place.ticket_id,
+                    number: place.number,
+                    refresh_at: sent + TICKET_LEASE / REFRESHES_PER_LEASE,
+                    is_newer_than_view,
+                });
+                if is_newer_than_view || has_names {
                     self.read(limit).await?;
                 }
                 Ok(None)
@@ -302,6 +325,7 @@ impl<'a> Pursuit<'a> {
     fn start_again(&mut self) {
         self.attempt.start_again();
         (self.view, self.ticket, self.refused) = (None, None, None);
+        self.may_be_granted = false;
     }
 
     /// Records a view. `None`: the semaphore is gone, and only a request tells its state.
@@ -310,6 +334,9 @@ impl<'a> Pursuit<'a> {
         match row.as_ref().and_then(|row| row.semaphore.as_deref()) {
             Some(state) => {
                 self.semaphore.client.semaphores().observe(&self.semaphore.key, state, Instant::now());
+                if let Some(place) = &mut self.ticket {
+                    place.is_newer_than_view = false;
+                }
                 self.view = row;
             }
             None => self.start_again(),
@@ -360,14 +387,13 @@ impl<'a> Pursuit<'a> {
 
     /// Records the view for the bound of the wait, and reports it to the caller.
     fn report(&self, budget: &mut Budget) {
-        let Some(view) = &self.view else { return };
-        let Some(state) = &view.semaphore else { return };
+        let (Some(view), Some(state)) = (&self.view, self.state()) else { return };
         let leases = state.holders.iter().map(|holder| holder.lease_duration_ms);
         let leases = leases.chain(state.queue.iter().map(|ticket| ticket.lease_duration_ms));
         budget.saw(&state.changed, stale_after(Duration::from_millis(leases.max().unwrap_or_default())));
-        let stale_in = match self.plan(budget.left()) {
-            Some(Plan::Wait(longest)) => longest,
-            Some(Plan::Ask(_) | Plan::Enqueue(_)) | None => Duration::ZERO,
+        let stale_in = match self.plan(state, budget.left()) {
+            Plan::Wait(longest) => longest,
+            Plan::Ask(_) | Plan::Enqueue(_) => Duration::ZERO,
         };
         budget.report(self.request.on_wait.as_ref(), view, stale_in);
     }

@@ -56,19 +56,28 @@ impl Semaphores {
         }
     }
 
-    /// Returns the next step of a waiter with the last view, if there is one.
-    pub(crate) fn plan(&mut self, key: &LockKey, waiter: &Waiter<'_>) -> Option<Plan> {
-        let seen = self.0.get(key)?;
-        let state = seen.state.as_ref()?;
-        Some(plan(state, waiter, |id, version, lease| seen.stale_in(id, version, lease)))
+    /// Returns the dead entries of the last view, if naming them is all that a grant of `permits` needs.
+    pub(crate) fn known_dead(&mut self, key: &LockKey, permits: u64) -> Vec<ObservedEntry> {
+        let Some(view) = self.0.get(key).and_then(|seen| seen.state.clone()) else { return Vec::new() };
+        match self.plan(key, &view, &Waiter { permits, ticket_id: None, refresh_in: None, left: Duration::MAX }) {
+            Plan::Ask(names) => names,
+            Plan::Enqueue(_) | Plan::Wait(_) => Vec::new(),
+        }
     }
 
-    /// Returns up to ten dead tickets of the last view, in the order of the queue.
-    pub(crate) fn dead_tickets(&mut self, key: &LockKey) -> Vec<ObservedEntry> {
-        let Some(seen) = self.0.get(key) else { return Vec::new() };
-        let queue = seen.state.iter().flat_map(|state| &state.queue);
-        let dead = queue.filter(|ticket| {
-            seen.stale_in(&ticket.ticket_id, &ticket.version, Duration::from_millis(ticket.lease_duration_ms)).is_zero()
+    /// Returns the next step of a waiter with its own view. The last view of the client may be older than the waiter's
+    /// ticket, since other tasks record theirs.
+    pub(crate) fn plan(&mut self, key: &LockKey, view: &SemaphoreState, waiter: &Waiter<'_>) -> Plan {
+        let seen = self.0.get(key);
+        plan(view, waiter, |id, version, lease| stale_in(seen, id, version, lease))
+    }
+
+    /// Returns up to ten dead tickets of this view, in the order of the queue.
+    pub(crate) fn dead_tickets(&mut self, key: &LockKey, view: &SemaphoreState) -> Vec<ObservedEntry> {
+        let seen = self.0.get(key);
+        let dead = view.queue.iter().filter(|ticket| {
+            let lease = Duration::from_millis(ticket.lease_duration_ms);
+            stale_in(seen, &ticket.ticket_id, &ticket.version, lease).is_zero()
         });
         let named = dead.map(|ticket| ObservedEntry {
             holder_id: ticket.ticket_id.clone(),
@@ -79,9 +88,8 @@ impl Semaphores {
     }
 }
 
-impl Seen {
-    fn stale_in(&self, id: &str, version: &str, lease: Duration) -> Duration {
-        let seen = self.entries.get(id).filter(|seen| seen.record_version_number() == version);
-        seen.map_or(stale_after(lease), Observation::stale_in)
-    }
+/// Returns the time until an entry is dead. An entry that was never seen with this version has its whole lease left.
+fn stale_in(seen: Option<&Seen>, id: &str, version: &str, lease: Duration) -> Duration {
+    let seen = seen.and_then(|seen| seen.entries.get(id)).filter(|seen| seen.record_version_number() == version);
+    seen.map_or(stale_after(lease), Observation::stale_in)
 }

@@ -1,5 +1,6 @@
 //! Semaphores, read/write locks and fair locks: K2 to K5.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -664,6 +665,134 @@ async fn guards_never_believe_in_more_permits_than_there_are() {
         }
     }
     assert!(grants > 60, "too little happened: {grants}");
+}
+
+/// Several callers under random failures: whoever asks while a waiter's ticket is in the queue is granted after that
+/// waiter. The failures are shorter than a ticket's lease, so no waiter counts as dead. With an odd seed the callers
+/// are tasks of one client.
+#[tokio::test(start_paused = true)]
+async fn late_callers_never_overtake_a_ticket() {
+    const CAPACITY: u64 = 3;
+    let mut waits = 0;
+    for seed in 0..4 {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let world = World::new().await;
+        let end = Instant::now() + SECOND * 600;
+        let mut callers = Vec::new();
+        let shared = caller(&world, "all");
+        for name in ["ann", "bob", "cyd", "dan", "eve"] {
+            let (client, network) = if seed % 2 == 0 { caller(&world, name) } else { shared.clone() };
+            let mut fates = rng.fork();
+            network.set(move |_| match fates.u32(0..15) {
+                0 => Fate::AnswerLost,
+                1 => Fate::NotSent,
+                2 => Fate::Overdue(Duration::from_millis(fates.u64(0..5000))),
+                3 => Fate::AnswerLate(Duration::from_millis(fates.u64(0..5000))),
+                4 => Fate::Slow(Duration::from_millis(fates.u64(0..5000))),
+                _ => Fate::Delivered,
+            });
+            let mut rng = rng.fork();
+            callers.push(tokio::spawn(async move {
+                let mut grants = Vec::new();
+                while Instant::now() < end {
+                    let owner_name = format!("{name}-{}", rng.u64(..));
+                    let patience = if rng.bool() { Wait::Forever } else { Wait::AtMost(SECOND * 15) };
+                    let request = PermitRequest::new().permits(rng.u64(1..=CAPACITY)).owner_name(&owner_name);
+                    let asked = Instant::now();
+                    if let Ok(Acquisition::Granted(guard)) =
+                        client.semaphore("Pool", CAPACITY).acquire(request.wait(patience)).await
+                    {
+                        grants.push((owner_name, asked, guard.fencing_token()));
+                        sleep(Duration::from_millis(rng.u64(0..6000))).await;
+                        drop(guard.release().await);
+                    }
+                    sleep(Duration::from_millis(rng.u64(0..3000))).await;
+                }
+                grants
+            }));
+        }
+        let observer = world.client("observer").semaphore("Pool", CAPACITY);
+        let mut queued = HashMap::new();
+        while Instant::now() < end {
+            let row = observer.get().await.ok().and_then(|row| row.semaphore);
+            for ticket in row.into_iter().flat_map(|row| row.queue) {
+                queued.entry(ticket.owner_name).or_insert_with(Instant::now);
+            }
+            sleep(SECOND / 10).await;
+        }
+        let mut grants = Vec::new();
+        for caller in callers {
+            grants.extend(caller.await.expect("no panic"));
+        }
+        for (waiter, _, token) in &grants {
+            let Some(seen) = queued.get(waiter) else { continue };
+            waits += 1;
+            for (late, asked, earlier) in &grants {
+                assert!(asked <= seen || token < earlier, "seed {seed}: {late} overtook {waiter}");
+            }
+        }
+    }
+    assert!(waits > 100, "too few waited: {waits}");
+}
+
+/// The grant's answer is lost, its repeat is not sent, and the ticket is due for its refresh: the refresh is refused,
+/// since the permits are held. The waiter asks for them, and its lease has not run out.
+#[tokio::test(start_paused = true)]
+async fn waiter_finds_a_grant_behind_its_refresh() {
+    let world = World::new().await;
+    let other = granted(&world.client("other").semaphore("Pool", 1), 1).await;
+    let (client, network) = caller(&world, "ann");
+    let mut asks = 0;
+    network.set(move |path| {
+        let is_ask = path == "/v1/semaphore/acquire";
+        asks += u32::from(is_ask);
+        match asks {
+            2 if is_ask => Fate::Overdue(Duration::from_millis(1)),
+            3 if is_ask => Fate::NotSent,
+            _ => Fate::Delivered,
+        }
+    });
+    let semaphore = client.semaphore("Pool", 1);
+    let waiting = tokio::spawn(async move { granted(&semaphore, forever()).await });
+    sleep(SECOND * 36).await;
+    other.release().await.expect("held");
+    let guard = timeout(LEASE, waiting).await.expect("no loop").expect("no panic");
+    let log = network.take_log();
+    assert_eq!(log.iter().filter(|path| *path == "/v1/semaphore/enqueue").count(), 2, "{log:?}");
+    guard.release().await.expect("held");
+}
+
+/// A waiter whose ticket was taken for dead has a new one at the end of the queue. Its last view, in which nobody who is
+/// alive is ahead, does not count.
+#[tokio::test(start_paused = true)]
+async fn waiter_returns_to_the_end_of_the_queue() {
+    let world = World::new().await;
+    let holder = granted(&world.client("holder").semaphore("Pool", 2), 1).await;
+    let wait = |client: &Client, permits| {
+        let semaphore = client.semaphore("Pool", 2);
+        tokio::spawn(async move { granted(&semaphore, forever().permits(permits)).await })
+    };
+    let zoe = wait(&world.client("zoe"), 2);
+    sleep(SECOND).await;
+    let (client, network) = caller(&world, "ann");
+    let ann = wait(&client, 1);
+    sleep(SECOND).await;
+    network.cut();
+    zoe.abort();
+    // Ann's ticket is taken for dead, and removed by a caller without a ticket.
+    let dan = world.client("dan").semaphore("Pool", 2);
+    assert!(try_granted(&dan).await.is_none(), "ann is ahead");
+    sleep(TICKET_STALE).await;
+    let dan = try_granted(&dan).await.expect("one of two is free, and nobody alive waits");
+    let bob = wait(&world.client("bob"), 2);
+    sleep(SECOND).await;
+    holder.release().await.expect("held");
+    network.mend();
+    sleep(LEASE * 2).await;
+    assert!(!ann.is_finished() && !bob.is_finished(), "bob is ahead of ann, and needs both permits");
+    dan.release().await.expect("held");
+    bob.await.expect("no panic").release().await.expect("held");
+    ann.await.expect("no panic").release().await.expect("held");
 }
 
 #[tokio::test(start_paused = true)]
