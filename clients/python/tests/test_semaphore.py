@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 from conftest import MakeClient, eventually
-from proxy import Answer, Delay, DropAnswer, Late, Proxy, only
+from proxy import Answer, Delay, DropAnswer, Late, Proxy, Refuse, only
 from test_watching import Background
 
 from leasehold import (
@@ -195,10 +195,40 @@ def test_dead_waiters_are_passed(client: Client, make_client: MakeClient, key: s
     assert 1.4 < time.monotonic() - start < 10, "one ticket lease, for all of them together"
 
 
-def dead_ticket(client: Client, key: str, number: int, lease_ms: int) -> None:
-    """Makes a ticket that is never refreshed."""
-    request = {"key": key, "ownerName": "dead", "capacity": 1, "leaseDurationMs": lease_ms}
+def dead_ticket(client: Client, key: str, number: int, lease_ms: int, permits: int = 1) -> None:
+    """Makes a ticket that is never refreshed, for all the permits."""
+    request = {"key": key, "ownerName": "dead", "capacity": permits, "permits": permits}
+    request["leaseDurationMs"] = lease_ms
     run(client._core.api.enqueue({**request, "leaseId": f"{key}-{number}"}, 5.0))
+
+
+def test_a_waiter_that_was_cut_off_goes_to_the_end(
+    proxy: Proxy, observed: Client, client: Client, make_client: MakeClient, service: str, key: str
+) -> None:
+    holder = client.semaphore(key, 2).acquire().granted()
+    with Client(service) as plain:
+        dead_ticket(plain, key, 1, 1500, permits=2)
+    cut_off = Background(lambda: observed.semaphore(key, 2).acquire(wait=60, ticket_lease=1.5))
+    eventually(lambda: proxy.count("watch"))
+    proxy.fault = lambda request: Refuse()
+    passing = make_client().semaphore(key, 2)
+    assert isinstance(passing.try_acquire(), Held)
+    time.sleep(1.6)
+    other = passing.try_acquire()
+    assert isinstance(other, PermitsGuard), "one of two is free, and nobody alive waits"
+    large = Background(lambda: make_client().semaphore(key, 2).acquire(2, wait=60))
+    eventually(lambda: view_of(client, key).queue)
+    holder.release()
+    proxy.let_pass()
+    eventually(lambda: len(view_of(client, key).queue) == 2)
+    reads = proxy.count("watch")
+    eventually(lambda: proxy.count("watch") > reads)
+    assert [ticket.permits for ticket in view_of(client, key).queue] == [2, 1], "its old view does not count"
+    other.release()
+    granted = large.wait()
+    assert isinstance(granted, PermitsGuard)
+    granted.release()
+    assert isinstance(cut_off.wait(), PermitsGuard)
 
 
 def test_a_ticket_is_renewed_while_its_waiter_lives(

@@ -78,9 +78,9 @@ class Api:
     async def acquire_permits(self, request: Mapping[str, object], timeout: float) -> PermitsGrant:
         return await self.post("/v1/semaphore/acquire", request, timeout, PermitsGrant.from_wire)
 
-    async def enqueue(self, request: Mapping[str, object], timeout: float) -> str:
-        """Returns the ticket's id."""
-        return await self.post("/v1/semaphore/enqueue", request, timeout, _ticket_id)
+    async def enqueue(self, request: Mapping[str, object], timeout: float) -> tuple[str, int]:
+        """Returns the ticket's id and number."""
+        return await self.post("/v1/semaphore/enqueue", request, timeout, _ticket)
 
     async def heartbeat(
         self,
@@ -212,9 +212,8 @@ class Api:
         return not self._answered and not error.sent
 
 
-def _ticket_id(answer: Any) -> str:
-    ticket_id: str = answer["ticketId"]
-    return ticket_id
+def _ticket(answer: Any) -> tuple[str, int]:
+    return answer["ticketId"], answer["number"]
 
 
 def _available(answer: Any) -> int:

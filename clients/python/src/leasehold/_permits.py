@@ -64,6 +64,7 @@ class PermitsAcquisition(Requests[_Request], Generic[P]):
     def _begin(self) -> None:
         super()._begin()
         self._ticket: str | None = None
+        self._number = 0  # the ticket's; another one, if the ticket was taken for dead
         self._refresh_at = math.inf
         self._must_ask = True  # whatever the plan says
         self._must_read = False  # the view is older than the ticket
@@ -258,8 +259,8 @@ class PermitsAcquisition(Requests[_Request], Generic[P]):
             self._refused = True
             return None
         if isinstance(answer, Ticketed):
-            self._must_read = self._must_read or self._ticket is None or bool(self._names)
-            self._ticket, self._queue_was_full = answer.ticket_id, False
+            self._must_read = self._must_read or self._number != answer.number or bool(self._names)
+            self._ticket, self._number, self._queue_was_full = answer.ticket_id, answer.number, False
             self._refresh_at = answer.sent + self._want.ticket_lease / 3
             return None
         granted = self._believe(
@@ -271,7 +272,8 @@ class PermitsAcquisition(Requests[_Request], Generic[P]):
         route, request = numbered.content
         body = {**request, **numbered.number}
         if route == "enqueue":
-            return Ticketed(await self._core.api.enqueue(body, timeout), numbered.sent)
+            ticket_id, number = await self._core.api.enqueue(body, timeout)
+            return Ticketed(ticket_id, number, numbered.sent)
         return await self._core.api.acquire_permits(body, timeout)
 
 
@@ -280,5 +282,7 @@ class Ticketed:
     """The answer to a request for a ticket."""
 
     ticket_id: str
+    number: int
+    """Its place in the queue, counted from 1 since the semaphore was made."""
     sent: float
     """The time at which the request was first sent."""
