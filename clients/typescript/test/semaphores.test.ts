@@ -56,8 +56,8 @@ async function isEmpty(key: string): Promise<void> {
 }
 
 /** Makes a ticket of a waiter that is dead from the start. */
-async function deadTicket(key: string, capacity: number, leaseDurationMs: number): Promise<void> {
-  const body = JSON.stringify({ key, ownerName: "dead", leaseId: randomUUID(), capacity, leaseDurationMs });
+async function deadTicket(key: string, capacity: number, leaseDurationMs: number, permits = 1): Promise<void> {
+  const body = JSON.stringify({ key, ownerName: "dead", leaseId: randomUUID(), capacity, permits, leaseDurationMs });
   const { status } = await fetch(`${service.url}/v1/semaphore/enqueue`, { method: "POST", headers: { "content-type": "application/json" }, body });
   assert.equal(status, 200);
 }
@@ -296,6 +296,32 @@ describe("semaphores", { concurrency: 4 }, () => {
     await holder.release();
     await guardOf(await waiting).release();
     assert.equal(new Set(proxy.calls("semaphore/enqueue").map(({ body }) => body["leaseId"])).size, 2);
+    await isEmpty(key);
+  });
+
+  test("waiter that was cut off goes to the end of the queue", async () => {
+    await using parts = await throughProxy(2);
+    const { key, proxy, semaphore } = parts;
+    const holder = guardOf(await client.semaphore(key, 2).tryAcquire());
+    await deadTicket(key, 2, 1500, 2);
+    const cutOff = semaphore.acquire({ ticketLease: 1500, wait: Infinity });
+    await eventually(() => proxy.calls("watch").length > 0, "a wait");
+    proxy.fault = () => "lose request";
+    const passing = newClient().semaphore(key, 2);
+    heldOf(await passing.tryAcquire());
+    await sleep(1600);
+    const other = guardOf(await passing.tryAcquire());
+    const large = newClient().semaphore(key, 2).acquire({ permits: 2, wait: Infinity });
+    await waiters(key, 1);
+    await holder.release();
+    proxy.fault = () => "pass";
+    await waiters(key, 2);
+    const watches = proxy.calls("watch").length;
+    await eventually(() => proxy.calls("watch").length > watches, "another wait");
+    assert.deepEqual((await viewOf(key)).queue.map(({ permits }) => permits), [2, 1], "its old view does not count");
+    await other.release();
+    await guardOf(await large).release();
+    await guardOf(await cutOff).release();
     await isEmpty(key);
   });
 
