@@ -303,13 +303,13 @@ describe("semaphores", { concurrency: 4 }, () => {
     await using parts = await throughProxy(2);
     const { key, proxy, semaphore } = parts;
     const holder = guardOf(await client.semaphore(key, 2).tryAcquire());
-    await deadTicket(key, 2, 1500, 2);
+    await deadTicket(key, 2, 3000, 2);
     const cutOff = semaphore.acquire({ ticketLease: 1500, wait: Infinity });
     await eventually(() => proxy.calls("watch").length > 0, "a wait");
     proxy.fault = () => "lose request";
     const passing = newClient().semaphore(key, 2);
     heldOf(await passing.tryAcquire());
-    await sleep(1600);
+    await sleep(3100);
     const other = guardOf(await passing.tryAcquire());
     const large = newClient().semaphore(key, 2).acquire({ permits: 2, wait: Infinity });
     await waiters(key, 1);
