@@ -762,8 +762,8 @@ async fn waiter_finds_a_grant_behind_its_refresh() {
     guard.release().await.expect("held");
 }
 
-/// A waiter whose ticket was taken for dead has a new one at the end of the queue. Its last view, in which nobody who is
-/// alive is ahead, does not count.
+/// A waiter whose ticket was taken for dead has a new one at the end of the queue. Its last view, in which nobody who
+/// is alive is ahead, does not count.
 #[tokio::test(start_paused = true)]
 async fn waiter_returns_to_the_end_of_the_queue() {
     let world = World::new().await;
