@@ -65,10 +65,13 @@ def test_a_heartbeat_by_lease_id_is_repeated_under_its_number(
     assert client.get(key).data == b"stateless"
 
 
-def test_a_lost_answer_of_a_release_is_a_release(proxy: Proxy, make_client: MakeClient, key: str) -> None:
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_lost_answer_of_a_release_is_a_release(
+    proxy: Proxy, make_client: MakeClient, key: str, times: int
+) -> None:
     client = make_client(proxy.url)
     with client.lock(key):
-        proxy.fault = only("release", DropAnswer(), times=2)
+        proxy.fault = only("release", DropAnswer(), times)
     assert client.get(key).state == "released"
     with client.lock(key) as guard:
         proxy.fault = only("release", DropAnswer())

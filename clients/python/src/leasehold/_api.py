@@ -119,7 +119,7 @@ class Api:
             "delete": leaving.delete or None,
             "completed": leaving.completed,
         }
-        return await self.post("/v1/release", request, timeout, _outcome)
+        return await self._release(Call("POST", "/v1/release", request), timeout)
 
     async def heartbeat_permits(
         self, name: LockName, lease_id: str, numbered: Numbered[Wish], timeout: float
@@ -141,7 +141,12 @@ class Api:
     async def release_permits(self, name: LockName, lease_id: str, timeout: float) -> ReleaseOutcome:
         """Gives permits back, or withdraws a ticket."""
         request: _wire.ReleasePermitsRequest = {"key": name[0], "sortKey": name[1], "leaseId": lease_id}
-        return await self.post("/v1/semaphore/release", request, timeout, _outcome)
+        return await self._release(Call("POST", "/v1/semaphore/release", request), timeout)
+
+    async def _release(self, call: Call, timeout: float) -> ReleaseOutcome:
+        outcome = await self._send(call, timeout, _outcome)
+        # If the transport repeated the request, the earlier call may be this one.
+        return "released" if call.was_repeated and outcome == "replayed" else outcome
 
     async def break_entry(
         self, name: LockName, holder_id: str, version: str, timeout: float

@@ -65,6 +65,7 @@ class HttpTransport:
                 # Without a new connection, the request went out on an idle one, which the server had closed.
                 if monotonic() >= deadline or self._connections(request.url) != connections:
                     raise unavailable(request.url, error) from error
+                call.was_repeated = True
             except HTTPError as error:
                 raise unavailable(request.url, error, sent=not _never_connected(error)) from error
 

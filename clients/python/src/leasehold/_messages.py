@@ -48,6 +48,8 @@ class Call:
         self.path = path
         self.headers: Mapping[str, str] = {}
         """Additional headers, which are not signed: the trace context."""
+        self.was_repeated = False
+        """Whether the transport sent it again on another connection: it may have been carried out before."""
         self.members = {name: value for name, value in members.items() if value is not None}
 
 

@@ -55,6 +55,7 @@ class HttpxTransport:
                 # Without a new connection, the request went out on an idle one, which the server had closed.
                 if not events or "connection.connect_tcp.started" in events:
                     raise unavailable(request.url, error) from error
+                call.was_repeated = True
             except httpx.HTTPError as error:
                 raise unavailable(request.url, error, sent=not isinstance(error, _NOT_SENT)) from error
 
