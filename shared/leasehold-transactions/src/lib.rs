@@ -39,6 +39,7 @@ mod enlist;
 mod error;
 mod expression;
 mod key;
+mod life;
 mod model;
 mod one_shot;
 mod operate;
@@ -59,7 +60,7 @@ pub use coordinator::{Policy, Transactions};
 pub use error::{Error, Source};
 pub use key::ItemKey;
 pub use model::{
-    Action, Answer, Isolation, Operation, Participant, PublicId, ReturnValues, State, Status, Swept, TransactionId,
+    Action, Answer, Expected, Isolation, Operation, Participant, PublicId, ReturnValues, State, Status, Swept, TransactionId,
     TransactionPage, TransactionRequest,
 };
 pub use read::{ItemPage, ListRequest, ReadRequest};
