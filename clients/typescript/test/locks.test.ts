@@ -238,14 +238,12 @@ describe("locks", { concurrency: 8 }, () => {
 
   test("a lock that is renewed in time is never at risk", async () => {
     const guard = guardOf(
-      await service
-        .client()
-        .tryAcquire(freshKey(), {
-          lease: 4000,
-          heartbeatInterval: 300,
-          atRiskBelow: 500,
-          onAtRisk: () => assert.fail(),
-        }),
+      await service.client().tryAcquire(freshKey(), {
+        lease: 4000,
+        heartbeatInterval: 300,
+        atRiskBelow: 500,
+        onAtRisk: () => assert.fail(),
+      }),
     );
     await sleep(1000);
     await guard.release();
