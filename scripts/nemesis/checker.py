@@ -52,7 +52,9 @@ def violations(events):
         elif kind in ("believed", "sending", "acked", "releasing"):
             acquisition = acquisitions.get((key, event["token"]))
             if acquisition is None:
-                found.append(f"{event['who']} {kind} under the token {event['token']} of {key}, which nobody was granted")
+                found.append(
+                    f"{event['who']} {kind} under the token {event['token']} of {key}, which nobody was granted"
+                )
             elif kind == "believed":
                 acquisition.first_believed = acquisition.first_believed or event["at"]
                 acquisition.last_believed = event["at"]

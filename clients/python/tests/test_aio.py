@@ -284,9 +284,7 @@ async def test_a_handler_that_is_cancelled_releases(service: str, key: str) -> N
         assert (await client.get(key)).state == "released", "as soon as the block is left"
 
 
-async def test_cancellation_is_not_held_up_by_a_release_that_hangs(
-    proxy: Proxy, service: str, key: str
-) -> None:
+async def test_cancellation_is_not_held_up_by_a_release_that_hangs(proxy: Proxy, service: str, key: str) -> None:
     proxy.fault = only("release", Delay(3), times=1)
     async with client_of(proxy.url) as client:
         with anyio.CancelScope() as scope:
@@ -523,9 +521,7 @@ async def in_body(client: aio.Client, source: str, target: str) -> None:
 
 @pytest.mark.parametrize("native", [False, True], ids=["scope", "task"])
 @pytest.mark.parametrize("work", [in_block, in_body])
-async def test_cancellation_leaves_no_transaction_open(
-    bank: Bank, anyio_backend: str, native: bool, work: Any
-) -> None:
+async def test_cancellation_leaves_no_transaction_open(bank: Bank, anyio_backend: str, native: bool, work: Any) -> None:
     if native and anyio_backend != "asyncio":
         pytest.skip("only asyncio cancels tasks")
     outcomes = []

@@ -129,18 +129,14 @@ def test_a_waiter_for_several_locks_looks_and_does_not_ask(
     assert proxy.count("acquire-all") == 2
 
 
-def test_dead_holders_of_several_locks_are_taken_over(
-    client: Client, make_client: MakeClient, key: str
-) -> None:
+def test_dead_holders_of_several_locks_are_taken_over(client: Client, make_client: MakeClient, key: str) -> None:
     dead = [make_client().acquire(name, lease=1, manual_heartbeats=True).granted() for name in pair(key)]
     guard = client.acquire_all(pair(key), wait=30).granted()
     assert guard.fencing_token > max(lock.fencing_token for lock in dead)
     assert [lock.lost for lock in dead] == ["expired", "expired"]
 
 
-def test_several_locks_are_polled_without_watches(
-    proxy: Proxy, observed: Client, client: Client, key: str
-) -> None:
+def test_several_locks_are_polled_without_watches(proxy: Proxy, observed: Client, client: Client, key: str) -> None:
     proxy.fault = only("watch", Answer(404))
     holder = client.acquire(pair(key)[0]).granted()
     waiting = Background(lambda: observed.acquire_all(pair(key), wait=30))

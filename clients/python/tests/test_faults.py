@@ -49,9 +49,7 @@ def test_a_lost_answer_of_a_heartbeat_is_no_loss(proxy: Proxy, make_client: Make
     assert all(r.body["leaseDurationMs"] == 6000 for r in proxy.seen if r.action == "heartbeat")
 
 
-def test_a_heartbeat_by_lease_id_is_repeated_under_its_number(
-    proxy: Proxy, make_client: MakeClient, key: str
-) -> None:
+def test_a_heartbeat_by_lease_id_is_repeated_under_its_number(proxy: Proxy, make_client: MakeClient, key: str) -> None:
     client = make_client(proxy.url)
     guard = client.acquire(key, lease=60, manual_heartbeats=True).granted()
     guard.heartbeat()
@@ -66,9 +64,7 @@ def test_a_heartbeat_by_lease_id_is_repeated_under_its_number(
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_a_lost_answer_of_a_release_is_a_release(
-    proxy: Proxy, make_client: MakeClient, key: str, times: int
-) -> None:
+def test_a_lost_answer_of_a_release_is_a_release(proxy: Proxy, make_client: MakeClient, key: str, times: int) -> None:
     client = make_client(proxy.url)
     with client.lock(key):
         proxy.fault = only("release", DropAnswer(), times)
@@ -95,9 +91,7 @@ def test_a_wait_given_up_is_taken_back(proxy: Proxy, make_client: MakeClient, se
     eventually(lambda: not direct._core.unsettled and direct.get(key).state == "released")
 
 
-def test_wait_without_any_answer_is_unavailable_in_time(
-    proxy: Proxy, make_client: MakeClient, key: str
-) -> None:
+def test_wait_without_any_answer_is_unavailable_in_time(proxy: Proxy, make_client: MakeClient, key: str) -> None:
     proxy.fault = lambda request: Hang()
     start = time.monotonic()
     with pytest.raises(Unavailable):
@@ -196,9 +190,7 @@ def test_a_retry_after_beyond_the_wait_ends_it(proxy: Proxy, make_client: MakeCl
     assert proxy.count("acquire") == 1
 
 
-@pytest.mark.parametrize(
-    "trouble", [Refuse(), Hang(), Answer(503), Answer(429), Answer(403), Answer(200), Answer(400)]
-)
+@pytest.mark.parametrize("trouble", [Refuse(), Hang(), Answer(503), Answer(429), Answer(403), Answer(200), Answer(400)])
 def test_an_outage_shorter_than_the_lease_is_no_loss(
     proxy: Proxy, make_client: MakeClient, key: str, trouble: Fault
 ) -> None:
@@ -245,22 +237,16 @@ def test_patience_does_not_cost_the_lock(proxy: Proxy, make_client: MakeClient, 
     assert guard.is_held
 
 
-def test_an_answer_after_the_lease_does_not_revive_it(
-    proxy: Proxy, make_client: MakeClient, key: str
-) -> None:
+def test_an_answer_after_the_lease_does_not_revive_it(proxy: Proxy, make_client: MakeClient, key: str) -> None:
     guard = make_client(proxy.url).acquire(key, lease=0.3, manual_heartbeats=True).granted()
     time.sleep(0.22)
-    proxy.fault = only(
-        "heartbeat", Delay(0.13)
-    )  # within the time-out of the request, but not within the lease
+    proxy.fault = only("heartbeat", Delay(0.13))  # within the time-out of the request, but not within the lease
     with pytest.raises(LockLost) as error:
         guard.heartbeat()
     assert error.value.reason == "expired"
 
 
-def test_heartbeat_and_resume_count_from_before_the_sending(
-    proxy: Proxy, make_client: MakeClient, key: str
-) -> None:
+def test_heartbeat_and_resume_count_from_before_the_sending(proxy: Proxy, make_client: MakeClient, key: str) -> None:
     client = make_client(proxy.url)
     guard = client.acquire(key, lease=20, manual_heartbeats=True).granted()
     proxy.fault = only("heartbeat", Delay(0.3))
@@ -302,9 +288,7 @@ def test_holding_on_survives_an_outage_but_no_theft(
     assert guard.wait_lost(10) == "taken-over"
 
 
-def test_heartbeats_that_hang_do_not_make_others_late(
-    proxy: Proxy, make_client: MakeClient, key: str
-) -> None:
+def test_heartbeats_that_hang_do_not_make_others_late(proxy: Proxy, make_client: MakeClient, key: str) -> None:
     client = make_client(proxy.url, lease=6)
     stuck = [client.acquire(f"{key}-stuck-{number}").granted() for number in range(20)]
     well = [client.acquire(f"{key}-well-{number}").granted() for number in range(3)]
@@ -371,9 +355,7 @@ def test_close_goes_on_after_a_failure(proxy: Proxy, make_client: MakeClient, ke
     assert [type(failure) for failure in error.value.errors] == [Forbidden]
     assert not any(guard.is_held for guard in guards)
     direct = make_client()
-    assert [direct.get(f"{key}-{number}").state for number in range(4)] == ["released", "held"] + [
-        "released"
-    ] * 2
+    assert [direct.get(f"{key}-{number}").state for number in range(4)] == ["released", "held"] + ["released"] * 2
     with pytest.raises(KeyError, match="the body's"), client:
         raise KeyError("the body's")
     proxy.fault = lambda request: None

@@ -79,9 +79,7 @@ def function(lambda_: Lambda) -> Iterator[Function]:
 
 @pytest.fixture
 def client(function: Function) -> Iterator[Client]:
-    with Client(
-        function, lease=20.0, heartbeat_interval=0.3, poll_interval=0.1, owner_name="direct"
-    ) as client:
+    with Client(function, lease=20.0, heartbeat_interval=0.3, poll_interval=0.1, owner_name="direct") as client:
         yield client
 
 
@@ -137,9 +135,7 @@ def test_refusals_of_lambda_have_their_errors(client: Client, lambda_: Lambda, k
 
 def test_invocations_are_signed_for_lambda(lambda_: Lambda, key: str) -> None:
     arn = "arn:aws:lambda:eu-west-1:123456789012:function:leasehold-invoke"
-    function = Function(
-        arn, qualifier="live", region="eu-west-1", credentials=CREDENTIALS, endpoint_url=lambda_.url
-    )
+    function = Function(arn, qualifier="live", region="eu-west-1", credentials=CREDENTIALS, endpoint_url=lambda_.url)
     lambda_.invocations.clear()
     with Client(function) as client:
         assert isinstance(client.try_acquire(key), Guard)
@@ -188,9 +184,7 @@ def test_transactions_live_without_an_api(client: Client, bank: Bank) -> None:
 
 
 def test_a_function_that_was_not_named_is_asked_for(lambda_: Lambda, key: str) -> None:
-    function = Function(
-        "leasehold-invoke", region="eu-west-1", credentials=CREDENTIALS, endpoint_url=lambda_.url
-    )
+    function = Function("leasehold-invoke", region="eu-west-1", credentials=CREDENTIALS, endpoint_url=lambda_.url)
     with Client(function) as client:
         with pytest.raises(InvalidRequest) as error:
             client.semaphore(key, 2).try_acquire()
@@ -211,10 +205,7 @@ def test_the_trace_context_is_in_the_client_context(function: Function, lambda_:
 
 
 def test_the_endpoint_is_awss_own() -> None:
-    assert (
-        Function("f", region="eu-west-1", credentials=CREDENTIALS).url
-        == "https://lambda.eu-west-1.amazonaws.com"
-    )
+    assert Function("f", region="eu-west-1", credentials=CREDENTIALS).url == "https://lambda.eu-west-1.amazonaws.com"
     china = Function("f", region="cn-north-1", credentials=CREDENTIALS).url
     assert china == "https://lambda.cn-north-1.amazonaws.com.cn"
 

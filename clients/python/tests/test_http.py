@@ -88,16 +88,12 @@ def test_a_refusal_tells_what_it_knows() -> None:
     held = refusal(CALL, HttpAnswer(423, {"Retry-After": "7"}, {"status": 423, "type": "held", "lock": LOCK}))
     assert isinstance(held, LockHeld)
     assert (held.lock.owner_name, held.lock.lease, held.retry_after) == ("host-1", 20.0, 7.0)
-    lost = refusal(
-        CALL, HttpAnswer(409, {}, {"status": 409, "type": "lost", "reason": "taken-over", "lock": LOCK})
-    )
+    lost = refusal(CALL, HttpAnswer(409, {}, {"status": 409, "type": "lost", "reason": "taken-over", "lock": LOCK}))
     assert isinstance(lost, LockLost)
     assert lost.lock is not None
     assert (lost.key, lost.reason, lost.lock.owner_name) == ("Moe", "taken-over", "host-1")
     assert str(lost) == "the lock 'Moe' is lost: taken-over"
-    invalid = refusal(
-        CALL, HttpAnswer(400, {}, {"type": "invalid-request", "field": "leaseId", "detail": "no"})
-    )
+    invalid = refusal(CALL, HttpAnswer(400, {}, {"type": "invalid-request", "field": "leaseId", "detail": "no"}))
     assert isinstance(invalid, InvalidRequest)
     assert (invalid.field, str(invalid)) == ("leaseId", "leaseId: no")
 
@@ -144,9 +140,7 @@ def test_unavailable_names_the_url_and_the_reason(make_client: MakeClient) -> No
         port = taken.getsockname()[1]
         with pytest.raises(Unavailable, match=f"from http://127.0.0.1:{port}/v1/acquire: .*refused"):
             make_client(f"http://me:secret@127.0.0.1:{port}").try_acquire("Moe")
-    with pytest.raises(
-        Unavailable, match=r"from http://nowhere\.invalid/v1/acquire: .*(not known|resolution)"
-    ):
+    with pytest.raises(Unavailable, match=r"from http://nowhere\.invalid/v1/acquire: .*(not known|resolution)"):
         make_client("http://nowhere.invalid").try_acquire("Moe")
 
 

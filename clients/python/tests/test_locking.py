@@ -425,9 +425,7 @@ def test_close_releases_all_and_ends_the_waiting_of_others(make_client: MakeClie
     assert len(failures) == 1
     assert "closed" in str(failures[0])
     assert not any(guard.is_held for guard in guards)
-    assert {blocker.key} == {
-        lock.key for lock in make_client().list(state="held") if lock.key.startswith(key)
-    }
+    assert {blocker.key} == {lock.key for lock in make_client().list(state="held") if lock.key.startswith(key)}
     with pytest.raises(LeaseholdError, match="closed"):
         client.acquire(key)
     client.close()

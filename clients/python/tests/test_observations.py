@@ -46,9 +46,7 @@ def observations(clocks: Clocks) -> Observations:
     return Observations(clocks, margin=1.0)
 
 
-def test_a_version_is_sent_only_after_the_records_own_lease(
-    clocks: Clocks, observations: Observations
-) -> None:
+def test_a_version_is_sent_only_after_the_records_own_lease(clocks: Clocks, observations: Observations) -> None:
     observations.see(view("a"))
     clocks.pass_by(20.019)
     observations.see(view("a"))
@@ -101,9 +99,7 @@ def test_the_document_is_the_same_in_every_language(clocks: Clocks, observations
     ]
 
 
-def test_a_loaded_observation_needs_the_lease_and_the_margin(
-    clocks: Clocks, observations: Observations
-) -> None:
+def test_a_loaded_observation_needs_the_lease_and_the_margin(clocks: Clocks, observations: Observations) -> None:
     observations.see(view("a"))
     saved = observations.save()
     elsewhere = Clocks(now=7.0, epoch=clocks.epoch + 20.9)

@@ -80,9 +80,7 @@ def test_a_process_ends_promptly(service: str, run_python: RunPython, key: str, 
     assert errors.strip() == ("no" if end == "exception" else "")
 
 
-def test_a_process_ends_promptly_while_a_heartbeat_hangs(
-    proxy: Proxy, run_python: RunPython, key: str
-) -> None:
+def test_a_process_ends_promptly_while_a_heartbeat_hangs(proxy: Proxy, run_python: RunPython, key: str) -> None:
     proxy.fault = only("heartbeat", Hang())
     process = run_python(
         """
@@ -216,9 +214,7 @@ def test_the_child_of_a_fork_leaves_the_parents_locks_alone(
     assert finished(process) == "released\n"
 
 
-def test_one_of_many_processes_holds_the_lock(
-    service: str, run_python: RunPython, key: str, tmp_path: Path
-) -> None:
+def test_one_of_many_processes_holds_the_lock(service: str, run_python: RunPython, key: str, tmp_path: Path) -> None:
     """A counter in a file, read and written without any care but the lock."""
     counter, tokens = tmp_path / "counter", tmp_path / "tokens"
     counter.write_text("0")

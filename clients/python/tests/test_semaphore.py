@@ -247,9 +247,7 @@ def test_a_ticket_is_renewed_while_its_waiter_lives(
     assert isinstance(first.wait(), PermitsGuard)
 
 
-def test_a_ticket_that_was_broken_begins_again(
-    proxy: Proxy, observed: Client, client: Client, key: str
-) -> None:
+def test_a_ticket_that_was_broken_begins_again(proxy: Proxy, observed: Client, client: Client, key: str) -> None:
     holder = client.semaphore(key, 1).acquire().granted()
     waiting = Background(lambda: observed.semaphore(key, 1).acquire(wait=30))
     eventually(lambda: view_of(client, key).queue)
@@ -271,9 +269,7 @@ def test_giving_up_leaves_no_ticket(client: Client, make_client: MakeClient, key
     assert view_of(client, key).queue == (), "without a wait there is no ticket"
 
 
-def test_the_default_wait_is_the_longest_lease_ahead(
-    client: Client, make_client: MakeClient, key: str
-) -> None:
+def test_the_default_wait_is_the_longest_lease_ahead(client: Client, make_client: MakeClient, key: str) -> None:
     make_client().semaphore(key, 2).acquire(lease=0.5).granted()
     make_client().semaphore(key, 2).acquire(lease=1.5).granted()
     start = time.monotonic()
@@ -281,9 +277,7 @@ def test_the_default_wait_is_the_longest_lease_ahead(
     assert 1.7 <= time.monotonic() - start < 10
 
 
-def test_a_cancelled_waiter_leaves_no_ticket(
-    client: Client, make_client: MakeClient, key: str, kind: str
-) -> None:
+def test_a_cancelled_waiter_leaves_no_ticket(client: Client, make_client: MakeClient, key: str, kind: str) -> None:
     if kind != "threads":
         pytest.skip("an event loop has cancellation: test_aio.py")
     make_client().semaphore(key, 1).acquire().granted()
@@ -310,9 +304,7 @@ def test_readers_share_and_a_writer_is_alone(client: Client, make_client: MakeCl
     lock, other = client.read_write_lock(key), make_client().read_write_lock(key)
     readers = [lock.read().acquire().granted(), other.read().acquire().granted()]
     assert isinstance(other.write().try_acquire(), Held)
-    writing = Background(
-        lambda: make_client(poll_interval=None).read_write_lock(key).write().acquire(wait=30)
-    )
+    writing = Background(lambda: make_client(poll_interval=None).read_write_lock(key).write().acquire(wait=30))
     eventually(lambda: view_of(client, key).queue)
     assert isinstance(other.read().try_acquire(), Held), "a writer that waits is not starved"
     for reader in readers:
@@ -328,9 +320,7 @@ def test_readers_share_and_a_writer_is_alone(client: Client, make_client: MakeCl
     assert writer.is_held
 
 
-def test_a_lost_holder_learns_it_from_its_heartbeat(
-    client: Client, make_client: MakeClient, key: str
-) -> None:
+def test_a_lost_holder_learns_it_from_its_heartbeat(client: Client, make_client: MakeClient, key: str) -> None:
     operator = make_client()
     guard = client.semaphore(key, 1).acquire(lease=2).granted()
     told: list[object] = []
@@ -349,9 +339,7 @@ def test_a_lost_holder_learns_it_from_its_heartbeat(
         guard.release()
 
 
-def test_the_same_ask_is_not_repeated_at_once(
-    proxy: Proxy, observed: Client, client: Client, key: str
-) -> None:
+def test_the_same_ask_is_not_repeated_at_once(proxy: Proxy, observed: Client, client: Client, key: str) -> None:
     client.semaphore(key, 1).acquire().granted().release()
     lock = f"""{{"key": "{key}", "state": "released", "ownerName": "leasehold:semaphore",
         "leaseDurationMs": 1, "recordVersionNumber": "v", "kind": "semaphore", "capacity": 1,
@@ -413,9 +401,7 @@ def test_an_operator_changes_the_capacity(client: Client, key: str) -> None:
     guard.release()
 
 
-def test_a_waiter_for_more_than_a_cut_capacity_is_told(
-    client: Client, make_client: MakeClient, key: str
-) -> None:
+def test_a_waiter_for_more_than_a_cut_capacity_is_told(client: Client, make_client: MakeClient, key: str) -> None:
     make_client().semaphore(key, 3).acquire().granted()
     waiting = Background(lambda: client.semaphore(key, 3).acquire(3, wait=30))
     eventually(lambda: view_of(client, key).queue)
@@ -434,9 +420,7 @@ def test_listings_show_both_kinds(client: Client, key: str) -> None:
     assert not isinstance(lock, SemaphoreView)
 
 
-def test_semaphores_on_a_table_with_a_sort_key(
-    sorted_service: str, make_client: MakeClient, key: str
-) -> None:
+def test_semaphores_on_a_table_with_a_sort_key(sorted_service: str, make_client: MakeClient, key: str) -> None:
     client = make_client(sorted_service)
     guard = client.semaphore(key, 1, sort_key="a").acquire().granted()
     with client.semaphore(key, 1, sort_key="b").hold() as other:
@@ -461,9 +445,7 @@ def test_a_lost_answer_of_an_acquire_takes_no_permit_twice(
     assert view_of(client, key).available == 3
 
 
-def test_a_lost_answer_of_an_enqueue_makes_one_ticket(
-    proxy: Proxy, observed: Client, client: Client, key: str
-) -> None:
+def test_a_lost_answer_of_an_enqueue_makes_one_ticket(proxy: Proxy, observed: Client, client: Client, key: str) -> None:
     holder = client.semaphore(key, 1).acquire().granted()
     proxy.fault = only("enqueue", DropAnswer(), times=2)
     waiting = Background(lambda: observed.semaphore(key, 1).acquire(wait=30))
@@ -484,9 +466,7 @@ def test_a_lost_answer_of_a_release_is_a_release(
     assert view_of(client, key).available == 2
 
 
-def test_a_lost_answer_of_a_downgrade_is_repeated(
-    proxy: Proxy, observed: Client, client: Client, key: str
-) -> None:
+def test_a_lost_answer_of_a_downgrade_is_repeated(proxy: Proxy, observed: Client, client: Client, key: str) -> None:
     guard = observed.semaphore(key, 5).acquire(5).granted()
     proxy.fault = only("heartbeat", DropAnswer(), times=2)
     guard.downgrade()
@@ -520,9 +500,7 @@ def test_a_grant_that_arrives_after_its_lease_is_asked_for_again(
     assert len(view_of(client, key).holders) == 1
 
 
-def test_a_service_without_watches_is_polled(
-    proxy: Proxy, observed: Client, client: Client, key: str
-) -> None:
+def test_a_service_without_watches_is_polled(proxy: Proxy, observed: Client, client: Client, key: str) -> None:
     proxy.fault = only("watch", Answer(404))
     holder = client.semaphore(key, 1).acquire().granted()
     waiting = Background(lambda: observed.semaphore(key, 1).acquire(wait=30))

@@ -169,9 +169,7 @@ def test_lost_answers_cost_a_repeat_and_nothing_else(
     assert (bank.balance(moe), bank.balance(larry)) == (70, 30)
 
 
-def test_body_is_run_again_only_after_a_certain_rollback(
-    bank: Bank, unreliable: Client, proxy: Proxy
-) -> None:
+def test_body_is_run_again_only_after_a_certain_rollback(bank: Bank, unreliable: Client, proxy: Proxy) -> None:
     """The first commit is carried out without an answer; the answer to the second is outdated."""
     moe, larry = bank.open(100), bank.open(0)
     faults: list[Fault] = [DropAnswer(), CONTENDED]
@@ -185,9 +183,7 @@ def test_body_is_run_again_only_after_a_certain_rollback(
     assert (bank.balance(moe), bank.balance(larry)) == (40, 60)
 
 
-@pytest.mark.parametrize(
-    ("trouble", "expected"), [(DropAnswer(), ("committed", 70)), (Refuse(), ("rolled-back", 100))]
-)
+@pytest.mark.parametrize(("trouble", "expected"), [(DropAnswer(), ("committed", 70)), (Refuse(), ("rolled-back", 100))])
 def test_unanswered_commit_is_unknown_and_can_be_looked_up(
     bank: Bank,
     unreliable: Client,
@@ -396,9 +392,7 @@ def test_a_listing_goes_by_an_index(bank: Bank, client: Client) -> None:
         {
             "TableName": table,
             "BillingMode": "PAY_PER_REQUEST",
-            "AttributeDefinitions": [
-                {"AttributeName": name, "AttributeType": "S"} for name in ("id", "owner")
-            ],
+            "AttributeDefinitions": [{"AttributeName": name, "AttributeType": "S"} for name in ("id", "owner")],
             "KeySchema": [{"AttributeName": "id", "KeyType": "HASH"}],
             "GlobalSecondaryIndexes": [index],
         },

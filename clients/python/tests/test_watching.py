@@ -83,9 +83,7 @@ def test_a_dead_holder_is_taken_over_after_one_watch(
     assert 1400 < int(watched.rpartition("waitMs=")[2]) <= 1503
 
 
-def test_a_wait_that_ends_has_one_last_look(
-    proxy: Proxy, make_client: MakeClient, waiter: Client, key: str
-) -> None:
+def test_a_wait_that_ends_has_one_last_look(proxy: Proxy, make_client: MakeClient, waiter: Client, key: str) -> None:
     make_client(owner_name="one").acquire(key, lease=60).granted()
     held = waiter.acquire(key, wait=0.5)
     assert isinstance(held, Held)
@@ -100,9 +98,7 @@ def test_a_chosen_poll_interval_polls(proxy: Proxy, make_client: MakeClient, key
     assert proxy.count("acquire") > 2
 
 
-def test_a_service_without_watches_is_polled(
-    proxy: Proxy, make_client: MakeClient, waiter: Client, key: str
-) -> None:
+def test_a_service_without_watches_is_polled(proxy: Proxy, make_client: MakeClient, waiter: Client, key: str) -> None:
     proxy.fault = only("watch", Answer(404))
     holder = make_client(heartbeat_interval=0.2).acquire(key, lease=20).granted()
     waiting = Background(lambda: waiter.acquire(key, wait=30))
@@ -149,9 +145,7 @@ def is_watching() -> bool:
     return any(thread.name == "leasehold-watch" for thread in threading.enumerate())
 
 
-def test_close_ends_a_watch(
-    proxy: Proxy, make_client: MakeClient, waiter: Client, key: str, kind: str
-) -> None:
+def test_close_ends_a_watch(proxy: Proxy, make_client: MakeClient, waiter: Client, key: str, kind: str) -> None:
     proxy.fault = only("watch", Hang())
     make_client().acquire(key, lease=60).granted()
     waiting = Background(lambda: waiter.acquire(key, wait=None))
@@ -163,9 +157,7 @@ def test_close_ends_a_watch(
     assert kind != "threads" or is_watching(), "the watch was abandoned, and not waited for"
 
 
-def test_cancellation_ends_a_watch(
-    proxy: Proxy, make_client: MakeClient, waiter: Client, key: str, kind: str
-) -> None:
+def test_cancellation_ends_a_watch(proxy: Proxy, make_client: MakeClient, waiter: Client, key: str, kind: str) -> None:
     if kind != "threads":
         pytest.skip("an event loop has cancellation")
     proxy.fault = only("watch", Hang())

@@ -113,7 +113,10 @@ describe("C5: retries", () => {
       tries.push(end - runtime.time);
       return Promise.reject(new UnavailableError("no", 60_000));
     };
-    const result = assert.rejects(retrying(runtime, refuse, { until: end, pace: (pause) => heartbeatRetryPause(pause, end - runtime.time) }), UnavailableError);
+    const result = assert.rejects(
+      retrying(runtime, refuse, { until: end, pace: (pause) => heartbeatRetryPause(pause, end - runtime.time) }),
+      UnavailableError,
+    );
     await runtime.advance(10_000);
     await result;
     assert.deepEqual(tries.slice(0, 3), [9000, 6000, 4000]);
@@ -124,7 +127,9 @@ describe("C5: retries", () => {
   test("a pause ends with the signal, and leaves no timer", async () => {
     const runtime = new VirtualRuntime();
     const controller = new AbortController();
-    const result = retrying(runtime, () => Promise.reject(new UnavailableError("no", 5000)), { signal: controller.signal });
+    const result = retrying(runtime, () => Promise.reject(new UnavailableError("no", 5000)), {
+      signal: controller.signal,
+    });
     const rejected = assert.rejects(result, /enough/);
     await runtime.advance(100);
     assert.equal(runtime.pending, 1);
