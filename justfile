@@ -47,6 +47,10 @@ clients:
 console:
     console/test.sh
 
+# Tests the checkers of histories, and the proxy of the nemesis.
+checkers:
+    python3 -m unittest discover -s scripts/nemesis
+
 # Lets all clients contend for the same locks, while everything around them fails.
 contend seconds="60":
     scripts/contend.sh {{seconds}}

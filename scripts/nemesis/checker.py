@@ -135,7 +135,8 @@ def read(path):
                 raise
 
 
-def main(paths):
+def main(paths, violations=violations):
+    """Prints the violations of the histories in these files."""
     events = sorted((event for path in paths for event in read(path)), key=lambda event: event["at"])
     found = violations(events)
     for violation in found:
