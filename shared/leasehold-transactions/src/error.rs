@@ -37,7 +37,7 @@ pub enum Error {
     #[error("The transaction is committed.")]
     Committed,
     /// Another transaction holds an item, and did not free it in time: retry.
-    #[error("The transaction {other} has an item that this one needs, and is at work. Try again.")]
+    #[error("The transaction {other} has the item {key}, which this one needs, and is at work. Try again.")]
     Contended {
         /// The public id of the other transaction.
         other: PublicId,
@@ -47,7 +47,7 @@ pub enum Error {
         age_ms: u64,
     },
     /// The condition of a request does not hold. The transaction was rolled back.
-    #[error("The condition of requests[{request}] does not hold; the transaction was rolled back.")]
+    #[error("The condition of requests[{request}] on the item {key} does not hold; the transaction was rolled back.")]
     ConditionFailed {
         /// The index of the request in this call.
         request: usize,

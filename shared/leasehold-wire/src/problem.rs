@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::transactions::Item;
+use crate::transactions::{Item, ItemName};
 use crate::{Lock, LockState};
 
 /// A refusal or a failure.
@@ -55,6 +55,18 @@ pub struct Problem {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub public_id: Option<Box<str>>,
+    /// `contended`: the age of the other transaction in milliseconds, for people to read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub holder_age_ms: Option<u64>,
+    /// `contended`, `condition-failed`, `corrupt-record`: the item that the other transaction holds, whose condition
+    /// does not hold, or that is damaged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<ItemName>))]
+    pub refused_item: Option<Box<ItemName>>,
+    /// `unavailable`, where a transaction of one call named no id: its id, by which the outcome can be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub transaction_id: Option<Box<str>>,
     /// Whether the same request may succeed later, with the same lease id or transaction id.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub retryable: bool,
@@ -78,6 +90,9 @@ impl Problem {
             request: None,
             item: None,
             public_id: None,
+            holder_age_ms: None,
+            refused_item: None,
+            transaction_id: None,
             retryable: problem_type.is_retryable(),
         }
     }

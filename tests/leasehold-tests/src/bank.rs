@@ -169,7 +169,7 @@ impl Bank {
         let damage = damage.expression_attribute_values(":row", AttributeValue::S("2#none".into()));
         damage.send().await.expect("no faults here");
         let told = transactions.rollback(&transaction).await;
-        assert!(matches!(told, Err(Error::Corrupt(_))), "{told:?}");
+        assert!(matches!(told, Err(Error::Corrupt { .. })), "{told:?}");
         transaction
     }
 

@@ -108,6 +108,7 @@ async fn sweep_all(service: &TransactionService, total: &mut SweepResponse) -> R
         total.rolled_back += swept.rolled_back;
         total.completed += swept.completed;
         total.stuck += swept.stuck;
+        total.watched = swept.watched;
         total.failed += swept.failed;
         total.more = swept.more;
     }

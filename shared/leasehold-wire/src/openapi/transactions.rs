@@ -4,7 +4,7 @@ use utoipa::IntoResponses;
 
 use super::{BodyFailures, Failures};
 use crate::transactions::{
-    AddRequest, AddResponse, BeginRequest, BeginResponse, EndRequest, EndResponse, GetItemsRequest, GetItemsResponse,
+    AddRequest, AddResponse, BeginRequest, BeginResponse, CommitRequest, CommitResponse, EndRequest, EndResponse, GetItemsRequest, GetItemsResponse,
     GetTransactionRequest, ListItemsRequest, ListItemsResponse, ListTransactionsRequest, ListTransactionsResponse,
     SweepRequest, SweepResponse, Transaction, UnlockRequest, UnlockResponse,
 };
@@ -47,7 +47,7 @@ enum LookupFailures {
 #[allow(dead_code, reason = "a description, never called")]
 pub(super) fn begin() {}
 
-/// Adds requests to a transaction. Without requests, keeps the transaction alive. May be repeated.
+/// Adds requests to a transaction. Without requests, keeps the transaction alive. A call with a `callId` may be repeated.
 #[utoipa::path(
     post,
     path = path::ADD,
@@ -69,9 +69,9 @@ pub(super) fn add() {}
 #[utoipa::path(
     post,
     path = path::COMMIT,
-    request_body = EndRequest,
+    request_body = CommitRequest,
     responses(
-        (status = 200, description = "The transaction is committed: everybody sees all of its changes.", body = EndResponse),
+        (status = 200, description = "The transaction is committed: everybody sees all of its changes.", body = CommitResponse),
         (status = 409, description = "`rolled-back`: the transaction was rolled back before, and changed nothing. `detail` says why.",
             body = Problem, content_type = "application/problem+json"),
         LookupFailures, TableFailures, BodyFailures, Failures,

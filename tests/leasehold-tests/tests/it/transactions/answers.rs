@@ -44,7 +44,7 @@ async fn items_of_a_table_that_was_replaced_are_stuck() {
     for is_made_anew in [false, true] {
         let assert_told = |told: Result<(), Error>| {
             if is_made_anew {
-                assert!(matches!(told, Err(Error::Corrupt(_))), "{told:?}");
+                assert!(matches!(told, Err(Error::Corrupt { .. })), "{told:?}");
             } else {
                 told.expect("rolled back");
             }
@@ -99,7 +99,7 @@ async fn statement_that_is_forbidden_makes_its_item_stuck() {
     // The transaction, the decision, the items; then the statements.
     faults.at(4, Fault::Answered(FORBIDDEN));
     let told = coordinator.rollback(&id).await;
-    assert!(matches!(&told, Err(Error::Corrupt(reason)) if reason.contains("not you")), "{told:?}");
+    assert!(matches!(&told, Err(Error::Corrupt { message: reason, .. }) if reason.contains("not you")), "{told:?}");
     advance(Duration::from_mins(2)).await;
     assert_eq!(bank.transactions.sweep(100).await.expect("swept").completed, 1);
     bank.assert_clean().await;
@@ -114,7 +114,7 @@ async fn item_that_must_not_be_read_is_stuck_alone() {
     // The transaction, the decision; then both items together, and the first one.
     faults.script([Fault::None, Fault::None, Fault::AccessDenied, Fault::AccessDenied]);
     let told = coordinator.rollback(&id).await;
-    assert!(matches!(told, Err(Error::Corrupt(_))), "{told:?}");
+    assert!(matches!(told, Err(Error::Corrupt { .. })), "{told:?}");
     assert_eq!((bank.balance("a").await, bank.raw("b").await), (Some(2), Some(account("b", 1))));
     assert!(bank.transactions.status(&id.public()).await.expect("known").stuck.is_some());
     bank.transactions.rollback(&id).await.expect("the permission is back");

@@ -163,7 +163,7 @@ async fn foreign_write_is_believed_at_the_seventh_look() {
     bank.open("a", 50).await;
     bank.faults.record();
     let refused = bank.transactions.add(&id, vec![add("a", 5)], None).await;
-    assert!(matches!(refused, Err(Error::Corrupt(_))), "{refused:?}");
+    assert!(matches!(refused, Err(Error::Corrupt { .. })), "{refused:?}");
     // The rollback also looks, once.
     assert_eq!(sizes(&bank.faults.record(), "GetItem").len(), 8);
     assert_eq!(bank.scan(ACCOUNTS).await, [account("a", 50)]);

@@ -258,7 +258,7 @@ async fn condition_that_does_not_hold_rolls_back_and_shows_the_item(bank: Bank) 
     let id = begin(&bank.transactions).await;
     bank.transactions.add(&id, vec![add("b", 1)], None).await.expect("added");
     let refused = bank.transactions.add(&id, vec![add("c", 1), poor()], None).await;
-    let Err(Error::ConditionFailed { request: 1, item }) = refused else { panic!("{refused:?}") };
+    let Err(Error::ConditionFailed { request: 1, item, .. }) = refused else { panic!("{refused:?}") };
     assert_eq!(item, Some(account("a", 1)));
     let status = bank.transactions.status(&id.public()).await.expect("known");
     assert_eq!((status.state, status.finished), (State::RolledBack, true));
@@ -355,7 +355,7 @@ async fn second_transaction_waits_when_the_first_is_at_work(bank: Bank) {
         transactions.commit(&id).await.expect("committed");
     });
     let refused = bank.transactions.run(None, None, vec![add("a", 1)]).await;
-    assert!(matches!(&refused, Err(Error::Contended { other }) if *other == busy.public()), "{refused:?}");
+    assert!(matches!(&refused, Err(Error::Contended { other, .. }) if *other == busy.public()), "{refused:?}");
     work.await.expect("the work is done");
     assert_eq!(bank.balance("a").await, Some(0));
     // The transaction that failed was never begun, as far as the tables show.
@@ -517,9 +517,9 @@ async fn damage_is_told_and_touches_nothing(bank: Bank) {
         }
     }
     let read = bank.transactions.read(vec![look("a")], Isolation::Committed).await;
-    assert!(matches!(read, Err(Error::Corrupt(_))), "{read:?}");
+    assert!(matches!(read, Err(Error::Corrupt { .. })), "{read:?}");
     let undone = bank.transactions.rollback(&id).await;
-    assert!(matches!(undone, Err(Error::Corrupt(_))), "{undone:?}");
+    assert!(matches!(undone, Err(Error::Corrupt { .. })), "{undone:?}");
     let status = bank.transactions.status(&id.public()).await.expect("known");
     assert!(!status.finished && status.stuck.is_some_and(|reason| reason.contains("missing")));
     assert!(bank.raw("a").await.expect("there")["blob"].as_s().expect("a text").starts_with('b'));

@@ -221,7 +221,7 @@ async fn stray_lock_is_told_and_left_alone() {
     bank.write(item.clone()).await;
     bank.faults.record();
     let refused = bank.transactions.run(None, None, vec![add("a", 1)]).await;
-    assert!(matches!(refused, Err(Error::Corrupt(_))), "{refused:?}");
+    assert!(matches!(refused, Err(Error::Corrupt { .. })), "{refused:?}");
     let looks = bank.faults.record().into_iter().filter(|sent| sent.body["Key"]["id"]["S"] == "a");
     assert_eq!(looks.count(), 16, "the holder gets time to appear");
     assert_eq!(bank.raw("a").await, Some(item));
@@ -379,7 +379,7 @@ async fn stuck_item_keeps_no_other_one_locked() {
     // The transaction, the decision, the items, the first one; then the second one.
     faults.at(5, Fault::AccessDenied);
     let told = coordinator.rollback(&id).await;
-    assert!(matches!(told, Err(Error::Corrupt(_))), "{told:?}");
+    assert!(matches!(told, Err(Error::Corrupt { .. })), "{told:?}");
     let locked = bank.scan(ACCOUNTS).await.into_iter().filter(|item| item.contains_key("leaseholdTxId"));
     assert_eq!(locked.count(), 1);
     let status = bank.transactions.status(&id.public()).await.expect("known");
