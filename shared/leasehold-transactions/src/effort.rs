@@ -145,11 +145,14 @@ impl Effort {
             sighting.since = now;
         }
         let patience = Duration::from_millis(self.policy.patience_ms).mul_f64(sighting.factor);
-        // The older transaction goes first, alive or not. If two wait for each other, one therefore goes on, and
-        // none waits for ever. A retry is as old as its first attempt.
-        let is_older = (me.born_at, &me.id) < (other.born_at, &other.id);
+        // One of the two goes first, alive or not. If two wait for each other, one therefore goes on, and none waits
+        // for ever. A transaction that gave way before does so less often than others, and does not wait for them.
+        let goes_first = me.goes_before(other);
+        if goes_first && me.attempts > other.attempts {
+            return None;
+        }
         let (waited, allowed) =
-            if is_older { (now - sighting.first, patience / ELDERS_SHARE) } else { (now - sighting.since, patience) };
+            if goes_first { (now - sighting.first, patience / ELDERS_SHARE) } else { (now - sighting.since, patience) };
         sighting.looks += 1;
         let longest = (LOOK * sighting.looks).min(LONGEST_LOOK);
         // No look is later than the end of the patience.

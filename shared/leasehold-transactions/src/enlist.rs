@@ -53,6 +53,7 @@ impl Transactions {
                 transaction
             };
             let missing = missing(&transaction, prepared);
+            refuse_updates_of_deleted(&transaction, &missing)?;
             let step = match self.apply_puts(&mut transaction, prepared).await {
                 Ok(StepResult::Done) if missing.is_empty() => return Ok(transaction),
                 Ok(StepResult::Done) => self.lock(&mut transaction, &missing, is_new, effort).await,
@@ -128,7 +129,7 @@ impl Transactions {
                 return Err(error);
             }
         };
-        let chosen = match choose(transaction, candidates, items)? {
+        let chosen = match choose(transaction, candidates, items) {
             Ok(chosen) => chosen,
             Err(Obstacle::Held(keys, lock)) => {
                 return self.resolve_conflict(&transaction.record, keys, &lock, effort).await;
@@ -338,6 +339,21 @@ pub(crate) fn other_transaction() -> Error {
     Error::invalid("transactionId", "Another transaction has this id.")
 }
 
+/// Refuses updates of items that the transaction deletes, before anything is written.
+fn refuse_updates_of_deleted(transaction: &Transaction, missing: &[&Prepared]) -> Result<(), Error> {
+    let is_deleted = |key| {
+        let mut writes = transaction.entries_of(key).filter(|entry| !entry.operation.only_locks());
+        writes.next_back().is_some_and(|last| last.operation == Operation::Delete)
+    };
+    match missing.iter().find(|missing| missing.operation() == Operation::Update && is_deleted(&missing.key)) {
+        None => Ok(()),
+        Some(update) => {
+            let detail = "The transaction deletes this item. After a delete it takes a put of the item, no update.";
+            Err(Error::invalid(update.path(), detail))
+        }
+    }
+}
+
 /// Returns the requests that the transaction does not have yet, in the order in which all coordinators lock.
 fn missing<'a>(transaction: &Transaction, prepared: &'a [Prepared]) -> Vec<&'a Prepared> {
     let is_missing = |candidate: &&Prepared| {
@@ -374,14 +390,14 @@ fn choose<'a>(
     transaction: &Transaction,
     candidates: &[&'a Prepared],
     items: Vec<Option<Item>>,
-) -> Result<Result<Vec<Chosen<'a>>, Obstacle>, Error> {
+) -> Result<Vec<Chosen<'a>>, Obstacle> {
     let foreign = |item: &Option<Item>| {
         item.as_ref().and_then(ItemLock::of).filter(|lock| !transaction.record.holds(&lock.value))
     };
     if let Some(lock) = items.iter().find_map(foreign) {
         let is_its = |item: &Option<Item>| foreign(item).is_some_and(|other| other.value.is_of(&lock.value));
         let held = candidates.iter().zip(&items).filter(|(_, item)| is_its(item));
-        return Ok(Err(Obstacle::Held(held.map(|(candidate, _)| candidate.key.clone()).collect(), Box::new(lock))));
+        return Err(Obstacle::Held(held.map(|(candidate, _)| candidate.key.clone()).collect(), Box::new(lock)));
     }
     let mut chosen = Vec::new();
     let (mut bytes, mut writes) = (0, OWN_WRITES);
@@ -389,11 +405,10 @@ fn choose<'a>(
         let lock = item.as_ref().and_then(ItemLock::of);
         let is_known = transaction.entries_of(&candidate.key).next().is_some();
         match &lock {
-            lock if lock.is_some() != is_known => return Ok(Err(Obstacle::Stale)),
-            Some(lock) if lock.is_unapplied() => return Ok(Err(Obstacle::Unapplied)),
+            lock if lock.is_some() != is_known => return Err(Obstacle::Stale),
+            Some(lock) if lock.is_unapplied() => return Err(Obstacle::Unapplied),
             Some(lock) if lock.operation == Operation::Delete && candidate.operation() == Operation::Update => {
-                let detail = "The transaction deletes this item. After a delete it takes a put of the item, no update.";
-                return Err(Error::invalid(candidate.path(), detail));
+                return Err(Obstacle::Stale);
             }
             _ => {}
         }
@@ -406,7 +421,7 @@ fn choose<'a>(
         writes += next.count();
         chosen.push(next);
     }
-    Ok(Ok(chosen))
+    Ok(chosen)
 }
 
 /// The reason why an add was not written.

@@ -86,10 +86,13 @@ impl fmt::Display for ItemKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut names: Vec<_> = self.attributes.keys().collect();
         names.sort();
-        let parts: Vec<_> = names.into_iter().map(|name| match &self.attributes[name] {
-            AttributeValue::S(text) | AttributeValue::N(text) => format!("{name}={text}"),
-            _ => format!("{name}=(binary)"),
-        }).collect();
+        let parts: Vec<_> = names
+            .into_iter()
+            .map(|name| match &self.attributes[name] {
+                AttributeValue::S(text) | AttributeValue::N(text) => format!("{name}={text}"),
+                _ => format!("{name}=(binary)"),
+            })
+            .collect();
         write!(f, "{}[{}]", self.table, parts.join(","))
     }
 }

@@ -60,8 +60,8 @@ pub use coordinator::{Policy, Transactions};
 pub use error::{Error, Source};
 pub use key::ItemKey;
 pub use model::{
-    Action, Answer, Expected, Isolation, Operation, Participant, PublicId, ReturnValues, State, Status, Swept, TransactionId,
-    TransactionPage, TransactionRequest,
+    Action, Answer, Expected, Isolation, Operation, Participant, PublicId, ReturnValues, State, Status, Swept,
+    TransactionId, TransactionPage, TransactionRequest,
 };
 pub use read::{ItemPage, ListRequest, ReadRequest};
 pub use schema::ensure_table;

@@ -17,8 +17,8 @@ use crate::coordinator::Transactions;
 use crate::error::{Error, failure};
 use crate::expression::names_reserved;
 use crate::key::ItemKey;
-use crate::model::Isolation;
 use crate::life::View;
+use crate::model::Isolation;
 use crate::prepare::{check_table, key_in};
 use crate::projection::Projection;
 use crate::record::Record;
@@ -208,10 +208,10 @@ impl Transactions {
             if lock.transient && lock.operation.only_locks() {
                 return Ok(None);
             }
-            let now = (!lock.is_absent()).then(|| attributes::strip(found.clone()));
             if isolation == Isolation::Uncommitted {
-                return Ok(now);
+                return Ok(Some(attributes::strip(found)));
             }
+            let now = (!lock.is_absent()).then(|| attributes::strip(found.clone()));
             if committed.take().is_some_and(|holder| holder.holds(&lock.value)) {
                 return Ok(now);
             }

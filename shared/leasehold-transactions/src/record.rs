@@ -55,6 +55,8 @@ pub(crate) struct Record {
     /// The beginning of the first attempt, of which this one may be a retry: of two transactions the older one goes
     /// first.
     pub(crate) born_at: u64,
+    /// The number of attempts before this one.
+    pub(crate) attempts: u64,
     pub(crate) last_worked_at: u64,
     pub(crate) finished: bool,
     /// The time from which a sweeper examines it, in epoch milliseconds. None once it is finished.
@@ -86,6 +88,7 @@ impl Record {
             version: 0,
             created_at: now_ms,
             born_at: now_ms,
+            attempts: 0,
             last_worked_at: now_ms,
             finished: false,
             sweep_at: Some(sweep_at),
@@ -118,6 +121,7 @@ impl Record {
         optional(SWEEP_SHARD, self.sweep_at.map(|_| text(shard(&self.id))));
         optional(SWEEP_AT, self.sweep_at.map(number));
         optional("bornAt", (self.born_at != self.created_at).then(|| number(self.born_at)));
+        optional("attempts", (self.attempts > 0).then(|| number(self.attempts)));
         optional("reason", self.reason.as_deref().map(text));
         optional("stuck", self.stuck.as_deref().map(text));
         optional("overwritten", (!self.overwritten.is_empty()).then(|| encode_keys(&self.overwritten)));
@@ -138,6 +142,12 @@ impl Record {
         Self::decode(row).ok_or_else(|| unreadable(row))
     }
 
+    /// Whether this transaction goes before another one that wants the same item: the one with more attempts, then the
+    /// older one.
+    pub(crate) fn goes_before(&self, other: &Self) -> bool {
+        (other.attempts, self.born_at, &self.id) < (self.attempts, other.born_at, &other.id)
+    }
+
     /// Returns what changes with each sign of life.
     pub(crate) fn life(&self) -> Life {
         Life { nonce: self.nonce.clone(), version: self.version, last_worked_at: self.last_worked_at }
@@ -153,6 +163,7 @@ impl Record {
             version: read_number(item, "version")?,
             created_at,
             born_at: read_number(item, "bornAt").unwrap_or(created_at),
+            attempts: read_number(item, "attempts").unwrap_or_default(),
             last_worked_at: read_number(item, "lastWorkedAt")?,
             finished: item.contains_key("finished"),
             sweep_at: read_number(item, SWEEP_AT),
@@ -379,9 +390,7 @@ fn decode_entries(item: &Item) -> Option<Vec<RecordEntry>> {
 
 /// Encodes the names of items: for each its table and its key.
 pub(crate) fn encode_keys(keys: &[ItemKey]) -> AttributeValue {
-    let key = |key: &ItemKey| {
-        AttributeValue::L(vec![text(key.table()), AttributeValue::M(key.attributes().clone())])
-    };
+    let key = |key: &ItemKey| AttributeValue::L(vec![text(key.table()), AttributeValue::M(key.attributes().clone())]);
     AttributeValue::L(keys.iter().map(key).collect())
 }
 

@@ -65,6 +65,11 @@ impl Watched {
 }
 
 impl Transactions {
+    /// The time between the two looks after which a sweeper takes a transaction for idle.
+    pub fn idle_time(&self) -> Duration {
+        Duration::from_millis(self.policy.idle_ms)
+    }
+
     /// Examines up to `limit` transactions that are due: rolls back pending ones that this process has seen unchanged
     /// for the idle time, and completes decided ones. Several sweepers may run at the same time.
     ///
@@ -149,7 +154,7 @@ impl Transactions {
             return self.end(id, &wanted).await.map(|_| Outcome::Completed);
         }
         let unchanged = self.watched.unchanged_for(&record);
-        if unchanged < Duration::from_millis(self.policy.idle_ms) {
+        if unchanged < self.idle_time() {
             self.put_off(id, unchanged).await?;
             return Ok(Outcome::Watched);
         }

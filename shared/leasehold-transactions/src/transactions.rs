@@ -97,8 +97,12 @@ impl Transactions {
         let record = self.new_record(id);
         let Some(before) = retry_of else { return Ok(record) };
         let before = self.tables.record(&before.public()).await?;
-        let born_at = before.map_or(record.born_at, |before| before.born_at.min(record.born_at));
-        Ok(Record { born_at, ..record })
+        Ok(match before {
+            Some(before) => {
+                Record { born_at: before.born_at.min(record.born_at), attempts: before.attempts + 1, ..record }
+            }
+            None => record,
+        })
     }
 
     /// Rolls back a transaction that no caller will continue, begun or not. Returns the outcome; if it is not certain,
@@ -107,9 +111,7 @@ impl Transactions {
         let reason = "the call that began it failed.".to_owned();
         let ended = match self.leave_rolled_back(record, reason.clone()).await {
             Ok(None) => Ok(State::RolledBack),
-            Ok(Some(_)) => {
-                self.settle(&record.id, Wanted::rollback(reason)).await.map(|settled| settled.record.state)
-            }
+            Ok(Some(_)) => self.settle(&record.id, Wanted::rollback(reason)).await.map(|settled| settled.record.state),
             Err(error) => Err(error),
         };
         match ended {

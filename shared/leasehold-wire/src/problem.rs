@@ -63,7 +63,7 @@ pub struct Problem {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<ItemName>))]
     pub refused_item: Option<Box<ItemName>>,
-    /// `unavailable`, where a transaction of one call named no id: its id, by which the outcome can be read.
+    /// `unavailable`, `throttled`, where a transaction of one call named no id: its id, by which the outcome can be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub transaction_id: Option<Box<str>>,

@@ -1,8 +1,8 @@
 //! Converts between the wire and the protocol.
 
 use leasehold_transactions::{
-    Action, Answer, Error, Isolation, Item, ItemKey, ItemPage, ListRequest, Participant, ReadRequest, ReturnValues, State,
-    Status, Swept, TransactionId, TransactionPage, TransactionRequest,
+    Action, Answer, Error, Isolation, Item, ItemKey, ItemPage, ListRequest, Participant, ReadRequest, ReturnValues,
+    State, Status, Swept, TransactionId, TransactionPage, TransactionRequest,
 };
 use leasehold_wire::transactions::{self as wire, Entry, ReturnOnFailure};
 use leasehold_wire::{Problem, ProblemType};
@@ -219,10 +219,7 @@ pub(super) fn transactions(page: TransactionPage) -> wire::ListTransactionsRespo
 
 /// The name of an item, as callers read it.
 pub(super) fn item_name(key: &ItemKey) -> wire::ItemName {
-    wire::ItemName {
-        table_name: key.table().to_owned(),
-        key: dynamodb_json::show(key.attributes().clone()),
-    }
+    wire::ItemName { table_name: key.table().to_owned(), key: dynamodb_json::show(key.attributes().clone()) }
 }
 
 /// The problem of a caller that named no id, where the failure leaves nothing behind.
@@ -283,10 +280,10 @@ pub(super) fn problem(error: &Error) -> Problem {
             refused_item: key.as_ref().map(|key| Box::new(item_name(key))),
             ..Problem::new(ProblemType::CorruptRecord, format!("{message} An operator must look at it."))
         },
-        Error::Unknown { id, .. } => Problem {
+        Error::Unknown { id, source } => Problem {
             transaction_id: Some(id.reveal().into()),
             ..Problem::new(
-                ProblemType::Unavailable,
+                if matches!(**source, Error::Throttled(_)) { ProblemType::Throttled } else { ProblemType::Unavailable },
                 "The tables did not answer, and nobody knows yet whether the transaction is committed. Read its state by \
                  the transactionId in this answer, or repeat the call with this transactionId.",
             )

@@ -7,9 +7,10 @@ mod operation;
 
 use leasehold_transactions::{Error, Expected, PublicId, Swept, TransactionId, Transactions};
 use leasehold_wire::transactions::{
-    AddRequest, AddResponse, BeginRequest, BeginResponse, CommitRequest, CommitResponse, EndRequest, EndResponse, GetItemsRequest, GetItemsResponse,
-    GetTransactionRequest, ListItemsRequest, ListItemsResponse, ListTransactionsRequest, ListTransactionsResponse,
-    SweepRequest, SweepResponse, Transaction, TransactionState, UnlockRequest, UnlockResponse,
+    AddRequest, AddResponse, BeginRequest, BeginResponse, CommitRequest, CommitResponse, EndRequest, EndResponse,
+    GetItemsRequest, GetItemsResponse, GetTransactionRequest, ListItemsRequest, ListItemsResponse,
+    ListTransactionsRequest, ListTransactionsResponse, SweepRequest, SweepResponse, Transaction, TransactionState,
+    UnlockRequest, UnlockResponse,
 };
 use leasehold_wire::{Problem, ProblemType};
 use tracing::{Span, field};
@@ -34,6 +35,11 @@ impl TransactionService {
     /// The service over these transactions.
     pub fn new(transactions: Transactions) -> Self {
         Self { transactions }
+    }
+
+    /// The time between two sweeps of one process after which a transaction that they saw unchanged is rolled back.
+    pub fn idle_time(&self) -> std::time::Duration {
+        self.transactions.idle_time()
     }
 
     /// `POST /v1/transactions/begin`

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use leasehold_wire::path;
 use leasehold_wire::transactions::{
-    AddRequest, AddResponse, BeginRequest, BeginResponse, CommitRequest, CommitResponse, EndRequest, EndResponse, Entry,
-    Item,
+    AddRequest, AddResponse, BeginRequest, BeginResponse, CommitRequest, CommitResponse, EndRequest, EndResponse,
+    Entry, Item,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;

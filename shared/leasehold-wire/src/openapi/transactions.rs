@@ -4,9 +4,10 @@ use utoipa::IntoResponses;
 
 use super::{BodyFailures, Failures};
 use crate::transactions::{
-    AddRequest, AddResponse, BeginRequest, BeginResponse, CommitRequest, CommitResponse, EndRequest, EndResponse, GetItemsRequest, GetItemsResponse,
-    GetTransactionRequest, ListItemsRequest, ListItemsResponse, ListTransactionsRequest, ListTransactionsResponse,
-    SweepRequest, SweepResponse, Transaction, UnlockRequest, UnlockResponse,
+    AddRequest, AddResponse, BeginRequest, BeginResponse, CommitRequest, CommitResponse, EndRequest, EndResponse,
+    GetItemsRequest, GetItemsResponse, GetTransactionRequest, ListItemsRequest, ListItemsResponse,
+    ListTransactionsRequest, ListTransactionsResponse, SweepRequest, SweepResponse, Transaction, UnlockRequest,
+    UnlockResponse,
 };
 use crate::{Problem, path};
 

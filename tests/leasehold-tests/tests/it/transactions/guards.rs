@@ -216,7 +216,8 @@ async fn item_is_locked_only_if_it_is_free() {
     faults.release();
     let refused = work.await;
     assert!(matches!(refused, Err(Error::Contended { .. })), "{refused:?}");
-    assert_eq!(faults.record()[0].body["TableName"], TRANSACTIONS, "the refusal names the holder");
+    let looks = faults.record()[0].body["RequestItems"][TRANSACTIONS]["Keys"].as_array().map(Vec::len);
+    assert_eq!(looks, Some(2), "the refusal names the holder");
     let item = bank.raw("a").await.expect("there");
     let lock = item["leaseholdTxId"].as_s().expect("a text");
     assert!(lock.starts_with(holder.public().as_str()), "{lock}");
@@ -233,8 +234,8 @@ async fn commit_is_of_all_that_was_added_before() {
     let id = begin(&bank.transactions).await;
     bank.transactions.add(&id, vec![add("a", 1)], None).await.expect("added");
     let (slow, faults) = bank.coordinator(Policy::default(), Duration::ZERO);
-    // The transaction; then the decision.
-    faults.at(2, Fault::Held);
+    // The transaction, the item; then the decision.
+    faults.at(3, Fault::Held);
     let mut work = std::pin::pin!(slow.commit(&id));
     until_reached(&mut work, &faults).await;
     bank.transactions.add(&id, vec![add("b", 1)], None).await.expect("still open");
@@ -297,7 +298,7 @@ async fn readers_see_the_decision_before_the_completion() {
     };
     assert_eq!(seen(Isolation::Committed).await, [Some(1), Some(1), None]);
     let (dying, faults) = bank.coordinator(Policy::default(), Duration::ZERO);
-    faults.at(2, Fault::DiesAfter);
+    faults.at(3, Fault::DiesAfter);
     until_reached(std::pin::pin!(dying.commit(&id)), &faults).await;
     assert_eq!(seen(Isolation::Committed).await, [None, Some(2), Some(1)]);
     assert_eq!(seen(Isolation::Uncommitted).await, [Some(1), Some(2), Some(1)], "it is there until the completion");
@@ -315,13 +316,13 @@ async fn decision_is_not_taken_back() {
         let id = begin(&bank.transactions).await;
         bank.transactions.add(&id, vec![add("a", 1)], None).await.expect("added");
         let (slow, slows_faults) = bank.coordinator(Policy::default(), Duration::ZERO);
-        // The transaction; then the decision.
-        slows_faults.at(2, Fault::Held);
+        // The transaction, a commit's item; then the decision.
+        slows_faults.at(if commits_first { 2 } else { 3 }, Fault::Held);
         let mut late =
             std::pin::pin!(async { if commits_first { slow.rollback(&id).await } else { slow.commit(&id).await } });
         until_reached(&mut late, &slows_faults).await;
         let (dying, faults) = bank.coordinator(Policy::default(), Duration::ZERO);
-        faults.at(2, Fault::DiesAfter);
+        faults.at(if commits_first { 3 } else { 2 }, Fault::DiesAfter);
         let mut first =
             std::pin::pin!(async { if commits_first { dying.commit(&id).await } else { dying.rollback(&id).await } });
         until_reached(&mut first, &faults).await;

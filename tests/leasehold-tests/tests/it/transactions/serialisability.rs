@@ -417,7 +417,13 @@ const SCALE: Scale = Scale {
     accounts: 50,
     coordinators: 16,
     transfers: 8,
-    policy: Policy { patience_ms: 300, contention_ms: 5000, idle_ms: 5000, retention_ms: 7 * 24 * 3_600_000 },
+    policy: Policy {
+        patience_ms: 300,
+        contention_ms: 5000,
+        idle_ms: 5000,
+        retention_ms: 7 * 24 * 3_600_000,
+        frees_behind_answers: false,
+    },
     longest: Duration::from_secs(4),
     pause: Duration::from_millis(500),
 };
