@@ -55,7 +55,7 @@ export interface Requests {
   };
   begin: Request<"BeginRequest">;
   add: Request<"AddRequest">;
-  commit: Request<"EndRequest">;
+  commit: Request<"CommitRequest">;
   rollback: Request<"EndRequest">;
   "get-transaction": { id: string };
   "get-items": Partial<Request<"GetItemsRequest">>;

@@ -10,6 +10,7 @@ use crate::attributes::ItemLock;
 use crate::coordinator::{Policy, StepResult, Transactions};
 use crate::error::Error;
 use crate::key::ItemKey;
+use crate::life::Looks;
 use crate::model::{PublicId, State};
 use crate::record::{Life, Record, Transaction};
 use crate::settle::Wanted;
@@ -59,13 +60,10 @@ pub(crate) struct Effort {
 /// The sightings of another transaction.
 #[derive(Debug)]
 struct Sighting {
-    /// Its signs of life.
-    life: Life,
-    /// The number of looks at it.
-    looks: u32,
+    looks: Looks<Life, Instant>,
+    /// The number of looks.
+    count: u32,
     first: Instant,
-    /// The time since which it has shown no other sign of life.
-    since: Instant,
     /// A random factor: two transactions that wait for each other must not lose patience at the same time.
     factor: f64,
 }
@@ -132,29 +130,24 @@ impl Effort {
     /// this call's own clock decides: the time since which it has seen no change.
     fn patience_with(&mut self, other: &Record, me: &Record) -> Option<Duration> {
         let now = Instant::now();
-        let life = other.life();
         let sighting = self.rivals.entry(other.id.clone()).or_insert_with(|| Sighting {
-            life: life.clone(),
-            looks: 0,
+            looks: Looks::first(other.life(), now),
+            count: 0,
             first: now,
-            since: now,
             factor: 1.0 + jitter(Duration::from_secs(1)).as_secs_f64(),
         });
-        if sighting.life != life {
-            sighting.life = life;
-            sighting.since = now;
-        }
+        let since = sighting.looks.unchanged_since(other.life(), now);
         let patience = Duration::from_millis(self.policy.patience_ms).mul_f64(sighting.factor);
-        // One of the two goes first, alive or not. If two wait for each other, one therefore goes on, and none waits
-        // for ever. A transaction that gave way before does so less often than others, and does not wait for them.
-        let goes_first = me.goes_before(other);
-        if goes_first && me.attempts > other.attempts {
+        // The older transaction goes first, alive or not. If two wait for each other, one therefore goes on, and
+        // none waits for ever. A retry is as old as its first attempt, and does not wait again.
+        let goes_first = (me.born_at, &me.id) < (other.born_at, &other.id);
+        if goes_first && me.attempts > 0 {
             return None;
         }
         let (waited, allowed) =
-            if goes_first { (now - sighting.first, patience / ELDERS_SHARE) } else { (now - sighting.since, patience) };
-        sighting.looks += 1;
-        let longest = (LOOK * sighting.looks).min(LONGEST_LOOK);
+            if goes_first { (now - sighting.first, patience / ELDERS_SHARE) } else { (now - since, patience) };
+        sighting.count += 1;
+        let longest = (LOOK * sighting.count).min(LONGEST_LOOK);
         // No look is later than the end of the patience.
         let left = allowed.checked_sub(waited).filter(|left| !left.is_zero())?;
         Some((longest / 2 + jitter(longest / 2)).min(left))

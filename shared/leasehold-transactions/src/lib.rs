@@ -10,6 +10,7 @@
 //! coordinator   THE PROTOCOL, and why it is safe
 //! enlist        adding: lock and change items, with their undo in them
 //! settle        the decision
+//! life          the life cycle, as pure functions
 //! complete      freeing the items of a decided transaction
 //! effort        contention: the limits of patience with other transactions
 //! one_shot      the short path, where one call is enough
@@ -39,7 +40,7 @@ mod enlist;
 mod error;
 mod expression;
 mod key;
-mod life;
+pub mod life;
 mod model;
 mod one_shot;
 mod operate;

@@ -252,7 +252,7 @@ pub struct Answer {
 }
 
 /// The progress of a transaction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum State {
     /// The transaction is open.
     Pending,

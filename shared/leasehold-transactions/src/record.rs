@@ -142,12 +142,6 @@ impl Record {
         Self::decode(row).ok_or_else(|| unreadable(row))
     }
 
-    /// Whether this transaction goes before another one that wants the same item: the one with more attempts, then the
-    /// older one.
-    pub(crate) fn goes_before(&self, other: &Self) -> bool {
-        (other.attempts, self.born_at, &self.id) < (self.attempts, other.born_at, &other.id)
-    }
-
     /// Returns what changes with each sign of life.
     pub(crate) fn life(&self) -> Life {
         Life { nonce: self.nonce.clone(), version: self.version, last_worked_at: self.last_worked_at }

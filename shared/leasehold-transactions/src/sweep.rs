@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use crate::coordinator::Transactions;
 use crate::error::Error;
+use crate::life::Looks;
 use crate::model::{PublicId, State, Swept};
 use crate::record::{EXPIRE_AT, Life, Record, SWEEP_SHARDS, batch_key, shard_name};
 use crate::settle::Wanted;
@@ -37,9 +38,7 @@ pub(crate) struct Watched(Arc<Mutex<HashMap<PublicId, Sighting>>>);
 
 #[derive(Debug)]
 struct Sighting {
-    life: Life,
-    /// The time since which no look has seen a change.
-    since: Instant,
+    looks: Looks<Life, Instant>,
     /// The time of the last look.
     last: Instant,
 }
@@ -49,13 +48,11 @@ impl Watched {
     fn unchanged_for(&self, record: &Record) -> Duration {
         let now = Instant::now();
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let sighting =
-            seen.entry(record.id.clone()).or_insert_with(|| Sighting { life: record.life(), since: now, last: now });
-        if sighting.life != record.life() {
-            (sighting.life, sighting.since) = (record.life(), now);
-        }
+        let sighting = seen
+            .entry(record.id.clone())
+            .or_insert_with(|| Sighting { looks: Looks::first(record.life(), now), last: now });
         sighting.last = now;
-        now - sighting.since
+        now - sighting.looks.unchanged_since(record.life(), now)
     }
 
     /// Forgets the transactions that no sweep has seen for this time: they are over.
