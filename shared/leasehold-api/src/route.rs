@@ -37,8 +37,8 @@ pub trait Route: Copy + fmt::Debug + Send + Sync + 'static {
     fn carry_out<'a>(self, service: &'a Self::Service, caller: &'a Caller, input: Input<'a>) -> Answering<'a>;
 }
 
-/// An operation on its way. Boxed, so that this crate compiles the protocols down to the SDK: a future that is not boxed is
-/// compiled again in each crate that polls it.
+/// An operation on its way. Boxed, so that this crate compiles the protocols down to the SDK: a future that is not
+/// boxed is compiled again in each crate that polls it.
 pub type Answering<'a> = Pin<Box<dyn Future<Output = Result<Box<RawValue>, Problem>> + Send + 'a>>;
 
 /// The source of the fields of a request.
