@@ -141,9 +141,9 @@ class Service:
         """Sends one request on a connection of its own, and returns status and body."""
         return self.send("POST", path, json.dumps(body), {"content-type": "application/json"})
 
-    def send(self, method, path, body=None, headers={}):
+    def send(self, method, path, body=None, headers=None):
         connection = HTTPConnection(self.url.removeprefix("http://"), timeout=120)
-        connection.request(method, path, body, headers)
+        connection.request(method, path, body, headers or {})
         answer = connection.getresponse()
         content = answer.read()
         connection.close()
@@ -207,7 +207,7 @@ def main():
         try:
             print("| read | one alone, ms | health beside four: median / p99 / longest, ms | heartbeat, the same |")
             print("|---|---|---|---|")
-            row("none", "–", *beside(service, seconds))
+            row("none", "-", *beside(service, seconds))
             for name, path, body in attacks():
                 alone, health, heartbeats = attacked(service, path, body, seconds)
                 row(name, f"{alone:.0f}", health, heartbeats)

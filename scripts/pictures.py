@@ -174,7 +174,7 @@ def transaction():
         [("pending", "box"), ("pending", "box"), ("committed", "good"), ("finished", "good")],
     ]
     for row, cells in enumerate(states):
-        for (x, _), (words, kind) in zip(columns, cells):
+        for (x, _), (words, kind) in zip(columns, cells, strict=True):
             picture.box(x, 70 + 80 * row, 150, 54, [words], kind)
         for x, _ in columns[:-1]:
             picture.arrow(f"M{x + 150} {97 + 80 * row} H{x + 171}")

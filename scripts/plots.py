@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Draws the plots of docs/performance.md from its tables, into docs/images.
 
-Run it after new figures were written there: scripts/plots.py. With --check, fails when a plot is not what the tables give.
+Run it after new figures were written there: scripts/plots.py. With --check, fails when a plot is not what the tables
+give.
 """
 
 import math

@@ -39,14 +39,31 @@ def held(name, token, start, end, keys="pool", permits=1, since=None, **members)
 
 
 def entry(owner, version="v", permits=1, number=1, lease=LEASE, ident=None):
-    return {"id": ident or owner, "owner": owner, "version": version, "leaseMs": lease, "permits": permits, "number": number}
+    return {
+        "id": ident or owner,
+        "owner": owner,
+        "version": version,
+        "leaseMs": lease,
+        "permits": permits,
+        "number": number,
+    }
 
 
 def view(at, holders=(), queue=(), key="pool", size=1, available=None):
     taken = sum(one["permits"] for one in holders)
     available = max(0, size - taken) if available is None else available
     members = {"asked": int((at - 0.01) * SECOND), "capacity": size, "available": available}
-    return [event(at, "observer", "viewed", key=key, holders=[dict(one) for one in holders], queue=[dict(one) for one in queue], **members)]
+    return [
+        event(
+            at,
+            "observer",
+            "viewed",
+            key=key,
+            holders=[dict(one) for one in holders],
+            queue=[dict(one) for one in queue],
+            **members,
+        )
+    ]
 
 
 def views(start, end, *arguments, **members):
@@ -165,7 +182,9 @@ class CoordinationCheckerTest(unittest.TestCase):
 
     def test_a_ticket_above_the_capacity_blocks_nobody(self):
         oversize = entry("B", permits=5, number=1)
-        found = check(asked(1, "B", permits=5), waiting("B", 1, 60), WAITERS, views(2, 40, (), [oversize, entry("A", number=2)]))
+        found = check(
+            asked(1, "B", permits=5), waiting("B", 1, 60), WAITERS, views(2, 40, (), [oversize, entry("A", number=2)])
+        )
         self.assertIn("stuck: A waits", found[0])
 
     def test_permits_of_the_dead_come_back_to_a_waiter(self):
@@ -182,7 +201,9 @@ class CoordinationCheckerTest(unittest.TestCase):
         self.assertEqual(check(*BAD["done twice"], reset), [])
 
     def test_two_completions_at_the_same_time_are_found(self):
-        first, second = (held(name, token, 1, 1.5, occurrence="02", keys="pool") for name, token in (("A", 1), ("B", 2)))
+        first, second = (
+            held(name, token, 1, 1.5, occurrence="02", keys="pool") for name, token in (("A", 1), ("B", 2))
+        )
         broken = [event(0.9, "operator", "breaking", key="pool")]
         ends = sum((did(2, name, "completing") + did(3, name, "completed") for name in "AB"), [])
         self.assertEqual({found.partition(":")[0] for found in check(first, second, broken, ends)}, {"done twice"})

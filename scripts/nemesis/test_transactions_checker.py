@@ -18,7 +18,10 @@ def members(kind, key=None, value=None):
     if kind == "add":
         return {"key": key, "amount": int(value)}
     if kind == "read":
-        return {"key": key, "value": value if not isinstance(value, str) else None if value == "none" else value.split(",")}
+        return {
+            "key": key,
+            "value": value if not isinstance(value, str) else None if value == "none" else value.split(","),
+        }
     if kind == "append":
         return {"key": key, "value": value}
     return {"key": key} if key else {}
@@ -27,7 +30,9 @@ def members(kind, key=None, value=None):
 def look(key, value, at=1000, asked=0, level="committed", **more):
     """A read from outside. Unless `asked` is given, it began before everything else."""
     value = value.split(",") if isinstance(value, str) else value
-    return [{"at": at, "who": "reader", "event": "seen", "key": key, "value": value, "asked": asked, "level": level, **more}]
+    return [
+        {"at": at, "who": "reader", "event": "seen", "key": key, "value": value, "asked": asked, "level": level, **more}
+    ]
 
 
 def delayed(events, seconds):
@@ -144,7 +149,9 @@ class TransactionsCheckerTest(unittest.TestCase):
         self.assertIn("nobody wrote", check(look("x", "9"))[0])
 
     def test_a_change_that_the_commit_left_out_is_found(self):
-        found = check(tx("T1", "append x 1", "append y 2", *DONE), look("x", "1", asked=100), look("y", None, asked=100))
+        found = check(
+            tx("T1", "append x 1", "append y 2", *DONE), look("x", "1", asked=100), look("y", None, asked=100)
+        )
         self.assertEqual(len(found), 1, found)
         self.assertIn("lost", found[0])
 
