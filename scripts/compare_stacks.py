@@ -140,12 +140,12 @@ def check_release():
     """With a release everything calls the holder's operations by aliases; CodeDeploy moves them, and goes back."""
     for parameters in (WHOLE, WHOLE | {"Functions": "one", "FunctionUrl": "true"}):
         resources = sam(parameters | RELEASE)
-        summaries = [stacks.summary_of_resources(found) for found in (sam(parameters), resources)]
-        same(*summaries, "those of none", "a release's functions and routes")
+        without, with_one = (stacks.summary_of_resources(found) for found in (sam(parameters), resources))
+        same(without, with_one, "those of none", "a release's functions and routes")
         aliases = stacks.of_type(resources, "AWS::Lambda::Alias")
         served = {function["Properties"]["FunctionName"]["Ref"] for _, function in aliases}
         assert served == {
-            f"{summaries[0]['routes'][f'ANY /v1/{name}']}Function" for name in ("acquire", "heartbeat", "release")
+            f"{without['routes'][f'ANY /v1/{name}']}Function" for name in ("acquire", "heartbeat", "release")
         }, served
         for _, alias in aliases:
             function = alias["Properties"]["FunctionName"]["Ref"]
@@ -215,8 +215,8 @@ def check_rest_api_policy():
 
 
 def same(left, right, left_name, right_name):
-    texts = [json.dumps(side, indent=1, sort_keys=True).splitlines() for side in (left, right)]
-    difference = list(difflib.unified_diff(*texts, left_name, right_name, lineterm="", n=6))
+    before, after = (json.dumps(side, indent=1, sort_keys=True).splitlines() for side in (left, right))
+    difference = list(difflib.unified_diff(before, after, left_name, right_name, lineterm="", n=6))
     if difference:
         sys.exit("\n".join(difference))
     print(f"  {right_name}: as {left_name}")

@@ -16,6 +16,7 @@ import time
 import urllib.request
 from http.client import HTTPConnection
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 BINARY = os.environ.get("LEASEHOLD_BINARY", str(ROOT / "target" / "debug" / "leasehold"))
@@ -125,11 +126,11 @@ class Service:
                     "KeySchema": [{"AttributeName": "id", "KeyType": "HASH"}],
                 },
             )
-        deep = {"S": "z"}
+        deep: dict[str, Any] = {"S": "z"}
         for _ in range(8):
             deep = {"M": {"x": deep, "y1": {"S": "y"}}}
         for number in range(ITEMS):
-            item = {f"a{member:02}": {"S": "x"} for member in range(MEMBERS)}
+            item: dict[str, Any] = {f"a{member:02}": {"S": "x"} for member in range(MEMBERS)}
             item |= {"id": {"S": f"{number:04}"}, "m": deep, "words": {"S": "xy" * 200}}
             self.call("PutItem", {"TableName": "items", "Item": item})
         for number in range(10):

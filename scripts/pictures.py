@@ -70,10 +70,11 @@ class Picture:
     def bar(self, x, y, width, height, kind):
         self.parts.append(f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="4" class="{kind}"/>')
 
-    def arrow(self, path, words="", at=None, kind="middle small"):
+    def arrow(self, path, words="", at=(0, 0), kind="middle small"):
         self.parts.append(f'<path d="{path}" class="line" marker-end="url(#head)"/>')
         if words:
-            self.text(*at, words, kind)
+            x, y = at
+            self.text(x, y, words, kind)
 
     def line(self, x1, y1, x2, y2, kind="faint"):
         self.parts.append(f'<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" class="{kind}"/>')

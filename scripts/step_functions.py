@@ -14,6 +14,7 @@ import traceback
 import uuid
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import botocore.session
 from botocore.config import Config
@@ -193,7 +194,7 @@ def definition(name, waits=False, invoke="invoke"):
 
 def child(place=""):
     """Marks its beginning and its end, under the execution's ARN and the place in it."""
-    mark = {
+    mark: dict[str, Any] = {
         "Type": "Task",
         "Resource": "arn:aws:states:::dynamodb:updateItem",
         "Arguments": {

@@ -27,6 +27,7 @@ import functools
 import itertools
 import sys
 from collections import defaultdict, deque
+from typing import Any
 
 import checker
 
@@ -209,15 +210,16 @@ def intermediate_read(history):
 def internal(history):
     """A transaction reads what it wrote itself, and what it read before, until its end."""
     for one in history.all:
-        read, own = {}, defaultdict(list)  # what it read last of a key, and its changes since
+        read: dict[str, Any] = {}
+        own = defaultdict(list)  # what it read last of a key, and its changes since
         for kind, key, value in one.steps:
             if kind == "delete":
                 read[key], own[key] = None, []
             elif kind != "read":
                 own[key].append(value)
             elif isinstance(value, int):
-                changes = sum(own[key])
-                if value < changes or (key in read and value != (read[key] or 0) + changes):
+                sum_of_own = sum(own[key])
+                if value < sum_of_own or (key in read and value != (read[key] or 0) + sum_of_own):
                     yield f"{one} read {value} of {key}, after {read.get(key)} and {own[key]} of its own"
                 read[key], own[key] = value, []
             else:
@@ -393,7 +395,8 @@ class Graph:
 
     def _path(self, start, end, kinds):
         """The shortest path over edges of these kinds, as a list of (from, kind, key)."""
-        before, queue = {start: None}, deque([start])
+        before: dict[Any, Any] = {start: None}
+        queue = deque([start])
         while queue:
             one = queue.popleft()
             if one is end:
