@@ -105,10 +105,22 @@ def check_sam():
     for parameters in (WHOLE, WHOLE | RELEASE):
         resources = sam(parameters)
         calls = stacks.calls(resources, definitions)
-        same(calls, stacks.grants(resources, calls), "what state machines, pipes, rules and the REST API call", "their roles")
+        same(
+            calls,
+            stacks.grants(resources, calls),
+            "what state machines, pipes, rules and the REST API call",
+            "their roles",
+        )
     resources = sam(WHOLE)
-    others = {resource["Properties"]["Role"]["Fn::GetAtt"][0] for _, resource in stacks.of_type(resources, "AWS::Lambda::Function")}
-    unseen = {name for name, _ in stacks.of_type(resources, "AWS::IAM::Role")} - others - set(stacks.calls(resources, definitions))
+    others = {
+        resource["Properties"]["Role"]["Fn::GetAtt"][0]
+        for _, resource in stacks.of_type(resources, "AWS::Lambda::Function")
+    }
+    unseen = (
+        {name for name, _ in stacks.of_type(resources, "AWS::IAM::Role")}
+        - others
+        - set(stacks.calls(resources, definitions))
+    )
     assert not unseen, f"nothing compares the roles {unseen} with what they are for"
 
 
@@ -132,10 +144,17 @@ def check_release():
         same(*summaries, "those of none", "a release's functions and routes")
         aliases = stacks.of_type(resources, "AWS::Lambda::Alias")
         served = {function["Properties"]["FunctionName"]["Ref"] for _, function in aliases}
-        assert served == {f"{summaries[0]['routes'][f'ANY /v1/{name}']}Function" for name in ("acquire", "heartbeat", "release")}, served
+        assert served == {
+            f"{summaries[0]['routes'][f'ANY /v1/{name}']}Function" for name in ("acquire", "heartbeat", "release")
+        }, served
         for _, alias in aliases:
             function = alias["Properties"]["FunctionName"]["Ref"]
-            callers = [name for kind in CALLERS for name, caller in stacks.of_type(resources, kind) if stacks.mentions(caller, function)]
+            callers = [
+                name
+                for kind in CALLERS
+                for name, caller in stacks.of_type(resources, kind)
+                if stacks.mentions(caller, function)
+            ]
             assert not callers, f"{callers} call {function} past its alias"
             policy = alias["UpdatePolicy"]["CodeDeployLambdaAliasUpdate"]
             group = resources[policy["DeploymentGroupName"]["Ref"]]["Properties"]
@@ -146,11 +165,15 @@ def check_release():
 
 def check_deploying_role():
     """The example role may make and delete each resource of the template, and has no permission for another service."""
-    everything = WHOLE | RELEASE | {
-        "FunctionUrl": "true",
-        "DomainName": "locks.example.com",
-        "RestApiWebAclArn": "arn:aws:wafv2:eu-west-1:123456789012:regional/webacl/one/1",
-    }
+    everything = (
+        WHOLE
+        | RELEASE
+        | {
+            "FunctionUrl": "true",
+            "DomainName": "locks.example.com",
+            "RestApiWebAclArn": "arn:aws:wafv2:eu-west-1:123456789012:regional/webacl/one/1",
+        }
+    )
     types = {
         resource["Type"]
         for authorizer in ("AWS_IAM", "JWT")

@@ -42,25 +42,56 @@ def attacks():
     endless = [*members, *(f"{letter}{number}" for number in range(100) for letter in "bcdefghijklmnopqrstuvwxyz")]
     operator = " OR "
     listing = {"tableName": "items", "limit": 1000}
-    yield "projection: distinct paths", "/v1/items/list", {
-        **listing, "projectionExpression": expression(endless, ",")}
-    yield "projection: one path again and again", "/v1/items/list", {
-        **listing, "projectionExpression": expression(["m"] * 4096, ",")}
-    yield "projection: deep paths", "/v1/items/list", {
-        **listing, "projectionExpression": expression([f"m.x.x.x.x.x.x.x.y{number}" for number in range(999)], ",")}
-    yield "filter: 151 comparisons", "/v1/items/list", {
-        **listing,
-        "filterExpression": expression([f"a{number % MEMBERS:02}=:v" for number in range(150)] + ["id>:v"], operator),
-        "expressionAttributeValues": {":v": {"S": "-"}}}
-    yield "filter: 150 calls of contains", "/v1/items/list", {
-        **listing,
-        "filterExpression": expression(["contains(words,:w)" for _ in range(149)] + ["id>:v"], operator),
-        "expressionAttributeValues": {":v": {"S": "-"}, ":w": {"S": "yz"}}}
-    yield "100 reads, a projection each", "/v1/items/get", {
-        "requests": [{"tableName": "items", "key": {"id": {"S": f"{number:04}"}},
-                      "projectionExpression": expression(endless, ",")} for number in range(100)]}
-    yield "10 items of 390 KB", "/v1/items/get", {
-        "requests": [{"tableName": "large", "key": {"id": {"S": f"{number:04}"}}} for number in range(10)]}
+    yield "projection: distinct paths", "/v1/items/list", {**listing, "projectionExpression": expression(endless, ",")}
+    yield (
+        "projection: one path again and again",
+        "/v1/items/list",
+        {**listing, "projectionExpression": expression(["m"] * 4096, ",")},
+    )
+    yield (
+        "projection: deep paths",
+        "/v1/items/list",
+        {**listing, "projectionExpression": expression([f"m.x.x.x.x.x.x.x.y{number}" for number in range(999)], ",")},
+    )
+    yield (
+        "filter: 151 comparisons",
+        "/v1/items/list",
+        {
+            **listing,
+            "filterExpression": expression(
+                [f"a{number % MEMBERS:02}=:v" for number in range(150)] + ["id>:v"], operator
+            ),
+            "expressionAttributeValues": {":v": {"S": "-"}},
+        },
+    )
+    yield (
+        "filter: 150 calls of contains",
+        "/v1/items/list",
+        {
+            **listing,
+            "filterExpression": expression(["contains(words,:w)" for _ in range(149)] + ["id>:v"], operator),
+            "expressionAttributeValues": {":v": {"S": "-"}, ":w": {"S": "yz"}},
+        },
+    )
+    yield (
+        "100 reads, a projection each",
+        "/v1/items/get",
+        {
+            "requests": [
+                {
+                    "tableName": "items",
+                    "key": {"id": {"S": f"{number:04}"}},
+                    "projectionExpression": expression(endless, ","),
+                }
+                for number in range(100)
+            ]
+        },
+    )
+    yield (
+        "10 items of 390 KB",
+        "/v1/items/get",
+        {"requests": [{"tableName": "large", "key": {"id": {"S": f"{number:04}"}}} for number in range(10)]},
+    )
 
 
 class Service:
@@ -85,10 +116,15 @@ class Service:
 
     def fill(self):
         for table in ["items", "large"]:
-            self.call("CreateTable", {
-                "TableName": table, "BillingMode": "PAY_PER_REQUEST",
-                "AttributeDefinitions": [{"AttributeName": "id", "AttributeType": "S"}],
-                "KeySchema": [{"AttributeName": "id", "KeyType": "HASH"}]})
+            self.call(
+                "CreateTable",
+                {
+                    "TableName": table,
+                    "BillingMode": "PAY_PER_REQUEST",
+                    "AttributeDefinitions": [{"AttributeName": "id", "AttributeType": "S"}],
+                    "KeySchema": [{"AttributeName": "id", "KeyType": "HASH"}],
+                },
+            )
         deep = {"S": "z"}
         for _ in range(8):
             deep = {"M": {"x": deep, "y1": {"S": "y"}}}

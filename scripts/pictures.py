@@ -95,7 +95,11 @@ def life_of_a_lock():
     picture.arrow("M400 130 C390 60 470 60 460 124", "heartbeat: a new version", (430, 62))
     picture.arrow("M510 150 H664", "one version for a lease", (588, 140))
     picture.arrow("M670 182 H516", "heartbeat after all", (592, 202))
-    picture.arrow("M745 200 C745 290 430 300 430 206", "take over, on condition that the version is still the one seen", (590, 296))
+    picture.arrow(
+        "M745 200 C745 290 430 300 430 206",
+        "take over, on condition that the version is still the one seen",
+        (590, 296),
+    )
     picture.arrow("M690 200 C640 262 180 270 120 206", "break, on the same condition", (300, 272))
     picture.save()
 
@@ -174,7 +178,12 @@ def transaction():
             picture.box(x, 70 + 80 * row, 150, 54, [words], kind)
         for x, _ in columns[:-1]:
             picture.arrow(f"M{x + 150} {97 + 80 * row} H{x + 171}")
-    picture.text(130, 310, "Until the decision readers see 100 and 100; after it 70 and 130. It is one write, so nobody sees a half.", "small")
+    picture.text(
+        130,
+        310,
+        "Until the decision readers see 100 and 100; after it 70 and 130. It is one write, so nobody sees a half.",
+        "small",
+    )
     picture.save()
 
 

@@ -118,7 +118,12 @@ def make_stack():
     make_machine("short-sleeper", sleeping(with_work(definition("mutex", waits=True), child()), 4))
     make_machine("sleeps-at-once", sleeps_at_once(sleeping(with_work(definition("mutex", waits=True), child()), 30)))
     for name, seconds in (("permits", 30), ("short-permits", 3)):
-        make_machine(name, sleeping(with_work(definition("semaphore", waits=True), child(), "WithPermits", "PermitsStillMine"), seconds))
+        make_machine(
+            name,
+            sleeping(
+                with_work(definition("semaphore", waits=True), child(), "WithPermits", "PermitsStillMine"), seconds
+            ),
+        )
     make_machine("polled-permits", with_work(definition("semaphore"), child(), "WithPermits", "PermitsStillMine"))
     for table in (waiters, locks):
         described = table["TableDescription"]
@@ -136,10 +141,7 @@ def make_stack():
                 "source": ["aws.states"],
                 "detail-type": ["Step Functions Execution Status Change"],
                 "detail": {
-                    "stateMachineArn": [
-                        arns[name]
-                        for name in CLEANED_UP
-                    ],
+                    "stateMachineArn": [arns[name] for name in CLEANED_UP],
                     **CLEAN_UP_ENDINGS,
                 },
             }
@@ -252,10 +254,17 @@ def twice(machine):
     """The steps once, and the same steps again, in a loop of one execution."""
     states = machine["States"]
     states["Begin"] = {"Type": "Pass", "Assign": {"turn": 1}, "Next": "LockPrepare"}
-    states["Done"] = {"Type": "Pass", "Assign": {"turn": "{% $turn + 1 %}"}, "Output": "{% $states.input[0].did %}",
-                      "Next": "Again"}
-    states["Again"] = {"Type": "Choice", "Choices": [{"Condition": "{% $turn <= 2 %}", "Next": "LockPrepare"}],
-                       "Default": "Twice"}
+    states["Done"] = {
+        "Type": "Pass",
+        "Assign": {"turn": "{% $turn + 1 %}"},
+        "Output": "{% $states.input[0].did %}",
+        "Next": "Again",
+    }
+    states["Again"] = {
+        "Type": "Choice",
+        "Choices": [{"Condition": "{% $turn <= 2 %}", "Next": "LockPrepare"}],
+        "Default": "Twice",
+    }
     states["Twice"] = {"Type": "Succeed"}
     return {**machine, "StartAt": "Begin"}
 
@@ -662,8 +671,11 @@ def succeeded_arn(clean_up):
 
 def passes(clean_up):
     history = sfn.get_execution_history(executionArn=clean_up, maxResults=1000)["events"]
-    outputs = [json.loads(event["taskSucceededEventDetails"]["output"]) for event in history
-               if "taskSucceededEventDetails" in event]
+    outputs = [
+        json.loads(event["taskSucceededEventDetails"]["output"])
+        for event in history
+        if "taskSucceededEventDetails" in event
+    ]
     return [lock["outcome"] for output in outputs if "Payload" in output for lock in output["Payload"]["locks"]]
 
 

@@ -18,21 +18,23 @@ cd "$here"
 # The environment is made again when what it is made from has changed.
 stamp=$( (${PYTHON:-python3} --version && cat pyproject.toml && echo "$here") | sha256sum)
 if [ "$(cat "$work/stamp" 2>/dev/null)" != "$stamp" ]; then
-  rm -rf "$work/venv"
-  ${PYTHON:-python3} -m venv "$work/venv"
-  "$work/venv/bin/python" -m pip install --quiet --editable '.[dev]'
-  echo "$stamp" >"$work/stamp"
+    rm -rf "$work/venv"
+    ${PYTHON:-python3} -m venv "$work/venv"
+    "$work/venv/bin/python" -m pip install --quiet --editable '.[dev]'
+    echo "$stamp" >"$work/stamp"
 fi
 python=$work/venv/bin/python
 
 "$python" -m ruff check .
-"$python" -m ruff format --check .
 "$python" -m mypy
-"$python" -m pytest -o cache_dir="$work/pytest" --numprocesses 3 "$@"  # they wait more than they work
+"$python" -m pytest -o cache_dir="$work/pytest" --numprocesses 3 "$@" # they wait more than they work
 
 # The package, as a user gets it: in an environment of its own, with nothing but its dependency.
 rm -rf "$work/dist" "$work/clean"
-"$python" -m build --no-isolation --outdir "$work/dist" . >"$work/build.log" 2>&1 || { cat "$work/build.log"; exit 1; }
+"$python" -m build --no-isolation --outdir "$work/dist" . >"$work/build.log" 2>&1 || {
+    cat "$work/build.log"
+    exit 1
+}
 "$python" -m twine check --strict "$work"/dist/*
 "$python" -m venv "$work/clean"
 "$work/clean/bin/python" -m pip install --quiet "$work"/dist/*.whl

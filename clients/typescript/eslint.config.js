@@ -14,6 +14,15 @@ export default tseslint.config(
   {
     files: ["test/**/*.ts"],
     // node:test awaits what its functions return.
-    rules: { "@typescript-eslint/no-floating-promises": ["error", { allowForKnownSafeCalls: [{ from: "package", name: ["test", "suite", "describe", "it"], package: "node:test" }] }] },
+    rules: {
+      "@typescript-eslint/no-floating-promises": [
+        "error",
+        {
+          allowForKnownSafeCalls: [
+            { from: "package", name: ["test", "suite", "describe", "it"], package: "node:test" },
+          ],
+        },
+      ],
+    },
   },
 );

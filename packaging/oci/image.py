@@ -91,7 +91,9 @@ def main(binary: str, machine: str, version: str, target: str) -> None:
     }
     index = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [described]}
     # Docker before 25 reads no image layout: this list says the same in its own form.
-    config_digest, layer_digest = (part["digest"].removeprefix("sha256:") for part in (manifest["config"], *manifest["layers"]))
+    config_digest, layer_digest = (
+        part["digest"].removeprefix("sha256:") for part in (manifest["config"], *manifest["layers"])
+    )
     docker = [
         {
             "Config": f"blobs/sha256/{config_digest}",

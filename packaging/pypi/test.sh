@@ -8,8 +8,8 @@ mkdir -p "$target/pypi"
 work=$(cd "$target/pypi" && pwd)
 
 [ -x "$work/venv/bin/maturin" ] || {
-  ${PYTHON:-python3} -m venv "$work/venv"
-  "$work/venv/bin/python" -m pip install --quiet 'maturin>=1.7,<2' 'twine>=6'
+    ${PYTHON:-python3} -m venv "$work/venv"
+    "$work/venv/bin/python" -m pip install --quiet 'maturin>=1.7,<2' 'twine>=6'
 }
 rm -rf "$work/dist" "$work/clean"
 cd "$here"

@@ -185,7 +185,12 @@ def summary_of_terraform(folder, variables):
             "actions": sorted(f"{action.split(':')[1]} on locks" for action in function["actions"]),
             "managedPolicies": ["AWSLambdaBasicExecutionRole"],
         }
-    resources = {(kind, name): body for block in module["resource"] for kind, named in block.items() for name, body in named.items()}
+    resources = {
+        (kind, name): body
+        for block in module["resource"]
+        for kind, named in block.items()
+        for name, body in named.items()
+    }
     policies = {
         name: sorted(set(re.findall(r'"((?:states|lambda|dynamodb):\w+)"', body["policy"])))
         for (kind, name), body in resources.items()
@@ -201,7 +206,10 @@ def summary_of_terraform(folder, variables):
             **({"Waker": policies["waker"]} if wakes else {}),
         },
         "pipes": {
-            pipe: {"filters": [json.loads(f'"{pattern}"') for pattern in values[patterns]], "actions": policies["waker_pipes"]}
+            pipe: {
+                "filters": [json.loads(f'"{pattern}"') for pattern in values[patterns]],
+                "actions": policies["waker_pipes"],
+            }
             for pipe, patterns in (("FreedPipe", "freed_patterns"), ("SleepersPipe", "sleepers_patterns"))
             if wakes
         },
@@ -264,7 +272,9 @@ def actions_of(role, resources):
 
 def managed_policies(role):
     """Returns the names of managed policies."""
-    return sorted(re.search(r"(\w+)\"?[\]}]*$", json.dumps(arn))[1] for arn in role["Properties"].get("ManagedPolicyArns", []))
+    return sorted(
+        re.search(r"(\w+)\"?[\]}]*$", json.dumps(arn))[1] for arn in role["Properties"].get("ManagedPolicyArns", [])
+    )
 
 
 def statements(role, resources):
@@ -275,7 +285,9 @@ def statements(role, resources):
             documents.append(resource["Properties"]["PolicyDocument"])
     for document in documents:
         for statement in document["Statement"]:
-            assert statement["Effect"] == "Allow" and set(statement) <= {"Effect", "Action", "Resource", "Sid"}, statement
+            assert statement["Effect"] == "Allow" and set(statement) <= {"Effect", "Action", "Resource", "Sid"}, (
+                statement
+            )
             targets = statement["Resource"] if isinstance(statement["Resource"], list) else [statement["Resource"]]
             for target in targets:
                 yield target_of(target), as_list(statement["Action"])

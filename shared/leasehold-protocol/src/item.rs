@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_of_the_java_client_is_readable() {
+    fn row_of_the_java_client_is_readable() {
         let lock = decode(java_row()).lock().expect("readable");
         assert_eq!((lock.owner_name.as_str(), lock.lease_ms, lock.rvn.as_str()), ("host-2", 20_000, "7e1"));
         assert_eq!((lock.data.as_deref(), lock.fencing_token), (Some(&b"payload"[..]), None));
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hash_of_the_wrong_length_is_nobodys() {
+    fn hash_of_the_wrong_length_is_nobodys() {
         let mut item = java_row();
         item.insert(LEASE_ID_HASH.into(), AttributeValue::B(Blob::new(*b"short")));
         assert_eq!(decode(item).lease_id_hash, None);

@@ -398,7 +398,7 @@ fn check_life_cycle(cases: u32, bench: impl AsyncFn() -> Bench<ForeignWrites>) {
 }
 
 #[test]
-fn the_expressions_are_the_pure_life_cycle() {
+fn expressions_are_the_pure_life_cycle() {
     check_life_cycle(256, Bench::new);
 }
 
