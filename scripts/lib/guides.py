@@ -1,5 +1,5 @@
-"""Runs pages of the documentation, word for word, each in a folder of its own: files are written, commands are run, and their
-output is compared with the printed one.
+"""Runs pages of the documentation, word for word, each in a folder of its own. Files are written, commands are run, and
+their output is compared with the printed one.
 
 Usage: guides.py --leasehold PATH PAGE..., or guides.py PAGE... for pages whose commands need no service.
 
@@ -7,18 +7,18 @@ The language and the title of a block say what becomes of it:
 
 * a title is the name of a file. If the repository has that file, the two must be equal; else the page's is written;
 * `sh` is run. What is printed below it is its output. Under the title "In one terminal" it runs until the page ends;
-* `crontab`: each job is run once. `ini`: so is the command of each unit of the type oneshot. `yaml` is a workflow of GitHub, is
-  compared with GitHub's schema, and its steps are run.
+* `crontab`: each job is run once. `ini`: so is the command of each unit of the type oneshot. `yaml` is a workflow of
+  GitHub: it is compared with GitHub's schema, and its steps are run.
 
 The addresses of the pages, and the packages that they install, are replaced by those of this checkout.
 """
 
 import argparse
 import contextlib
+import itertools
 import os
 import pathlib
 import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -54,8 +54,13 @@ PACKAGES = {
 }
 # The service runs already, and CI runs the tests.
 ELSEWHERE = ("cargo run --release -- serve\n", "cargo test --workspace\n")
-# Programs that a page's commands need, and that not every machine has.
-OPTIONAL = ("systemd-analyze", "terraform")
+# Commands that not every machine can run, by their first words, and what tells whether this one can.
+OPTIONAL = {
+    "systemd-analyze": "systemd-analyze --version",
+    "terraform fmt": "terraform version",
+    # It fetches the providers.
+    "terraform init": "terraform init -input=false",
+}
 START_SECONDS = 30
 
 
@@ -89,7 +94,7 @@ class Page:
         blocks = BLOCK.findall(self.path.read_text())
         blocks = [*blocks, ("", "", "")]
         with self.beside:
-            for (language, title, text), (next_language, next_title, printed) in zip(blocks, blocks[1:]):
+            for (language, title, text), (next_language, next_title, printed) in itertools.pairwise(blocks):
                 if title == TERMINAL:
                     self.start(self.real(text))
                 elif title:
@@ -98,9 +103,9 @@ class Page:
                     self.command(text, next_language if not next_title else "", printed)
 
     def command(self, text, kind, printed):
-        missing = [name for name in OPTIONAL if text.startswith(name) and not shutil.which(name)]
-        if missing:
-            print(f"!!! NOT TRIED: {self.path.name}: this machine has no {missing[0]}")
+        probes = [probe for first, probe in OPTIONAL.items() if text.startswith(first)]
+        if any(subprocess.run(probe, shell=True, cwd=self.folder, capture_output=True).returncode for probe in probes):
+            print(f"!!! NOT TRIED, for this machine cannot {probes[0]}: {self.path.name}")
         elif kind in ("json", "text"):
             self.shell.step(self.real(text), kind, printed)
         else:
@@ -108,11 +113,11 @@ class Page:
 
     def start(self, commands):
         """Starts commands that run until the page ends, and waits until they listen where they say."""
-        script = f"exec {commands.strip()}"
-        log = self.beside.enter_context(tempfile.TemporaryFile("w+"))
-        process = subprocess.Popen(
-            ["bash", "-euc", script], cwd=self.folder, stdout=log, stderr=log, env=self.shell.variables
-        )
+        script, log = f"exec {commands.strip()}", self.folder / "beside.log"
+        with log.open("w") as output:
+            process = subprocess.Popen(
+                ["bash", "-euc", script], cwd=self.folder, stdout=output, stderr=output, env=self.shell.variables
+            )
         self.beside.callback(process.wait)
         self.beside.callback(process.terminate)
         ports = [real for real in self.shell.addresses.values() if real in commands or real in self.written()]
@@ -120,8 +125,7 @@ class Page:
             deadline = time.monotonic() + START_SECONDS
             while socket.socket().connect_ex(("127.0.0.1", int(port))) != 0:
                 if process.poll() is not None or time.monotonic() > deadline:
-                    log.seek(0)
-                    sys.exit(f"{self.path.name}: {commands}did not start\n{log.read()}")
+                    sys.exit(f"{self.path.name}: {commands}did not start\n{log.read_text()}")
                 time.sleep(0.1)
 
     def written(self):
