@@ -1,7 +1,9 @@
 //! # A model of a transaction, explored exhaustively
 //!
-//! The model has the rows of one transaction, coordinators that read a row at a time and send writes, and a reader of
+//! The model has the rows of one transaction, a coordinator that reads a row at a time and sends writes, and a reader of
 //! committed states. Every write stays in the network for ever: it arrives at any time, any number of times, or never.
+//! The coordinator forgets what it has read, and reads again. With writes that are under way for ever it therefore does
+//! all that several coordinators could do.
 //! Every write goes through the pure life cycle itself ([`leasehold_transactions::life`]). The record may expire, and
 //! its id be used again.
 //!
@@ -63,8 +65,6 @@ pub struct Bounds {
     pub name: &'static str,
     /// The number of items.
     pub items: usize,
-    /// The number of coordinators.
-    pub coordinators: usize,
     /// The number of adds of each life.
     pub adds: u64,
     /// Whether adds are puts, which are applied apart.
@@ -75,13 +75,13 @@ pub struct Bounds {
     pub reads: bool,
 }
 
-const SMALL: Bounds = Bounds { name: "small", items: 1, coordinators: 2, adds: 2, puts: false, lives: 1, reads: false };
+const SMALL: Bounds = Bounds { name: "small", items: 1, adds: 2, puts: false, lives: 1, reads: false };
 
 impl Bounds {
     /// Explorations that take seconds, for the tests.
     pub fn small() -> [Self; 4] {
         [
-            Self { name: "small deals, a reader", coordinators: 1, reads: true, ..SMALL },
+            Self { name: "small deals, a reader", reads: true, ..SMALL },
             Self { name: "small deals, two items", items: 2, ..SMALL },
             Self { name: "small deals, a put", adds: 1, puts: true, ..SMALL },
             Self { name: "small deals, two lives", adds: 1, lives: 2, ..SMALL },
@@ -107,7 +107,7 @@ pub struct Protocol {
     pub without: Option<Clause>,
 }
 
-/// What a coordinator has read: the record, and after it items.
+/// What the coordinator has read: the record, and after it items.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 struct Coordinator {
     record: Option<Record>,
@@ -135,7 +135,7 @@ enum Reader {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct World {
     rows: Rows,
-    coordinators: Vec<Coordinator>,
+    coordinator: Coordinator,
     /// Every write that was sent.
     sent: BTreeSet<Write>,
     /// The number of lives that began.
@@ -154,10 +154,10 @@ pub struct World {
 /// A transition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// A coordinator reads the record.
-    ReadRecord(usize),
-    /// A coordinator reads an item.
-    ReadItem(usize, usize),
+    /// The coordinator reads the record.
+    ReadRecord,
+    /// The coordinator reads an item.
+    ReadItem(usize),
     /// A write is sent.
     Send(Write),
     /// A write arrives.
@@ -171,10 +171,9 @@ pub enum Action {
 impl World {
     fn new(bounds: &Bounds) -> Self {
         let item = Item { content: Some(0), lock: None };
-        let coordinator = Coordinator { record: None, items: vec![None; bounds.items] };
         Self {
             rows: Rows { record: None, items: vec![item; bounds.items] },
-            coordinators: vec![coordinator; bounds.coordinators],
+            coordinator: Coordinator { record: None, items: vec![None; bounds.items] },
             sent: BTreeSet::new(),
             lives: 0,
             added: Vec::new(),
@@ -194,9 +193,10 @@ impl World {
         }
     }
 
-    /// The writes that a coordinator may send.
-    fn writes(&self, protocol: &Protocol, coordinator: &Coordinator) -> Vec<Write> {
+    /// The writes that the coordinator may send.
+    fn writes(&self, protocol: &Protocol) -> Vec<Write> {
         let mut writes = Vec::new();
+        let coordinator = &self.coordinator;
         let Some(record) = &coordinator.record else { return writes };
         let life = record.life;
         let is_pending = record.state == State::Pending;
@@ -325,10 +325,8 @@ impl World {
         self.outcome.is_none()
             || self.rows.items.iter().enumerate().all(|(number, item)| {
                 let content = match item.lock {
-                    None => item.content,
-                    Some(lock) if self.outcome == Some(State::Committed) && lock.is_applied => item.content,
-                    Some(lock) if self.outcome == Some(State::Committed) => lock.before,
-                    Some(lock) => lock.before,
+                    Some(lock) if self.outcome != Some(State::Committed) || !lock.is_applied => lock.before,
+                    _ => item.content,
                 };
                 content == self.committed(number)
             })
@@ -378,16 +376,14 @@ impl Model for Protocol {
     }
 
     fn actions(&self, world: &World, actions: &mut Vec<Action>) {
-        for (number, coordinator) in world.coordinators.iter().enumerate() {
-            if coordinator.record != world.rows.record {
-                actions.push(Action::ReadRecord(number));
-            }
-            let stale = (0..world.rows.items.len())
-                .filter(|item| coordinator.record.is_some() && coordinator.items[*item].is_none());
-            actions.extend(stale.map(|item| Action::ReadItem(number, item)));
-            let writes = world.writes(self, coordinator).into_iter().filter(|write| !world.sent.contains(write));
-            actions.extend(writes.map(Action::Send));
+        let coordinator = &world.coordinator;
+        if coordinator.record != world.rows.record {
+            actions.push(Action::ReadRecord);
         }
+        let is_unread = |item: &usize| coordinator.record.is_some() && coordinator.items[*item].is_none();
+        actions.extend((0..world.rows.items.len()).filter(is_unread).map(Action::ReadItem));
+        let writes = world.writes(self).into_iter().filter(|write| !world.sent.contains(write));
+        actions.extend(writes.map(Action::Send));
         if world.lives < self.bounds.lives && world.rows.record.is_none() {
             actions.push(Action::Send(Write::Begin { life: world.lives + 1 }));
         }
@@ -403,11 +399,11 @@ impl Model for Protocol {
     fn next_state(&self, world: &World, action: Action) -> Option<World> {
         let mut next = world.clone();
         match action {
-            Action::ReadRecord(number) => {
+            Action::ReadRecord => {
                 let items = vec![None; self.bounds.items];
-                next.coordinators[number] = Coordinator { record: world.rows.record.clone(), items };
+                next.coordinator = Coordinator { record: world.rows.record.clone(), items };
             }
-            Action::ReadItem(number, item) => next.coordinators[number].items[item] = Some(world.rows.items[item]),
+            Action::ReadItem(item) => next.coordinator.items[item] = Some(world.rows.items[item]),
             Action::Send(write) => {
                 if let Write::Begin { life } = write {
                     next.lives = life;

@@ -26,7 +26,7 @@ async fn remove(bank: &Bank, id: &str) {
 }
 
 /// Longer than any record is kept.
-const A_YEAR: Duration = Duration::from_hours(24 * 365);
+pub(super) const A_YEAR: Duration = Duration::from_hours(24 * 365);
 
 /// A first life of an id: these requests are rolled back, and all rows removed. Returns the copies of the writes.
 async fn first_life(bank: &Bank, id: &TransactionId, requests: Vec<TransactionRequest>) -> Faults {
