@@ -81,7 +81,7 @@ export interface Answers {
   list: Schemas["ListResponse"];
   begin: Schemas["BeginResponse"];
   add: Schemas["AddResponse"];
-  commit: Schemas["EndResponse"];
+  commit: Schemas["CommitResponse"];
   rollback: Schemas["EndResponse"];
   "get-transaction": Schemas["Transaction"];
   "get-items": Schemas["GetItemsResponse"];

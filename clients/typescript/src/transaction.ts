@@ -10,7 +10,7 @@ import {
   TransactionRolledBackError,
 } from "./errors.js";
 import { OPERATION_BOUND_MS, TRANSACTION_CALL_MS } from "./pacing.js";
-import { type Entry, retrying, type SendOptions } from "./service.js";
+import { type Answers, type Entry, retrying, type SendOptions } from "./service.js";
 import { at } from "./timers.js";
 import type { Item } from "./values.js";
 
@@ -66,9 +66,9 @@ export class Transaction implements AsyncDisposable {
   #lastWorked: number;
   #ended = false;
   #contention: Contention | undefined;
-  /** The number of requests other than `Get`; undefined if another process began the transaction. */
-  #writes: number | undefined;
-  #overwritten: readonly { tableName: string; key: object }[] = [];
+  /** The number of requests other than `Get` that this handle made, and that were not refused. */
+  #writes = 0;
+  #overwritten: Answers["commit"]["overwritten"];
   #calls = 0;
   /** A part of the names of this handle's calls: another process may continue with the same transaction. */
   readonly #handle: string;
@@ -180,7 +180,7 @@ export class Transaction implements AsyncDisposable {
     const body = { transactionId: this.id, expectedItems: undefined, expectedWrites: this.#writes };
     const answer = await this.#call((options) => this.context.service.ask("commit", body, options));
     this.#ended = true;
-    this.#overwritten = answer.overwritten ?? [];
+    this.#overwritten = answer.overwritten;
   }
 
   /**
@@ -222,7 +222,7 @@ export class Transaction implements AsyncDisposable {
    * the other items.
    */
   get overwritten(): readonly { tableName: string; key: Item }[] {
-    return this.#overwritten.map(({ tableName, key }) => ({ tableName, key: itemFromWire(key) }));
+    return (this.#overwritten ?? []).map(({ tableName, key }) => ({ tableName, key: itemFromWire(key) }));
   }
 
   /** The conflict that aborted the transaction, if there was one. @internal */
@@ -232,7 +232,6 @@ export class Transaction implements AsyncDisposable {
 
   /** @internal */
   async begin(retryOf?: string): Promise<void> {
-    this.#writes ??= 0;
     const body = { transactionId: this.id, retryOf, requests: undefined, commit: undefined };
     await this.#call((options) => this.context.service.ask("begin", body, options));
   }
@@ -315,7 +314,7 @@ export class Transaction implements AsyncDisposable {
   }
 
   #count(entries: readonly Entry[], sign: 1 | -1): void {
-    if (this.#writes !== undefined) this.#writes += sign * entries.filter((entry) => !("Get" in entry)).length;
+    this.#writes += sign * entries.filter((entry) => !("Get" in entry)).length;
   }
 
   async #one(request: TransactionRequest): Promise<Item | undefined> {

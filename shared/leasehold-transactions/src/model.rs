@@ -240,7 +240,7 @@ pub enum ReturnValues {
 pub struct Expected {
     /// The number of distinct items.
     pub items: Option<u64>,
-    /// The number of requests other than [`Action::Get`].
+    /// The number of requests other than [`Action::Get`] that the caller made. Others may have made more.
     pub writes: Option<u64>,
 }
 

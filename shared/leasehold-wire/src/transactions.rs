@@ -330,7 +330,8 @@ pub struct CommitRequest {
     /// number is not committed: an `add` that was not answered is missing, or was carried out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expected_items: Option<u64>,
-    /// The number of requests other than `Get`, repeats of a call not counted. It is checked as `expectedItems` is.
+    /// The number of requests other than `Get` that the caller made, repeats of a call not counted. An open transaction
+    /// with fewer is not committed. Other callers may have made more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expected_writes: Option<u64>,
 }

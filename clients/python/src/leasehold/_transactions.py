@@ -172,7 +172,7 @@ class BaseTransaction:
         self._begun = begun
         self._keep_alive = keep_alive
         self._retry_of: str | None = None
-        self._calls = _Calls(core.world.new_id()[:8], None if begun else 0)
+        self._calls = _Calls(core.world.new_id()[:8])
         self._last_worked = core.world.now()
         self._kept = False
         self._process = os.getpid()
@@ -257,9 +257,7 @@ class BaseTransaction:
         self._begun = True
 
     async def _commit(self) -> None:
-        writes = self._calls.writes
-        expected = {} if writes is None else {"expectedWrites": writes}
-        for item in await self._call("commit", expected, _overwritten):
+        for item in await self._call("commit", {"expectedWrites": self._calls.writes}, _overwritten):
             _log.warning(
                 "an item of %s was deleted or replaced past the transaction %s, and is not part of its commit",
                 item["tableName"],
@@ -360,13 +358,13 @@ class BaseTransaction:
 class _Calls:
     """The names of a transaction's calls, and what the service should have of them. Safe for several threads."""
 
-    def __init__(self, handle: str, writes: int | None) -> None:
+    def __init__(self, handle: str) -> None:
         self._handle = handle
         self._number = 0
         self._lock = threading.Lock()
         self._unsettled: list[tuple[list[dict[str, Any]], str, bool]] = []
-        self.writes = writes
-        """The number of requests other than `Get`; `None` if another process began the transaction."""
+        self.writes = 0
+        """The number of requests other than `Get` that were made, and not refused."""
 
     def begin(self, entries: list[dict[str, Any]]) -> str:
         """Names a call. The repeat of one that was not carried out as a whole has the name of that one."""
@@ -392,8 +390,7 @@ class _Calls:
                 self._unsettled.append((entries, name, is_unknown))
 
     def _count(self, entries: list[dict[str, Any]], sign: int) -> None:
-        if self.writes is not None:
-            self.writes += sign * sum("Get" not in entry for entry in entries)
+        self.writes += sign * sum("Get" not in entry for entry in entries)
 
 
 async def _call(

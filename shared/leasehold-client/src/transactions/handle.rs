@@ -32,9 +32,8 @@ pub struct Transaction {
 struct Progress {
     /// The number of calls that were given a name.
     calls: u64,
-    /// The number of requests other than `Get` that the transaction has, if every add is answered. None for a
-    /// transaction that another process began.
-    writes: Option<u64>,
+    /// The number of requests other than `Get` that this handle made, and that were not refused.
+    writes: u64,
     unsettled: Vec<Unsettled>,
     /// The time of the last contact with the service.
     last_worked: Instant,
@@ -53,11 +52,10 @@ struct Unsettled {
 }
 
 impl Transaction {
-    /// A handle of a transaction that another process may have begun.
     pub(crate) fn new(client: Client, id: String) -> Self {
         let state = Progress {
             calls: 0,
-            writes: None,
+            writes: 0,
             unsettled: Vec::new(),
             last_worked: Instant::now(),
             aborted: None,
@@ -70,7 +68,6 @@ impl Transaction {
     pub(crate) async fn begin(client: Client, retry_of: Option<String>) -> Result<Self, Error> {
         client.check_open()?;
         let transaction = Self::new(client, fresh_uuid());
-        transaction.state().writes = Some(0);
         let request =
             BeginRequest { transaction_id: Some(transaction.id.clone()), retry_of, ..BeginRequest::default() };
         let _: BeginResponse = transaction.call(path::BEGIN, &request).await?;
@@ -199,7 +196,7 @@ impl Transaction {
         let request = CommitRequest {
             transaction_id: self.id.clone(),
             expected_items: None,
-            expected_writes: self.state().writes,
+            expected_writes: Some(self.state().writes),
         };
         let response: CommitResponse = self.call(path::COMMIT, &request).await?;
         self.state().ended = true;
@@ -281,10 +278,10 @@ impl Progress {
         }
         let earlier = self.unsettled.iter().position(|call| call.requests == requests);
         if let Some(earlier) = earlier.map(|earlier| self.unsettled.swap_remove(earlier)) {
-            self.count(requests, !earlier.is_counted);
+            self.writes += if earlier.is_counted { 0 } else { writes(requests) };
             return Some(earlier.name);
         }
-        self.count(requests, true);
+        self.writes += writes(requests);
         self.calls += 1;
         Some(format!("{handle}-{}", self.calls))
     }
@@ -294,17 +291,12 @@ impl Progress {
     fn fail_call(&mut self, error: &Error, request: AddRequest) {
         let is_counted = error.is_retryable();
         if !is_counted {
-            let writes = writes(&request.requests);
-            self.writes = self.writes.map(|count| count.saturating_sub(writes));
+            self.writes = self.writes.saturating_sub(writes(&request.requests));
         }
         let is_repeatable = is_counted || matches!(error.kind(), ErrorKind::Contended { .. });
         if let Some(name) = request.call_id.filter(|_| is_repeatable) {
             self.unsettled.push(Unsettled { requests: request.requests, name, is_counted });
         }
-    }
-
-    fn count(&mut self, requests: &[Entry], is_new: bool) {
-        self.writes = self.writes.map(|count| count + if is_new { writes(requests) } else { 0 });
     }
 }
 

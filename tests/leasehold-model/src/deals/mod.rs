@@ -1,9 +1,8 @@
 //! # A model of a transaction, explored exhaustively
 //!
-//! The model has the rows of one transaction, a coordinator that reads a row at a time and sends writes, and a reader of
-//! committed states. Every write stays in the network for ever: it arrives at any time, any number of times, or never.
-//! The coordinator forgets what it has read, and reads again. With writes that are under way for ever it therefore does
-//! all that several coordinators could do.
+//! The model has the rows of one transaction, coordinators, and a reader of committed states. A coordinator reads the
+//! record, and later an item: any record that ever was goes with any item of now. Every write stays in the network for
+//! ever: it arrives at any time, any number of times, or never.
 //! Every write goes through the pure life cycle itself ([`leasehold_transactions::life`]). The record may expire, and
 //! its id be used again.
 //!
@@ -107,13 +106,6 @@ pub struct Protocol {
     pub without: Option<Clause>,
 }
 
-/// What the coordinator has read: the record, and after it items.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-struct Coordinator {
-    record: Option<Record>,
-    items: Vec<Option<Item>>,
-}
-
 /// The progress of the reader.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Reader {
@@ -135,7 +127,8 @@ enum Reader {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct World {
     rows: Rows,
-    coordinator: Coordinator,
+    /// Every record that a coordinator may have read, or made by its own decision.
+    records: BTreeSet<Record>,
     /// Every write that was sent.
     sent: BTreeSet<Write>,
     /// The number of lives that began.
@@ -154,10 +147,6 @@ pub struct World {
 /// A transition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// The coordinator reads the record.
-    ReadRecord,
-    /// The coordinator reads an item.
-    ReadItem(usize),
     /// A write is sent.
     Send(Write),
     /// A write arrives.
@@ -173,7 +162,7 @@ impl World {
         let item = Item { content: Some(0), lock: None };
         Self {
             rows: Rows { record: None, items: vec![item; bounds.items] },
-            coordinator: Coordinator { record: None, items: vec![None; bounds.items] },
+            records: BTreeSet::new(),
             sent: BTreeSet::new(),
             lives: 0,
             added: Vec::new(),
@@ -193,15 +182,12 @@ impl World {
         }
     }
 
-    /// The writes that the coordinator may send.
-    fn writes(&self, protocol: &Protocol) -> Vec<Write> {
+    /// The writes that a coordinator may send which has read this record, and then the items as they are.
+    fn writes(&self, protocol: &Protocol, record: &Record) -> Vec<Write> {
         let mut writes = Vec::new();
-        let coordinator = &self.coordinator;
-        let Some(record) = &coordinator.record else { return writes };
         let life = record.life;
         let is_pending = record.state == State::Pending;
-        let seen = coordinator.items.iter().enumerate().filter_map(|(item, seen)| Some((item, (*seen)?)));
-        for (item, seen) in seen {
+        for (item, seen) in self.rows.items.iter().enumerate() {
             let holds = |lock: &Lock| lock.life == life || protocol.without == Some(Clause::HolderNonce);
             let lock = seen.lock.filter(|lock| lock.life == life);
             let change = if protocol.bounds.puts && lock.is_none() {
@@ -232,10 +218,7 @@ impl World {
             }
         }
         let known = self.added.iter().take(usize::try_from(record.version).unwrap_or_default());
-        let is_free = |item: usize| {
-            let seen = coordinator.items.get(item).copied().flatten();
-            seen.is_some_and(|seen| seen.lock.is_none_or(|lock| lock.life != life))
-        };
+        let is_free = |item: usize| self.rows.items[item].lock.is_none_or(|lock| lock.life != life);
         if !is_pending && !record.is_finished && known.map(|(item, _)| *item).all(is_free) {
             writes.push(Write::Finish { life });
         }
@@ -283,13 +266,20 @@ impl World {
                 (self.added, self.outcome) = (Vec::new(), None);
             }
             Write::Add { item, version, life, .. } => self.added.push((*item, content(*life, version + 1))),
-            Write::Decide { outcome, .. } if self.outcome.is_none() => self.outcome = Some(*outcome),
+            Write::Decide { outcome, life, version } if self.outcome.is_none() => {
+                self.outcome = Some(*outcome);
+                // The decider knows the version that it has read, with its own decision.
+                let read = self.records.iter().find(|record| (record.life, record.version) == (*life, *version));
+                let decided = read.map(|record| Record { state: *outcome, is_finished: false, ..record.clone() });
+                self.records.extend(decided);
+            }
             _ => {}
         }
         if after == self.rows {
             return None;
         }
         self.rows = after;
+        self.records.extend(self.rows.record.clone());
         Some(())
     }
 
@@ -376,14 +366,9 @@ impl Model for Protocol {
     }
 
     fn actions(&self, world: &World, actions: &mut Vec<Action>) {
-        let coordinator = &world.coordinator;
-        if coordinator.record != world.rows.record {
-            actions.push(Action::ReadRecord);
-        }
-        let is_unread = |item: &usize| coordinator.record.is_some() && coordinator.items[*item].is_none();
-        actions.extend((0..world.rows.items.len()).filter(is_unread).map(Action::ReadItem));
-        let writes = world.writes(self).into_iter().filter(|write| !world.sent.contains(write));
-        actions.extend(writes.map(Action::Send));
+        let writes = world.records.iter().flat_map(|record| world.writes(self, record));
+        let new: BTreeSet<_> = writes.filter(|write| !world.sent.contains(write)).collect();
+        actions.extend(new.into_iter().map(Action::Send));
         if world.lives < self.bounds.lives && world.rows.record.is_none() {
             actions.push(Action::Send(Write::Begin { life: world.lives + 1 }));
         }
@@ -399,11 +384,6 @@ impl Model for Protocol {
     fn next_state(&self, world: &World, action: Action) -> Option<World> {
         let mut next = world.clone();
         match action {
-            Action::ReadRecord => {
-                let items = vec![None; self.bounds.items];
-                next.coordinator = Coordinator { record: world.rows.record.clone(), items };
-            }
-            Action::ReadItem(item) => next.coordinator.items[item] = Some(world.rows.items[item]),
             Action::Send(write) => {
                 if let Write::Begin { life } = write {
                     next.lives = life;
@@ -490,10 +470,10 @@ mod tests {
 
     clauses! {
         locks_need_a_pending_record: Pending breaks "all or nothing",
-        decisions_need_their_version: Version breaks "all or nothing",
+        decisions_need_their_version: Version breaks "every lock can be freed",
         commits_need_applied_puts: Unapplied breaks "all or nothing",
         writes_need_the_lock_that_was_read: Seen breaks "all or nothing",
-        writes_need_their_life: Nonce breaks "all or nothing",
+        writes_need_their_life: Nonce breaks "every lock can be freed",
         completions_need_their_life: HolderNonce breaks "locks last until the end",
         readers_need_a_second_read: ReadAgain breaks "readers see what is committed",
         records_need_to_be_new: NewRecord breaks "every lock can be freed",
