@@ -230,14 +230,11 @@ export interface components {
         /** @description Adds requests to a transaction: locks their items, and applies the requests provisionally. */
         AddRequest: {
             /**
-             * @description A name for this call, such as a counter. A repeat of the call has the same name. With it, an equal request of
-             *     another call is carried out as well; without it, an equal request is taken for a repeat.
+             * @description A name for this call, such as a counter. A repeat of the call has the same name: what the transaction has from
+             *     the call is answered, and not carried out again. A call without a name is a new one each time.
              */
             callId?: string | null;
-            /**
-             * @description The requests to add: at most 1000. A request that the transaction already has is answered, and not carried out
-             *     again, so the call can be repeated. Without requests, the call keeps the transaction alive.
-             */
+            /** @description The requests to add: at most 1000. Without requests, the call keeps the transaction alive. */
             requests?: components["schemas"]["Entry"][];
             /**
              * Format: uuid
@@ -318,7 +315,7 @@ export interface components {
             state: components["schemas"]["TransactionState"];
             /**
              * Format: uuid
-             * @description The secret id: the caller's own, or a generated one. A one-shot with a generated id may leave no record.
+             * @description The secret id: the caller's own, or a generated one.
              */
             transactionId: string;
         };
@@ -372,6 +369,40 @@ export interface components {
              */
             capacity: number;
         };
+        /** @description The transaction to commit, and what the caller knows about it. */
+        CommitRequest: {
+            /**
+             * Format: int64
+             * @description The number of distinct items of the transaction, those of `Get` included. An open transaction with another
+             *     number is not committed: an `add` that was not answered is missing, or was carried out.
+             */
+            expectedItems?: number | null;
+            /**
+             * Format: int64
+             * @description The number of requests other than `Get`, repeats of a call not counted. It is checked as `expectedItems` is.
+             */
+            expectedWrites?: number | null;
+            /**
+             * Format: uuid
+             * @description The secret id of the transaction.
+             */
+            transactionId: string;
+        };
+        /** @description The transaction is committed. */
+        CommitResponse: {
+            /**
+             * @description The items that a writer past the protocol deleted or replaced while the transaction held them. The commit is of
+             *     the other items.
+             */
+            overwritten?: components["schemas"]["ItemName"][];
+            /** @description `committed`. */
+            state: components["schemas"]["TransactionState"];
+            /**
+             * Format: uuid
+             * @description The secret id of the transaction.
+             */
+            transactionId: string;
+        };
         /** @description Locks the item and checks a condition. */
         ConditionCheck: {
             /** @description A condition that must hold for the item until the end of the transaction. */
@@ -416,9 +447,9 @@ export interface components {
              */
             transactionId: string;
         };
-        /** @description The transaction has ended. */
+        /** @description The transaction is rolled back. */
         EndResponse: {
-            /** @description `committed` or `rolled-back`, as the request asked. */
+            /** @description `rolled-back`. */
             state: components["schemas"]["TransactionState"];
             /**
              * Format: uuid
@@ -711,6 +742,13 @@ export interface components {
         Item: {
             [key: string]: components["schemas"]["AttributeValue"];
         };
+        /** @description The name of an item. */
+        ItemName: {
+            /** @description The item's key. */
+            key: components["schemas"]["Item"];
+            /** @description The table's name. */
+            tableName: string;
+        };
         /** @description An item to read. */
         ItemRequest: {
             /** @description The `#names` of the expression. */
@@ -852,6 +890,11 @@ export interface components {
             fencingToken?: number | null;
             /** @description `invalid-request`: the field at fault. */
             field?: string | null;
+            /**
+             * Format: int64
+             * @description `contended`: the age of the other transaction in milliseconds, for people to read.
+             */
+            holderAgeMs?: number | null;
             item?: components["schemas"]["Item"] | null;
             lock?: components["schemas"]["Lock"] | null;
             /** @description `held`, `lost`, `wrong-kind` for several locks: the locks that are held or lost, or the keys of other kinds. */
@@ -864,6 +907,7 @@ export interface components {
             reason?: components["schemas"]["LostReason"] | null;
             /** @description `superseded`: the record version number of the lock. */
             recordVersionNumber?: string | null;
+            refusedItem?: components["schemas"]["ItemName"] | null;
             /**
              * Format: int32
              * @description `condition-failed`: the position of the request, counted from 0.
@@ -883,6 +927,11 @@ export interface components {
             status: number;
             /** @description The title of the kind, for people to read. */
             title: string;
+            /**
+             * Format: uuid
+             * @description `unavailable`, `throttled`, where a transaction of one call named no id: its id, by which the outcome can be read.
+             */
+            transactionId?: string | null;
             /** @description The kind, which is the member to decide by. */
             type: components["schemas"]["ProblemType"];
         };
@@ -1049,6 +1098,8 @@ export interface components {
              * @description The time of the last work on the transaction, in epoch milliseconds.
              */
             lastWorkedAtMs: number;
+            /** @description The items that a writer past the protocol deleted or replaced before the commit, which is of the others. */
+            overwritten?: components["schemas"]["ItemName"][];
             /**
              * Format: uuid
              * @description The public id of the transaction, which proves nothing.

@@ -115,6 +115,16 @@ class CapacityResponse(TypedDict):
     capacity: int
 
 
+class CommitRequest(TypedDict):
+    """
+    The transaction to commit, and what the caller knows about it.
+    """
+
+    expectedItems: NotRequired[int | None]
+    expectedWrites: NotRequired[int | None]
+    transactionId: str
+
+
 class EndRequest(TypedDict):
     """
     The transaction to end.
@@ -267,6 +277,7 @@ class SweepResponse(TypedDict):
     more: bool
     rolledBack: int
     stuck: int
+    watched: NotRequired[int]
 
 
 class Ticket(TypedDict):
@@ -419,7 +430,7 @@ class AcquireResponse(TypedDict):
 
 class EndResponse(TypedDict):
     """
-    The transaction has ended.
+    The transaction is rolled back.
     """
 
     state: TransactionState
@@ -634,6 +645,16 @@ class BeginResponse(TypedDict):
     transactionId: str
 
 
+class CommitResponse(TypedDict):
+    """
+    The transaction is committed.
+    """
+
+    overwritten: NotRequired[list[ItemName]]
+    state: TransactionState
+    transactionId: str
+
+
 class ConditionCheck(TypedDict):
     """
     Locks the item and checks a condition.
@@ -740,6 +761,15 @@ class GetItemsResponse(TypedDict):
 Item: TypeAlias = dict[str, AttributeValue]
 
 
+class ItemName(TypedDict):
+    """
+    The name of an item.
+    """
+
+    key: Item
+    tableName: str
+
+
 class ItemRequest(TypedDict):
     """
     An item to read.
@@ -808,17 +838,20 @@ class Problem(TypedDict):
     detail: str
     fencingToken: NotRequired[int | None]
     field: NotRequired[str | None]
+    holderAgeMs: NotRequired[int | None]
     item: NotRequired[Item | None]
     lock: NotRequired[Lock | None]
     locks: NotRequired[list[RefusedLock] | None]
     publicId: NotRequired[str | None]
     reason: NotRequired[LostReason | None]
     recordVersionNumber: NotRequired[str | None]
+    refusedItem: NotRequired[ItemName | None]
     request: NotRequired[int | None]
     retryable: NotRequired[bool]
     sequence: NotRequired[int | None]
     status: int
     title: str
+    transactionId: NotRequired[str | None]
     type: ProblemType
 
 
@@ -844,6 +877,7 @@ class Transaction(TypedDict):
     createdAtMs: int
     finished: bool
     lastWorkedAtMs: int
+    overwritten: NotRequired[list[ItemName]]
     publicId: str
     reason: NotRequired[str | None]
     requests: list[Participant]
