@@ -42,7 +42,7 @@ async function steal(key: string): Promise<Guard> {
   return assert.fail("the lock changed under every look");
 }
 
-describe("locks", { concurrency: 8 }, () => {
+describe("locks", { concurrency: 6 }, () => {
   test("lock is granted again with a higher token after a release", async () => {
     const key = freshKey();
     const one = service.client({ ownerName: "one" });
@@ -98,8 +98,8 @@ describe("locks", { concurrency: 8 }, () => {
     const key = freshKey();
     const guard = guardOf(await service.client({ ownerName: "one" }).tryAcquire(key));
     const start = performance.now();
-    const held = heldOf(await service.client().acquire(key, { wait: 500 }));
-    assert.ok(performance.now() - start >= 499);
+    const held = heldOf(await service.client().acquire(key, { wait: 3000 }));
+    assert.ok(performance.now() - start >= 2999);
     assert.equal(held.lock.ownerName, "one");
     assert.equal(heldOf(await service.client().acquire(key, { wait: 0 })).lock.ownerName, "one");
     await guard.release();
@@ -107,10 +107,10 @@ describe("locks", { concurrency: 8 }, () => {
 
   test("default wait takes over after one lease, and not before", async () => {
     const key = freshKey();
-    const lease = 900;
+    const lease = 3000;
     const dead = guardOf(await service.client({ ownerName: "dead" }).acquire(key, { lease, heartbeatInterval: false }));
     const start = performance.now();
-    const guard = guardOf(await service.client().acquire(key));
+    const guard = guardOf(await service.client({ waitMargin: 20_000 }).acquire(key));
     const elapsed = performance.now() - start;
     assert.ok(elapsed >= lease, `${elapsed}`);
     assert.equal(guard.outcome, "takenOver");
@@ -123,21 +123,21 @@ describe("locks", { concurrency: 8 }, () => {
 
   test("stale lock is requested at once, not one poll later", async () => {
     const key = freshKey();
-    guardOf(await service.client().acquire(key, { lease: 1500, heartbeatInterval: false }));
+    guardOf(await service.client().acquire(key, { lease: 3000, heartbeatInterval: false }));
     const start = performance.now();
-    const guard = guardOf(await service.client({ pollInterval: 9000 }).acquire(key, { wait: 20_000 }));
-    assert.ok(performance.now() - start < 8000);
+    const guard = guardOf(await service.client({ pollInterval: 30_000 }).acquire(key, { wait: 60_000 }));
+    assert.ok(performance.now() - start < 25_000);
     assert.equal(guard.outcome, "takenOver");
     await guard.release();
   });
 
-  test("heartbeats keep a lock for many leases", async () => {
+  test("heartbeats keep a lock for longer than its lease", async () => {
     const key = freshKey();
-    const lease = 3000;
+    const lease = 5000;
     const guard = guardOf(await service.client().acquire(key, { lease, heartbeatInterval: 300 }));
     const versions = new Set([guard.recordVersionNumber]);
-    const waiting = service.client().acquire(key, { wait: 2.5 * lease });
-    const end = performance.now() + 2.5 * lease;
+    const waiting = service.client().acquire(key, { wait: 1.5 * lease });
+    const end = performance.now() + 1.5 * lease;
     while (performance.now() < end) {
       assert.ok(guard.isHeld);
       versions.add(guard.recordVersionNumber);
@@ -256,10 +256,9 @@ describe("locks", { concurrency: 8 }, () => {
     const clients = Array.from({ length: 5 }, (_, index) =>
       service.client({ ownerName: `client ${index}`, lease: 20_000 }),
     );
-    const deadline = performance.now() + 4000;
     await Promise.all(
       clients.map(async (client) => {
-        for (let turn = 0; turn < 4 && performance.now() < deadline; ) {
+        for (let turn = 0; turn < 4; ) {
           // Single requests are sent: a waiter would heed the service's Retry-After of a second.
           const result = await client.tryAcquire(key);
           if (result.kind === "held") {
@@ -277,7 +276,7 @@ describe("locks", { concurrency: 8 }, () => {
         }
       }),
     );
-    assert.ok(tokens.length >= 5, `${tokens.length}`);
+    assert.equal(tokens.length, 20);
     assert.deepEqual(
       tokens,
       [...new Set(tokens)].sort((one, other) => one - other),
@@ -450,10 +449,10 @@ describe("locks", { concurrency: 8 }, () => {
 
   test("observations outlast a call", async () => {
     const key = freshKey();
-    guardOf(await service.client().acquire(key, { lease: 1000, heartbeatInterval: false }));
+    guardOf(await service.client().acquire(key, { lease: 3000, heartbeatInterval: false }));
     const client = service.client();
     heldOf(await client.tryAcquire(key));
-    await sleep(1050);
+    await sleep(3050);
     assert.equal(guardOf(await client.tryAcquire(key)).outcome, "takenOver");
     await client.close();
   });
