@@ -369,7 +369,7 @@ pub(crate) fn clear<'a>(version: &str, attributes: impl IntoIterator<Item = &'a 
     builder.build()
 }
 
-/// Rule 13.
+/// Rule 15.
 pub(crate) fn want(request: &Want) -> Write {
     let mut builder = Builder::of_lock();
     builder.condition(IS_HELD);

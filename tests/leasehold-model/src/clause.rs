@@ -58,19 +58,19 @@ pub enum Clause {
     TombstoneRemembers,
     /// A repeat of the caller's own request gets its answer, although the occurrence counts as done.
     OwnBeforeDone,
-    /// Rule 13: a mark needs a holder.
+    /// Rule 15: a mark needs a holder.
     MarkNeedsHolder,
-    /// Rule 13: a mark needs a row that we wrote last.
+    /// Rule 15: a mark needs a row that we wrote last.
     MarkNeedsOurs,
-    /// Rule 13: a lock that is marked is not marked again.
+    /// Rule 15: a lock that is marked is not marked again.
     MarkIsSetOnce,
-    /// Rule 13: a mark changes no version.
+    /// Rule 15: a mark changes no version.
     MarkKeepsVersion,
-    /// Rule 13: an acquire takes the mark off.
+    /// Rule 15: an acquire takes the mark off.
     AcquireTakesMark,
-    /// Rule 13: a tombstone has no mark.
+    /// Rule 15: a tombstone has no mark.
     TombstoneTakesMark,
-    /// Rule 13: a replayed release counts as wanted.
+    /// Rule 15: a replayed release counts as wanted.
     ReplayIsWanted,
 }
 

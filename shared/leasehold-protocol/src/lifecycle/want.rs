@@ -1,4 +1,4 @@
-//! Rule 13: a waiter marks the lock, and its holder learns that somebody waits.
+//! Rule 15: a waiter marks the lock, and its holder learns that somebody waits.
 //!
 //! A mark is a hint, and no sign of life: it changes no version, no lease and no time.
 
