@@ -8,13 +8,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let client = Client::new(HttpTransport::new(&url)?);
     let guard = client.acquire("nightly-export").await?.granted()?; // waits, and heartbeats from now on
     tokio::select! {
-        () = export(guard.fencing_token()) => {}
+        () = async { println!("exporting under the token {}", guard.fencing_token()) } => {}
         Some(loss) = guard.lost() => return Err(loss.to_string().into()), // stop: another host may be at it
     }
     guard.release().await?;
     Ok(())
-}
-
-async fn export(token: u64) {
-    println!("exporting under the token {token}");
 }
