@@ -274,6 +274,20 @@ def test_heartbeat_by_hand_is_tried_again(proxy: Proxy, make_client: MakeClient,
     assert guard.is_held
 
 
+def test_release_during_a_heartbeat_is_no_loss(proxy: Proxy, make_client: MakeClient, key: str) -> None:
+    client = make_client(proxy.url)
+    guard = client.acquire(key, heartbeat_interval=0.05).granted()
+    told: list[object] = []
+    guard.on_lost(told.append)
+    proxy.fault = only("heartbeat", Delay(3))
+    before = proxy.count("heartbeat")
+    eventually(lambda: proxy.count("heartbeat") > before)
+    guard.release()
+    assert guard.lost is None
+    client.close()
+    assert (guard.lost, told) == (None, [])
+
+
 def test_holding_on_survives_an_outage_but_no_theft(
     proxy: Proxy, make_client: MakeClient, service: str, key: str
 ) -> None:
