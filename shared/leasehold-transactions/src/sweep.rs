@@ -170,6 +170,8 @@ impl Transactions {
         }
         let unchanged = u64::try_from(unchanged.as_millis()).unwrap_or(u64::MAX);
         let next = self.clock.now_ms() + self.policy.idle_ms.saturating_sub(unchanged);
+        // A sweeper whose clock is ahead does not hide the transaction from the others.
+        let next = next.min(record.sweep_at.map_or(next, |at| at + self.policy.idle_ms));
         let write =
             Write::update(&self.record_item(id), "SET sweepAt = :next").when("sweepAt < :next").number(":next", next);
         self.tables.write(write).await.map(drop)

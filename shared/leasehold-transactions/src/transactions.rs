@@ -85,8 +85,8 @@ impl Transactions {
                 // The caller does not know the id, and cannot go on with the transaction.
                 match self.abandon(&record).await {
                     Some(_) if error.is_passing() => Err(Error::RolledBack { reason: error.to_string() }),
-                    Some(_) => Err(error),
-                    None => Err(Error::Unknown { id, source: Box::new(error) }),
+                    None if error.is_passing() => Err(Error::Unknown { id, source: Box::new(error) }),
+                    _ => Err(error),
                 }
             }
         }
