@@ -68,6 +68,7 @@ pub(crate) async fn main(args: ElectArgs) -> Result<ExitCode, Failure> {
         args: &args.child,
         common: &args.common,
         client: &client,
+        lease: args.lease.lease,
         sort_key: key.sort_key.as_deref(),
         occurrence: None,
     };

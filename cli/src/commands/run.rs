@@ -158,6 +158,7 @@ pub(crate) async fn main(args: RunArgs) -> Result<ExitCode, Failure> {
         args: &args.child,
         common: &args.common,
         client: &client,
+        lease: args.lease(),
         sort_key: args.keys.sort_key.as_deref(),
         occurrence: occurrence.as_deref(),
     };
@@ -212,15 +213,14 @@ impl RunArgs {
         name: &str,
         indicator: &Indicator<'_>,
     ) -> Result<Tenure, Failure> {
-        let (keys, warn) = (self.lock_keys(), warning(name, &self.common));
+        let (keys, lease, warn) = (self.lock_keys(), self.lease(), warning(name, &self.common));
         if let Some(semaphore) = self.sharing.semaphore(client, &keys[0]) {
             let request = asking!(PermitRequest::new(), self.request.ask).wait(self.request.wait());
-            let request = keeping!(request, self.child, self.lease.unwrap_or(PERMIT_LEASE), warn);
+            let request = keeping!(request, self.child, lease, warn);
             let request = self.request.data()?.into_iter().fold(request, PermitRequest::data);
             let request = self.sharing.permits.into_iter().fold(request, PermitRequest::permits);
             return Tenure::of_permits(&semaphore, request.on_wait(indicator.on_wait()), self.request.no_wait).await;
         }
-        let lease = self.lease.unwrap_or(LOCK_LEASE);
         if let [key] = keys.as_slice() {
             let request = keeping!(self.request.request(key.clone(), lease)?, self.child, lease, warn);
             let request = occurrence.into_iter().fold(request, LockRequest::occurrence);
@@ -230,6 +230,10 @@ impl RunArgs {
         let wait = if self.request.no_wait { Wait::AtMost(Duration::ZERO) } else { self.request.wait() };
         let request = asking!(AllRequest::new(keys), self.request.ask).wait(wait).on_wait(indicator.on_wait());
         Tenure::of_all(client, keeping!(request, self.child, lease, warn)).await
+    }
+
+    fn lease(&self) -> Duration {
+        self.lease.unwrap_or(if self.sharing.is_given() { PERMIT_LEASE } else { LOCK_LEASE })
     }
 
     fn lock_keys(&self) -> Vec<LockKey> {

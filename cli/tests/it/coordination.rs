@@ -342,7 +342,7 @@ async fn signal_while_a_lost_command_is_stopped_ends_the_candidacy() {
     let serve = Serve::memory().await;
     let folder = folder();
     let script = "trap 'echo asked > asked' TERM; echo $$ > first; while true; do sleep 0.05; done";
-    let elect = spawn_in(&serve, folder.path(), &["elect", "chief", "--lease", "1s", "--grace", "1m"], script);
+    let elect = spawn_in(&serve, folder.path(), &["elect", "chief", "--lease", "2m", "--heartbeat", "200ms", "--grace", "1m"], script);
     let job = started(folder.path(), "first").await;
     serve.run(&["break", "chief", "--yes"]).await.ok();
     first_line(&folder.path().join("asked")).await;
@@ -381,6 +381,7 @@ async fn holder_that_is_paused_finds_its_permits_lost() {
     kill("STOP", job);
     let args = ["run", "pool", "--of", "1", "--wait", "10s", "-q"];
     let token = finish(spawn_in(&serve, folder.path(), &args, "echo $LEASEHOLD_FENCING_TOKEN")).await.ok();
+    assert!(!runs(job), "its guardian has ended it");
     signal(&first, "CONT");
     let ended = finish(first).await;
     assert_eq!(ended.status, 76);
