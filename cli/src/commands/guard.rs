@@ -207,7 +207,10 @@ impl Guard {
     }
 
     fn obey(&mut self, order: Option<&str>) {
-        match order.and_then(|order| order.split_once(' ')).map(|(word, at)| (word, at.parse().map(Duration::from_millis))) {
+        match order
+            .and_then(|order| order.split_once(' '))
+            .map(|(word, at)| (word, at.parse().map(Duration::from_millis)))
+        {
             Some(("until", Ok(until))) => self.until = until,
             Some(("stop", Ok(at))) => self.stop(at),
             _ => {

@@ -342,7 +342,12 @@ async fn signal_while_a_lost_command_is_stopped_ends_the_candidacy() {
     let serve = Serve::memory().await;
     let folder = folder();
     let script = "trap 'echo asked > asked' TERM; echo $$ > first; while true; do sleep 0.05; done";
-    let elect = spawn_in(&serve, folder.path(), &["elect", "chief", "--lease", "2m", "--heartbeat", "200ms", "--grace", "1m"], script);
+    let elect = spawn_in(
+        &serve,
+        folder.path(),
+        &["elect", "chief", "--lease", "2m", "--heartbeat", "200ms", "--grace", "1m"],
+        script,
+    );
     let job = started(folder.path(), "first").await;
     serve.run(&["break", "chief", "--yes"]).await.ok();
     first_line(&folder.path().join("asked")).await;

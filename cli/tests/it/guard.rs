@@ -178,7 +178,8 @@ async fn job_ends_early_enough_when_nobody_chose_a_grace() {
 async fn what_a_command_leaves_behind_goes_on_after_its_own_end() {
     let serve = Serve::memory().await;
     let folder = folder();
-    let script = "setsid sh -c 'echo $$ > left; exec sleep 1000' > /dev/null 2>&1 & while [ ! -s left ]; do sleep 0.01; done";
+    let script =
+        "setsid sh -c 'echo $$ > left; exec sleep 1000' > /dev/null 2>&1 & while [ ! -s left ]; do sleep 0.01; done";
     finish(spawn(&serve, folder.path(), &["run", "Moe"], script)).await.ok();
     let left = first_line(&folder.path().join("left")).await.parse().expect("a process id");
     assert!(runs(left));
