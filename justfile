@@ -16,8 +16,9 @@ wrap:
     scripts/wrap_comments.py
     scripts/style.sh format
 
-# Lints the Rust code, warnings as errors.
+# Lints the code in every language, warnings as errors.
 lint:
+    scripts/style.sh lint
     cargo clippy --workspace --all-targets --locked -- -D warnings
 
 # Builds the documentation of the crates, warnings as errors.

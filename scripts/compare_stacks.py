@@ -5,9 +5,9 @@ Usage: compare_stacks.py sam | cdk TEMPLATE.json WHOLE.json | terraform
 
 The CDK construct and the Terraform module are compared as they are by default, and with everything that they can have.
 
-`sam` compares the roles of the template's functions with actions.json, which a test of the workspace compares with what the
-functions call; the roles of its state machines, pipes, rules and REST API with what these call; the REST API's routes with
-the HTTP API's; and the routes of a release with those of none.
+`sam` compares the roles of the template's functions with actions.json, which a test of the workspace compares with what
+the functions call; the roles of its state machines, pipes, rules and REST API with what these call; the REST API's
+routes with the HTTP API's; and the routes of a release with those of none.
 """
 
 import difflib
@@ -137,15 +137,15 @@ def check_managed_policies():
 
 
 def check_release():
-    """With a release everything calls the holder's operations by aliases. CodeDeploy moves them, and goes back on alarms."""
+    """With a release everything calls the holder's operations by aliases; CodeDeploy moves them, and goes back."""
     for parameters in (WHOLE, WHOLE | {"Functions": "one", "FunctionUrl": "true"}):
         resources = sam(parameters | RELEASE)
-        summaries = [stacks.summary_of_resources(found) for found in (sam(parameters), resources)]
-        same(*summaries, "those of none", "a release's functions and routes")
+        without, with_one = (stacks.summary_of_resources(found) for found in (sam(parameters), resources))
+        same(without, with_one, "those of none", "a release's functions and routes")
         aliases = stacks.of_type(resources, "AWS::Lambda::Alias")
         served = {function["Properties"]["FunctionName"]["Ref"] for _, function in aliases}
         assert served == {
-            f"{summaries[0]['routes'][f'ANY /v1/{name}']}Function" for name in ("acquire", "heartbeat", "release")
+            f"{without['routes'][f'ANY /v1/{name}']}Function" for name in ("acquire", "heartbeat", "release")
         }, served
         for _, alias in aliases:
             function = alias["Properties"]["FunctionName"]["Ref"]
@@ -196,7 +196,7 @@ def check_deploying_role():
 
 
 def check_rest_api_policy():
-    """Only callers of the named endpoints or ranges reach the REST API; with signatures, a policy of their own admits them."""
+    """Only callers of the named endpoints or ranges reach the REST API; a policy of their own admits signed ones."""
     endpoints = {"RestApi": "private", "RestApiVpcEndpointIds": "vpce-1"}
     account = {"AWS": {"Fn::Sub": "arn:${AWS::Partition}:iam::${AWS::AccountId}:root"}}
     for parameters, principal, conditions in (
@@ -215,8 +215,8 @@ def check_rest_api_policy():
 
 
 def same(left, right, left_name, right_name):
-    texts = [json.dumps(side, indent=1, sort_keys=True).splitlines() for side in (left, right)]
-    difference = list(difflib.unified_diff(*texts, left_name, right_name, lineterm="", n=6))
+    before, after = (json.dumps(side, indent=1, sort_keys=True).splitlines() for side in (left, right))
+    difference = list(difflib.unified_diff(before, after, left_name, right_name, lineterm="", n=6))
     if difference:
         sys.exit("\n".join(difference))
     print(f"  {right_name}: as {left_name}")

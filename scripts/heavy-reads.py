@@ -16,6 +16,7 @@ import time
 import urllib.request
 from http.client import HTTPConnection
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 BINARY = os.environ.get("LEASEHOLD_BINARY", str(ROOT / "target" / "debug" / "leasehold"))
@@ -125,11 +126,11 @@ class Service:
                     "KeySchema": [{"AttributeName": "id", "KeyType": "HASH"}],
                 },
             )
-        deep = {"S": "z"}
+        deep: dict[str, Any] = {"S": "z"}
         for _ in range(8):
             deep = {"M": {"x": deep, "y1": {"S": "y"}}}
         for number in range(ITEMS):
-            item = {f"a{member:02}": {"S": "x"} for member in range(MEMBERS)}
+            item: dict[str, Any] = {f"a{member:02}": {"S": "x"} for member in range(MEMBERS)}
             item |= {"id": {"S": f"{number:04}"}, "m": deep, "words": {"S": "xy" * 200}}
             self.call("PutItem", {"TableName": "items", "Item": item})
         for number in range(10):
@@ -141,9 +142,9 @@ class Service:
         """Sends one request on a connection of its own, and returns status and body."""
         return self.send("POST", path, json.dumps(body), {"content-type": "application/json"})
 
-    def send(self, method, path, body=None, headers={}):
+    def send(self, method, path, body=None, headers=None):
         connection = HTTPConnection(self.url.removeprefix("http://"), timeout=120)
-        connection.request(method, path, body, headers)
+        connection.request(method, path, body, headers or {})
         answer = connection.getresponse()
         content = answer.read()
         connection.close()
@@ -207,7 +208,7 @@ def main():
         try:
             print("| read | one alone, ms | health beside four: median / p99 / longest, ms | heartbeat, the same |")
             print("|---|---|---|---|")
-            row("none", "–", *beside(service, seconds))
+            row("none", "-", *beside(service, seconds))
             for name, path, body in attacks():
                 alone, health, heartbeats = attacked(service, path, body, seconds)
                 row(name, f"{alone:.0f}", health, heartbeats)

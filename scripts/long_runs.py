@@ -9,7 +9,7 @@ import pathlib
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent / "lib"))
-from virtual_time import MAX_EVENTS, Execution, TaskError  # noqa: E402
+from virtual_time import MAX_EVENTS, Execution, TaskError
 
 ROOT = pathlib.Path(__file__).parent.parent
 HOUR, DAY = 3600, 86_400

@@ -70,10 +70,11 @@ class Picture:
     def bar(self, x, y, width, height, kind):
         self.parts.append(f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="4" class="{kind}"/>')
 
-    def arrow(self, path, words="", at=None, kind="middle small"):
+    def arrow(self, path, words="", at=(0, 0), kind="middle small"):
         self.parts.append(f'<path d="{path}" class="line" marker-end="url(#head)"/>')
         if words:
-            self.text(*at, words, kind)
+            x, y = at
+            self.text(x, y, words, kind)
 
     def line(self, x1, y1, x2, y2, kind="faint"):
         self.parts.append(f'<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" class="{kind}"/>')
@@ -174,7 +175,7 @@ def transaction():
         [("pending", "box"), ("pending", "box"), ("committed", "good"), ("finished", "good")],
     ]
     for row, cells in enumerate(states):
-        for (x, _), (words, kind) in zip(columns, cells):
+        for (x, _), (words, kind) in zip(columns, cells, strict=True):
             picture.box(x, 70 + 80 * row, 150, 54, [words], kind)
         for x, _ in columns[:-1]:
             picture.arrow(f"M{x + 150} {97 + 80 * row} H{x + 171}")

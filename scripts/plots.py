@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Draws the plots of docs/performance.md from its tables, into docs/images.
 
-Run it after new figures were written there: scripts/plots.py. With --check, fails when a plot is not what the tables give.
+Run it after new figures were written there: scripts/plots.py. With --check, fails when a plot is not what the tables
+give.
 """
 
 import math
@@ -83,8 +84,8 @@ def units():
     kinds = {"begin, add, commit": "warn", "one call": "good", "one call, no id of one's own": "good"}
     groups = grouped(rows, ["1", "10", "100"], kinds, lambda row: number(row[3]))
     for group, entries in groups:
-        size = int(group.split()[-1])
-        entries.insert(0, ("as published: 7N+4", 7 * size + 4, "box"))
+        items = int(group.split()[-1])
+        entries.insert(0, ("as published: 7N+4", 7 * items + 4, "box"))
     return bars(
         "plot-units",
         "Write units of a transaction of N updates",

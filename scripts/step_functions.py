@@ -5,6 +5,7 @@ Leases are measured in real time, and are therefore short. Several stories run a
 """
 
 import io
+import itertools
 import json
 import pathlib
 import sys
@@ -13,6 +14,7 @@ import traceback
 import uuid
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import botocore.session
 from botocore.config import Config
@@ -192,7 +194,7 @@ def definition(name, waits=False, invoke="invoke"):
 
 def child(place=""):
     """Marks its beginning and its end, under the execution's ARN and the place in it."""
-    mark = {
+    mark: dict[str, Any] = {
         "Type": "Task",
         "Resource": "arn:aws:states:::dynamodb:updateItem",
         "Arguments": {
@@ -387,7 +389,7 @@ def acquire(key, lease_id, **fields):
 
 
 def state(key):
-    for attempt in range(10):
+    for _ in range(10):
         try:
             return invoke("get", key)["state"]
         except Refused as refusal:
@@ -395,7 +397,7 @@ def state(key):
                 return "absent"
             # On a busy machine the local AWS may answer later than the function waits.
             assert str(refusal) == "Unavailable", refusal
-    raise AssertionError(f"{key}: no answer in {attempt + 1} looks")
+    raise AssertionError(f"{key}: no answer in ten looks")
 
 
 def wait_until_free(key, seconds=60):
@@ -464,7 +466,7 @@ def map_takes_turns():
     execution = start("three-turns", key="map", seconds=1, **SOON)
     assert [turn["did"]["turn"] for turn in succeeded(execution)] == [1, 2, 3]
     spans = sorted((mark["began"], mark["ended"]) for mark in (marks(f"{execution}{turn}") for turn in (1, 2, 3)))
-    for (_, ended), (began, _) in zip(spans, spans[1:]):
+    for (_, ended), (began, _) in itertools.pairwise(spans):
         assert began >= ended, spans
     assert state("map") == "released"
 
@@ -695,13 +697,13 @@ def twenty_take_turns():
         spans.append((span["began"], span.get("ended", stopped), described["status"]))
     spans.sort()
     assert [status for _, _, status in spans].count("SUCCEEDED") >= 19, spans
-    for (_, ended, _), (began, _, _) in zip(spans, spans[1:]):
+    for (_, ended, _), (began, _, _) in itertools.pairwise(spans):
         assert began >= ended, spans
     print(f"      {len(spans)} children, {(spans[-1][1] - spans[0][0]) / 1000:.0f} s from the first to the last")
 
 
 def aborted_at_work(executions):
-    """Aborts and returns an execution whose child works at this moment, but not the first one, which nobody waited for."""
+    """Aborts and returns an execution whose child works at this moment, but not the first one: nobody waited for it."""
     for execution in executions[1:]:
         for child in children_of(execution):
             if "ended" not in marks(child) and marks(child) and stopped(execution):
@@ -754,7 +756,7 @@ def sleepers_wake_one_at_a_time():
         assert timeouts(execution) == 0
         spans.append((marks(execution)["began"], marks(execution)["ended"]))
     spans.sort()
-    for (_, ended), (began, _) in zip(spans, spans[1:]):
+    for (_, ended), (began, _) in itertools.pairwise(spans):
         assert began >= ended, spans
     assert sleepers("sleepers") == []
 
@@ -909,7 +911,7 @@ def main(names):
     told = [story for story in STORIES if not names or story.__name__ in names]
     with ThreadPoolExecutor(STORIES_AT_A_TIME) as pool:
         seen = list(pool.map(tell, told))
-    assert all(seen), [story.__name__ for story, right in zip(told, seen) if not right]
+    assert all(seen), [story.__name__ for story, right in zip(told, seen, strict=True) if not right]
     print(f"  all seen in {time.monotonic() - began:.0f} s")
 
 

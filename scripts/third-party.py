@@ -31,7 +31,8 @@ FOLDER = ROOT / "target" / "third-party"
 CONSOLE = ROOT / "console"
 TARGETS = ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"]
 """The released targets."""
-HEAD = """The programs of Leasehold, the command and the functions, contain the works below, under the licences that follow.
+HEAD = """\
+The programs of Leasehold, the command and the functions, contain the works below, under the licences that follow.
 A work without a text of its own is under the licence of that name.
 """
 

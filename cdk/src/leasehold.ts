@@ -1,4 +1,4 @@
-import * as path from "path";
+import * as path from "node:path";
 import { ArnFormat, Aws, Duration, Lazy, RemovalPolicy, Stack } from "aws-cdk-lib";
 import * as apigw from "aws-cdk-lib/aws-apigatewayv2";
 import { HttpIamAuthorizer, HttpJwtAuthorizer } from "aws-cdk-lib/aws-apigatewayv2-authorizers";
@@ -15,7 +15,7 @@ import * as secretsmanager from "aws-cdk-lib/aws-secretsmanager";
 import * as sqs from "aws-cdk-lib/aws-sqs";
 import * as sfn from "aws-cdk-lib/aws-stepfunctions";
 import { Construct } from "constructs";
-import { CLEANUP_ACTIONS, INVOKE_ACTIONS, RouteFunction, routeFunctions } from "./functions";
+import { CLEANUP_ACTIONS, INVOKE_ACTIONS, type RouteFunction, routeFunctions } from "./functions";
 
 /** The proof of identity of the API's callers. */
 export enum LeaseholdAuthorizer {

@@ -97,7 +97,7 @@ test("grantMutex lets the grantee sleep where executions are woken", () => {
   }
 });
 
-test("one function serves the three operations of a holder behind its URL", () => {
+test("function serves the holder's three operations behind its URL", () => {
   const template = synthesise({ functions: LeaseholdFunctions.ONE, functionUrl: true });
   const handlers = Object.values(template.findResources("AWS::Lambda::Function")).map((fn) => fn.Properties.Handler);
   assert.ok(handlers.includes("acquire") && !handlers.includes("heartbeat") && !handlers.includes("release"), handlers);

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks, tests and packages the Python client. Needs Python 3.10 or later, and `cargo build` before (or LEASEHOLD_BIN and
+# Tests and packages the Python client. Needs Python 3.10 or later, and `cargo build` before (or LEASEHOLD_BIN and
 # LEASEHOLD_INVOKE_BIN).
 set -euo pipefail
 
@@ -12,7 +12,7 @@ LEASEHOLD_INVOKE_BIN=$(realpath -m "${LEASEHOLD_INVOKE_BIN:-$(dirname "$LEASEHOL
 export LEASEHOLD_BIN LEASEHOLD_INVOKE_BIN
 # `cargo test --workspace` makes no binary of a function.
 [ -x "$LEASEHOLD_INVOKE_BIN" ] || (cd "$here/../.." && cargo build --quiet --workspace --bin leasehold-locks)
-export RUFF_CACHE_DIR=$work/ruff MYPY_CACHE_DIR=$work/mypy PYTHONDONTWRITEBYTECODE=1
+export PYTHONDONTWRITEBYTECODE=1
 cd "$here"
 
 # The environment is made again when what it is made from has changed.
@@ -25,8 +25,6 @@ if [ "$(cat "$work/stamp" 2>/dev/null)" != "$stamp" ]; then
 fi
 python=$work/venv/bin/python
 
-"$python" -m ruff check .
-"$python" -m mypy
 "$python" -m pytest -o cache_dir="$work/pytest" --numprocesses 3 "$@" # they wait more than they work
 
 # The package, as a user gets it: in an environment of its own, with nothing but its dependency.

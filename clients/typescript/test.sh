@@ -29,9 +29,6 @@ npm run --silent wire:check
 step 'types'
 npm run --silent typecheck
 
-step 'lint, and no cycles of imports'
-npm run --silent lint
-
 step 'the package resolves from ESM, from CommonJS and in bundlers'
 npm run --silent package:check
 

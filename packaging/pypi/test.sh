@@ -23,6 +23,7 @@ leasehold=$work/clean/bin/leasehold
 
 # One command under a lock, with a service of the same binary.
 coproc serve { "$leasehold" serve --memory --listen 127.0.0.1:0 2>/dev/null; }
+# shellcheck disable=SC2154 # coproc sets it
 trap 'kill "$serve_PID" 2>/dev/null || true' EXIT
 read -r first <&"${serve[0]}"
 url=${first##* }

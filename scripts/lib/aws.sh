@@ -26,6 +26,7 @@ export SAM_CLI_TELEMETRY=0 AWS_PAGER=
 source scripts/lib/tools.sh
 
 # Reads a script's arguments into `build`: with --no-build it is `no`. The script has a function `usage`.
+# shellcheck disable=SC2034
 read_arguments() {
     build=yes
     case ${1-} in

@@ -39,7 +39,7 @@ def steps(section):
     assert [kind == "sh" for kind, _ in blocks] == [True, False] * (len(blocks) // 2), (
         "a command and its answer, by turns"
     )
-    return [(commands, *printed) for (_, commands), printed in zip(blocks[::2], blocks[1::2])]
+    return [(commands, *printed) for (_, commands), printed in zip(blocks[::2], blocks[1::2], strict=False)]
 
 
 def documents(text):

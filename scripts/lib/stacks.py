@@ -1,5 +1,6 @@
-"""Summaries of stacks, for comparing the ways to deploy: the functions with their actions, environment and routes, and the
-roles of the state machines. And what a stack's state machines, pipes and rules call, for comparing with what their roles grant.
+"""Summaries of stacks, for comparing the ways to deploy: the functions with their actions, environment and routes, and
+the roles of the state machines. And what a stack's state machines, pipes and rules call, for comparing with what their
+roles grant.
 
 A summary is made of CloudFormation resources (the SAM template after SAM's own translator, or what the CDK synthesises)
 or of the Terraform module's locals.
@@ -28,7 +29,7 @@ def read(path):
 
 
 def translate(path, parameters):
-    """Returns the resources of a SAM template that these parameters ask for, with the roles that SAM's translator makes."""
+    """Returns the resources of a SAM template that these parameters ask for, with the roles that SAM makes."""
     import boto3
     from samtranslator.parser.parser import Parser
     from samtranslator.translator.translator import Translator
@@ -126,7 +127,7 @@ def summary_of_resources(resources):
         filters = properties["SourceParameters"]["FilterCriteria"]["Filters"]
         role = properties["RoleArn"]["Fn::GetAtt"][0]
         pipes[machine_name(logical_id)] = {
-            "filters": [filter["Pattern"] for filter in filters],
+            "filters": [one["Pattern"] for one in filters],
             "actions": sorted({action for _, actions in statements(role, resources) for action in actions}),
         }
     urls = {}
@@ -147,7 +148,8 @@ TERRAFORM_EXPRESSIONS = {
     "served_by_acquire": '${var.functions == "one" ? ["Heartbeat", "Release"] : []}',
     "left_out": '${var.watch_concurrency > 0 ? local.served_by_acquire : concat(local.served_by_acquire, ["Watch"])}',
     "functions": "${{for name, function in local.all_functions : name => function if !contains(local.left_out, name)}}",
-    "routes": '${{for route, name in local.all_routes : route => contains(local.served_by_acquire, name) ? "Acquire" : name'
+    "routes": "${{for route, name in local.all_routes : "
+    'route => contains(local.served_by_acquire, name) ? "Acquire" : name'
     ' if name != "Watch" || var.watch_concurrency > 0}}',
 }
 

@@ -2,8 +2,8 @@
 violations.
 
 A claim is one acquisition. Its name is the name of its owner in the service, so that a view shows it. A lock and an
-election are keys of one permit. A history is a list of events, each a JSON object with `at` (nanoseconds of the machine's
-monotonic clock), `who` and `event`:
+election are keys of one permit. A history is a list of events, each a JSON object with `at` (nanoseconds of the
+machine's monotonic clock), `who` and `event`:
 
   setting     a capacity is about to be set                       key, capacity
   set         it was answered                                     key, capacity
@@ -47,7 +47,9 @@ class Claim:
     def __init__(self, event):
         self.name, self.keys, self.permits = event["claim"], event["keys"], event.get("permits", 1)
         self.asked, self.occurrence = event["at"], event.get("occurrence")
-        self.token = self.granted = self.refused = self.releasing = self.released = self.completing = self.completed = None
+        self.token = self.granted = self.refused = self.releasing = self.released = self.completing = self.completed = (
+            None
+        )
         self.judges = False
         self.believed, self.alive, self.keeping = [], [event["at"]], []
 
@@ -59,7 +61,7 @@ class Claim:
         if any(at is not None and at < end for at in (self.granted, self.refused)) or start < self.asked:
             return False
         signs = self.alive[bisect.bisect_right(self.alive, start) : bisect.bisect_left(self.alive, end)]
-        return all(later - earlier < GAP for earlier, later in zip([start, *signs], [*signs, end]))
+        return all(later - earlier < GAP for earlier, later in zip([start, *signs], [*signs, end], strict=True))
 
     def spans(self):
         """The times of its belief, and the permits of each."""
@@ -154,7 +156,10 @@ def free(view, dead_for=0):
 
 
 def over_full(key, history, spans):
-    """Finds the moments at which more permits are out than there are. A span is (start, end, permits, asked, granted, name)."""
+    """Finds the moments at which more permits are out than there are.
+
+    A span is (start, end, permits, asked, granted, name).
+    """
     spans = sorted(spans)
     for start, *_ in spans:
         out = [span for span in spans if span[0] <= start <= span[1]]
@@ -250,13 +255,18 @@ def ghosts(history):
 
 
 def halves(history):
-    """A claim of several keys holds some of them, and not the others. (One that was refused and holds some is a ghost.)"""
+    """A claim of several keys holds some of them, and not the others. (A refused one that holds some is a ghost.)"""
     for claim in history.claims.values():
         for key in claim.keys if len(claim.keys) > 1 else []:
             for view in history.views[key]:
                 shown = any(entry["owner"] == claim.name for entry in view["holders"])
                 believes = claim.granted is not None and claim.believed and claim.granted < view["asked"]
-                if not shown and believes and view["at"] < claim.believed[-1] and not history.broken(key, claim.asked, view["at"]):
+                if (
+                    not shown
+                    and believes
+                    and view["at"] < claim.believed[-1]
+                    and not history.broken(key, claim.asked, view["at"])
+                ):
                     yield f"{claim} was granted {', '.join(claim.keys)}, and does not hold {key}"
 
 
@@ -288,10 +298,13 @@ def passed(history):
                 fits = out + permits <= capacity or permits > capacity
                 recent = [view for view in views if start - PASSED < view["asked"] and view["at"] < start]
                 left_it = recent and all(free(view) >= permits for view in recent)
-                dead = any(entry["dead_for"] > 0 for view in queued for entry in view["queue"] if entry["number"] == number)
-                if not fits and not left_it and not dead and since < start and older.waits(since, start):
-                    if not history.broken(key, older.asked, start):
-                        yield f"{younger} took {key} before {older}, which came first and waited"
+                dead = any(
+                    entry["dead_for"] > 0 for view in queued for entry in view["queue"] if entry["number"] == number
+                )
+                if fits or left_it or dead or since >= start or history.broken(key, older.asked, start):
+                    continue
+                if older.waits(since, start):
+                    yield f"{younger} took {key} before {older}, which came first and waited"
 
 
 def stuck(history):
@@ -303,7 +316,9 @@ def stuck(history):
             if first is None or first is not waiter:
                 waiter, since = first, view["at"]
             elif view["asked"] - since > SLACK and waiter.waits(since, view["asked"]):
-                yield f"{waiter} waits for {waiter.permits} permits of {key} for {(view['asked'] - since) / SECOND:.0f} s, while {free(view)} are free"
+                seconds = (view["asked"] - since) / SECOND
+                waits = f"{waiter} waits for {waiter.permits} permits of {key} for {seconds:.0f} s"
+                yield f"{waits}, while {free(view)} are free"
                 waiter = None
 
 
@@ -315,7 +330,9 @@ def first_waiter(history, view):
             continue
         if claim and claim.waits(max(claim.asked, view["asked"] - GAP), view["asked"]):
             return claim if free(view) >= entry["permits"] else None
-        ended = claim and any(end is not None and end < view["asked"] for end in (claim.granted, claim.refused, claim.released))
+        ended = claim and any(
+            end is not None and end < view["asked"] for end in (claim.granted, claim.refused, claim.released)
+        )
         if not ended and entry["dead_for"] <= 0:
             return None
     return None
@@ -327,9 +344,12 @@ def kept_from(history):
         for claim in claims:
             if not claim.judges or claim.refused is None:
                 continue
-            views = [view for view in history.views[key] if claim.asked <= view["asked"] and view["at"] <= claim.refused]
+            views = [
+                view for view in history.views[key] if claim.asked <= view["asked"] and view["at"] <= claim.refused
+            ]
             if views and all(
-                free(view, SLACK) >= claim.permits and all(entry["dead_for"] > SLACK for entry in view["queue"]) for view in views
+                free(view, SLACK) >= claim.permits and all(entry["dead_for"] > SLACK for entry in view["queue"])
+                for view in views
             ):
                 yield f"{claim} was refused, while {free(views[0])} permits of {key} were free or of the dead"
 
@@ -343,10 +363,15 @@ def done_twice(history):
                 # Occurrences are compared byte for byte.
                 covered = claim.occurrence is not None and claim.occurrence.encode() <= first.occurrence.encode()
                 again = claim.granted is not None and claim.asked > first.completed
-                twice = claim.completed is not None and claim.occurrence == first.occurrence and claim.completed >= first.completed
+                twice = (
+                    claim.completed is not None
+                    and claim.occurrence == first.occurrence
+                    and claim.completed >= first.completed
+                )
                 reset = any(first.completing <= at <= (claim.granted or claim.asked) for at in history.resets[key])
                 if claim is not first and covered and (again or twice) and not reset:
-                    yield f"{claim} {'ran' if again else 'completed'} {claim.occurrence} of {key}, after {first} completed {first.occurrence}"
+                    did = f"{claim} {'ran' if again else 'completed'} {claim.occurrence} of {key}"
+                    yield f"{did}, after {first} completed {first.occurrence}"
 
 
 RULES = {

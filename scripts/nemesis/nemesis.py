@@ -71,7 +71,7 @@ class Contender:
             env=self.environment,
             cwd=self.folder,
             stdout=subprocess.DEVNULL,
-            stderr=open(self.folder / f"{self.name}.err", "a"),
+            stderr=open(self.folder / f"{self.name}.err", "a"),  # noqa: SIM115 the process keeps it
         )
         self.continue_at = None
 
@@ -114,13 +114,13 @@ class Service:
             time.sleep(0.2)
 
     def try_to_start(self):
-        banner = open(self.folder / "banner", "w+")
+        banner = open(self.folder / "banner", "w+")  # noqa: SIM115 the process keeps it
         self.process = subprocess.Popen(
             [*self.command, "--listen", self.address],
             env=self.environment,
             cwd=self.folder,
             stdout=banner,
-            stderr=open(self.folder / "service.err", "a"),
+            stderr=open(self.folder / "service.err", "a"),  # noqa: SIM115 the process keeps it
         )
         for _ in range(200):
             banner.seek(0)

@@ -1,4 +1,4 @@
-"""An HTTP proxy between the contenders and the service that loses, delays, duplicates and reorders requests and answers."""
+"""An HTTP proxy between the contenders and the service: it loses, delays, duplicates and reorders what passes."""
 
 import asyncio
 import random

@@ -39,14 +39,31 @@ def held(name, token, start, end, keys="pool", permits=1, since=None, **members)
 
 
 def entry(owner, version="v", permits=1, number=1, lease=LEASE, ident=None):
-    return {"id": ident or owner, "owner": owner, "version": version, "leaseMs": lease, "permits": permits, "number": number}
+    return {
+        "id": ident or owner,
+        "owner": owner,
+        "version": version,
+        "leaseMs": lease,
+        "permits": permits,
+        "number": number,
+    }
 
 
 def view(at, holders=(), queue=(), key="pool", size=1, available=None):
     taken = sum(one["permits"] for one in holders)
     available = max(0, size - taken) if available is None else available
     members = {"asked": int((at - 0.01) * SECOND), "capacity": size, "available": available}
-    return [event(at, "observer", "viewed", key=key, holders=[dict(one) for one in holders], queue=[dict(one) for one in queue], **members)]
+    return [
+        event(
+            at,
+            "observer",
+            "viewed",
+            key=key,
+            holders=[dict(one) for one in holders],
+            queue=[dict(one) for one in queue],
+            **members,
+        )
+    ]
 
 
 def views(start, end, *arguments, **members):
@@ -121,38 +138,38 @@ class CoordinationCheckerTest(unittest.TestCase):
         self.assertEqual(check(*cut), [])
         self.assertEqual(len(check(*cut, held("C", 3, 5, 6))), 1)
 
-    def test_a_break_excuses_those_that_it_broke(self):
+    def test_break_excuses_those_that_it_broke(self):
         broken = [event(2, "operator", "breaking", key="pool")]
         self.assertEqual(check(held("A", 1, 1, 5), held("B", 2, 3, 6), broken), [])
         earlier = [event(0.2, "operator", "breaking", key="pool")]
         self.assertEqual(len(check(held("A", 1, 1, 5), held("B", 2, 3, 6), earlier)), 1)
 
-    def test_a_capacity_without_an_answer_may_come_or_not(self):
+    def test_capacity_without_an_answer_may_come_or_not(self):
         unanswered = [capacity("pool", 2), capacity("pool", 3, 1, None)]
         self.assertEqual(check(*unanswered, view(2, size=2), view(3, size=3)), [])
         later = capacity("pool", 4, 4, 4.1)
         self.assertEqual(len(check(*unanswered, later, view(5, size=3))), 1)
 
-    def test_a_spent_ticket_is_a_ghost(self):
+    def test_spent_ticket_is_a_ghost(self):
         found = check(held("A", 1, 1, 2), view(1.5, [entry("A", number=9)], [entry("A", ident="t-1")]))
         self.assertIn("ghost: pool has a ticket of A", found[0])
 
-    def test_a_refused_claim_that_holds_a_key_is_a_ghost(self):
+    def test_refused_claim_that_holds_a_key_is_a_ghost(self):
         found = check(asked(1, "A", "a b"), did(2, "A", "refused"), view(3, [entry("A")], key="a"))
         self.assertIn("ghost: a has a holder of A", found[0])
 
-    def test_a_waiter_that_was_paused_may_be_passed(self):
+    def test_waiter_that_was_paused_may_be_passed(self):
         history = list(BAD["passed"])
         history[1] = waiting("A", 1, 2)
         self.assertEqual(check(*history), [])
 
-    def test_a_waiter_that_left_what_was_free_may_be_passed(self):
+    def test_waiter_that_left_what_was_free_may_be_passed(self):
         history = BAD["passed"] + [views(0.1, 4.9, (), [entry("A", "w", number=1)])]
         history[2] = history[4] = []
         history += [view(4.95, (), [entry("A", "w", number=1), entry("B", number=2)])]
         self.assertEqual(check(*history), [])
 
-    def test_a_small_claim_may_pass_where_a_large_one_does_not_fit_beside(self):
+    def test_small_claim_may_pass_where_a_large_one_does_not_fit(self):
         history = [
             capacity("pool", 4),
             asked(1, "A", permits=5),
@@ -163,9 +180,11 @@ class CoordinationCheckerTest(unittest.TestCase):
         ]
         self.assertEqual(check(*history), [])
 
-    def test_a_ticket_above_the_capacity_blocks_nobody(self):
+    def test_ticket_above_the_capacity_blocks_nobody(self):
         oversize = entry("B", permits=5, number=1)
-        found = check(asked(1, "B", permits=5), waiting("B", 1, 60), WAITERS, views(2, 40, (), [oversize, entry("A", number=2)]))
+        found = check(
+            asked(1, "B", permits=5), waiting("B", 1, 60), WAITERS, views(2, 40, (), [oversize, entry("A", number=2)])
+        )
         self.assertIn("stuck: A waits", found[0])
 
     def test_permits_of_the_dead_come_back_to_a_waiter(self):
@@ -173,21 +192,23 @@ class CoordinationCheckerTest(unittest.TestCase):
         alive = [view(at / 4, [entry("Z", str(at))], [entry("A")]) for at in range(8, 160)]
         self.assertEqual(check(WAITERS, *alive), [])
 
-    def test_a_dead_ticket_holds_up_others_for_one_lease(self):
+    def test_dead_ticket_holds_up_others_for_one_lease(self):
         dead = entry("Z", number=1, lease=30_000)
         self.assertEqual(check(WAITERS, views(2, 40, (), [dead, entry("A", number=2)])), [])
 
-    def test_an_occurrence_that_was_reset_runs_again(self):
+    def test_occurrence_that_was_reset_runs_again(self):
         reset = [event(2.5, "operator", "resetting", key="pool")]
         self.assertEqual(check(*BAD["done twice"], reset), [])
 
     def test_two_completions_at_the_same_time_are_found(self):
-        first, second = (held(name, token, 1, 1.5, occurrence="02", keys="pool") for name, token in (("A", 1), ("B", 2)))
+        first, second = (
+            held(name, token, 1, 1.5, occurrence="02", keys="pool") for name, token in (("A", 1), ("B", 2))
+        )
         broken = [event(0.9, "operator", "breaking", key="pool")]
         ends = sum((did(2, name, "completing") + did(3, name, "completed") for name in "AB"), [])
         self.assertEqual({found.partition(":")[0] for found in check(first, second, broken, ends)}, {"done twice"})
 
-    def test_a_later_occurrence_runs_after_an_earlier_one(self):
+    def test_later_occurrence_runs_after_an_earlier_one(self):
         later = held("B", 2, 4, 5, occurrence="03", since=3)
         self.assertEqual(check(*BAD["done twice"][:3], later), [])
 

@@ -18,7 +18,10 @@ def members(kind, key=None, value=None):
     if kind == "add":
         return {"key": key, "amount": int(value)}
     if kind == "read":
-        return {"key": key, "value": value if not isinstance(value, str) else None if value == "none" else value.split(",")}
+        return {
+            "key": key,
+            "value": value if not isinstance(value, str) else None if value == "none" else value.split(","),
+        }
     if kind == "append":
         return {"key": key, "value": value}
     return {"key": key} if key else {}
@@ -27,7 +30,9 @@ def members(kind, key=None, value=None):
 def look(key, value, at=1000, asked=0, level="committed", **more):
     """A read from outside. Unless `asked` is given, it began before everything else."""
     value = value.split(",") if isinstance(value, str) else value
-    return [{"at": at, "who": "reader", "event": "seen", "key": key, "value": value, "asked": asked, "level": level, **more}]
+    return [
+        {"at": at, "who": "reader", "event": "seen", "key": key, "value": value, "asked": asked, "level": level, **more}
+    ]
 
 
 def delayed(events, seconds):
@@ -102,7 +107,7 @@ BAD = {
 
 
 class TransactionsCheckerTest(unittest.TestCase):
-    def test_a_good_history_is_good(self):
+    def test_good_history_is_good(self):
         good = [
             tx("T1", "read x none", "append x 1", "read x 1", "add n 2", "add n 2", *DONE),
             tx("T2", "read x 1", "append x 2", "append x 3", "append y 4", *DONE, at=100),
@@ -135,36 +140,38 @@ class TransactionsCheckerTest(unittest.TestCase):
                 rest = {other: rule for other, rule in RULES.items() if other != name}
                 self.assertEqual(check(*BAD[name], rules=rest), [])
 
-    def test_an_unknown_transaction_may_have_happened_or_not(self):
+    def test_unknown_transaction_may_have_happened_or_not(self):
         unknown = tx("T1", "append x 1", "add n 1", "committing")
         for value, number in (("1", 1), (None, 0)):
             self.assertEqual(check(unknown, look("x", value, final=True), look("n", number, final=True)), [])
 
-    def test_a_value_that_nobody_wrote_is_found(self):
+    def test_value_that_nobody_wrote_is_found(self):
         self.assertIn("nobody wrote", check(look("x", "9"))[0])
 
-    def test_a_change_that_the_commit_left_out_is_found(self):
-        found = check(tx("T1", "append x 1", "append y 2", *DONE), look("x", "1", asked=100), look("y", None, asked=100))
+    def test_change_that_the_commit_left_out_is_found(self):
+        found = check(
+            tx("T1", "append x 1", "append y 2", *DONE), look("x", "1", asked=100), look("y", None, asked=100)
+        )
         self.assertEqual(len(found), 1, found)
         self.assertIn("lost", found[0])
 
-    def test_a_stale_read_of_a_transaction_is_found(self):
+    def test_stale_read_of_a_transaction_is_found(self):
         found = check(tx("T1", "append x 1", *DONE), tx("T2", "read x none", at=100))
         self.assertIn("misses ['1'] of T1", found[0])
 
-    def test_a_counter_shows_no_addition_before_its_commit(self):
+    def test_counter_shows_no_addition_before_its_commit(self):
         found = check(tx("T1", "add n 5", *DONE, at=100), look("n", 5, at=101))
         self.assertIn("exactly once", found[0])
 
-    def test_a_cycle_names_its_members_and_items(self):
+    def test_cycle_names_its_members_and_items(self):
         self.assertIn("T1 -rw x-> T2", check(*BAD["G2"])[0])
 
-    def test_a_cycle_of_three_reads_over_many_transactions_is_found(self):
+    def test_cycle_of_three_reads_over_many_transactions_is_found(self):
         chain = [tx(f"T{n}", f"read k{n} none", f"append k{(n + 1) % 300} {n}", *DONE) for n in range(300)]
         found = check(*chain, *(look(f"k{(n + 1) % 300}", str(n)) for n in range(300)))
         self.assertEqual([violation.partition(":")[0] for violation in found], ["G2"])
 
-    def test_a_transaction_that_was_silent_for_long_may_be_evicted(self):
+    def test_transaction_that_was_silent_for_long_may_be_evicted(self):
         self.assertEqual(check(delayed(tx("T1", "append x 1", "aborted", private=True), 40)), [])
 
 

@@ -24,8 +24,10 @@ Usage: transactions_checker.py FILE…; the exit status is 1 where there are vio
 """
 
 import functools
+import itertools
 import sys
 from collections import defaultdict, deque
+from typing import Any
 
 import checker
 
@@ -91,7 +93,9 @@ class History:
                 self.writers[key].append(one)
         self.deletable = {key for one in self.all if one.may_be_committed for key in one.deletes}
         self._infer()
-        self.committed = [one for one in self.all if one.committed is not None or (one.seen_at is not None and one.aborted is None)]
+        self.committed = [
+            one for one in self.all if one.committed is not None or (one.seen_at is not None and one.aborted is None)
+        ]
         # The versions of each life of an item: a life ends by a delete, and its first value is its name.
         self.lives = {}
         for key, values, _ in self.lists():
@@ -206,20 +210,25 @@ def intermediate_read(history):
 def internal(history):
     """A transaction reads what it wrote itself, and what it read before, until its end."""
     for one in history.all:
-        read, own = {}, defaultdict(list)  # what it read last of a key, and its changes since
+        read: dict[str, Any] = {}
+        own = defaultdict(list)  # what it read last of a key, and its changes since
         for kind, key, value in one.steps:
             if kind == "delete":
                 read[key], own[key] = None, []
             elif kind != "read":
                 own[key].append(value)
             elif isinstance(value, int):
-                changes = sum(own[key])
-                if value < changes or (key in read and value != (read[key] or 0) + changes):
+                sum_of_own = sum(own[key])
+                if value < sum_of_own or (key in read and value != (read[key] or 0) + sum_of_own):
                     yield f"{one} read {value} of {key}, after {read.get(key)} and {own[key]} of its own"
                 read[key], own[key] = value, []
             else:
                 values, changes = value or [], own[key]
-                as_expected = values == (read[key] or []) + changes if key in read else values[len(values) - len(changes) :] == changes
+                as_expected = (
+                    values == (read[key] or []) + changes
+                    if key in read
+                    else values[len(values) - len(changes) :] == changes
+                )
                 if not as_expected:
                     yield f"{one} read {value} of {key}, after {read.get(key)} and {changes} of its own"
                 read[key], own[key] = value, []
@@ -262,7 +271,9 @@ def torn(history):
 
 def undead(history):
     """Somebody saw a life of an item after the answer of the commit that deleted it."""
-    ends = {(key, life): one for one in history.committed if one.committed is not None for key, life in one.lives_ended()}
+    ends = {
+        (key, life): one for one in history.committed if one.committed is not None for key, life in one.lives_ended()
+    }
     for key, values, asked, _, by in history.looks():
         one = ends.get((key, values[0])) if values else None
         if one and one.committed < asked:
@@ -304,7 +315,7 @@ def evicted(history):
     for one in history.all:
         if one.private and one.aborted is not None:
             times = sorted(at for at in one.times if at <= one.aborted)
-            silence = max((later - earlier for earlier, later in zip(times, times[1:])), default=0)
+            silence = max((later - earlier for earlier, later in itertools.pairwise(times)), default=0)
             if silence < IDLE:
                 yield f"{one} was rolled back after {silence / SECOND:.1f} s without a sign of life"
 
@@ -323,10 +334,10 @@ class Graph:
         self.edges = defaultdict(dict)  # from: {(to, kind): key}
         for (key, _), values in history.lives.items():
             writers = [history.writer.get(value) for value in values]
-            for earlier, later in zip(writers, writers[1:]):
+            for earlier, later in itertools.pairwise(writers):
                 self._add(earlier, later, "ww", key)
         first_of = defaultdict(list)
-        for (key, first), values in history.lives.items():
+        for key, first in history.lives:
             first_of[key].append(history.writer.get(first))
         enders = {life: one for one in history.committed for life in one.lives_ended()}
         for one in history.committed:
@@ -354,7 +365,7 @@ class Graph:
         return [(other, kind, key) for (other, kind), key in self.edges.get(one, {}).items() if kind in kinds]
 
     def _components(self, kinds):
-        """The strongly connected component of each transaction, as a number: the algorithm of Tarjan, without recursion."""
+        """The strongly connected component of each transaction, as a number: Tarjan's algorithm, without recursion."""
         index, low, component, stack = {}, {}, {}, []
         for root in list(self.edges):
             work = [] if root in index else [(root, None)]
@@ -384,7 +395,8 @@ class Graph:
 
     def _path(self, start, end, kinds):
         """The shortest path over edges of these kinds, as a list of (from, kind, key)."""
-        before, queue = {start: None}, deque([start])
+        before: dict[Any, Any] = {start: None}
+        queue = deque([start])
         while queue:
             one = queue.popleft()
             if one is end:

@@ -125,7 +125,7 @@ def test_each_invocation_carries_the_trace_context(
     assert custom["traceparent"].startswith(ids)
 
 
-def test_a_failed_request_is_a_failed_span(recorded: Recorded, proxy: Proxy, make_client: MakeClient, key: str) -> None:
+def test_failed_request_is_a_failed_span(recorded: Recorded, proxy: Proxy, make_client: MakeClient, key: str) -> None:
     proxy.fault = only("release", Answer(409, b'{"type":"lost","status":409,"reason":"taken-over"}'))
     guard = make_client(proxy.url).acquire(key).granted()
     with pytest.raises(LockLost):

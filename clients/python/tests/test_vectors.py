@@ -412,7 +412,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_client_keeps_the_rulebook(case: Case) -> None:
+def test_client_keeps_the_rulebook(case: Case) -> None:
     CALLS[case["call"]](case)
 
 

@@ -703,14 +703,20 @@ export class Client implements AsyncDisposable {
    * @throws {AggregateError} of all failures; those locks are free one lease after their last heartbeats.
    */
   async close(): Promise<void> {
-    const failures = await (this.#closed ??= this.#close());
+    const failures = await this.#closeOnce();
     if (failures.size > 0) throw new AggregateError(failures.values(), "Not all locks could be released.");
   }
 
   /** Closes as {@link close}, but never throws: `onReleaseError` receives the failure. */
   async [Symbol.asyncDispose](): Promise<void> {
-    const failures = await (this.#closed ??= this.#close());
+    const failures = await this.#closeOnce();
     for (const [guard, error] of failures) this.#context.releaseFailed(error, guard);
+  }
+
+  /** Closes at the first call; each call has the same end. */
+  #closeOnce(): Promise<Map<Holding, unknown>> {
+    this.#closed ??= this.#close();
+    return this.#closed;
   }
 
   async #close(): Promise<Map<Holding, unknown>> {

@@ -66,7 +66,7 @@ export async function abortable<T>(promise: Promise<T>, signal: AbortSignal | un
   let unlisten = (): void => undefined;
   const aborted = new Promise<never>((_, reject) => {
     unlisten = onAbort(signal, () => {
-      // eslint-disable-next-line @typescript-eslint/prefer-promise-reject-errors -- whatever the caller aborted with
+      // The reason is whatever the caller aborted with.
       reject(signal.reason);
     });
   });

@@ -86,7 +86,7 @@ describe("outages and lost answers", { concurrency: 8 }, () => {
     await guard.release();
   });
 
-  test("a heartbeat and a resume count from before they were sent", async () => {
+  test("heartbeats and resumes count from before they were sent", async () => {
     await using parts = await throughProxy();
     const { proxy, client } = parts;
     const key = freshKey();
@@ -111,7 +111,7 @@ describe("outages and lost answers", { concurrency: 8 }, () => {
     await client.close();
   });
 
-  test("a refusal that is no outage is not tried again", async () => {
+  test("refusal that is no outage is not tried again", async () => {
     await using parts = await throughProxy();
     const { proxy, client } = parts;
     proxy.fault = () => ({ status: 403, body: "{}" });
@@ -120,7 +120,7 @@ describe("outages and lost answers", { concurrency: 8 }, () => {
     assert.equal(proxy.seen.length, 2, "nothing was granted, so nothing is released");
   });
 
-  test("an outage for all of the wait is unavailable, and not held", async () => {
+  test("outage for all of the wait is unavailable, and not held", async () => {
     await using parts = await throughProxy();
     const { proxy, client } = parts;
     proxy.fault = ({ call }) => (call === "acquire" ? unavailable : "pass");
@@ -277,7 +277,7 @@ describe("outages and lost answers", { concurrency: 8 }, () => {
     await guard.release();
   });
 
-  test("a heartbeat that arrives late changes nothing", async () => {
+  test("heartbeat that arrives late changes nothing", async () => {
     await using parts = await throughProxy();
     const { proxy, client } = parts;
     const key = freshKey();
@@ -312,7 +312,7 @@ describe("outages and lost answers", { concurrency: 8 }, () => {
     await guard.release();
   });
 
-  test("a takeover whose answer was lost still tells the predecessor", async () => {
+  test("takeover whose answer was lost still tells the predecessor", async () => {
     await using parts = await throughProxy();
     const { proxy, client } = parts;
     const key = freshKey();
@@ -326,7 +326,7 @@ describe("outages and lost answers", { concurrency: 8 }, () => {
     await guard.release();
   });
 
-  test("an answer with another token is a loss", async () => {
+  test("answer with another token is a loss", async () => {
     await using parts = await throughProxy();
     const { proxy, client } = parts;
     const guard = guardOf(await client.tryAcquire(freshKey(), { heartbeatInterval: false }));
@@ -375,7 +375,7 @@ describe("outages and lost answers", { concurrency: 8 }, () => {
     assert.ok(performance.now() - asked < 1900, "tryAcquire does not pause");
   });
 
-  test("a chosen poll interval overrides Retry-After", async () => {
+  test("chosen poll interval overrides Retry-After", async () => {
     await using parts = await throughProxy();
     const { proxy, client } = parts;
     const key = freshKey();
@@ -462,7 +462,7 @@ describe("outages and lost answers", { concurrency: 8 }, () => {
     assert.equal(proxy.calls("heartbeat").length, beats);
   });
 
-  test("a release that failed may be tried again", async () => {
+  test("release that failed may be tried again", async () => {
     await using parts = await throughProxy();
     const { proxy, client } = parts;
     const key = freshKey();
@@ -665,7 +665,7 @@ test("foreign row is never free, and shown to an operator", async () => {
 });
 
 describe("who asks", () => {
-  test("a bearer token, fixed or made anew for each request", async () => {
+  test("bearer token, fixed or made anew for each request", async () => {
     await using parts = await throughProxy({ token: "fixed" });
     const { proxy, client } = parts;
     await client.get("a");
@@ -679,7 +679,7 @@ describe("who asks", () => {
     );
   });
 
-  test("a token that cannot be had is an outage", async () => {
+  test("token that cannot be had is an outage", async () => {
     const client = service.client({ token: () => Promise.reject(new Error("no network")) });
     await assert.rejects(
       client.tryAcquire(freshKey()),

@@ -73,7 +73,7 @@ test("direct invocation has the same errors as the HTTP API", async () => {
   );
 });
 
-test("a dead holder is taken over by direct invocation", async () => {
+test("dead holder is taken over by direct invocation", async () => {
   const key = freshKey();
   guardOf(await client().tryAcquire(key, { lease: 3000, heartbeatInterval: false }));
   const guard = guardOf(await client().acquire(key, { lease: 5000 }));
@@ -81,7 +81,7 @@ test("a dead holder is taken over by direct invocation", async () => {
   await guard.release();
 });
 
-test("a lost answer of an invocation is found by the repeat", async () => {
+test("lost answer of an invocation is found by the repeat", async () => {
   const key = freshKey();
   environment.fault = (call) => {
     environment.fault = () => "pass";
@@ -175,7 +175,7 @@ test("transactions need the name of their function", async () => {
   );
 });
 
-test("the trace context travels in the client context", async () => {
+test("trace context travels in the client context", async () => {
   const telemetry = {
     trace: <T>(_operation: string, _key: string | undefined, work: (headers: Record<string, string>) => Promise<T>) =>
       work({ traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", baggage: "x".repeat(4000) }),
@@ -190,7 +190,7 @@ test("the trace context travels in the client context", async () => {
   });
 });
 
-test("a transport excludes url, token and fetch", () => {
+test("transport excludes url, token and fetch", () => {
   const transport = lambda("leasehold-invoke", { client: sdk });
   assert.throws(
     () => new Client({ transport, url: service.url }),

@@ -83,7 +83,7 @@ describe("locks", { concurrency: 8 }, () => {
     assert.equal(await two.get(key), undefined);
   });
 
-  test("a waiter gets the lock when it is released", async () => {
+  test("waiter gets the lock when it is released", async () => {
     const key = freshKey();
     const first = guardOf(await service.client().tryAcquire(key));
     const waiting = service.client().acquire(key, { wait: 8000 });
@@ -148,7 +148,7 @@ describe("locks", { concurrency: 8 }, () => {
     await guard.release();
   });
 
-  test("a theft is known at the next heartbeat, with its reason", async () => {
+  test("theft is known at the next heartbeat, with its reason", async () => {
     const key = freshKey();
     const guard = guardOf(await service.client().tryAcquire(key, { lease: 8000 }));
     const thief = await steal(key);
@@ -236,7 +236,7 @@ describe("locks", { concurrency: 8 }, () => {
     assert.equal(told.length, 2);
   });
 
-  test("a lock that is renewed in time is never at risk", async () => {
+  test("lock that is renewed in time is never at risk", async () => {
     const guard = guardOf(
       await service.client().tryAcquire(freshKey(), {
         lease: 4000,
@@ -370,7 +370,7 @@ describe("locks", { concurrency: 8 }, () => {
     );
   });
 
-  test("the lease id is shown by no printing", async () => {
+  test("lease id is shown by no printing", async () => {
     const guard = guardOf(await service.client().tryAcquire(freshKey()));
     assert.ok(guard.leaseId.length >= 32);
     for (const shown of [
@@ -588,7 +588,7 @@ describe("listing", () => {
     await client.close();
   });
 
-  test("a table with a sort key", async () => {
+  test("table with a sort key", async () => {
     await using own = await LocalService.start("--sort-key", "part");
     const client = own.client();
     const one = guardOf(await client.tryAcquire("Moe", { sortKey: "1" }));

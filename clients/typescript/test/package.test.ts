@@ -42,7 +42,7 @@ async function npm(...args: string[]): Promise<string> {
   return (await run("npm", args, { cwd: folder, timeout: 60_000 })).stdout;
 }
 
-describe("the package", () => {
+describe("package", () => {
   test("has what it needs, and nothing else", async () => {
     const [packed] = JSON.parse(await npm("pack", packageRoot, "--json", "--ignore-scripts")) as [
       { filename: string; files: { path: string }[] },

@@ -124,7 +124,7 @@ describe("C5: retries", () => {
     assert.ok(tries.length < 40, `${tries.length}`);
   });
 
-  test("a pause ends with the signal, and leaves no timer", async () => {
+  test("pause ends with the signal, and leaves no timer", async () => {
     const runtime = new VirtualRuntime();
     const controller = new AbortController();
     const result = retrying(runtime, () => Promise.reject(new UnavailableError("no", 5000)), {
@@ -216,7 +216,7 @@ describe("small things", () => {
     assert.deepEqual(fromWire({ dataBase64: "" }), { data: new Uint8Array(0) });
   });
 
-  test("the owner's name has the process id", () => {
+  test("owner's name has the process id", () => {
     assert.match(defaultOwnerName(), new RegExp(`^.+:${process.pid}$`));
   });
 });

@@ -39,7 +39,7 @@ async function failure(
   return ended;
 }
 
-describe("a service that cannot be connected to", () => {
+describe("service that cannot be connected to", () => {
   for (const code of [
     "ECONNREFUSED",
     "ENOTFOUND",
@@ -87,7 +87,7 @@ describe("a service that cannot be connected to", () => {
   });
 });
 
-test("a wrong address says what to do", async () => {
+test("wrong address says what to do", async () => {
   await using service = await LocalService.start();
   const rejected = async (options: ClientOptions): Promise<Error> => {
     const error: unknown = await new Client(options).tryAcquire(freshKey()).catch((thrown: unknown) => thrown);
@@ -108,7 +108,7 @@ test("a wrong address says what to do", async () => {
   assert.equal(proxy.seen.length, 2, "it is certain, and not tried again");
 });
 
-test("a direct invocation without a region or credentials says so", async () => {
+test("direct invocation without a region or credentials says so", async () => {
   const endpoint = "http://127.0.0.1:1";
   const nothing = { endpoint, maxAttempts: 1 };
   const regionless = new LambdaClient({

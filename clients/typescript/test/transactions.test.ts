@@ -100,7 +100,7 @@ const contended = problem("contended", 409, { publicId: "t" });
 const rolledBack = problem("rolled-back", 409);
 const callsOf = (proxy: FaultProxy): string[] => proxy.seen.map((request) => request.call.replace("transactions/", ""));
 
-describe("a body in a transaction", { concurrency: 4 }, () => {
+describe("body in a transaction", { concurrency: 4 }, () => {
   test("is committed, and seen by others then", async () => {
     const client = service.client();
     const [moe, larry] = [await open(100), await open(0)];

@@ -24,7 +24,7 @@ import { type Answer, parseDocument, type Transport } from "../dist/transport.js
 import { packageRoot } from "./support.js";
 import { VirtualRuntime } from "./virtual.js";
 
-/* eslint-disable @typescript-eslint/no-explicit-any, @typescript-eslint/no-unsafe-assignment, @typescript-eslint/no-unsafe-member-access, @typescript-eslint/no-unsafe-argument -- the cases are JSON of many shapes */
+/* biome-ignore-start lint/suspicious/noExplicitAny: the cases are JSON of many shapes */
 interface Case {
   rule: string;
   call: string;
@@ -33,6 +33,7 @@ interface Case {
   steps: any[];
   expect: any;
 }
+/* biome-ignore-end lint/suspicious/noExplicitAny: the cases are JSON of many shapes */
 
 const optional = <T>(value: T | null): T | undefined => value ?? undefined;
 
