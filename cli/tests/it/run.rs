@@ -167,7 +167,20 @@ async fn lost_lock_ends_all_that_was_started() {
         sleep 1000 & echo $! > sleeper
         trap 'echo asked > asked' TERM
         wait; wait; wait"#;
-    let mut command = serve.command(&["run", "Moe", "--lease", "4s", "--heartbeat", "500ms", "--grace", "700ms", "--", "sh", "-c", script]);
+    let mut command = serve.command(&[
+        "run",
+        "Moe",
+        "--lease",
+        "4s",
+        "--heartbeat",
+        "500ms",
+        "--grace",
+        "700ms",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ]);
     let run = command.current_dir(folder.path()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut processes = Vec::new();
     for name in ["deaf", "session", "sleeper"] {

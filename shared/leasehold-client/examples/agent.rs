@@ -7,10 +7,10 @@
 use std::time::Duration;
 
 use futures_util::TryStreamExt;
-use leasehold_client::wire::{Isolation, ListItemsRequest};
+use leasehold_client::transactions::{Isolation, ListItemsRequest, Transaction, from_item};
 use leasehold_client::{
     Acquisition, AllGuard, AllRequest, Client, Error, Guard, HttpTransport, LockRequest, PermitGuard, PermitRequest,
-    Release, Transaction, Wait,
+    Release, Wait,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -31,7 +31,6 @@ struct Order {
     permits: u64,
     capacity: u64,
     lease: f64,
-    ticket_lease: f64,
     wait: f64,
     occurrence: Option<String>,
     completed: Option<String>,
@@ -104,14 +103,14 @@ impl Agent {
                 let items: Vec<_> = self.client.list_items(request).try_collect().await?;
                 let mut shown = Map::new();
                 for item in items {
-                    let item: Value = leasehold_client::from_item(item)?;
+                    let item: Value = from_item(item)?;
                     shown.insert(item["id"].as_str().unwrap_or_default().to_owned(), value_of(Some(item)));
                 }
                 return Ok(json!({ "items": shown }));
             }
-            ("acquire", _, held) => {
-                *held = self.acquire_aloud(order).await?;
-                let token = match held {
+            ("acquire", ..) => {
+                self.held = self.acquire_aloud(order).await?;
+                let token = match &self.held {
                     None => return Ok(json!({ "held": true })),
                     Some(Held::Lock(guard)) => guard.fencing_token(),
                     Some(Held::Permits(guard)) => guard.fencing_token(),
@@ -155,7 +154,7 @@ impl Agent {
     }
 
     async fn acquire(&self, order: &Order) -> Result<Option<Held>, Error> {
-        let [lease, ticket, wait] = [order.lease, order.ticket_lease, order.wait].map(Duration::from_secs_f64);
+        let [lease, wait] = [order.lease, order.wait].map(Duration::from_secs_f64);
         let (claim, wait) = (order.claim.as_str(), Wait::AtMost(wait));
         let key = order.keys.first().cloned().unwrap_or_default();
         Ok(match order.kind.as_str() {
@@ -165,8 +164,7 @@ impl Agent {
                 if order.wait == 0.0 {
                     granted(semaphore.try_acquire(request).await?).map(Held::Permits)
                 } else {
-                    let request = request.ticket_lease(ticket).wait(wait);
-                    granted(semaphore.acquire(request).await?).map(Held::Permits)
+                    granted(semaphore.acquire(request.wait(wait)).await?).map(Held::Permits)
                 }
             }
             "all" => {
@@ -180,7 +178,7 @@ impl Agent {
             }
             _ => {
                 let request = LockRequest::new(key.as_str()).lease(lease).owner_name(claim).wait(wait);
-                let request = order.occurrence.iter().fold(request, |request, one| request.occurrence(one));
+                let request = order.occurrence.iter().fold(request, LockRequest::occurrence);
                 granted(self.client.acquire(request).await?).map(Held::Lock)
             }
         })
