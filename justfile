@@ -64,8 +64,7 @@ dynamodb-local:
 functions:
     scripts/functions.sh
 
-# Runs the state machines, and the stack, on a local AWS, side by side: the one waits, the other compiles. With `--no-build` the stack has
-# the functions of the last build.
+# Runs the state machines, and the stack, on a local AWS, side by side. `--no-build` deploys the functions of the last build.
 [parallel]
 local-aws *arguments: _state-machines (_stack arguments)
 
