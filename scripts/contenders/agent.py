@@ -1,5 +1,8 @@
-"""An agent of the nemesis: carries out orders by the Python client. Each line of the input is an order, each of the output
-its answer: a JSON object, with `error` where it failed. While it waits for a grant it says so five times a second."""
+"""An agent of the nemesis: carries out orders by the Python client.
+
+Each line of the input is an order, each of the output its answer: a JSON object, with `error` where it failed. While
+the agent waits for a grant it says so five times a second.
+"""
 
 import json
 import os

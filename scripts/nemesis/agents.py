@@ -1,5 +1,5 @@
-"""Agents: processes that use a client, and carry out one order after the other. The nemesis kills them, pauses them, and
-gives orders to the next one."""
+"""Agents: processes that use a client, and carry out one order after the other. The nemesis kills them, pauses them,
+and gives orders to the next one."""
 
 import argparse
 import http.client
@@ -41,11 +41,15 @@ class Gone(Exception):
 def arguments(description):
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("seconds", nargs="?", type=float, default=60, help="how long (default: 60)")
-    parser.add_argument("--seed", type=int, default=random.randrange(2**32), help="of the faults; timing is never repeatable")
+    parser.add_argument(
+        "--seed", type=int, default=random.randrange(2**32), help="of the faults; timing is never repeatable"
+    )
     parser.add_argument("--rust", type=int, default=2, help="agents that use the Rust client")
     parser.add_argument("--python", type=int, default=2)
     parser.add_argument("--typescript", type=int, default=2)
-    parser.add_argument("--shells", type=int, default=3, help="loops of `leasehold run` and `elect` (coordination alone)")
+    parser.add_argument(
+        "--shells", type=int, default=3, help="loops of `leasehold run` and `elect` (coordination alone)"
+    )
     parser.add_argument("--faults", type=float, default=8, metavar="PERCENT", help="of requests that a proxy harms")
     parser.add_argument("--keep", metavar="FOLDER", help="copy the history there")
     args = parser.parse_args()
@@ -76,24 +80,25 @@ def free_port():
 
 def post(address, path, body):
     """The status and the document of an answer, from a service directly."""
-    connection = http.client.HTTPConnection(*address, timeout=30)
+    connection = http.client.HTTPConnection(address[0], address[1], timeout=30)
     connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
     answer = connection.getresponse()
     return answer.status, json.loads(answer.read())
 
 
 def dynamodb(address, operation, body):
-    connection = http.client.HTTPConnection(*address, timeout=30)
+    connection = http.client.HTTPConnection(address[0], address[1], timeout=30)
     headers = {
         "Content-Type": "application/x-amz-json-1.0",
         "X-Amz-Target": f"DynamoDB_20120810.{operation}",
-        "Authorization": "AWS4-HMAC-SHA256 Credential=any/20260101/eu-central-1/dynamodb/aws4_request, SignedHeaders=host, Signature=0",
+        "Authorization": "AWS4-HMAC-SHA256 Credential=any/20260101/eu-central-1/dynamodb/aws4_request, "
+        "SignedHeaders=host, Signature=0",
     }
     connection.request("POST", "/", json.dumps(body), headers)
     answer = connection.getresponse()
     document = answer.read()
     if answer.status != 200:
-        raise RuntimeError(f"{operation}: {document[:300]}")
+        raise RuntimeError(f"{operation}: {document[:300]!r}")
 
 
 class Stage:
@@ -165,7 +170,7 @@ class Agent:
 
     def __init__(self, name, command, environment, folder):
         self.name, self.command, self.environment, self.folder = name, command, environment, folder
-        self.restarts, self.continue_at = 0, None
+        self.restarts, self.continue_at, self.failed = 0, None, False
         self._start()
 
     def _start(self):
@@ -175,7 +180,7 @@ class Agent:
             cwd=self.folder,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=open(self.folder / f"{self.name}.err", "a"),
+            stderr=open(self.folder / f"{self.name}.err", "a"),  # noqa: SIM115 the process keeps it
             text=True,
         )
 
@@ -189,12 +194,15 @@ class Agent:
                 answer = json.loads(line)
                 if not answer.get("waiting"):
                     # The Rust client's kinds are shorter than the names of the others' errors.
-                    return answer | {"error": answer["error"].removeprefix("Transaction")} if "error" in answer else answer
+                    return (
+                        answer | {"error": answer["error"].removeprefix("Transaction")} if "error" in answer else answer
+                    )
                 waiting()
         except (OSError, ValueError):
             pass
+        process.stdin.close()
         process.kill()
-        process.wait()
+        self.failed |= process.wait() > 0
         self.restarts += 1
         self._start()
         raise Gone
@@ -252,9 +260,10 @@ class Told:
             if told[violation.partition(":")[0]] <= EXAMPLES:
                 print(f"contend: VIOLATION: {violation[:600]}")
         for agent in agents:
-            errors = agent.folder / f"{agent.name}.err"
-            if trouble := errors.read_text().strip() if errors.exists() else None:
-                print(f"contend: {agent.name} failed by itself: {trouble[-600:]}")
+            if agent.failed:
+                print(
+                    f"contend: {agent.name} failed by itself: {(agent.folder / f'{agent.name}.err').read_text()[-600:]}"
+                )
                 found.append("an agent failed by itself")
         busy = all(done[kind] * 20 >= args.seconds for kind in COMMANDS if getattr(args, kind))
         if not busy:
@@ -273,7 +282,7 @@ def run_for(seconds, agents, act, rng, stage):
                 act(agent)
             except Gone:
                 pass
-            except Exception as failure:  # noqa: BLE001 - told in the end
+            except Exception as failure:  # told in the end
                 failures.append(failure)
                 return
 

@@ -48,9 +48,9 @@ class Claim:
     def __init__(self, event):
         self.name, self.keys, self.permits = event["claim"], event["keys"], event.get("permits", 1)
         self.asked, self.occurrence = event["at"], event.get("occurrence")
-        self.token = self.granted = self.refused = self.left = self.releasing = self.released = self.completing = self.completed = (
-            None
-        )
+        self.token = self.granted = self.refused = self.left = self.releasing = self.released = self.completing = (
+            self.completed
+        ) = None
         self.judges = False
         self.believed, self.alive, self.keeping = [], [event["at"]], []
 

@@ -1,5 +1,5 @@
-"""Agents of all clients, and the command, share semaphores, queues, elections, occurrences and several locks at once, while
-everything around them fails. A checker reads their history afterwards.
+"""Agents of all clients, and the command, share semaphores, queues, elections, occurrences and several locks at once,
+while everything around them fails. A checker reads their history afterwards.
 
 Two services work on one DynamoDB, which a third one exposes. An observer reads the keys beside the agents, and an
 operator changes a capacity. scripts/contend.sh runs this, and lists its requirements. See --help for the faults.
@@ -41,9 +41,21 @@ class Share:
     def act(self, agent):
         if isinstance(agent, Shell):
             return agent.run(self)
-        plans = [self.pool, self.pool, self.fair, self.fair, self.page, self.several, self.several, self.chief, self.hourly]
+        plans = [
+            self.pool,
+            self.pool,
+            self.fair,
+            self.fair,
+            self.page,
+            self.several,
+            self.several,
+            self.chief,
+            self.hourly,
+        ]
         claim = f"{agent.name}-{next(self.numbers)}"
-        order = {"do": "acquire", "claim": claim, "lease": self.rng.uniform(1, 3), "wait": 15.0} | self.rng.choice(plans)()
+        order = {"do": "acquire", "claim": claim, "lease": self.rng.uniform(1, 3), "wait": 15.0} | self.rng.choice(
+            plans
+        )()
         if order["kind"] == "semaphore":
             order |= {"capacity": CAPACITIES[order["keys"][0]], "ticketLease": TICKET}
         return self.hold(agent, claim, order)
@@ -99,23 +111,25 @@ class Share:
                 note("completed")
 
 
+ASKING = {
+    "job": ["run", "job"],
+    "job-chief": ["elect", "job-chief"],
+    "job-fair": ["run", "job-fair", "--fair"],
+    "job-pool": ["run", "job-pool", "--of", "2"],
+}
+"""The command for each key of a job."""
+
+
 class Shell:
     """Jobs under `leasehold run` and `elect`, one after the other. They note themselves that they are alive."""
-
-    ASKING = {
-        "job": ["run", "job"],
-        "job-chief": ["elect", "job-chief"],
-        "job-fair": ["run", "job-fair", "--fair"],
-        "job-pool": ["run", "job-pool", "--of", "2"],
-    }
 
     def __init__(self, name, stage):
         self.name, self.stage, self.folder = name, stage, stage.folder
         self.process = self.continue_at = None
-        self.restarts = 0
+        self.restarts, self.failed = 0, False
 
     def run(self, share):
-        key = share.rng.choice(list(self.ASKING))
+        key = share.rng.choice(list(ASKING))
         claim = f"{self.name}-{next(share.numbers)}"
         options = ["--lease", "2s", "--owner", claim, "-q"]
         judges = key == "job-pool" and share.rng.random() < 0.4
@@ -126,11 +140,11 @@ class Shell:
         share.history.note(self.name, "asked", claim=claim, keys=[key], permits=1)
         beats = {"CONTEND_BEATS": str(self.folder / "beats"), "BEATS": str(share.rng.randint(5, 40))}
         self.process = subprocess.Popen(
-            [os.environ["LEASEHOLD"], *self.ASKING[key], *options, "--", str(ROOT / "scripts/contenders/beating-job")],
+            [os.environ["LEASEHOLD"], *ASKING[key], *options, "--", str(ROOT / "scripts/contenders/beating-job")],
             env=self.stage.environment | beats,
             cwd=self.folder,
             stdout=subprocess.DEVNULL,
-            stderr=open(self.folder / f"{self.name}.out", "a"),
+            stderr=open(self.folder / f"{self.name}.out", "a"),  # noqa: SIM115 the process keeps it
             process_group=0,
         )
         status = self.process.wait()
@@ -180,7 +194,8 @@ class Observer(threading.Thread):
                     self.history.note("observer", "viewed", key=key, asked=asked, **view)
 
     def get(self, key):
-        connection = http.client.HTTPConnection(*self.stage.store.target, timeout=5)
+        host, port = self.stage.store.target
+        connection = http.client.HTTPConnection(host, port, timeout=5)
         connection.request("GET", f"/v1/{'semaphore' if key in CAPACITIES else 'lock'}?key={key}")
         answer = connection.getresponse()
         view = json.loads(answer.read())
@@ -255,7 +270,7 @@ def main():
     with Stage(args, {"CONTEND_TABLE": "none"}) as stage:
         agents = stage.agents(args.agents)
         shells = [Shell(f"shell-{number}", stage) for number in range(args.shells)]
-        beside = [Observer(stage, history), Operator(stage, history, rng)]
+        beside: list[Observer | Operator] = [Observer(stage, history), Operator(stage, history, rng)]
         agents += shells
         for thread in beside:
             thread.start()

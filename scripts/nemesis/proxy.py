@@ -11,12 +11,12 @@ LATEST_COPY = 10.0
 
 
 class Proxy:
-    """Runs in a thread of its own. Each request and each answer takes up to `latency` seconds. `counts` says what happened
-    to how many requests."""
+    """Runs in a thread of its own. Each request and each answer takes up to `latency` seconds. `counts` says what
+    happened to how many requests."""
 
     def __init__(self, seed, fault_percent, latency=0.0):
         self.counts = Counter()
-        self.targets = [None]  # (host, port) of each service; None while it is down
+        self.targets: list[tuple[str, int] | None] = [None]  # one for each service; None while it is down
         self.port = None
         self._random = random.Random(seed)
         self.fault_percent = fault_percent

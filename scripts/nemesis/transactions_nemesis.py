@@ -1,8 +1,8 @@
 """Agents of all clients change and read the same items in transactions, while everything around them fails. A checker
 reads their history afterwards.
 
-Two services work on one DynamoDB, which a third one exposes. One proxy stands before the services, and another one before
-DynamoDB. scripts/contend.sh runs this, and lists its requirements. See --help for the faults.
+Two services work on one DynamoDB, which a third one exposes. One proxy stands before the services, and another one
+before DynamoDB. scripts/contend.sh runs this, and lists its requirements. See --help for the faults.
 """
 
 import itertools
@@ -138,7 +138,9 @@ class Bank:
     def look(self, agent):
         asked, level = time.monotonic_ns(), self.rng.choice(["committed", "committed", "committed", "uncommitted"])
         key = self.rng.choice([self.hot(), self.hot("count"), self.key("fleeting", 0)])
-        order = {"do": "list", "level": level} if self.rng.random() < 0.1 else {"do": "look", "key": key, "level": level}
+        order = (
+            {"do": "list", "level": level} if self.rng.random() < 0.1 else {"do": "look", "key": key, "level": level}
+        )
         answer = agent.ask(order)
         if "error" not in answer:
             found = answer["items"] if "items" in answer else {key: answer["value"]}
@@ -160,7 +162,9 @@ def settle(bank, history, address):
         status, document = post(address, "/v1/items/get", {"tableName": TABLE, "key": {"id": {"S": key}}})
         if status != 200:
             raise RuntimeError(f"{key} cannot be read: {document}")
-        history.note("settling", "seen", key=key, value=plain(document.get("item")), level="committed", asked=asked, final=True)
+        history.note(
+            "settling", "seen", key=key, value=plain(document.get("item")), level="committed", asked=asked, final=True
+        )
 
 
 def plain(item):
