@@ -30,6 +30,8 @@ EXAMPLES = 5
 LATENCY = 0.03
 """Seconds that DynamoDB takes at the most, where nothing fails: what happens in between is seen."""
 QUIET = 3.0
+ENDS = 10.0
+"""Seconds for a process whose output has ended."""
 ANSWER = 90.0
 """Seconds: longer than any order takes."""
 
@@ -200,9 +202,10 @@ class Agent:
                 waiting()
         except (OSError, ValueError):
             pass
-        process.stdin.close()
-        process.kill()
-        self.failed |= process.wait() > 0
+        try:
+            self.failed |= process.wait(ENDS) > 0
+        except subprocess.TimeoutExpired:
+            self.stop()
         self.restarts += 1
         self._start()
         raise Gone
