@@ -379,7 +379,8 @@ export interface components {
             expectedItems?: number | null;
             /**
              * Format: int64
-             * @description The number of requests other than `Get`, repeats of a call not counted. It is checked as `expectedItems` is.
+             * @description The number of requests other than `Get` that the caller made, repeats of a call not counted. An open transaction
+             *     with fewer is not committed. Other callers may have made more.
              */
             expectedWrites?: number | null;
             /**
