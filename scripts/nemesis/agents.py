@@ -106,9 +106,9 @@ def dynamodb(address, operation, body):
 class Stage:
     """Two services on one DynamoDB, which a third one exposes, and a proxy before each."""
 
-    def __init__(self, args, environment):
+    def __init__(self, args, environment, copied=None):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="contend-"))
-        self._args, self._started, self._agents = args, [], []
+        self._args, self._copied, self._started, self._agents = args, copied, [], []
         credentials = {"AWS_ACCESS_KEY_ID": "any", "AWS_SECRET_ACCESS_KEY": "any", "AWS_REGION": "eu-central-1"}
         self.environment = os.environ | credentials | environment
 
@@ -124,7 +124,7 @@ class Stage:
             endpoint = f"http://127.0.0.1:{self._seam.port}"
             environments = [self.environment, self.environment | faking]
             self.services = [self._start(Service(leasehold, one, self.folder, endpoint)) for one in environments]
-            self.front = self._start(Proxy(seed + 1, self._args.faults))
+            self.front = self._start(Proxy(seed + 1, self._args.faults, copied=self._copied))
             self.front.targets = [service.target for service in self.services]
             self.environment["LEASEHOLD_URL"] = f"http://127.0.0.1:{self.front.port}"
         except BaseException:

@@ -250,9 +250,19 @@ def ghosts(history):
                     if claim is None or (what, entry["id"], entry["version"]) in known:
                         continue
                     ends = [claim.released] + ([claim.granted] if what == "ticket" else [])
-                    if any(end is not None and end < view["asked"] for end in ends):
+                    if any(end is not None and end < view["asked"] for end in ends) and remembers(
+                        history, key, claim, view
+                    ):
                         known.add((what, entry["id"], entry["version"]))
                         yield f"{key} has a {what} of {claim}, which had ended"
+
+
+def remembers(history, key, claim, view):
+    """Whether a row must remember a claim that ended. A lock remembers its last one and the one before."""
+    if history.capacities[key]:
+        return True
+    later = [one for one in history.by_key[key] if one.token is not None and one.token > claim.token]
+    return sum(one.granted < view["asked"] for one in later) < 2
 
 
 def halves(history):
