@@ -29,6 +29,7 @@ EXAMPLES = 5
 """Violations of one rule that are printed."""
 LATENCY = 0.03
 """Seconds that DynamoDB takes at the most, where nothing fails: what happens in between is seen."""
+UNFREED = 25.0
 QUIET = 3.0
 ENDS = 10.0
 """Seconds for a process whose output has ended."""
@@ -156,9 +157,17 @@ class Stage:
         self._agents += [Agent(name, command, self.environment, self.folder) for name, command in commands]
         return self._agents
 
+    def keep_from_freeing(self):
+        """Loses all requests that free several items of a transaction, for a while."""
+        self._seam.refused = b"BatchExecuteStatement"
+        end = threading.Timer(UNFREED, setattr, [self._seam, "refused", None])
+        end.daemon = True
+        end.start()
+
     def calm(self):
         """Ends the agents and the faults, and waits for the copies that are under way."""
         self.front.fault_percent = self._seam.fault_percent = 0
+        self._seam.refused = None
         for agent in self._agents:
             agent.stop()
         time.sleep(QUIET)
@@ -322,7 +331,10 @@ def strike(rng, now, agents, stage):
         service.start()
         stage.front.targets[number] = service.target
         return "services killed"
-    if chance < 0.35 and stage.clock:
+    if chance < 0.15:
+        stage.keep_from_freeing()
+        return "times without freeing"
+    if chance < 0.4 and stage.clock:
         # The clocks of servers differ by minutes at the most, and by more than any patience.
         stage.clock.write_text(f"{rng.uniform(-150, 150):+.3f}\n")
         return "clock steps"

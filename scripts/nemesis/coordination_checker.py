@@ -284,10 +284,12 @@ def halves(history):
 def passed(history):
     """A younger waiter took the permits that an older one waited for."""
     for key, views in history.views.items():
-        numbers = {}  # the ticket that was seen last of each claim, and when
+        numbers = {}  # the ticket of each claim that was seen last before its grant
         for view in views:
             for entry in view["queue"]:
-                numbers[entry["owner"]] = (entry["number"], entry["permits"], view["at"])
+                claim = history.claims.get(entry["owner"])
+                if claim and (claim.granted is None or view["asked"] < claim.granted):
+                    numbers[entry["owner"]] = (entry["number"], entry["permits"])
         for younger in history.by_key[key]:
             if younger.granted is None or not younger.believed or younger.name not in numbers:
                 continue
@@ -303,7 +305,7 @@ def passed(history):
             for older in history.by_key[key]:
                 if older.name not in numbers or numbers[older.name][0] >= numbers[younger.name][0]:
                     continue
-                number, permits, _ = numbers[older.name]
+                number, permits = numbers[older.name]
                 queued = [view for view in views if any(entry["number"] == number for entry in view["queue"])]
                 since = queued[0]["at"]
                 fits = out + permits <= capacity or permits > capacity

@@ -141,7 +141,7 @@ class Shell:
         elif key not in ("job-chief", "job-once"):
             options += ["--wait", "10s"]
         share.history.note(self.name, "asked", claim=claim, keys=[key], permits=1)
-        beats = {"CONTEND_BEATS": str(self.folder / "beats"), "BEATS": str(share.rng.randint(5, 40))}
+        beats = {"CONTEND_BEATS": str(self.folder / "beats"), "BEATS": str(share.rng.randint(5, 120))}
         self.process = subprocess.Popen(
             [os.environ["LEASEHOLD"], *ASKING[key], *options, "--", str(ROOT / "scripts/contenders/beating-job")],
             env=self.stage.environment | beats,
@@ -254,7 +254,7 @@ class Operator(threading.Thread):
             return None
         before = view["capacity"]
         capacity = CAPACITIES["pool"] if before == SMALL else SMALL
-        if capacity == SMALL and not view["available"]:
+        if capacity == SMALL:
             # Somebody who waits for more than there will be, and does not come back.
             ticket = {"ownerName": "gone", "leaseId": str(self.rng.random()), "permits": 5, "leaseDurationMs": 25_000}
             self.ask("POST", "/v1/semaphore/enqueue", {"key": "pool", "capacity": 5} | ticket)

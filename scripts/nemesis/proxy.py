@@ -13,7 +13,7 @@ LATEST_COPY = 10.0
 class Proxy:
     """Runs in a thread of its own. `counts` says what happened to how many requests.
 
-    Each request and each answer takes up to `latency` seconds, and one of ten twenty times as long. A third of the
+    Each request and each answer takes up to `latency` seconds, and one of ten thirty times as long. A third of the
     requests whose first line contains `copied` come twice.
     """
 
@@ -21,6 +21,7 @@ class Proxy:
         self.counts = Counter()
         self.targets: list[tuple[str, int] | None] = [None]  # one for each service; None while it is down
         self.port = None
+        self.refused = None  # bytes in the head of requests that are all lost
         self._random = random.Random(seed)
         self.fault_percent = fault_percent
         self._latency, self._copied = latency, copied
@@ -95,6 +96,8 @@ class Proxy:
         """The answer, or None where the connection is to break."""
         self._arrived += 1
         number, fate = self._arrived, self._fate()
+        if self.refused and self.refused in request.partition(b"\r\n\r\n")[0]:
+            fate = "request lost"
         if self._copied and self._copied in request.partition(b"\r\n")[0] and self._random.random() < 1 / 3:
             fate = "request duplicated"
         self.counts[fate] += 1
@@ -119,7 +122,7 @@ class Proxy:
         return answer
 
     async def _on_the_way(self):
-        longest = self._latency * (20 if self._random.random() < 0.1 else 1)
+        longest = self._latency * (30 if self._random.random() < 0.1 else 1)
         await asyncio.sleep(self._random.uniform(0, longest))
 
     def _later(self, delay, number, request):
