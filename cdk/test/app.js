@@ -1,7 +1,6 @@
 // The stack that scripts/cdk.sh compares with the SAM template and deploys: `node app.js CODE_DIRECTORY OUT BUCKET [whole]`.
 const { App, CfnOutput, DefaultStackSynthesizer, Stack } = require('aws-cdk-lib');
-const lambda = require('aws-cdk-lib/aws-lambda');
-const { Leasehold, LeaseholdAuthorizer, LeaseholdFunctions } = require('../lib');
+const { Leasehold, LeaseholdArchitecture, LeaseholdAuthorizer, LeaseholdFunctions } = require('../lib');
 
 const [codeDirectory, outdir, bucket, extent] = process.argv.slice(2);
 // Everything that the construct can have.
@@ -11,7 +10,7 @@ const synthesizer = new DefaultStackSynthesizer({ fileAssetsBucketName: bucket, 
 const stack = new Stack(app, 'Test', { synthesizer });
 const lock = new Leasehold(stack, 'Leasehold', {
   codeDirectory,
-  architecture: process.arch === 'x64' ? lambda.Architecture.X86_64 : lambda.Architecture.ARM_64,
+  architecture: process.arch === 'x64' ? LeaseholdArchitecture.X86_64 : LeaseholdArchitecture.ARM64,
   authorizer: LeaseholdAuthorizer.NONE,
   ...(extent === 'whole' ? WHOLE : {}),
 });

@@ -6,6 +6,7 @@ or of the Terraform module's locals.
 """
 
 import json
+import pathlib
 import re
 
 # The expressions for one table in policies, in each of the three.
@@ -17,6 +18,7 @@ TABLES = (
     ("LockTable", "locks"),
 )
 
+ROOT = pathlib.Path(__file__).parent.parent.parent
 NOTHING = {"Ref": "AWS::NoValue"}
 
 
@@ -27,21 +29,25 @@ def read(path):
     return yaml_parse(path.read_text())
 
 
-def translate(path, parameters):
-    """Returns the resources of a SAM template that these parameters ask for, with the roles that SAM's translator makes."""
+def translate(template):
+    """Returns the template as SAM's translator leaves it, with the state machines' definitions in it. A function's bucket is
+    the name of its binary."""
     import boto3
     from samtranslator.parser.parser import Parser
     from samtranslator.translator.translator import Translator
 
-    template = chosen(read(path), parameters)
+    del template["Globals"]["Function"]["CodeUri"]
     for resource in template["Resources"].values():
-        for member in ("CodeUri", "DefinitionUri"):
-            if member in resource.get("Properties", {}):
-                resource["Properties"][member] = {"Bucket": "bucket", "Key": "key"}
+        properties = resource.get("Properties", {})
+        match resource["Type"]:
+            case "AWS::Serverless::Function":
+                binary = resource.pop("Metadata")["BuildProperties"]["Binary"]
+                properties["CodeUri"] = {"Bucket": binary, "Key": "bootstrap"}
+            case "AWS::Serverless::StateMachine":
+                properties["Definition"] = json.loads((ROOT / properties.pop("DefinitionUri")).read_text())
     names = ("AWSLambdaBasicExecutionRole", "AWSLambdaVPCAccessExecutionRole")
     managed = {name: f"arn:aws:iam::aws:policy/service-role/{name}" for name in names}
-    translator = Translator(managed, Parser(), boto_session=boto3.Session(region_name="us-east-1"))
-    return translator.translate(template, {})["Resources"]
+    return Translator(managed, Parser(), boto_session=boto3.Session(region_name="us-east-1")).translate(template, {})
 
 
 def chosen(template, parameters):
