@@ -10,7 +10,7 @@ variable "name" {
 }
 
 variable "code_directory" {
-  description = "The folder that `cargo lambda build --release` filled, such as target/lambda"
+  description = "The folder that `cargo lambda build --release --output-format zip` filled, such as target/lambda"
   type        = string
 }
 
@@ -232,4 +232,10 @@ variable "lost_locks_alarm_count" {
   description = "The number of holders that may lose their lock in five minutes before there is an alarm"
   type        = number
   default     = 5
+}
+
+variable "latency_alarm_ms" {
+  description = "The slowest hundredth of heartbeats may take this long before there is an alarm"
+  type        = number
+  default     = 1000
 }
