@@ -38,7 +38,7 @@ def constant(value):
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", value).upper()
 
 
-template = stacks.translate(stacks.read(HERE.parent / "template.yaml"))
+template = stacks.translate(stacks.read())
 for output in template["Outputs"].values():
     # Stacks of the CDK export what they like.
     output.pop("Export", None)

@@ -36,7 +36,6 @@ locals {
     OwnerBinding        = tostring(var.owner_binding)
     JwtClaim            = var.jwt_claim
     OperationMetrics    = tostring(var.operation_metrics)
-    LatencyAlarmMs      = tostring(var.latency_alarm_ms)
     LostLocksAlarmCount = tostring(var.lost_locks_alarm_count)
   }
 
@@ -68,13 +67,8 @@ resource "aws_dynamodb_table" "locks" {
   stream_enabled              = var.wake_waiters
   stream_view_type            = var.wake_waiters ? "NEW_IMAGE" : null
 
-  attribute {
-    name = var.partition_key_name
-    type = "S"
-  }
-
   dynamic "attribute" {
-    for_each = var.sort_key_name == "" ? [] : [var.sort_key_name]
+    for_each = compact([var.partition_key_name, var.sort_key_name])
     content {
       name = attribute.value
       type = "S"
@@ -129,25 +123,25 @@ locals {
   execution_environment = { LEASEHOLD_EXECUTION_SECRET = aws_secretsmanager_secret_version.execution.secret_string }
 }
 
-resource "aws_iam_role" "function" {
-  for_each    = local.functions
-  name_prefix = "${substr(var.name, 0, 24)}-${lower(each.key)}-"
+resource "aws_iam_role" "role" {
+  for_each    = merge({ for name in keys(local.functions) : name => "lambda" }, local.services)
+  name_prefix = "${substr(var.name, 0, 16)}-${lower(each.key)}-"
   assume_role_policy = jsonencode({
     Version   = "2012-10-17"
-    Statement = [{ Effect = "Allow", Principal = { Service = "lambda.amazonaws.com" }, Action = "sts:AssumeRole" }]
+    Statement = [{ Effect = "Allow", Principal = { Service = "${each.value}.amazonaws.com" }, Action = "sts:AssumeRole" }]
   })
 }
 
 resource "aws_iam_role_policy_attachment" "function_log" {
   for_each   = local.functions
-  role       = aws_iam_role.function[each.key].name
+  role       = aws_iam_role.role[each.key].name
   policy_arn = "arn:${local.partition}:iam::aws:policy/service-role/AWSLambdaBasicExecutionRole"
 }
 
 resource "aws_iam_role_policy" "function_table" {
   for_each = local.functions
   name     = "table"
-  role     = aws_iam_role.function[each.key].id
+  role     = aws_iam_role.role[each.key].id
   policy = jsonencode({
     Version = "2012-10-17"
     Statement = [
@@ -160,7 +154,7 @@ resource "aws_iam_role_policy" "function_table" {
 resource "aws_lambda_function" "function" {
   for_each                       = local.functions
   function_name                  = "${var.name}-${lower(each.key)}"
-  role                           = aws_iam_role.function[each.key].arn
+  role                           = aws_iam_role.role[each.key].arn
   runtime                        = local.template.Globals.Function.Runtime
   handler                        = each.value.Handler
   architectures                  = [var.architecture]
@@ -263,28 +257,28 @@ locals {
   child_arn  = "${local.states_arn}:execution:${var.runnable_state_machines}:leasehold-*"
   # The roles of what is no function: the service that takes them, and what they allow.
   services = merge(
-    { run = "states", cleanup = "states", rule = "events" },
-    var.wake_waiters ? { waker = "states", pipes = "pipes" } : {},
+    { RunUnderLock = "states", CleanupStateMachine = "states", CleanupRule = "events" },
+    var.wake_waiters ? { Waker = "states", WakerPipes = "pipes" } : {},
   )
   statements = {
-    run = [
+    RunUnderLock = [
       { Action = ["lambda:InvokeFunction"], Resource = aws_lambda_function.function["Invoke"].arn },
       { Action = ["states:StartExecution", "states:DescribeStateMachine"], Resource = "${local.states_arn}:stateMachine:${var.runnable_state_machines}" },
       { Action = ["states:StartExecution"], Resource = aws_sfn_state_machine.cleanup.arn },
       { Action = ["states:DescribeExecution", "states:StopExecution"], Resource = local.child_arn },
     ]
-    cleanup = [
+    CleanupStateMachine = [
       { Action = ["lambda:InvokeFunction"], Resource = aws_lambda_function.function["Cleanup"].arn },
       { Action = ["states:StopExecution"], Resource = local.child_arn },
     ]
-    rule = [{ Action = ["states:StartExecution"], Resource = aws_sfn_state_machine.cleanup.arn }]
-    waker = [
+    CleanupRule = [{ Action = ["states:StartExecution"], Resource = aws_sfn_state_machine.cleanup.arn }]
+    Waker = [
       { Action = ["dynamodb:GetItem"], Resource = local.table_arn },
       { Action = ["dynamodb:Query", "dynamodb:DeleteItem"], Resource = one(aws_dynamodb_table.waiters[*].arn) },
       # Whoever may write tokens into the table of the waiters has them answered.
       { Action = ["states:SendTaskSuccess"], Resource = "${local.states_arn}:stateMachine:*" },
     ]
-    pipes = [
+    WakerPipes = [
       { Action = ["dynamodb:DescribeStream", "dynamodb:GetRecords", "dynamodb:GetShardIterator"], Resource = values(local.pipes) },
       { Action = ["dynamodb:ListStreams"], Resource = "*" },
       { Action = ["states:StartExecution"], Resource = one(aws_sfn_state_machine.waker[*].arn) },
@@ -292,19 +286,10 @@ locals {
   }
 }
 
-resource "aws_iam_role" "machine" {
-  for_each    = local.services
-  name_prefix = "${substr(var.name, 0, 24)}-${each.key}-"
-  assume_role_policy = jsonencode({
-    Version   = "2012-10-17"
-    Statement = [{ Effect = "Allow", Principal = { Service = "${each.value}.amazonaws.com" }, Action = "sts:AssumeRole" }]
-  })
-}
-
 resource "aws_iam_role_policy" "machine" {
   for_each = local.services
   name     = each.key
-  role     = aws_iam_role.machine[each.key].id
+  role     = aws_iam_role.role[each.key].id
   policy = jsonencode({
     Version   = "2012-10-17"
     Statement = [for statement in local.statements[each.key] : merge({ Effect = "Allow" }, statement)]
@@ -313,7 +298,7 @@ resource "aws_iam_role_policy" "machine" {
 
 resource "aws_sfn_state_machine" "cleanup" {
   name     = "${substr(var.name, 0, 60)}-cleanup"
-  role_arn = aws_iam_role.machine["cleanup"].arn
+  role_arn = aws_iam_role.role["CleanupStateMachine"].arn
   definition = templatefile("${path.module}/../statemachines/cleanup.asl.json", {
     CleanupFunctionArn = aws_lambda_function.function["Cleanup"].arn
     LateRequestSeconds = var.late_request_seconds
@@ -323,7 +308,7 @@ resource "aws_sfn_state_machine" "cleanup" {
 
 resource "aws_sfn_state_machine" "run_under_lock" {
   name     = "${substr(var.name, 0, 60)}-run-under-lock"
-  role_arn = aws_iam_role.machine["run"].arn
+  role_arn = aws_iam_role.role["RunUnderLock"].arn
   definition = templatefile("${path.module}/../statemachines/run-under-lock.asl.json", {
     InvokeFunctionArn      = aws_lambda_function.function["Invoke"].arn
     CleanupStateMachineArn = aws_sfn_state_machine.cleanup.arn
@@ -364,7 +349,7 @@ resource "aws_sqs_queue_policy" "cleanup_dead_letters" {
 resource "aws_cloudwatch_event_target" "cleanup" {
   rule     = aws_cloudwatch_event_rule.cleanup.name
   arn      = aws_sfn_state_machine.cleanup.arn
-  role_arn = aws_iam_role.machine["rule"].arn
+  role_arn = aws_iam_role.role["CleanupRule"].arn
 
   retry_policy {
     maximum_event_age_in_seconds = 3600
@@ -395,14 +380,12 @@ resource "aws_dynamodb_table" "waiters" {
   stream_enabled   = true
   stream_view_type = "KEYS_ONLY"
 
-  attribute {
-    name = "lock"
-    type = "S"
-  }
-
-  attribute {
-    name = "waiter"
-    type = "S"
+  dynamic "attribute" {
+    for_each = ["lock", "waiter"]
+    content {
+      name = attribute.value
+      type = "S"
+    }
   }
 
   ttl {
@@ -420,7 +403,7 @@ resource "aws_sfn_state_machine" "waker" {
   count    = var.wake_waiters ? 1 : 0
   name     = "${substr(var.name, 0, 60)}-waker"
   type     = "EXPRESS"
-  role_arn = aws_iam_role.machine["waker"].arn
+  role_arn = aws_iam_role.role["Waker"].arn
   definition = templatefile("${path.module}/../statemachines/waker.asl.json", {
     TableName        = local.table_name
     PartitionKeyName = var.partition_key_name
@@ -433,7 +416,7 @@ resource "aws_sfn_state_machine" "waker" {
 resource "aws_pipes_pipe" "pipe" {
   for_each = local.pipes
   name     = "${substr(var.name, 0, 50)}-${lower(each.key)}"
-  role_arn = aws_iam_role.machine["pipes"].arn
+  role_arn = aws_iam_role.role["WakerPipes"].arn
   source   = each.value
   target   = aws_sfn_state_machine.waker[0].arn
 
@@ -515,7 +498,7 @@ resource "aws_cloudwatch_metric_alarm" "alarm" {
   statistic           = can(each.value.ExtendedStatistic) ? null : each.value.Statistic
   extended_statistic  = try(each.value.ExtendedStatistic, null)
   comparison_operator = each.value.ComparisonOperator
-  threshold           = try(local.parameters[each.value.Threshold], each.value.Threshold)
+  threshold           = try(local.parameters[each.value.Threshold], local.template.Parameters[each.value.Threshold].Default, each.value.Threshold)
   evaluation_periods  = each.value.EvaluationPeriods
   treat_missing_data  = each.value.TreatMissingData
   alarm_actions       = var.alarm_topic_arn == "" ? [] : [var.alarm_topic_arn]

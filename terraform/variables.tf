@@ -233,9 +233,3 @@ variable "lost_locks_alarm_count" {
   type        = number
   default     = 5
 }
-
-variable "latency_alarm_ms" {
-  description = "The slowest hundredth of heartbeats may take this long before there is an alarm"
-  type        = number
-  default     = 1000
-}

@@ -13,9 +13,9 @@ mock_provider "aws" {
   mock_data "aws_caller_identity" {
     defaults = { account_id = "123456789012" }
   }
-  mock_resource "aws_lambda_function" {
-    defaults = { arn = "arn:aws:lambda:eu-west-1:123456789012:function:one" }
-  }
+  # Of these two, each has a name of its own.
+  mock_resource "aws_lambda_function" {}
+  mock_resource "aws_apigatewayv2_integration" {}
   mock_resource "aws_iam_role" {
     defaults = { arn = "arn:aws:iam::123456789012:role/one" }
   }
