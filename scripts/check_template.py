@@ -1,9 +1,8 @@
-"""Checks the template: the functions' roles against actions.json, which a test of the workspace compares with what the functions
-call; the roles of state machines, pipes, rules and the REST API against what these call; the REST API's routes against the
-HTTP API's; the routes of a release against those of none; and the example of a deploying role.
+"""Checks the template: the functions' roles against actions.json, which a test of the workspace compares with what the
+functions call; the roles of state machines, pipes, rules and the REST API against what these call; the REST API's
+routes against the HTTP API's; the routes of a release against those of none; and the example of a deploying role.
 """
 
-import difflib
 import json
 import pathlib
 import sys
@@ -70,7 +69,7 @@ def main():
     assert not unset, f"`sam deploy` would ask for {unset}"
     whole = stacks.resources_with(WHOLE)
     actions = {name: function["actions"] for name, function in stacks.summary(whole)["functions"].items()}
-    same(json.loads(ACTIONS.read_text()), actions, "actions.json", "the functions' roles")
+    stacks.same(json.loads(ACTIONS.read_text()), actions, "actions.json", "the functions' roles")
     check_managed_policies()
     check_rest_api_policy()
     check_deploying_role()
@@ -78,9 +77,14 @@ def main():
     for parameters in (WHOLE, WHOLE | {"Functions": "one"}, WHOLE | RELEASE):
         resources = stacks.resources_with(parameters)
         routes = stacks.summary(resources)["routes"]
-        same(routes, stacks.routes_of_rest_api(resources), "the HTTP API's", "the REST API's routes")
+        stacks.same(routes, stacks.routes_of_rest_api(resources), "the HTTP API's", "the REST API's routes")
         calls = stacks.calls(resources)
-        same(calls, stacks.grants(resources, calls), "what state machines, pipes, rules and the REST API call", "their roles")
+        stacks.same(
+            calls,
+            stacks.grants(resources, calls),
+            "what state machines, pipes, rules and the REST API call",
+            "their roles",
+        )
     functions = {function["Role"]["Fn::GetAtt"][0] for _, function in stacks.of_type(whole, "AWS::Lambda::Function")}
     unseen = {name for name, _ in stacks.of_type(whole, "AWS::IAM::Role")} - functions - set(stacks.calls(whole))
     assert not unseen, f"nothing compares the roles {unseen} with what they are for"
@@ -99,17 +103,24 @@ def check_managed_policies():
 
 
 def check_release():
-    """With a release everything calls the holder's operations by aliases. CodeDeploy moves them, and goes back on alarms."""
+    """With a release everything calls the holder's operations by aliases; CodeDeploy moves them, and goes back."""
     for parameters in (WHOLE, WHOLE | {"Functions": "one", "FunctionUrl": "true"}):
         resources = stacks.resources_with(parameters | RELEASE)
-        summaries = [stacks.summary(found) for found in (stacks.resources_with(parameters), resources)]
-        same(*summaries, "those of none", "a release's functions and routes")
+        without, with_one = (stacks.summary(found) for found in (stacks.resources_with(parameters), resources))
+        stacks.same(without, with_one, "those of none", "a release's functions and routes")
         aliases = stacks.of_type(resources, "AWS::Lambda::Alias")
         served = {alias["FunctionName"]["Ref"] for _, alias in aliases}
-        assert served == {f"{summaries[0]['routes'][f'ANY /v1/{name}']}Function" for name in ("acquire", "heartbeat", "release")}, served
+        assert served == {
+            f"{without['routes'][f'ANY /v1/{name}']}Function" for name in ("acquire", "heartbeat", "release")
+        }, served
         for name, alias in aliases:
             function = alias["FunctionName"]["Ref"]
-            callers = [caller for kind in CALLERS for caller, properties in stacks.of_type(resources, kind) if stacks.mentions(properties, function)]
+            callers = [
+                caller
+                for kind in CALLERS
+                for caller, properties in stacks.of_type(resources, kind)
+                if stacks.mentions(properties, function)
+            ]
             assert not callers, f"{callers} call {function} past its alias"
             policy = resources[name]["UpdatePolicy"]["CodeDeployLambdaAliasUpdate"]
             group = resources[policy["DeploymentGroupName"]["Ref"]]["Properties"]
@@ -120,11 +131,15 @@ def check_release():
 
 def check_deploying_role():
     """The example role may make and delete each resource of the template, and has no permission for another service."""
-    everything = WHOLE | RELEASE | {
-        "FunctionUrl": "true",
-        "DomainName": "locks.example.com",
-        "RestApiWebAclArn": "arn:aws:wafv2:eu-west-1:123456789012:regional/webacl/one/1",
-    }
+    everything = (
+        WHOLE
+        | RELEASE
+        | {
+            "FunctionUrl": "true",
+            "DomainName": "locks.example.com",
+            "RestApiWebAclArn": "arn:aws:wafv2:eu-west-1:123456789012:regional/webacl/one/1",
+        }
+    )
     types = {
         resource["Type"]
         for authorizer in ("AWS_IAM", "JWT")
@@ -147,7 +162,7 @@ def check_deploying_role():
 
 
 def check_rest_api_policy():
-    """Only callers of the named endpoints or ranges reach the REST API; with signatures, a policy of their own admits them."""
+    """Only callers of the named endpoints or ranges reach the REST API; a policy of their own admits signed ones."""
     endpoints = {"RestApi": "private", "RestApiVpcEndpointIds": "vpce-1"}
     account = {"AWS": {"Fn::Sub": "arn:${AWS::Partition}:iam::${AWS::AccountId}:root"}}
     for parameters, principal, conditions in (
@@ -163,14 +178,6 @@ def check_rest_api_policy():
         assert {statement["Effect"] for statement in deny} <= {"Deny"}, (parameters, deny)
         found = [{test: key for test, [key] in statement["Condition"].items()} for statement in deny]
         assert found == conditions, (parameters, deny)
-
-
-def same(left, right, left_name, right_name):
-    texts = [json.dumps(side, indent=1, sort_keys=True).splitlines() for side in (left, right)]
-    difference = list(difflib.unified_diff(*texts, left_name, right_name, lineterm="", n=6))
-    if difference:
-        sys.exit("\n".join(difference))
-    print(f"  {right_name}: as {left_name}")
 
 
 if __name__ == "__main__":

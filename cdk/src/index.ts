@@ -1,2 +1,2 @@
-export * from './leasehold';
-export * from './parameters';
+export * from "./leasehold";
+export * from "./parameters";

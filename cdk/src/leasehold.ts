@@ -1,21 +1,21 @@
-import { createHash } from 'crypto';
-import * as fs from 'fs';
-import * as os from 'os';
-import * as path from 'path';
-import { ArnFormat, Aws, CfnResource, Duration, Fn, Lazy, Stack } from 'aws-cdk-lib';
-import * as cloudwatch from 'aws-cdk-lib/aws-cloudwatch';
-import * as dynamodb from 'aws-cdk-lib/aws-dynamodb';
-import * as events from 'aws-cdk-lib/aws-events';
-import * as targets from 'aws-cdk-lib/aws-events-targets';
-import * as iam from 'aws-cdk-lib/aws-iam';
-import * as lambda from 'aws-cdk-lib/aws-lambda';
-import { Asset } from 'aws-cdk-lib/aws-s3-assets';
-import * as sqs from 'aws-cdk-lib/aws-sqs';
-import * as sfn from 'aws-cdk-lib/aws-stepfunctions';
-import { CfnInclude } from 'aws-cdk-lib/cloudformation-include';
-import { Construct } from 'constructs';
-import { LeaseholdParameters } from './parameters';
-import { Template, Values } from './template';
+import { createHash } from "node:crypto";
+import * as fs from "node:fs";
+import * as os from "node:os";
+import * as path from "node:path";
+import { Aws, type CfnResource, Duration, Fn, Lazy, Stack } from "aws-cdk-lib";
+import * as cloudwatch from "aws-cdk-lib/aws-cloudwatch";
+import * as dynamodb from "aws-cdk-lib/aws-dynamodb";
+import * as events from "aws-cdk-lib/aws-events";
+import * as targets from "aws-cdk-lib/aws-events-targets";
+import * as iam from "aws-cdk-lib/aws-iam";
+import * as lambda from "aws-cdk-lib/aws-lambda";
+import { Asset } from "aws-cdk-lib/aws-s3-assets";
+import * as sqs from "aws-cdk-lib/aws-sqs";
+import * as sfn from "aws-cdk-lib/aws-stepfunctions";
+import { CfnInclude } from "aws-cdk-lib/cloudformation-include";
+import { Construct } from "constructs";
+import type { LeaseholdParameters } from "./parameters";
+import { Template, type Values } from "./template";
 
 /** Properties of a lock service: the parameters of the template, and more. */
 export interface LeaseholdProps extends LeaseholdParameters {
@@ -68,65 +68,86 @@ export class Leasehold extends Construct {
   /** The rules whose events may go to the queue of dead letters. */
   private readonly rules: string[];
 
-  constructor(scope: Construct, id: string, private readonly props: LeaseholdProps) {
+  constructor(
+    scope: Construct,
+    id: string,
+    private readonly props: LeaseholdProps,
+  ) {
     super(scope, id);
     const template = new Template();
     const parameters = this.valuesOf(template);
     template.check(parameters);
     const decided = template.decided(parameters);
-    const templateFile = path.join(fs.mkdtempSync(path.join(os.tmpdir(), 'leasehold-')), 'template.json');
+    const templateFile = path.join(fs.mkdtempSync(path.join(os.tmpdir(), "leasehold-")), "template.json");
     fs.writeFileSync(templateFile, JSON.stringify(decided));
-    this.template = new CfnInclude(this, 'Default', { templateFile, parameters, preserveLogicalIds: false });
+    this.template = new CfnInclude(this, "Default", { templateFile, parameters, preserveLogicalIds: false });
     fs.rmSync(path.dirname(templateFile), { recursive: true });
     this.complete(decided.Resources, parameters);
 
-    this.table = props.table ?? dynamodb.Table.fromTableArn(this, 'Table', this.attribute('LockTable', 'Arn'));
-    this.url = this.attribute('Api', 'ApiEndpoint');
-    const functionArn = this.attribute('InvokeFunction', 'Arn');
-    this.invokeFunction = lambda.Function.fromFunctionAttributes(this, 'Invoke', { functionArn, sameEnvironment: true });
-    this.runUnderLock = sfn.StateMachine.fromStateMachineArn(this, 'Run', this.template.getResource('RunUnderLock').ref);
-    this.cleanUp = sfn.StateMachine.fromStateMachineArn(this, 'CleanUp', this.template.getResource('CleanupStateMachine').ref);
-    this.functionUrl = props.functionUrl ? this.attribute('AcquireFunctionUrl', 'FunctionUrl') : undefined;
+    this.table = props.table ?? dynamodb.Table.fromTableArn(this, "Table", this.attribute("LockTable", "Arn"));
+    this.url = this.attribute("Api", "ApiEndpoint");
+    const functionArn = this.attribute("InvokeFunction", "Arn");
+    this.invokeFunction = lambda.Function.fromFunctionAttributes(this, "Invoke", {
+      functionArn,
+      sameEnvironment: true,
+    });
+    this.runUnderLock = sfn.StateMachine.fromStateMachineArn(
+      this,
+      "Run",
+      this.template.getResource("RunUnderLock").ref,
+    );
+    this.cleanUp = sfn.StateMachine.fromStateMachineArn(
+      this,
+      "CleanUp",
+      this.template.getResource("CleanupStateMachine").ref,
+    );
+    this.functionUrl = props.functionUrl ? this.attribute("AcquireFunctionUrl", "FunctionUrl") : undefined;
     if (props.wakeWaiters) {
-      this.waitersTable = dynamodb.Table.fromTableArn(this, 'Waiters', this.attribute('WaitersTable', 'Arn'));
+      this.waitersTable = dynamodb.Table.fromTableArn(this, "Waiters", this.attribute("WaitersTable", "Arn"));
     }
-    this.rules = [this.attribute('CleanupRule', 'Arn')];
-    const senders = 'PolicyDocument.Statement.0.Condition.ArnEquals.aws:SourceArn';
-    this.template.getResource('CleanupDeadLettersPolicy').addPropertyOverride(senders, Lazy.list({ produce: () => this.rules }));
+    this.rules = [this.attribute("CleanupRule", "Arn")];
+    const senders = "PolicyDocument.Statement.0.Condition.ArnEquals.aws:SourceArn";
+    this.template
+      .getResource("CleanupDeadLettersPolicy")
+      .addPropertyOverride(senders, Lazy.list({ produce: () => this.rules }));
   }
 
   /** Lets the grantee acquire, renew and release locks through the API. */
   public grantUse(grantee: iam.IGrantable, options: LeaseholdGrantOptions = {}): iam.Grant {
-    return this.grantRoutes(grantee, ['POST/v1/acquire', 'POST/v1/heartbeat', 'POST/v1/release'], options);
+    return this.grantRoutes(grantee, ["POST/v1/acquire", "POST/v1/heartbeat", "POST/v1/release"], options);
   }
 
   /** Lets the grantee look at locks through the API. */
   public grantRead(grantee: iam.IGrantable, options: LeaseholdGrantOptions = {}): iam.Grant {
-    return this.grantRoutes(grantee, ['GET/v1/lock', 'GET/v1/locks'], options);
+    return this.grantRoutes(grantee, ["GET/v1/lock", "GET/v1/locks"], options);
   }
 
   /** Lets the grantee look at locks and break them: for operators. */
   public grantBreak(grantee: iam.IGrantable, options: LeaseholdGrantOptions = {}): iam.Grant {
-    return this.grantRoutes(grantee, ['GET/v1/lock', 'POST/v1/break'], options);
+    return this.grantRoutes(grantee, ["GET/v1/lock", "POST/v1/break"], options);
   }
 
   /** Lets a state machine with the mutex steps do its work, its own clean-up and its sleep included. */
   public grantMutex(grantee: iam.IGrantable): void {
     this.invokeFunction.grantInvoke(grantee);
     this.cleanUp.grantStartExecution(grantee);
-    this.waitersTable?.grant(grantee, 'dynamodb:PutItem');
+    this.waitersTable?.grant(grantee, "dynamodb:PutItem");
   }
 
   /** Starts the clean-up after executions of this state machine that may have ended with a lock held. */
   public cleanUpAfter(id: string, machine: sfn.IStateMachine): events.Rule {
-    const { eventPattern } = this.template.getResource('CleanupRule') as events.CfnRule;
-    const { source, 'detail-type': detailType, detail } = Stack.of(this).resolve(eventPattern);
+    const { eventPattern } = this.template.getResource("CleanupRule") as events.CfnRule;
+    const { source, "detail-type": detailType, detail } = Stack.of(this).resolve(eventPattern);
     const rule = new events.Rule(this, id, {
-      description: 'Executions that ended without releasing their lock',
+      description: "Executions that ended without releasing their lock",
       eventPattern: { source, detailType, detail: { ...detail, stateMachineArn: [machine.stateMachineArn] } },
       targets: [
         new targets.SfnStateMachine(this.cleanUp, {
-          deadLetterQueue: sqs.Queue.fromQueueArn(this, `${id}DeadLetters`, this.attribute('CleanupDeadLetters', 'Arn')),
+          deadLetterQueue: sqs.Queue.fromQueueArn(
+            this,
+            `${id}DeadLetters`,
+            this.attribute("CleanupDeadLetters", "Arn"),
+          ),
           maxEventAge: Duration.hours(1),
           retryAttempts: 60,
         }),
@@ -139,10 +160,10 @@ export class Leasehold extends Construct {
   /** A metric of the service in the namespace Leasehold, such as `Lost` of `heartbeat`. */
   public metric(name: string, operation: string, options: cloudwatch.MetricOptions = {}): cloudwatch.Metric {
     return new cloudwatch.Metric({
-      namespace: 'Leasehold',
+      namespace: "Leasehold",
       metricName: name,
       dimensionsMap: { stack: Aws.STACK_NAME, operation },
-      statistic: 'Sum',
+      statistic: "Sum",
       period: Duration.minutes(5),
       ...options,
     });
@@ -150,7 +171,7 @@ export class Leasehold extends Construct {
 
   /** An alarm of the template, such as `LostLocksAlarm`. */
   public alarm(name: string): cloudwatch.IAlarm {
-    return cloudwatch.Alarm.fromAlarmArn(this, name, this.attribute(name, 'Arn'));
+    return cloudwatch.Alarm.fromAlarmArn(this, name, this.attribute(name, "Arn"));
   }
 
   private attribute(resource: string, name: string): string {
@@ -166,37 +187,44 @@ export class Leasehold extends Construct {
     }
     if (table && wakeWaiters) {
       if (!table.tableStreamArn) {
-        throw new Error('wakeWaiters needs a table with a stream.');
+        throw new Error("wakeWaiters needs a table with a stream.");
       }
-      given.existingTableStreamLabel = Fn.select(3, Fn.split('/', table.tableStreamArn));
+      given.existingTableStreamLabel = Fn.select(3, Fn.split("/", table.tableStreamArn));
     }
     const values: Values = {};
-    for (const [name, { Type, Default, MinValue = -Infinity, MaxValue = Infinity }] of Object.entries(template.parameters)) {
+    for (const [name, { Type, Default, MinValue = -Infinity, MaxValue = Infinity }] of Object.entries(
+      template.parameters,
+    )) {
       const property = name[0].toLowerCase() + name.slice(1);
       const value = given[property] ?? Default;
-      if (typeof value === 'number' && (value < MinValue || value > MaxValue)) {
+      if (typeof value === "number" && (value < MinValue || value > MaxValue)) {
         throw new Error(`${property} must be a number from ${MinValue} to ${MaxValue}.`);
       }
-      const list = Type === 'CommaDelimitedList' && !value.length;
-      values[name] = list ? [''] : typeof value === 'boolean' ? String(value) : value;
+      const list = Type === "CommaDelimitedList" && !value.length;
+      values[name] = list ? [""] : typeof value === "boolean" ? String(value) : value;
     }
     return values;
   }
 
   /** Completes the included resources by what the template could not say. */
-  private complete(resources: { [name: string]: any }, values: Values): void {
+  private complete(resources: Values, values: Values): void {
     const assets: { [binary: string]: Asset } = {};
     for (const [name, { Type, Properties }] of Object.entries(resources)) {
       const resource: CfnResource = this.template.getResource(name);
-      if (Type === 'AWS::Lambda::Function') {
+      if (Type === "AWS::Lambda::Function") {
         const binary = Properties.Code.S3Bucket;
         assets[binary] ??= new Asset(this, binary, { path: path.join(this.props.codeDirectory, binary) });
-        (resource as lambda.CfnFunction).code = { s3Bucket: assets[binary].s3BucketName, s3Key: assets[binary].s3ObjectKey };
+        (resource as lambda.CfnFunction).code = {
+          s3Bucket: assets[binary].s3BucketName,
+          s3Key: assets[binary].s3ObjectKey,
+        };
       }
-      if (Type === 'AWS::ApiGateway::Deployment') {
+      if (Type === "AWS::ApiGateway::Deployment") {
         // A deployment is what the API was when it was made: other parameters need another one.
-        const text = JSON.stringify(Stack.of(this).resolve({ ...values, KeyScopes: '' }));
-        resource.overrideLogicalId(`${this.node.id}${name}${createHash('sha256').update(text).digest('hex').slice(0, 8)}`);
+        const text = JSON.stringify(Stack.of(this).resolve({ ...values, KeyScopes: "" }));
+        resource.overrideLogicalId(
+          `${this.node.id}${name}${createHash("sha256").update(text).digest("hex").slice(0, 8)}`,
+        );
       }
     }
   }
@@ -205,31 +233,24 @@ export class Leasehold extends Construct {
     if (options.keys) {
       this.scopes.push({ principal: principalOf(grantee), prefixes: options.keys.map(prefixOf) });
     }
-    return iam.Grant.addToPrincipal({
-      grantee,
-      actions: ['execute-api:Invoke'],
-      resourceArns: routes.map((route) => this.executeApiArn(route)),
-    });
-  }
-
-  private executeApiArn(route: string): string {
-    const [resource, arnFormat] = [this.template.getResource('Api').ref, ArnFormat.SLASH_RESOURCE_NAME];
-    return Stack.of(this).formatArn({ service: 'execute-api', resource, resourceName: `$default/${route}`, arnFormat });
+    const api = Stack.of(this).formatArn({ service: "execute-api", resource: this.template.getResource("Api").ref });
+    const resourceArns = routes.map((route) => `${api}/$default/${route}`);
+    return iam.Grant.addToPrincipal({ grantee, actions: ["execute-api:Invoke"], resourceArns });
   }
 
   /** The scopes that the grants make; none, as long as no grant names keys. */
   private keyScopes(): string {
     if (this.scopes.length === 0) {
-      return '';
+      return "";
     }
-    const direct = { principal: 'direct', prefixes: (this.props.directKeys ?? ['*']).map(prefixOf) };
+    const direct = { principal: "direct", prefixes: (this.props.directKeys ?? ["*"]).map(prefixOf) };
     return Stack.of(this).toJsonString([...this.scopes, direct]);
   }
 }
 
 /** The prefix that a pattern of keys stands for. */
 function prefixOf(pattern: string): string {
-  if (!pattern.endsWith('*') || pattern.slice(0, -1).includes('*')) {
+  if (!pattern.endsWith("*") || pattern.slice(0, -1).includes("*")) {
     throw new Error(`The pattern of keys ${JSON.stringify(pattern)} must have one *, at its end.`);
   }
   return pattern.slice(0, -1);
@@ -240,7 +261,7 @@ function principalOf(grantee: iam.IGrantable): string {
   const principal = grantee.grantPrincipal;
   const role = principal as Partial<iam.IRole>;
   if (!role.roleName) {
-    throw new Error('A grant with keys needs a grantee that has a role.');
+    throw new Error("A grant with keys needs a grantee that has a role.");
   }
   return `arn:${Aws.PARTITION}:iam::${principal.principalAccount ?? Aws.ACCOUNT_ID}:role/${role.roleName}`;
 }

@@ -1,10 +1,12 @@
-"""The stack of template.yaml with the parameters of one's choice: its resources after SAM's own translator, a summary of them,
-and what state machines, pipes, rules and the REST API call, for comparing with what their roles grant.
+"""The stack of template.yaml with the parameters of one's choice: its resources after SAM's own translator, a summary
+of them, and what state machines, pipes, rules and the REST API call, for comparing with what their roles grant.
 """
 
+import difflib
 import json
 import pathlib
 import re
+import sys
 
 # The tables in policies.
 TABLES = (
@@ -17,6 +19,15 @@ TABLES = (
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 NOTHING = {"Ref": "AWS::NoValue"}
+
+
+def same(left, right, left_name, right_name):
+    """Ends the script with the difference, if there is one."""
+    before, after = (json.dumps(side, indent=1, sort_keys=True).splitlines() for side in (left, right))
+    difference = list(difflib.unified_diff(before, after, left_name, right_name, lineterm="", n=6))
+    if difference:
+        sys.exit("\n".join(difference))
+    print(f"  {right_name}: as {left_name}")
 
 
 def read():
@@ -32,8 +43,8 @@ def resources_with(parameters):
 
 
 def translate(template):
-    """Returns the template as SAM's translator leaves it, with the state machines' definitions in it. A function's bucket is
-    the name of its binary."""
+    """Returns the template as SAM's translator leaves it, with the state machines' definitions in it. A function's
+    bucket is the name of its binary."""
     import boto3
     from samtranslator.parser.parser import Parser
     from samtranslator.translator.translator import Translator
@@ -128,7 +139,7 @@ def summary(resources):
         },
         "pipes": {
             name: {
-                "filters": [filter["Pattern"] for filter in properties["SourceParameters"]["FilterCriteria"]["Filters"]],
+                "filters": [one["Pattern"] for one in properties["SourceParameters"]["FilterCriteria"]["Filters"]],
                 "actions": actions_on_anything(properties, resources),
             }
             for name, properties in of_type(resources, "AWS::Pipes::Pipe")
@@ -182,14 +193,18 @@ def actions_on_anything(properties, resources):
 
 def managed_policies(role):
     """Returns the names of managed policies."""
-    return sorted(re.search(r"(\w+)\"?[\]}]*$", json.dumps(arn))[1] for arn in role["Properties"].get("ManagedPolicyArns", []))
+    return sorted(
+        re.search(r"(\w+)\"?[\]}]*$", json.dumps(arn))[1] for arn in role["Properties"].get("ManagedPolicyArns", [])
+    )
 
 
 def statements(role, resources):
     """Yields (target, actions) of each statement of the role."""
     for policy in resources[role]["Properties"].get("Policies", []):
         for statement in policy["PolicyDocument"]["Statement"]:
-            assert statement["Effect"] == "Allow" and set(statement) <= {"Effect", "Action", "Resource", "Sid"}, statement
+            assert statement["Effect"] == "Allow" and set(statement) <= {"Effect", "Action", "Resource", "Sid"}, (
+                statement
+            )
             for target in as_list(statement["Resource"]):
                 yield target_of(target), as_list(statement["Action"])
 

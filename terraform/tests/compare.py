@@ -1,15 +1,14 @@
-"""Compares the module's plans with template.yaml: the functions and their roles, the routes, state machines, pipes and alarms.
+"""Compares the module's plans with template.yaml: functions and their roles, routes, state machines, pipes and alarms.
 
 Standard input: the output of `terraform test -json -verbose`.
 """
 
-import difflib
 import json
 import pathlib
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "scripts/lib"))
-import stacks  # noqa: E402
+import stacks
 
 # The template's parameters for the variables of a run.
 RUNS = {
@@ -59,13 +58,15 @@ class Plan:
                 }
                 for name, function in functions.items()
             },
-            "routes": {key: integrations[route["target"]] for key, route in self.of_type("aws_apigatewayv2_route").items()},
+            "routes": {
+                key: integrations[route["target"]] for key, route in self.of_type("aws_apigatewayv2_route").items()
+            },
             "stateMachines": {
                 MACHINES[name]: self.actions(MACHINES[name]) for name in self.of_type("aws_sfn_state_machine")
             },
             "pipes": {
                 f"{name}Pipe": {
-                    "filters": [filter["pattern"] for filter in pipe["source_parameters"][0]["filter_criteria"][0]["filter"]],
+                    "filters": [one["pattern"] for one in pipe["source_parameters"][0]["filter_criteria"][0]["filter"]],
                     "actions": self.actions("WakerPipes"),
                 }
                 for name, pipe in self.of_type("aws_pipes_pipe").items()
@@ -76,7 +77,11 @@ class Plan:
             },
             "alarms": {
                 name: {
-                    "metric": [alarm["namespace"], alarm["metric_name"], alarm["statistic"] or alarm["extended_statistic"]],
+                    "metric": [
+                        alarm["namespace"],
+                        alarm["metric_name"],
+                        alarm["statistic"] or alarm["extended_statistic"],
+                    ],
                     "dimensions": sorted(alarm["dimensions"]),
                     "threshold": alarm["threshold"],
                 }
@@ -93,7 +98,9 @@ def summary_of_template(parameters):
         namespace, threshold = alarm["Namespace"], alarm["Threshold"]
         alarms[name] = {
             "metric": [
-                namespace if isinstance(namespace, str) else namespace["Fn::Sub"].replace("${AWS::StackName}", "leasehold"),
+                namespace
+                if isinstance(namespace, str)
+                else namespace["Fn::Sub"].replace("${AWS::StackName}", "leasehold"),
                 alarm["MetricName"],
                 alarm.get("ExtendedStatistic") or alarm["Statistic"],
             ],
@@ -110,14 +117,9 @@ def main():
         if event["type"] == "test_plan"
     }
     for run, parameters in RUNS.items():
-        texts = [
-            json.dumps(summary, indent=1, sort_keys=True).splitlines()
-            for summary in (summary_of_template(parameters), plans[run].summary())
-        ]
-        difference = list(difflib.unified_diff(*texts, "template.yaml", f"the plan of the run {run}", lineterm="", n=6))
-        if difference:
-            sys.exit("\n".join(difference))
-        print(f"  the plan of the run {run}: as template.yaml")
+        stacks.same(
+            summary_of_template(parameters), plans[run].summary(), "template.yaml", f"the plan of the run {run}"
+        )
 
 
 if __name__ == "__main__":
