@@ -92,12 +92,12 @@ async fn function_of_everything_serves_direct_invocations() {
     }
 }
 
-/// The template has `Metadata: *locks`, an alias that names the binary, and `Handler: acquire` two lines below.
+/// The template has `Metadata: *locks`, an alias that names the binary, and `Handler: acquire` below.
 #[tokio::test]
 async fn every_handler_of_the_template_starts() {
     let mut found = 0;
     for function in include_str!("../../../template.yaml").split("Type: AWS::Serverless::Function").skip(1) {
-        let value = |name: &str| function.split(name).nth(1)?.split([' ', '\n']).next();
+        let value = |name: &str| function.split(name).nth(1)?.split([' ', ',', '\n']).next();
         let binary = match value("Metadata: ") {
             Some("&locks" | "*locks") => LOCKS,
             Some("&transactions" | "*transactions") => TRANSACTIONS,
