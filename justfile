@@ -64,15 +64,15 @@ dynamodb-local:
 functions:
     scripts/functions.sh
 
-# Runs the state machines, and the stack, on a local AWS, side by side: the one waits, the other compiles.
+# Runs the state machines, and the stack, on a local AWS, side by side. `--no-build` deploys the functions of the last build.
 [parallel]
-local-aws: _state-machines _stack
+local-aws *arguments: _state-machines (_stack arguments)
 
 _state-machines:
     scripts/step-functions.sh
 
-_stack:
-    scripts/ministack.sh
+_stack *arguments:
+    scripts/ministack.sh {{arguments}}
 
 # Tests the CDK construct, and deploys it to a local AWS.
 cdk:
@@ -103,8 +103,8 @@ bench:
     cargo bench --package leasehold-cli --bench service
     scripts/cold-start.sh
 
-# Runs the Rust tests many times, with `load` busy loops beside them, and stops at the first failure.
-stress runs="20" load="0":
+# Runs a suite many times, `test` or `clients`, with `load` busy loops beside it, and stops at the first failure.
+stress runs="20" load="0" suite="test":
     #!/usr/bin/env bash
     set -euo pipefail
     loops=()
@@ -116,7 +116,7 @@ stress runs="20" load="0":
     done
     for ((run = 1; run <= {{runs}}; run++)); do
         echo "== run $run of {{runs}}, {{load}} busy loops"
-        cargo test --workspace
+        {{just_executable()}} {{suite}}
     done
 
 # Runs each simulation under faults with this number of seeds. A failure prints the seed.

@@ -10,7 +10,7 @@ variable "name" {
 }
 
 variable "code_directory" {
-  description = "The folder that `cargo lambda build --release --output-format zip` filled, such as target/lambda"
+  description = "The folder that `cargo lambda build --release --output-format zip -p leasehold-functions` filled, such as target/lambda"
   type        = string
 }
 

@@ -20,7 +20,7 @@ import { Template, type Values } from "./template";
 /** Properties of a lock service: the parameters of the template, and more. */
 export interface LeaseholdProps extends LeaseholdParameters {
   /**
-   * The folder that `cargo lambda build --release` filled, such as `target/lambda`.
+   * The folder that `cargo lambda build --release -p leasehold-functions` filled, such as `target/lambda`.
    */
   readonly codeDirectory: string;
   /**

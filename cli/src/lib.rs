@@ -3,7 +3,7 @@
 //! [`Cli`] is the command line. `commands` has a file for each command:
 //!
 //! ```text
-//! run, elect   hold a lock while a command runs                  exec        ties that command to its parent
+//! run, elect   hold a lock while a command runs                  guard, exec tie that command to its keeper
 //! acquire, heartbeat, release, break_lock, capacity              documents   completions, manual pages
 //! get, ls, watch                                                 demo        a story of two hosts (fenced_write: their job)
 //! serve        the service on this machine (leasehold-server); console: its page, for any service; token

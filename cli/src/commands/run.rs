@@ -26,7 +26,7 @@ const HELP: &str = "\
 The command's environment has LEASEHOLD_KEY, LEASEHOLD_FENCING_TOKEN, LEASEHOLD_OWNER_NAME, and where they apply
 LEASEHOLD_LOCK_SORT_KEY, LEASEHOLD_PERMITS, LEASEHOLD_OCCURRENCE and LEASEHOLD_URL. Several keys are in LEASEHOLD_KEYS
 instead, one a line. It does not have LEASEHOLD_TOKEN. Let the resource that the lock protects check the fencing token:
-it alone can stop a command that was paused, or that went on because this program was killed.
+it alone can stop a command that nothing below catches.
 
 Several keys are several plain locks, all or none: two commands that want the same locks never wait for each other.
 
@@ -41,10 +41,17 @@ periods are counted from 1970-01-01 in UTC, by the clock of this machine.
 
 Signals: SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to the command and all that it started; SIGUSR1 and SIGUSR2 to
 the command. A Ctrl-C is not passed on: the terminal has sent it to the command already. While this program waits for the
-lock, a signal ends the wait. If this program is killed, the command gets a SIGTERM (on Linux).
+lock, a signal ends the wait.
 
-When the lock is lost, the command and all that it started get a SIGTERM, and after --grace a SIGKILL. When the
-command ends by itself, what it left running in the background goes on, without the lock.
+When the lock is lost, the command and all that it started get a SIGTERM, and after --grace a SIGKILL. A guardian, a
+second process of this program, does the same when this program is killed, or is stopped past the time until which it
+has the lock: the command is gone before anybody could judge the lease stale. Not caught are
+  a break: the operator's successor may start while the command still has its grace;
+  what another program starts at the command's request: systemd-run, docker, at, ssh;
+  a SIGKILL to this program and its guardian at the same time: the command is killed (on Linux), and not what it started;
+  outside Linux, a process whose parent ended before.
+When the command ends by itself, what it left running in the background goes on, without the lock. When the command is
+ended by a SIGKILL, what it started is ended, too.
 
 Exit status:
    the command's own; 128 and the signal's number if a signal ended it
@@ -158,6 +165,7 @@ pub(crate) async fn main(args: RunArgs) -> Result<ExitCode, Failure> {
         args: &args.child,
         common: &args.common,
         client: &client,
+        lease: args.lease(),
         sort_key: args.keys.sort_key.as_deref(),
         occurrence: occurrence.as_deref(),
     };
@@ -212,15 +220,14 @@ impl RunArgs {
         name: &str,
         indicator: &Indicator<'_>,
     ) -> Result<Tenure, Failure> {
-        let (keys, warn) = (self.lock_keys(), warning(name, &self.common));
+        let (keys, lease, warn) = (self.lock_keys(), self.lease(), warning(name, &self.common));
         if let Some(semaphore) = self.sharing.semaphore(client, &keys[0]) {
             let request = asking!(PermitRequest::new(), self.request.ask).wait(self.request.wait());
-            let request = keeping!(request, self.child, self.lease.unwrap_or(PERMIT_LEASE), warn);
+            let request = keeping!(request, self.child, lease, warn);
             let request = self.request.data()?.into_iter().fold(request, PermitRequest::data);
             let request = self.sharing.permits.into_iter().fold(request, PermitRequest::permits);
             return Tenure::of_permits(&semaphore, request.on_wait(indicator.on_wait()), self.request.no_wait).await;
         }
-        let lease = self.lease.unwrap_or(LOCK_LEASE);
         if let [key] = keys.as_slice() {
             let request = keeping!(self.request.request(key.clone(), lease)?, self.child, lease, warn);
             let request = occurrence.into_iter().fold(request, LockRequest::occurrence);
@@ -230,6 +237,10 @@ impl RunArgs {
         let wait = if self.request.no_wait { Wait::AtMost(Duration::ZERO) } else { self.request.wait() };
         let request = asking!(AllRequest::new(keys), self.request.ask).wait(wait).on_wait(indicator.on_wait());
         Tenure::of_all(client, keeping!(request, self.child, lease, warn)).await
+    }
+
+    fn lease(&self) -> Duration {
+        self.lease.unwrap_or(if self.sharing.is_given() { PERMIT_LEASE } else { LOCK_LEASE })
     }
 
     fn lock_keys(&self) -> Vec<LockKey> {

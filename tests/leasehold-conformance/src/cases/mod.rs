@@ -204,6 +204,7 @@ pub(crate) const ON_ANY_TABLE: &[Case] = cases! {
         row_overwritten_in_place_and_released_is_reacquired,
         released_row_overwritten_in_place_is_held,
         tombstone_overwritten_in_place_is_a_lock,
+        row_after_a_tombstone_is_a_lock_when_released,
         unknown_attributes_are_shown_and_kept,
     }
     damaged {
