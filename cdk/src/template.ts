@@ -52,11 +52,7 @@ export class Template {
           !Condition || this.holds({ Condition }, values) ? [[name, decide(part)]] : [],
         ),
       );
-    const resources = there(Resources);
-    for (const resource of Object.values<Part>(resources).filter(({ DeletionPolicy }) => DeletionPolicy?.Ref)) {
-      resource.DeletionPolicy = values[resource.DeletionPolicy.Ref];
-    }
-    return { AWSTemplateFormatVersion, Parameters, Resources: resources, Outputs: there(Outputs) };
+    return { AWSTemplateFormatVersion, Parameters, Resources: there(Resources), Outputs: there(Outputs) };
   }
 
   private holds(condition: Part, values: Values): boolean {
