@@ -56,6 +56,14 @@ checkers:
 contend seconds="60":
     scripts/contend.sh {{seconds}}
 
+# The same for items in transactions.
+contend-transactions seconds="60":
+    scripts/contend.sh transactions {{seconds}}
+
+# The same for semaphores, queues, elections, occurrences, several locks at once, and jobs under `leasehold run`.
+contend-coordination seconds="60":
+    scripts/contend.sh coordination {{seconds}}
+
 # Runs the conformance suite and the races on DynamoDB Local.
 dynamodb-local:
     scripts/dynamodb-local.sh cargo test --workspace -- --ignored dynamodb_local

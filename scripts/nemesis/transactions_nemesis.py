@@ -40,7 +40,7 @@ class Bank:
     def act(self, agent):
         """One transaction, or one look from outside."""
         chance = self.rng.random()
-        if chance < 0.6:
+        if chance < 0.75:
             return self.look(agent)
         name = f"{agent.name}-{next(self.numbers)}"
         plans = [self.read_and_append, self.skew, self.twice, self.twice, self.visits, self.delete, self.alone]
@@ -137,7 +137,7 @@ class Bank:
 
     def look(self, agent):
         asked, level = time.monotonic_ns(), self.rng.choice(["committed", "committed", "committed", "uncommitted"])
-        key = self.rng.choice([self.hot(), self.hot("count"), self.key("fleeting", 0)])
+        key = self.rng.choice([self.hot(), self.hot(), self.hot("count"), self.key("fleeting", 0)])
         order = (
             {"do": "list", "level": level} if self.rng.random() < 0.1 else {"do": "look", "key": key, "level": level}
         )
