@@ -82,9 +82,13 @@ _state-machines:
 _stack *arguments:
     scripts/ministack.sh {{arguments}}
 
-# Tests the CDK construct, compares it with the SAM template, and deploys it to a local AWS.
+# Tests the CDK construct, and deploys it to a local AWS.
 cdk:
     scripts/cdk.sh
+
+# Plans the Terraform module with a mock of the provider, and compares the plan with the template. Skips aloud where Terraform is missing.
+terraform:
+    scripts/terraform.sh
 
 # Runs the stack in containers, from the functions that `local-aws` built. Exit status 77: this machine has no containers.
 containers:
