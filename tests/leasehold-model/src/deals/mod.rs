@@ -195,7 +195,10 @@ impl World {
             } else {
                 Change::Now(content(life, record.version + 1))
             };
-            if is_pending && record.version < protocol.bounds.adds && (seen.lock.is_none() || lock.is_some()) {
+            // The adds go to the items in turn.
+            let is_next = usize::try_from(record.version).is_ok_and(|version| version % protocol.bounds.items == item);
+            if is_pending && is_next && record.version < protocol.bounds.adds && (seen.lock.is_none() || lock.is_some())
+            {
                 let write = Write::Add { life, version: record.version, item, seen: lock, change };
                 // A put of another call is applied before the item is written again.
                 if lock.is_none_or(|lock| lock.is_applied) {
