@@ -394,7 +394,11 @@ impl Model for Protocol {
                 next.sent.insert(write);
             }
             Action::Deliver(write) => next.deliver(self, &write)?,
-            Action::Expire => next.rows.record = None,
+            Action::Expire => {
+                next.rows.record = None;
+                // The record outlives the copies of the write that began it: the least retention is an hour.
+                next.sent.retain(|write| !matches!(write, Write::Begin { .. }));
+            }
             Action::Look => next.look(self)?,
         }
         if self.bounds.reads && !matches!(next.reader, Reader::Done(_)) || action_is_look(world, &next) {
