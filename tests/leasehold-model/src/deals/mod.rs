@@ -27,7 +27,7 @@ const BEGUN_AGAIN: &str = "an id is used again";
 pub enum Clause {
     /// Only a pending transaction locks items and is decided.
     Pending,
-    /// An add and a decision are of the version that was read.
+    /// A decision is of the version that was read.
     Version,
     /// A commit waits for all puts.
     Unapplied,
@@ -237,7 +237,7 @@ impl World {
             (Some(Clause::Pending), Write::Add { .. } | Write::Decide { .. }) => {
                 rows.record.as_mut()?.state = State::Pending;
             }
-            (Some(Clause::Version), Write::Add { version, .. } | Write::Decide { version, .. }) => {
+            (Some(Clause::Version), Write::Decide { version, .. }) => {
                 *version = record.as_ref()?.version;
             }
             (Some(Clause::Unapplied), Write::Decide { .. }) => rows.record.as_mut()?.unapplied.clear(),
