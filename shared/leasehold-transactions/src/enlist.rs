@@ -360,7 +360,7 @@ fn missing<'a>(transaction: &Transaction, prepared: &'a [Prepared]) -> Vec<&'a P
         let mut entries = transaction.entries_of(&candidate.key).peekable();
         let is_held = entries.peek().is_some();
         let is_repeat = entries.any(|entry| entry.digest == candidate.digest);
-        !is_repeat && !(is_held && candidate.operation() == Operation::Get)
+        !(is_repeat || is_held && candidate.operation() == Operation::Get)
     };
     let mut missing: Vec<_> = prepared.iter().filter(is_missing).collect();
     missing.sort_by(|a, b| a.key.cmp(&b.key));

@@ -154,7 +154,7 @@ impl Transactions {
                 Ok(Err(step)) => Ok(step),
                 Err(error) => Err(error),
             };
-            let waited = match step {
+            let paused = match step {
                 Ok(StepResult::Done) => {
                     known = Some(transaction);
                     Ok(())
@@ -165,7 +165,7 @@ impl Transactions {
                 Err(error) if error.is_passing() => effort.failed(error).await,
                 Ok(StepResult::Abort(error)) | Err(error) => Err(error),
             };
-            match waited {
+            match paused {
                 Ok(()) => {}
                 Err(error @ Error::InvalidRequest { .. }) => return Err(error),
                 Err(error) if error.is_passing() || wanted.outcome != State::Committed => return Err(error),

@@ -17,7 +17,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-pub use problem::{LostReason, Problem, ProblemType, RefusedLock};
+pub use problem::{LostReason, Problem, ProblemType, RefusedItem, RefusedLock};
 
 /// The paths of the operations. A key travels in the body or the query, never in the path: gateways decode paths before
 /// they pass them on.

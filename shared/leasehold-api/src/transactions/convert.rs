@@ -5,7 +5,7 @@ use leasehold_transactions::{
     State, Status, Swept, TransactionId, TransactionPage, TransactionRequest,
 };
 use leasehold_wire::transactions::{self as wire, Entry, ReturnOnFailure};
-use leasehold_wire::{Problem, ProblemType};
+use leasehold_wire::{Problem, ProblemType, RefusedItem};
 
 use super::{dynamodb_json, limits};
 
@@ -222,6 +222,11 @@ pub(super) fn item_name(key: &ItemKey) -> wire::ItemName {
     wire::ItemName { table_name: key.table().to_owned(), key: dynamodb_json::show(key.attributes().clone()) }
 }
 
+fn refused_item(key: &ItemKey, holder_age_ms: Option<u64>) -> RefusedItem {
+    let wire::ItemName { table_name, key } = item_name(key);
+    RefusedItem { table_name, key, holder_age_ms }
+}
+
 /// The problem of a caller that named no id, where the failure leaves nothing behind.
 pub(super) fn without_id(problem: Problem) -> Problem {
     match problem.problem_type {
@@ -263,12 +268,11 @@ pub(super) fn problem(error: &Error) -> Problem {
         Error::Committed => plain(ProblemType::Committed),
         Error::Contended { other, key, age_ms } => Problem {
             public_id: Some(other.as_str().into()),
-            holder_age_ms: Some(*age_ms),
-            refused_item: Some(Box::new(item_name(key))),
+            refused_item: Some(Box::new(refused_item(key, Some(*age_ms)))),
             ..plain(ProblemType::Contended)
         },
         Error::ConditionFailed { request, key, item } => Problem {
-            refused_item: Some(Box::new(item_name(key))),
+            refused_item: Some(Box::new(refused_item(key, None))),
             request: u16::try_from(*request).ok(),
             item: item.clone().map(|item| Box::new(dynamodb_json::show(item))),
             ..plain(ProblemType::ConditionFailed)
@@ -277,7 +281,7 @@ pub(super) fn problem(error: &Error) -> Problem {
         Error::Forbidden { .. } => plain(ProblemType::Forbidden),
         Error::Misconfigured(_) => crate::convert::misconfigured(),
         Error::Corrupt { message, key } => Problem {
-            refused_item: key.as_ref().map(|key| Box::new(item_name(key))),
+            refused_item: key.as_ref().map(|key| Box::new(refused_item(key, None))),
             ..Problem::new(ProblemType::CorruptRecord, format!("{message} An operator must look at it."))
         },
         Error::Unknown { id, source } => Problem {
