@@ -176,9 +176,9 @@ impl Bank {
     /// Sweeps twice with one coordinator, so that it sees for long enough that nobody works on a transaction. Returns
     /// the second sweep.
     pub async fn sweep_idle(&self, sweeper: &Transactions) -> Swept {
-        sweeper.sweep(100).await.expect("swept");
+        sweeper.sweep(10_000).await.expect("swept");
         tokio::time::sleep(sweeper.idle_time() + Duration::from_secs(1)).await;
-        sweeper.sweep(100).await.expect("swept")
+        sweeper.sweep(10_000).await.expect("swept")
     }
 
     /// Panics unless every account is free of attributes of transactions, and every transaction is finished, out of the

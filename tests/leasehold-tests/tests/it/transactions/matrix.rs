@@ -404,7 +404,10 @@ async fn sweep_under(step: usize, fault: Option<Fault>) -> bool {
     let stage = Stage::set(&script).await;
     carry_out(&stage.coordinator, &script.calls).await.expect("begun");
     let (sweeper, faults) = stage.bank.coordinator(stage.policy, IDLE);
-    assert_eq!(sweeper.sweep(100).await.expect("swept").watched, 1);
+    let (other, _) = stage.bank.coordinator(stage.policy, IDLE);
+    for watching in [&sweeper, &other] {
+        assert_eq!(watching.sweep(100).await.expect("swept").watched, 1);
+    }
     tokio::time::sleep(IDLE).await;
     faults.take_calls();
     if let Some(fault) = fault {
@@ -416,7 +419,7 @@ async fn sweep_under(step: usize, fault: Option<Fault>) -> bool {
             biased;
             _ = &mut work => {}
             () = faults.reached() => if fault == Some(Fault::Held) {
-                stage.sweep(IDLE).await;
+                assert_eq!(other.sweep(100).await.expect("swept").failed, 0);
                 faults.release();
                 let swept = work.await.expect("swept");
                 assert_eq!(swept.failed, 0, "the other one did it: {swept:?}");

@@ -343,7 +343,7 @@ impl Run {
     /// Checks the state after all transfers.
     async fn settle(&self) -> Tally {
         let (sweeper, _) = self.bank.coordinator(self.scale.policy, Duration::from_mins(5));
-        let swept = sweeper.sweep(10_000).await.expect("swept");
+        let swept = self.bank.sweep_idle(&sweeper).await;
         assert!(swept.failed == 0 && !swept.more, "{swept:?}");
         self.bank.assert_clean().await;
         let mut history = History::default();
