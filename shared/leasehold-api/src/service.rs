@@ -8,7 +8,7 @@ use leasehold_protocol::{
     Record, ReleaseAnswer,
 };
 use leasehold_wire::{
-    AcquireRequest, AcquireResponse, BreakRequest, GetRequest, HealthResponse, HealthStatus, HeartbeatRequest,
+    AcquireRequest, AcquireResponse, BreakRequest, GetRequest, HealthRequest, HealthResponse, HealthStatus, HeartbeatRequest,
     HeartbeatResponse, ListRequest, ListResponse, Lock, Problem, ReleaseRequest, ReleaseResponse, UnreadableRow,
     WatchRequest,
 };
@@ -244,8 +244,8 @@ impl Service {
     ///
     /// # Errors
     /// `throttled`, `unavailable`.
-    pub async fn health(&self) -> Result<HealthResponse, Problem> {
-        traced(operation_span("health", "", &Caller::unrestricted()), async {
+    pub async fn health(&self, caller: &Caller, _: HealthRequest) -> Result<HealthResponse, Problem> {
+        traced(operation_span("health", "", caller), async {
             self.table.check_health().await.map_err(|error| logged_problem(&error))?;
             Ok(("ok".into(), HealthResponse { status: HealthStatus::Ok }))
         })
