@@ -123,8 +123,8 @@ async fn bare_update(client: &Client, is_acquire: bool) {
         .expression_attribute_values(":leaseMs", number(20_000))
         .expression_attribute_values(":staleAt", number(1_800_000_000_000))
         .expression_attribute_values(":expireAt", number(1_800_000_000));
-    let request = match is_acquire {
-        true => request
+    let request = if is_acquire {
+        request
             .condition_expression(format!(
                 "attribute_not_exists(#key) OR (attribute_exists(#key) AND ((attribute_exists(isReleased) AND \
                  (attribute_not_exists(leaseIdHash) OR leaseIdHash <> :leaseIdHash)) OR \
@@ -142,13 +142,14 @@ async fn bare_update(client: &Client, is_acquire: bool) {
             .expression_attribute_values(":zero", number(0))
             .expression_attribute_values(":one", number(1))
             .expression_attribute_values(":now", number(1_800_000_000_000))
-            .expression_attribute_values(":lastToken", number((1 << 53) - 2)),
-        _ => request
+            .expression_attribute_values(":lastToken", number((1 << 53) - 2))
+    } else {
+        request
             .condition_expression(format!("leaseIdHash = :leaseIdHash AND {ours} AND attribute_not_exists(isReleased)"))
             .update_expression(
                 "SET recordVersionNumber = :rvn, leaseVersion = :rvn, expireAt = :expireAt, staleAt = :staleAt, \
                  leaseDuration = :leaseDuration, leaseMs = :leaseMs",
-            ),
+            )
     };
     Box::pin(request.send()).await.expect("applied");
 }

@@ -12,10 +12,10 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use super::item::{self, KIND, LEASE, OWNER};
 use super::lifecycle::{Ended, Semaphore, Tombstone, changed, signed};
 use super::model::{Acquire, AllDead, Break, Enqueue, Heartbeat, MAX_ENTRIES, Member, PublicId, Release, SetCapacity};
-use crate::expressions::{Write, remove};
 use crate::item::{DATA, TableSchema};
 use crate::lifecycle::{GrantOutcome, LAST_COUNTABLE_TOKEN, Policy, Stamp};
 use crate::model::{LeaseDuration, MAX_SEQUENCE, Principal, Sequence};
+use crate::write::{Builder, Write, number};
 
 /// A semaphore that no older version has broken or taken.
 const IS_SEMAPHORE: &str = "leaseholdKind = :kind AND ownerName = :owner AND attribute_not_exists(isReleased)";
@@ -26,36 +26,17 @@ const IS_NOT_ENDED: &str = "#ended.#slot.#id <> :id";
 /// The token is below the limit, so that the next one can be counted from it.
 const IS_COUNTABLE: &str = "fencingToken BETWEEN :zero AND :lastToken";
 
-/// Assembles a write, all of whose conditions must hold.
-struct Builder {
-    write: Write,
-    conditions: Vec<String>,
-    set: Vec<String>,
-    gone: Vec<String>,
-}
-
 impl Builder {
     /// Starts the write of an existing semaphore.
-    fn new(stamp: &Stamp, policy: &Policy) -> Self {
-        let mut write = Write::default();
-        write.text(":kind", KIND);
-        write.text(":owner", OWNER);
-        write.text(":rvn", &stamp.rvn);
-        write.number(":expireAt", policy.expire_at(stamp, None));
-        Self {
-            write,
-            conditions: vec![IS_SEMAPHORE.into()],
-            set: vec!["recordVersionNumber = :rvn".into(), "expireAt = :expireAt".into()],
-            gone: Vec::new(),
-        }
-    }
-
-    fn condition(&mut self, condition: impl Into<String>) {
-        self.conditions.push(condition.into());
-    }
-
-    fn set(&mut self, assignment: impl Into<String>) {
-        self.set.push(assignment.into());
+    fn of_semaphore(stamp: &Stamp, policy: &Policy) -> Self {
+        let mut builder = Self::default();
+        builder.write.text(":kind", KIND);
+        builder.write.text(":owner", OWNER);
+        builder.condition(IS_SEMAPHORE);
+        builder.write.text(":rvn", &stamp.rvn);
+        builder.set("recordVersionNumber = :rvn");
+        builder.put("expireAt", number(policy.expire_at(stamp, None)));
+        builder
     }
 
     fn signed(&mut self, placeholder: &str, value: i64) {
@@ -92,7 +73,7 @@ impl Builder {
 
     /// Records a change that the waiters should look at.
     fn changed(&mut self, stamp: &Stamp) {
-        self.write.text(":changed", changed(stamp));
+        self.write.text(":changed", &changed(stamp));
         self.set("#changed = :changed");
     }
 
@@ -128,29 +109,6 @@ impl Builder {
             self.gone.extend([format!("#queue.#q{index}"), format!("#tickets.#q{index}")]);
         }
     }
-
-    fn build(mut self) -> Write {
-        let mut write = self.write;
-        write.condition = self.conditions.join(" AND ");
-        write.update = format!("SET {}", self.set.join(", "));
-        self.gone.sort();
-        let gone: Vec<_> = self.gone.iter().map(String::as_str).collect();
-        remove(&mut write.update, &gone);
-        bind_words(&mut write);
-        write
-    }
-}
-
-/// Binds the names of the attributes behind the words that begin with `#`.
-fn bind_words(write: &mut Write) {
-    let text = format!("{} {}", write.condition, write.update);
-    for part in text.split('#').skip(1) {
-        let end = part.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(part.len());
-        let placeholder = format!("#{}", &part[..end]);
-        if !write.names.contains_key(&placeholder) {
-            write.name(&placeholder, &part[..end]);
-        }
-    }
 }
 
 /// Creates the row, or takes this tombstone. The write also creates the row's maps, which every other write needs.
@@ -179,7 +137,6 @@ pub(crate) fn create(schema: &TableSchema, row: &Semaphore, tombstone: Option<&T
     write.number(":nextTicket", row.next_ticket);
     write.number(":token", row.fencing_token);
     write.number(":expireAt", row.expire_at);
-    let number = |value: u64| AttributeValue::N(value.to_string());
     let maps = [
         (":holders", row.holders.iter().map(|(id, it)| (id.clone(), item::encode_holder(it))).collect()),
         (":tokens", row.holders.iter().map(|(id, it)| (id.clone(), number(it.fencing_token))).collect()),
@@ -198,14 +155,14 @@ pub(crate) fn create(schema: &TableSchema, row: &Semaphore, tombstone: Option<&T
                     ownerPrincipal, leaseSequence, leaseRequestId, previousLeaseIdHash, previousOwnerName, \
                     previousReleased, runningOccurrence, #data"
             .into();
-    bind_words(&mut write);
+    write.bind_words();
     write
 }
 
 pub(crate) fn acquire(request: &Acquire, stamp: &Stamp, policy: &Policy) -> Write {
     let me = Member::new(&request.key, &request.lease_id);
     let (permits, dead) = (request.permits.get(), &request.dead);
-    let mut builder = Builder::new(stamp, policy);
+    let mut builder = Builder::of_semaphore(stamp, policy);
     builder.member(&me);
     builder.not_ended(&me);
     builder.write.hash(&request.lease_id.hash());
@@ -246,7 +203,7 @@ pub(crate) fn acquire(request: &Acquire, stamp: &Stamp, policy: &Policy) -> Writ
 
 /// The renewal of a holder. `outcome` is given where the renewal comes from an acquire.
 pub(crate) fn heartbeat(request: &Heartbeat, outcome: Option<GrantOutcome>, stamp: &Stamp, policy: &Policy) -> Write {
-    let mut builder = Builder::new(stamp, policy);
+    let mut builder = Builder::of_semaphore(stamp, policy);
     builder.write.name("#h", &Member::new(&request.key, &request.lease_id).holder_id());
     builder.write.hash(&request.lease_id.hash());
     let own = builder.own("#holders.#h", request.principal.as_ref(), request.sequence.as_ref());
@@ -299,7 +256,7 @@ pub(crate) fn heartbeat(request: &Heartbeat, outcome: Option<GrantOutcome>, stam
 
 pub(crate) fn release(request: &Release, stamp: &Stamp, policy: &Policy) -> Write {
     let me = Member::new(&request.key, &request.lease_id);
-    let mut builder = Builder::new(stamp, policy);
+    let mut builder = Builder::of_semaphore(stamp, policy);
     builder.member(&me);
     builder.write.hash(&request.lease_id.hash());
     let own = ["#holders.#h", "#queue.#t"].map(|path| {
@@ -327,7 +284,7 @@ pub(crate) fn release(request: &Release, stamp: &Stamp, policy: &Policy) -> Writ
 }
 
 pub(crate) fn break_entry(request: &Break, stamp: &Stamp, policy: &Policy) -> Write {
-    let mut builder = Builder::new(stamp, policy);
+    let mut builder = Builder::of_semaphore(stamp, policy);
     let member = request.id.member();
     builder.write.text(":seen", request.seen.as_str());
     match &request.id {
@@ -355,7 +312,7 @@ pub(crate) fn break_entry(request: &Break, stamp: &Stamp, policy: &Policy) -> Wr
 pub(crate) fn enqueue(request: &Enqueue, stamp: &Stamp, policy: &Policy) -> Write {
     let me = Member::new(&request.key, &request.lease_id);
     let dead = &request.dead;
-    let mut builder = Builder::new(stamp, policy);
+    let mut builder = Builder::of_semaphore(stamp, policy);
     builder.member(&me);
     builder.not_ended(&me);
     builder.write.hash(&request.lease_id.hash());
@@ -382,7 +339,7 @@ pub(crate) fn enqueue(request: &Enqueue, stamp: &Stamp, policy: &Policy) -> Writ
 }
 
 pub(crate) fn set_capacity(request: &SetCapacity, stamp: &Stamp, policy: &Policy) -> Write {
-    let mut builder = Builder::new(stamp, policy);
+    let mut builder = Builder::of_semaphore(stamp, policy);
     let (capacity, expected) = (request.capacity.get(), request.expected.get());
     builder.write.number(":capacity", capacity);
     builder.write.number(":expected", expected);

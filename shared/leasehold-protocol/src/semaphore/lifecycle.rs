@@ -130,12 +130,11 @@ impl Claim {
     }
 }
 
-/// The write that makes the step.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The write that makes a step.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Change {
-    /// No write: there is only an answer.
-    None,
     /// The write of the operation itself.
+    #[default]
     Main,
     /// The write that creates the row, or takes a tombstone.
     Create(Option<Tombstone>),
@@ -143,16 +142,8 @@ pub enum Change {
     Renew,
 }
 
-/// The effect of a request on a row, and the answer to the caller.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Step<T> {
-    /// The row afterwards; none where there is no semaphore.
-    pub row: Option<Semaphore>,
-    /// The write that makes the change.
-    pub change: Change,
-    /// The answer.
-    pub answer: Result<T, Refusal>,
-}
+/// The effect of a request on a semaphore, and the answer to the caller. The row is none where there is no semaphore.
+pub type Step<T> = crate::Step<Semaphore, Change, Result<T, Refusal>>;
 
 /// The reason why a request was not carried out. The row that it was refused on is the [`Step`]'s.
 #[derive(Debug, Clone, PartialEq)]
@@ -389,11 +380,11 @@ fn unchanged<T>(found: &Found, answer: Result<T, Refusal>) -> Step<T> {
         Found::Semaphore(row) => Some((**row).clone()),
         Found::Free(_) | Found::OtherKind => None,
     };
-    Step { row, change: Change::None, answer }
+    Step::kept(row, answer)
 }
 
 fn done<T>(row: Semaphore, change: Change, answer: T) -> Step<T> {
-    Step { row: Some(row), change, answer: Ok(answer) }
+    Step::made(row, change, Ok(answer))
 }
 
 fn superseded(claim: &Claim, fencing_token: Option<u64>) -> Refusal {

@@ -4,14 +4,10 @@ use super::expressions;
 use super::lifecycle::{self, Ahead, Change, Found, Grant, Step};
 use super::model::{Acquire, Break, Enqueue, Heartbeat, Release, SetCapacity};
 use crate::LockTable;
-use crate::error::{Error, ErrorKind};
-use crate::expressions::Write;
+use crate::error::Error;
 use crate::lifecycle::{CorruptRecord, GrantOutcome, ReleaseOutcome, Stamp};
 use crate::model::LockKey;
-
-/// The maximum number of writes of one operation. The first may find no row, and the second that another caller created
-/// it; each further write needs another such coincidence.
-const MAX_WRITES: usize = 5;
+use crate::write::Write;
 
 impl LockTable {
     /// Asks for permits.
@@ -20,7 +16,7 @@ impl LockTable {
     /// `InvalidRequest`, `CorruptRecord`, `Throttled`, `Unavailable`. After the last two, retry with the same lease id.
     pub async fn acquire_permits(&self, request: &Acquire) -> Result<Step<Grant>, Error> {
         let policy = &self.policy;
-        self.carry_out(
+        self.carry_out_on_semaphore(
             &request.key,
             |found, stamp, _| lifecycle::acquire(found, request, stamp, policy),
             |change, stamp| match change {
@@ -40,7 +36,7 @@ impl LockTable {
     /// `InvalidRequest`, `CorruptRecord`, `Throttled`, `Unavailable`. The last two say nothing about the permits.
     pub async fn heartbeat_permits(&self, request: &Heartbeat) -> Result<Step<Grant>, Error> {
         let policy = &self.policy;
-        self.carry_out(
+        self.carry_out_on_semaphore(
             &request.key,
             |found, stamp, issued| Ok(lifecycle::heartbeat(found, request, stamp, issued, policy)),
             |_, stamp| expressions::heartbeat(request, None, stamp, policy),
@@ -54,7 +50,7 @@ impl LockTable {
     /// `InvalidRequest`, `CorruptRecord`, `Throttled`, `Unavailable`. After the last two, retry.
     pub async fn release_permits(&self, request: &Release) -> Result<Step<ReleaseOutcome>, Error> {
         let policy = &self.policy;
-        self.carry_out(
+        self.carry_out_on_semaphore(
             &request.key,
             |found, stamp, _| Ok(lifecycle::release(found, request, stamp, policy)),
             |_, stamp| expressions::release(request, stamp, policy),
@@ -68,7 +64,7 @@ impl LockTable {
     /// `InvalidRequest`, `CorruptRecord`, `Throttled`, `Unavailable`. After the last two, retry.
     pub async fn break_entry(&self, request: &Break) -> Result<Step<ReleaseOutcome>, Error> {
         let policy = &self.policy;
-        self.carry_out(
+        self.carry_out_on_semaphore(
             &request.key,
             |found, stamp, _| Ok(lifecycle::break_entry(found, request, stamp, policy)),
             |_, stamp| expressions::break_entry(request, stamp, policy),
@@ -82,7 +78,7 @@ impl LockTable {
     /// `InvalidRequest`, `CorruptRecord`, `Throttled`, `Unavailable`. After the last two, retry with the same lease id.
     pub async fn enqueue(&self, request: &Enqueue) -> Result<Step<Ahead>, Error> {
         let policy = &self.policy;
-        self.carry_out(
+        self.carry_out_on_semaphore(
             &request.key,
             |found, stamp, issued| Ok(lifecycle::enqueue(found, request, stamp, issued, policy)),
             |_, stamp| expressions::enqueue(request, stamp, policy),
@@ -96,7 +92,7 @@ impl LockTable {
     /// `InvalidRequest`, `CorruptRecord`, `Throttled`, `Unavailable`. After the last two, retry.
     pub async fn set_capacity(&self, request: &SetCapacity) -> Result<Step<i64>, Error> {
         let policy = &self.policy;
-        self.carry_out(
+        self.carry_out_on_semaphore(
             &request.key,
             |found, stamp, _| Ok(lifecycle::set_capacity(found, request, stamp, policy)),
             |_, stamp| expressions::set_capacity(request, stamp, policy),
@@ -104,40 +100,21 @@ impl LockTable {
         .await
     }
 
-    /// Makes the write of the operation. Where that is refused, makes the write that the old row calls for. `rule` gets
-    /// the versions of earlier attempts where the last attempt was refused.
-    async fn carry_out<T>(
+    /// Carries out an operation on a semaphore. The write that creates the row has the row that the life cycle makes of
+    /// nothing.
+    async fn carry_out_on_semaphore<T>(
         &self,
         key: &LockKey,
         rule: impl Fn(&Found, &Stamp, &[String]) -> Result<Step<T>, CorruptRecord>,
         write: impl Fn(&Change, &Stamp) -> Write,
     ) -> Result<Step<T>, Error> {
-        let mut change = Change::Main;
-        for _ in 0..MAX_WRITES {
-            let build = |stamp: &Stamp| match &change {
-                Change::Create(tombstone) => {
-                    let step = rule(&Found::Free(tombstone.clone()), stamp, &[])?;
-                    let row = step.row.ok_or(CorruptRecord::new("leaseholdKind", "missing"))?;
-                    Ok(expressions::create(&self.schema, &row, tombstone.as_ref()))
-                }
-                other => Ok(write(other, stamp)),
-            };
-            let written = self.write_item(key, build).await?;
-            if written.applied {
-                // For a row that it created, DynamoDB returns no attributes, and the embedded engine returns the key.
-                let found = match change {
-                    Change::Create(tombstone) => Found::Free(tombstone),
-                    _ => self.schema.decode_found(key, written.old)?,
-                };
-                return Ok(rule(&found, &written.stamp, &[])?);
-            }
-            let found = self.schema.decode_found(key, written.old)?;
-            let step = rule(&found, &written.stamp, &written.issued)?;
-            if step.change == Change::None {
-                return Ok(step);
-            }
-            change = step.change;
-        }
-        Err(Error::new(ErrorKind::Unavailable, "The row changed again and again."))
+        let write = |change: &Change, stamp: &Stamp| {
+            let Change::Create(tombstone) = change else { return Ok(write(change, stamp)) };
+            let step = rule(&Found::Free(tombstone.clone()), stamp, &[])?;
+            let row = step.row.ok_or(CorruptRecord::new("leaseholdKind", "missing"))?;
+            Ok(expressions::create(&self.schema, &row, tombstone.as_ref()))
+        };
+        let carried_out = self.carry_out(key, |item| self.schema.decode_found(key, item), &rule, write);
+        Ok(carried_out.await?.1)
     }
 }

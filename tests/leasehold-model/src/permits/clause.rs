@@ -1,6 +1,6 @@
 //! The clauses of the protocol of semaphores that a test can drop, to show that each is needed.
 
-use leasehold_protocol::semaphore::lifecycle::{self, Change};
+use leasehold_protocol::semaphore::lifecycle;
 use leasehold_protocol::semaphore::{
     Acquire, Ahead, Enqueue, Found, Grant, Heartbeat, Refusal, Release, Semaphore, SetCapacity, Step,
 };
@@ -95,7 +95,7 @@ const PLENTY: i64 = 1000;
 pub(super) type Effect<T> = (Option<Semaphore>, bool, Result<T, Refusal>);
 
 fn effect<T>(step: Step<T>) -> Effect<T> {
-    (step.row, step.change != Change::None, step.answer)
+    (step.row, step.change.is_some(), step.answer)
 }
 
 fn found(row: Option<Semaphore>) -> Found {
