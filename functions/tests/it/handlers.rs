@@ -58,7 +58,8 @@ async fn handler_serves_its_own_routes_only() {
     let locks = OPERATIONS.iter().filter(|operation| operation.subject == Subject::Lock);
     expected.extend(locks.map(|operation| {
         let is_acquire = operation.name == "acquire";
-        let holders = if is_acquire { vec!["/v1/acquire", "/v1/heartbeat", "/v1/release"] } else { vec![operation.path] };
+        let holders =
+            if is_acquire { vec!["/v1/acquire", "/v1/heartbeat", "/v1/release"] } else { vec![operation.path] };
         (operation.name, holders)
     }));
     for (handler, expected) in expected {

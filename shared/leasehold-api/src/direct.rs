@@ -18,7 +18,7 @@ const MAX_PROBLEM_BYTES: usize = 30_000;
 ///
 /// # Errors
 /// The problem; [`ProblemType::error_name`] is the name of the error.
-pub async fn invoke<S>(
+pub async fn invoke<S: 'static>(
     service: &S,
     routes: impl IntoIterator<Item = &'static Route<S>>,
     caller: Caller,
@@ -38,7 +38,7 @@ pub async fn invoke<S>(
 }
 
 /// `acquire, release or get`
-fn actions<S>(routes: &[&Route<S>]) -> String {
+fn actions<S: 'static>(routes: &[&Route<S>]) -> String {
     let names: Vec<_> = routes.iter().map(|route| route.operation.name).collect();
     match names.split_last() {
         Some((last, [])) => (*last).to_owned(),

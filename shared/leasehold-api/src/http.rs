@@ -22,7 +22,7 @@ pub struct HttpRequest<'a> {
 }
 
 /// Carries out an operation. The answer to every faulty request is a problem document.
-pub async fn handle<S>(service: &S, admitted: &Admitted<S>, request: HttpRequest<'_>) -> Response<Vec<u8>> {
+pub async fn handle<S: 'static>(service: &S, admitted: &Admitted<S>, request: HttpRequest<'_>) -> Response<Vec<u8>> {
     match dispatch(service, admitted, request).await {
         Ok(document) => response(StatusCode::OK, "application/json", document),
         Err(problem) => {
@@ -36,7 +36,7 @@ pub async fn handle<S>(service: &S, admitted: &Admitted<S>, request: HttpRequest
     }
 }
 
-async fn dispatch<S>(
+async fn dispatch<S: 'static>(
     service: &S,
     admitted: &Admitted<S>,
     request: HttpRequest<'_>,

@@ -33,7 +33,7 @@ pub struct Route<S: 'static> {
 /// The answer of an operation: a JSON document.
 pub type Answer<'a> = Pin<Box<dyn Future<Output = Result<Box<RawValue>, Problem>> + Send + 'a>>;
 
-impl<S> Route<S> {
+impl<S: 'static> Route<S> {
     /// The operation with its implementation.
     pub const fn new(
         operation: &'static Operation,
@@ -52,7 +52,7 @@ impl<S> Route<S> {
     }
 }
 
-impl<S> fmt::Debug for Route<S> {
+impl<S: 'static> fmt::Debug for Route<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.operation.name)
     }
@@ -65,7 +65,7 @@ pub struct Admitted<S: 'static> {
     caller: Caller,
 }
 
-impl<S> Admitted<S> {
+impl<S: 'static> Admitted<S> {
     /// The entry in the table.
     pub fn operation(&self) -> &'static Operation {
         self.route.operation

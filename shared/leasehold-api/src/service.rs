@@ -8,9 +8,9 @@ use leasehold_protocol::{
     Record, ReleaseAnswer,
 };
 use leasehold_wire::{
-    AcquireRequest, AcquireResponse, BreakRequest, GetRequest, HealthRequest, HealthResponse, HealthStatus, HeartbeatRequest,
-    HeartbeatResponse, ListRequest, ListResponse, Lock, Problem, ReleaseRequest, ReleaseResponse, UnreadableRow,
-    WatchRequest,
+    AcquireRequest, AcquireResponse, BreakRequest, GetRequest, HealthRequest, HealthResponse, HealthStatus,
+    HeartbeatRequest, HeartbeatResponse, ListRequest, ListResponse, Lock, Problem, ReleaseRequest, ReleaseResponse,
+    UnreadableRow, WatchRequest,
 };
 use tokio::time::{Instant, timeout};
 use tracing::{Instrument, Span, field};

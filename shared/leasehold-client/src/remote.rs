@@ -232,7 +232,8 @@ impl Remote {
         request: &BreakEntryRequest,
         left: Duration,
     ) -> Result<ReleaseResponse, Error> {
-        self.post(operation::SEMAPHORE_BREAK.path, request, timing::request_timeout(self.request_timeout, None, left)).await
+        self.post(operation::SEMAPHORE_BREAK.path, request, timing::request_timeout(self.request_timeout, None, left))
+            .await
     }
 
     pub(crate) async fn set_capacity(
@@ -240,7 +241,12 @@ impl Remote {
         request: &CapacityRequest,
         left: Duration,
     ) -> Result<CapacityResponse, Error> {
-        self.post(operation::SEMAPHORE_CAPACITY.path, request, timing::request_timeout(self.request_timeout, None, left)).await
+        self.post(
+            operation::SEMAPHORE_CAPACITY.path,
+            request,
+            timing::request_timeout(self.request_timeout, None, left),
+        )
+        .await
     }
 
     pub(crate) async fn get_semaphore(&self, request: &GetRequest, left: Duration) -> Result<Lock, Error> {

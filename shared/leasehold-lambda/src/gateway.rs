@@ -66,7 +66,7 @@ type Event = Map<String, Value>;
 ///
 /// # Errors
 /// The event is not from API Gateway.
-pub(crate) async fn answer<S>(
+pub(crate) async fn answer<S: Sync + 'static>(
     service: &S,
     routes: &[&'static Route<S>],
     caller: Caller,
@@ -105,7 +105,7 @@ pub(crate) async fn answer<S>(
 /// path.
 ///
 /// A gateway decodes the path, which therefore only selects one of the known routes.
-fn route<S>(event: &Value, routes: &[&'static Route<S>]) -> Option<&'static Route<S>> {
+fn route<S: 'static>(event: &Value, routes: &[&'static Route<S>]) -> Option<&'static Route<S>> {
     let text = |name: &str| event[name].as_str().unwrap_or_default();
     let (chosen, path) = match event["resource"].as_str() {
         Some(resource) => (resource, text("path")),

@@ -60,18 +60,12 @@ enum Entrance {
 /// Puts the checks in front of these routes. Pages and probes need no token.
 pub fn protect(routes: Router, pages: Router, probes: Router, checked: Checked) -> Router {
     let checked = Arc::new(checked);
-    let behind = |entrance, routes: Router| {
-        routes.layer(from_fn_with_state((Arc::clone(&checked), entrance), check))
-    };
+    let behind = |entrance, routes: Router| routes.layer(from_fn_with_state((Arc::clone(&checked), entrance), check));
     let open = behind(Entrance::Page, pages).merge(behind(Entrance::Probe, probes));
     behind(Entrance::Service, routes).merge(open)
 }
 
-async fn check(
-    State((checked, entrance)): State<(Arc<Checked>, Entrance)>,
-    request: Request,
-    next: Next,
-) -> Response {
+async fn check(State((checked, entrance)): State<(Arc<Checked>, Entrance)>, request: Request, next: Next) -> Response {
     let started = Instant::now();
     let (mut parts, body) = request.into_parts();
     let route = label(parts.uri.path());
@@ -165,11 +159,7 @@ where
     routes.fold(Router::new(), |router, route| router.route(route.operation.path, handler(route))).with_state(service)
 }
 
-async fn answer<S>(
-    route: &'static Route<S>,
-    State(service): State<S>,
-    request: Request,
-) -> Result<Response, Infallible>
+async fn answer<S>(route: &'static Route<S>, State(service): State<S>, request: Request) -> Result<Response, Infallible>
 where
     S: Send + Sync + 'static,
 {
@@ -216,11 +206,7 @@ where
     if is_bulky { aside::run(work.in_current_span()).await } else { work.await }
 }
 
-async fn read_body(
-    operation: &Operation,
-    headers: &HeaderMap,
-    body: Body,
-) -> Result<(Bytes, Reserved), Problem> {
+async fn read_body(operation: &Operation, headers: &HeaderMap, body: Body) -> Result<(Bytes, Reserved), Problem> {
     let announced = text(headers, CONTENT_LENGTH.as_str()).and_then(|length| length.parse::<usize>().ok());
     if announced.is_some_and(|length| length > MAX_DISCARDED_BYTES) {
         return Err(body_too_large(operation));
@@ -351,11 +337,9 @@ mod tests {
         });
         let tokens = Some(Arc::new(Tokens::open(&path, false).expect("valid")));
         let (told, _threads) = unbounded_channel();
-        for (scope, of_whole, of_part) in [
-            (Some(Scope::Keys), "200", "200"),
-            (Some(Scope::Transactions), "200", "403"),
-            (None, "403", "403"),
-        ] {
+        for (scope, of_whole, of_part) in
+            [(Some(Scope::Keys), "200", "200"), (Some(Scope::Transactions), "200", "403"), (None, "403", "403")]
+        {
             let address = serve(scope, told.clone(), tokens.clone()).await;
             let found = (status(address, &whole).await, status(address, &part).await, status(address, "none").await);
             assert_eq!(found, (of_whole.to_owned(), of_part.to_owned(), "401".to_owned()), "{scope:?}");

@@ -158,7 +158,12 @@ impl Server {
             Some(handle) => app.merge(metrics::routes(handle)),
             None => app,
         };
-        let app = protect(app, console::routes(&name), health.routes(), Checked { guard, tokens: tokens.clone(), load: Load::default() });
+        let app = protect(
+            app,
+            console::routes(&name),
+            health.routes(),
+            Checked { guard, tokens: tokens.clone(), load: Load::default() },
+        );
         let background = [
             tokio::spawn(sweep_repeatedly(transactions, sweep_interval)),
             tokio::spawn(reload_repeatedly(tokens, tls.clone())),

@@ -92,9 +92,9 @@ fn describe(operation: &Operation, schemas: &mut Schemas) -> (HttpMethod, Operat
             Subject::Transaction => Some("transactions"),
         }))
         .response("200", success(operation, answer, schemas));
-    let described = responses(operation).into_iter().fold(described, |described, (status, response)| {
-        described.response(status.to_string(), response)
-    });
+    let described = responses(operation)
+        .into_iter()
+        .fold(described, |described, (status, response)| described.response(status.to_string(), response));
     match input {
         Input::Query(parameters) => {
             let parameters = Some(parameters()).filter(|parameters| !parameters.is_empty());
@@ -124,10 +124,7 @@ const FAILURES: &[Refusal] = &[
         kinds: &[ProblemType::InvalidRequest],
         detail: "the request breaks a rule of this API. `field` names the field at fault.",
     },
-    Refusal {
-        kinds: &[ProblemType::MethodNotAllowed],
-        detail: "this path takes another method, which `Allow` names.",
-    },
+    Refusal { kinds: &[ProblemType::MethodNotAllowed], detail: "this path takes another method, which `Allow` names." },
     Refusal {
         kinds: &[ProblemType::Throttled],
         detail: "slow down, and try again with the same lease id or transaction id. `Retry-After` says when.",
@@ -177,10 +174,13 @@ fn responses(operation: &Operation) -> BTreeMap<u16, Response> {
 }
 
 fn response(refusals: &[&Refusal]) -> Response {
-    let sentences: Vec<_> = refusals.iter().map(|refusal| {
-        let kinds: Vec<_> = refusal.kinds.iter().copied().map(name).collect();
-        format!("{}: {}", kinds.join(", "), refusal.detail)
-    }).collect();
+    let sentences: Vec<_> = refusals
+        .iter()
+        .map(|refusal| {
+            let kinds: Vec<_> = refusal.kinds.iter().copied().map(name).collect();
+            format!("{}: {}", kinds.join(", "), refusal.detail)
+        })
+        .collect();
     let content = ContentBuilder::new().schema(Some(Ref::from_schema_name("Problem"))).build();
     let response = ResponseBuilder::new().description(sentences.join(" ")).content("application/problem+json", content);
     let kinds = || refusals.iter().flat_map(|refusal| refusal.kinds);
@@ -188,7 +188,9 @@ fn response(refusals: &[&Refusal]) -> Response {
     if pausing.is_empty() {
         return response.build();
     }
-    let when = if pausing.len() == kinds().count() { String::new() } else {
+    let when = if pausing.len() == kinds().count() {
+        String::new()
+    } else {
         format!(", for {}", pausing.into_iter().map(name).collect::<Vec<_>>().join(", "))
     };
     let header = HeaderBuilder::new().schema(Some(u32::schema())).description(Some(format!("Seconds{when}")));

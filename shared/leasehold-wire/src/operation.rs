@@ -1,7 +1,7 @@
 //! The table of the operations. An operation is written down here, once.
 //!
-//! Both HTTP fronts, direct invocations, authorization, the OpenAPI document, the functions' permissions, the stacks and
-//! the clients' lists are made from this table, or a test compares them with it.
+//! Both HTTP fronts, direct invocations, authorization, the OpenAPI document, the functions' permissions, the stacks
+//! and the clients' lists are made from this table, or a test compares them with it.
 
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -192,7 +192,7 @@ macro_rules! input {
         openapi::Input::Query(openapi::query::<$request>)
     };
     (Post $request:ty) => {
-        openapi::Input::Body(openapi::body::<$request>)
+        openapi::Input::Body(openapi::body::<$request>())
     };
 }
 
@@ -206,7 +206,7 @@ macro_rules! operations {
                     method: Method::$method,
                     summary: concat!($($doc, "\n"),+),
                     #[cfg(feature = "openapi")]
-                    schemas: (input!($method $request), openapi::body::<$answer>),
+                    schemas: (input!($method $request), openapi::body::<$answer>()),
                     $($fields)+
                 },
                 types: PhantomData,
@@ -252,10 +252,8 @@ const ENLIST: &[Refusal] = &[
 /// The refusals of an operation on items of users.
 const TABLES: &[Refusal] = &[refusal(&[Forbidden], "the service may not use the table.")];
 /// The refusals of an operation on a transaction that should be there.
-const LOOK_UP: &[Refusal] = &[refusal(
-    &[TransactionNotFound],
-    "the transaction was never begun, or ended so long ago that it was removed.",
-)];
+const LOOK_UP: &[Refusal] =
+    &[refusal(&[TransactionNotFound], "the transaction was never begun, or ended so long ago that it was removed.")];
 
 operations! {
     /// Acquires a lock.
@@ -270,7 +268,23 @@ operations! {
         load: Load::Small,
         dynamodb: WRITE,
         success: "The caller holds the lock.",
-        refusals: &[&[refusal(&[NotFound], "there is no row, and `onlyIfExists` was given."), refusal(&[Lost], "the acquisition of this lease id has ended."), refusal(&[Superseded], "a later request under this lease id was carried out, and this one changed nothing; the caller still has the lock."), refusal(&[AlreadyDone], "the occurrence, or a later one, was completed; the data of `lock` is the result."), refusal(&[Held], "another caller holds the lock. `lock` says who, for how long, and which version to observe.")]],
+        refusals: &[&[
+            refusal(&[NotFound], "there is no row, and `onlyIfExists` was given."),
+            refusal(&[Lost], "the acquisition of this lease id has ended."),
+            refusal(
+                &[Superseded],
+                "a later request under this lease id was carried out, and this one changed nothing; the \
+                 caller still has the lock.",
+            ),
+            refusal(
+                &[AlreadyDone],
+                "the occurrence, or a later one, was completed; the data of `lock` is the result.",
+            ),
+            refusal(
+                &[Held],
+                "another caller holds the lock. `lock` says who, for how long, and which version to observe.",
+            ),
+        ]],
     }
 
     /// Acquires several locks, all or none, in one transaction of DynamoDB. All have one fencing token. Heartbeats and
@@ -286,7 +300,23 @@ operations! {
         load: Load::Small,
         dynamodb: WRITE,
         success: "The caller holds all locks.",
-        refusals: &[&[refusal(&[Lost], "the lease id holds some of the locks and not those in `locks`, or its acquisition of those has ended."), refusal(&[Superseded], "a later request under this lease id was carried out, and this one changed nothing; the caller still has the locks."), refusal(&[Held], "other callers hold some of the locks. `locks` says which, who, for how long, and which versions to observe.")]],
+        refusals: &[&[
+            refusal(
+                &[Lost],
+                "the lease id holds some of the locks and not those in `locks`, or its acquisition of those \
+                 has ended.",
+            ),
+            refusal(
+                &[Superseded],
+                "a later request under this lease id was carried out, and this one changed nothing; the \
+                 caller still has the locks.",
+            ),
+            refusal(
+                &[Held],
+                "other callers hold some of the locks. `locks` says which, who, for how long, and which \
+                 versions to observe.",
+            ),
+        ]],
     }
 
     /// Renews a lease.
@@ -301,7 +331,14 @@ operations! {
         load: Load::Small,
         dynamodb: WRITE,
         success: "The lease starts anew.",
-        refusals: &[&[refusal(&[Lost], "the lock is not the caller's. `reason` says why, and `lock` shows its state."), refusal(&[Superseded], "a later request under this lease id was carried out, and this one changed nothing. The caller still holds the lock; `sequence` is the number to exceed.")]],
+        refusals: &[&[
+            refusal(&[Lost], "the lock is not the caller's. `reason` says why, and `lock` shows its state."),
+            refusal(
+                &[Superseded],
+                "a later request under this lease id was carried out, and this one changed nothing. The \
+                 caller still holds the lock; `sequence` is the number to exceed.",
+            ),
+        ]],
     }
 
     /// Releases a lock. May be repeated.
@@ -316,7 +353,9 @@ operations! {
         load: Load::Small,
         dynamodb: WRITE,
         success: "Nobody holds the lock under this lease id any more.",
-        refusals: &[&[refusal(&[Lost], "the lock is not the caller's. `reason` says why, and `lock` shows its state.")]],
+        refusals: &[&[
+            refusal(&[Lost], "the lock is not the caller's. `reason` says why, and `lock` shows its state."),
+        ]],
     }
 
     /// Takes a lock from its holder, as an operator.
@@ -331,7 +370,9 @@ operations! {
         load: Load::Small,
         dynamodb: WRITE,
         success: "The lock has no holder.",
-        refusals: &[&[refusal(&[VersionMismatch], "the lock changed since the operator looked.")]],
+        refusals: &[&[
+            refusal(&[VersionMismatch], "the lock changed since the operator looked."),
+        ]],
     }
 
     /// Reads one lock, strongly consistent.
@@ -346,12 +387,14 @@ operations! {
         load: Load::Small,
         dynamodb: READ,
         success: "The lock as it is.",
-        refusals: &[&[refusal(&[NotFound], "there is no lock of this key, or it was deleted.")]],
+        refusals: &[&[
+            refusal(&[NotFound], "there is no lock of this key, or it was deleted."),
+        ]],
     }
 
     /// Waits until a lock changes: its record version number is no longer `version`, or it is released. The answer is a
-    /// hint, which may come late or without a change; the next write decides. After `waitMs` the answer is the lock as it
-    /// is.
+    /// hint, which may come late or without a change; the next write decides. After `waitMs` the answer is the lock as
+    /// it is.
     WATCH: Get(WatchRequest) -> Lock {
         name: "watch",
         id: "watch",
@@ -363,7 +406,9 @@ operations! {
         load: Load::Waiting,
         dynamodb: READ,
         success: "The lock, changed or not: its version tells.",
-        refusals: &[&[refusal(&[NotFound], "there is no such lock, or none any more.")]],
+        refusals: &[&[
+            refusal(&[NotFound], "there is no such lock, or none any more."),
+        ]],
     }
 
     /// Lists locks.
@@ -408,7 +453,12 @@ operations! {
         load: Load::Small,
         dynamodb: WRITE,
         success: "The caller has the permits.",
-        refusals: &[&[refusal(&[Held], "too few permits are free, or somebody is ahead. `lock` shows the semaphore.")], MEMBER],
+        refusals: &[
+            &[
+                refusal(&[Held], "too few permits are free, or somebody is ahead. `lock` shows the semaphore."),
+            ],
+            MEMBER,
+        ],
     }
 
     /// Renews the lease of a holder, and may release permits.
@@ -468,7 +518,16 @@ operations! {
         load: Load::Small,
         dynamodb: WRITE,
         success: "The caller has a ticket.",
-        refusals: &[&[refusal(&[QueueFull], "100 wait already."), refusal(&[Held], "an entry that was observed as dead shows a sign of life. `lock` shows the semaphore.")], MEMBER],
+        refusals: &[
+            &[
+                refusal(&[QueueFull], "100 wait already."),
+                refusal(
+                    &[Held],
+                    "an entry that was observed as dead shows a sign of life. `lock` shows the semaphore.",
+                ),
+            ],
+            MEMBER,
+        ],
     }
 
     /// Changes the capacity of a semaphore, as an operator.
@@ -483,7 +542,12 @@ operations! {
         load: Load::Small,
         dynamodb: WRITE,
         success: "The semaphore has the capacity that was asked for.",
-        refusals: &[&[NO_SEMAPHORE], OPERATOR],
+        refusals: &[
+            &[
+                NO_SEMAPHORE,
+            ],
+            OPERATOR,
+        ],
     }
 
     /// Reads one semaphore, strongly consistent.
@@ -498,7 +562,10 @@ operations! {
         load: Load::Small,
         dynamodb: READ,
         success: "The semaphore with its holders and its queue.",
-        refusals: &[&[NO_SEMAPHORE, refusal(&[WrongKind], "the key belongs to a lock.")]],
+        refusals: &[&[
+            NO_SEMAPHORE,
+            refusal(&[WrongKind], "the key belongs to a lock."),
+        ]],
     }
 
     /// Opens a transaction, with or without requests, or carries out a whole transaction in one call.
@@ -513,7 +580,13 @@ operations! {
         load: Load::Small,
         dynamodb: &[],
         success: "The transaction is open, or committed where that was asked for.",
-        refusals: &[ENLIST, &[refusal(&[RolledBack, Committed], "the transaction that was named is over.")], TABLES],
+        refusals: &[
+            ENLIST,
+            &[
+                refusal(&[RolledBack, Committed], "the transaction that was named is over."),
+            ],
+            TABLES,
+        ],
     }
 
     /// Adds requests to a transaction. Without requests, keeps the transaction alive. May be repeated.
@@ -528,7 +601,14 @@ operations! {
         load: Load::Small,
         dynamodb: &[],
         success: "The requests are part of the transaction.",
-        refusals: &[ENLIST, &[refusal(&[RolledBack, Committed], "the transaction is over.")], LOOK_UP, TABLES],
+        refusals: &[
+            ENLIST,
+            &[
+                refusal(&[RolledBack, Committed], "the transaction is over."),
+            ],
+            LOOK_UP,
+            TABLES,
+        ],
     }
 
     /// Commits all changes of a transaction. May be repeated.
@@ -543,7 +623,16 @@ operations! {
         load: Load::Small,
         dynamodb: &[],
         success: "The transaction is committed: everybody sees all of its changes.",
-        refusals: &[&[refusal(&[RolledBack], "the transaction was rolled back before, and changed nothing. `detail` says why.")], LOOK_UP, TABLES],
+        refusals: &[
+            &[
+                refusal(
+                    &[RolledBack],
+                    "the transaction was rolled back before, and changed nothing. `detail` says why.",
+                ),
+            ],
+            LOOK_UP,
+            TABLES,
+        ],
     }
 
     /// Rolls back all changes of a transaction. May be repeated.
@@ -558,7 +647,13 @@ operations! {
         load: Load::Small,
         dynamodb: &[],
         success: "The transaction is rolled back: all of its changes are undone.",
-        refusals: &[&[refusal(&[Committed], "the transaction is committed, and cannot be undone any more.")], LOOK_UP, TABLES],
+        refusals: &[
+            &[
+                refusal(&[Committed], "the transaction is committed, and cannot be undone any more."),
+            ],
+            LOOK_UP,
+            TABLES,
+        ],
     }
 
     /// Returns the state of a transaction, even long after its end.
@@ -606,8 +701,8 @@ operations! {
         refusals: &[TABLES],
     }
 
-    /// Ends idle transactions, or one transaction whatever its age. For operators; the service also ends idle transactions
-    /// by itself.
+    /// Ends idle transactions, or one transaction whatever its age. For operators; the service also ends idle
+    /// transactions by itself.
     SWEEP: Post(SweepRequest) -> SweepResponse {
         name: "sweep",
         id: "sweep",

@@ -100,8 +100,7 @@ async fn log_of_transactions() -> String {
     let guard = tracing::subscriber::set_default(subscriber);
     let bank = Bank::new().await;
     let service = TransactionService::new(bank.transactions.clone());
-    let call =
-        async |input: Value| invoke(&service, TransactionService::ROUTES, Caller::unrestricted(), input).await;
+    let call = async |input: Value| invoke(&service, TransactionService::ROUTES, Caller::unrestricted(), input).await;
     let key = json!({ "id": { "S": PAYLOAD } });
     let item = json!({ "id": { "S": PAYLOAD }, "text": { "S": PAYLOAD }, "bytes": { "B": "YWJj" } });
     let put = json!({ "Put": { "TableName": "accounts", "Item": item } });

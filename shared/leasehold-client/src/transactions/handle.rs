@@ -170,8 +170,10 @@ impl Transaction {
     }
 
     pub(crate) async fn send_rollback(&self) -> Result<(), Error> {
-        let result =
-            self.client.call_transaction::<_, EndResponse>(&self.id, operation::ROLLBACK.path, &self.end_request()).await;
+        let result = self
+            .client
+            .call_transaction::<_, EndResponse>(&self.id, operation::ROLLBACK.path, &self.end_request())
+            .await;
         // A drop does not retry a rollback that failed.
         self.state().ended = true;
         match result {

@@ -121,7 +121,8 @@ impl Client {
                 let Some(request) = request else { return Ok(None) };
                 let limit = client.remote().request_timeout();
                 let page: ListItemsResponse =
-                    persist(client.until(), |_| client.remote().post(operation::LIST_ITEMS.path, &request, limit)).await?;
+                    persist(client.until(), |_| client.remote().post(operation::LIST_ITEMS.path, &request, limit))
+                        .await?;
                 let next =
                     page.last_evaluated_key.map(|key| ListItemsRequest { exclusive_start_key: Some(key), ..request });
                 Ok(Some((page.items, next)))

@@ -65,7 +65,9 @@ pub async fn run_transactions() -> Result<(), Error> {
             match serves {
                 ServesTransactions::Callers => answer_transactions(service, event.payload).await,
                 ServesTransactions::Sweep => answer_sweep(service, event.payload, left.saturating_sub(MARGIN)).await,
-                ServesTransactions::Everything => answer(service, &[Family::Transact, Family::Sweep], event.payload).await,
+                ServesTransactions::Everything => {
+                    answer(service, &[Family::Transact, Family::Sweep], event.payload).await
+                }
             }
         };
         let answer = answer.instrument(span).await;
@@ -129,11 +131,7 @@ async fn sweep_all(service: &TransactionService, total: &mut SweepResponse) -> R
 }
 
 /// Answers an event that came over HTTP or directly, if it asks for an operation of these families.
-async fn answer(
-    service: &TransactionService,
-    families: &[Family],
-    event: Value,
-) -> Result<Box<RawValue>, Diagnostic> {
+async fn answer(service: &TransactionService, families: &[Family], event: Value) -> Result<Box<RawValue>, Diagnostic> {
     let routes = TransactionService::ROUTES.iter().filter(|route| families.contains(&route.operation.family));
     let caller = Caller::unrestricted();
     if event.get("requestContext").is_none() {

@@ -40,7 +40,11 @@ fn token(subject: &Value) -> Value {
 }
 
 async fn send(function: &Function, operation: &Operation, event: Value) -> (u64, Value) {
-    let answer = function.answer_http(&routes(|served| served.name == operation.name), event).await.map(json_of).expect("an event of a gateway");
+    let answer = function
+        .answer_http(&routes(|served| served.name == operation.name), event)
+        .await
+        .map(json_of)
+        .expect("an event of a gateway");
     let answer = Answer::read(&answer);
     (answer.status, answer.body)
 }

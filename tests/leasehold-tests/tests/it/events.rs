@@ -228,7 +228,11 @@ async fn rest_api_serves_the_life_of_a_lock() {
         (LIST.operation(), "http-list", ""),
         (RELEASE.operation(), "http-release", "released"),
     ] {
-        let answer = function.answer_http(&routes(|served| served.name == operation.name), rest(&event(name))).await.map(json_of).expect("an answer");
+        let answer = function
+            .answer_http(&routes(|served| served.name == operation.name), rest(&event(name)))
+            .await
+            .map(json_of)
+            .expect("an answer");
         assert_eq!(answer["multiValueHeaders"]["cache-control"], json!(["no-store"]));
         let answer = Answer::read(&answer);
         assert_eq!((answer.status, answer.body["outcome"].as_str().unwrap_or_default()), (200, outcome), "{name}");
@@ -281,7 +285,10 @@ async fn events_of_no_gateway_are_refused_by_name() {
         "queryStringParameters": {}, "headers": {}, "body": "", "isBase64Encoded": false,
     });
     for event in [balancer, json!({}), json!([]), json!(null), json!("health"), json!({ "requestContext": null })] {
-        let refused = function.answer_http(&routes(|served| served.name == HEALTH.name), event.clone()).await.expect_err("no gateway");
+        let refused = function
+            .answer_http(&routes(|served| served.name == HEALTH.name), event.clone())
+            .await
+            .expect_err("no gateway");
         assert_eq!(refused.error_type, "InvalidRequest", "{event}");
     }
 }
