@@ -45,7 +45,8 @@ fn every_operation_has_a_handler_a_name_and_a_path_of_its_own() {
     let bound: Vec<_> = locks.chain(TransactionService::ROUTES.iter().map(|route| route.operation)).collect();
     let names = |operations: &[&Operation]| operations.iter().map(|operation| operation.name).collect::<Vec<_>>();
     assert_eq!(names(&bound), names(OPERATIONS));
-    for of in [|operation: &Operation| operation.name, |operation| operation.path, |operation| operation.id] {
+    let of_one: [fn(&Operation) -> &'static str; 3] = [|one| one.name, |one| one.path, |one| one.id];
+    for of in of_one {
         let distinct: BTreeSet<_> = OPERATIONS.iter().map(|operation| of(operation)).collect();
         assert_eq!(distinct.len(), OPERATIONS.len());
     }
