@@ -12,7 +12,7 @@ import re
 # The expressions for one table in policies, in each of the three.
 TABLES = (
     # The longer name first: the other one is a part of it.
-    ("TransactionTableArns", "accounts"),
+    ("TransactionTableArns", "items"),
     ("TransactionTable", "transactions"),
     ("WaitersTable", "waiters"),
     ("LockTable", "locks"),

@@ -55,12 +55,10 @@ async fn handler_serves_its_own_routes_only() {
         ("bootstrap", paths(|operation| !is_transaction(operation))),
         ("", paths(|operation| !is_transaction(operation))),
     ];
-    let locks = OPERATIONS.iter().filter(|operation| operation.subject == Subject::Lock);
-    expected.extend(locks.map(|operation| {
-        let is_acquire = operation.name == "acquire";
-        let holders =
-            if is_acquire { vec!["/v1/acquire", "/v1/heartbeat", "/v1/release"] } else { vec![operation.path] };
-        (operation.name, holders)
+    let functions = OPERATIONS.iter().filter(|operation| operation.subject == Subject::Lock).map(|one| one.function);
+    expected.extend(functions.map(|function| {
+        let also: &[&str] = if function == "acquire" { &["heartbeat", "release"] } else { &[] };
+        (function, paths(|operation| operation.function == function || also.contains(&operation.function)))
     }));
     for (handler, expected) in expected {
         assert_eq!(served(LOCKS, handler).await, expected, "{handler}");

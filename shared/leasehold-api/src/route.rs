@@ -139,6 +139,7 @@ routes!(|service: &Service, caller, request| {
     ACQUIRE_ALL => service.acquire_all(caller, request),
     HEARTBEAT => service.heartbeat(caller, request),
     RELEASE => service.release(caller, request),
+    WANT => service.want(caller, request),
     BREAK => service.break_lock(caller, request),
     GET => service.get(caller, request),
     WATCH => service.watch(caller, request),

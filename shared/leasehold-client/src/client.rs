@@ -300,7 +300,7 @@ impl Client {
         change.lease.map_or(Ok(()), check_lease)?;
         let renewed = self.renew_by_id(Subject::Lock, &key.into(), &lease_id.clone().into(), change, None).await?;
         let Renewal { version, lease, fencing_token, .. } = renewed.answer;
-        Ok(HeartbeatResponse { record_version_number: version, lease_duration_ms: millis(lease), fencing_token })
+        Ok(HeartbeatResponse { record_version_number: version, lease_duration_ms: millis(lease), fencing_token, wanted: false })
     }
 
     /// Sends one heartbeat, with retries, under a lease id that has no guard here.

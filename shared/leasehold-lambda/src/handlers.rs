@@ -8,7 +8,7 @@ use leasehold_api::{ExecutionSecret, Route, Routed, Service, cleanup, direct, do
 use leasehold_dynamodb::Clock;
 use leasehold_protocol::LockTable;
 use leasehold_wire::Problem;
-use leasehold_wire::operation::{self, Operation, Subject};
+use leasehold_wire::operation::{Operation, Subject};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -38,18 +38,16 @@ impl Serves {
     pub fn by_handler(handler: &str) -> Option<Self> {
         Some(match handler {
             // The routes of heartbeat and release may lead to this function too.
-            "acquire" => {
-                let holders = [operation::ACQUIRE.name, operation::HEARTBEAT.name, operation::RELEASE.name];
-                Self::Http(routes(|operation| holders.contains(&operation.name)))
-            }
+            "acquire" => Self::Http(routes(|operation| {
+                ["acquire", "heartbeat", "release"].contains(&operation.function)
+            })),
             "semaphore" => Self::Semaphores,
             "invoke" => Self::Direct,
             "cleanup" => Self::Cleanup,
             // No handler was chosen: `cargo lambda watch`.
             "bootstrap" => Self::Everything,
-            // Every other operation on locks has a function of its own.
-            name => {
-                let routes = routes(|operation| operation.subject == Subject::Lock && operation.name == name);
+            function => {
+                let routes = routes(|operation| operation.function == function);
                 return (!routes.is_empty()).then_some(Self::Http(routes));
             }
         })

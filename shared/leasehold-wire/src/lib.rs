@@ -289,6 +289,9 @@ pub struct HeartbeatResponse {
     pub lease_duration_ms: u64,
     /// The fencing token: as granted, or higher if an acquire was repeated.
     pub fencing_token: u64,
+    /// True if somebody waits for the lock, by a mark of `want`. A holder may release the lock earlier than planned.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub wanted: bool,
 }
 
 /// A holder's release.
@@ -327,6 +330,48 @@ pub struct ReleaseRequest {
 pub struct ReleaseResponse {
     /// The outcome of the release.
     pub outcome: ReleaseOutcome,
+    /// True if somebody may wait for the lock: by a mark of `want`, or the release was a repeat. A caller that acquires
+    /// the lock again should pause first. A break and a release of permits tell nothing about it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub wanted: bool,
+}
+
+/// A waiter's mark on a lock, which its holder learns of.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct WantRequest {
+    /// The lock's key.
+    pub key: String,
+    /// The lock's sort key. Required on a table with a sort key, refused on one without.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sort_key: Option<String>,
+    /// The waiter, for people to read: 1 to 1024 bytes.
+    pub owner_name: String,
+}
+
+/// The mark, or the reason why there is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct WantResponse {
+    /// The outcome of the mark.
+    pub outcome: WantOutcome,
+}
+
+/// The outcome of a mark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum WantOutcome {
+    /// The lock is marked. Its holder learns of it with its next heartbeat, or with its release.
+    Marked,
+    /// Somebody marked the lock before.
+    AlreadyMarked,
+    /// The lock is released, or there is none: acquire it now.
+    Free,
+    /// Another kind of client wrote the row. Its holder would not learn of a mark.
+    NotOurs,
 }
 
 /// The outcome of a release.

@@ -154,6 +154,6 @@ impl Service {
 }
 
 fn done(released: ReleaseOutcome) -> (String, ReleaseResponse) {
-    let response = ReleaseResponse { outcome: locks::release_outcome(released) };
+    let response = ReleaseResponse { outcome: locks::release_outcome(released), wanted: false };
     (wire_name(response.outcome), response)
 }

@@ -309,11 +309,7 @@ async fn called_for_transactions() -> Actions {
 fn by_function() -> Actions {
     let mut functions = Actions::new();
     for operation in OPERATIONS {
-        let function = match operation.subject {
-            Subject::Lock => pascal_case(operation.name),
-            Subject::Semaphore => "Semaphore".to_owned(),
-            Subject::Transaction => format!("{:?}", operation.family),
-        };
+        let function = pascal_case(operation.function);
         let invoke = (operation.subject == Subject::Lock && operation.is_direct).then(|| "Invoke".to_owned());
         for function in invoke.into_iter().chain([function]) {
             functions.entry(function).or_default().extend(operation.dynamodb.iter().map(|&action| action.to_owned()));
