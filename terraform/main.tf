@@ -38,6 +38,7 @@ locals {
   # The routes, and the functions that answer them.
   all_routes = {
     "ANY /v1/acquire"     = "Acquire"
+    "ANY /v1/want"        = "Acquire"
     "ANY /v1/acquire-all" = "AcquireAll"
     "ANY /v1/heartbeat"   = "Heartbeat"
     "ANY /v1/release"     = "Release"

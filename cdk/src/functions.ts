@@ -16,7 +16,7 @@ const ROUTE_FUNCTIONS: RouteFunction[] = [
     name: "Acquire",
     handler: "acquire",
     description: "acquire a lock, or take over a stale one",
-    paths: ["/v1/acquire"],
+    paths: ["/v1/acquire", "/v1/want"],
     actions: ["dynamodb:UpdateItem"],
   },
   {

@@ -357,8 +357,7 @@ fn release_response(released: &Released) -> (String, ReleaseResponse) {
     if let Some(owner) = &released.owner_name {
         record_owner(owner);
     }
-    let response =
-        ReleaseResponse { outcome: convert::release_outcome(released.outcome), wanted: released.wanted };
+    let response = ReleaseResponse { outcome: convert::release_outcome(released.outcome), wanted: released.wanted };
     (wire_name(response.outcome), response)
 }
 

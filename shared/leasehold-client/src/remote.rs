@@ -39,6 +39,8 @@ pub(crate) struct Renewal {
     pub(crate) permits: u64,
     /// The holder id of a semaphore.
     pub(crate) holder_id: Option<String>,
+    /// Whether somebody waits for the lock.
+    pub(crate) wanted: bool,
 }
 
 /// A request of a caller that wants permits.
@@ -131,6 +133,7 @@ impl Remote {
                     fencing_token: answer.fencing_token,
                     permits: 0,
                     holder_id: None,
+                    wanted: answer.wanted,
                 })
             }
             Subject::Permits => {
@@ -154,6 +157,7 @@ impl Remote {
                     fencing_token: answer.fencing_token,
                     permits: answer.permits,
                     holder_id: Some(answer.holder_id),
+                    wanted: false,
                 })
             }
         };

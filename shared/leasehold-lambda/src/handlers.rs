@@ -38,9 +38,9 @@ impl Serves {
     pub fn by_handler(handler: &str) -> Option<Self> {
         Some(match handler {
             // The routes of heartbeat and release may lead to this function too.
-            "acquire" => Self::Http(routes(|operation| {
-                ["acquire", "heartbeat", "release"].contains(&operation.function)
-            })),
+            "acquire" => {
+                Self::Http(routes(|operation| ["acquire", "heartbeat", "release"].contains(&operation.function)))
+            }
             "semaphore" => Self::Semaphores,
             "invoke" => Self::Direct,
             "cleanup" => Self::Cleanup,

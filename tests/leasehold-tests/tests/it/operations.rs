@@ -110,6 +110,7 @@ fn smallest_request(operation: &Operation, key: &str) -> Map<String, Value> {
     let required = schema["required"].as_array().expect("each request has a required member").iter();
     let value = |name: &str| match (name, resolve(&schema["properties"][name])["type"].as_str()) {
         ("key", _) => json!(key),
+        ("holderId", _) => json!("h-x"),
         ("keys", _) => json!([{ "key": key }, { "key": format!("{key}2") }]),
         (_, Some("integer")) => json!(1),
         _ => json!("x"),
