@@ -64,15 +64,15 @@ dynamodb-local:
 functions:
     scripts/functions.sh
 
-# Runs the state machines, and the stack, on a local AWS, side by side: the one waits, the other compiles.
+# Runs the state machines, and the stack, on a local AWS, side by side. `--no-build` deploys the functions of the last build.
 [parallel]
-local-aws: _state-machines _stack
+local-aws *arguments: _state-machines (_stack arguments)
 
 _state-machines:
     scripts/step-functions.sh
 
-_stack:
-    scripts/ministack.sh
+_stack *arguments:
+    scripts/ministack.sh {{arguments}}
 
 # Tests the CDK construct, compares it with the SAM template, and deploys it to a local AWS.
 cdk:

@@ -172,11 +172,11 @@ def main():
     parser.add_argument("pages", nargs="+", type=pathlib.Path)
     arguments = parser.parse_args()
     with contextlib.ExitStack() as stack:
-        addresses = {port: str(free_port()) for port in PORTS}
+        addresses = {README_URL: README_URL, **{port: str(free_port()) for port in PORTS}}
         if arguments.leasehold:
             leasehold = arguments.leasehold.resolve()
             os.environ["PATH"] = f"{leasehold.parent}:{os.environ['PATH']}"
-            addresses = {README_URL: stack.enter_context(service(leasehold))[0], **addresses}
+            addresses[README_URL] = stack.enter_context(service(leasehold))[0]
             addresses["/usr/bin/leasehold"] = str(leasehold)
             example = leasehold.parent / "examples/nightly_export"
             addresses["cargo run --package leasehold-client --example nightly_export"] = str(example)

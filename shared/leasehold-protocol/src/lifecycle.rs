@@ -419,7 +419,6 @@ impl Row {
 
 /// The result of an acquire.
 #[derive(Debug, Clone, PartialEq)]
-#[allow(clippy::large_enum_variant, reason = "one a request, and mostly the large one")]
 pub enum AcquireAnswer {
     /// The caller holds the lock.
     Granted(Grant),
@@ -468,7 +467,6 @@ pub enum GrantOutcome {
 
 /// The result of a heartbeat.
 #[derive(Debug, Clone, PartialEq)]
-#[allow(clippy::large_enum_variant, reason = "one a request, and mostly the large one")]
 pub enum HeartbeatAnswer {
     /// The lease starts anew. Contains the row after the write.
     Renewed(Row),

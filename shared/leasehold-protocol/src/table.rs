@@ -61,7 +61,6 @@ impl ListQuery {
 
 /// A row of the table, by its kind.
 #[derive(Debug, Clone, PartialEq)]
-#[allow(clippy::large_enum_variant, reason = "mostly the large one")]
 pub enum Record {
     /// A lock.
     Lock(Row),

@@ -36,6 +36,7 @@ use stateright::{Checker, CheckerBuilder, Expectation, Model, Property};
 
 pub use crate::bounds::{Bounds, Runs};
 pub use crate::clause::Clause;
+use crate::world::Event;
 pub use crate::world::{Action, Promise, World};
 
 const TAKEN_OVER: &str = "a lock is taken over";
@@ -120,10 +121,10 @@ impl Model for Protocol {
             Property::always("everyone can go on", |_, world: &World| world.keeps(Promise::NobodyIsStuck)),
             Property::always("marks are true", |_, world: &World| world.keeps(Promise::MarksAreTrue)),
             Property::always("a want only marks", |_, world: &World| world.keeps(Promise::WantsOnlyMark)),
-            Property::sometimes(WANTED, |_, world: &World| world.was_wanted()),
-            Property::sometimes(TAKEN_OVER, |_, world: &World| world.was_taken_over()),
-            Property::sometimes(REPEATED, |_, world: &World| world.was_repeated()),
-            Property::sometimes(REFUSED_A_RUN, |_, world: &World| world.was_refused_a_run()),
+            Property::sometimes(WANTED, |_, world: &World| world.saw(Event::Wanted)),
+            Property::sometimes(TAKEN_OVER, |_, world: &World| world.saw(Event::TakenOver)),
+            Property::sometimes(REPEATED, |_, world: &World| world.saw(Event::Repeated)),
+            Property::sometimes(REFUSED_A_RUN, |_, world: &World| world.saw(Event::RefusedARun)),
         ]
     }
 }

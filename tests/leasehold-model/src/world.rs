@@ -160,6 +160,20 @@ pub enum Action {
     JavaRenews,
 }
 
+/// An event that an exploration must contain.
+#[derive(Debug, Clone, Copy)]
+#[repr(u8)]
+pub(crate) enum Event {
+    TakenOver = 1,
+    Repeated = 2,
+    RefusedARun = 4,
+    Wanted = 8,
+}
+
+/// The events on the way to a state.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+struct Events(u8);
+
 /// The state of the model.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct World {
@@ -178,10 +192,7 @@ pub struct World {
     pub(crate) done_by: Option<(usize, u8)>,
     /// Whether a waiter marked the lock under its current holder.
     is_marked: bool,
-    taken_over: bool,
-    repeated: bool,
-    refused_a_run: bool,
-    was_wanted: bool,
+    events: Events,
     broken: Option<Promise>,
 }
 
@@ -264,10 +275,7 @@ impl World {
             acknowledged: None,
             done_by: None,
             is_marked: false,
-            taken_over: false,
-            repeated: false,
-            refused_a_run: false,
-            was_wanted: false,
+            events: Events::default(),
             broken: None,
         }
     }
@@ -276,20 +284,13 @@ impl World {
         self.broken != Some(promise)
     }
 
-    pub(crate) fn was_taken_over(&self) -> bool {
-        self.taken_over
+    /// Whether the event happened on the way to this state.
+    pub(crate) fn saw(&self, event: Event) -> bool {
+        self.events.0 & event as u8 != 0
     }
 
-    pub(crate) fn was_repeated(&self) -> bool {
-        self.repeated
-    }
-
-    pub(crate) fn was_refused_a_run(&self) -> bool {
-        self.refused_a_run
-    }
-
-    pub(crate) fn was_wanted(&self) -> bool {
-        self.was_wanted
+    fn sees(&mut self, event: Event, happens: bool) {
+        self.events.0 |= if happens { event as u8 } else { 0 };
     }
 
     pub(crate) fn row(&self) -> Option<&Row> {
@@ -440,7 +441,7 @@ impl World {
     }
 
     fn repeat(&mut self, index: usize, skew: u16) {
-        self.repeated = true;
+        self.sees(Event::Repeated, true);
         self.attempt(index, skew);
     }
 
@@ -545,7 +546,7 @@ impl World {
     /// Checks what a holder learns of waiters. Only a release that it made itself, and a heartbeat, know that nobody
     /// waits.
     fn check_wanted(&mut self, told: bool, knows: bool) {
-        self.was_wanted |= told && knows;
+        self.sees(Event::Wanted, told && knows);
         if told != (self.is_marked || !knows) {
             self.breaks_promise(Promise::MarksAreTrue);
         }
@@ -644,7 +645,7 @@ impl World {
         if let (true, Request::Release { delete: true, .. }) = (is_applied, asked.request) {
             self.acknowledged = None;
         }
-        self.taken_over |= matches!(answer, Answer::Granted { outcome: GrantOutcome::TakenOver, .. });
+        self.sees(Event::TakenOver, matches!(answer, Answer::Granted { outcome: GrantOutcome::TakenOver, .. }));
         self.check_repeat(asked, hash, old.as_ref(), is_applied, &answer);
         match asked.reply {
             Reply::Heard => self.answered(protocol, asked.caller, &answer),
@@ -666,7 +667,7 @@ impl World {
     /// Checks that the occurrence is granted to no lease id but the one that ended it.
     fn check_occurrence(&mut self, protocol: &Protocol, asked: &Asked<'_>, is_applied: bool, answer: &Answer) {
         let id = (asked.caller, asked.lease_id);
-        self.refused_a_run |= matches!(answer, Answer::AlreadyDone);
+        self.sees(Event::RefusedARun, matches!(answer, Answer::AlreadyDone));
         let Some(runs) = protocol.bounds.once.filter(|_| is_applied) else { return };
         match asked.request {
             Request::Acquire { .. } if self.done_by.is_some_and(|by| by != id) => {
