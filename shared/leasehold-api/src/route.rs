@@ -30,8 +30,8 @@ pub struct Route<S: 'static> {
     carry_out: for<'a> fn(&'a S, &'a Caller, Input<'a>) -> Answer<'a>,
 }
 
-/// The answer of an operation: a JSON document. Boxed, so that this crate compiles the protocols down to the SDK: a future
-/// that is not boxed is compiled again in each crate that polls it.
+/// The answer of an operation: a JSON document. Boxed, so that this crate compiles the protocols down to the SDK: a
+/// future that is not boxed is compiled again in each crate that polls it.
 pub type Answer<'a> = Pin<Box<dyn Future<Output = Result<Box<RawValue>, Problem>> + Send + 'a>>;
 
 impl<S: 'static> Route<S> {
@@ -80,10 +80,6 @@ impl<S: 'static> Admitted<S> {
         (self.route.carry_out)(service, &self.caller, input).await
     }
 }
-
-/// An operation on its way. Boxed, so that this crate compiles the protocols down to the SDK: a future that is not
-/// boxed is compiled again in each crate that polls it.
-pub type Answering<'a> = Pin<Box<dyn Future<Output = Result<Box<RawValue>, Problem>> + Send + 'a>>;
 
 /// The source of the fields of a request.
 #[derive(Debug)]

@@ -175,7 +175,7 @@ async fn every_operation_asks_for_a_token_but_probes() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
     let transport = HttpTransport::new(&format!("http://{}", listener.local_addr().expect("bound"))).expect("a URL");
     let server = Server::open(settings).await.expect("it opens");
-    let served = tokio::spawn(server.run(listener, front, std::future::pending()));
+    let running = tokio::spawn(server.run(listener, front, std::future::pending()));
     let send = async |method: &str, path: &str, token: Option<&str>, body: String| {
         let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
         let request = token
@@ -199,7 +199,7 @@ async fn every_operation_asks_for_a_token_but_probes() {
         }
     }
     assert_eq!(send("GET", "/metrics", None, String::new()).await, 401);
-    served.abort();
+    running.abort();
 }
 
 fn smallest_body(operation: &Operation) -> String {
