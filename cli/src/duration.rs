@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leasehold_client::Wait;
+use nix::time::{ClockId, clock_gettime};
 
 const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
 
@@ -76,6 +77,17 @@ pub(crate) fn show_time(seconds: u64) -> String {
     let year = 400 * era + year_of_era + u64::from(month <= 2);
     let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+/// Returns the time since the machine started, with the time that it was suspended where the system tells: for two
+/// processes of one machine.
+pub(crate) fn since_boot() -> Duration {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    let clock = ClockId::CLOCK_BOOTTIME;
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    let clock = ClockId::CLOCK_MONOTONIC;
+    // Every system has its clock.
+    clock_gettime(clock).map(Duration::from).unwrap_or_default()
 }
 
 #[cfg(test)]
