@@ -54,15 +54,28 @@ fn every_operation_has_a_handler_a_name_and_a_path_of_its_own() {
     assert!(OPERATIONS.iter().all(|operation| operation.scope.is_some()));
 }
 
-/// `scripts/compare_stacks.py` compares the CDK construct, the Terraform module and the REST API with these routes.
+/// The CDK construct and the Terraform module read the template. `scripts/check_template.py` compares the REST API.
 #[test]
 fn template_has_the_routes_of_the_table() {
     let template = text("template.yaml");
     let routes: BTreeSet<_> = words_after(&template, "RouteKey: ANY ").map(str::to_owned).collect();
     assert_eq!(routes, paths(|_| true));
     // Operators need a scope of their own, where a deployment names one.
-    for (condition, family) in [("BreakNeedsScope", Family::Operate), ("SweepNeedsScope", Family::Sweep)] {
-        let resources = template.split("    Type: ").filter(|resource| resource.contains(&format!("[{condition}")));
+    let of_operators =
+        [("[BreakNeedsScope", "*break-scope", Family::Operate), ("[SweepNeedsScope", "*sweep-route", Family::Sweep)];
+    for (condition, alias, family) in of_operators {
+        // Each resource begins with two spaces and a capital.
+        let begins = |line: &&str| line.starts_with("  ") && line.as_bytes().get(2).is_some_and(u8::is_ascii_uppercase);
+        let mut resources = vec![String::new()];
+        for line in template.lines() {
+            if begins(&line) {
+                resources.push(String::new());
+            }
+            if let Some(resource) = resources.last_mut() {
+                *resource += line;
+            }
+        }
+        let resources = resources.iter().filter(|resource| [condition, alias].iter().any(|by| resource.contains(by)));
         let scoped: BTreeSet<_> =
             resources.flat_map(|resource| words_after(resource, "RouteKey: ANY ")).map(str::to_owned).collect();
         assert_eq!(scoped, paths(|operation| operation.family == family), "{condition}");

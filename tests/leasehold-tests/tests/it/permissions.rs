@@ -340,7 +340,7 @@ async fn operation_calls_the_actions_of_its_entry() {
     }
 }
 
-/// `scripts/compare_stacks.py` compares the file with the roles that the SAM translator generates from the template.
+/// `scripts/check_template.py` compares the file with the roles that the SAM translator generates from the template.
 #[test]
 fn actions_of_functions_are_those_of_their_operations() {
     let written = serde_json::to_string_pretty(&by_function()).expect("serialises") + "\n";
