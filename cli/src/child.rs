@@ -17,9 +17,9 @@ use crate::commands::guard::{self, Guardian};
 use crate::connection::{CommonArgs, TOKEN_VARIABLE, URL_VARIABLE};
 use crate::duration::{self, show, show_seconds};
 use crate::failure::sentence;
+use crate::grant::{Grant, Subject};
 use crate::processes::{adopt_orphans, exit_code, reap, signal_descendants, wait_for_descendants};
 use crate::signals::{Received, Signals, die_of_interrupt};
-use crate::tenure::{Subject, Tenure};
 
 /// The divisor of the lease that gives the rest at which people are warned.
 const AT_RISK: u32 = 3;
@@ -147,43 +147,43 @@ struct Child {
 }
 
 impl Runner<'_> {
-    /// Runs the command under `tenure`, and gives the tenure back.
+    /// Runs the command under `grant`, and gives the grant back.
     ///
     /// # Errors
     /// The command cannot be started.
-    pub(crate) async fn run(&self, tenure: Tenure, signals: &mut Signals) -> Result<End, Failure> {
-        let child = match self.start(&tenure) {
+    pub(crate) async fn run(&self, grant: Grant, signals: &mut Signals) -> Result<End, Failure> {
+        let child = match self.start(&grant) {
             Ok(child) => child,
             Err(failure) => {
-                self.release(tenure, None, signals).await;
+                self.release(grant, None, signals).await;
                 return Err(failure);
             }
         };
-        let status = match self.supervise(child, &tenure, signals).await {
+        let status = match self.supervise(child, &grant, signals).await {
             Supervised::Ended(status) => status,
             Supervised::Stopped(asked) => {
-                self.give_back_others(tenure, signals).await;
+                self.give_back_others(grant, signals).await;
                 return Ok(End::Stopped(asked));
             }
         };
         let completed = self.occurrence.filter(|_| matches!(status, WaitStatus::Exited(_, 0)));
-        self.release(tenure, completed, signals).await;
+        self.release(grant, completed, signals).await;
         if matches!(status, WaitStatus::Signaled(_, Signal::SIGINT, _)) && signals.interrupted().await {
             die_of_interrupt();
         }
         Ok(End::Ended(exit_code(status)))
     }
 
-    fn start(&self, tenure: &Tenure) -> Result<Child, Failure> {
+    fn start(&self, grant: &Grant) -> Result<Child, Failure> {
         let cannot_start = |error| Failure::failed(format!("cannot start a process: {error}"));
         // The handler is set before the start, so that no end is missed.
         let ended = signal(SignalKind::child()).map_err(cannot_start)?;
         // The command stays in reach even if its guardian is killed.
         adopt_orphans();
-        let guardian = Guardian::start(&self.args.command, self.believed(tenure), self.backstop(), |command| {
+        let guardian = Guardian::start(&self.args.command, self.believed(grant), self.backstop(), |command| {
             // The command does not need this program's secret.
             command.env_remove(TOKEN_VARIABLE);
-            for (name, value) in self.environment(tenure) {
+            for (name, value) in self.environment(grant) {
                 // An enclosing `run` may have set a variable that does not apply.
                 match value {
                     Some(value) => command.env(name, value),
@@ -200,12 +200,12 @@ impl Runner<'_> {
     }
 
     /// The time for which the grant is believed in, if nothing else happens.
-    fn believed(&self, tenure: &Tenure) -> Duration {
-        if self.args.hold_on_unavailable { self.lease } else { tenure.remaining() }
+    fn believed(&self, grant: &Grant) -> Duration {
+        if self.args.hold_on_unavailable { self.lease } else { grant.remaining() }
     }
 
-    fn environment(&self, tenure: &Tenure) -> [(&'static str, Option<String>); 9] {
-        let keys = tenure.keys();
+    fn environment(&self, grant: &Grant) -> [(&'static str, Option<String>); 9] {
+        let keys = grant.keys();
         let (one, several) = match keys.as_slice() {
             [key] => (Some((*key).to_owned()), None),
             keys => (None, Some(keys.join("\n"))),
@@ -214,18 +214,18 @@ impl Runner<'_> {
             ("LEASEHOLD_KEY", one),
             ("LEASEHOLD_KEYS", several),
             ("LEASEHOLD_LOCK_SORT_KEY", self.sort_key.map(str::to_owned)),
-            ("LEASEHOLD_FENCING_TOKEN", Some(tenure.fencing_token().to_string())),
-            ("LEASEHOLD_OWNER_NAME", Some(tenure.owner_name().to_owned())),
-            ("LEASEHOLD_PERMITS", tenure.permits().map(|permits| permits.to_string())),
+            ("LEASEHOLD_FENCING_TOKEN", Some(grant.fencing_token().to_string())),
+            ("LEASEHOLD_OWNER_NAME", Some(grant.owner_name().to_owned())),
+            ("LEASEHOLD_PERMITS", grant.permits().map(|permits| permits.to_string())),
             ("LEASEHOLD_OCCURRENCE", self.occurrence.map(str::to_owned)),
-            ("LEASEHOLD_LEASE_ID", self.args.pass_lease_id.then(|| tenure.lease_id().0.clone())),
+            ("LEASEHOLD_LEASE_ID", self.args.pass_lease_id.then(|| grant.lease_id().0.clone())),
             (URL_VARIABLE, self.common.url()),
         ]
     }
 
     /// Passes signals on, until the command ends or is stopped after the loss of the grant.
-    async fn supervise(&self, mut child: Child, tenure: &Tenure, signals: &mut Signals) -> Supervised {
-        let mut lost = tenure.lost();
+    async fn supervise(&self, mut child: Child, grant: &Grant, signals: &mut Signals) -> Supervised {
+        let mut lost = grant.lost();
         let mut asked = None;
         loop {
             if let Some(status) = reap(child.guardian.id) {
@@ -245,7 +245,7 @@ impl Runner<'_> {
             }
             tokio::select! {
                 _ = child.ended.recv() => {}
-                () = sleep_until(Instant::now() + self.lease / REPORTS) => child.guardian.believe(self.believed(tenure)),
+                () = sleep_until(Instant::now() + self.lease / REPORTS) => child.guardian.believe(self.believed(grant)),
                 Some(how) = &mut lost => {
                     Failure::lost(&how).and("; stopping the command").report(self.common.output.json);
                     let impatient = self.stop(&child.guardian, signals).await;
@@ -296,13 +296,13 @@ impl Runner<'_> {
     }
 
     /// Gives a grant back. The command's status counts, whatever the outcome. A signal ends the attempt.
-    async fn release(&self, tenure: Tenure, completed: Option<&str>, signals: &mut Signals) {
+    async fn release(&self, grant: Grant, completed: Option<&str>, signals: &mut Signals) {
         let output = &self.common.output;
-        let Subject { name, is, was, it_is } = tenure.subject();
+        let Subject { name, is, was, it_is } = grant.subject();
         let undone = completed.map_or_else(String::new, |occurrence| format!("; {occurrence} is not recorded as done"));
         let free = format!("{it_is} free one lease from now{undone}");
         let released = tokio::select! {
-            released = tenure.release(completed) => released,
+            released = grant.release(completed) => released,
             received = signals.next_impatient() => {
                 output.warn(&format!("{}: {name} {is} not released; {free}", received.signal));
                 return;
@@ -321,9 +321,9 @@ impl Runner<'_> {
     }
 
     /// After the loss of one of several locks, waits for the releases of the others. A signal ends the wait.
-    async fn give_back_others(&self, tenure: Tenure, signals: &mut Signals) {
-        if matches!(tenure, Tenure::All(_)) {
-            drop(tenure);
+    async fn give_back_others(&self, grant: Grant, signals: &mut Signals) {
+        if matches!(grant, Grant::All(_)) {
+            drop(grant);
             tokio::select! {
                 _ = self.client.close() => {}
                 _ = signals.next_impatient() => {}

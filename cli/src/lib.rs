@@ -28,6 +28,7 @@ mod connection;
 mod duration;
 mod failure;
 pub mod fenced_store;
+mod grant;
 mod live_line;
 mod lock_args;
 mod observations;
@@ -36,7 +37,6 @@ mod processes;
 mod sightings;
 mod signals;
 mod tables;
-mod tenure;
 mod waiting;
 
 pub use cli::Cli;

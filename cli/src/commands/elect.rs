@@ -10,10 +10,10 @@ use crate::acquiring;
 use crate::child::{ChildArgs, End, Runner, keeping, warning};
 use crate::connection::CommonArgs;
 use crate::failure::Failure;
+use crate::grant::Grant;
 use crate::lock_args::{AskArgs, LeaseArgs, LockArgs, asking};
 use crate::output::plain;
 use crate::signals::Signals;
-use crate::tenure::Tenure;
 use crate::waiting::Indicator;
 
 /// The time in which a candidate that leaves may release an unanswered request.
@@ -77,7 +77,7 @@ pub(crate) async fn main(args: ElectArgs) -> Result<ExitCode, Failure> {
         let leader = args.campaign(&client, &mut signals).await?;
         let token = leader.fencing_token();
         args.common.output.say(|| format!("leader of {}; token {token}", plain(&key.to_string())));
-        match runner.run(Tenure::Lock(leader), &mut signals).await? {
+        match runner.run(Grant::Lock(leader), &mut signals).await? {
             End::Ended(status) => return Ok(status),
             End::Stopped(None) => {}
             End::Stopped(Some(received)) => {

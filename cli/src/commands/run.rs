@@ -3,7 +3,6 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use aws_sdk_dynamodb::primitives::{DateTime, DateTimeFormat};
 use clap::Args;
 use leasehold_client::{AllRequest, Client, LockKey, LockRequest, PermitRequest, Semaphore, Wait};
 
@@ -12,9 +11,9 @@ use crate::child::{ChildArgs, End, Runner, keeping, warning};
 use crate::connection::CommonArgs;
 use crate::duration;
 use crate::failure::{Failure, status};
+use crate::grant::Grant;
 use crate::lock_args::{RequestArgs, asking};
 use crate::signals::Signals;
-use crate::tenure::Tenure;
 use crate::waiting::Indicator;
 
 /// The lease of a lock, if nobody says.
@@ -158,9 +157,9 @@ pub(crate) async fn main(args: RunArgs) -> Result<ExitCode, Failure> {
     let mut signals = Signals::all()?;
     let client = args.common.client().await?;
     let occurrence = args.occurrence.occurrence(duration::since_epoch());
-    let tenure = args.acquire(&client, occurrence.as_deref(), &mut signals).await;
-    let tenure = tenure.map_err(|failure| failure.replace_status(status::HELD, args.held_status))?;
-    args.common.output.say(|| tenure.describe());
+    let grant = args.acquire(&client, occurrence.as_deref(), &mut signals).await;
+    let grant = grant.map_err(|failure| failure.replace_status(status::HELD, args.held_status))?;
+    args.common.output.say(|| grant.describe());
     let runner = Runner {
         args: &args.child,
         common: &args.common,
@@ -169,7 +168,7 @@ pub(crate) async fn main(args: RunArgs) -> Result<ExitCode, Failure> {
         sort_key: args.keys.sort_key.as_deref(),
         occurrence: occurrence.as_deref(),
     };
-    match runner.run(tenure, &mut signals).await? {
+    match runner.run(grant, &mut signals).await? {
         End::Ended(status) => Ok(status),
         End::Stopped(_) => Ok(ExitCode::from(args.lost_status)),
     }
@@ -205,7 +204,7 @@ impl RunArgs {
         client: &Client,
         occurrence: Option<&str>,
         signals: &mut Signals,
-    ) -> Result<Tenure, Failure> {
+    ) -> Result<Grant, Failure> {
         let name = self.name();
         let indicator = Indicator::new(&name, &self.common);
         let asking = self.ask(client, occurrence, &name, &indicator);
@@ -219,24 +218,24 @@ impl RunArgs {
         occurrence: Option<&str>,
         name: &str,
         indicator: &Indicator<'_>,
-    ) -> Result<Tenure, Failure> {
+    ) -> Result<Grant, Failure> {
         let (keys, lease, warn) = (self.lock_keys(), self.lease(), warning(name, &self.common));
         if let Some(semaphore) = self.sharing.semaphore(client, &keys[0]) {
             let request = asking!(PermitRequest::new(), self.request.ask).wait(self.request.wait());
             let request = keeping!(request, self.child, lease, warn);
             let request = self.request.data()?.into_iter().fold(request, PermitRequest::data);
             let request = self.sharing.permits.into_iter().fold(request, PermitRequest::permits);
-            return Tenure::of_permits(&semaphore, request.on_wait(indicator.on_wait()), self.request.no_wait).await;
+            return Grant::of_permits(&semaphore, request.on_wait(indicator.on_wait()), self.request.no_wait).await;
         }
         if let [key] = keys.as_slice() {
             let request = keeping!(self.request.request(key.clone(), lease)?, self.child, lease, warn);
             let request = occurrence.into_iter().fold(request, LockRequest::occurrence);
             let asking = acquiring::lock(client, request.on_wait(indicator.on_wait()), self.request.no_wait);
-            return asking.await.map(Tenure::Lock);
+            return asking.await.map(Grant::Lock);
         }
         let wait = if self.request.no_wait { Wait::AtMost(Duration::ZERO) } else { self.request.wait() };
         let request = asking!(AllRequest::new(keys), self.request.ask).wait(wait).on_wait(indicator.on_wait());
-        Tenure::of_all(client, keeping!(request, self.child, lease, warn)).await
+        Grant::of_all(client, keeping!(request, self.child, lease, warn)).await
     }
 
     fn lease(&self) -> Duration {
@@ -285,9 +284,7 @@ impl OccurrenceArgs {
     fn occurrence(&self, now: Duration) -> Option<String> {
         let of_period = |period: Duration| {
             let start = now.as_secs() / period.as_secs() * period.as_secs();
-            let start = DateTime::from_secs(i64::try_from(start).unwrap_or(i64::MAX));
-            // Only times that no calendar has cannot be written.
-            start.fmt(DateTimeFormat::DateTime).unwrap_or_default()
+            duration::show_time(start)
         };
         self.once.clone().or_else(|| self.every.map(of_period))
     }

@@ -14,7 +14,7 @@ use crate::commands::acquire;
 use crate::output::plain;
 
 /// A grant. Dropping it gives it back.
-pub(crate) enum Tenure {
+pub(crate) enum Grant {
     Lock(Guard),
     Permits(PermitGuard),
     All(AllGuard),
@@ -28,7 +28,7 @@ pub(crate) struct Subject {
     pub(crate) it_is: &'static str,
 }
 
-impl Tenure {
+impl Grant {
     /// Asks for permits.
     ///
     /// # Errors
