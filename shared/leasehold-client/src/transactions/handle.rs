@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use leasehold_wire::path;
+use leasehold_wire::operation;
 use leasehold_wire::transactions::{
     AddRequest, AddResponse, BeginRequest, BeginResponse, CommitRequest, CommitResponse, EndRequest, EndResponse,
     Entry, Item,
@@ -70,7 +70,7 @@ impl Transaction {
         let transaction = Self::new(client, fresh_uuid());
         let request =
             BeginRequest { transaction_id: Some(transaction.id.clone()), retry_of, ..BeginRequest::default() };
-        let _: BeginResponse = transaction.call(path::BEGIN, &request).await?;
+        let _: BeginResponse = transaction.call(operation::BEGIN.path, &request).await?;
         Ok(transaction)
     }
 
@@ -145,7 +145,7 @@ impl Transaction {
         let requests: Vec<_> = requests.into_iter().map(|request| request.into().entry()).collect::<Result<_, _>>()?;
         let call_id = self.state().begin_call(&self.handle, &requests);
         let request = AddRequest { transaction_id: self.id.clone(), requests, call_id };
-        let answered = self.call(path::ADD, &request).await;
+        let answered = self.call(operation::ADD.path, &request).await;
         if let Err(error) = &answered {
             self.state().fail_call(error, request);
         }
@@ -198,7 +198,7 @@ impl Transaction {
             expected_items: None,
             expected_writes: Some(self.state().writes),
         };
-        let response: CommitResponse = self.call(path::COMMIT, &request).await?;
+        let response: CommitResponse = self.call(operation::COMMIT.path, &request).await?;
         self.state().ended = true;
         for item in response.overwritten {
             tracing::warn!(
@@ -211,8 +211,10 @@ impl Transaction {
     }
 
     pub(crate) async fn send_rollback(&self) -> Result<(), Error> {
-        let result =
-            self.client.call_transaction::<_, EndResponse>(&self.id, path::ROLLBACK, &self.end_request()).await;
+        let result = self
+            .client
+            .call_transaction::<_, EndResponse>(&self.id, operation::ROLLBACK.path, &self.end_request())
+            .await;
         // A drop does not retry a rollback that failed.
         self.state().ended = true;
         match result {
@@ -316,7 +318,7 @@ impl Drop for Transaction {
 
 async fn roll_back(client: Client, id: String) {
     let request = EndRequest { transaction_id: id.clone() };
-    let result: Result<EndResponse, _> = client.call_transaction(&id, path::ROLLBACK, &request).await;
+    let result: Result<EndResponse, _> = client.call_transaction(&id, operation::ROLLBACK.path, &request).await;
     match result.as_ref().map_err(Error::kind) {
         // The transaction was decided before, or never begun.
         Ok(_) | Err(ErrorKind::RolledBack | ErrorKind::Committed | ErrorKind::TransactionNotFound) => {}
