@@ -167,9 +167,8 @@ impl Transactions {
     ) -> Result<StepResult, Error> {
         let other = &lock.value.holder;
         loop {
-            let (theirs, mine) = self.records(other, &me.id).await?;
-            let theirs = theirs.filter(|theirs| theirs.holds(&lock.value) && !theirs.finished);
-            let theirs = match theirs {
+            let theirs = self.tables.record(other).await?;
+            let theirs = match theirs.filter(|theirs| theirs.holds(&lock.value) && !theirs.finished) {
                 Some(theirs) if theirs.state == State::Pending => theirs,
                 // The other transaction freed the item after it was read, or is about to, or its record is not visible
                 // yet. Or an old copy of the item was restored together with its lock.
@@ -189,7 +188,7 @@ impl Transactions {
                     return Ok(StepResult::Waited);
                 }
             };
-            if mine.is_some_and(|mine| mine.state != State::Pending) {
+            if self.tables.record(&me.id).await?.is_some_and(|mine| mine.state != State::Pending) {
                 return Ok(StepResult::Waited);
             }
             if effort.is_out_of_time() {
@@ -205,17 +204,6 @@ impl Transactions {
             };
             look_again_after(pause).await;
         }
-    }
-
-    /// Reads the records of two transactions.
-    async fn records(&self, first: &PublicId, second: &PublicId) -> Result<(Option<Record>, Option<Record>), Error> {
-        if first.as_str().is_empty() {
-            return Ok((None, self.tables.record(second).await?));
-        }
-        let rows = self.tables.read(&[self.record_item(first), self.record_item(second)]).await?;
-        let mut records = rows.into_iter().map(|row| row.as_ref().map(Record::read).transpose());
-        let mut next = || records.next().transpose().map(Option::flatten);
-        Ok((next()?, next()?))
     }
 }
 

@@ -215,8 +215,9 @@ async fn waiting_call_looks_at_two_records_only() {
     assert!((1000..1100).contains(&waited), "it waited {waited} ms");
     let sent = faults.record();
     assert_eq!(sizes(&sent, "GetItem").len(), 1, "the item is read once");
-    let looks = sent.iter().filter(|sent| sent.operation == "BatchGetItem").count();
-    assert!((10..=25).contains(&looks), "{looks} looks");
+    let of_records = |sent: &&Sent| sent.operation == "GetItem" && sent.body["TableName"] == TRANSACTIONS;
+    let looks = sent.iter().filter(of_records).count();
+    assert!((20..=50).contains(&looks), "{looks} looks at two records");
 }
 
 /// Adds the second requests after the first, and returns the numbers of writes and of reads in each call.
