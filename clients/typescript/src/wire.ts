@@ -893,11 +893,6 @@ export interface components {
             fencingToken?: number | null;
             /** @description `invalid-request`: the field at fault. */
             field?: string | null;
-            /**
-             * Format: int64
-             * @description `contended`: the age of the other transaction in milliseconds, for people to read.
-             */
-            holderAgeMs?: number | null;
             item?: components["schemas"]["Item"] | null;
             lock?: components["schemas"]["Lock"] | null;
             /** @description `held`, `lost`, `wrong-kind` for several locks: the locks that are held or lost, or the keys of other kinds. */
@@ -910,7 +905,7 @@ export interface components {
             reason?: components["schemas"]["LostReason"] | null;
             /** @description `superseded`: the record version number of the lock. */
             recordVersionNumber?: string | null;
-            refusedItem?: components["schemas"]["ItemName"] | null;
+            refusedItem?: components["schemas"]["RefusedItem"] | null;
             /**
              * Format: int32
              * @description `condition-failed`: the position of the request, counted from 0.
@@ -961,6 +956,18 @@ export interface components {
             ReturnValuesOnConditionCheckFailure?: components["schemas"]["ReturnOnFailure"];
             /** @description The table's name, not an ARN. */
             TableName: string;
+        };
+        /** @description The item of a refusal. */
+        RefusedItem: {
+            /**
+             * Format: int64
+             * @description `contended`: the age of the transaction that holds the item, in milliseconds, for people to read.
+             */
+            holderAgeMs?: number | null;
+            /** @description The item's key. */
+            key: components["schemas"]["Item"];
+            /** @description The table's name. */
+            tableName: string;
         };
         /** @description One of several refused locks: its public view, without the payload. */
         RefusedLock: {
