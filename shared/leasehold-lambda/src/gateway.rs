@@ -62,7 +62,8 @@ const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto")
 
 type Event = Map<String, Value>;
 
-/// Answers an event of API Gateway with the operation that it asks for, or with `unknown-route` if that is none of these.
+/// Answers an event of API Gateway with the operation that it asks for, or with `unknown-route` if that is none of
+/// these.
 ///
 /// # Errors
 /// The event is not from API Gateway.

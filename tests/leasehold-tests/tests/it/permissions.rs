@@ -1,5 +1,5 @@
-//! Each operation calls exactly the actions of its entry in the table. actions.json, which the roles of every deployment
-//! allow, is made from these.
+//! Each operation calls exactly the actions of its entry in the table. actions.json, which the roles of every
+//! deployment allow, is made from these.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
