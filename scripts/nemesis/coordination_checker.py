@@ -10,7 +10,8 @@ machine's monotonic clock), `who` and `event`:
   asked       an acquisition begins                               claim, keys, permits; occurrence
   waiting     its process is alive, and waits                     claim
   granted     it was granted                                      claim, token
-  refused     it was certainly refused, or has withdrawn          claim; judges: the dead were to be judged for it
+  refused     one request was refused                             claim; judges: the dead were to be judged for it
+  left        it waits no longer; its ticket may be withdrawn     claim
   believed    the holder asked its guard, which said "held"       claim; `at` is before the question
   keeping     permits are about to be given back                  claim, permits (the rest)
   releasing   a release leaves                                    claim
@@ -47,9 +48,9 @@ class Claim:
     def __init__(self, event):
         self.name, self.keys, self.permits = event["claim"], event["keys"], event.get("permits", 1)
         self.asked, self.occurrence = event["at"], event.get("occurrence")
-        self.token = self.granted = self.refused = self.releasing = self.released = self.completing = self.completed = (
-            None
-        )
+        self.token = self.granted = self.refused = self.left = self.releasing = self.released = self.completing = (
+            self.completed
+        ) = None
         self.judges = False
         self.believed, self.alive, self.keeping = [], [event["at"]], []
 
@@ -58,7 +59,7 @@ class Claim:
 
     def waits(self, start, end):
         """Whether it waited all this time, and its process was never paused."""
-        if any(at is not None and at < end for at in (self.granted, self.refused)) or start < self.asked:
+        if any(at is not None and at < end for at in (self.granted, self.refused, self.left)) or start < self.asked:
             return False
         signs = self.alive[bisect.bisect_right(self.alive, start) : bisect.bisect_left(self.alive, end)]
         return all(later - earlier < GAP for earlier, later in zip([start, *signs], [*signs, end], strict=True))
@@ -186,7 +187,7 @@ def too_many_work(history):
     """Processes of jobs work under more permits than there are: the children of two runs of a lock at once."""
     by_key = defaultdict(list)
     for (key, token), beats in history.beats.items():
-        start, end = beats[0]["at"], beats[-1]["at"]
+        start, end = beats[0]["at"], beats[-1]["at"] - 1
         by_key[key].append((start, end, beats[0]["permits"], start, start, f"the job with the token {token}"))
     for key, spans in by_key.items():
         yield from over_full(key, history, spans)
@@ -239,7 +240,7 @@ def capacity_undone(history):
 
 
 def ghosts(history):
-    """A view shows a holder or a ticket of a claim that had ended before, or never began."""
+    """A view shows a holder or a ticket of a claim that had ended before."""
     known = set()
     for key, views in history.views.items():
         for view in views:
@@ -248,10 +249,20 @@ def ghosts(history):
                     claim = history.claims.get(entry["owner"])
                     if claim is None or (what, entry["id"], entry["version"]) in known:
                         continue
-                    ends = [claim.released, claim.refused] + ([claim.granted] if what == "ticket" else [])
-                    if any(end is not None and end < view["asked"] for end in ends):
+                    ends = [claim.released] + ([claim.granted] if what == "ticket" else [])
+                    if any(end is not None and end < view["asked"] for end in ends) and remembers(
+                        history, key, claim, view
+                    ):
                         known.add((what, entry["id"], entry["version"]))
                         yield f"{key} has a {what} of {claim}, which had ended"
+
+
+def remembers(history, key, claim, view):
+    """Whether a row must remember a claim that ended. A lock remembers its last one and the one before."""
+    if history.capacities[key]:
+        return True
+    later = [one for one in history.by_key[key] if one.token is not None and one.token > claim.token]
+    return sum(one.granted < view["asked"] for one in later) < 2
 
 
 def halves(history):
@@ -273,10 +284,12 @@ def halves(history):
 def passed(history):
     """A younger waiter took the permits that an older one waited for."""
     for key, views in history.views.items():
-        numbers = {}  # the ticket that was seen last of each claim, and when
+        numbers = {}  # the ticket of each claim that was seen last before its grant
         for view in views:
             for entry in view["queue"]:
-                numbers[entry["owner"]] = (entry["number"], entry["permits"], view["at"])
+                claim = history.claims.get(entry["owner"])
+                if claim and (claim.granted is None or view["asked"] < claim.granted):
+                    numbers[entry["owner"]] = (entry["number"], entry["permits"])
         for younger in history.by_key[key]:
             if younger.granted is None or not younger.believed or younger.name not in numbers:
                 continue
@@ -292,7 +305,7 @@ def passed(history):
             for older in history.by_key[key]:
                 if older.name not in numbers or numbers[older.name][0] >= numbers[younger.name][0]:
                     continue
-                number, permits, _ = numbers[older.name]
+                number, permits = numbers[older.name]
                 queued = [view for view in views if any(entry["number"] == number for entry in view["queue"])]
                 since = queued[0]["at"]
                 fits = out + permits <= capacity or permits > capacity

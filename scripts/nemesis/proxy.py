@@ -11,14 +11,20 @@ LATEST_COPY = 10.0
 
 
 class Proxy:
-    """Runs in a thread of its own. `counts` says what happened to how many requests."""
+    """Runs in a thread of its own. `counts` says what happened to how many requests.
 
-    def __init__(self, seed, fault_percent):
+    Each request and each answer takes up to `latency` seconds, and one of ten thirty times as long. A third of the
+    requests whose first line contains `copied` come twice.
+    """
+
+    def __init__(self, seed, fault_percent, latency=0.0, copied=None):
         self.counts = Counter()
-        self.target = None  # (host, port); None while the service is down
+        self.targets: list[tuple[str, int] | None] = [None]  # one for each service; None while it is down
         self.port = None
+        self.refused = None  # bytes in the head of requests that are all lost
         self._random = random.Random(seed)
-        self._fault_percent = fault_percent
+        self.fault_percent = fault_percent
+        self._latency, self._copied = latency, copied
         self._arrived = 0
         self._delivered = 0
         self._loop = asyncio.new_event_loop()
@@ -27,6 +33,15 @@ class Proxy:
         self._thread = threading.Thread(target=self._run, args=(started,), daemon=True)
         self._thread.start()
         started.wait()
+
+    @property
+    def target(self):
+        """The only service."""
+        return self.targets[0]
+
+    @target.setter
+    def target(self, target):
+        self.targets = [target]
 
     def close(self):
         """Ends what is under way, and returns when nothing of it is left."""
@@ -48,7 +63,7 @@ class Proxy:
         self._loop.close()
 
     def _fate(self):
-        if self._random.uniform(0, 100) >= self._fault_percent:
+        if self._random.uniform(0, 100) >= self.fault_percent:
             return "delivered"
         fates = [
             "request lost",
@@ -81,6 +96,10 @@ class Proxy:
         """The answer, or None where the connection is to break."""
         self._arrived += 1
         number, fate = self._arrived, self._fate()
+        if self.refused and self.refused in request.partition(b"\r\n\r\n")[0]:
+            fate = "request lost"
+        if self._copied and self._copied in request.partition(b"\r\n")[0] and self._random.random() < 1 / 3:
+            fate = "request duplicated"
         self.counts[fate] += 1
         delay = self._random.uniform(0, LONGEST_DELAY)
         if fate == "request lost":
@@ -93,12 +112,18 @@ class Proxy:
             await asyncio.sleep(delay)
         if fate == "request duplicated":
             self._later(self._random.uniform(0, LATEST_COPY), number, request)
+        await self._on_the_way()
         answer = await self._deliver(number, request)
+        await self._on_the_way()
         if fate == "answer lost":
             return None
         if fate == "answer delayed":
             await asyncio.sleep(delay)
         return answer
+
+    async def _on_the_way(self):
+        longest = self._latency * (30 if self._random.random() < 0.1 else 1)
+        await asyncio.sleep(self._random.uniform(0, longest))
 
     def _later(self, delay, number, request):
         async def deliver():
@@ -113,10 +138,11 @@ class Proxy:
         if number < self._delivered:
             self.counts["reordered"] += 1
         self._delivered = max(self._delivered, number)
-        if self.target is None:
+        target = self._random.choice(self.targets)
+        if target is None:
             return None
         try:
-            reader, writer = await asyncio.open_connection(*self.target)
+            reader, writer = await asyncio.open_connection(*target)
             try:
                 writer.write(request)
                 await writer.drain()

@@ -15,7 +15,8 @@ use crate::sightings::{Life, lives};
 
 /// Release a lock, or a holder's permits, by force.
 ///
-/// Its holder learns it at its next heartbeat, and may go on working until then. The lock is broken only if it still
+/// Its holder learns it at its next heartbeat, and may go on working until then. The command of a `leasehold run` has
+/// its grace period after that: end it first where two at once do harm. The lock is broken only if it still
 /// has the version that you saw: a lock that changed hands meanwhile, or whose holder gave a sign of life, is left
 /// alone.
 #[derive(Debug, Args)]
@@ -110,7 +111,7 @@ async fn break_entry(client: &Client, args: &BreakArgs, holder: &str) -> Result<
     };
     let outcome = args.common.patiently(client.break_entry(key.clone(), id.clone(), version)).await?;
     let entry = format!("{} of {}", plain(&id), plain(&key.to_string()));
-    args.common.output.result(&ReleaseResponse { outcome }, || match outcome {
+    args.common.output.result(&ReleaseResponse { outcome, wanted: false }, || match outcome {
         ReleaseOutcome::Released if id.starts_with("t-") => format!("{entry} is broken: it waits no more"),
         ReleaseOutcome::Released => format!("{entry} is broken: its permits are free"),
         ReleaseOutcome::Replayed | ReleaseOutcome::Absent => format!("{entry} is gone already: nothing was broken"),
@@ -136,7 +137,7 @@ fn find<'a>(view: &'a Lock, beginning: &str, key: &str) -> Result<Life<'a>, Fail
 
 fn report(args: &BreakArgs, outcome: ReleaseOutcome) -> Result<(), Failure> {
     let key = plain(&args.lock.lock_key().to_string());
-    args.common.output.result(&ReleaseResponse { outcome }, || match outcome {
+    args.common.output.result(&ReleaseResponse { outcome, wanted: false }, || match outcome {
         ReleaseOutcome::Released => format!("{key} is broken: it is free"),
         ReleaseOutcome::Replayed => format!("{key} is free already: nothing was broken"),
         ReleaseOutcome::Absent => format!("{key} is gone: there is no such row any more"),

@@ -69,7 +69,7 @@ def test_waits_holds_heartbeats_and_losses_are_measured(
     recorded: Recorded, proxy: Proxy, make_client: MakeClient, key: str
 ) -> None:
     client = make_client(proxy.url)
-    guard = client.acquire(key, lease=3).granted()
+    guard = client.acquire(key, lease=5, heartbeat_interval=0.5).granted()
     assert isinstance(make_client(proxy.url).try_acquire(key), Held)
     version = guard.record_version_number
     eventually(lambda: guard.record_version_number != version)

@@ -137,14 +137,14 @@ describe("outages and lost answers", { concurrency: 6 }, () => {
     const key = freshKey();
     const holder = guardOf(await service.client().tryAcquire(key));
     let polls = 0;
-    proxy.fault = ({ call }) => (call === "acquire" && ++polls > 1 ? { delayRequest: 20_000 } : "pass");
+    proxy.fault = ({ call }) => (call === "acquire" && ++polls > 1 ? { delayRequest: 30_000 } : "pass");
     const start = performance.now();
-    const waiting = client.acquire(key, { wait: 6000, lease: 20_000 });
+    const waiting = client.acquire(key, { wait: 15_000, lease: 20_000 });
     await eventually(() => polls > 1, "a second poll");
     // The delayed request would be granted now.
     await holder.release();
     heldOf(await waiting);
-    assert.ok(performance.now() - start < 20_000);
+    assert.ok(performance.now() - start < 30_000);
     await eventually(
       async () => (await service.client().get(key))?.ownerName === "test" && (await isReleased(key)),
       "released",

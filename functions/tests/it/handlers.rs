@@ -2,9 +2,8 @@
 
 use std::path::Path;
 
-use leasehold_api::http::{Operation, Route};
-use leasehold_api::{SemaphoreOperation, TransactionOperation};
 use leasehold_sandbox::{Answer, InitError, Sandbox};
+use leasehold_wire::operation::{Family, OPERATIONS, Operation, Subject};
 use serde_json::{Value, json};
 
 const LOCKS: &str = env!("CARGO_BIN_EXE_leasehold-locks");
@@ -29,7 +28,7 @@ async fn served(binary: &str, handler: &str) -> Vec<&'static str> {
     let (mut sandbox, ready) = start(binary, handler).await;
     ready.unwrap_or_else(|error| panic!("{handler}: {error:?}"));
     let mut served = Vec::new();
-    for path in all_paths() {
+    for path in paths(|_| true) {
         // No operation has this method, so nothing is carried out.
         let http = json!({ "method": "PUT" });
         let event = json!({ "rawPath": path, "requestContext": { "http": http }, "headers": {} });
@@ -42,39 +41,32 @@ async fn served(binary: &str, handler: &str) -> Vec<&'static str> {
     served
 }
 
-fn paths<R: Route>(operations: &[R]) -> Vec<&'static str> {
-    operations.iter().map(|operation| operation.path()).collect()
-}
-
-fn all_paths() -> Vec<&'static str> {
-    [paths(Operation::ALL), paths(SemaphoreOperation::ALL), paths(TransactionOperation::ALL)].concat()
+/// Returns the paths of these operations.
+fn paths(serves: impl Fn(&Operation) -> bool) -> Vec<&'static str> {
+    OPERATIONS.iter().filter(|operation| serves(operation)).map(|operation| operation.path).collect()
 }
 
 #[tokio::test]
 async fn handler_serves_its_own_routes_only() {
-    let holders = [Operation::Acquire, Operation::Heartbeat, Operation::Release];
-    let all = [paths(Operation::ALL), paths(SemaphoreOperation::ALL)].concat();
-    for (handler, expected) in [
-        ("acquire", paths(&holders)),
-        ("acquire-all", paths(&[Operation::AcquireAll])),
-        ("heartbeat", paths(&[Operation::Heartbeat])),
-        ("release", paths(&[Operation::Release])),
-        ("break", paths(&[Operation::Break])),
-        ("get", paths(&[Operation::Get])),
-        ("watch", paths(&[Operation::Watch])),
-        ("list", paths(&[Operation::List])),
-        ("health", paths(&[Operation::Health])),
-        ("semaphore", paths(SemaphoreOperation::ALL)),
-        ("bootstrap", all.clone()),
-        ("", all),
-    ] {
+    let is_transaction = |operation: &Operation| operation.subject == Subject::Transaction;
+    let of = |subject| paths(move |operation| operation.subject == subject);
+    let mut expected = vec![
+        ("semaphore", of(Subject::Semaphore)),
+        ("bootstrap", paths(|operation| !is_transaction(operation))),
+        ("", paths(|operation| !is_transaction(operation))),
+    ];
+    let functions = OPERATIONS.iter().filter(|operation| operation.subject == Subject::Lock).map(|one| one.function);
+    expected.extend(functions.map(|function| {
+        let also: &[&str] = if function == "acquire" { &["heartbeat", "release"] } else { &[] };
+        (function, paths(|operation| operation.function == function || also.contains(&operation.function)))
+    }));
+    for (handler, expected) in expected {
         assert_eq!(served(LOCKS, handler).await, expected, "{handler}");
     }
-    for (handler, expected) in [
-        ("transact", paths(TransactionOperation::FOR_CALLERS)),
-        ("sweep", paths(TransactionOperation::FOR_OPERATORS)),
-        ("bootstrap", paths(TransactionOperation::ALL)),
-    ] {
+    let of = |family| paths(move |operation| operation.family == family);
+    for (handler, expected) in
+        [("transact", of(Family::Transact)), ("sweep", of(Family::Sweep)), ("bootstrap", paths(is_transaction))]
+    {
         assert_eq!(served(TRANSACTIONS, handler).await, expected, "{handler}");
     }
 }
@@ -92,15 +84,15 @@ async fn function_of_everything_serves_direct_invocations() {
     }
 }
 
-/// The template has `Binary: leasehold-locks`, and `Handler: acquire` a few lines below.
+/// The template has `Metadata: *locks`, an alias that names the binary, and `Handler: acquire` below.
 #[tokio::test]
 async fn every_handler_of_the_template_starts() {
     let mut found = 0;
     for function in include_str!("../../../template.yaml").split("Type: AWS::Serverless::Function").skip(1) {
-        let value = |name: &str| function.split(name).nth(1)?.split([' ', '\n']).next();
-        let binary = match value("Binary: ") {
-            Some("leasehold-locks") => LOCKS,
-            Some("leasehold-transactions") => TRANSACTIONS,
+        let value = |name: &str| function.split(name).nth(1)?.split([' ', ',', '\n']).next();
+        let binary = match value("Metadata: ") {
+            Some("&locks" | "*locks") => LOCKS,
+            Some("&transactions" | "*transactions") => TRANSACTIONS,
             other => panic!("no such binary: {other:?}"),
         };
         let handler = value("Handler: ").expect("each function has one");

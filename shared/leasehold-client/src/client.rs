@@ -124,22 +124,22 @@ impl ClientBuilder {
         self
     }
 
-    /// Limits the time of one request. Default: 5 s, or less for a request of a short lease.
+    /// Limits the time of one request, to any duration. Default: 5 s, or less for a request of a short lease.
     #[must_use]
     pub fn request_timeout(mut self, limit: Duration) -> Self {
         self.request_timeout = limit;
         self
     }
 
-    /// Limits the retries of an operation without a lease. Default: 10 s. While no connection can be made, and the
-    /// service has never answered, an operation is given up after 1.5 s.
+    /// Limits the retries of an operation without a lease, to any duration. Default: 10 s.
+    /// While no connection can be made, and the service has never answered, an operation is given up after 1.5 s.
     #[must_use]
     pub fn retry_budget(mut self, limit: Duration) -> Self {
         self.retry_budget = limit;
         self
     }
 
-    /// Sets the largest difference of the wall clocks that measure saved observations. Default: 1 s.
+    /// Sets the largest difference of the wall clocks that measure saved observations: any duration. Default: 1 s.
     #[must_use]
     pub fn clock_margin(mut self, margin: Duration) -> Self {
         self.clock_margin = margin;
@@ -299,8 +299,13 @@ impl Client {
     ) -> Result<HeartbeatResponse, Error> {
         change.lease.map_or(Ok(()), check_lease)?;
         let renewed = self.renew_by_id(Subject::Lock, &key.into(), &lease_id.clone().into(), change, None).await?;
-        let Renewal { version, lease, fencing_token, .. } = renewed.answer;
-        Ok(HeartbeatResponse { record_version_number: version, lease_duration_ms: millis(lease), fencing_token })
+        let Renewal { version, lease, fencing_token, wanted, .. } = renewed.answer;
+        Ok(HeartbeatResponse {
+            record_version_number: version,
+            lease_duration_ms: millis(lease),
+            fencing_token,
+            wanted,
+        })
     }
 
     /// Sends one heartbeat, with retries, under a lease id that has no guard here.
