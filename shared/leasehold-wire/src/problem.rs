@@ -60,7 +60,8 @@ pub struct Problem {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<RefusedItem>))]
     pub refused_item: Option<Box<RefusedItem>>,
-    /// `unavailable`, `throttled`, where a transaction of one call named no id: its id, by which the outcome can be read.
+    /// `unavailable`, `throttled`, where a transaction of one call named no id: its id, by which the outcome can be
+    /// read.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub transaction_id: Option<Box<str>>,

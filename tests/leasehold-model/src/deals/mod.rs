@@ -6,8 +6,8 @@
 //! Every write goes through the pure life cycle itself ([`leasehold_transactions::life`]). The record may expire, and
 //! its id be used again.
 //!
-//! A [`Clause`] is dropped around the life cycle, or in a coordinator or the reader. Without any one of them the checker
-//! finds a trace that breaks a promise. [`idle`] is a model of a sweeper with clocks.
+//! A [`Clause`] is dropped around the life cycle, or in a coordinator or the reader. Without any one of them the
+//! checker finds a trace that breaks a promise. [`idle`] is a model of a sweeper with clocks.
 
 pub mod idle;
 
