@@ -73,8 +73,9 @@ pub struct Policy {
     pub idle_ms: u64,
     /// The time for which the outcome of a transaction is kept. Default: 7 days.
     pub retention_ms: u64,
-    /// Whether the items of a decided transaction are freed behind the answer, in a task of the process. Otherwise they
-    /// are freed before it, for at most a second, since a function does not run between its calls. Default: false.
+    /// Whether the items of a decided transaction may be freed behind the answer, in a task of the process: a commit
+    /// waits for them for 200 ms. Otherwise they are freed before it, for at most a second, since a function does not
+    /// run between its calls. Default: false.
     pub frees_behind_answers: bool,
 }
 

