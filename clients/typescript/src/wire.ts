@@ -927,7 +927,8 @@ export interface components {
             title: string;
             /**
              * Format: uuid
-             * @description `unavailable`, `throttled`, where a transaction of one call named no id: its id, by which the outcome can be read.
+             * @description `unavailable`, `throttled`, where a transaction of one call named no id: its id, by which the outcome can be
+             *     read.
              */
             transactionId?: string | null;
             /** @description The kind, which is the member to decide by. */
