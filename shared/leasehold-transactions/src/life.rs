@@ -2,8 +2,8 @@
 //! a reader of committed states may show; and who may be called idle.
 //!
 //! The expressions of the other modules say the same to DynamoDB. A model explores these functions, with readers,
-//! sweepers and late copies around them. A property test carries out real writes in any order, and holds the
-//! expressions to [`Rows::after`].
+//! sweepers and late copies around them. The service itself uses [`View`] and [`Looks`]; [`Rows::after`] is the
+//! model's, and the tests of the transactions hold the expressions to it by examples.
 
 use std::collections::BTreeSet;
 

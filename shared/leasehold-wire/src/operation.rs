@@ -639,7 +639,7 @@ operations! {
         ],
     }
 
-    /// Adds requests to a transaction. Without requests, keeps the transaction alive. May be repeated.
+    /// Adds requests to a transaction. Without requests, keeps it alive. May be repeated with its `callId`.
     ADD: Post(AddRequest) -> AddResponse {
         name: "add",
         id: "add",
