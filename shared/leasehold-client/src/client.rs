@@ -12,8 +12,8 @@ use std::time::Duration;
 use futures_util::stream::{self, Stream, StreamExt, TryStreamExt};
 use http::HeaderMap;
 use leasehold_wire::{
-    BreakRequest, GetRequest, HealthResponse, HeartbeatResponse, ListRequest, Lock, LockState, ReleaseOutcome, Secret,
-    UnreadableRow,
+    BreakRequest, GetRequest, HealthResponse, HeartbeatResponse, ListRequest, Lock, LockState, OccurrenceRequest,
+    OccurrenceResponse, ReleaseOutcome, Secret, UnreadableRow,
 };
 use lru::LruCache;
 use tokio::sync::Notify;
@@ -398,6 +398,24 @@ impl Client {
         let LockKey { key, sort_key } = key.into();
         let request = BreakRequest { key, sort_key, record_version_number: record_version_number.into() };
         persist(self.until(), |left| self.remote().break_lock(&request, left)).await.map(|answer| answer.outcome)
+    }
+
+    /// Sets which occurrence counts as the last one that is done, if the row still has the version that the operator
+    /// saw.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::VersionMismatch`]; [`crate::ErrorKind::Held`], since a run may still complete an occurrence;
+    /// the last failure to reach the service.
+    pub async fn set_occurrence(
+        &self,
+        key: impl Into<LockKey>,
+        last_occurrence: impl Into<String>,
+        record_version_number: impl Into<String>,
+    ) -> Result<OccurrenceResponse, Error> {
+        let LockKey { key, sort_key } = key.into();
+        let (last_occurrence, record_version_number) = (last_occurrence.into(), record_version_number.into());
+        let request = OccurrenceRequest { key, sort_key, last_occurrence, record_version_number };
+        persist(self.until(), |left| self.remote().set_occurrence(&request, left)).await
     }
 
     /// Asks whether the service and its table answer.

@@ -14,8 +14,8 @@ use leasehold_wire::semaphore::{
 };
 use leasehold_wire::{
     AcquireAllRequest, AcquireAllResponse, AcquireRequest, AcquireResponse, BreakRequest, GetRequest, HealthResponse,
-    HeartbeatRequest, HeartbeatResponse, ListRequest, ListResponse, Lock, Problem, ReleaseRequest, ReleaseResponse,
-    Secret, WatchRequest, operation,
+    HeartbeatRequest, HeartbeatResponse, ListRequest, ListResponse, Lock, OccurrenceRequest, OccurrenceResponse,
+    Problem, ReleaseRequest, ReleaseResponse, Secret, WatchRequest, operation,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -259,6 +259,15 @@ impl Remote {
 
     pub(crate) async fn break_lock(&self, request: &BreakRequest, left: Duration) -> Result<ReleaseResponse, Error> {
         self.post(operation::BREAK.path, request, timing::request_timeout(self.request_timeout, None, left)).await
+    }
+
+    pub(crate) async fn set_occurrence(
+        &self,
+        request: &OccurrenceRequest,
+        left: Duration,
+    ) -> Result<OccurrenceResponse, Error> {
+        let limit = timing::request_timeout(self.request_timeout, None, left);
+        self.post(operation::OCCURRENCE.path, request, limit).await
     }
 
     pub(crate) async fn get(&self, request: &GetRequest, left: Duration) -> Result<Lock, Error> {
