@@ -49,6 +49,7 @@ from leasehold._timing import (
     poll_pause,
     request_timeout,
     retry_after,
+    mark_pause,
     return_pause,
     wait_timeout,
 )
@@ -105,8 +106,9 @@ TIMING: Mapping[str, Callable[[Case], Any]] = {
     "backoff": backoff,
     "pollPause": lambda given: poll_pause(seconds(given["chosenMs"]), given["retryAfterMs"] / 1000, given["jitter"]),
     "returnPause": lambda given: return_pause(
-        seconds(given["releasedAgoMs"]), seconds(given["chosenMs"]), given["jitter"]
+        seconds(given["releasedAgoMs"]), seconds(given.get("unwantedForMs")), seconds(given["chosenMs"]), given["jitter"]
     ),
+    "markPause": lambda given: mark_pause(given["jitter"]),
     "requestTimeout": timeout,
     "heartbeatInterval": interval,
     "heartbeatPause": lambda given: heartbeat_pause(given["intervalMs"] / 1000, given["jitter"]),

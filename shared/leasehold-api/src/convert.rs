@@ -310,6 +310,7 @@ pub(crate) fn show_lock(lock: LockView) -> wire::Lock {
         fencing_token: lock.fencing_token,
         occurrence: lock.occurrence,
         last_occurrence: lock.last_occurrence,
+        wanted_by: lock.wanted_by,
         data,
         data_base64,
         attributes: attributes::to_json(lock.attributes),

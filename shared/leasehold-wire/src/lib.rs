@@ -541,6 +541,9 @@ pub struct Lock {
     /// The last occurrence that was completed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_occurrence: Option<String>,
+    /// The owner name of a waiter who marked the lock, so that its holder learns of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wanted_by: Option<String>,
     /// The payload as text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,
