@@ -82,8 +82,8 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     child: ChildArgs,
 
-    /// Give way: when somebody has waited for the lock for this long, send the command a SIGTERM, and wait until it ends
-    /// by itself. Only waiters that tell it count; those of Leasehold do. Goes with one plain lock.
+    /// Give way: when somebody has waited for the lock for this long, send the command a SIGTERM, and wait until it
+    /// ends by itself. Only waiters that tell it count; those of Leasehold do. Goes with one plain lock.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse_or_zero,
         conflicts_with_all = ["of", "shared", "exclusive", "fair"])]
     yield_after: Option<Duration>,

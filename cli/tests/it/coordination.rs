@@ -228,7 +228,7 @@ async fn occurrence_is_run_until_it_succeeds_once() {
         ),
     ] {
         let done = run(occurrence, "echo again").await;
-        assert_eq!((done.status, done.stdout.as_str(), done.stderr), (0, "", format!("{warning}{line}")));
+        assert_eq!((done.status, done.stdout.as_str(), done.stderr), (0, "", format!("{line}{warning}")));
     }
     assert_eq!(serve.run(&["run", "job", "--once", "2026-1", "-q", "--", "echo", "again"]).await.ok(), "");
     assert_eq!(run("2026-2", "echo next").await.ok(), "next\n");

@@ -106,7 +106,10 @@ TIMING: Mapping[str, Callable[[Case], Any]] = {
     "backoff": backoff,
     "pollPause": lambda given: poll_pause(seconds(given["chosenMs"]), given["retryAfterMs"] / 1000, given["jitter"]),
     "returnPause": lambda given: return_pause(
-        seconds(given["releasedAgoMs"]), seconds(given.get("unwantedForMs")), seconds(given["chosenMs"]), given["jitter"]
+        seconds(given["releasedAgoMs"]),
+        seconds(given.get("unwantedForMs")),
+        seconds(given["chosenMs"]),
+        given["jitter"],
     ),
     "markPause": lambda given: mark_pause(given["jitter"]),
     "requestTimeout": timeout,

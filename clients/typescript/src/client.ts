@@ -383,7 +383,9 @@ export class Client implements AsyncDisposable {
       if (!(error instanceof AlreadyDoneError)) throw error;
       const { lastOccurrence } = error.lock;
       if (lastOccurrence !== occurrence)
-        console.warn(`leasehold: ${JSON.stringify(key)} is done up to ${lastOccurrence}, which sorts after ${occurrence}`);
+        console.warn(
+          `leasehold: ${JSON.stringify(key)} is done up to ${lastOccurrence}, which sorts after ${occurrence}`,
+        );
       return { kind: "already-done", lock: error.lock };
     });
     if (guard.kind !== "granted") return guard;

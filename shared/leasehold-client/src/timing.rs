@@ -6,8 +6,8 @@ use std::time::Duration;
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The shortest poll interval that a caller can choose: about the time of one answer.
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// A client that returns to a lock which nobody wanted takes it at once for this long. A waiter marks a lock within this
-/// time.
+/// A client that returns to a lock which nobody wanted takes it at once for this long. A waiter marks a lock within
+/// this time.
 const AT_ONCE: Duration = Duration::from_secs(1);
 /// A poll comes later by up to this part of its interval, so that waiters do not move in step.
 const POLL_JITTER: f64 = 0.25;

@@ -411,7 +411,8 @@ pub struct OccurrenceRequest {
     /// The lock's sort key. Required on a table with a sort key, refused on one without.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sort_key: Option<String>,
-    /// The occurrence that counts as the last one that is done: 1 to 1024 bytes. Occurrences that sort after it may run.
+    /// The occurrence that counts as the last one that is done: 1 to 1024 bytes. Occurrences that sort after it may
+    /// run.
     pub last_occurrence: String,
     /// The record version number that the operator saw.
     pub record_version_number: String,

@@ -91,9 +91,7 @@ def poll_pause(chosen: float | None, asked: float, chance: float) -> float:
     return interval * (1 + 0.25 * chance)
 
 
-def return_pause(
-    released_ago: float | None, unwanted_for: float | None, chosen: float | None, chance: float
-) -> float:
+def return_pause(released_ago: float | None, unwanted_for: float | None, chosen: float | None, chance: float) -> float:
     """The pause before a released key is requested again: one poll, counted from the release, so that others
     come first. None where nobody waited at the last releases, which began `unwanted_for` ago, for a second."""
     if released_ago is None or (unwanted_for is not None and unwanted_for < _AT_ONCE):

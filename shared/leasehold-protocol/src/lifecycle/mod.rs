@@ -1,10 +1,10 @@
 //! The life of a lock, as pure functions of (row, request, stamp). No I/O, no clock, no randomness.
 //!
 //! Each function is one operation: [`acquire`], [`heartbeat`], [`release`], [`want`], [`break_lock`] and
-//! [`set_occurrence`]. It returns the row afterwards, whether the operation's write makes it, and the answer to the caller. DynamoDB carries out the same
-//! rules as conditional writes (`expressions`), since only the table can decide. Applied or refused, a write returns
-//! the old row, and the same function derives the answer from it. A property test compares the two, and the model
-//! explores the functions.
+//! [`set_occurrence`]. It returns the row afterwards, whether the operation's write makes it, and the answer to the
+//! caller. DynamoDB carries out the same rules as conditional writes (`expressions`), since only the table can decide.
+//! Applied or refused, a write returns the old row, and the same function derives the answer from it. A property test
+//! compares the two, and the model explores the functions.
 
 mod occurrence;
 #[cfg(test)]
