@@ -13,7 +13,7 @@ use nix::sys::signal::Signal;
 use nix::sys::wait::WaitStatus;
 use nix::unistd::Pid;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::Failure;
 use crate::commands::guard::{self, Guardian};
@@ -276,7 +276,7 @@ impl Runner<'_> {
     async fn patience(&self, grant: &Grant) -> Duration {
         let Some(after) = self.yield_after else { return pending().await };
         grant.wanted().await;
-        sleep(after).await;
+        sleep_until(Instant::now() + after).await;
         after
     }
 

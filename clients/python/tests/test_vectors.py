@@ -46,10 +46,10 @@ from leasehold._timing import (
     heartbeat_every,
     heartbeat_pause,
     heartbeat_retry_pause,
+    mark_pause,
     poll_pause,
     request_timeout,
     retry_after,
-    mark_pause,
     return_pause,
     wait_timeout,
 )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
 from ._core import Abandoned, Core
 from ._guard import B, BaseLockGuard, Granted, Holding
 from ._numbers import Numbered, Numbers
-from ._returning import Patience
+from ._patience import Patience
 from ._timing import Backoff, Budget, Lease, poll_pause, request_timeout, wait_timeout
 from ._watching import WatchFailed, watch
 from .errors import LeaseholdError, LockHeld, LockLost, Superseded, Unavailable

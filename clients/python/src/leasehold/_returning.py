@@ -1,22 +1,16 @@
-"""Returning to a lock that was released, and waiting for one: giving way to others (C4)."""
+"""Returning to a lock that was released (C4)."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ._timing import mark_pause, return_pause
-from .errors import LeaseholdError
+from ._timing import return_pause
 
 if TYPE_CHECKING:
-    from ._core import Core
-    from .model import LockName, LockView
+    from .model import LockName
 
 _KEPT = 10_000  # enough for any caller's locks; the bound keeps a client of many keys from growing
-
-_MARKED = 4 * 1024
-"""The bytes of the largest row that a waiter marks: a write is billed by the size of the row."""
 
 
 @dataclass
@@ -51,36 +45,3 @@ class Releases:
         pause = return_pause(now - last.at, unwanted_for, chosen, chance)
         last.returned = unwanted_for is not None and return_pause(0.0, unwanted_for, chosen, chance) == 0.0
         return pause
-
-
-class Patience:
-    """Marks a lock, once for each holder, after a random part of a second of waiting."""
-
-    def __init__(self, core: Core, name: LockName, owner_name: str) -> None:
-        self._core = core
-        self._name = name
-        self._owner_name = owner_name
-        self._ends = core.world.now() + mark_pause(core.world.chance())
-        self._marked: int | None = None
-
-    def ends(self, lock: LockView) -> float:
-        """The time at which this lock is marked; infinite if it is not."""
-        return self._ends if self._may_mark(lock) else float("inf")
-
-    def saw(self, lock: LockView) -> None:
-        """Marks the lock, in the background, if the time has come."""
-        if self.ends(lock) > self._core.world.now():
-            return
-        self._marked = lock.fencing_token
-        self._core.in_background(self._mark)
-
-    async def _mark(self) -> None:
-        try:
-            await self._core.api.want(self._name, self._owner_name)
-        except LeaseholdError:
-            pass  # a hint: a waiter without a mark waits as long
-
-    def _may_mark(self, lock: LockView) -> bool:
-        size = len(lock.data or b"") + len(json.dumps(dict(lock.attributes or {}), default=str))
-        is_new = lock.wanted_by is None and lock.fencing_token != self._marked
-        return is_new and size <= _MARKED and not self._core.holds(self._name)
