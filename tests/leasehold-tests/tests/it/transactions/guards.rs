@@ -656,7 +656,7 @@ async fn repeat_after_the_commit_rolls_nobody_back() {
     bank.assert_clean().await;
 }
 
-/// A repeat is known by its digest where the record does not list the items, and by the items where it has no digest.
+/// A repeat is known where the record does not list the items.
 #[tokio::test(start_paused = true)]
 async fn repeat_of_a_large_one_shot_is_known_by_its_digest() {
     let bank = Bank::new().await;
