@@ -282,6 +282,7 @@ locals {
     CleanupStateMachine = [
       { Action = ["lambda:InvokeFunction"], Resource = aws_lambda_function.function["Cleanup"].arn },
       { Action = ["states:StopExecution"], Resource = local.child_arn },
+      { Action = ["states:GetExecutionHistory"], Resource = "${local.states_arn}:execution:*" },
     ]
     CleanupRule = [{ Action = ["states:StartExecution"], Resource = aws_sfn_state_machine.cleanup.arn }]
     Waker = [

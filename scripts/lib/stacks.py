@@ -311,7 +311,9 @@ def calls_of_machine(definition, substitutions):
     found = set()
     for task in tasks(definition):
         arguments = task["Arguments"]
-        [argument] = [arguments[name] for name in TARGETS if name in arguments]
+        # Arguments in one expression name their target there.
+        expression = isinstance(arguments, str)
+        [argument] = [arguments] if expression else [arguments[name] for name in TARGETS if name in arguments]
         placeholder = re.fullmatch(r"\$\{(\w+)\}", argument)
         target = target_of(substitutions[placeholder[1]]) if placeholder else BY_THE_INPUT
         found.add(f"{action_of(task['Resource'])} on {target}")
