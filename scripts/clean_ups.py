@@ -88,6 +88,17 @@ def grants():
     assert clean_up(Service([A_MAP, SCHEDULED, answered(key="a")]), ["a"]) == ("SUCCEEDED", [{"key": "a"}])
 
 
+def key_of_the_input():
+    """The input's key is released once, with the others and under its secret."""
+    service = Service([asked("b", secret="s3"), entered(key="a")])
+    assert clean_up(service, {"key": "a", "leaseSecret": "s3"}) == ("SUCCEEDED", [{"key": "a"}, {"key": "b"}])
+    assert service.released[0]["leaseSecret"] == "s3", service.released
+    assert clean_up(Service([asked("b")]), {"key": "a", "sortKey": "x"})[1] == [
+        {"key": "a", "sortKey": "x"},
+        {"key": "b"},
+    ]
+
+
 def nothing_else():
     """Inputs, answers and requests that name no key are no locks."""
     others = [entered(key=7), entered(key=""), entered(key="a", sortKey=1), entered(), answered(outcome="released")]
@@ -125,6 +136,13 @@ def unknown_locks():
 
 
 if __name__ == "__main__":
-    for story in (keys_of_all_pages, grants, nothing_else, no_history_where_locks_are_named, unknown_locks):
+    for story in (
+        keys_of_all_pages,
+        grants,
+        key_of_the_input,
+        nothing_else,
+        no_history_where_locks_are_named,
+        unknown_locks,
+    ):
         story()
         print(f"  {story.__name__}: {story.__doc__}")
