@@ -105,13 +105,14 @@ NO_HTTP_API = {"ap-east-2", "ap-southeast-6"}
 
 
 def check_regions():
-    """Each region of the partition aws knows the types that the stack has there, and none that it has is left out."""
+    """Each region knows the types that the stack has there, and none that it has is left out."""
     from cfnlint.helpers import REGIONS
     from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
 
     whole = WHOLE | {"Functions": "one", "FunctionUrl": "true"}
     types = {resource["Type"] for resource in stacks.resources_with(whole).values()}
-    for region in {one for one in REGIONS if re.fullmatch(r"(?!cn|us-gov)[a-z]{2}-[a-z]+-\d", one)} - NO_HTTP_API:
+    # The isolated partitions have names like us-iso-east-1.
+    for region in {one for one in REGIONS if "iso" not in one} - NO_HTTP_API:
         known = set(PROVIDER_SCHEMA_MANAGER.get_resource_types(region))
         there = stacks.chosen(stacks.read(), whole | {"AWS::Region": region})["Resources"].values()
         # SAM's own types stand for those of AWS.
