@@ -55,8 +55,9 @@ impl Service {
     /// `POST /v1/acquire`
     ///
     /// # Errors
-    /// `held`, `lost` for an ended lease id, `superseded`, `already-done`, `not-found` under `onlyIfExists`, and those
-    /// of any operation: `invalid-request`, `too-large`, `forbidden`, `corrupt-record`, `throttled`, `unavailable`.
+    /// `held`, `lost` for an ended lease id, `superseded`, `already-done`, `not-found` under `onlyIfExists`,
+    /// `wrong-kind`, and those of any operation: `invalid-request`, `too-large`, `forbidden`, `corrupt-record`,
+    /// `throttled`, `unavailable`.
     pub async fn acquire(&self, caller: &Caller, request: AcquireRequest) -> Result<AcquireResponse, Problem> {
         traced(operation_span("acquire", &request.key, caller), async {
             let mut request = convert::acquire(request, caller.bound())?;
@@ -80,7 +81,7 @@ impl Service {
     /// `POST /v1/heartbeat`
     ///
     /// # Errors
-    /// `lost`, `superseded`, and those of any operation.
+    /// `lost`, `superseded`, `wrong-kind`, and those of any operation.
     pub async fn heartbeat(&self, caller: &Caller, request: HeartbeatRequest) -> Result<HeartbeatResponse, Problem> {
         traced(operation_span("heartbeat", &request.key, caller), async {
             let request = convert::heartbeat(request, caller.bound())?;
@@ -112,7 +113,7 @@ impl Service {
     /// `POST /v1/release`
     ///
     /// # Errors
-    /// `lost`, and those of any operation.
+    /// `lost`, `wrong-kind`, and those of any operation.
     pub async fn release(&self, caller: &Caller, request: ReleaseRequest) -> Result<ReleaseResponse, Problem> {
         traced(operation_span("release", &request.key, caller), async {
             let request = convert::release(request, caller.bound())?;
@@ -154,7 +155,7 @@ impl Service {
     /// `POST /v1/break`
     ///
     /// # Errors
-    /// `version-mismatch`, and those of any operation.
+    /// `version-mismatch`, `wrong-kind`, and those of any operation.
     pub async fn break_lock(&self, caller: &Caller, request: BreakRequest) -> Result<ReleaseResponse, Problem> {
         traced(operation_span("break", &request.key, caller), async {
             let request = convert::break_lock(request)?;
@@ -174,7 +175,7 @@ impl Service {
     /// `GET /v1/lock`
     ///
     /// # Errors
-    /// `not-found`, and those of any operation.
+    /// `not-found`, `wrong-kind`, and those of any operation.
     pub async fn get(&self, caller: &Caller, request: GetRequest) -> Result<Lock, Problem> {
         traced(operation_span("get", &request.key, caller), async {
             let key = convert::key(request.key, request.sort_key)?;
@@ -191,7 +192,7 @@ impl Service {
     /// `GET /v1/watch`
     ///
     /// # Errors
-    /// Those of `GET` for that kind of row.
+    /// `not-found`, `wrong-kind` for a row of an unknown kind, and those of any operation.
     pub async fn watch(&self, caller: &Caller, request: WatchRequest) -> Result<Lock, Problem> {
         traced(operation_span("watch", &request.key, caller), async {
             let key = convert::key(request.key, request.sort_key)?;

@@ -17,7 +17,7 @@ impl Service {
     /// `POST /v1/acquire-all`
     ///
     /// # Errors
-    /// `held`, `lost`, `superseded`, and those of any operation.
+    /// `held`, `lost`, `superseded`, `wrong-kind`, and those of any operation.
     pub async fn acquire_all(
         &self,
         caller: &Caller,

@@ -13,7 +13,7 @@ use utoipa::openapi::{
 };
 use utoipa::{IntoParams, Modify, OpenApi, PartialSchema, ToSchema};
 
-use crate::operation::{Method, OPERATIONS, Operation, Refusal, Scope, Subject};
+use crate::operation::{OPERATIONS, Operation, Refusal, Subject};
 use crate::{Problem, ProblemType};
 
 /// API version 1.
@@ -118,56 +118,10 @@ fn success(operation: &Operation, answer: Body, schemas: &mut Schemas) -> Respon
     ResponseBuilder::new().description(operation.success).content("application/json", content).build()
 }
 
-/// The refusals that any operation may answer.
-const FAILURES: &[Refusal] = &[
-    Refusal {
-        kinds: &[ProblemType::InvalidRequest],
-        detail: "the request breaks a rule of this API. `field` names the field at fault.",
-    },
-    Refusal { kinds: &[ProblemType::MethodNotAllowed], detail: "this path takes another method, which `Allow` names." },
-    Refusal {
-        kinds: &[ProblemType::Throttled],
-        detail: "slow down, and try again with the same lease id or transaction id. `Retry-After` says when.",
-    },
-    Refusal {
-        kinds: &[ProblemType::CorruptRecord],
-        detail: "the row is not a readable record of this service; an operator must look at it.",
-    },
-    Refusal {
-        kinds: &[ProblemType::Misconfigured],
-        detail: "the service cannot work with its table, and its operator must act.",
-    },
-    Refusal {
-        kinds: &[ProblemType::Unavailable],
-        detail: "the outcome of the request is unknown; try again with the same lease id or transaction id. \
-                 `Retry-After` says when.",
-    },
-];
-
-/// The refusal that follows from the scope of keys.
-const OUT_OF_SCOPE: Refusal = Refusal {
-    kinds: &[ProblemType::Forbidden],
-    detail: "the caller may not touch this key, or the lock is bound to another principal. (A gateway that refuses the \
-             credentials answers 401 or 403 as well, with a document of its own.)",
-};
-
-/// The refusals that follow from a body.
-const BODY: &[Refusal] = &[
-    Refusal {
-        kinds: &[ProblemType::TooLarge],
-        detail: "the payload is over 256 KiB, or the body over 2 MiB (4 MiB for transactions), or the row or the answer \
-                 exceeds the limits of DynamoDB or of the service.",
-    },
-    Refusal { kinds: &[ProblemType::UnsupportedMediaType], detail: "the body is not declared as JSON." },
-];
-
-/// Returns all refusals of an operation, by their status.
+/// Returns the refusals of an operation, by their status.
 fn responses(operation: &Operation) -> BTreeMap<u16, Response> {
-    let own: Vec<_> = operation.refusals.iter().copied().flatten().collect();
-    let scope = (operation.scope == Some(Scope::Keys)).then_some(&OUT_OF_SCOPE);
-    let body = (operation.method == Method::Post).then_some(BODY).into_iter().flatten();
     let mut by_status = BTreeMap::<u16, Vec<_>>::new();
-    for refusal in own.iter().copied().chain(scope).chain(body).chain(FAILURES) {
+    for refusal in operation.all_refusals() {
         by_status.entry(refusal.kinds[0].status()).or_default().push(refusal);
     }
     by_status.into_iter().map(|(status, refusals)| (status, response(&refusals))).collect()

@@ -15,7 +15,7 @@ use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use axum::Router;
 use leasehold_api::{Routed, Service, TransactionService};
-use leasehold_conformance::{CONCURRENT_CASES, Target, run, run_with_sort_key};
+use leasehold_conformance::{CONCURRENT_CASES, Refusals, Target, run, run_with_sort_key};
 use leasehold_dynamodb::Clock;
 use leasehold_engine::Engine;
 use leasehold_lambda::{Function, answer_sweep, answer_transactions};
@@ -146,7 +146,13 @@ impl Bench {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
         let base_url = format!("http://{}", listener.local_addr().expect("bound"));
         tokio::spawn(leasehold_server::run(listener, app, std::future::pending()));
-        Target { base_url, dynamodb: self.client(), schema: self.schema.clone(), concurrent_cases: CONCURRENT_CASES }
+        Target {
+            base_url,
+            dynamodb: self.client(),
+            schema: self.schema.clone(),
+            concurrent_cases: CONCURRENT_CASES,
+            refusals: Refusals::default(),
+        }
     }
 
     fn into_seen(self) -> Actions {
