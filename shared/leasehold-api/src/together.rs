@@ -11,7 +11,7 @@ use leasehold_wire::{
 use crate::Service;
 use crate::access::Caller;
 use crate::convert::{self, checked};
-use crate::service::{logged_problem, operation_span, record_owner, traced};
+use crate::traced::{logged_problem, operation_span, record_owner, traced};
 
 impl Service {
     /// `POST /v1/acquire-all`

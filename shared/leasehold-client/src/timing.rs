@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+/// The extra time that a caller waits for the background task, beyond the task's own bounds.
+pub(crate) const SLACK: Duration = Duration::from_secs(1);
 /// The poll interval of the Java client.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The shortest poll interval that a caller can choose: about the time of one answer.

@@ -13,7 +13,7 @@ use crate::ProblemType::{
     WrongKind,
 };
 #[cfg(feature = "openapi")]
-use crate::openapi;
+use crate::openapi::schema;
 use crate::semaphore::{
     AcquirePermitsRequest, AcquirePermitsResponse, BreakEntryRequest, CapacityRequest, CapacityResponse,
     EnqueueRequest, EnqueueResponse, HeartbeatPermitsRequest, HeartbeatPermitsResponse, ReleasePermitsRequest,
@@ -63,7 +63,7 @@ pub struct Operation {
     pub refusals: &'static [&'static [Refusal]],
     /// The schemas of request and answer.
     #[cfg(feature = "openapi")]
-    pub(crate) schemas: (openapi::Input, openapi::Body),
+    pub(crate) schemas: (schema::Input, schema::Body),
 }
 
 impl Operation {
@@ -202,10 +202,10 @@ impl<Q, A> Deref for Typed<Q, A> {
 #[cfg(feature = "openapi")]
 macro_rules! input {
     (Get $request:ty) => {
-        openapi::Input::Query(openapi::query::<$request>)
+        schema::Input::Query(schema::query::<$request>)
     };
     (Post $request:ty) => {
-        openapi::Input::Body(openapi::body::<$request>())
+        schema::Input::Body(schema::body::<$request>())
     };
 }
 
@@ -219,7 +219,7 @@ macro_rules! operations {
                     method: Method::$method,
                     summary: concat!($($doc, "\n"),+),
                     #[cfg(feature = "openapi")]
-                    schemas: (input!($method $request), openapi::body::<$answer>()),
+                    schemas: (input!($method $request), schema::body::<$answer>()),
                     $($fields)+
                 },
                 types: PhantomData,

@@ -18,8 +18,9 @@ use serde_json::value::RawValue;
 use tokio::time::{sleep, timeout};
 use tracing::Instrument;
 
-use super::{named, print, start};
-use crate::{Emf, TransactionConfig, config, gateway, init, trace};
+use super::{print, start};
+use crate::gateway::{self, named};
+use crate::{Emf, TransactionConfig, config, init, trace};
 
 /// The number of transactions that one call of the sweep handles. The time limit applies between two calls.
 const SLICE: u32 = 25;

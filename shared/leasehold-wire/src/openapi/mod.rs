@@ -2,16 +2,16 @@
 //! holds the two together.
 
 mod lengths;
+pub(crate) mod schema;
 
 use std::collections::BTreeMap;
 
 use lengths::Lengths;
-use utoipa::openapi::path::{HttpMethod, OperationBuilder, Parameter, ParameterIn};
+use schema::{Body, Input, Schemas};
+use utoipa::openapi::path::{HttpMethod, OperationBuilder};
 use utoipa::openapi::request_body::RequestBodyBuilder;
-use utoipa::openapi::{
-    ContentBuilder, HeaderBuilder, OpenApi as Document, Ref, RefOr, Required, Response, ResponseBuilder, Schema,
-};
-use utoipa::{IntoParams, Modify, OpenApi, PartialSchema, ToSchema};
+use utoipa::openapi::{ContentBuilder, HeaderBuilder, OpenApi as Document, Ref, Required, Response, ResponseBuilder};
+use utoipa::{Modify, OpenApi, PartialSchema};
 
 use crate::operation::{OPERATIONS, Operation, Refusal, Subject};
 use crate::{Problem, ProblemType};
@@ -33,38 +33,6 @@ use crate::{Problem, ProblemType};
     modifiers(&Operations, &Lengths)
 )]
 pub struct Api;
-
-/// The name of a schema, and a function that collects it with all schemas that it refers to.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Body {
-    name: fn() -> String,
-    collect: fn(&mut Schemas),
-}
-
-type Schemas = Vec<(String, RefOr<Schema>)>;
-
-/// The schema of a request.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Input {
-    /// The parameters of a query.
-    Query(fn() -> Vec<Parameter>),
-    /// The document of a body.
-    Body(Body),
-}
-
-pub(crate) const fn body<T: ToSchema>() -> Body {
-    Body {
-        name: || T::name().into_owned(),
-        collect: |schemas| {
-            schemas.push((T::name().into_owned(), T::schema()));
-            T::schemas(schemas);
-        },
-    }
-}
-
-pub(crate) fn query<T: IntoParams>() -> Vec<Parameter> {
-    T::into_params(|| Some(ParameterIn::Query))
-}
 
 /// Writes the operations of the table into a document.
 struct Operations;

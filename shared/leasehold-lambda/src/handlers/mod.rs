@@ -7,14 +7,13 @@ use leasehold_api::access::{self, Access};
 use leasehold_api::{ExecutionSecret, Route, Routed, Service, cleanup, direct, document};
 use leasehold_dynamodb::Clock;
 use leasehold_protocol::LockTable;
-use leasehold_wire::Problem;
 use leasehold_wire::operation::{Operation, Subject};
 use serde_json::Value;
 use serde_json::value::RawValue;
-
 use tracing::Instrument;
 
-use crate::{Config, Emf, config, gateway, init, trace};
+use crate::gateway::{self, named};
+use crate::{Config, Emf, config, init, trace};
 
 pub use transactions::{ServesTransactions, answer_sweep, answer_transactions, run_transactions};
 
@@ -190,12 +189,5 @@ impl Function {
     /// The failure, under the name that `Retry` and `Catch` match on.
     pub async fn answer_cleanup(&self, event: Value) -> Result<cleanup::CleanUp, Diagnostic> {
         cleanup::release_all(&self.service, &self.execution_secret, event).await.map_err(named)
-    }
-}
-
-pub(crate) fn named(problem: Problem) -> Diagnostic {
-    Diagnostic {
-        error_type: problem.problem_type.error_name().to_owned(),
-        error_message: serde_json::to_string(&problem).unwrap_or(problem.detail),
     }
 }
