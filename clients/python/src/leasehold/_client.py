@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypedDict, TypeVar
 
 from ._acquisition import Acquisition, G, Held
-from ._api import Api, Leaving, Wish
+from ._api import Api, Leaving, HeartbeatContent
 from ._core import Core
 from ._guard import B, Granted, Holding
 from ._numbers import Numbered, Numbers
@@ -139,7 +139,7 @@ class Starting(Protocol):
 
 S = TypeVar("S", bound=Starting)
 
-Beat: TypeAlias = "Callable[[Numbered[Wish], float], Awaitable[Renewal]]"
+Beat: TypeAlias = "Callable[[Numbered[HeartbeatContent], float], Awaitable[Renewal]]"
 """Sends a heartbeat; the number is its time-out."""
 
 
@@ -204,9 +204,9 @@ class BaseClient(Generic[G]):
     ) -> B:
         """Makes a guard of a grant that another process holds."""
         self._core.check_open()
-        numbers: Numbers[Wish] = Numbers(self._core.world.new_id, sequence or 0)
+        numbers: Numbers[HeartbeatContent] = Numbers(self._core.world.new_id, sequence or 0)
         belief = Lease(holding.delay)
-        renewal = await self._renew(beat, Wish(lease), numbers, belief)
+        renewal = await self._renew(beat, HeartbeatContent(lease), numbers, belief)
         if not holding.manual_heartbeats:
             holding.interval(renewal.lease)
         resumed = guard(
@@ -222,18 +222,18 @@ class BaseClient(Generic[G]):
         resumed.start()
         return resumed
 
-    async def _heartbeat(self, name: LockName, lease_id: str, wish: Wish) -> Renewal:
+    async def _heartbeat(self, name: LockName, lease_id: str, content: HeartbeatContent) -> Renewal:
         self._core.check_open()
         beat = partial(self._core.api.heartbeat, name, lease_id)
-        return await self._renew(beat, wish, Numbers(self._core.world.new_id), Lease())
+        return await self._renew(beat, content, Numbers(self._core.world.new_id), Lease())
 
-    async def _renew(self, beat: Beat, wish: Wish, numbers: Numbers[Wish], belief: Lease) -> Renewal:
+    async def _renew(self, beat: Beat, content: HeartbeatContent, numbers: Numbers[HeartbeatContent], belief: Lease) -> Renewal:
         """Sends one heartbeat under a lease id that has no guard here, and retries it."""
 
         async def send(timeout: float) -> Renewal:
             now = self._core.world.now()
-            numbered = numbers.next(wish, now)
-            belief.send(now, numbered.sequence, wish.lease)
+            numbered = numbers.next(content, now)
+            belief.send(now, numbered.sequence, content.lease)
             try:
                 renewal = await beat(numbered, timeout)
             except Superseded as error:
@@ -245,7 +245,7 @@ class BaseClient(Generic[G]):
                 raise Unavailable("the answer arrived after its lease had ended")
             return renewal
 
-        return await self._core.repeat(send, lease=wish.lease)
+        return await self._core.repeat(send, lease=content.lease)
 
     async def _release(self, name: LockName, lease_id: str, leaving: Leaving) -> ReleaseOutcome:
         outcome = await self._repeat(lambda timeout: self._core.api.release(name, lease_id, timeout, leaving))

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 from ._acquisition import Held
-from ._api import Leaving, Wish
+from ._api import Leaving, HeartbeatContent
 from ._cancelling import pause_until
 from ._client import (
     AcquireOptions,
@@ -276,7 +276,7 @@ class Client(BaseClient[Guard], TransactionCalls):
     ) -> Renewal:
         """Renews a lock that any process acquired, and sets its lease to `lease` seconds (default:
         unchanged). Retries for ten seconds."""
-        return run(self._heartbeat((key, sort_key), lease_id, Wish(lease, data)))
+        return run(self._heartbeat((key, sort_key), lease_id, HeartbeatContent(lease, data)))
 
     def release(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from ._api import Leaving, Wish
+from ._api import Leaving, HeartbeatContent
 from ._guard import BaseLockGuard, BasePermitsGuard, Keeping
 from ._runtime import run
 from ._together import BaseLocksGuard
@@ -52,7 +52,7 @@ class Guard(Block, BaseLockGuard):
         Retries while the lease lasts. Raises `LockLost`; `Unavailable` if the lease lasts only by
         `hold_on_unavailable`; and other `LeaseholdError`s at once, in which case the lock is held as before.
         """
-        run(self.renew(Wish(lease, data, delete_data)))
+        run(self.renew(HeartbeatContent(lease, data, delete_data)))
 
     def release(self, *, data: bytes | str | None = None, delete: bool = False, completed: str | None = None) -> None:
         """Releases the lock: with `data` for the next holder, or with `delete`, which deletes the row.
@@ -70,7 +70,7 @@ class PermitsGuard(Block, BasePermitsGuard):
 
     def heartbeat(self, *, data: bytes | str | None = None, lease: float | None = None) -> None:
         """Renews the lease now; as `Guard.heartbeat`. `data` has at most 256 bytes."""
-        run(self.renew(Wish(lease, data)))
+        run(self.renew(HeartbeatContent(lease, data)))
 
     def keep(self, permits: int) -> None:
         """Keeps this number of permits, and releases the others. There is no upgrade: acquire anew.

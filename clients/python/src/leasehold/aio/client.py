@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 import anyio
 
 from .._acquisition import Held
-from .._api import Leaving, Wish
+from .._api import Leaving, HeartbeatContent
 from .._client import (
     AcquireOptions,
     BaseClient,
@@ -242,7 +242,7 @@ class Client(BaseClient[Guard], TransactionCalls):
     ) -> Renewal:
         """Renews a lock that any process acquired, and sets its lease to `lease` seconds (default:
         unchanged). Retries for ten seconds."""
-        return await self._heartbeat((key, sort_key), lease_id, Wish(lease, data))
+        return await self._heartbeat((key, sort_key), lease_id, HeartbeatContent(lease, data))
 
     async def release(
         self,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from .._api import Leaving, Wish
+from .._api import Leaving, HeartbeatContent
 from .._guard import BaseLockGuard, BasePermitsGuard, Keeping
 from .._together import BaseLocksGuard
 from ..errors import LossReason
@@ -75,7 +75,7 @@ class Guard(Block, BaseLockGuard):
         Retries while the lease lasts. Raises `LockLost`; `Unavailable` if the lease lasts only by
         `hold_on_unavailable`; and other `LeaseholdError`s at once, in which case the lock is held as before.
         """
-        await self.renew(Wish(lease, data, delete_data))
+        await self.renew(HeartbeatContent(lease, data, delete_data))
 
     async def release(
         self, *, data: bytes | str | None = None, delete: bool = False, completed: str | None = None
@@ -96,7 +96,7 @@ class PermitsGuard(Block, BasePermitsGuard):
 
     async def heartbeat(self, *, data: bytes | str | None = None, lease: float | None = None) -> None:
         """Renews the lease now; as `Guard.heartbeat`. `data` has at most 256 bytes."""
-        await self.renew(Wish(lease, data))
+        await self.renew(HeartbeatContent(lease, data))
 
     async def keep(self, permits: int) -> None:
         """Keeps this number of permits, and releases the others. There is no upgrade: acquire anew.
