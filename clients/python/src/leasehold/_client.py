@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypedDict, TypeVar
 
 from ._acquisition import Acquisition, G, Held
-from ._api import Api, Leaving, HeartbeatContent
+from ._api import Api, HeartbeatContent, Leaving
 from ._core import Core
 from ._guard import B, Granted, Holding
 from ._numbers import Numbered, Numbers
@@ -75,7 +75,8 @@ class LockOptions(TypedDict, total=False):
     manual_heartbeats: bool
     """True: no heartbeats in the background; call `Guard.heartbeat`. Default: false."""
     lock_delay: float
-    """Seconds at the end of each lease in which this holder does not believe in it. Default: 0."""
+    """Seconds at the end of each lease, 0 or more and below the lease, in which this holder does not believe in
+    it. Default: 0."""
     hold_on_unavailable: bool
     """True: the holder believes in the lock while the service cannot be reached. **Another holder may have
     taken it over meanwhile**: only for work where two holders are better than none. Default: false."""
@@ -227,7 +228,9 @@ class BaseClient(Generic[G]):
         beat = partial(self._core.api.heartbeat, name, lease_id)
         return await self._renew(beat, content, Numbers(self._core.world.new_id), Lease())
 
-    async def _renew(self, beat: Beat, content: HeartbeatContent, numbers: Numbers[HeartbeatContent], belief: Lease) -> Renewal:
+    async def _renew(
+        self, beat: Beat, content: HeartbeatContent, numbers: Numbers[HeartbeatContent], belief: Lease
+    ) -> Renewal:
         """Sends one heartbeat under a lease id that has no guard here, and retries it."""
 
         async def send(timeout: float) -> Renewal:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast
 
-from ._api import Leaving, HeartbeatContent
+from ._api import HeartbeatContent, Leaving
 from ._numbers import Numbered, Numbers
 from ._telemetry import result_of
 from ._timing import (
