@@ -99,7 +99,8 @@ pub(crate) fn heartbeat_retry_pause(pause: Duration, left: Duration) -> Duration
 }
 
 /// Returns the time for which an observer must see one version before its lease is over: the lease and a thousandth of
-/// it, since monotonic clocks run at slightly different speeds (rule 12 of docs/protocol.md).
+/// it, since monotonic clocks run at slightly different speeds (rule 12 of docs/protocol.md). The lease may have any
+/// length.
 pub fn stale_after(lease: Duration) -> Duration {
     let drift = u64::try_from(lease.as_millis().div_ceil(DRIFT)).unwrap_or(u64::MAX);
     lease.saturating_add(Duration::from_millis(drift))

@@ -139,6 +139,8 @@ pub enum Family {
     Transact,
     /// An operator looks after transactions.
     Sweep,
+    /// A state machine, or another caller inside the account, has a function carry out operations.
+    Invoke,
 }
 
 /// The right that an operation needs.
@@ -264,6 +266,49 @@ const BODY: &[Refusal] = &[
     ),
     refusal(&[UnsupportedMediaType], "the body is not declared as JSON."),
 ];
+
+/// A function without a route: it carries out operations of the table for events and direct invocations.
+#[derive(Debug, Clone, Copy)]
+pub struct Unrouted {
+    /// The handler of the Lambda function.
+    pub function: &'static str,
+    /// The family.
+    pub family: Family,
+    /// The operations that the function carries out.
+    pub operations: &'static [&'static Operation],
+}
+
+impl Unrouted {
+    /// Whether the function carries out this operation.
+    pub fn carries_out(&self, operation: &Operation) -> bool {
+        self.operations.iter().any(|own| own.name == operation.name)
+    }
+}
+
+/// Direct invocations of the operations on locks, such as those of `run-under-lock`.
+pub static INVOKE: Unrouted = Unrouted {
+    function: "invoke",
+    family: Family::Invoke,
+    operations: &[
+        &ACQUIRE.operation,
+        &ACQUIRE_ALL.operation,
+        &HEARTBEAT.operation,
+        &RELEASE.operation,
+        &WANT.operation,
+        &BREAK.operation,
+        &GET.operation,
+    ],
+};
+
+/// The clean-up after an execution that ended without a release.
+pub static CLEANUP: Unrouted = Unrouted {
+    function: "cleanup",
+    family: Family::Invoke,
+    operations: &[&GET.operation, &RELEASE.operation, &SEMAPHORE_GET.operation, &SEMAPHORE_RELEASE.operation],
+};
+
+/// All functions without a route.
+pub static UNROUTED: &[&Unrouted] = &[&INVOKE, &CLEANUP];
 
 /// One write of a row of the lock table.
 const WRITE: &[&str] = &["UpdateItem on locks"];

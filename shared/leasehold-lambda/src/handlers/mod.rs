@@ -7,7 +7,7 @@ use leasehold_api::access::{self, Access};
 use leasehold_api::{ExecutionSecret, Route, Routed, Service, cleanup, direct, document};
 use leasehold_dynamodb::Clock;
 use leasehold_protocol::LockTable;
-use leasehold_wire::operation::{Operation, Subject};
+use leasehold_wire::operation::{CLEANUP, INVOKE, Operation, Subject};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tracing::Instrument;
@@ -41,10 +41,10 @@ impl Serves {
                 Self::Http(routes(|operation| ["acquire", "heartbeat", "release"].contains(&operation.function)))
             }
             "semaphore" => Self::Semaphores,
-            "invoke" => Self::Direct,
-            "cleanup" => Self::Cleanup,
             // No handler was chosen: `cargo lambda watch`.
             "bootstrap" => Self::Everything,
+            function if function == INVOKE.function => Self::Direct,
+            function if function == CLEANUP.function => Self::Cleanup,
             function => {
                 let routes = routes(|operation| operation.function == function);
                 return (!routes.is_empty()).then_some(Self::Http(routes));
@@ -153,7 +153,7 @@ impl Function {
     /// # Errors
     /// The refusal, under the name that `Retry` and `Catch` match on. Its message is the problem document.
     pub async fn answer_direct(&self, input: Value) -> Result<Box<RawValue>, Diagnostic> {
-        self.invoke(&routes(|operation| operation.subject == Subject::Lock), input).await
+        self.invoke(&routes(|operation| INVOKE.carries_out(operation)), input).await
     }
 
     /// Answers one event of the function that serves semaphores.

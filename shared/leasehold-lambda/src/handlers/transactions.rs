@@ -96,7 +96,7 @@ pub async fn answer_transactions(service: &TransactionService, event: Value) -> 
 }
 
 /// Answers one event of the function that sweeps. The schedule's event is answered when nothing is due any more, or
-/// `time` is up.
+/// `time` is up, any duration up to the function's own time-out.
 ///
 /// # Errors
 /// The failure, under the name that `Retry` and `Catch` match on.

@@ -23,7 +23,7 @@ use leasehold_protocol::{LockTable, Policy, TableSchema, ensure_table};
 use leasehold_tests::bank::{self, ACCOUNTS, TRANSACTIONS};
 use leasehold_tests::json_of;
 use leasehold_transactions::{self as transactions, Transactions};
-use leasehold_wire::operation::{GET, OPERATIONS, Operation, RELEASE, Subject};
+use leasehold_wire::operation::{OPERATIONS, Operation, UNROUTED};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
@@ -313,17 +313,15 @@ async fn called_for_transactions() -> Actions {
 
 /// The actions of each function. A function may call what its operations call.
 fn by_function() -> Actions {
+    let routed = OPERATIONS.iter().map(|&operation| (operation.function, operation));
+    let unrouted = UNROUTED
+        .iter()
+        .flat_map(|unrouted| unrouted.operations.iter().map(|&operation| (unrouted.function, operation)));
     let mut functions = Actions::new();
-    for operation in OPERATIONS {
-        let function = pascal_case(operation.function);
-        let invoke = (operation.subject == Subject::Lock && operation.is_direct).then(|| "Invoke".to_owned());
-        for function in invoke.into_iter().chain([function]) {
-            functions.entry(function).or_default().extend(operation.dynamodb.iter().map(|&action| action.to_owned()));
-        }
+    for (function, operation) in routed.chain(unrouted) {
+        let actions = operation.dynamodb.iter().map(|&action| action.to_owned());
+        functions.entry(pascal_case(function)).or_default().extend(actions);
     }
-    // The clean-up after an execution reads each key, and releases it.
-    let of = |operation: &Operation| operation.dynamodb.iter().map(|&action| action.to_owned());
-    functions.insert("Cleanup".to_owned(), of(&GET).chain(of(&RELEASE)).collect());
     functions
 }
 
