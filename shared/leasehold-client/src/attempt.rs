@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use leasehold_wire::Secret;
+use leasehold_wire::{ReleaseOutcome, Secret};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tracing::Instrument;
@@ -13,7 +13,7 @@ use crate::remote::{Remote, persist};
 use crate::sequence::{Counter, Numbered, Turns};
 use crate::subject::Subject;
 use crate::timing::SLACK;
-use crate::{Client, Error, ErrorKind, LockKey, Release, Released};
+use crate::{Client, Error, ErrorKind, LockKey, Release};
 
 /// One acquisition in progress. Dropping the attempt leaves nothing behind.
 pub(crate) struct Attempt<R> {
@@ -176,7 +176,7 @@ async fn give_back(
     let mut released = false;
     for key in keys {
         let result = persist(until, |left| remote.release(subject, key, lease_id, &release, left)).await;
-        released |= matches!(result, Ok(Released::Released | Released::Replayed));
+        released |= result.is_ok_and(|answer| answer.outcome != ReleaseOutcome::Absent);
     }
     released
 }
