@@ -15,7 +15,7 @@ use leasehold_wire::{Problem, ProblemType};
 use tracing::{Span, field};
 
 use crate::counts;
-use crate::service::{OperationSpan, traced, wire_name};
+use crate::traced::{OperationSpan, traced, wire_name};
 
 const DEFAULT_SWEEP: u32 = 100;
 const MAX_LIMIT: u32 = 1000;
