@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::expression::both;
 use crate::model::{Action, Answer, Operation, ReturnValues, State};
 use crate::prepare::Prepared;
-use crate::record::{Record, RecordEntry, Transaction};
+use crate::record::{Record, RecordEntry};
 use crate::settle::Wanted;
 use crate::tables::{Reason, Written};
 use crate::transactions::reads_only;
