@@ -37,6 +37,7 @@ impl Client {
             key: key.key.clone(),
             sort_key: key.sort_key.clone(),
             version: Some(version.to_owned()),
+            ticket_id: None,
             wait_ms: Some(millis(wait + Duration::from_micros(999))),
         };
         let sent = Instant::now();

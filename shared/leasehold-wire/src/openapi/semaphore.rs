@@ -5,7 +5,7 @@ use utoipa::IntoResponses;
 use super::{AccessFailures, BodyFailures, Failures};
 use crate::semaphore::{
     AcquirePermitsRequest, AcquirePermitsResponse, BreakEntryRequest, CapacityRequest, CapacityResponse,
-    EnqueueRequest, EnqueueResponse, HeartbeatPermitsRequest, HeartbeatPermitsResponse, ReleasePermitsRequest,
+    EnqueueAnswer, EnqueueRequest, HeartbeatPermitsRequest, HeartbeatPermitsResponse, ReleasePermitsRequest,
 };
 use crate::{GetRequest, Lock, Problem, ReleaseResponse, path};
 
@@ -96,7 +96,7 @@ pub(super) fn break_entry() {}
     operation_id = "enqueue",
     request_body = EnqueueRequest,
     responses(
-        (status = 200, description = "The caller has a ticket.", body = EnqueueResponse),
+        (status = 200, description = "The caller has a ticket.", body = EnqueueAnswer),
         (status = 423, description = "`queue-full`: 100 wait already. `held`: an entry that was observed as dead shows a sign of \
             life. `lock` shows the semaphore.",
             body = Problem, content_type = "application/problem+json", headers(("Retry-After" = u32, description = "Seconds"))),
