@@ -582,6 +582,7 @@ impl Client {
         }
         let (reply, answer) = oneshot::channel();
         let (remote, until, lease) = (self.remote().clone(), self.until(), Arc::clone(lease));
+        let release = Release { fencing_token: Some(lease.term().fencing_token()), ..release };
         self.in_background(async move {
             let result =
                 persist(until, |left| remote.release(lease.subject, &lease.key, &lease.id, &release, left)).await;

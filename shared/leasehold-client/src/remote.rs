@@ -10,7 +10,7 @@ use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use leasehold_wire::semaphore::{
     AcquirePermitsRequest, AcquirePermitsResponse, BreakEntryRequest, CapacityRequest, CapacityResponse,
-    EnqueueRequest, EnqueueResponse, HeartbeatPermitsRequest, HeartbeatPermitsResponse, ReleasePermitsRequest,
+    EnqueueAnswer, EnqueueRequest, EnqueueResponse, HeartbeatPermitsRequest, HeartbeatPermitsResponse, ReleasePermitsRequest,
 };
 use leasehold_wire::{
     AcquireAllRequest, AcquireAllResponse, AcquireRequest, AcquireResponse, BreakRequest, GetRequest, HealthResponse,
@@ -142,6 +142,7 @@ impl Remote {
                     request_id: Some(numbered.id.clone()),
                     lease_duration_ms: change.lease.map(millis),
                     version: None,
+                    fencing_token: change.fencing_token,
                     permits: change.keep,
                     held_permits: change.held,
                     data,
@@ -186,7 +187,9 @@ impl Remote {
                 self.post(path::RELEASE, &request, limit).await
             }
             Subject::Permits => {
-                let request = ReleasePermitsRequest { key: key_, sort_key, lease_id, version: None };
+                let (fencing_token, number) = (what.fencing_token, what.ticket);
+                let request =
+                    ReleasePermitsRequest { key: key_, sort_key, lease_id, version: None, fencing_token, number };
                 self.post(path::SEMAPHORE_RELEASE, &request, limit).await
             }
         };
@@ -208,7 +211,11 @@ impl Remote {
             }
             PermitCall::Enqueue(request) => {
                 let request = EnqueueRequest { sequence, request_id, ..request };
-                self.post(path::SEMAPHORE_ENQUEUE, &request, limit).await.map(Advance::Queued)
+                let answer = self.post(path::SEMAPHORE_ENQUEUE, &request, limit).await;
+                answer.map(|answer| match answer {
+                    EnqueueAnswer::Granted(grant) => Advance::Granted(grant),
+                    EnqueueAnswer::Queued(place) => Advance::Queued(place),
+                })
             }
         };
         answer.map_err(|error| error.about(Subject::Permits, key))

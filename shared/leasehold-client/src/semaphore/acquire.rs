@@ -17,11 +17,13 @@ use crate::lease::{Lease, Term};
 use crate::remote::{Advance, Backoff, PermitCall, encode_data};
 use crate::request::check_lease;
 use crate::timing::{poll_pause, stale_after};
-use crate::watching::{Watched, version_of};
+use crate::watching::{Until, Watched, version_of};
 use crate::{Acquisition, Error, ErrorKind, telemetry};
 
 /// The lease of a ticket. It is long, because each refresh writes the whole row.
 const TICKET_LEASE: Duration = Duration::from_mins(2);
+/// The longest first look of a waiter that has no view yet, and so knows no holder that may be dead.
+const FIRST_LOOK: Duration = Duration::from_secs(5);
 /// Two refreshes may fail before the ticket is dead.
 const REFRESHES_PER_LEASE: u32 = 3;
 
@@ -98,7 +100,7 @@ impl Semaphore {
                 ErrorKind::Held(lock) => {
                     backoff = Backoff::default();
                     pursuit.may_be_granted = false;
-                    pursuit.saw(lock.clone());
+                    pursuit.refused_by(lock.clone());
                     pursuit.refused = Some(names);
                     pursuit.report(&mut budget);
                     if over {
@@ -108,7 +110,7 @@ impl Semaphore {
                 }
                 ErrorKind::QueueFull(lock) => {
                     if let Some(lock) = lock {
-                        pursuit.saw(lock.clone());
+                        pursuit.refused_by(lock.clone());
                         pursuit.report(&mut budget);
                     }
                     pursuit.is_full = true;
@@ -157,6 +159,10 @@ struct Pursuit<'a> {
     is_full: bool,
     /// The entries that the last request named, if it was refused.
     refused: Option<Vec<ObservedEntry>>,
+    /// The epoch of the last answer before this lease id had a claim: of a view for a fresh lease id, then of refusals.
+    epoch: Option<String>,
+    /// The last change that a view showed, and the time of its first view.
+    change: Option<(String, Instant)>,
 }
 
 /// A place in the queue.
@@ -186,6 +192,8 @@ impl<'a> Pursuit<'a> {
             may_be_granted: false,
             is_full: false,
             refused: None,
+            epoch: semaphore.client.semaphores().epoch(&semaphore.key),
+            change: None,
         })
     }
 
@@ -204,6 +212,7 @@ impl<'a> Pursuit<'a> {
             ticket_id: self.ticket.as_ref().map(|place| place.ticket_id.as_str()),
             refresh_in: self.ticket.as_ref().map(Place::refresh_in),
             left,
+            unchanged: self.change.as_ref().map_or(Duration::ZERO, |(_, since)| since.elapsed()),
         };
         self.semaphore.client.semaphores().plan(&self.semaphore.key, state, &waiter)
     }
@@ -214,10 +223,10 @@ impl<'a> Pursuit<'a> {
     }
 
     fn next(&self, left: Duration) -> Next {
-        let Some(state) = self.state() else { return Next::Ask(self.known_dead()) };
         if self.may_be_granted {
             return Next::Ask(Vec::new());
         }
+        let Some(state) = self.state() else { return self.first(left) };
         let Some(place) = self.ticket.as_ref().filter(|place| !place.refresh_in().is_zero()) else {
             let names = if self.is_full {
                 self.semaphore.client.semaphores().dead_tickets(&self.semaphore.key, state)
@@ -227,7 +236,7 @@ impl<'a> Pursuit<'a> {
             return Next::Enqueue(names);
         };
         if place.is_newer_than_view {
-            return Next::Poll;
+            return Next::Look(FIRST_LOOK.min(place.refresh_in()).min(left));
         }
         match self.plan(state, left) {
             Plan::Ask(names) | Plan::Enqueue(names) if self.refused.as_ref() == Some(&names) => Next::Poll,
@@ -235,6 +244,16 @@ impl<'a> Pursuit<'a> {
             Plan::Enqueue(names) => Next::Enqueue(names),
             Plan::Wait(longest) => Next::Look(longest),
         }
+    }
+
+    /// The next step without a view of one's own.
+    fn first(&self, left: Duration) -> Next {
+        if let Some(place) = &self.ticket {
+            return Next::Look(FIRST_LOOK.min(place.refresh_in()).min(left));
+        }
+        let names = self.known_dead();
+        let must_queue = self.semaphore.client.semaphores().must_queue(&self.semaphore.key, self.permits);
+        if names.is_empty() && must_queue { Next::Enqueue(names) } else { Next::Ask(names) }
     }
 
     fn owner_name(&self) -> String {
@@ -251,6 +270,8 @@ impl<'a> Pursuit<'a> {
             capacity: self.semaphore.capacity,
             lease_duration_ms: Some(millis(self.lease)),
             observed,
+            epoch: self.epoch.clone(),
+            number: self.ticket.as_ref().map(|place| place.number),
             data,
             data_base64,
             ..AcquirePermitsRequest::default()
@@ -258,6 +279,7 @@ impl<'a> Pursuit<'a> {
     }
 
     fn enqueue(&self, observed: Vec<ObservedEntry>) -> PermitCall {
+        let (data, data_base64) = encode_data(self.request.data.as_deref());
         PermitCall::Enqueue(EnqueueRequest {
             key: self.semaphore.key.key.clone(),
             sort_key: self.semaphore.key.sort_key.clone(),
@@ -266,6 +288,11 @@ impl<'a> Pursuit<'a> {
             capacity: self.semaphore.capacity,
             lease_duration_ms: Some(millis(TICKET_LEASE)),
             observed,
+            epoch: self.epoch.clone(),
+            number: self.ticket.as_ref().map(|place| place.number),
+            grant_lease_duration_ms: Some(millis(self.lease)),
+            data,
+            data_base64,
             ..EnqueueRequest::default()
         })
     }
@@ -286,7 +313,7 @@ impl<'a> Pursuit<'a> {
         match result? {
             Advance::Granted(grant) => self.granted(sent, grant).map(Some),
             Advance::Queued(place) => {
-                self.attempt.holds();
+                self.attempt.waits(place.number);
                 self.is_full = false;
                 self.refused = None;
                 // A waiter that was judged dead has another number: it is at the end of the queue.
@@ -298,7 +325,7 @@ impl<'a> Pursuit<'a> {
                     refresh_at: sent + TICKET_LEASE / REFRESHES_PER_LEASE,
                     is_newer_than_view,
                 });
-                if is_newer_than_view || has_names {
+                if has_names {
                     self.read(limit).await?;
                 }
                 Ok(None)
@@ -312,7 +339,7 @@ impl<'a> Pursuit<'a> {
             self.attempt.holds();
             return Err(Error::too_late(lease));
         }
-        self.semaphore.client.semaphores().outdate(&self.semaphore.key);
+        self.semaphore.client.semaphores().outdate(&self.semaphore.key, &grant.epoch);
         let term = Term::granted(sent, lease, grant.fencing_token, grant.version, &self.request.keeping)
             .with_permits(grant.permits);
         let origin = Semaphore::origin(grant.owner_name, grant.outcome, self.request.data.clone());
@@ -326,6 +353,14 @@ impl<'a> Pursuit<'a> {
         self.attempt.start_again();
         (self.view, self.ticket, self.refused) = (None, None, None);
         self.may_be_granted = false;
+        self.epoch = self.semaphore.client.semaphores().epoch(&self.semaphore.key);
+    }
+
+    /// Records the view of a refusal, which also tells the epoch for the next request.
+    fn refused_by(&mut self, row: Box<Lock>) {
+        let epoch = row.semaphore.as_ref().map(|state| state.epoch.clone());
+        self.epoch = epoch.filter(|epoch| !epoch.is_empty()).or(self.epoch.take());
+        self.saw(row);
     }
 
     /// Records a view. `None`: the semaphore is gone, and only a request tells its state.
@@ -337,21 +372,31 @@ impl<'a> Pursuit<'a> {
                 if let Some(place) = &mut self.ticket {
                     place.is_newer_than_view = false;
                 }
+                if self.change.as_ref().is_none_or(|(change, _)| *change != state.changed) {
+                    self.change = Some((state.changed.clone(), Instant::now()));
+                }
                 self.view = row;
             }
             None => self.start_again(),
         }
     }
 
-    /// Watches the semaphore until it changes, for at most `longest`. Where watches fail, a poll takes the watch's
-    /// place.
+    /// Watches for the turn of the ticket, or without a ticket for a change, for at most `longest`. Where watches fail,
+    /// a poll takes the watch's place.
     async fn look(&mut self, longest: Duration, budget: &Budget) -> Result<(), Error> {
         let client = &self.semaphore.client;
-        let Some(view) = self.view.as_deref().filter(|_| client.watches(self.request.poll_interval)) else {
+        let view = self.view.as_deref();
+        let ticket = self.ticket.as_ref().map(|place| Until::Turn(&place.ticket_id));
+        let until = ticket.or(view.map(|view| Until::Changed(version_of(view))));
+        let Some(until) = until.filter(|_| client.watches(self.request.poll_interval)) else {
             return self.poll(longest).await;
         };
-        let tick = || budget.report(self.request.on_wait.as_ref(), view, longest);
-        match client.watch(&self.semaphore.key, version_of(view), longest, tick).await {
+        let tick = || {
+            if let Some(view) = view {
+                budget.report(self.request.on_wait.as_ref(), view, longest);
+            }
+        };
+        match client.watch(&self.semaphore.key, until, longest, tick).await {
             Watched::Seen(row) => self.saw(row),
             Watched::Ask => self.saw(None),
             Watched::Failed => return self.poll(longest).await,

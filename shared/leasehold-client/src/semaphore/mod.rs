@@ -15,6 +15,7 @@ use leasehold_wire::{AcquireOutcome, GetRequest, Lock, ReleaseOutcome};
 
 pub(crate) use self::seen::Semaphores;
 use crate::attempt::Subject;
+use crate::clock::fresh_uuid;
 use crate::guard::work_under;
 use crate::keeping::{Keeping, keeping_options};
 use crate::lease::{Lease, Origin, Term};
@@ -116,7 +117,7 @@ impl Client {
         version: impl Into<String>,
     ) -> Result<ReleaseOutcome, Error> {
         let LockKey { key, sort_key } = key.into();
-        let request = BreakEntryRequest { key, sort_key, holder_id: id.into(), version: version.into() };
+        let request = BreakEntryRequest { key, sort_key, holder_id: id.into(), version: version.into(), number: None };
         persist(self.until(), |left| self.remote().break_entry(&request, left)).await.map(|answer| answer.outcome)
     }
 
@@ -126,8 +127,19 @@ impl Client {
     /// # Errors
     /// [`crate::ErrorKind::VersionMismatch`], or the last failure to reach the service.
     pub async fn set_capacity(&self, key: impl Into<LockKey>, capacity: u64, expected: u64) -> Result<u64, Error> {
-        let LockKey { key, sort_key } = key.into();
-        let request = CapacityRequest { key, sort_key, capacity, expected };
+        let key = key.into();
+        // With the version of the capacity, a late copy of the request changes nothing.
+        let view = self.get_semaphore(key.clone()).await?;
+        let seen = view.semaphore.map(|state| state.capacity_version).filter(|version| !version.is_empty());
+        let LockKey { key, sort_key } = key;
+        let request = CapacityRequest {
+            key,
+            sort_key,
+            capacity,
+            expected,
+            expected_version: seen,
+            request_id: Some(fresh_uuid()),
+        };
         persist(self.until(), |left| self.remote().set_capacity(&request, left)).await.map(|answer| answer.available)
     }
 }

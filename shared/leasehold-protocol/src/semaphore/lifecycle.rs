@@ -136,7 +136,7 @@ pub struct Ticket {
 pub struct Ended {
     /// The part of the public ids that a holder and its ticket have in common.
     pub id: String,
-    /// The version that ended; empty where no request named it.
+    /// The version that ended.
     pub version: String,
     /// Whether it was evicted as dead. If not, it was released, or broken by an operator.
     pub taken_over: bool,
@@ -771,8 +771,7 @@ pub fn release(found: &Found, request: &Release, stamp: &Stamp, policy: &Policy)
         Found::Free(_) => return unchanged(found, Ok(ReleaseOutcome::Absent)),
         Found::Semaphore(row) => row,
     };
-    let holder = row.holder(&me);
-    let Some(claim) = holder.map(|holder| &holder.claim).or_else(|| row.ticket(&me).map(|ticket| &ticket.claim)) else {
+    let Some(claim) = row.holder(&me).map(|holder| &holder.claim).or_else(|| row.ticket(&me).map(|ticket| &ticket.claim)) else {
         return match row.lost(&me) {
             LostReason::Released => unchanged(found, Ok(ReleaseOutcome::Replayed)),
             reason => refused(found, Refusal::Lost(reason)),
@@ -786,7 +785,7 @@ pub fn release(found: &Found, request: &Release, stamp: &Stamp, policy: &Policy)
     }
     let mut next = row.touched(stamp, policy);
     next.last_change = changed(stamp);
-    next.end(&me, holder.map_or("", |holder| &holder.claim.version), false);
+    next.end(&me, &claim.version, false);
     done(next, Change::Main, ReleaseOutcome::Released)
 }
 
