@@ -221,7 +221,9 @@ async fn acquire_and_release_survive_each_fault() {
         assert_eq!(after.holders[&grant.holder_id], grant.holder, "{fault:?}");
 
         world.faults.script([fault]);
-        let outcome = released(&world, "ann").await;
+        let number = Some(ClaimNumber::Token(grant.holder.fencing_token));
+        let step = world.table.release_permits(&Release { number, ..release("ann") }).await;
+        let outcome = step.expect("answered").answer.expect("released");
         let expected = if fault == Fault::ResponseLost { ReleaseOutcome::Replayed } else { ReleaseOutcome::Released };
         assert_eq!(outcome, expected, "{fault:?}");
         sleep(LATE * 2).await;
@@ -627,7 +629,8 @@ async fn function_serves_http_and_direct_invocations() {
     assert_eq!(direct(acquire("m", 2)).await, Err("LockHeld".into()));
     assert_eq!(direct(acquire("m", 3)).await, Err("ExceedsCapacity".into()));
     assert_eq!(direct(acquire("l", 2)).await, Err("PermitsMismatch".into()));
-    let enqueue = json!({ "action": "semaphore-enqueue", "key": "k", "ownerName": "o", "capacity": 2, "leaseId": "m" });
+    let enqueue = json!({ "action": "semaphore-enqueue", "key": "k", "ownerName": "o", "capacity": 2, "leaseId": "m",
+                          "permits": 2 });
     assert_eq!(direct(enqueue).await.expect("a ticket")["ahead"], 0);
     let view = direct(json!({ "action": "semaphore-get", "key": "k" })).await.expect("a view");
     assert_eq!((&view["available"], &view["queue"][0]["number"]), (&json!(1), &json!(1)));
