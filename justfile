@@ -4,18 +4,21 @@
 default:
     @just --list --unsorted
 
-# Checks the format of the Rust code, and the width of its comments.
+# Checks the format of the code in every language, and the width of the comments in Rust.
 fmt:
     cargo fmt --all --check
     scripts/wrap_comments.py --check
+    scripts/style.sh check
 
-# Formats the Rust code, and wraps its comments.
+# Formats the code in every language, and wraps the comments in Rust.
 wrap:
     cargo fmt --all
     scripts/wrap_comments.py
+    scripts/style.sh format
 
-# Lints the Rust code, warnings as errors.
+# Lints the code in every language, warnings as errors.
 lint:
+    scripts/style.sh lint
     cargo clippy --workspace --all-targets --locked -- -D warnings
 
 # Builds the documentation of the crates, warnings as errors.
@@ -44,6 +47,10 @@ clients:
 # Tests the console, in Chromium.
 console:
     console/test.sh
+
+# Tests the checkers of histories, and the proxy of the nemesis.
+checkers:
+    python3 -m unittest discover -s scripts/nemesis
 
 # Lets all clients contend for the same locks, while everything around them fails.
 contend seconds="60":

@@ -25,7 +25,10 @@ const DONE = ["etl/stock", "report/weekly", "deploy/production"];
 
 const [browser, service] = await Promise.all([launch(), serve()]);
 for (const [key, ownerName, leaseDurationMs] of JOBS) {
-  const more = key === "invoice-run" ? { data: '{\n  "step": "collect",\n  "invoices": 1823\n}', attributes: { region: "eu-central-1", attempt: 2 } } : {};
+  const more =
+    key === "invoice-run"
+      ? { data: '{\n  "step": "collect",\n  "invoices": 1823\n}', attributes: { region: "eu-central-1", attempt: 2 } }
+      : {};
   await service.post("/v1/acquire", { key, ownerName, leaseId: `lease-${key}`, leaseDurationMs, ...more });
   if (DONE.includes(key)) await service.post("/v1/release", { key, leaseId: `lease-${key}` });
 }

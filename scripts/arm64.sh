@@ -42,6 +42,7 @@ package() {
         cp "$FUNCTIONS/$1/bootstrap" "$folder/bootstrap"
     else
         cp "$FUNCTIONS/$1/bootstrap" "$folder/arm64"
+        # shellcheck disable=SC2016 # the written script expands it
         printf '#!/bin/sh\nexec %s -L %s "$(dirname "$0")/arm64"\n' "$EMULATOR" "$SYSROOT" >"$folder/bootstrap"
         chmod +x "$folder/bootstrap"
     fi

@@ -5,9 +5,9 @@ Usage: compare_stacks.py sam | cdk TEMPLATE.json WHOLE.json | terraform
 
 The CDK construct and the Terraform module are compared as they are by default, and with everything that they can have.
 
-`sam` compares the roles of the template's functions with actions.json, which a test of the workspace compares with what the
-functions call; the roles of its state machines, pipes, rules and REST API with what these call; the REST API's routes with
-the HTTP API's; and the routes of a release with those of none.
+`sam` compares the roles of the template's functions with actions.json, which a test of the workspace compares with what
+the functions call; the roles of its state machines, pipes, rules and REST API with what these call; the REST API's
+routes with the HTTP API's; and the routes of a release with those of none.
 """
 
 import difflib
@@ -105,10 +105,22 @@ def check_sam():
     for parameters in (WHOLE, WHOLE | RELEASE):
         resources = sam(parameters)
         calls = stacks.calls(resources, definitions)
-        same(calls, stacks.grants(resources, calls), "what state machines, pipes, rules and the REST API call", "their roles")
+        same(
+            calls,
+            stacks.grants(resources, calls),
+            "what state machines, pipes, rules and the REST API call",
+            "their roles",
+        )
     resources = sam(WHOLE)
-    others = {resource["Properties"]["Role"]["Fn::GetAtt"][0] for _, resource in stacks.of_type(resources, "AWS::Lambda::Function")}
-    unseen = {name for name, _ in stacks.of_type(resources, "AWS::IAM::Role")} - others - set(stacks.calls(resources, definitions))
+    others = {
+        resource["Properties"]["Role"]["Fn::GetAtt"][0]
+        for _, resource in stacks.of_type(resources, "AWS::Lambda::Function")
+    }
+    unseen = (
+        {name for name, _ in stacks.of_type(resources, "AWS::IAM::Role")}
+        - others
+        - set(stacks.calls(resources, definitions))
+    )
     assert not unseen, f"nothing compares the roles {unseen} with what they are for"
 
 
@@ -125,17 +137,24 @@ def check_managed_policies():
 
 
 def check_release():
-    """With a release everything calls the holder's operations by aliases. CodeDeploy moves them, and goes back on alarms."""
+    """With a release everything calls the holder's operations by aliases; CodeDeploy moves them, and goes back."""
     for parameters in (WHOLE, WHOLE | {"Functions": "one", "FunctionUrl": "true"}):
         resources = sam(parameters | RELEASE)
-        summaries = [stacks.summary_of_resources(found) for found in (sam(parameters), resources)]
-        same(*summaries, "those of none", "a release's functions and routes")
+        without, with_one = (stacks.summary_of_resources(found) for found in (sam(parameters), resources))
+        same(without, with_one, "those of none", "a release's functions and routes")
         aliases = stacks.of_type(resources, "AWS::Lambda::Alias")
         served = {function["Properties"]["FunctionName"]["Ref"] for _, function in aliases}
-        assert served == {f"{summaries[0]['routes'][f'ANY /v1/{name}']}Function" for name in ("acquire", "heartbeat", "release")}, served
+        assert served == {
+            f"{without['routes'][f'ANY /v1/{name}']}Function" for name in ("acquire", "heartbeat", "release")
+        }, served
         for _, alias in aliases:
             function = alias["Properties"]["FunctionName"]["Ref"]
-            callers = [name for kind in CALLERS for name, caller in stacks.of_type(resources, kind) if stacks.mentions(caller, function)]
+            callers = [
+                name
+                for kind in CALLERS
+                for name, caller in stacks.of_type(resources, kind)
+                if stacks.mentions(caller, function)
+            ]
             assert not callers, f"{callers} call {function} past its alias"
             policy = alias["UpdatePolicy"]["CodeDeployLambdaAliasUpdate"]
             group = resources[policy["DeploymentGroupName"]["Ref"]]["Properties"]
@@ -146,11 +165,15 @@ def check_release():
 
 def check_deploying_role():
     """The example role may make and delete each resource of the template, and has no permission for another service."""
-    everything = WHOLE | RELEASE | {
-        "FunctionUrl": "true",
-        "DomainName": "locks.example.com",
-        "RestApiWebAclArn": "arn:aws:wafv2:eu-west-1:123456789012:regional/webacl/one/1",
-    }
+    everything = (
+        WHOLE
+        | RELEASE
+        | {
+            "FunctionUrl": "true",
+            "DomainName": "locks.example.com",
+            "RestApiWebAclArn": "arn:aws:wafv2:eu-west-1:123456789012:regional/webacl/one/1",
+        }
+    )
     types = {
         resource["Type"]
         for authorizer in ("AWS_IAM", "JWT")
@@ -173,7 +196,7 @@ def check_deploying_role():
 
 
 def check_rest_api_policy():
-    """Only callers of the named endpoints or ranges reach the REST API; with signatures, a policy of their own admits them."""
+    """Only callers of the named endpoints or ranges reach the REST API; a policy of their own admits signed ones."""
     endpoints = {"RestApi": "private", "RestApiVpcEndpointIds": "vpce-1"}
     account = {"AWS": {"Fn::Sub": "arn:${AWS::Partition}:iam::${AWS::AccountId}:root"}}
     for parameters, principal, conditions in (
@@ -192,8 +215,8 @@ def check_rest_api_policy():
 
 
 def same(left, right, left_name, right_name):
-    texts = [json.dumps(side, indent=1, sort_keys=True).splitlines() for side in (left, right)]
-    difference = list(difflib.unified_diff(*texts, left_name, right_name, lineterm="", n=6))
+    before, after = (json.dumps(side, indent=1, sort_keys=True).splitlines() for side in (left, right))
+    difference = list(difflib.unified_diff(before, after, left_name, right_name, lineterm="", n=6))
     if difference:
         sys.exit("\n".join(difference))
     print(f"  {right_name}: as {left_name}")

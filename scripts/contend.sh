@@ -30,8 +30,7 @@ missing() {
 [[ -x $CONTEND_PYTHON ]] || missing "$CONTEND_PYTHON" 'run clients/python/test.sh'
 [[ -d $root/clients/typescript/dist ]] || missing clients/typescript/dist 'run clients/typescript/test.sh'
 
-python3 "$root/scripts/nemesis/test_checker.py" -q
-python3 "$root/scripts/nemesis/test_proxy.py" -q
+python3 -m unittest discover -q -s "$root/scripts/nemesis"
 options=()
 if [[ -n ${LEASEHOLD_TEST_DYNAMODB_ENDPOINT:-} ]]; then
     export AWS_ACCESS_KEY_ID=${AWS_ACCESS_KEY_ID:-contend} AWS_SECRET_ACCESS_KEY=${AWS_SECRET_ACCESS_KEY:-contend}

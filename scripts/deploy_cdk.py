@@ -71,7 +71,7 @@ def events():
 
 
 def post(place, path, body):
-    """Sends a signed request to the local AWS; the path serves systems whose resolver does not know the names below localhost."""
+    """Sends a signed request to the local AWS. The path serves resolvers that know no names below localhost."""
     address = f"{client('s3').meta.endpoint_url}/_aws/{place}{path}"
     unsigned = AWSRequest("POST", address, {"Content-Type": "application/json"}, json.dumps(body))
     # The Function URL asks for it, the API of this stack does not.

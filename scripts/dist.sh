@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 
 TOOLS=(build==1.6.1 twine==7.0.0)
 # Debian's name of each machine.
-readonly -A DEBIAN=([x86_64]=amd64 [aarch64]=arm64)
+readonly -A DEBIAN=(["x86_64"]=amd64 ["aarch64"]=arm64)
 
 step() {
     printf '\n== %s\n' "$*"

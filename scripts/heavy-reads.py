@@ -16,6 +16,7 @@ import time
 import urllib.request
 from http.client import HTTPConnection
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 BINARY = os.environ.get("LEASEHOLD_BINARY", str(ROOT / "target" / "debug" / "leasehold"))
@@ -42,25 +43,56 @@ def attacks():
     endless = [*members, *(f"{letter}{number}" for number in range(100) for letter in "bcdefghijklmnopqrstuvwxyz")]
     operator = " OR "
     listing = {"tableName": "items", "limit": 1000}
-    yield "projection: distinct paths", "/v1/items/list", {
-        **listing, "projectionExpression": expression(endless, ",")}
-    yield "projection: one path again and again", "/v1/items/list", {
-        **listing, "projectionExpression": expression(["m"] * 4096, ",")}
-    yield "projection: deep paths", "/v1/items/list", {
-        **listing, "projectionExpression": expression([f"m.x.x.x.x.x.x.x.y{number}" for number in range(999)], ",")}
-    yield "filter: 151 comparisons", "/v1/items/list", {
-        **listing,
-        "filterExpression": expression([f"a{number % MEMBERS:02}=:v" for number in range(150)] + ["id>:v"], operator),
-        "expressionAttributeValues": {":v": {"S": "-"}}}
-    yield "filter: 150 calls of contains", "/v1/items/list", {
-        **listing,
-        "filterExpression": expression(["contains(words,:w)" for _ in range(149)] + ["id>:v"], operator),
-        "expressionAttributeValues": {":v": {"S": "-"}, ":w": {"S": "yz"}}}
-    yield "100 reads, a projection each", "/v1/items/get", {
-        "requests": [{"tableName": "items", "key": {"id": {"S": f"{number:04}"}},
-                      "projectionExpression": expression(endless, ",")} for number in range(100)]}
-    yield "10 items of 390 KB", "/v1/items/get", {
-        "requests": [{"tableName": "large", "key": {"id": {"S": f"{number:04}"}}} for number in range(10)]}
+    yield "projection: distinct paths", "/v1/items/list", {**listing, "projectionExpression": expression(endless, ",")}
+    yield (
+        "projection: one path again and again",
+        "/v1/items/list",
+        {**listing, "projectionExpression": expression(["m"] * 4096, ",")},
+    )
+    yield (
+        "projection: deep paths",
+        "/v1/items/list",
+        {**listing, "projectionExpression": expression([f"m.x.x.x.x.x.x.x.y{number}" for number in range(999)], ",")},
+    )
+    yield (
+        "filter: 151 comparisons",
+        "/v1/items/list",
+        {
+            **listing,
+            "filterExpression": expression(
+                [f"a{number % MEMBERS:02}=:v" for number in range(150)] + ["id>:v"], operator
+            ),
+            "expressionAttributeValues": {":v": {"S": "-"}},
+        },
+    )
+    yield (
+        "filter: 150 calls of contains",
+        "/v1/items/list",
+        {
+            **listing,
+            "filterExpression": expression(["contains(words,:w)" for _ in range(149)] + ["id>:v"], operator),
+            "expressionAttributeValues": {":v": {"S": "-"}, ":w": {"S": "yz"}},
+        },
+    )
+    yield (
+        "100 reads, a projection each",
+        "/v1/items/get",
+        {
+            "requests": [
+                {
+                    "tableName": "items",
+                    "key": {"id": {"S": f"{number:04}"}},
+                    "projectionExpression": expression(endless, ","),
+                }
+                for number in range(100)
+            ]
+        },
+    )
+    yield (
+        "10 items of 390 KB",
+        "/v1/items/get",
+        {"requests": [{"tableName": "large", "key": {"id": {"S": f"{number:04}"}}} for number in range(10)]},
+    )
 
 
 class Service:
@@ -85,15 +117,20 @@ class Service:
 
     def fill(self):
         for table in ["items", "large"]:
-            self.call("CreateTable", {
-                "TableName": table, "BillingMode": "PAY_PER_REQUEST",
-                "AttributeDefinitions": [{"AttributeName": "id", "AttributeType": "S"}],
-                "KeySchema": [{"AttributeName": "id", "KeyType": "HASH"}]})
-        deep = {"S": "z"}
+            self.call(
+                "CreateTable",
+                {
+                    "TableName": table,
+                    "BillingMode": "PAY_PER_REQUEST",
+                    "AttributeDefinitions": [{"AttributeName": "id", "AttributeType": "S"}],
+                    "KeySchema": [{"AttributeName": "id", "KeyType": "HASH"}],
+                },
+            )
+        deep: dict[str, Any] = {"S": "z"}
         for _ in range(8):
             deep = {"M": {"x": deep, "y1": {"S": "y"}}}
         for number in range(ITEMS):
-            item = {f"a{member:02}": {"S": "x"} for member in range(MEMBERS)}
+            item: dict[str, Any] = {f"a{member:02}": {"S": "x"} for member in range(MEMBERS)}
             item |= {"id": {"S": f"{number:04}"}, "m": deep, "words": {"S": "xy" * 200}}
             self.call("PutItem", {"TableName": "items", "Item": item})
         for number in range(10):
@@ -105,9 +142,9 @@ class Service:
         """Sends one request on a connection of its own, and returns status and body."""
         return self.send("POST", path, json.dumps(body), {"content-type": "application/json"})
 
-    def send(self, method, path, body=None, headers={}):
+    def send(self, method, path, body=None, headers=None):
         connection = HTTPConnection(self.url.removeprefix("http://"), timeout=120)
-        connection.request(method, path, body, headers)
+        connection.request(method, path, body, headers or {})
         answer = connection.getresponse()
         content = answer.read()
         connection.close()
@@ -171,7 +208,7 @@ def main():
         try:
             print("| read | one alone, ms | health beside four: median / p99 / longest, ms | heartbeat, the same |")
             print("|---|---|---|---|")
-            row("none", "–", *beside(service, seconds))
+            row("none", "-", *beside(service, seconds))
             for name, path, body in attacks():
                 alone, health, heartbeats = attacked(service, path, body, seconds)
                 row(name, f"{alone:.0f}", health, heartbeats)

@@ -9,7 +9,7 @@ import pathlib
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent / "lib"))
-from virtual_time import MAX_EVENTS, Execution, TaskError  # noqa: E402
+from virtual_time import MAX_EVENTS, Execution, TaskError
 
 ROOT = pathlib.Path(__file__).parent.parent
 HOUR, DAY = 3600, 86_400
@@ -99,7 +99,9 @@ def run(child_seconds, lease_ms, **options):
     execution = execution_of(service, leaseDurationMs=lease_ms, maxWaitSeconds=4 * ALL_LOOKS, pollSeconds=4)
     outcome = execution.run()
     assert service.leases == sorted(service.leases), "a shorter lease was sent"
-    assert service.sequences == sorted(set(service.sequences)), "a new request has a number of its own, above the others"
+    assert service.sequences == sorted(set(service.sequences)), (
+        "a new request has a number of its own, above the others"
+    )
     return service, execution, outcome
 
 
@@ -119,11 +121,15 @@ def long_runs():
             assert outcome == ("SUCCEEDED", {}), outcome
             began = child_seconds / 2
             outage = max(0, lasts(lease_ms, began))
-            _, disturbed, outcome = run(child_seconds, lease_ms, looks=ALL_LOOKS, outage=(began, began + outage),
-                                        timeouts=False)
+            _, disturbed, outcome = run(
+                child_seconds, lease_ms, looks=ALL_LOOKS, outage=(began, began + outage), timeouts=False
+            )
             assert outcome == ("SUCCEEDED", {}), (child_seconds, lease_ms, outage, outcome)
-            print(f"    {child_seconds:>7} s {lease_ms / 1000:>6.0f} s {quiet.events:>9}     {disturbed.events:>9}"
-                  f"      {outage:.0f} s", flush=True)
+            print(
+                f"    {child_seconds:>7} s {lease_ms / 1000:>6.0f} s {quiet.events:>9}     {disturbed.events:>9}"
+                f"      {outage:.0f} s",
+                flush=True,
+            )
 
 
 def many_outages():

@@ -132,8 +132,8 @@ await() {
 # conforms STACK [PARTITION_KEY SORT_KEY]: runs the suite that every other way to run the service passes too.
 conforms() {
     LEASEHOLD_TEST_URL=$(path_of "$1") LEASEHOLD_TEST_TABLE=$(output "$1" TableName) \
-        LEASEHOLD_TEST_PARTITION_KEY=${2-} LEASEHOLD_TEST_SORT_KEY=${3-} \
-        LEASEHOLD_TEST_DYNAMODB_ENDPOINT=$AWS_ENDPOINT_URL LEASEHOLD_TEST_EXPECTED_FAILURES=$EXPECTED_FAILURES \
+    LEASEHOLD_TEST_PARTITION_KEY=${2-} LEASEHOLD_TEST_SORT_KEY=${3-} \
+    LEASEHOLD_TEST_DYNAMODB_ENDPOINT=$AWS_ENDPOINT_URL LEASEHOLD_TEST_EXPECTED_FAILURES=$EXPECTED_FAILURES \
         cargo test --quiet --workspace --test it -- --ignored deployed
 }
 

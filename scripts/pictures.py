@@ -70,10 +70,11 @@ class Picture:
     def bar(self, x, y, width, height, kind):
         self.parts.append(f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="4" class="{kind}"/>')
 
-    def arrow(self, path, words="", at=None, kind="middle small"):
+    def arrow(self, path, words="", at=(0, 0), kind="middle small"):
         self.parts.append(f'<path d="{path}" class="line" marker-end="url(#head)"/>')
         if words:
-            self.text(*at, words, kind)
+            x, y = at
+            self.text(x, y, words, kind)
 
     def line(self, x1, y1, x2, y2, kind="faint"):
         self.parts.append(f'<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" class="{kind}"/>')
@@ -95,7 +96,11 @@ def life_of_a_lock():
     picture.arrow("M400 130 C390 60 470 60 460 124", "heartbeat: a new version", (430, 62))
     picture.arrow("M510 150 H664", "one version for a lease", (588, 140))
     picture.arrow("M670 182 H516", "heartbeat after all", (592, 202))
-    picture.arrow("M745 200 C745 290 430 300 430 206", "take over, on condition that the version is still the one seen", (590, 296))
+    picture.arrow(
+        "M745 200 C745 290 430 300 430 206",
+        "take over, on condition that the version is still the one seen",
+        (590, 296),
+    )
     picture.arrow("M690 200 C640 262 180 270 120 206", "break, on the same condition", (300, 272))
     picture.save()
 
@@ -170,11 +175,16 @@ def transaction():
         [("pending", "box"), ("pending", "box"), ("committed", "good"), ("finished", "good")],
     ]
     for row, cells in enumerate(states):
-        for (x, _), (words, kind) in zip(columns, cells):
+        for (x, _), (words, kind) in zip(columns, cells, strict=True):
             picture.box(x, 70 + 80 * row, 150, 54, [words], kind)
         for x, _ in columns[:-1]:
             picture.arrow(f"M{x + 150} {97 + 80 * row} H{x + 171}")
-    picture.text(130, 310, "Until the decision readers see 100 and 100; after it 70 and 130. It is one write, so nobody sees a half.", "small")
+    picture.text(
+        130,
+        310,
+        "Until the decision readers see 100 and 100; after it 70 and 130. It is one write, so nobody sees a half.",
+        "small",
+    )
     picture.save()
 
 

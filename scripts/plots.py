@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Draws the plots of docs/performance.md from its tables, into docs/images.
 
-Run it after new figures were written there: scripts/plots.py. With --check, fails when a plot is not what the tables give.
+Run it after new figures were written there: scripts/plots.py. With --check, fails when a plot is not what the tables
+give.
 """
 
 import math
@@ -17,11 +18,11 @@ LEFT, BAR, GAP = 250, 22, 8
 def table(*columns):
     """The rows of the first table whose head begins with these columns, as lists of texts."""
     lines = PAGE.read_text().splitlines()
-    start = next((number for number, line in enumerate(lines) if cells(line)[:len(columns)] == list(columns)), None)
+    start = next((number for number, line in enumerate(lines) if cells(line)[: len(columns)] == list(columns)), None)
     if start is None:
         sys.exit(f"{PAGE.name} has no table that begins with {columns}")
     rows = []
-    for line in lines[start + 2:]:
+    for line in lines[start + 2 :]:
         if not line.startswith("|"):
             break
         rows.append(cells(line))
@@ -83,26 +84,43 @@ def units():
     kinds = {"begin, add, commit": "warn", "one call": "good", "one call, no id of one's own": "good"}
     groups = grouped(rows, ["1", "10", "100"], kinds, lambda row: number(row[3]))
     for group, entries in groups:
-        size = int(group.split()[-1])
-        entries.insert(0, ("as published: 7N+4", 7 * size + 4, "box"))
-    return bars("plot-units", "Write units of a transaction of N updates", "Logarithmic. Less is better.",
-                groups, logarithmic=True)
+        items = int(group.split()[-1])
+        entries.insert(0, ("as published: 7N+4", 7 * items + 4, "box"))
+    return bars(
+        "plot-units",
+        "Write units of a transaction of N updates",
+        "Logarithmic. Less is better.",
+        groups,
+        logarithmic=True,
+    )
 
 
 def transactions():
     kinds = {"TransactWriteItems": "box", "one call": "good", "begin, add, commit": "warn"}
     rows = table("N", "", "per second", "p50 / p99 ms", "over TransactWriteItems")
     groups = grouped(rows, ["1", "10", "100"], kinds, lambda row: number(row[2]))
-    return bars("plot-transactions", "Transactions per second, four clients, each with items of its own",
-                "Embedded engine, two shared cores. Logarithmic. More is better.", groups, logarithmic=True)
+    return bars(
+        "plot-transactions",
+        "Transactions per second, four clients, each with items of its own",
+        "Embedded engine, two shared cores. Logarithmic. More is better.",
+        groups,
+        logarithmic=True,
+    )
 
 
 def cold_start():
     rows = table("", "init, median", "first", "warm, median")
-    groups = [("process to /next", [(row[0], number(row[1]), "good") for row in rows]),
-              ("first invocation", [(row[0], number(row[2]), "warn") for row in rows])]
-    return bars("plot-cold-start", "Cold start of each function, in ms", "Over TLS on loopback, medians of 60 starts.",
-                groups, unit=" ms")
+    groups = [
+        ("process to /next", [(row[0], number(row[1]), "good") for row in rows]),
+        ("first invocation", [(row[0], number(row[2]), "warn") for row in rows]),
+    ]
+    return bars(
+        "plot-cold-start",
+        "Cold start of each function, in ms",
+        "Over TLS on loopback, medians of 60 starts.",
+        groups,
+        unit=" ms",
+    )
 
 
 def main():

@@ -26,6 +26,7 @@ check_definitions() {
     fi
     # The validator reads only the first of several definitions. It takes no partition but AWS's.
     for definition in statemachines/*.asl.json; do
+        # shellcheck disable=SC2016 # the definition has it word for word
         sed 's/${Partition}/aws/' "$definition" >"$work/definition.asl.json"
         "$validator/node_modules/.bin/asl-validator" --json-path "$work/definition.asl.json" || die "$definition is invalid"
     done

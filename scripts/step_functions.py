@@ -5,6 +5,7 @@ Leases are measured in real time, and are therefore short. Several stories run a
 """
 
 import io
+import itertools
 import json
 import pathlib
 import sys
@@ -13,6 +14,7 @@ import traceback
 import uuid
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import botocore.session
 from botocore.config import Config
@@ -118,7 +120,12 @@ def make_stack():
     make_machine("short-sleeper", sleeping(with_work(definition("mutex", waits=True), child()), 4))
     make_machine("sleeps-at-once", sleeps_at_once(sleeping(with_work(definition("mutex", waits=True), child()), 30)))
     for name, seconds in (("permits", 30), ("short-permits", 3)):
-        make_machine(name, sleeping(with_work(definition("semaphore", waits=True), child(), "WithPermits", "PermitsStillMine"), seconds))
+        make_machine(
+            name,
+            sleeping(
+                with_work(definition("semaphore", waits=True), child(), "WithPermits", "PermitsStillMine"), seconds
+            ),
+        )
     make_machine("polled-permits", with_work(definition("semaphore"), child(), "WithPermits", "PermitsStillMine"))
     for table in (waiters, locks):
         described = table["TableDescription"]
@@ -136,10 +143,7 @@ def make_stack():
                 "source": ["aws.states"],
                 "detail-type": ["Step Functions Execution Status Change"],
                 "detail": {
-                    "stateMachineArn": [
-                        arns[name]
-                        for name in CLEANED_UP
-                    ],
+                    "stateMachineArn": [arns[name] for name in CLEANED_UP],
                     **CLEAN_UP_ENDINGS,
                 },
             }
@@ -190,7 +194,7 @@ def definition(name, waits=False, invoke="invoke"):
 
 def child(place=""):
     """Marks its beginning and its end, under the execution's ARN and the place in it."""
-    mark = {
+    mark: dict[str, Any] = {
         "Type": "Task",
         "Resource": "arn:aws:states:::dynamodb:updateItem",
         "Arguments": {
@@ -252,10 +256,17 @@ def twice(machine):
     """The steps once, and the same steps again, in a loop of one execution."""
     states = machine["States"]
     states["Begin"] = {"Type": "Pass", "Assign": {"turn": 1}, "Next": "LockPrepare"}
-    states["Done"] = {"Type": "Pass", "Assign": {"turn": "{% $turn + 1 %}"}, "Output": "{% $states.input[0].did %}",
-                      "Next": "Again"}
-    states["Again"] = {"Type": "Choice", "Choices": [{"Condition": "{% $turn <= 2 %}", "Next": "LockPrepare"}],
-                       "Default": "Twice"}
+    states["Done"] = {
+        "Type": "Pass",
+        "Assign": {"turn": "{% $turn + 1 %}"},
+        "Output": "{% $states.input[0].did %}",
+        "Next": "Again",
+    }
+    states["Again"] = {
+        "Type": "Choice",
+        "Choices": [{"Condition": "{% $turn <= 2 %}", "Next": "LockPrepare"}],
+        "Default": "Twice",
+    }
     states["Twice"] = {"Type": "Succeed"}
     return {**machine, "StartAt": "Begin"}
 
@@ -378,7 +389,7 @@ def acquire(key, lease_id, **fields):
 
 
 def state(key):
-    for attempt in range(10):
+    for _ in range(10):
         try:
             return invoke("get", key)["state"]
         except Refused as refusal:
@@ -386,7 +397,7 @@ def state(key):
                 return "absent"
             # On a busy machine the local AWS may answer later than the function waits.
             assert str(refusal) == "Unavailable", refusal
-    raise AssertionError(f"{key}: no answer in {attempt + 1} looks")
+    raise AssertionError(f"{key}: no answer in ten looks")
 
 
 def wait_until_free(key, seconds=60):
@@ -455,7 +466,7 @@ def map_takes_turns():
     execution = start("three-turns", key="map", seconds=1, **SOON)
     assert [turn["did"]["turn"] for turn in succeeded(execution)] == [1, 2, 3]
     spans = sorted((mark["began"], mark["ended"]) for mark in (marks(f"{execution}{turn}") for turn in (1, 2, 3)))
-    for (_, ended), (began, _) in zip(spans, spans[1:]):
+    for (_, ended), (began, _) in itertools.pairwise(spans):
         assert began >= ended, spans
     assert state("map") == "released"
 
@@ -662,8 +673,11 @@ def succeeded_arn(clean_up):
 
 def passes(clean_up):
     history = sfn.get_execution_history(executionArn=clean_up, maxResults=1000)["events"]
-    outputs = [json.loads(event["taskSucceededEventDetails"]["output"]) for event in history
-               if "taskSucceededEventDetails" in event]
+    outputs = [
+        json.loads(event["taskSucceededEventDetails"]["output"])
+        for event in history
+        if "taskSucceededEventDetails" in event
+    ]
     return [lock["outcome"] for output in outputs if "Payload" in output for lock in output["Payload"]["locks"]]
 
 
@@ -683,13 +697,13 @@ def twenty_take_turns():
         spans.append((span["began"], span.get("ended", stopped), described["status"]))
     spans.sort()
     assert [status for _, _, status in spans].count("SUCCEEDED") >= 19, spans
-    for (_, ended, _), (began, _, _) in zip(spans, spans[1:]):
+    for (_, ended, _), (began, _, _) in itertools.pairwise(spans):
         assert began >= ended, spans
     print(f"      {len(spans)} children, {(spans[-1][1] - spans[0][0]) / 1000:.0f} s from the first to the last")
 
 
 def aborted_at_work(executions):
-    """Aborts and returns an execution whose child works at this moment, but not the first one, which nobody waited for."""
+    """Aborts and returns an execution whose child works at this moment, but not the first one: nobody waited for it."""
     for execution in executions[1:]:
         for child in children_of(execution):
             if "ended" not in marks(child) and marks(child) and stopped(execution):
@@ -742,7 +756,7 @@ def sleepers_wake_one_at_a_time():
         assert timeouts(execution) == 0
         spans.append((marks(execution)["began"], marks(execution)["ended"]))
     spans.sort()
-    for (_, ended), (began, _) in zip(spans, spans[1:]):
+    for (_, ended), (began, _) in itertools.pairwise(spans):
         assert began >= ended, spans
     assert sleepers("sleepers") == []
 
@@ -897,7 +911,7 @@ def main(names):
     told = [story for story in STORIES if not names or story.__name__ in names]
     with ThreadPoolExecutor(STORIES_AT_A_TIME) as pool:
         seen = list(pool.map(tell, told))
-    assert all(seen), [story.__name__ for story, right in zip(told, seen) if not right]
+    assert all(seen), [story.__name__ for story, right in zip(told, seen, strict=True) if not right]
     print(f"  all seen in {time.monotonic() - began:.0f} s")
 
 

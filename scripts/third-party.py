@@ -31,7 +31,8 @@ FOLDER = ROOT / "target" / "third-party"
 CONSOLE = ROOT / "console"
 TARGETS = ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"]
 """The released targets."""
-HEAD = """The programs of Leasehold, the command and the functions, contain the works below, under the licences that follow.
+HEAD = """\
+The programs of Leasehold, the command and the functions, contain the works below, under the licences that follow.
 A work without a text of its own is under the licence of that name.
 """
 
@@ -62,7 +63,9 @@ def crates():
             if name in seen:
                 continue
             seen.add(name)
-            normal = [dep["pkg"] for dep in nodes[name]["deps"] if any(kind["kind"] is None for kind in dep["dep_kinds"])]
+            normal = [
+                dep["pkg"] for dep in nodes[name]["deps"] if any(kind["kind"] is None for kind in dep["dep_kinds"])
+            ]
             released += [dependency for dependency in normal if not is_macro(packages[dependency])]
         found |= {name: packages[name] for name in seen if packages[name]["source"]}
     lock = tomllib.loads((ROOT / "Cargo.lock").read_text())["package"]
@@ -99,8 +102,12 @@ def modules():
 def texts(work):
     """Returns the licence texts of a work; MIT's, if there are several licences to choose from."""
     names = ("LICEN", "COPYING", "NOTICE", "UNLICENSE", "COPYRIGHT")
-    files = [file for path in work.folder.iterdir() if path.name.upper().startswith(names)
-             for file in (path.rglob("*") if path.is_dir() else [path])]
+    files = [
+        file
+        for path in work.folder.iterdir()
+        if path.name.upper().startswith(names)
+        for file in (path.rglob("*") if path.is_dir() else [path])
+    ]
     files = sorted(file for file in files if file.is_file() and file.suffix not in (".rs", ".json"))
     may_choose_mit = "MIT" in work.licence.split(" OR ")
     chosen = [file for file in files if "MIT" in file.name.upper()] if may_choose_mit else []

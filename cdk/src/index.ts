@@ -1,1 +1,1 @@
-export * from './leasehold';
+export * from "./leasehold";

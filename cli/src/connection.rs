@@ -240,7 +240,7 @@ mod tests {
     use super::region_of;
 
     #[test]
-    fn the_region_is_read_from_the_host_name() {
+    fn region_is_read_from_the_host_name() {
         let region = |url| region_of(url);
         assert_eq!(region("https://abc.execute-api.eu-central-1.amazonaws.com/prod").as_deref(), Some("eu-central-1"));
         assert_eq!(region("https://abc.execute-api.cn-north-1.amazonaws.com.cn").as_deref(), Some("cn-north-1"));

@@ -102,13 +102,13 @@ mod tests {
     }
 
     #[test]
-    fn a_countdown_counts_seconds() {
+    fn countdown_counts_seconds() {
         assert_eq!(show_seconds(Duration::from_millis(2001)), "3s");
         assert_eq!(show_seconds(Duration::ZERO), "0s");
     }
 
     #[test]
-    fn a_wait_may_be_endless() {
+    fn wait_may_be_endless() {
         assert_eq!(parse_wait("forever"), Ok(Wait::Forever));
         assert_eq!(parse_wait("5m"), Ok(Wait::AtMost(Duration::from_mins(5))));
         assert!(parse_wait("always").is_err());

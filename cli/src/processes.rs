@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_may_have_anything_in_it() {
+    fn name_may_have_anything_in_it() {
         let process = |id, parent, is_dead| Some(Process { id, parent, is_dead });
         assert_eq!(parse_stat("12 (sleep) S 7 12 7 0 -1"), process(12, 7, false));
         assert_eq!(parse_stat("12 (a) Z 9 (b)) R 7 12 7"), process(12, 7, false));

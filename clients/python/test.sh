@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks, tests and packages the Python client. Needs Python 3.10 or later, and `cargo build` before (or LEASEHOLD_BIN and
+# Tests and packages the Python client. Needs Python 3.10 or later, and `cargo build` before (or LEASEHOLD_BIN and
 # LEASEHOLD_INVOKE_BIN).
 set -euo pipefail
 
@@ -12,27 +12,27 @@ LEASEHOLD_INVOKE_BIN=$(realpath -m "${LEASEHOLD_INVOKE_BIN:-$(dirname "$LEASEHOL
 export LEASEHOLD_BIN LEASEHOLD_INVOKE_BIN
 # `cargo test --workspace` makes no binary of a function.
 [ -x "$LEASEHOLD_INVOKE_BIN" ] || (cd "$here/../.." && cargo build --quiet --workspace --bin leasehold-locks)
-export RUFF_CACHE_DIR=$work/ruff MYPY_CACHE_DIR=$work/mypy PYTHONDONTWRITEBYTECODE=1
+export PYTHONDONTWRITEBYTECODE=1
 cd "$here"
 
 # The environment is made again when what it is made from has changed.
 stamp=$( (${PYTHON:-python3} --version && cat pyproject.toml && echo "$here") | sha256sum)
 if [ "$(cat "$work/stamp" 2>/dev/null)" != "$stamp" ]; then
-  rm -rf "$work/venv"
-  ${PYTHON:-python3} -m venv "$work/venv"
-  "$work/venv/bin/python" -m pip install --quiet --editable '.[dev]'
-  echo "$stamp" >"$work/stamp"
+    rm -rf "$work/venv"
+    ${PYTHON:-python3} -m venv "$work/venv"
+    "$work/venv/bin/python" -m pip install --quiet --editable '.[dev]'
+    echo "$stamp" >"$work/stamp"
 fi
 python=$work/venv/bin/python
 
-"$python" -m ruff check .
-"$python" -m ruff format --check .
-"$python" -m mypy
-"$python" -m pytest -o cache_dir="$work/pytest" --numprocesses 3 "$@"  # they wait more than they work
+"$python" -m pytest -o cache_dir="$work/pytest" --numprocesses 3 "$@" # they wait more than they work
 
 # The package, as a user gets it: in an environment of its own, with nothing but its dependency.
 rm -rf "$work/dist" "$work/clean"
-"$python" -m build --no-isolation --outdir "$work/dist" . >"$work/build.log" 2>&1 || { cat "$work/build.log"; exit 1; }
+"$python" -m build --no-isolation --outdir "$work/dist" . >"$work/build.log" 2>&1 || {
+    cat "$work/build.log"
+    exit 1
+}
 "$python" -m twine check --strict "$work"/dist/*
 "$python" -m venv "$work/clean"
 "$work/clean/bin/python" -m pip install --quiet "$work"/dist/*.whl

@@ -32,12 +32,15 @@ for python in "$@"; do
         "$venv/bin/python" -W error "$trial.py"
     done
     step 'with its extras'
-    "$venv/bin/pip" install --quiet "$WHEEL[aio,aws,opentelemetry]" mypy
+    "$venv/bin/pip" install --quiet "${WHEEL}[aio,aws,opentelemetry]" mypy
     "$venv/bin/python" -W error web_handler.py
     "$venv/bin/mypy" --strict --cache-dir="$venv/mypy" pools.py forks.py web_handler.py
     step 'uninstall'
     "$venv/bin/pip" uninstall --quiet --yes leasehold
-    ! "$venv/bin/python" -c 'import leasehold' 2>/dev/null
+    if "$venv/bin/python" -c 'import leasehold' 2>/dev/null; then
+        echo 'leasehold is still there' >&2
+        exit 1
+    fi
 done
 
 printf '\nThe wheel works in fresh environments.\n'

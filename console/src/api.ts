@@ -57,7 +57,14 @@ async function send<T>(path: string, init: RequestInit): Promise<T> {
   let text: string;
   try {
     const signal = AbortSignal.timeout(TIMEOUT_MS);
-    response = await fetch(path, { ...init, headers, signal, cache: "no-store", credentials: "omit", redirect: "error" });
+    response = await fetch(path, {
+      ...init,
+      headers,
+      signal,
+      cache: "no-store",
+      credentials: "omit",
+      redirect: "error",
+    });
     text = await response.text();
   } catch (error) {
     const late = error instanceof DOMException && error.name === "TimeoutError";
@@ -68,7 +75,12 @@ async function send<T>(path: string, init: RequestInit): Promise<T> {
   const problem = asProblem(text);
   const seconds = Number(response.headers.get("retry-after"));
   const retryAfterMs = Number.isFinite(seconds) ? seconds * 1000 : 0;
-  throw new ApiError(problem?.detail ?? `The service answered ${response.status}.`, response.status, problem, retryAfterMs);
+  throw new ApiError(
+    problem?.detail ?? `The service answered ${response.status}.`,
+    response.status,
+    problem,
+    retryAfterMs,
+  );
 }
 
 function asProblem(text: string): Problem | undefined {

@@ -22,7 +22,8 @@ interface Props {
 
 const CONSEQUENCES: Record<Props["of"], string> = {
   lock: "The holder learns of it at its next heartbeat; until then it may go on working, and only the fencing token keeps its late writes out.",
-  holder: "It learns of it at its next heartbeat; until then it may go on working, and only its fencing token keeps its late writes out.",
+  holder:
+    "It learns of it at its next heartbeat; until then it may go on working, and only its fencing token keeps its late writes out.",
   ticket: "Whoever waits with it loses its place in the queue.",
 };
 
@@ -72,7 +73,8 @@ export function BreakDialog({ of, shown, seen, send, onShow, onClose }: Props) {
       <p>Only this version is broken. {CONSEQUENCES[of]}</p>
       {alive && !changed && (
         <p class="notice notice-warn">
-          {of === "lock" ? "Its holder" : "It"} may be alive: {seen.olderThanSeen ? "this page has watched it for only " : "its last sign of life was seen "}
+          {of === "lock" ? "Its holder" : "It"} may be alive:{" "}
+          {seen.olderThanSeen ? "this page has watched it for only " : "its last sign of life was seen "}
           {age(now.value - seen.since)}
           {seen.olderThanSeen ? "" : " ago"}, and its lease is {duration(shown.leaseDurationMs)}.
         </p>
@@ -80,7 +82,9 @@ export function BreakDialog({ of, shown, seen, send, onShow, onClose }: Props) {
       <div role="status">
         {outcome.kind === "refused" && <p class="notice notice-bad">{outcome.detail}</p>}
         {changed && outcome.kind !== "refused" && (
-          <p class="notice notice-warn">The {of} has changed since: it has another version, or is gone. This version can no longer be broken.</p>
+          <p class="notice notice-warn">
+            The {of} has changed since: it has another version, or is gone. This version can no longer be broken.
+          </p>
         )}
       </div>
       <div class="buttons">

@@ -13,7 +13,11 @@ export function age(ms: number): string {
 
 /** A lease: exact, in the largest unit that divides it. */
 export function duration(ms: number): string {
-  for (const [unit, length] of [["h", 3_600_000], ["min", 60_000], ["s", 1000]] as const) {
+  for (const [unit, length] of [
+    ["h", 3_600_000],
+    ["min", 60_000],
+    ["s", 1000],
+  ] as const) {
     if (ms >= length && ms % length === 0) return `${ms / length} ${unit}`;
   }
   return ms >= 1000 ? `${ms / 1000} s` : `${ms} ms`;

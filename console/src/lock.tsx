@@ -79,7 +79,14 @@ function Details({ seen, full }: { seen: Seen; full: Lock }) {
         </button>
       )}
       {breaking && (
-        <BreakDialog of="lock" shown={breaking} seen={seen} send={breakLock} onShow={setBreaking} onClose={() => setBreaking(undefined)} />
+        <BreakDialog
+          of="lock"
+          shown={breaking}
+          seen={seen}
+          send={breakLock}
+          onShow={setBreaking}
+          onClose={() => setBreaking(undefined)}
+        />
       )}
       <h3>Timeline, as this page saw it</h3>
       <Timeline events={seen.events} />

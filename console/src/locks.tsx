@@ -62,7 +62,13 @@ export function Filters() {
         <legend class="hidden">State</legend>
         {STATES.map(([value, name]) => (
           <label key={value} class={`segment segment-${value}`}>
-            <input type="radio" name="state" value={value} checked={state === value} onChange={() => set({ state: value })} />
+            <input
+              type="radio"
+              name="state"
+              value={value}
+              checked={state === value}
+              onChange={() => set({ state: value })}
+            />
             <span>
               {name} <b>{counts[value].toLocaleString("en")}</b>
             </span>
@@ -235,11 +241,19 @@ export function LockList() {
         </div>
         <div role="rowgroup" class="rows" style={{ height: `${rows.length * height}px` }}>
           {rows.slice(first, last).map((seen, offset) => (
-            <Row key={seen.id} seen={seen} index={first + offset} top={(first + offset) * height} current={seen.id === marked} />
+            <Row
+              key={seen.id}
+              seen={seen}
+              index={first + offset}
+              top={(first + offset) * height}
+              current={seen.id === marked}
+            />
           ))}
         </div>
       </div>
-      {rows.length === 0 && <Nothing filtered={counts.all > 0 || filter.value.key !== "" || filter.value.owner !== ""} />}
+      {rows.length === 0 && (
+        <Nothing filtered={counts.all > 0 || filter.value.key !== "" || filter.value.owner !== ""} />
+      )}
       {unreadable.value.length > 0 && <UnreadableRows />}
     </section>
   );
@@ -250,7 +264,8 @@ function Nothing({ filtered }: { filtered: boolean }) {
   if (filtered) return <Empty title="No lock matches this filter." />;
   return (
     <Empty title="No locks yet.">
-      A lock appears here within a second of its first acquire, for example by <code>leasehold run my-job -- sleep 30</code>.
+      A lock appears here within a second of its first acquire, for example by{" "}
+      <code>leasehold run my-job -- sleep 30</code>.
     </Empty>
   );
 }

@@ -6,7 +6,18 @@ import { age } from "./format.js";
 import { LockPanel, closePanel, pressBreak } from "./lock.js";
 import { Filters, LockList } from "./locks.js";
 import { Mark } from "./parts.js";
-import { about, connection, followAddress, intervalMs, lookNow, lookOnChange, nowSeconds, paused, route, run } from "./store.js";
+import {
+  about,
+  connection,
+  followAddress,
+  intervalMs,
+  lookNow,
+  lookOnChange,
+  nowSeconds,
+  paused,
+  route,
+  run,
+} from "./store.js";
 import { Text } from "./text.js";
 import { theme, nextTheme } from "./theme.js";
 import { Transactions } from "./transactions.js";
@@ -40,10 +51,22 @@ function Header() {
         </a>
       </nav>
       <Live />
-      <button type="button" class="icon" aria-label={`Colours: ${theme.value}`} title={`Colours: ${theme.value}`} onClick={nextTheme}>
+      <button
+        type="button"
+        class="icon"
+        aria-label={`Colours: ${theme.value}`}
+        title={`Colours: ${theme.value}`}
+        onClick={nextTheme}
+      >
         <span aria-hidden="true">{{ system: "◐", light: "☀", dark: "☾" }[theme.value]}</span>
       </button>
-      <button type="button" class="icon icon-help" aria-label="Keyboard shortcuts" title="Keyboard shortcuts" onClick={() => showHelp()}>
+      <button
+        type="button"
+        class="icon icon-help"
+        aria-label="Keyboard shortcuts"
+        title="Keyboard shortcuts"
+        onClick={() => showHelp()}
+      >
         <span aria-hidden="true">?</span>
       </button>
     </header>
@@ -52,7 +75,13 @@ function Header() {
 
 function Live() {
   const { answeredAt, error, requests, tookMs } = connection.value;
-  const state = paused.value ? "paused" : error !== undefined ? "failed" : answeredAt === undefined ? "starting" : "live";
+  const state = paused.value
+    ? "paused"
+    : error !== undefined
+      ? "failed"
+      : answeredAt === undefined
+        ? "starting"
+        : "live";
   const silence = answeredAt === undefined ? 0 : nowSeconds.value - answeredAt;
   const words = { paused: "paused", failed: "no answer", starting: "connecting", live: "live" }[state];
   return (
@@ -91,7 +120,9 @@ function Outage() {
   return (
     <p class="banner" role="alert">
       <Text of={error} />{" "}
-      {answeredAt === undefined ? "Nothing was read yet." : "The page shows what it saw last; no lock turns stale meanwhile."}
+      {answeredAt === undefined
+        ? "Nothing was read yet."
+        : "The page shows what it saw last; no lock turns stale meanwhile."}
     </p>
   );
 }
@@ -112,11 +143,18 @@ function SignIn() {
         <Mark />
         <h2>This service asks for a token</h2>
         <p>
-          Open the address that <code>leasehold console</code> printed, or paste a token of the service. It stays in this tab.
+          Open the address that <code>leasehold console</code> printed, or paste a token of the service. It stays in
+          this tab.
         </p>
         <label class="field field-wide">
           <span>Token</span>
-          <input ref={input} type="password" value={value} autocomplete="off" onInput={(event) => setValue(event.currentTarget.value)} />
+          <input
+            ref={input}
+            type="password"
+            value={value}
+            autocomplete="off"
+            onInput={(event) => setValue(event.currentTarget.value)}
+          />
         </label>
         <button type="submit" class="button button-main">
           Continue

@@ -7,7 +7,16 @@ const DRIFT = 1.001;
 const MAX_EVENTS = 100;
 
 export type State = "held" | "stale" | "released";
-export type EventKind = "seen" | "acquired" | "renewed" | "reacquired" | "changed hands" | "taken over" | "changed" | "released" | "gone";
+export type EventKind =
+  | "seen"
+  | "acquired"
+  | "renewed"
+  | "reacquired"
+  | "changed hands"
+  | "taken over"
+  | "changed"
+  | "released"
+  | "gone";
 
 export interface Event {
   kind: EventKind;

@@ -40,11 +40,18 @@ export function LeaseBar({ seen }: { seen: Seen }) {
         aria-valuemin={0}
         aria-valuemax={100}
         aria-valuenow={Math.round(left * 100)}
-        aria-valuetext={state === "stale" ? "stale" : `${Math.round(left * 100)} % of ${duration(seen.lock.leaseDurationMs)}`}
+        aria-valuetext={
+          state === "stale" ? "stale" : `${Math.round(left * 100)} % of ${duration(seen.lock.leaseDurationMs)}`
+        }
       >
         <span class="fill" style={{ transform: `scaleX(${left.toFixed(4)})` }} />
       </span>
-      <span class="age" title={seen.olderThanSeen ? "Unchanged since this page first looked" : "Since this page saw the last sign of life"}>
+      <span
+        class="age"
+        title={
+          seen.olderThanSeen ? "Unchanged since this page first looked" : "Since this page saw the last sign of life"
+        }
+      >
         {words}
       </span>
     </span>

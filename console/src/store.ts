@@ -141,7 +141,8 @@ function isOpen(key: string, sortKey: string | undefined): boolean {
 /** Reads a lock or a semaphore. The service has a route for each, and a refusal names the other route. */
 async function readAnyKind(key: string, sortKey?: string): Promise<Lock> {
   const known = observations.locks.get(idOf({ key, ...(sortKey === undefined ? {} : { sortKey }) }));
-  const [first, second] = known && isSemaphore(known.lock) ? ["/v1/semaphore", "/v1/lock"] : ["/v1/lock", "/v1/semaphore"];
+  const [first, second] =
+    known && isSemaphore(known.lock) ? ["/v1/semaphore", "/v1/lock"] : ["/v1/lock", "/v1/semaphore"];
   try {
     return await get<Lock>(first, { key, sortKey });
   } catch (error) {
@@ -156,10 +157,18 @@ function observeEntries(entries: Observations, lock: Lock, asked: number): void 
   const arrived = performance.now();
   const { key } = lock;
   for (const { holderId, version, ...holder } of lock.holders) {
-    entries.observe({ ...holder, key, sortKey: holderId, recordVersionNumber: version, state: "held", attributes: {} }, asked, arrived);
+    entries.observe(
+      { ...holder, key, sortKey: holderId, recordVersionNumber: version, state: "held", attributes: {} },
+      asked,
+      arrived,
+    );
   }
   for (const { ticketId, version, ...ticket } of lock.queue) {
-    entries.observe({ ...ticket, key, sortKey: ticketId, recordVersionNumber: version, state: "held", attributes: {} }, asked, arrived);
+    entries.observe(
+      { ...ticket, key, sortKey: ticketId, recordVersionNumber: version, state: "held", attributes: {} },
+      asked,
+      arrived,
+    );
   }
   entries.endListing(asked, arrived);
 }
@@ -178,7 +187,8 @@ async function readLock(key: string, sortKey?: string): Promise<number> {
     }
   } catch (error) {
     if (!(error instanceof ApiError) || error.status !== 404) {
-      if (isOpen(key, sortKey)) selectedError.value = error instanceof ApiError && error.status !== 0 ? error.message : undefined;
+      if (isOpen(key, sortKey))
+        selectedError.value = error instanceof ApiError && error.status !== 0 ? error.message : undefined;
       throw error;
     }
     const seen = observations.locks.get(id);
@@ -317,7 +327,10 @@ export function lookNow(): void {
 }
 
 export function run(): void {
-  void get<About>("/console/about").then((answer) => (about.value = answer), () => undefined);
+  void get<About>("/console/about").then(
+    (answer) => (about.value = answer),
+    () => undefined,
+  );
   void opened.run();
   void list.run();
 }

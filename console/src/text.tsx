@@ -1,7 +1,9 @@
 // Text of strangers: always text, and nothing in it invisible.
 
 // Control, format (bidi, zero-width), private-use, unpaired surrogates, separators, and blanks that look like nothing.
-const INVISIBLE = /[\p{Cc}\p{Cf}\p{Co}\p{Cs}\u2028\u2029\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000\u115f\u1160\u3164\uffa0\u2800\u034f]/gu;
+const INVISIBLE =
+  // biome-ignore lint/suspicious/noMisleadingCharacterClass: U+034F is meant by itself
+  /[\p{Cc}\p{Cf}\p{Co}\p{Cs}\u2028\u2029\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000\u115f\u1160\u3164\uffa0\u2800\u034f]/gu;
 
 const NAMES: Record<string, string> = { "\n": "\\n", "\r": "\\r", "\t": "\\t", "\0": "\\0" };
 

@@ -47,7 +47,13 @@ function Lookup() {
     >
       <label class="field field-wide">
         <span>Transaction id</span>
-        <input type="search" value={id} autocomplete="off" spellcheck={false} onInput={(event) => setId(event.currentTarget.value)} />
+        <input
+          type="search"
+          value={id}
+          autocomplete="off"
+          spellcheck={false}
+          onInput={(event) => setId(event.currentTarget.value)}
+        />
       </label>
       <button type="submit" class="button">
         Look up

@@ -21,7 +21,8 @@ const compare = (a: string, b: string) => (a < b ? -1 : a > b ? 1 : 0);
 const ORDER: Record<SortBy, (a: Seen, b: Seen) => number> = {
   key: (a, b) => compare(a.id, b.id),
   owner: (a, b) => compare(a.searchOwner, b.searchOwner) || compare(a.id, b.id),
-  silence: (a, b) => Number(b.lock.state === "held") - Number(a.lock.state === "held") || a.since - b.since || compare(a.id, b.id),
+  silence: (a, b) =>
+    Number(b.lock.state === "held") - Number(a.lock.state === "held") || a.since - b.since || compare(a.id, b.id),
 };
 
 export function view(locks: Iterable<Seen>, filter: Filter): View {

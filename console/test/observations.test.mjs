@@ -53,7 +53,11 @@ test("timeline names each change and counts renewals", () => {
   page.observe(lock({ recordVersionNumber: "v3" }), 20_000, 20_010);
   page.observe(lock({ recordVersionNumber: "v4", ownerName: "host-2", fencingToken: 8 }), 20_020, 20_030);
   page.observe(lock({ recordVersionNumber: "v5", ownerName: "host-3", fencingToken: 9 }), 20_040, 20_050);
-  page.observe(lock({ recordVersionNumber: "v6", ownerName: "host-3", fencingToken: 9, state: "released" }), 20_060, 20_070);
+  page.observe(
+    lock({ recordVersionNumber: "v6", ownerName: "host-3", fencingToken: 9, state: "released" }),
+    20_060,
+    20_070,
+  );
   page.observe(lock({ recordVersionNumber: "v7", ownerName: "host-3", fencingToken: 10 }), 20_080, 20_090);
   page.observe(lock({ recordVersionNumber: "v8", ownerName: "host-3", fencingToken: 11 }), 20_100, 20_110);
   assert.deepEqual(
@@ -101,7 +105,12 @@ test("timeline stays bounded", () => {
 
 test("semaphore is held while it has holders and never stale", () => {
   const semaphore = (version, names) =>
-    lock({ recordVersionNumber: version, kind: "semaphore", ownerName: "row", holders: names.map((ownerName) => ({ ownerName })) });
+    lock({
+      recordVersionNumber: version,
+      kind: "semaphore",
+      ownerName: "row",
+      holders: names.map((ownerName) => ({ ownerName })),
+    });
   const page = new Observations();
   const seen = page.observe(semaphore("v1", ["a", "b"]), 0, 10);
   page.observe(semaphore("v1", ["a", "b"]), 1e9, 1e9);

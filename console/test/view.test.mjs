@@ -44,6 +44,12 @@ test("invisible characters are named", () => {
 });
 
 test("durations are short and exact", () => {
-  assert.deepEqual([0, 42_900, 185_000, 7_800_000, 450_000_000].map(age), ["0 s", "42 s", "3 min 05 s", "2 h 10 min", "5 d 5 h"]);
+  assert.deepEqual([0, 42_900, 185_000, 7_800_000, 450_000_000].map(age), [
+    "0 s",
+    "42 s",
+    "3 min 05 s",
+    "2 h 10 min",
+    "5 d 5 h",
+  ]);
   assert.deepEqual([250, 1500, 20_000, 60_000, 86_400_000].map(duration), ["250 ms", "1.5 s", "20 s", "1 min", "24 h"]);
 });

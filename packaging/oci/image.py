@@ -12,6 +12,7 @@ import os
 import sys
 import tarfile
 from pathlib import Path
+from typing import Any
 
 # The name that OCI gives each machine.
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -77,7 +78,7 @@ def main(binary: str, machine: str, version: str, target: str) -> None:
         blobs[digest] = content
         return {"mediaType": f"application/vnd.oci.image.{kind}", "digest": f"sha256:{digest}", "size": len(content)}
 
-    manifest = {
+    manifest: dict[str, Any] = {
         "schemaVersion": 2,
         "mediaType": "application/vnd.oci.image.manifest.v1+json",
         "config": blob("config.v1+json", json.dumps(config).encode()),
@@ -91,7 +92,9 @@ def main(binary: str, machine: str, version: str, target: str) -> None:
     }
     index = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [described]}
     # Docker before 25 reads no image layout: this list says the same in its own form.
-    config_digest, layer_digest = (part["digest"].removeprefix("sha256:") for part in (manifest["config"], *manifest["layers"]))
+    config_digest, layer_digest = (
+        part["digest"].removeprefix("sha256:") for part in (manifest["config"], *manifest["layers"])
+    )
     docker = [
         {
             "Config": f"blobs/sha256/{config_digest}",

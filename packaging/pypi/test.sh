@@ -8,8 +8,8 @@ mkdir -p "$target/pypi"
 work=$(cd "$target/pypi" && pwd)
 
 [ -x "$work/venv/bin/maturin" ] || {
-  ${PYTHON:-python3} -m venv "$work/venv"
-  "$work/venv/bin/python" -m pip install --quiet 'maturin>=1.7,<2' 'twine>=6'
+    ${PYTHON:-python3} -m venv "$work/venv"
+    "$work/venv/bin/python" -m pip install --quiet 'maturin>=1.7,<2' 'twine>=6'
 }
 rm -rf "$work/dist" "$work/clean"
 cd "$here"
@@ -23,6 +23,7 @@ leasehold=$work/clean/bin/leasehold
 
 # One command under a lock, with a service of the same binary.
 coproc serve { "$leasehold" serve --memory --listen 127.0.0.1:0 2>/dev/null; }
+# shellcheck disable=SC2154 # coproc sets it
 trap 'kill "$serve_PID" 2>/dev/null || true' EXIT
 read -r first <&"${serve[0]}"
 url=${first##* }

@@ -5,10 +5,9 @@ import os
 import random
 import time
 
-import leasehold
 from leasehold import Client, Guard, LeaseholdError
 
-history = open(os.environ["CONTEND_HISTORY"], "a", buffering=1)
+history = open(os.environ["CONTEND_HISTORY"], "a", buffering=1)  # noqa: SIM115 open as long as the process lives
 who = f"python:{os.getpid()}"
 keys = os.environ["CONTEND_KEYS"].split(",")
 

@@ -1,7 +1,6 @@
 # shellcheck shell=bash
-# Shared by the scripts that run a local AWS: tools of pinned versions, each in a virtual environment under
-# target/tools; one build of the functions; and a ministack of the script's own. To be sourced, in the root of the
-# repository.
+# Shared by the scripts that run a local AWS: tools of pinned versions, one build of the functions, and a ministack of
+# the script's own. To be sourced, in the root of the repository.
 
 readonly SAM_VERSION=1.170.0
 readonly CARGO_LAMBDA_VERSION=1.9.2
@@ -23,20 +22,11 @@ readonly LAMBDA_TARGET="$PWD/target/lambda"
 
 export SAM_CLI_TELEMETRY=0 AWS_PAGER=
 
-say() {
-    printf '%s, %d s: %s\n' "$(basename "$0" .sh)" "$SECONDS" "$*" >&2
-}
-
-die() {
-    say "$*"
-    exit 1
-}
-
-as_root() {
-    if [[ $EUID -eq 0 ]]; then "$@"; else sudo "$@"; fi
-}
+# shellcheck source=scripts/lib/tools.sh
+source scripts/lib/tools.sh
 
 # Reads a script's arguments into `build`: with --no-build it is `no`. The script has a function `usage`.
+# shellcheck disable=SC2034
 read_arguments() {
     build=yes
     case ${1-} in
@@ -45,32 +35,6 @@ read_arguments() {
         -h | --help) usage && exit 0 ;;
         *) usage >&2 && exit 2 ;;
     esac
-}
-
-# Installs Debian packages.
-apt_install() {
-    command -v apt-get >/dev/null || die "please install $*"
-    as_root apt-get update -qq
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
-}
-
-# Makes a virtual environment in $1 with the packages that follow, all at once or not at all. Scripts that run side by
-# side wait for each other.
-venv() {
-    local folder=$1
-    shift
-    [[ ! -e $folder/.complete ]] || return 0
-    mkdir -p "$(dirname "$folder")"
-    (
-        flock 9
-        [[ ! -e $folder/.complete ]] || exit 0
-        say "installing $*"
-        python3 -c 'import ensurepip, venv' 2>/dev/null || apt_install python3 python3-venv
-        rm -rf "$folder"
-        python3 -m venv "$folder"
-        "$folder/bin/pip" install --quiet --disable-pip-version-check "$@"
-        touch "$folder/.complete"
-    ) 9>"$folder.lock"
 }
 
 # Installs sam, aws, cargo-lambda, its cross-compiling linker, cfn-lint, and a parser of Terraform's language.

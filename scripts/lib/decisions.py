@@ -1,6 +1,8 @@
-"""Asks IAM for decisions about the roles of a stack, in one process: the command line would take a minute to start so often.
+"""Asks IAM for decisions about the roles of a stack, in one process: the command line would take a minute to start so
+often.
 
-Argument: the stack. Standard input: a line for each decision, EXPECTED ROLE ACTION RESOURCE; the role by its name in the template.
+Argument: the stack. Standard input: a line for each decision, EXPECTED ROLE ACTION RESOURCE; the role by its name in
+the template.
 """
 
 import sys

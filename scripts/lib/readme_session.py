@@ -36,8 +36,10 @@ def steps(section):
     """Returns the commands of a section, each with the kind and the text of the output printed below it."""
     text = re.search(rf"^## {section}$(.*?)^## ", README, re.MULTILINE | re.DOTALL).group(1)
     blocks = BLOCK.findall(text)
-    assert [kind == "sh" for kind, _ in blocks] == [True, False] * (len(blocks) // 2), "a command and its answer, by turns"
-    return [(commands, *printed) for (_, commands), printed in zip(blocks[::2], blocks[1::2])]
+    assert [kind == "sh" for kind, _ in blocks] == [True, False] * (len(blocks) // 2), (
+        "a command and its answer, by turns"
+    )
+    return [(commands, *printed) for (_, commands), printed in zip(blocks[::2], blocks[1::2], strict=False)]
 
 
 def documents(text):
@@ -88,7 +90,9 @@ class Shell:
             )
             if run.returncode != 0:
                 sys.exit(f"{commands}failed\n{run.stdout}{run.stderr}")
-            self.variables = dict(line.split("=", 1) for line in pathlib.Path(kept.name).read_text().split("\0") if line)
+            self.variables = dict(
+                line.split("=", 1) for line in pathlib.Path(kept.name).read_text().split("\0") if line
+            )
         return run.stdout
 
     def step(self, commands, kind, printed):
@@ -140,7 +144,9 @@ def try_out(session, addresses):
     for step in random.Random(seed).sample(session * 2, k=2 * len(session)):
         shell.any_order(*step)
     in_order()
-    print(f"{len(session)} steps of the README's session were answered as it says, in order, again, and after a shuffle")
+    print(
+        f"{len(session)} steps of the README's session were answered as it says, in order, again, and after a shuffle"
+    )
 
 
 def main():

@@ -1,6 +1,7 @@
 """Completes a deployed REST API on ministack, which reads no methods for any HTTP method out of a definition.
 
-Arguments: the stack, and the parameters that it was deployed with, as NAME=VALUE. The methods are those of template.yaml.
+Arguments: the stack, and the parameters that it was deployed with, as NAME=VALUE. The methods are those of
+template.yaml.
 """
 
 import pathlib

@@ -1,5 +1,6 @@
-"""Summaries of stacks, for comparing the ways to deploy: the functions with their actions, environment and routes, and the
-roles of the state machines. And what a stack's state machines, pipes and rules call, for comparing with what their roles grant.
+"""Summaries of stacks, for comparing the ways to deploy: the functions with their actions, environment and routes, and
+the roles of the state machines. And what a stack's state machines, pipes and rules call, for comparing with what their
+roles grant.
 
 A summary is made of CloudFormation resources (the SAM template after SAM's own translator, or what the CDK synthesises)
 or of the Terraform module's locals.
@@ -28,7 +29,7 @@ def read(path):
 
 
 def translate(path, parameters):
-    """Returns the resources of a SAM template that these parameters ask for, with the roles that SAM's translator makes."""
+    """Returns the resources of a SAM template that these parameters ask for, with the roles that SAM makes."""
     import boto3
     from samtranslator.parser.parser import Parser
     from samtranslator.translator.translator import Translator
@@ -126,7 +127,7 @@ def summary_of_resources(resources):
         filters = properties["SourceParameters"]["FilterCriteria"]["Filters"]
         role = properties["RoleArn"]["Fn::GetAtt"][0]
         pipes[machine_name(logical_id)] = {
-            "filters": [filter["Pattern"] for filter in filters],
+            "filters": [one["Pattern"] for one in filters],
             "actions": sorted({action for _, actions in statements(role, resources) for action in actions}),
         }
     urls = {}
@@ -147,7 +148,8 @@ TERRAFORM_EXPRESSIONS = {
     "served_by_acquire": '${var.functions == "one" ? ["Heartbeat", "Release"] : []}',
     "left_out": '${var.watch_concurrency > 0 ? local.served_by_acquire : concat(local.served_by_acquire, ["Watch"])}',
     "functions": "${{for name, function in local.all_functions : name => function if !contains(local.left_out, name)}}",
-    "routes": '${{for route, name in local.all_routes : route => contains(local.served_by_acquire, name) ? "Acquire" : name'
+    "routes": "${{for route, name in local.all_routes : "
+    'route => contains(local.served_by_acquire, name) ? "Acquire" : name'
     ' if name != "Watch" || var.watch_concurrency > 0}}',
 }
 
@@ -185,7 +187,12 @@ def summary_of_terraform(folder, variables):
             "actions": sorted(f"{action.split(':')[1]} on locks" for action in function["actions"]),
             "managedPolicies": ["AWSLambdaBasicExecutionRole"],
         }
-    resources = {(kind, name): body for block in module["resource"] for kind, named in block.items() for name, body in named.items()}
+    resources = {
+        (kind, name): body
+        for block in module["resource"]
+        for kind, named in block.items()
+        for name, body in named.items()
+    }
     policies = {
         name: sorted(set(re.findall(r'"((?:states|lambda|dynamodb):\w+)"', body["policy"])))
         for (kind, name), body in resources.items()
@@ -201,7 +208,10 @@ def summary_of_terraform(folder, variables):
             **({"Waker": policies["waker"]} if wakes else {}),
         },
         "pipes": {
-            pipe: {"filters": [json.loads(f'"{pattern}"') for pattern in values[patterns]], "actions": policies["waker_pipes"]}
+            pipe: {
+                "filters": [json.loads(f'"{pattern}"') for pattern in values[patterns]],
+                "actions": policies["waker_pipes"],
+            }
             for pipe, patterns in (("FreedPipe", "freed_patterns"), ("SleepersPipe", "sleepers_patterns"))
             if wakes
         },
@@ -264,7 +274,9 @@ def actions_of(role, resources):
 
 def managed_policies(role):
     """Returns the names of managed policies."""
-    return sorted(re.search(r"(\w+)\"?[\]}]*$", json.dumps(arn))[1] for arn in role["Properties"].get("ManagedPolicyArns", []))
+    return sorted(
+        re.search(r"(\w+)\"?[\]}]*$", json.dumps(arn))[1] for arn in role["Properties"].get("ManagedPolicyArns", [])
+    )
 
 
 def statements(role, resources):
@@ -275,7 +287,9 @@ def statements(role, resources):
             documents.append(resource["Properties"]["PolicyDocument"])
     for document in documents:
         for statement in document["Statement"]:
-            assert statement["Effect"] == "Allow" and set(statement) <= {"Effect", "Action", "Resource", "Sid"}, statement
+            assert statement["Effect"] == "Allow" and set(statement) <= {"Effect", "Action", "Resource", "Sid"}, (
+                statement
+            )
             targets = statement["Resource"] if isinstance(statement["Resource"], list) else [statement["Resource"]]
             for target in targets:
                 yield target_of(target), as_list(statement["Action"])

@@ -24,7 +24,7 @@ serve() {
     service=$!
     for _ in $(seq 300); do
         LEASEHOLD_URL=$(sed -n 's/^Leasehold listens on //p' "$work/serve.log")
-        [[ -z $LEASEHOLD_URL ]] && kill -0 "$service" 2>/dev/null || break
+        if [[ -n $LEASEHOLD_URL ]] || ! kill -0 "$service" 2>/dev/null; then break; fi
         sleep 0.1
     done
     [[ -n $LEASEHOLD_URL ]] || fail "the service did not start: $(cat "$work/serve.err")"

@@ -7,7 +7,7 @@ states that the definitions use, and a function of the caller answers the Task s
 import hashlib
 import json
 import uuid
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 import jsonata
 
@@ -30,8 +30,8 @@ class HistoryFull(Exception):
 class Execution:
     """One run. `task(name, arguments, now)` returns seconds and a result, or raises TaskError."""
 
-    def __init__(self, definition, input, task):
-        self.states, self.input, self.task = definition["States"], input, task
+    def __init__(self, definition, given, task):
+        self.states, self.input, self.task = definition["States"], given, task
         self.start_at = definition["StartAt"]
         self.now, self.events, self.variables = 1_800_000_000.0, 1, {}
         self.entered, self.expressions = [], {}
@@ -133,7 +133,7 @@ class Execution:
         return expression
 
     def context(self, name):
-        entered = datetime.fromtimestamp(self.now, timezone.utc).isoformat(timespec="milliseconds")
+        entered = datetime.fromtimestamp(self.now, UTC).isoformat(timespec="milliseconds")
         return {
             "Execution": {"Id": "arn:aws:states:eu-west-1:123456789012:execution:run-under-lock:1", "Name": "1"},
             "StateMachine": {"Name": "run-under-lock"},

@@ -52,7 +52,9 @@ def violations(events):
         elif kind in ("believed", "sending", "acked", "releasing"):
             acquisition = acquisitions.get((key, event["token"]))
             if acquisition is None:
-                found.append(f"{event['who']} {kind} under the token {event['token']} of {key}, which nobody was granted")
+                found.append(
+                    f"{event['who']} {kind} under the token {event['token']} of {key}, which nobody was granted"
+                )
             elif kind == "believed":
                 acquisition.first_believed = acquisition.first_believed or event["at"]
                 acquisition.last_believed = event["at"]
@@ -133,7 +135,8 @@ def read(path):
                 raise
 
 
-def main(paths):
+def main(paths, violations=violations):
+    """Prints the violations of the histories in these files."""
     events = sorted((event for path in paths for event in read(path)), key=lambda event: event["at"])
     found = violations(events)
     for violation in found:

@@ -23,7 +23,10 @@ from proxy import Proxy
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 KEYS = ["Moe", "Larry", "Curly"]
-LIBFAKETIME = ["/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1", "/usr/lib/aarch64-linux-gnu/faketime/libfaketime.so.1"]
+LIBFAKETIME = [
+    "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1",
+    "/usr/lib/aarch64-linux-gnu/faketime/libfaketime.so.1",
+]
 LATE_WRITERS = 3.0
 """Seconds for jobs whose lock is not kept any more."""
 RESTART = 60.0
@@ -37,11 +40,15 @@ class ServiceGone(Exception):
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("seconds", nargs="?", type=float, default=60, help="how long (default: 60)")
-    parser.add_argument("--seed", type=int, default=random.randrange(2**32), help="of the faults; timing is never repeatable")
+    parser.add_argument(
+        "--seed", type=int, default=random.randrange(2**32), help="of the faults; timing is never repeatable"
+    )
     parser.add_argument("--rust", type=int, default=2, help="contenders that use the Rust client")
     parser.add_argument("--python", type=int, default=1)
     parser.add_argument("--typescript", type=int, default=1)
-    parser.add_argument("--shells", type=int, default=2, help="loops of `leasehold run`, whose jobs write to a fenced store")
+    parser.add_argument(
+        "--shells", type=int, default=2, help="loops of `leasehold run`, whose jobs write to a fenced store"
+    )
     parser.add_argument("--faults", type=float, default=8, metavar="PERCENT", help="of requests that the proxy harms")
     parser.add_argument("--dynamodb-endpoint", metavar="URL", help="instead of a file of the embedded engine")
     parser.add_argument("--keep", metavar="FOLDER", help="copy the history there")
@@ -64,7 +71,7 @@ class Contender:
             env=self.environment,
             cwd=self.folder,
             stdout=subprocess.DEVNULL,
-            stderr=open(self.folder / f"{self.name}.err", "a"),
+            stderr=open(self.folder / f"{self.name}.err", "a"),  # noqa: SIM115 the process keeps it
         )
         self.continue_at = None
 
@@ -107,13 +114,13 @@ class Service:
             time.sleep(0.2)
 
     def try_to_start(self):
-        banner = open(self.folder / "banner", "w+")
+        banner = open(self.folder / "banner", "w+")  # noqa: SIM115 the process keeps it
         self.process = subprocess.Popen(
             [*self.command, "--listen", self.address],
             env=self.environment,
             cwd=self.folder,
             stdout=banner,
-            stderr=open(self.folder / "service.err", "a"),
+            stderr=open(self.folder / "service.err", "a"),  # noqa: SIM115 the process keeps it
         )
         for _ in range(200):
             banner.seek(0)
@@ -232,7 +239,19 @@ def main():
     for number in range(args.typescript):
         contend("typescript", number, ["node", str(ROOT / "scripts/contenders/contender.mjs")])
     for number in range(args.shells):
-        command = [leasehold, "run", KEYS[number % len(KEYS)], "--lease", "1s", "--wait", "10s", "--poll", "100ms", "--grace", "0s"]
+        command = [
+            leasehold,
+            "run",
+            KEYS[number % len(KEYS)],
+            "--lease",
+            "1s",
+            "--wait",
+            "10s",
+            "--poll",
+            "100ms",
+            "--grace",
+            "0s",
+        ]
         contend("shell", number, [*command, "-q", "--", str(ROOT / "scripts/contenders/job")])
 
     nemesis = Nemesis(rng, contenders, service, proxy, clock)
@@ -268,7 +287,12 @@ def verdict(args, folder, contenders, nemesis, proxy):
     for contender in contenders:
         contender.stop()
     time.sleep(LATE_WRITERS)
-    events = [event for path in [*folder.glob("*.history"), folder / "writes"] if path.exists() for event in checker.read(path)]
+    events = [
+        event
+        for path in [*folder.glob("*.history"), folder / "writes"]
+        if path.exists()
+        for event in checker.read(path)
+    ]
     events.sort(key=lambda event: event["at"])
     if args.keep:
         pathlib.Path(args.keep).mkdir(parents=True, exist_ok=True)
@@ -301,7 +325,10 @@ def unexpected(contender, folder):
 
 
 def listed(counts):
-    return ", ".join(f"{count} {kind}" if not isinstance(kind, int) else f"{count}x {kind}" for kind, count in sorted(counts.items(), key=str))
+    return ", ".join(
+        f"{count} {kind}" if not isinstance(kind, int) else f"{count}x {kind}"
+        for kind, count in sorted(counts.items(), key=str)
+    )
 
 
 if __name__ == "__main__":

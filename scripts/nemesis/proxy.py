@@ -1,4 +1,4 @@
-"""An HTTP proxy between the contenders and the service that loses, delays, duplicates and reorders requests and answers."""
+"""An HTTP proxy between the contenders and the service: it loses, delays, duplicates and reorders what passes."""
 
 import asyncio
 import random
@@ -50,7 +50,14 @@ class Proxy:
     def _fate(self):
         if self._random.uniform(0, 100) >= self._fault_percent:
             return "delivered"
-        fates = ["request lost", "answer lost", "request delayed", "answer delayed", "request late", "request duplicated"]
+        fates = [
+            "request lost",
+            "answer lost",
+            "request delayed",
+            "answer delayed",
+            "request late",
+            "request duplicated",
+        ]
         return self._random.choice(fates)
 
     async def _serve(self, reader, writer):

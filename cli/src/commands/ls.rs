@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_fits_eighty_columns() {
+    fn table_fits_eighty_columns() {
         let long = "a very long name ".repeat(9);
         for locks in [
             [lock(&long, None, &long), lock("Moe", None, "me")],
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_narrow_table_keeps_names_and_drops_versions() {
+    fn narrow_table_keeps_names_and_drops_versions() {
         let locks = [lock("nightly-report", None, "host-1:4711")];
         let table = table(&locks, None, Some(60)).to_string();
         assert!(table.contains("nightly-report") && table.contains("host-1:4711"), "{table}");
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_goes_elsewhere_has_it_all() {
+    fn table_that_goes_elsewhere_has_it_all() {
         let long = "a very long name ".repeat(9);
         let text = table(&[lock(&long, None, &long)], None, None).to_string();
         assert_eq!(text.matches(long.trim_end()).count(), 2, "{text}");

@@ -73,7 +73,7 @@ impl Listener {
 }
 
 #[tokio::test]
-async fn a_bearer_token_comes_from_the_option_or_the_environment() {
+async fn bearer_token_comes_from_the_option_or_the_environment() {
     let listener = Listener::start().await;
     let (head, ended) = listener.get(listener.command(&["get", "Moe"])).await;
     assert!(head.starts_with("get /v1/lock?key=moe http/1.1\r\n") && !head.contains("authorization"), "{head}");
@@ -99,7 +99,7 @@ async fn a_bearer_token_comes_from_the_option_or_the_environment() {
 }
 
 #[tokio::test]
-async fn a_signature_is_made_with_the_credentials_of_the_environment() {
+async fn signature_is_made_with_the_credentials_of_the_environment() {
     let listener = Listener::start().await;
     let mut command = listener.command(&["get", "Moe", "--sigv4", "--region", "eu-central-1"]);
     // A token in the environment does not conflict with the option.
@@ -130,7 +130,7 @@ async fn credential_process_runs_once_for_many_requests() {
 }
 
 #[tokio::test]
-async fn a_signature_needs_a_region() {
+async fn signature_needs_a_region() {
     let mut command = leasehold(&std::env::temp_dir());
     command.args(["get", "Moe", "--sigv4"]).env("AWS_ACCESS_KEY_ID", "AKID").env("AWS_SECRET_ACCESS_KEY", "s");
     command.env("AWS_EC2_METADATA_DISABLED", "true");
@@ -141,7 +141,7 @@ async fn a_signature_needs_a_region() {
 }
 
 #[tokio::test]
-async fn a_signature_needs_credentials() {
+async fn signature_needs_credentials() {
     let mut command = leasehold(&std::env::temp_dir());
     command.args(["get", "Moe", "--sigv4", "--url", "https://abc.execute-api.eu-central-1.amazonaws.com"]);
     command.env("AWS_EC2_METADATA_DISABLED", "true");
@@ -152,7 +152,7 @@ async fn a_signature_needs_credentials() {
 }
 
 #[tokio::test]
-async fn a_wrong_setup_is_told_at_once_with_its_reason() {
+async fn wrong_setup_is_told_at_once_with_its_reason() {
     let serve = Serve::start(&["--memory", "--expose-dynamodb", "0"]).await;
     let endpoint = exposed_url(&serve);
     let get = async |args: &[&str], variables: &[(&str, &str)]| {
@@ -190,7 +190,7 @@ async fn table_without_credentials_or_permission_is_told() {
 }
 
 #[tokio::test]
-async fn a_gateway_that_says_no_is_forbidden() {
+async fn gateway_that_says_no_is_forbidden() {
     let listener = Listener::start().await;
     for status in ["401 Unauthorized", "403 Forbidden"] {
         let command = listener.command(&["get", "Moe"]);
@@ -201,7 +201,7 @@ async fn a_gateway_that_says_no_is_forbidden() {
 }
 
 #[tokio::test]
-async fn a_table_needs_no_service() {
+async fn table_needs_no_service() {
     let serve =
         Serve::start(&["--memory", "--expose-dynamodb", "0", "--partition-key", "pk", "--sort-key", "sk"]).await;
     let endpoint = exposed_url(&serve);
@@ -251,7 +251,7 @@ async fn options_that_exclude_each_other_are_refused() {
 }
 
 #[tokio::test]
-async fn a_token_over_http_to_another_machine_is_warned_of_once() {
+async fn token_over_http_to_another_machine_is_warned_of_once() {
     let listener = Listener::start().await;
     let elsewhere = |token: &str| {
         let mut command = leasehold(&std::env::temp_dir());
@@ -271,7 +271,7 @@ async fn a_token_over_http_to_another_machine_is_warned_of_once() {
 }
 
 #[tokio::test]
-async fn a_proxy_is_not_asked_for_this_machine() {
+async fn proxy_is_not_asked_for_this_machine() {
     let listener = Listener::start().await;
     let mut command = listener.command(&["get", "Moe"]);
     for variable in ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"] {
@@ -292,7 +292,7 @@ async fn credentials_in_a_url_are_refused_and_not_printed() {
 
 /// The lock may have been granted without an answer. Its release must not take longer than the wait.
 #[tokio::test]
-async fn a_short_wait_is_short_when_the_service_fails() {
+async fn short_wait_is_short_when_the_service_fails() {
     for wait in [&["--no-wait"][..], &["--wait", "1s"]] {
         let listener = Listener::start().await;
         let mut command = listener.command(&["run", "Moe"]);
@@ -305,7 +305,7 @@ async fn a_short_wait_is_short_when_the_service_fails() {
 }
 
 #[tokio::test]
-async fn a_command_under_a_lock_gets_no_token_and_no_stale_url() {
+async fn command_under_a_lock_gets_no_token_and_no_stale_url() {
     let serve = Serve::start(&["--memory", "--expose-dynamodb", "0"]).await;
     let endpoint = exposed_url(&serve);
     let print = ["--", "sh", "-c", "echo $LEASEHOLD_TOKEN,$LEASEHOLD_URL"];
@@ -328,7 +328,7 @@ async fn options_may_stand_before_the_command() {
 }
 
 #[tokio::test]
-async fn a_missing_separator_is_hinted_at() {
+async fn missing_separator_is_hinted_at() {
     let mut command = leasehold(&std::env::temp_dir());
     command.args(["run", "Moe", "echo", "hi"]);
     let ended = end(command).await;
@@ -337,7 +337,7 @@ async fn a_missing_separator_is_hinted_at() {
 }
 
 #[tokio::test]
-async fn a_manual_page_has_its_separator_and_its_statuses() {
+async fn manual_page_has_its_separator_and_its_statuses() {
     let folder = crate::support::folder();
     let mut command = leasehold(folder.path());
     command.args(["man", "pages"]);

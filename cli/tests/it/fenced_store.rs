@@ -29,7 +29,7 @@ fn rising_tokens_are_accepted_and_lower_ones_are_not() {
 }
 
 #[test]
-fn the_same_holder_writes_again() {
+fn same_holder_writes_again() {
     let (_folder, path) = fresh();
     let store = FencedStore::open(&path).unwrap();
     assert_eq!(store.write("balance", "1", 33).unwrap(), Outcome::Written);
@@ -46,7 +46,7 @@ fn keys_are_fenced_by_themselves() {
 }
 
 #[test]
-fn the_token_survives_the_process() {
+fn token_survives_the_process() {
     let (_folder, path) = fresh();
     assert_eq!(FencedStore::open(&path).unwrap().write("balance", "1", 34).unwrap(), Outcome::Written);
     let reopened = FencedStore::open(&path).unwrap();
@@ -54,7 +54,7 @@ fn the_token_survives_the_process() {
 }
 
 #[test]
-fn a_token_that_does_not_fit_is_an_error_and_changes_nothing() {
+fn token_that_does_not_fit_is_an_error_and_changes_nothing() {
     let (_folder, path) = fresh();
     let store = FencedStore::open(&path).unwrap();
     assert_eq!(store.write("balance", "1", 33).unwrap(), Outcome::Written);
@@ -63,7 +63,7 @@ fn a_token_that_does_not_fit_is_an_error_and_changes_nothing() {
 }
 
 #[test]
-fn a_file_that_is_no_database_is_an_error_and_stays() {
+fn file_that_is_no_database_is_an_error_and_stays() {
     let (_folder, path) = fresh();
     std::fs::write(&path, "These are my notes, and no database.").unwrap();
     let error = FencedStore::open(&path).unwrap_err();
@@ -89,7 +89,7 @@ fn write_share(path: &Path, writer: u64) {
     }
 }
 
-fn the_last_token_stands(path: &Path) {
+fn last_token_stands(path: &Path) {
     let last = WRITERS * ROUNDS - 1;
     assert_eq!(FencedStore::open(path).unwrap().read("balance").unwrap(), Some(stored(&last.to_string(), last)));
 }
@@ -103,7 +103,7 @@ fn among_threads_the_token_never_falls() {
             scope.spawn(move || write_share(path, writer));
         }
     });
-    the_last_token_stands(&path);
+    last_token_stands(&path);
 }
 
 const SHARE: &str = "FENCED_STORE_TEST_SHARE";
@@ -132,5 +132,5 @@ fn among_processes_the_token_never_falls() {
     for mut writer in writers {
         assert!(writer.wait().unwrap().success());
     }
-    the_last_token_stands(&path);
+    last_token_stands(&path);
 }

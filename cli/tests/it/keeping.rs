@@ -91,7 +91,7 @@ async fn heartbeats_end_with_the_loss() {
 }
 
 #[tokio::test]
-async fn a_dead_holder_is_outlived() {
+async fn dead_holder_is_outlived() {
     let serve = Serve::memory().await;
     acquire(&serve, &["Moe", "--owner", "host-1", "--lease", "1s"]).await;
     let started = Instant::now();
@@ -141,7 +141,7 @@ async fn jobs_that_never_wait_recover_a_dead_lock_by_what_they_saved() {
 }
 
 #[tokio::test]
-async fn a_damaged_file_of_observations_is_left_alone() {
+async fn damaged_file_of_observations_is_left_alone() {
     let serve = Serve::memory().await;
     let folder = folder();
     let file = folder.path().join("observations.json");
@@ -158,7 +158,7 @@ async fn a_damaged_file_of_observations_is_left_alone() {
 }
 
 #[tokio::test]
-async fn a_file_of_observations_that_cannot_be_written_is_told() {
+async fn file_of_observations_that_cannot_be_written_is_told() {
     let serve = Serve::memory().await;
     let ended = serve.run(&["acquire", "Moe", "--observations", "/nonexistent/observations.json"]).await;
     assert_eq!((ended.status, ended.stdout.as_str()), (1, ""));
@@ -167,7 +167,7 @@ async fn a_file_of_observations_that_cannot_be_written_is_told() {
 }
 
 #[tokio::test]
-async fn a_signal_ends_the_wait() {
+async fn signal_ends_the_wait() {
     let serve = Serve::memory().await;
     let held = serve.acquire("Moe", "secret").await;
     let mut waiting = serve.spawn_command(&["acquire", "Moe", "--wait", "forever"]);

@@ -55,7 +55,7 @@ async fn every_command_explains_itself() {
 }
 
 #[tokio::test]
-async fn a_secret_in_the_environment_is_not_shown() {
+async fn secret_in_the_environment_is_not_shown() {
     for name in COMMANDS {
         let mut command = leasehold(&std::env::temp_dir());
         command.args([name, "--help"]).env("LEASEHOLD_TOKEN", "s3cret").env("LEASEHOLD_LEASE_ID", "s3cret");
@@ -222,7 +222,7 @@ async fn failures_say_what_to_do_and_have_a_status() {
 }
 
 #[tokio::test]
-async fn a_duration_needs_a_unit() {
+async fn duration_needs_a_unit() {
     let mut command = leasehold(&std::env::temp_dir());
     command.args(["acquire", "Moe", "--lease", "20"]);
     let ended = end(command).await;
@@ -239,7 +239,7 @@ For more information, try '--help'.
 }
 
 #[tokio::test]
-async fn a_listing_can_be_narrowed() {
+async fn listing_can_be_narrowed() {
     let serve = Serve::start(&["--memory", "--sort-key", "sk"]).await;
     let ls = async |args: &[&str]| {
         let listed = serve.run(&[&["ls", "--json"], args].concat()).await.ok();
@@ -267,7 +267,7 @@ async fn a_listing_can_be_narrowed() {
 }
 
 #[tokio::test]
-async fn a_row_that_is_no_lock_is_shown_and_never_free() {
+async fn row_that_is_no_lock_is_shown_and_never_free() {
     let serve = Serve::start(&["--memory", "--expose-dynamodb", "0"]).await;
     serve.acquire("Moe", "secret").await;
     let dynamodb = leasehold_dynamodb::connect(Some(&exposed_url(&serve))).await;
@@ -323,7 +323,7 @@ async fn commands_end_quietly_when_the_output_is_closed() {
 }
 
 #[tokio::test]
-async fn a_terminal_takes_no_orders_from_a_name() {
+async fn terminal_takes_no_orders_from_a_name() {
     let serve = Serve::memory().await;
     serve.run(&["acquire", "red\u{1b}[31m", "--owner", "a\nb\r", "--data", "\u{7}"]).await.ok();
     for args in [&["ls"][..], &["get", "red\u{1b}[31m"], &["acquire", "red\u{1b}[31m", "--no-wait"]] {

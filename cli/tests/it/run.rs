@@ -25,7 +25,7 @@ async fn gone(process: i64) {
 }
 
 #[tokio::test]
-async fn the_status_is_the_commands() {
+async fn status_is_the_commands() {
     let serve = Serve::memory().await;
     for (script, status) in [("true", 0), ("exit 7", 7), ("exit 255", 255), ("kill -9 $$", 137), ("kill -TERM $$", 143)]
     {
@@ -49,7 +49,7 @@ async fn run_ends_with_a_status_when_the_command_cannot_start() {
 }
 
 #[tokio::test]
-async fn the_environment_names_the_lock() {
+async fn environment_names_the_lock() {
     let serve = Serve::start(&["--memory", "--sort-key", "sk"]).await;
     let show = "env | grep ^LEASEHOLD_ | sort";
     let run = ["run", "Moe", "--sort-key", "1", "--owner", "host-1"];
@@ -83,7 +83,7 @@ async fn standard_input_is_the_commands() {
 }
 
 #[tokio::test]
-async fn the_lock_is_kept_while_the_command_runs() {
+async fn lock_is_kept_while_the_command_runs() {
     let serve = Serve::memory().await;
     let started = Instant::now();
     let run = serve.spawn_command(&["run", "Moe", "--lease", "2s", "--", "sleep", "5"]);
@@ -156,7 +156,7 @@ async fn signal_stays_ignored_when_it_was_at_the_start() {
 }
 
 #[tokio::test]
-async fn a_lost_lock_ends_all_that_was_started() {
+async fn lost_lock_ends_all_that_was_started() {
     let serve = Serve::memory().await;
     let folder = folder();
     let file = |name: &str| folder.path().join(name);
@@ -191,7 +191,7 @@ async fn a_lost_lock_ends_all_that_was_started() {
 }
 
 #[tokio::test]
-async fn a_command_that_ends_in_order_is_not_killed() {
+async fn command_that_ends_in_order_is_not_killed() {
     let serve = Serve::memory().await;
     let folder = folder();
     let ready = folder.path().join("ready");
@@ -211,7 +211,7 @@ async fn a_command_that_ends_in_order_is_not_killed() {
 }
 
 #[tokio::test]
-async fn an_outage_that_outlasts_the_lease_loses_the_lock() {
+async fn outage_that_outlasts_the_lease_loses_the_lock() {
     let serve = Serve::memory().await;
     let folder = folder();
     let ready = folder.path().join("ready");
@@ -230,7 +230,7 @@ async fn an_outage_that_outlasts_the_lease_loses_the_lock() {
 }
 
 #[tokio::test]
-async fn a_release_that_fails_does_not_hide_the_status() {
+async fn release_that_fails_does_not_hide_the_status() {
     let serve = Serve::memory().await;
     let run = ["run", "Moe", "--lease", "1s", "--hold-on-unavailable", "--", "sh", "-c", "sleep 3; exit 4"];
     let run = serve.spawn_command(&run);
@@ -254,7 +254,7 @@ fn start_writer(serve: &Serve, folder: &std::path::Path, owner: &str, lease: &st
 }
 
 #[tokio::test]
-async fn a_holder_that_was_paused_finds_its_lock_lost() {
+async fn holder_that_was_paused_finds_its_lock_lost() {
     let serve = Serve::memory().await;
     let folder = folder();
     let mut first = start_writer(&serve, folder.path(), "host-1", "1s");
@@ -302,7 +302,7 @@ async fn a_holder_that_was_paused_finds_its_lock_lost() {
 }
 
 #[tokio::test]
-async fn a_holder_that_was_killed_is_outlived_by_one_lease() {
+async fn holder_that_was_killed_is_outlived_by_one_lease() {
     const LEASE: Duration = Duration::from_secs(2);
     let serve = Serve::memory().await;
     let folder = folder();
@@ -329,7 +329,7 @@ async fn a_holder_that_was_killed_is_outlived_by_one_lease() {
 }
 
 #[tokio::test]
-async fn a_signal_ends_the_wait_and_leaves_no_lock() {
+async fn signal_ends_the_wait_and_leaves_no_lock() {
     let serve = Serve::memory().await;
     let folder = folder();
     let ran = folder.path().join("ran");
@@ -360,7 +360,7 @@ async fn a_signal_ends_the_wait_and_leaves_no_lock() {
 }
 
 #[tokio::test]
-async fn a_wait_that_is_over_has_a_status_of_its_choice() {
+async fn wait_that_is_over_has_a_status_of_its_choice() {
     let serve = Serve::memory().await;
     serve.acquire("Moe", "secret").await;
     let held = "leasehold: Moe is held by test, with a lease of 20s; try again later, or wait longer with --wait or --extend\n";
@@ -385,7 +385,7 @@ async fn run_reports_its_progress_when_verbose() {
 }
 
 #[tokio::test]
-async fn a_command_must_follow() {
+async fn command_must_follow() {
     for args in [&["run", "Moe"][..], &["run", "Moe", "true"], &["run", "--", "true"], &["run", "Moe", "--"]] {
         let mut command = leasehold(&std::env::temp_dir());
         command.args(args);

@@ -37,7 +37,7 @@ async fn refuses(folder: &Path, args: &[&str]) -> String {
 }
 
 #[tokio::test]
-async fn the_banner_says_where_and_how() {
+async fn banner_says_where_and_how() {
     let serve = Serve::start(&["--memory"]).await;
     let url = &serve.base_url;
     assert_ne!(serve.address().port(), 0);
@@ -55,7 +55,7 @@ async fn the_banner_says_where_and_how() {
 }
 
 #[tokio::test]
-async fn the_banner_says_what_was_chosen() {
+async fn banner_says_what_was_chosen() {
     let folder = folder();
     let db = folder.path().join("my locks.db");
     let mut command = command(folder.path(), &["--db", text_of(&db), "--expose-dynamodb", "0", "--sort-key", "sk"]);
@@ -169,7 +169,7 @@ async fn acknowledged_writes_survive_kill_9() {
 }
 
 #[tokio::test]
-async fn a_file_has_one_service() {
+async fn file_has_one_service() {
     let folder = folder();
     let db = folder.path().join("leasehold.db");
     let first = Serve::start(&["--db", text_of(&db)]).await;
@@ -187,7 +187,7 @@ async fn a_file_has_one_service() {
 }
 
 #[tokio::test]
-async fn a_port_has_one_service() {
+async fn port_has_one_service() {
     let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
     let address = taken.local_addr().expect("bound");
     let port = address.port().to_string();
@@ -301,7 +301,7 @@ async fn request_under_way(serve: &Serve, length: usize) -> TcpStream {
 }
 
 #[tokio::test]
-async fn a_stop_waits_for_requests_under_way() {
+async fn stop_waits_for_requests_under_way() {
     for signal in ["TERM", "INT"] {
         let folder = folder();
         let db = folder.path().join("leasehold.db");
@@ -328,7 +328,7 @@ async fn a_stop_waits_for_requests_under_way() {
 }
 
 #[tokio::test]
-async fn a_second_signal_does_not_wait() {
+async fn second_signal_does_not_wait() {
     let serve = Serve::start(&["--memory"]).await;
     let _stream = request_under_way(&serve, 100).await;
     serve.signal("TERM");
@@ -465,7 +465,7 @@ async fn clock_before_1970_is_refused_in_a_sentence() {
 
 /// A limit on the size of files stands in for a full disk.
 #[tokio::test]
-async fn a_full_disk_is_an_outage_and_loses_nothing() {
+async fn full_disk_is_an_outage_and_loses_nothing() {
     let folder = folder();
     let db = folder.path().join("leasehold.db");
     let script = r#"trap '' XFSZ; ulimit -f 600; exec "$0" serve --listen 127.0.0.1:0 --db "$1""#;

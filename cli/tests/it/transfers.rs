@@ -244,7 +244,7 @@ async fn open_transactions_are_swept_after_a_restart() {
 }
 
 #[tokio::test]
-async fn the_tables_of_the_service_are_no_accounts() {
+async fn tables_of_the_service_are_no_accounts() {
     let serve = Serve::start(&["--memory", "--table", "mine", "--transaction-table", "theirs"]).await;
     for table in ["mine", "theirs"] {
         let get = json!({ "Get": { "TableName": table, "Key": { "key": { "S": "Moe" } } } });

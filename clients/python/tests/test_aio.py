@@ -179,7 +179,7 @@ async def test_cancellation_in_the_queue_leaves_no_ticket(service: str, key: str
         assert points > 10, "it was cancelled again and again"
 
 
-async def test_a_loss_of_permits_cancels_the_body(service: str, key: str) -> None:
+async def test_loss_of_permits_cancels_the_body(service: str, key: str) -> None:
     async with client_of(service) as client, client_of(service) as operator:
         with anyio.fail_after(10), pytest.raises(LockLost):
             async with client.semaphore(key, 1).hold(lease=60, heartbeat_interval=0.1) as guard:
@@ -195,7 +195,7 @@ async def test_a_loss_of_permits_cancels_the_body(service: str, key: str) -> Non
 
 
 @pytest.mark.parametrize("fault", [Delay(0.4), Late(0.3)])
-async def test_a_cancelled_acquire_gives_back_what_it_may_have_got(
+async def test_cancelled_acquire_gives_back_what_it_may_have_got(
     proxy: Proxy, service: str, key: str, fault: Fault
 ) -> None:
     proxy.fault = only("acquire", fault, times=1)
@@ -213,7 +213,7 @@ async def test_a_cancelled_acquire_gives_back_what_it_may_have_got(
                 await anyio.sleep(0.01)
 
 
-async def test_a_grant_that_came_with_the_cancellation_is_given_back_once(
+async def test_grant_that_came_with_a_cancellation_is_given_back(
     service: str, key: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     kept: list[BaseException] = []  # with its traceback, and so the guard that nobody received
@@ -239,7 +239,7 @@ async def test_a_grant_that_came_with_the_cancellation_is_given_back_once(
     assert not caplog.records, caplog.text
 
 
-async def test_a_cancelled_wait_asks_no_more(proxy: Proxy, service: str, key: str) -> None:
+async def test_cancelled_wait_asks_no_more(proxy: Proxy, service: str, key: str) -> None:
     async with client_of(service) as holder, client_of(proxy.url) as client:
         guard = (await holder.acquire(key)).granted()
         with anyio.move_on_after(0.5):
@@ -254,7 +254,7 @@ async def test_a_cancelled_wait_asks_no_more(proxy: Proxy, service: str, key: st
         assert (await holder.get(key)).state == "released"
 
 
-async def test_a_cancelled_wait_ends_its_watch(proxy: Proxy, service: str, key: str) -> None:
+async def test_cancelled_wait_ends_its_watch(proxy: Proxy, service: str, key: str) -> None:
     proxy.fault = only("watch", Hang())
     async with client_of(service) as holder, client_of(proxy.url, poll_interval=None) as client:
         await holder.acquire(key)
@@ -268,7 +268,7 @@ async def test_a_cancelled_wait_ends_its_watch(proxy: Proxy, service: str, key: 
         assert client._core.can_watch
 
 
-async def test_a_handler_that_is_cancelled_releases(service: str, key: str) -> None:
+async def test_handler_that_is_cancelled_releases(service: str, key: str) -> None:
     async with client_of(service) as client:
         started = anyio.Event()
 
@@ -284,9 +284,7 @@ async def test_a_handler_that_is_cancelled_releases(service: str, key: str) -> N
         assert (await client.get(key)).state == "released", "as soon as the block is left"
 
 
-async def test_cancellation_is_not_held_up_by_a_release_that_hangs(
-    proxy: Proxy, service: str, key: str
-) -> None:
+async def test_cancellation_is_not_held_up_by_a_release_that_hangs(proxy: Proxy, service: str, key: str) -> None:
     proxy.fault = only("release", Delay(3), times=1)
     async with client_of(proxy.url) as client:
         with anyio.CancelScope() as scope:
@@ -299,7 +297,7 @@ async def test_cancellation_is_not_held_up_by_a_release_that_hangs(
         assert (await other.get(key)).state == "released"
 
 
-async def test_a_loss_cancels_the_body(service: str, key: str) -> None:
+async def test_loss_cancels_the_body(service: str, key: str) -> None:
     async with client_of(service) as client, client_of(service) as operator:
         reached = False
         with anyio.fail_after(10), pytest.raises(LockLost) as error:
@@ -313,7 +311,7 @@ async def test_a_loss_cancels_the_body(service: str, key: str) -> None:
         await anyio.sleep(0.01)  # the task itself is not cancelled
 
 
-async def test_a_body_may_choose_not_to_be_cancelled(service: str, key: str) -> None:
+async def test_body_may_choose_not_to_be_cancelled(service: str, key: str) -> None:
     async with client_of(service) as client, client_of(service) as operator:
         with pytest.raises(LockLost):
             async with client.lock(key, lease=30, heartbeat_interval=0.2, cancel_on_loss=False) as guard:
@@ -329,7 +327,7 @@ async def test_a_body_may_choose_not_to_be_cancelled(service: str, key: str) -> 
                     raise KeyError("mine")
 
 
-async def test_a_block_says_who_holds_the_lock(service: str, key: str) -> None:
+async def test_block_says_who_holds_the_lock(service: str, key: str) -> None:
     async with client_of(service, owner_name="one") as one, client_of(service) as two:
         async with one.lock(key):
             with pytest.raises(LockHeld) as error:
@@ -368,7 +366,7 @@ async def test_heartbeats_go_on_without_the_task_that_acquired(service: str, key
     assert not guards[0].is_held, "closing the client releases"
 
 
-async def test_an_idle_connection_that_was_closed_costs_nothing(proxy: Proxy, key: str) -> None:
+async def test_idle_connection_that_was_closed_costs_nothing(proxy: Proxy, key: str) -> None:
     async with client_of(proxy.url) as client:
         await (await client.acquire(key, manual_heartbeats=True)).granted().release()
         proxy.fault = only("acquire", Refuse(), times=1)
@@ -419,7 +417,7 @@ async def test_tokens_are_fetched_outside_of_the_event_loop(proxy: Proxy, key: s
     assert proxy.seen[0].headers["Authorization"] == "Bearer slow"
 
 
-async def test_the_proxy_of_the_environment_is_used(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_proxy_of_the_environment_is_used(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("NO_PROXY", "no_proxy", "HTTP_PROXY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("http_proxy", proxy.url)
@@ -430,7 +428,7 @@ async def test_the_proxy_of_the_environment_is_used(proxy: Proxy, monkeypatch: p
     assert proxy.seen[0].path == "http://service.example/prod/v1/lock?key=x"
 
 
-def test_the_end_of_the_event_loop_gives_back(
+def test_end_of_the_event_loop_gives_back(
     service: str, proxy: Proxy, make_client: MakeClient, run_python: RunPython, key: str
 ) -> None:
     """A program that is cancelled in an acquire, and ends at once."""
@@ -459,7 +457,7 @@ def test_the_end_of_the_event_loop_gives_back(
     assert make_client(service).get(key).state == "released"
 
 
-def test_the_signatures_are_explicit() -> None:
+def test_signatures_are_explicit() -> None:
 
     for kind in (Client, aio.Client):
         for method in ("try_acquire", "acquire", "lock"):
@@ -476,7 +474,7 @@ def test_the_signatures_are_explicit() -> None:
         Client("http://127.0.0.1:1").try_acquire("x", lese=1)  # type: ignore[call-arg]
 
 
-async def test_a_loss_cancels_the_leader_which_campaigns_again(service: str, key: str) -> None:
+async def test_loss_cancels_the_leader_which_campaigns_again(service: str, key: str) -> None:
     tokens: list[int] = []
     async with (
         aio.Client(service, heartbeat_interval=0.1, lease=30) as client,
@@ -523,9 +521,7 @@ async def in_body(client: aio.Client, source: str, target: str) -> None:
 
 @pytest.mark.parametrize("native", [False, True], ids=["scope", "task"])
 @pytest.mark.parametrize("work", [in_block, in_body])
-async def test_cancellation_leaves_no_transaction_open(
-    bank: Bank, anyio_backend: str, native: bool, work: Any
-) -> None:
+async def test_cancellation_leaves_no_transaction_open(bank: Bank, anyio_backend: str, native: bool, work: Any) -> None:
     if native and anyio_backend != "asyncio":
         pytest.skip("only asyncio cancels tasks")
     outcomes = []
@@ -575,7 +571,7 @@ async def test_closing_waits_for_what_a_cancelled_transaction_left(
     assert (bank.balance(moe), bank.balance(larry)) == expected
 
 
-async def test_a_rollback_goes_on_after_the_cancelled_block(bank: Bank) -> None:
+async def test_rollback_goes_on_after_the_cancelled_block(bank: Bank) -> None:
     moe, larry = bank.open(0), bank.open(0)
     with Proxy(bank.url) as proxy:
         proxy.fault = only("rollback", Answer(503, headers={"Retry-After": "2"}), times=1)

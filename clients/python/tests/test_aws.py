@@ -23,7 +23,7 @@ SECRET = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
 CREDENTIALS = Credentials("AKIDEXAMPLE", SECRET, "a-session-token")
 
 
-def test_a_known_request_has_botocores_signature(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_known_request_has_botocores_signature(monkeypatch: pytest.MonkeyPatch) -> None:
     moment = datetime.datetime(2015, 8, 30, 12, 36, tzinfo=datetime.timezone.utc)
     monkeypatch.setattr(botocore.auth, "get_current_datetime", lambda *_: moment, raising=True)
     url, body = "https://api.example.com/prod/v1/acquire", b'{"key":"Moe"}'
@@ -88,7 +88,7 @@ def signature(seen: Seen) -> str:
     return hmac.new(secret, to_sign.encode(), "sha256").hexdigest()
 
 
-def test_a_missing_region_or_credentials_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_region_or_credentials_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_ACCESS_KEY_ID"):
         monkeypatch.delenv(name, raising=False)
     for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
@@ -102,7 +102,7 @@ def test_a_missing_region_or_credentials_are_told(monkeypatch: pytest.MonkeyPatc
         SigV4()(Request("GET", "https://api.example.com/v1/locks", {}, None))
 
 
-def test_the_missing_extra_is_named(run_python: RunPython) -> None:
+def test_missing_extra_is_named(run_python: RunPython) -> None:
     code = """
         import sys
         sys.modules["botocore.auth"] = None

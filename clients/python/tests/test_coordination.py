@@ -107,14 +107,14 @@ def test_one_lost_is_all_lost(client: Client, make_client: MakeClient, key: str)
         guard.release()
 
 
-def test_a_block_releases_all(client: Client, key: str) -> None:
+def test_block_releases_all(client: Client, key: str) -> None:
     with client.lock_all(pair(key)) as guard:
         assert states(client, pair(key)) == ["held", "held"]
         assert guard.is_held
     assert states(client, pair(key)) == ["released", "released"]
 
 
-def test_a_waiter_for_several_locks_looks_and_does_not_ask(
+def test_waiter_for_several_locks_looks_and_does_not_ask(
     proxy: Proxy, observed: Client, client: Client, key: str
 ) -> None:
     holders = [client.acquire(name, heartbeat_interval=0.2).granted() for name in pair(key)]
@@ -129,18 +129,14 @@ def test_a_waiter_for_several_locks_looks_and_does_not_ask(
     assert proxy.count("acquire-all") == 2
 
 
-def test_dead_holders_of_several_locks_are_taken_over(
-    client: Client, make_client: MakeClient, key: str
-) -> None:
+def test_dead_holders_of_several_locks_are_taken_over(client: Client, make_client: MakeClient, key: str) -> None:
     dead = [make_client().acquire(name, lease=1, manual_heartbeats=True).granted() for name in pair(key)]
     guard = client.acquire_all(pair(key), wait=30).granted()
     assert guard.fencing_token > max(lock.fencing_token for lock in dead)
     assert [lock.lost for lock in dead] == ["expired", "expired"]
 
 
-def test_several_locks_are_polled_without_watches(
-    proxy: Proxy, observed: Client, client: Client, key: str
-) -> None:
+def test_several_locks_are_polled_without_watches(proxy: Proxy, observed: Client, client: Client, key: str) -> None:
     proxy.fault = only("watch", Answer(404))
     holder = client.acquire(pair(key)[0]).granted()
     waiting = Background(lambda: observed.acquire_all(pair(key), wait=30))
@@ -167,7 +163,7 @@ def test_crossed_callers_get_all_or_none(make_client: MakeClient, key: str) -> N
 
 
 @pytest.mark.parametrize("fault", [DropAnswer(), Refuse()])
-def test_a_lost_answer_of_several_costs_a_retry(
+def test_lost_answer_of_several_costs_a_retry(
     proxy: Proxy, observed: Client, key: str, fault: DropAnswer | Refuse
 ) -> None:
     proxy.fault = only("acquire-all", fault, times=2)
@@ -217,7 +213,7 @@ def test_malformed_sets_of_locks_are_refused(client: Client, key: str) -> None:
 # Once an occurrence
 
 
-def test_an_occurrence_runs_once(client: Client, make_client: MakeClient, key: str, kind: str) -> None:
+def test_occurrence_runs_once(client: Client, make_client: MakeClient, key: str, kind: str) -> None:
     ran: list[int] = []
 
     def body(guard: Guard) -> Any:
@@ -247,7 +243,7 @@ def returning(result: object, kind: str) -> Any:
     return result if kind == "threads" else later()
 
 
-def test_an_occurrence_that_failed_is_tried_again(client: Client, key: str, kind: str) -> None:
+def test_occurrence_that_failed_is_tried_again(client: Client, key: str, kind: str) -> None:
     def fail(guard: Guard) -> Any:
         raise KeyError("mine")
 
@@ -260,7 +256,7 @@ def test_an_occurrence_that_failed_is_tried_again(client: Client, key: str, kind
     assert isinstance(client.once(key, "2", fail), Done)
 
 
-def test_a_completion_is_repeated_until_it_is_stored(
+def test_completion_is_repeated_until_it_is_stored(
     proxy: Proxy, observed: Client, client: Client, key: str, kind: str
 ) -> None:
     proxy.fault = only("release", Refuse(), times=3)
@@ -268,7 +264,7 @@ def test_a_completion_is_repeated_until_it_is_stored(
     assert client.get(key).last_occurrence == "1"
 
 
-def test_a_completion_that_failed_is_never_a_plain_release(
+def test_completion_that_failed_is_never_a_plain_release(
     proxy: Proxy, observed: Client, client: Client, key: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("leasehold._core.OPERATION_BOUND", 0.3)
@@ -281,7 +277,7 @@ def test_a_completion_that_failed_is_never_a_plain_release(
     assert client.get(key).last_occurrence == "1"
 
 
-def test_an_occurrence_that_was_broken_is_not_done(client: Client, key: str, kind: str) -> None:
+def test_occurrence_that_was_broken_is_not_done(client: Client, key: str, kind: str) -> None:
     operator = client
 
     def body(guard: Guard) -> Any:
@@ -306,7 +302,7 @@ def test_an_occurrence_that_was_broken_is_not_done(client: Client, key: str, kin
 # Lock delay
 
 
-def test_a_holder_with_a_delay_believes_in_less(client: Client, key: str) -> None:
+def test_holder_with_a_delay_believes_in_less(client: Client, key: str) -> None:
     guard = client.acquire(key, lease=3, lock_delay=2, manual_heartbeats=True).granted()
     assert guard.remaining() <= 1
     assert client.get(key).lease == 3
@@ -357,7 +353,7 @@ class Followed:
         self._work.wait()
 
 
-def test_an_observer_sees_each_change(make_client: MakeClient, client: Client, key: str, kind: str) -> None:
+def test_observer_sees_each_change(make_client: MakeClient, client: Client, key: str, kind: str) -> None:
     own: Any = make_client(poll_interval=None)
     stream = partial(getattr(own, "_inner", own).observe, key)
     followed = Followed(stream, kind, own)
@@ -374,7 +370,7 @@ def test_an_observer_sees_each_change(make_client: MakeClient, client: Client, k
     assert (one.data, two.data, followed.seen[3]) == (b"one", b"two", None)
 
 
-def test_an_observer_of_a_semaphore_sees_the_queue(
+def test_observer_of_a_semaphore_sees_the_queue(
     proxy: Proxy, make_client: MakeClient, client: Client, key: str, kind: str
 ) -> None:
     proxy.fault = only("watch", Answer(404))

@@ -12,7 +12,7 @@ from test_watching import Background
 from leasehold import Election, Guard, Leader, LockHeld, LockLost, WaitCancelled
 
 
-def test_a_candidate_leads_after_the_leader_resigned(make_client: MakeClient, key: str) -> None:
+def test_candidate_leads_after_the_leader_resigned(make_client: MakeClient, key: str) -> None:
     one = Election(make_client(owner_name="one", lease=30), key, "10.0.0.1")
     two = Election(make_client(owner_name="two", lease=30, poll_interval=None), key, "10.0.0.2")
     first = one.campaign()
@@ -27,7 +27,7 @@ def test_a_candidate_leads_after_the_leader_resigned(make_client: MakeClient, ke
     assert make_client().get(key).data == b"10.0.0.2"
 
 
-def test_a_campaign_can_be_cancelled(make_client: MakeClient, key: str) -> None:
+def test_campaign_can_be_cancelled(make_client: MakeClient, key: str) -> None:
     Election(make_client(lease=30), key).campaign()
     cancel = threading.Event()
     campaign = Background(lambda: Election(make_client(poll_interval=None), key).campaign(cancel=cancel))
@@ -59,7 +59,7 @@ def test_observers_follow_the_leaders(make_client: MakeClient, key: str) -> None
     assert seen == [None, Leader("one", b"10.0.0.1", guard.fencing_token), None], "no heartbeat is news"
 
 
-def test_a_body_is_called_again_after_a_loss(make_client: MakeClient, key: str) -> None:
+def test_body_is_called_again_after_a_loss(make_client: MakeClient, key: str) -> None:
     operator = make_client()
     tokens: list[int] = []
 
@@ -83,7 +83,7 @@ def test_a_body_is_called_again_after_a_loss(make_client: MakeClient, key: str) 
         election.lead(fail)
 
 
-def test_the_loss_of_another_lock_is_the_bodys_own(make_client: MakeClient, key: str) -> None:
+def test_loss_of_another_lock_is_the_bodys_own(make_client: MakeClient, key: str) -> None:
     def body(guard: Guard) -> None:
         raise LockLost("released", key="another")
 

@@ -77,7 +77,7 @@ def test_errors_survive_pickle_and_copy(
     assert again(error) is not error
 
 
-def test_an_error_of_an_applications_own_kind_survives_too() -> None:
+def test_error_of_an_applications_own_kind_survives_too() -> None:
     assert told(pickled(_Own(1, reason="mine"))) == told(_Own(1, reason="mine"))
 
 

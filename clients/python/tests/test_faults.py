@@ -32,7 +32,7 @@ def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def test_a_lost_answer_of_an_acquire_costs_a_retry(proxy: Proxy, make_client: MakeClient, key: str) -> None:
+def test_lost_answer_of_an_acquire_costs_a_retry(proxy: Proxy, make_client: MakeClient, key: str) -> None:
     proxy.fault = only("acquire", DropAnswer(), times=2)
     guard = make_client(proxy.url).acquire(key).granted()
     assert guard.outcome == "created", "as the first request was answered, which was carried out"
@@ -40,7 +40,7 @@ def test_a_lost_answer_of_an_acquire_costs_a_retry(proxy: Proxy, make_client: Ma
     assert {request.body["leaseId"] for request in proxy.seen[:3]} == {guard.lease_id}
 
 
-def test_a_lost_answer_of_a_heartbeat_is_no_loss(proxy: Proxy, make_client: MakeClient, key: str) -> None:
+def test_lost_answer_of_a_heartbeat_is_no_loss(proxy: Proxy, make_client: MakeClient, key: str) -> None:
     # A machine that stands still for a second must not end the lease.
     guard = make_client(proxy.url, heartbeat_interval=0.5).acquire(key, lease=6).granted()
     proxy.fault = only("heartbeat", DropAnswer(), times=3)
@@ -49,9 +49,7 @@ def test_a_lost_answer_of_a_heartbeat_is_no_loss(proxy: Proxy, make_client: Make
     assert all(r.body["leaseDurationMs"] == 6000 for r in proxy.seen if r.action == "heartbeat")
 
 
-def test_a_heartbeat_by_lease_id_is_repeated_under_its_number(
-    proxy: Proxy, make_client: MakeClient, key: str
-) -> None:
+def test_heartbeat_by_lease_id_is_repeated_under_its_number(proxy: Proxy, make_client: MakeClient, key: str) -> None:
     client = make_client(proxy.url)
     guard = client.acquire(key, lease=60, manual_heartbeats=True).granted()
     guard.heartbeat()
@@ -66,9 +64,7 @@ def test_a_heartbeat_by_lease_id_is_repeated_under_its_number(
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_a_lost_answer_of_a_release_is_a_release(
-    proxy: Proxy, make_client: MakeClient, key: str, times: int
-) -> None:
+def test_lost_answer_of_a_release_is_a_release(proxy: Proxy, make_client: MakeClient, key: str, times: int) -> None:
     client = make_client(proxy.url)
     with client.lock(key):
         proxy.fault = only("release", DropAnswer(), times)
@@ -79,7 +75,7 @@ def test_a_lost_answer_of_a_release_is_a_release(
         guard.release(delete=True)
 
 
-def test_a_request_given_up_is_taken_back(proxy: Proxy, make_client: MakeClient, key: str) -> None:
+def test_request_given_up_is_taken_back(proxy: Proxy, make_client: MakeClient, key: str) -> None:
     proxy.fault = only("acquire", DropAnswer())
     client = make_client(proxy.url)
     with pytest.raises(Unavailable):
@@ -87,7 +83,7 @@ def test_a_request_given_up_is_taken_back(proxy: Proxy, make_client: MakeClient,
     eventually(lambda: client.get(key).state == "released")
 
 
-def test_a_wait_given_up_is_taken_back(proxy: Proxy, make_client: MakeClient, service: str, key: str) -> None:
+def test_wait_given_up_is_taken_back(proxy: Proxy, make_client: MakeClient, service: str, key: str) -> None:
     proxy.fault = only("acquire", Late(0.3))
     with pytest.raises(Unavailable):
         make_client(proxy.url).acquire(key, wait=0.5, lease=60)
@@ -95,9 +91,7 @@ def test_a_wait_given_up_is_taken_back(proxy: Proxy, make_client: MakeClient, se
     eventually(lambda: not direct._core.unsettled and direct.get(key).state == "released")
 
 
-def test_wait_without_any_answer_is_unavailable_in_time(
-    proxy: Proxy, make_client: MakeClient, key: str
-) -> None:
+def test_wait_without_any_answer_is_unavailable_in_time(proxy: Proxy, make_client: MakeClient, key: str) -> None:
     proxy.fault = lambda request: Hang()
     start = time.monotonic()
     with pytest.raises(Unavailable):
@@ -105,7 +99,7 @@ def test_wait_without_any_answer_is_unavailable_in_time(
     assert time.monotonic() - start < 4, "not the five seconds of a request"
 
 
-def test_a_wait_that_saw_the_holder_tells_of_it(proxy: Proxy, make_client: MakeClient, key: str) -> None:
+def test_wait_that_saw_the_holder_tells_of_it(proxy: Proxy, make_client: MakeClient, key: str) -> None:
     make_client(owner_name="holder").acquire(key).granted()
     proxy.fault = lambda request: None if proxy.count("acquire") == 1 else Refuse()
     held = make_client(proxy.url).acquire(key, wait=1.5)
@@ -114,7 +108,7 @@ def test_a_wait_that_saw_the_holder_tells_of_it(proxy: Proxy, make_client: MakeC
 
 
 @pytest.mark.parametrize("interrupted", [Delay(3), Late(0.8)])
-def test_an_interrupted_acquire_is_taken_back(
+def test_interrupted_acquire_is_taken_back(
     proxy: Proxy, make_client: MakeClient, service: str, key: str, interrupted: Fault, kind: str
 ) -> None:
     """The request may reach the service only after the interrupt, and after a first release."""
@@ -132,7 +126,7 @@ def test_an_interrupted_acquire_is_taken_back(
     assert not any(isinstance(guard, Guard) and guard.is_held for guard in client._core.guards)
 
 
-def test_a_lock_granted_to_a_cancelled_wait_is_given_back(
+def test_lock_granted_to_a_cancelled_wait_is_given_back(
     proxy: Proxy, make_client: MakeClient, service: str, key: str, kind: str
 ) -> None:
     if kind != "threads":
@@ -149,7 +143,7 @@ def test_a_lock_granted_to_a_cancelled_wait_is_given_back(
     eventually(lambda: direct.get(key).state == "released")
 
 
-def test_a_lease_id_that_has_ended_is_not_used_again(
+def test_lease_id_that_has_ended_is_not_used_again(
     proxy: Proxy, make_client: MakeClient, service: str, key: str
 ) -> None:
     operator = make_client(service)
@@ -168,9 +162,7 @@ def test_a_lease_id_that_has_ended_is_not_used_again(
     assert guard.outcome == "reacquired"
 
 
-def test_a_grant_that_arrives_after_its_lease_is_asked_for_again(
-    proxy: Proxy, make_client: MakeClient, key: str
-) -> None:
+def test_grant_that_arrives_after_its_lease_is_asked_for_again(proxy: Proxy, make_client: MakeClient, key: str) -> None:
     proxy.fault = only("acquire", Delay(0.12), times=1)
     guard = make_client(proxy.url).acquire(key, lease=0.1, wait=20, manual_heartbeats=True).granted()
     assert proxy.count("acquire") >= 2
@@ -187,7 +179,7 @@ def test_retry_after_is_waited_for(proxy: Proxy, make_client: MakeClient, key: s
     assert time.monotonic() - start >= 1
 
 
-def test_a_retry_after_beyond_the_wait_ends_it(proxy: Proxy, make_client: MakeClient, key: str) -> None:
+def test_retry_after_beyond_the_wait_ends_it(proxy: Proxy, make_client: MakeClient, key: str) -> None:
     proxy.fault = lambda request: Answer(429, headers={"Retry-After": "30"})
     start = time.monotonic()
     with pytest.raises(Throttled):
@@ -196,10 +188,8 @@ def test_a_retry_after_beyond_the_wait_ends_it(proxy: Proxy, make_client: MakeCl
     assert proxy.count("acquire") == 1
 
 
-@pytest.mark.parametrize(
-    "trouble", [Refuse(), Hang(), Answer(503), Answer(429), Answer(403), Answer(200), Answer(400)]
-)
-def test_an_outage_shorter_than_the_lease_is_no_loss(
+@pytest.mark.parametrize("trouble", [Refuse(), Hang(), Answer(503), Answer(429), Answer(403), Answer(200), Answer(400)])
+def test_outage_shorter_than_the_lease_is_no_loss(
     proxy: Proxy, make_client: MakeClient, key: str, trouble: Fault
 ) -> None:
     guard = make_client(proxy.url).acquire(key, lease=4, heartbeat_interval=0.2).granted()
@@ -217,7 +207,7 @@ def test_an_outage_shorter_than_the_lease_is_no_loss(
     ("trouble", "cause"),
     [(Refuse(), Unavailable), (Answer(403), Forbidden), (Answer(400), InvalidRequest), (Hang(), Unavailable)],
 )
-def test_an_outage_longer_than_the_lease_is_a_loss_by_expiry(
+def test_outage_longer_than_the_lease_is_a_loss_by_expiry(
     proxy: Proxy, make_client: MakeClient, key: str, trouble: Fault, cause: type[Exception]
 ) -> None:
     client = make_client(proxy.url)
@@ -245,22 +235,16 @@ def test_patience_does_not_cost_the_lock(proxy: Proxy, make_client: MakeClient, 
     assert guard.is_held
 
 
-def test_an_answer_after_the_lease_does_not_revive_it(
-    proxy: Proxy, make_client: MakeClient, key: str
-) -> None:
+def test_answer_after_the_lease_does_not_revive_it(proxy: Proxy, make_client: MakeClient, key: str) -> None:
     guard = make_client(proxy.url).acquire(key, lease=0.3, manual_heartbeats=True).granted()
     time.sleep(0.22)
-    proxy.fault = only(
-        "heartbeat", Delay(0.13)
-    )  # within the time-out of the request, but not within the lease
+    proxy.fault = only("heartbeat", Delay(0.13))  # within the time-out of the request, but not within the lease
     with pytest.raises(LockLost) as error:
         guard.heartbeat()
     assert error.value.reason == "expired"
 
 
-def test_heartbeat_and_resume_count_from_before_the_sending(
-    proxy: Proxy, make_client: MakeClient, key: str
-) -> None:
+def test_heartbeat_and_resume_count_from_before_the_sending(proxy: Proxy, make_client: MakeClient, key: str) -> None:
     client = make_client(proxy.url)
     guard = client.acquire(key, lease=20, manual_heartbeats=True).granted()
     proxy.fault = only("heartbeat", Delay(0.3))
@@ -271,7 +255,7 @@ def test_heartbeat_and_resume_count_from_before_the_sending(
     assert resumed.remaining() <= 19.7
 
 
-def test_a_heartbeat_by_hand_is_tried_again(proxy: Proxy, make_client: MakeClient, key: str) -> None:
+def test_heartbeat_by_hand_is_tried_again(proxy: Proxy, make_client: MakeClient, key: str) -> None:
     guard = make_client(proxy.url).acquire(key, lease=4, manual_heartbeats=True).granted()
     version = guard.record_version_number
     proxy.fault = only("heartbeat", Refuse(), times=3)
@@ -302,9 +286,7 @@ def test_holding_on_survives_an_outage_but_no_theft(
     assert guard.wait_lost(10) == "taken-over"
 
 
-def test_heartbeats_that_hang_do_not_make_others_late(
-    proxy: Proxy, make_client: MakeClient, key: str
-) -> None:
+def test_heartbeats_that_hang_do_not_make_others_late(proxy: Proxy, make_client: MakeClient, key: str) -> None:
     client = make_client(proxy.url, lease=6)
     stuck = [client.acquire(f"{key}-stuck-{number}").granted() for number in range(20)]
     well = [client.acquire(f"{key}-well-{number}").granted() for number in range(3)]
@@ -334,7 +316,7 @@ def test_at_risk_is_told_before_the_loss(proxy: Proxy, make_client: MakeClient, 
     eventually(lambda: told == ["at risk", "lost"])
 
 
-def test_an_exception_of_a_block_survives_a_release_that_fails(
+def test_exception_of_a_block_survives_a_release_that_fails(
     proxy: Proxy, make_client: MakeClient, key: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(ZeroDivisionError), make_client(proxy.url).lock(key):
@@ -371,9 +353,7 @@ def test_close_goes_on_after_a_failure(proxy: Proxy, make_client: MakeClient, ke
     assert [type(failure) for failure in error.value.errors] == [Forbidden]
     assert not any(guard.is_held for guard in guards)
     direct = make_client()
-    assert [direct.get(f"{key}-{number}").state for number in range(4)] == ["released", "held"] + [
-        "released"
-    ] * 2
+    assert [direct.get(f"{key}-{number}").state for number in range(4)] == ["released", "held"] + ["released"] * 2
     with pytest.raises(KeyError, match="the body's"), client:
         raise KeyError("the body's")
     proxy.fault = lambda request: None
@@ -410,7 +390,7 @@ def test_reading_is_tried_again(proxy: Proxy, make_client: MakeClient, key: str)
     assert list(client.list(key=key))
 
 
-def test_a_token_that_cannot_be_fetched_is_an_outage(
+def test_token_that_cannot_be_fetched_is_an_outage(
     make_client: MakeClient, key: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     broken = threading.Event()

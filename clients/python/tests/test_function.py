@@ -79,13 +79,11 @@ def function(lambda_: Lambda) -> Iterator[Function]:
 
 @pytest.fixture
 def client(function: Function) -> Iterator[Client]:
-    with Client(
-        function, lease=20.0, heartbeat_interval=0.3, poll_interval=0.1, owner_name="direct"
-    ) as client:
+    with Client(function, lease=20.0, heartbeat_interval=0.3, poll_interval=0.1, owner_name="direct") as client:
         yield client
 
 
-def test_a_lock_lives_without_an_api(client: Client, bank: Bank, key: str) -> None:
+def test_lock_lives_without_an_api(client: Client, bank: Bank, key: str) -> None:
     guard = client.acquire(key, data=b"\x00payload").granted()
     with Client(bank.url, owner_name="by the API") as other:
         held = other.try_acquire(key)
@@ -137,9 +135,7 @@ def test_refusals_of_lambda_have_their_errors(client: Client, lambda_: Lambda, k
 
 def test_invocations_are_signed_for_lambda(lambda_: Lambda, key: str) -> None:
     arn = "arn:aws:lambda:eu-west-1:123456789012:function:leasehold-invoke"
-    function = Function(
-        arn, qualifier="live", region="eu-west-1", credentials=CREDENTIALS, endpoint_url=lambda_.url
-    )
+    function = Function(arn, qualifier="live", region="eu-west-1", credentials=CREDENTIALS, endpoint_url=lambda_.url)
     lambda_.invocations.clear()
     with Client(function) as client:
         assert isinstance(client.try_acquire(key), Guard)
@@ -187,10 +183,8 @@ def test_transactions_live_without_an_api(client: Client, bank: Bank) -> None:
     assert client.transaction_status(tx.id).state == "committed"
 
 
-def test_a_function_that_was_not_named_is_asked_for(lambda_: Lambda, key: str) -> None:
-    function = Function(
-        "leasehold-invoke", region="eu-west-1", credentials=CREDENTIALS, endpoint_url=lambda_.url
-    )
+def test_function_that_was_not_named_is_asked_for(lambda_: Lambda, key: str) -> None:
+    function = Function("leasehold-invoke", region="eu-west-1", credentials=CREDENTIALS, endpoint_url=lambda_.url)
     with Client(function) as client:
         with pytest.raises(InvalidRequest) as error:
             client.semaphore(key, 2).try_acquire()
@@ -200,7 +194,7 @@ def test_a_function_that_was_not_named_is_asked_for(lambda_: Lambda, key: str) -
         assert error.value.field == "transact_function"
 
 
-def test_the_trace_context_is_in_the_client_context(function: Function, lambda_: Lambda, key: str) -> None:
+def test_trace_context_is_in_the_client_context(function: Function, lambda_: Lambda, key: str) -> None:
     trace = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": "a=1"}
     call = Call("GET", "/v1/lock", {"key": key})
     call.headers = {**trace, "baggage": "x" * 4000}
@@ -210,11 +204,8 @@ def test_the_trace_context_is_in_the_client_context(function: Function, lambda_:
     assert context == {"custom": trace}, "there is no room for baggage"
 
 
-def test_the_endpoint_is_awss_own() -> None:
-    assert (
-        Function("f", region="eu-west-1", credentials=CREDENTIALS).url
-        == "https://lambda.eu-west-1.amazonaws.com"
-    )
+def test_endpoint_is_awss_own() -> None:
+    assert Function("f", region="eu-west-1", credentials=CREDENTIALS).url == "https://lambda.eu-west-1.amazonaws.com"
     china = Function("f", region="cn-north-1", credentials=CREDENTIALS).url
     assert china == "https://lambda.cn-north-1.amazonaws.com.cn"
 
@@ -225,7 +216,7 @@ def test_options_for_a_url_are_refused(function: Function) -> None:
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_the_asynchronous_client_invokes_too(function: Function, key: str, backend: str) -> None:
+def test_asynchronous_client_invokes_too(function: Function, key: str, backend: str) -> None:
     async def main() -> None:
         async with aio.Client(function, lease=2.0) as client:
             async with client.lock(key) as guard:

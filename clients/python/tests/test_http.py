@@ -84,20 +84,16 @@ def test_each_refusal_has_its_error(status: int, problem: Any, error: type[Lease
     assert type(refusal(CALL, HttpAnswer(status, {}, problem))) is error
 
 
-def test_a_refusal_tells_what_it_knows() -> None:
+def test_refusal_tells_what_it_knows() -> None:
     held = refusal(CALL, HttpAnswer(423, {"Retry-After": "7"}, {"status": 423, "type": "held", "lock": LOCK}))
     assert isinstance(held, LockHeld)
     assert (held.lock.owner_name, held.lock.lease, held.retry_after) == ("host-1", 20.0, 7.0)
-    lost = refusal(
-        CALL, HttpAnswer(409, {}, {"status": 409, "type": "lost", "reason": "taken-over", "lock": LOCK})
-    )
+    lost = refusal(CALL, HttpAnswer(409, {}, {"status": 409, "type": "lost", "reason": "taken-over", "lock": LOCK}))
     assert isinstance(lost, LockLost)
     assert lost.lock is not None
     assert (lost.key, lost.reason, lost.lock.owner_name) == ("Moe", "taken-over", "host-1")
     assert str(lost) == "the lock 'Moe' is lost: taken-over"
-    invalid = refusal(
-        CALL, HttpAnswer(400, {}, {"type": "invalid-request", "field": "leaseId", "detail": "no"})
-    )
+    invalid = refusal(CALL, HttpAnswer(400, {}, {"type": "invalid-request", "field": "leaseId", "detail": "no"}))
     assert isinstance(invalid, InvalidRequest)
     assert (invalid.field, str(invalid)) == ("leaseId", "leaseId: no")
 
@@ -144,9 +140,7 @@ def test_unavailable_names_the_url_and_the_reason(make_client: MakeClient) -> No
         port = taken.getsockname()[1]
         with pytest.raises(Unavailable, match=f"from http://127.0.0.1:{port}/v1/acquire: .*refused"):
             make_client(f"http://me:secret@127.0.0.1:{port}").try_acquire("Moe")
-    with pytest.raises(
-        Unavailable, match=r"from http://nowhere\.invalid/v1/acquire: .*(not known|resolution)"
-    ):
+    with pytest.raises(Unavailable, match=r"from http://nowhere\.invalid/v1/acquire: .*(not known|resolution)"):
         make_client("http://nowhere.invalid").try_acquire("Moe")
 
 
@@ -162,7 +156,7 @@ def test_try_acquire_survives_an_idle_connection_that_was_closed(
     assert sent[1:] == [guard.lease_id] * 2, "the same request, on a new connection"
 
 
-def test_the_proxy_of_the_environment_is_used(
+def test_proxy_of_the_environment_is_used(
     proxy: Proxy, make_client: MakeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("NO_PROXY", "no_proxy", "HTTP_PROXY"):
@@ -221,12 +215,12 @@ def test_tokens_headers_and_signatures_are_sent(proxy: Proxy, make_client: MakeC
 
 
 @pytest.mark.parametrize("url", ["", "127.0.0.1:80", "ftp://host", "http://", "http://host/?a=b"])
-def test_a_url_that_is_none_is_refused(url: str) -> None:
+def test_url_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(InvalidRequest):
         Client(url)
 
 
-def test_a_base_url_may_have_a_path(proxy: Proxy, make_client: MakeClient) -> None:
+def test_base_url_may_have_a_path(proxy: Proxy, make_client: MakeClient) -> None:
     with pytest.raises(InvalidRequest):
         make_client(proxy.url + "/stage/").get("x")
     assert proxy.seen[0].path == "/stage/v1/lock?key=x"

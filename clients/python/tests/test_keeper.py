@@ -36,7 +36,7 @@ def test_tasks_run_at_their_times() -> None:
     assert done[1][1] >= 0.3
 
 
-def test_a_later_plan_replaces_the_earlier_one() -> None:
+def test_later_plan_replaces_the_earlier_one() -> None:
     keeper = Keeper(WORLD)
     runs: list[float] = []
     start = WORLD.now()
@@ -102,7 +102,7 @@ def test_threads_are_bounded_and_all_tasks_get_a_turn() -> None:
     eventually(lambda: keeper_threads() == 0)
 
 
-def test_a_task_that_fails_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_task_that_fails_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
     keeper = Keeper(WORLD)
     ran = threading.Event()
 

@@ -65,7 +65,7 @@ def test_heartbeats_keep_the_lock_for_longer_than_its_lease(make_client: MakeCli
     assert isinstance(make_client().try_acquire(key), Held)
 
 
-def test_a_waiter_gets_the_lock_when_it_is_released(make_client: MakeClient, key: str) -> None:
+def test_waiter_gets_the_lock_when_it_is_released(make_client: MakeClient, key: str) -> None:
     first = make_client(owner_name="first").acquire(key).granted()
     seen: list[int] = []
 
@@ -94,7 +94,7 @@ def test_giving_up_is_a_value(make_client: MakeClient, key: str) -> None:
         pytest.fail("the body must not run")
 
 
-def test_the_default_wait_outlives_one_lease_of_a_living_holder(make_client: MakeClient, key: str) -> None:
+def test_default_wait_outlives_one_lease_of_a_living_holder(make_client: MakeClient, key: str) -> None:
     make_client().acquire(key, lease=0.6).granted()
     start = time.monotonic()
     assert isinstance(make_client(lease=60, wait_margin=0.4).acquire(key), Held)
@@ -215,7 +215,7 @@ def test_sort_keys(sorted_service: str, make_client: MakeClient, key: str) -> No
     assert resumed.wait_lost(10) == "released"
 
 
-def test_a_lock_taken_here_is_kept_and_released_there(make_client: MakeClient, key: str) -> None:
+def test_lock_taken_here_is_kept_and_released_there(make_client: MakeClient, key: str) -> None:
     here, there = make_client(), make_client()
     guard = here.acquire(key, lease=1.5, manual_heartbeats=True).granted()
     version = guard.record_version_number
@@ -241,7 +241,7 @@ def test_resume_makes_a_guard(make_client: MakeClient, key: str) -> None:
         there.resume(key, lease_id)
 
 
-def test_a_list_goes_over_all_pages(make_client: MakeClient, key: str) -> None:
+def test_list_goes_over_all_pages(make_client: MakeClient, key: str) -> None:
     owner = f"owner of {key}"
     client = make_client(owner_name=owner)
     names = [f"{key}-{number}" for number in range(7)]
@@ -256,7 +256,7 @@ def test_a_list_goes_over_all_pages(make_client: MakeClient, key: str) -> None:
     assert [lock.key for lock in client.list(owner_name=owner, state="released")] == names[:1]
 
 
-def test_an_operator_breaks_what_he_saw(make_client: MakeClient, key: str) -> None:
+def test_operator_breaks_what_he_saw(make_client: MakeClient, key: str) -> None:
     guard = make_client().acquire(key, lease=2).granted()
     operator = make_client()
     with pytest.raises(VersionMismatch) as error:
@@ -267,7 +267,7 @@ def test_an_operator_breaks_what_he_saw(make_client: MakeClient, key: str) -> No
     assert guard.wait_lost(10) == "released"
 
 
-def test_a_heartbeat_by_hand_changes_the_lease(client: Client, key: str) -> None:
+def test_heartbeat_by_hand_changes_the_lease(client: Client, key: str) -> None:
     guard = client.acquire(key, manual_heartbeats=True).granted()
     guard.heartbeat(lease=30)
     assert guard.lease == 30
@@ -306,7 +306,7 @@ def test_at_risk_is_told_once_for_each_lease(client: Client, key: str) -> None:
     eventually(lambda: len(told) == 2)
 
 
-def test_a_block_releases(client: Client, key: str) -> None:
+def test_block_releases(client: Client, key: str) -> None:
     with client.lock(key) as guard:
         assert guard.is_held
     assert client.get(key).state == "released"
@@ -316,7 +316,7 @@ def test_a_block_releases(client: Client, key: str) -> None:
     assert client.get(key).data == b"left by hand"
 
 
-def test_a_block_passes_its_exception_on(client: Client, key: str) -> None:
+def test_block_passes_its_exception_on(client: Client, key: str) -> None:
     mistake = RuntimeError("the body's own")
     with pytest.raises(RuntimeError) as error, client.lock(key):
         raise mistake
@@ -324,7 +324,7 @@ def test_a_block_passes_its_exception_on(client: Client, key: str) -> None:
     assert client.get(key).state == "released"
 
 
-def test_a_block_that_lost_its_lock_says_so(make_client: MakeClient, key: str) -> None:
+def test_block_that_lost_its_lock_says_so(make_client: MakeClient, key: str) -> None:
     operator = make_client()
     with pytest.raises(LockLost) as error, make_client().lock(key, lease=60):
         operator.break_lock(key, operator.get(key).record_version_number)
@@ -332,13 +332,13 @@ def test_a_block_that_lost_its_lock_says_so(make_client: MakeClient, key: str) -
     assert (error.value.key, error.value.reason) == (key, "released")
 
 
-def test_a_lock_released_elsewhere_is_lost(make_client: MakeClient, key: str) -> None:
+def test_lock_released_elsewhere_is_lost(make_client: MakeClient, key: str) -> None:
     with pytest.raises(LockLost) as error, make_client().lock(key, lease=60) as guard:
         assert make_client().release(key, guard.lease_id) == "released"
     assert error.value.reason == "released"
 
 
-def test_the_exception_of_a_block_is_not_replaced_by_the_loss(make_client: MakeClient, key: str) -> None:
+def test_exception_of_a_block_is_not_replaced_by_the_loss(make_client: MakeClient, key: str) -> None:
     operator = make_client()
     with pytest.raises(KeyError, match="mine"), make_client().lock(key) as guard:
         operator.break_lock(key, operator.get(key).record_version_number)
@@ -369,7 +369,7 @@ def test_theft_is_known_at_the_next_heartbeat(make_client: MakeClient, key: str)
     assert stolen.is_held
 
 
-def test_a_failing_callback_is_logged(client: Client, key: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_callback_is_logged(client: Client, key: str, caplog: pytest.LogCaptureFixture) -> None:
     guard = client.acquire(key, lease=0.3, manual_heartbeats=True).granted()
     after = threading.Event()
 
@@ -393,7 +393,7 @@ def test_wait_lost_ends_with_the_release(client: Client, key: str) -> None:
     assert said == [None]
 
 
-def test_the_heartbeat_thread_ends_with_the_last_lock(make_client: MakeClient, key: str, kind: str) -> None:
+def test_heartbeat_thread_ends_with_the_last_lock(make_client: MakeClient, key: str, kind: str) -> None:
     if kind != "threads":
         pytest.skip("an event loop has no threads")
     eventually(lambda: keeper_threads() == 0)
@@ -425,9 +425,7 @@ def test_close_releases_all_and_ends_the_waiting_of_others(make_client: MakeClie
     assert len(failures) == 1
     assert "closed" in str(failures[0])
     assert not any(guard.is_held for guard in guards)
-    assert {blocker.key} == {
-        lock.key for lock in make_client().list(state="held") if lock.key.startswith(key)
-    }
+    assert {blocker.key} == {lock.key for lock in make_client().list(state="held") if lock.key.startswith(key)}
     with pytest.raises(LeaseholdError, match="closed"):
         client.acquire(key)
     client.close()
@@ -472,7 +470,7 @@ def test_one_of_many_threads_holds_the_lock(make_client: MakeClient, key: str) -
     assert tokens == sorted(set(tokens))
 
 
-def test_a_wait_can_be_cancelled_by_an_event(make_client: MakeClient, key: str, kind: str) -> None:
+def test_wait_can_be_cancelled_by_an_event(make_client: MakeClient, key: str, kind: str) -> None:
     if kind != "threads":
         pytest.skip("an event loop has cancellation")
     make_client(owner_name="one", lease=30).acquire(key).granted()
@@ -490,7 +488,7 @@ def test_a_wait_can_be_cancelled_by_an_event(make_client: MakeClient, key: str, 
     assert not client._core.guards
 
 
-def test_a_released_key_is_asked_for_again_after_a_poll(make_client: MakeClient, key: str) -> None:
+def test_released_key_is_asked_for_again_after_a_poll(make_client: MakeClient, key: str) -> None:
     client = make_client(poll_interval=0.6)
     with client.lock(key):
         pass
@@ -504,7 +502,7 @@ def test_a_released_key_is_asked_for_again_after_a_poll(make_client: MakeClient,
     assert time.monotonic() - start < 0.5
 
 
-def test_a_detached_lock_is_resumed_above_its_number(make_client: MakeClient, key: str) -> None:
+def test_detached_lock_is_resumed_above_its_number(make_client: MakeClient, key: str) -> None:
     here, there = make_client(), make_client()
     guard = here.acquire(key, lease=3).granted()
     guard.heartbeat()
@@ -525,7 +523,7 @@ def test_a_detached_lock_is_resumed_above_its_number(make_client: MakeClient, ke
     resumed.release()
 
 
-def test_a_threshold_that_every_lease_reaches_is_refused(client: Client, key: str) -> None:
+def test_threshold_that_every_lease_reaches_is_refused(client: Client, key: str) -> None:
     guard = client.acquire(key, lease=4, heartbeat_interval=1).granted()
     with pytest.raises(InvalidRequest) as error:
         guard.on_at_risk(3.0, lambda guard: None)

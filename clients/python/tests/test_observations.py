@@ -46,9 +46,7 @@ def observations(clocks: Clocks) -> Observations:
     return Observations(clocks, margin=1.0)
 
 
-def test_a_version_is_sent_only_after_the_records_own_lease(
-    clocks: Clocks, observations: Observations
-) -> None:
+def test_version_is_sent_only_after_the_records_own_lease(clocks: Clocks, observations: Observations) -> None:
     observations.see(view("a"))
     clocks.pass_by(20.019)
     observations.see(view("a"))
@@ -57,7 +55,7 @@ def test_a_version_is_sent_only_after_the_records_own_lease(
     assert observations.stale_version(NAME) == "a"
 
 
-def test_a_changed_version_starts_again(clocks: Clocks, observations: Observations) -> None:
+def test_changed_version_starts_again(clocks: Clocks, observations: Observations) -> None:
     observations.see(view("a"))
     clocks.pass_by(19)
     observations.see(view("b", lease=5))
@@ -81,7 +79,7 @@ def test_granted_or_released_lock_is_forgotten(clocks: Clocks, observations: Obs
     assert observations.stale_version(NAME) is None
 
 
-def test_the_document_is_the_same_in_every_language(clocks: Clocks, observations: Observations) -> None:
+def test_document_is_the_same_in_every_language(clocks: Clocks, observations: Observations) -> None:
     observations.see(view("a"))
     observations.see(view("b", lease=0.5, sort_key="1"))
     assert json.loads(json.dumps(observations.save())) == [
@@ -101,9 +99,7 @@ def test_the_document_is_the_same_in_every_language(clocks: Clocks, observations
     ]
 
 
-def test_a_loaded_observation_needs_the_lease_and_the_margin(
-    clocks: Clocks, observations: Observations
-) -> None:
+def test_loaded_observation_needs_the_lease_and_the_margin(clocks: Clocks, observations: Observations) -> None:
     observations.see(view("a"))
     saved = observations.save()
     elsewhere = Clocks(now=7.0, epoch=clocks.epoch + 20.9)
@@ -114,7 +110,7 @@ def test_a_loaded_observation_needs_the_lease_and_the_margin(
     assert loaded.stale_version(NAME) == "a"
 
 
-def test_the_margin_does_not_add_up(clocks: Clocks, observations: Observations) -> None:
+def test_margin_does_not_add_up(clocks: Clocks, observations: Observations) -> None:
     observations.see(view("a"))
     for _ in range(43):  # a process each half second, that lives for a moment
         clocks.pass_by(0.5)
@@ -124,7 +120,7 @@ def test_the_margin_does_not_add_up(clocks: Clocks, observations: Observations) 
     assert observations.stale_version(NAME) == "a"
 
 
-def test_a_time_in_the_future_starts_again(clocks: Clocks, observations: Observations) -> None:
+def test_time_in_the_future_starts_again(clocks: Clocks, observations: Observations) -> None:
     observations.see(view("a"))
     saved = observations.save()
     behind = Clocks(now=0.0, epoch=clocks.epoch - 1000)
@@ -147,7 +143,7 @@ def test_own_observation_survives_another_version(clocks: Clocks, observations: 
     assert observations.stale_version(NAME) == "b"
 
 
-def test_the_older_of_two_sights_of_one_version_counts(clocks: Clocks, observations: Observations) -> None:
+def test_older_of_two_sights_of_one_version_counts(clocks: Clocks, observations: Observations) -> None:
     observations.see(view("a"))
     saved = observations.save()
     clocks.pass_by(15)
@@ -177,7 +173,7 @@ def test_malformed_observation_is_refused(observations: Observations, entry: Any
     assert observations.stale_version(NAME) is None
 
 
-def test_the_memory_is_bounded(clocks: Clocks, observations: Observations) -> None:
+def test_memory_is_bounded(clocks: Clocks, observations: Observations) -> None:
     for number in range(10_005):
         observations.see(LockView(str(number), "held", "somebody", "a", 1.0))
     assert len(observations.save()) == 10_000

@@ -48,7 +48,7 @@ def test_killed_holder_is_followed_after_its_lease_only(
 
 
 @pytest.mark.parametrize("end", ["release", "forget", "close", "sys.exit", "exception"])
-def test_a_process_ends_promptly(service: str, run_python: RunPython, key: str, end: str) -> None:
+def test_process_ends_promptly(service: str, run_python: RunPython, key: str, end: str) -> None:
     process = run_python(
         """
         import sys, time, leasehold
@@ -80,9 +80,7 @@ def test_a_process_ends_promptly(service: str, run_python: RunPython, key: str, 
     assert errors.strip() == ("no" if end == "exception" else "")
 
 
-def test_a_process_ends_promptly_while_a_heartbeat_hangs(
-    proxy: Proxy, run_python: RunPython, key: str
-) -> None:
+def test_process_ends_promptly_while_a_heartbeat_hangs(proxy: Proxy, run_python: RunPython, key: str) -> None:
     proxy.fault = only("heartbeat", Hang())
     process = run_python(
         """
@@ -156,7 +154,7 @@ def test_observations_outlive_a_process(
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
-def test_the_child_of_a_fork_leaves_the_parents_locks_alone(
+def test_child_of_a_fork_leaves_the_parents_locks_alone(
     service: str, make_client: MakeClient, run_python: RunPython, key: str
 ) -> None:
     process = run_python(
@@ -216,9 +214,7 @@ def test_the_child_of_a_fork_leaves_the_parents_locks_alone(
     assert finished(process) == "released\n"
 
 
-def test_one_of_many_processes_holds_the_lock(
-    service: str, run_python: RunPython, key: str, tmp_path: Path
-) -> None:
+def test_one_of_many_processes_holds_the_lock(service: str, run_python: RunPython, key: str, tmp_path: Path) -> None:
     """A counter in a file, read and written without any care but the lock."""
     counter, tokens = tmp_path / "counter", tmp_path / "tokens"
     counter.write_text("0")

@@ -38,7 +38,7 @@ def surroundings(service: str, bank: Bank, tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("number", range(len(BLOCKS)))
-def test_an_example_runs(number: int, service: str, bank: Bank, surroundings: dict[str, Any]) -> None:
+def test_example_runs(number: int, service: str, bank: Bank, surroundings: dict[str, Any]) -> None:
     if '"accounts"' in BLOCKS[number]:
         service = bank.url
         bank.call("PutItem", {"TableName": TABLE, "Item": {"id": {"S": "Moe"}, "balance": {"N": "130"}}})
@@ -79,7 +79,7 @@ READ_ONLY = """
 """A function's environment: nothing but /tmp can be written to."""
 
 
-def test_the_function_works_where_files_are_read_only(
+def test_function_works_where_files_are_read_only(
     service: str,
     bank: Bank,
     make_client: MakeClient,

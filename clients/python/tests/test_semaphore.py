@@ -89,7 +89,7 @@ def test_heartbeats_keep_permits_for_longer_than_their_lease(client: Client, key
     assert view_of(client, key).holders[0].version == guard.version
 
 
-def test_a_block_gives_the_permits_back(client: Client, key: str) -> None:
+def test_block_gives_the_permits_back(client: Client, key: str) -> None:
     with client.semaphore(key, 5).hold(2) as guard:
         assert view_of(client, key).available == 3
         guard.keep(1)
@@ -103,7 +103,7 @@ def test_a_block_gives_the_permits_back(client: Client, key: str) -> None:
     assert view_of(client, key).available == 5
 
 
-def test_a_waiter_is_granted_as_soon_as_permits_come_back(
+def test_waiter_is_granted_as_soon_as_permits_come_back(
     proxy: Proxy, observed: Client, client: Client, key: str
 ) -> None:
     holder = client.semaphore(key, 2).acquire(2).granted()
@@ -117,7 +117,7 @@ def test_a_waiter_is_granted_as_soon_as_permits_come_back(
     assert (proxy.count("acquire"), proxy.count("enqueue")) == (2, 1)
 
 
-def test_the_queue_is_in_order(make_client: MakeClient, client: Client, key: str) -> None:
+def test_queue_is_in_order(make_client: MakeClient, client: Client, key: str) -> None:
     holder = client.fair_lock(key).acquire().granted()
     order: list[int] = []
     waiters = []
@@ -149,7 +149,7 @@ def test_try_acquire_does_not_pass_the_queue(client: Client, make_client: MakeCl
     assert isinstance(waiting.wait(), PermitsGuard)
 
 
-def test_a_dead_holder_is_taken_over_alone(client: Client, make_client: MakeClient, key: str) -> None:
+def test_dead_holder_is_taken_over_alone(client: Client, make_client: MakeClient, key: str) -> None:
     other = make_client()
     alive = other.semaphore(key, 3).acquire(lease=30, heartbeat_interval=0.2).granted()
     dead = other.semaphore(key, 3).acquire(2, lease=1.2, manual_heartbeats=True).granted()
@@ -163,7 +163,7 @@ def test_a_dead_holder_is_taken_over_alone(client: Client, make_client: MakeClie
     assert {holder.holder_id for holder in view_of(client, key).holders} == {alive.holder_id, guard.holder_id}
 
 
-def test_a_writer_passes_25_dead_readers(proxy: Proxy, observed: Client, service: str, key: str) -> None:
+def test_writer_passes_25_dead_readers(proxy: Proxy, observed: Client, service: str, key: str) -> None:
     reader = {"key": key, "ownerName": "dead", "capacity": 100, "leaseDurationMs": 1500}
     with Client(service) as plain:
         for number in range(25):
@@ -174,7 +174,7 @@ def test_a_writer_passes_25_dead_readers(proxy: Proxy, observed: Client, service
     assert (proxy.count("enqueue"), proxy.count("acquire")) == (3, 2), "ten with a ticket, ten more, and five"
 
 
-def test_the_dead_of_earlier_calls_are_named(client: Client, make_client: MakeClient, key: str) -> None:
+def test_dead_of_earlier_calls_are_named(client: Client, make_client: MakeClient, key: str) -> None:
     make_client().semaphore(key, 1).acquire(lease=0.5, manual_heartbeats=True).granted()
     semaphore = client.semaphore(key, 1)
     assert isinstance(semaphore.try_acquire(), Held)
@@ -202,7 +202,7 @@ def dead_ticket(client: Client, key: str, number: int, lease_ms: int, permits: i
     run(client._core.api.enqueue({**request, "leaseId": f"{key}-{number}"}, 5.0))
 
 
-def test_a_waiter_that_was_cut_off_goes_to_the_end(
+def test_waiter_that_was_cut_off_goes_to_the_end(
     proxy: Proxy, observed: Client, client: Client, make_client: MakeClient, service: str, key: str
 ) -> None:
     holder = client.semaphore(key, 2).acquire().granted()
@@ -231,7 +231,7 @@ def test_a_waiter_that_was_cut_off_goes_to_the_end(
     assert isinstance(cut_off.wait(), PermitsGuard)
 
 
-def test_a_ticket_is_renewed_while_its_waiter_lives(
+def test_ticket_is_renewed_while_its_waiter_lives(
     proxy: Proxy, observed: Client, client: Client, make_client: MakeClient, key: str
 ) -> None:
     holder = client.semaphore(key, 1).acquire().granted()
@@ -247,9 +247,7 @@ def test_a_ticket_is_renewed_while_its_waiter_lives(
     assert isinstance(first.wait(), PermitsGuard)
 
 
-def test_a_ticket_that_was_broken_begins_again(
-    proxy: Proxy, observed: Client, client: Client, key: str
-) -> None:
+def test_ticket_that_was_broken_begins_again(proxy: Proxy, observed: Client, client: Client, key: str) -> None:
     holder = client.semaphore(key, 1).acquire().granted()
     waiting = Background(lambda: observed.semaphore(key, 1).acquire(wait=30))
     eventually(lambda: view_of(client, key).queue)
@@ -271,9 +269,7 @@ def test_giving_up_leaves_no_ticket(client: Client, make_client: MakeClient, key
     assert view_of(client, key).queue == (), "without a wait there is no ticket"
 
 
-def test_the_default_wait_is_the_longest_lease_ahead(
-    client: Client, make_client: MakeClient, key: str
-) -> None:
+def test_default_wait_is_the_longest_lease_ahead(client: Client, make_client: MakeClient, key: str) -> None:
     make_client().semaphore(key, 2).acquire(lease=0.5).granted()
     make_client().semaphore(key, 2).acquire(lease=1.5).granted()
     start = time.monotonic()
@@ -281,9 +277,7 @@ def test_the_default_wait_is_the_longest_lease_ahead(
     assert 1.7 <= time.monotonic() - start < 10
 
 
-def test_a_cancelled_waiter_leaves_no_ticket(
-    client: Client, make_client: MakeClient, key: str, kind: str
-) -> None:
+def test_cancelled_waiter_leaves_no_ticket(client: Client, make_client: MakeClient, key: str, kind: str) -> None:
     if kind != "threads":
         pytest.skip("an event loop has cancellation: test_aio.py")
     make_client().semaphore(key, 1).acquire().granted()
@@ -310,9 +304,7 @@ def test_readers_share_and_a_writer_is_alone(client: Client, make_client: MakeCl
     lock, other = client.read_write_lock(key), make_client().read_write_lock(key)
     readers = [lock.read().acquire().granted(), other.read().acquire().granted()]
     assert isinstance(other.write().try_acquire(), Held)
-    writing = Background(
-        lambda: make_client(poll_interval=None).read_write_lock(key).write().acquire(wait=30)
-    )
+    writing = Background(lambda: make_client(poll_interval=None).read_write_lock(key).write().acquire(wait=30))
     eventually(lambda: view_of(client, key).queue)
     assert isinstance(other.read().try_acquire(), Held), "a writer that waits is not starved"
     for reader in readers:
@@ -328,9 +320,7 @@ def test_readers_share_and_a_writer_is_alone(client: Client, make_client: MakeCl
     assert writer.is_held
 
 
-def test_a_lost_holder_learns_it_from_its_heartbeat(
-    client: Client, make_client: MakeClient, key: str
-) -> None:
+def test_lost_holder_learns_it_from_its_heartbeat(client: Client, make_client: MakeClient, key: str) -> None:
     operator = make_client()
     guard = client.semaphore(key, 1).acquire(lease=2).granted()
     told: list[object] = []
@@ -349,9 +339,7 @@ def test_a_lost_holder_learns_it_from_its_heartbeat(
         guard.release()
 
 
-def test_the_same_ask_is_not_repeated_at_once(
-    proxy: Proxy, observed: Client, client: Client, key: str
-) -> None:
+def test_same_ask_is_not_repeated_at_once(proxy: Proxy, observed: Client, client: Client, key: str) -> None:
     client.semaphore(key, 1).acquire().granted().release()
     lock = f"""{{"key": "{key}", "state": "released", "ownerName": "leasehold:semaphore",
         "leaseDurationMs": 1, "recordVersionNumber": "v", "kind": "semaphore", "capacity": 1,
@@ -399,7 +387,7 @@ def test_refusals_have_kinds_of_their_own(client: Client, key: str) -> None:
     assert guard.is_held
 
 
-def test_an_operator_changes_the_capacity(client: Client, key: str) -> None:
+def test_operator_changes_the_capacity(client: Client, key: str) -> None:
     guard = client.semaphore(key, 3).acquire(2).granted()
     assert client.set_capacity(key, 1, 3) == 0
     with pytest.raises(VersionMismatch):
@@ -413,9 +401,7 @@ def test_an_operator_changes_the_capacity(client: Client, key: str) -> None:
     guard.release()
 
 
-def test_a_waiter_for_more_than_a_cut_capacity_is_told(
-    client: Client, make_client: MakeClient, key: str
-) -> None:
+def test_waiter_for_more_than_a_cut_capacity_is_told(client: Client, make_client: MakeClient, key: str) -> None:
     make_client().semaphore(key, 3).acquire().granted()
     waiting = Background(lambda: client.semaphore(key, 3).acquire(3, wait=30))
     eventually(lambda: view_of(client, key).queue)
@@ -434,9 +420,7 @@ def test_listings_show_both_kinds(client: Client, key: str) -> None:
     assert not isinstance(lock, SemaphoreView)
 
 
-def test_semaphores_on_a_table_with_a_sort_key(
-    sorted_service: str, make_client: MakeClient, key: str
-) -> None:
+def test_semaphores_on_a_table_with_a_sort_key(sorted_service: str, make_client: MakeClient, key: str) -> None:
     client = make_client(sorted_service)
     guard = client.semaphore(key, 1, sort_key="a").acquire().granted()
     with client.semaphore(key, 1, sort_key="b").hold() as other:
@@ -449,7 +433,7 @@ def test_semaphores_on_a_table_with_a_sort_key(
 
 
 @pytest.mark.parametrize("fault", [DropAnswer(), Answer(503)])
-def test_a_lost_answer_of_an_acquire_takes_no_permit_twice(
+def test_lost_answer_of_an_acquire_takes_no_permit_twice(
     proxy: Proxy, observed: Client, client: Client, key: str, fault: DropAnswer | Answer
 ) -> None:
     proxy.fault = only("acquire", fault, times=2)
@@ -461,9 +445,7 @@ def test_a_lost_answer_of_an_acquire_takes_no_permit_twice(
     assert view_of(client, key).available == 3
 
 
-def test_a_lost_answer_of_an_enqueue_makes_one_ticket(
-    proxy: Proxy, observed: Client, client: Client, key: str
-) -> None:
+def test_lost_answer_of_an_enqueue_makes_one_ticket(proxy: Proxy, observed: Client, client: Client, key: str) -> None:
     holder = client.semaphore(key, 1).acquire().granted()
     proxy.fault = only("enqueue", DropAnswer(), times=2)
     waiting = Background(lambda: observed.semaphore(key, 1).acquire(wait=30))
@@ -475,7 +457,7 @@ def test_a_lost_answer_of_an_enqueue_makes_one_ticket(
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_a_lost_answer_of_a_release_is_a_release(
+def test_lost_answer_of_a_release_is_a_release(
     proxy: Proxy, observed: Client, client: Client, key: str, times: int
 ) -> None:
     guard = observed.semaphore(key, 2).acquire(2).granted()
@@ -484,9 +466,7 @@ def test_a_lost_answer_of_a_release_is_a_release(
     assert view_of(client, key).available == 2
 
 
-def test_a_lost_answer_of_a_downgrade_is_repeated(
-    proxy: Proxy, observed: Client, client: Client, key: str
-) -> None:
+def test_lost_answer_of_a_downgrade_is_repeated(proxy: Proxy, observed: Client, client: Client, key: str) -> None:
     guard = observed.semaphore(key, 5).acquire(5).granted()
     proxy.fault = only("heartbeat", DropAnswer(), times=2)
     guard.downgrade()
@@ -495,7 +475,7 @@ def test_a_lost_answer_of_a_downgrade_is_repeated(
 
 @pytest.mark.parametrize("action", ["acquire", "enqueue"])
 @pytest.mark.parametrize("fault", [DropAnswer(), Late(0.3)])
-def test_a_wait_given_up_leaks_no_permit(
+def test_wait_given_up_leaks_no_permit(
     proxy: Proxy, observed: Client, client: Client, key: str, action: str, fault: DropAnswer | Late
 ) -> None:
     holder = client.semaphore(key, 2).acquire(1 if action == "acquire" else 2).granted()
@@ -510,7 +490,7 @@ def test_a_wait_given_up_leaks_no_permit(
     assert ([h.holder_id for h in view.holders], view.queue) == ([holder.holder_id], ())
 
 
-def test_a_grant_that_arrives_after_its_lease_is_asked_for_again(
+def test_grant_that_arrives_after_its_lease_is_asked_for_again(
     proxy: Proxy, observed: Client, client: Client, key: str
 ) -> None:
     proxy.fault = only("acquire", Delay(0.12), times=1)
@@ -520,9 +500,7 @@ def test_a_grant_that_arrives_after_its_lease_is_asked_for_again(
     assert len(view_of(client, key).holders) == 1
 
 
-def test_a_service_without_watches_is_polled(
-    proxy: Proxy, observed: Client, client: Client, key: str
-) -> None:
+def test_service_without_watches_is_polled(proxy: Proxy, observed: Client, client: Client, key: str) -> None:
     proxy.fault = only("watch", Answer(404))
     holder = client.semaphore(key, 1).acquire().granted()
     waiting = Background(lambda: observed.semaphore(key, 1).acquire(wait=30))
@@ -532,7 +510,7 @@ def test_a_service_without_watches_is_polled(
     assert (proxy.count("watch"), proxy.count("acquire")) == (1, 2)
 
 
-def test_a_full_queue_is_entered_past_its_dead(client: Client, service: str, key: str) -> None:
+def test_full_queue_is_entered_past_its_dead(client: Client, service: str, key: str) -> None:
     holder = client.semaphore(key, 1).acquire().granted()
     with Client(service) as plain:
         for number in range(100):
@@ -544,7 +522,7 @@ def test_a_full_queue_is_entered_past_its_dead(client: Client, service: str, key
     assert isinstance(waiting.wait(), PermitsGuard)
 
 
-def test_a_downgrade_of_other_permits_is_mismatched(proxy: Proxy, observed: Client, key: str) -> None:
+def test_downgrade_of_other_permits_is_mismatched(proxy: Proxy, observed: Client, key: str) -> None:
     guard = observed.semaphore(key, 5).acquire(3, manual_heartbeats=True).granted()
     proxy.fault = only("heartbeat", Answer(409, b'{"type": "permits-mismatch", "status": 409}'))
     with pytest.raises(PermitsMismatch):

@@ -49,7 +49,7 @@ def unreachable(world: World) -> Client:
 
 
 @pytest.mark.parametrize("wait", ["lease", "extend"])
-def test_a_service_that_was_never_reached_is_given_up_soon(wait: Any, key: str) -> None:
+def test_service_that_was_never_reached_is_given_up_soon(wait: Any, key: str) -> None:
     world = Hasty()
     client = unreachable(world)
     with pytest.raises(Unavailable, match="cannot connect"):
@@ -61,7 +61,7 @@ def test_a_service_that_was_never_reached_is_given_up_soon(wait: Any, key: str) 
     assert world.time < 5
 
 
-def test_the_wait_that_the_caller_chose_is_kept(key: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_wait_that_the_caller_chose_is_kept(key: str, caplog: pytest.LogCaptureFixture) -> None:
     world = Hasty()
     with caplog.at_level(logging.WARNING, "leasehold"), pytest.raises(Unavailable):
         unreachable(world).acquire(key, wait=60)
@@ -69,7 +69,7 @@ def test_the_wait_that_the_caller_chose_is_kept(key: str, caplog: pytest.LogCapt
     assert caplog.messages == ["trying again: cannot connect"], "told at once, and once"
 
 
-def test_a_service_that_has_answered_is_waited_for(key: str, proxy: Proxy) -> None:
+def test_service_that_has_answered_is_waited_for(key: str, proxy: Proxy) -> None:
     world = Hasty()
     client = Client(proxy.url, world=world)
     proxy.fault = lambda request: Answer(404, b'{"type":"not-found","status":404}')
@@ -82,7 +82,7 @@ def test_a_service_that_has_answered_is_waited_for(key: str, proxy: Proxy) -> No
     assert world.time - begun > 9
 
 
-def test_a_request_that_may_have_arrived_is_repeated(key: str, proxy: Proxy) -> None:
+def test_request_that_may_have_arrived_is_repeated(key: str, proxy: Proxy) -> None:
     world = Hasty()
     proxy.fault = lambda request: DropAnswer()
     with pytest.raises(Unavailable):
@@ -112,7 +112,7 @@ def test_each_mistake_in_the_address_says_what_to_do(
             Client(None)  # type: ignore[arg-type]
 
 
-def test_a_gateways_own_words_are_told(proxy: Proxy, make_client: MakeClient, key: str) -> None:
+def test_gateways_own_words_are_told(proxy: Proxy, make_client: MakeClient, key: str) -> None:
     proxy.fault = lambda request: Answer(404, b'{"message":"Not Found"}')
     with pytest.raises(InvalidRequest, match=r"check the path of the URL .*404: Not Found"):
         make_client(proxy.url).try_acquire(key)
@@ -122,7 +122,7 @@ def test_a_gateways_own_words_are_told(proxy: Proxy, make_client: MakeClient, ke
     assert proxy.count("acquire") == 2, "it is certain, and not tried again"
 
 
-def test_a_failed_handshake_comes_before_the_request() -> None:
+def test_failed_handshake_comes_before_the_request() -> None:
     error = ssl.SSLCertVerificationError(1, "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed")
     assert _never_connected(SSLError(error))
     assert not _never_connected(SSLError(ssl.SSLEOFError(8, "EOF occurred in violation of protocol")))
@@ -132,7 +132,7 @@ def test_a_failed_handshake_comes_before_the_request() -> None:
     ("module", "missing", "extra"),
     [("aws", "botocore", "aws"), ("aio", "httpx", "aio"), ("aio", "anyio", "aio")],
 )
-def test_the_missing_extra_is_named(run_python: RunPython, module: str, missing: str, extra: str) -> None:
+def test_missing_extra_is_named(run_python: RunPython, module: str, missing: str, extra: str) -> None:
     code = """
         import importlib, sys
         sys.modules[sys.argv[2]] = None

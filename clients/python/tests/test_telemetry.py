@@ -106,9 +106,7 @@ def test_each_request_carries_the_trace_context(
     ids = f"00-{asked.context.trace_id:032x}-{asked.context.span_id:016x}-"
     assert sent["traceparent"].startswith(ids)
     assert signed == [None, None], "an intermediary may change it, so it is not signed"
-    assert guard.lease_id not in json.dumps(
-        [span.to_json() for span in recorded.exporter.get_finished_spans()]
-    )
+    assert guard.lease_id not in json.dumps([span.to_json() for span in recorded.exporter.get_finished_spans()])
 
 
 def test_each_invocation_carries_the_trace_context(
@@ -127,9 +125,7 @@ def test_each_invocation_carries_the_trace_context(
     assert custom["traceparent"].startswith(ids)
 
 
-def test_a_failed_request_is_a_failed_span(
-    recorded: Recorded, proxy: Proxy, make_client: MakeClient, key: str
-) -> None:
+def test_failed_request_is_a_failed_span(recorded: Recorded, proxy: Proxy, make_client: MakeClient, key: str) -> None:
     proxy.fault = only("release", Answer(409, b'{"type":"lost","status":409,"reason":"taken-over"}'))
     guard = make_client(proxy.url).acquire(key).granted()
     with pytest.raises(LockLost):
@@ -143,9 +139,7 @@ def test_a_failed_request_is_a_failed_span(
     assert held.status.is_unset, "an answer, and no error"
 
 
-def test_grants_and_losses_are_logged(
-    make_client: MakeClient, key: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_grants_and_losses_are_logged(make_client: MakeClient, key: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, "leasehold"):
         guard = make_client().acquire(key, lease=0.3, manual_heartbeats=True).granted()
         guard.wait_lost(10)

@@ -74,7 +74,7 @@ def move(source: str, target: str, amount: int) -> Callable[[Transaction], int]:
     return body
 
 
-def test_a_block_is_committed(bank: Bank, client: Client) -> None:
+def test_block_is_committed(bank: Bank, client: Client) -> None:
     moe, larry = bank.open(100), bank.open(0)
     with client.transaction() as tx:
         account = tx.get(TABLE, key(moe))
@@ -91,7 +91,7 @@ def test_a_block_is_committed(bank: Bank, client: Client) -> None:
     assert abs(status.created_at - time.time()) < 60
 
 
-def test_an_exception_rolls_back_and_passes_through(bank: Bank, client: Client) -> None:
+def test_exception_rolls_back_and_passes_through(bank: Bank, client: Client) -> None:
     moe, larry = bank.open(100), bank.open(0)
     with pytest.raises(ZeroDivisionError), client.transaction() as tx:
         add(tx, larry, 30)
@@ -107,7 +107,7 @@ def test_an_exception_rolls_back_and_passes_through(bank: Bank, client: Client) 
     assert client.transaction_status(tx.id).state == "rolled-back"
 
 
-def test_an_exception_survives_a_rollback_that_fails(
+def test_exception_survives_a_rollback_that_fails(
     bank: Bank, unreliable: Client, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("leasehold._transactions.OPERATION_BOUND", 0.1)
@@ -122,7 +122,7 @@ def test_an_exception_survives_a_rollback_that_fails(
     assert bank.balance(moe) == 100
 
 
-def test_an_evicted_body_is_run_again(bank: Bank, client: Client) -> None:
+def test_evicted_body_is_run_again(bank: Bank, client: Client) -> None:
     moe = bank.open(100)
     seen: list[int] = []
 
@@ -141,7 +141,7 @@ def test_an_evicted_body_is_run_again(bank: Bank, client: Client) -> None:
     assert bank.balance(moe) == 0
 
 
-def test_a_block_cannot_be_run_again_and_says_so(bank: Bank, client: Client) -> None:
+def test_block_cannot_be_run_again_and_says_so(bank: Bank, client: Client) -> None:
     moe = bank.open(100)
     with pytest.raises(TransactionRolledBack) as error, client.transaction() as tx:
         add(tx, moe, -10)
@@ -169,9 +169,7 @@ def test_lost_answers_cost_a_repeat_and_nothing_else(
     assert (bank.balance(moe), bank.balance(larry)) == (70, 30)
 
 
-def test_body_is_run_again_only_after_a_certain_rollback(
-    bank: Bank, unreliable: Client, proxy: Proxy
-) -> None:
+def test_body_is_run_again_only_after_a_certain_rollback(bank: Bank, unreliable: Client, proxy: Proxy) -> None:
     """The first commit is carried out without an answer; the answer to the second is outdated."""
     moe, larry = bank.open(100), bank.open(0)
     faults: list[Fault] = [DropAnswer(), CONTENDED]
@@ -185,9 +183,7 @@ def test_body_is_run_again_only_after_a_certain_rollback(
     assert (bank.balance(moe), bank.balance(larry)) == (40, 60)
 
 
-@pytest.mark.parametrize(
-    ("trouble", "expected"), [(DropAnswer(), ("committed", 70)), (Refuse(), ("rolled-back", 100))]
-)
+@pytest.mark.parametrize(("trouble", "expected"), [(DropAnswer(), ("committed", 70)), (Refuse(), ("rolled-back", 100))])
 def test_unanswered_commit_is_unknown_and_can_be_looked_up(
     bank: Bank,
     unreliable: Client,
@@ -247,7 +243,7 @@ def test_body_is_committed_when_it_found_another_way(bank: Bank, unreliable: Cli
     assert bank.balance(larry) == 1
 
 
-def test_a_condition_that_fails_is_the_callers_to_deal_with(bank: Bank, client: Client) -> None:
+def test_condition_that_fails_is_the_callers_to_deal_with(bank: Bank, client: Client) -> None:
     moe = bank.open(10)
     runs: list[None] = []
 
@@ -387,7 +383,7 @@ def test_readers_choose_what_they_see(bank: Bank, client: Client) -> None:
     assert bank.raw(new) is None
 
 
-def test_a_listing_goes_by_an_index(bank: Bank, client: Client) -> None:
+def test_listing_goes_by_an_index(bank: Bank, client: Client) -> None:
     table = f"indexed-{uuid.uuid4()}"
     owner = {"AttributeName": "owner", "KeyType": "HASH"}
     index = {"IndexName": "by-owner", "KeySchema": [owner], "Projection": {"ProjectionType": "ALL"}}
@@ -396,9 +392,7 @@ def test_a_listing_goes_by_an_index(bank: Bank, client: Client) -> None:
         {
             "TableName": table,
             "BillingMode": "PAY_PER_REQUEST",
-            "AttributeDefinitions": [
-                {"AttributeName": name, "AttributeType": "S"} for name in ("id", "owner")
-            ],
+            "AttributeDefinitions": [{"AttributeName": name, "AttributeType": "S"} for name in ("id", "owner")],
             "KeySchema": [{"AttributeName": "id", "KeyType": "HASH"}],
             "GlobalSecondaryIndexes": [index],
         },
@@ -497,7 +491,7 @@ def test_money_stays_where_answers_are_lost(bank: Bank, proxy: Proxy, make_clien
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks here")
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_the_child_of_a_fork_ends_nothing_of_its_parent(bank: Bank, client: Client, kind: str) -> None:
+def test_child_of_a_fork_ends_nothing_of_its_parent(bank: Bank, client: Client, kind: str) -> None:
     if kind != "threads":
         pytest.skip("a block of an event loop is left in that event loop")
     moe = bank.open(100)
@@ -514,7 +508,7 @@ def test_the_child_of_a_fork_ends_nothing_of_its_parent(bank: Bank, client: Clie
     assert bank.balance(moe) == 101
 
 
-def test_a_client_that_was_closed_opens_nothing(bank: Bank, make_client: MakeClient) -> None:
+def test_client_that_was_closed_opens_nothing(bank: Bank, make_client: MakeClient) -> None:
     client = make_client(bank.url)
     client.close()
     for attempt in (client.begin_transaction, client.transaction, lambda: client.transact([])):

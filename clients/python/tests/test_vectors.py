@@ -103,18 +103,14 @@ def timeout(given: Case) -> float:
 TIMING: Mapping[str, Callable[[Case], Any]] = {
     "retryAfter": lambda given: retry_after(given["header"]),
     "backoff": backoff,
-    "pollPause": lambda given: poll_pause(
-        seconds(given["chosenMs"]), given["retryAfterMs"] / 1000, given["jitter"]
-    ),
+    "pollPause": lambda given: poll_pause(seconds(given["chosenMs"]), given["retryAfterMs"] / 1000, given["jitter"]),
     "returnPause": lambda given: return_pause(
         seconds(given["releasedAgoMs"]), seconds(given["chosenMs"]), given["jitter"]
     ),
     "requestTimeout": timeout,
     "heartbeatInterval": interval,
     "heartbeatPause": lambda given: heartbeat_pause(given["intervalMs"] / 1000, given["jitter"]),
-    "heartbeatRetryPause": lambda given: heartbeat_retry_pause(
-        given["pauseMs"] / 1000, given["leftMs"] / 1000
-    ),
+    "heartbeatRetryPause": lambda given: heartbeat_retry_pause(given["pauseMs"] / 1000, given["leftMs"] / 1000),
 }
 
 
@@ -416,7 +412,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_client_keeps_the_rulebook(case: Case) -> None:
+def test_client_keeps_the_rulebook(case: Case) -> None:
     CALLS[case["call"]](case)
 
 

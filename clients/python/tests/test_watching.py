@@ -49,7 +49,7 @@ def waiter(proxy: Proxy, make_client: MakeClient) -> Client:
     return make_client(proxy.url, poll_interval=None)
 
 
-def test_a_waiter_watches_until_the_lock_is_released(
+def test_waiter_watches_until_the_lock_is_released(
     proxy: Proxy, make_client: MakeClient, waiter: Client, key: str
 ) -> None:
     holder = make_client(heartbeat_interval=0.2).acquire(key, lease=20).granted()
@@ -60,7 +60,7 @@ def test_a_waiter_watches_until_the_lock_is_released(
     assert proxy.count("acquire") == 2, "refused once, and granted"
 
 
-def test_a_waiter_watches_until_the_lock_is_deleted(
+def test_waiter_watches_until_the_lock_is_deleted(
     proxy: Proxy, make_client: MakeClient, waiter: Client, key: str
 ) -> None:
     holder = make_client(heartbeat_interval=0.2).acquire(key, lease=20).granted()
@@ -72,7 +72,7 @@ def test_a_waiter_watches_until_the_lock_is_deleted(
     assert result.outcome == "created"
 
 
-def test_a_dead_holder_is_taken_over_after_one_watch(
+def test_dead_holder_is_taken_over_after_one_watch(
     proxy: Proxy, make_client: MakeClient, waiter: Client, key: str
 ) -> None:
     make_client().acquire(key, lease=1.5, manual_heartbeats=True).granted()
@@ -83,9 +83,7 @@ def test_a_dead_holder_is_taken_over_after_one_watch(
     assert 1400 < int(watched.rpartition("waitMs=")[2]) <= 1503
 
 
-def test_a_wait_that_ends_has_one_last_look(
-    proxy: Proxy, make_client: MakeClient, waiter: Client, key: str
-) -> None:
+def test_wait_that_ends_has_one_last_look(proxy: Proxy, make_client: MakeClient, waiter: Client, key: str) -> None:
     make_client(owner_name="one").acquire(key, lease=60).granted()
     held = waiter.acquire(key, wait=0.5)
     assert isinstance(held, Held)
@@ -93,16 +91,14 @@ def test_a_wait_that_ends_has_one_last_look(
     assert (proxy.count("acquire"), proxy.count("watch")) == (2, 1)
 
 
-def test_a_chosen_poll_interval_polls(proxy: Proxy, make_client: MakeClient, key: str) -> None:
+def test_chosen_poll_interval_polls(proxy: Proxy, make_client: MakeClient, key: str) -> None:
     make_client().acquire(key, lease=60).granted()
     assert isinstance(make_client(proxy.url, poll_interval=0.05).acquire(key, wait=0.5), Held)
     assert proxy.count("watch") == 0
     assert proxy.count("acquire") > 2
 
 
-def test_a_service_without_watches_is_polled(
-    proxy: Proxy, make_client: MakeClient, waiter: Client, key: str
-) -> None:
+def test_service_without_watches_is_polled(proxy: Proxy, make_client: MakeClient, waiter: Client, key: str) -> None:
     proxy.fault = only("watch", Answer(404))
     holder = make_client(heartbeat_interval=0.2).acquire(key, lease=20).granted()
     waiting = Background(lambda: waiter.acquire(key, wait=30))
@@ -113,7 +109,7 @@ def test_a_service_without_watches_is_polled(
 
 
 @pytest.mark.parametrize("answer", [Answer(503), Answer(429)])
-def test_a_watch_that_fails_costs_a_poll(
+def test_watch_that_fails_costs_a_poll(
     proxy: Proxy, make_client: MakeClient, waiter: Client, key: str, answer: Answer
 ) -> None:
     proxy.fault = only("watch", answer, times=2)
@@ -125,9 +121,7 @@ def test_a_watch_that_fails_costs_a_poll(
     assert isinstance(waiting.wait(), Guard)
 
 
-def test_a_watch_that_answers_early_costs_a_poll(
-    proxy: Proxy, make_client: MakeClient, waiter: Client, key: str
-) -> None:
+def test_watch_that_answers_early_costs_a_poll(proxy: Proxy, make_client: MakeClient, waiter: Client, key: str) -> None:
     holder = make_client().acquire(key, lease=60, manual_heartbeats=True).granted()
     lock = f"""{{"key": "{key}", "state": "held", "ownerName": "somebody", "leaseDurationMs": 60000,
         "recordVersionNumber": "{holder.record_version_number}"}}"""
@@ -136,7 +130,7 @@ def test_a_watch_that_answers_early_costs_a_poll(
     assert 1 <= proxy.count("watch") <= 3
 
 
-def test_the_clock_of_the_service_is_asked_each_poll(
+def test_clock_of_the_service_is_asked_each_poll(
     proxy: Proxy, make_client: MakeClient, waiter: Client, key: str
 ) -> None:
     make_client().acquire(key, lease=2, manual_heartbeats=True).granted()
@@ -149,9 +143,7 @@ def is_watching() -> bool:
     return any(thread.name == "leasehold-watch" for thread in threading.enumerate())
 
 
-def test_close_ends_a_watch(
-    proxy: Proxy, make_client: MakeClient, waiter: Client, key: str, kind: str
-) -> None:
+def test_close_ends_a_watch(proxy: Proxy, make_client: MakeClient, waiter: Client, key: str, kind: str) -> None:
     proxy.fault = only("watch", Hang())
     make_client().acquire(key, lease=60).granted()
     waiting = Background(lambda: waiter.acquire(key, wait=None))
@@ -163,9 +155,7 @@ def test_close_ends_a_watch(
     assert kind != "threads" or is_watching(), "the watch was abandoned, and not waited for"
 
 
-def test_cancellation_ends_a_watch(
-    proxy: Proxy, make_client: MakeClient, waiter: Client, key: str, kind: str
-) -> None:
+def test_cancellation_ends_a_watch(proxy: Proxy, make_client: MakeClient, waiter: Client, key: str, kind: str) -> None:
     if kind != "threads":
         pytest.skip("an event loop has cancellation")
     proxy.fault = only("watch", Hang())
@@ -179,7 +169,7 @@ def test_cancellation_ends_a_watch(
     assert waiter._core.can_watch
 
 
-def test_a_hand_over_needs_no_poll(make_client: MakeClient, key: str) -> None:
+def test_hand_over_needs_no_poll(make_client: MakeClient, key: str) -> None:
     """Ten hand-overs to a waiter take less time than ten polls."""
     client, other = make_client(lease=60), make_client(poll_interval=None, lease=60)
     start = time.monotonic()

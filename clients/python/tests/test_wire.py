@@ -12,9 +12,7 @@ from conftest import PACKAGE
     importlib.util.find_spec("datamodel_code_generator") is None,
     reason="datamodel-code-generator is not installed: pip install leasehold[dev]",
 )
-def test_the_generated_module_is_not_stale() -> None:
+def test_generated_module_is_not_stale() -> None:
     script = PACKAGE / "scripts" / "generate_wire.py"
-    check = subprocess.run(
-        [sys.executable, str(script), "--check"], capture_output=True, text=True, timeout=60
-    )
+    check = subprocess.run([sys.executable, str(script), "--check"], capture_output=True, text=True, timeout=60)
     assert check.returncode == 0, check.stderr

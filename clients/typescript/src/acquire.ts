@@ -98,13 +98,24 @@ class LockAcquisition extends Acquisition<Guard, Lock, AcquireBody> {
       atMostOnce: options.atMostOnce,
     });
     this.#named = request.observedRecordVersionNumber;
-    const answer = await this.counted(request, (numbered, sendOptions) => service.ask("acquire", numbered, sendOptions));
+    const answer = await this.counted(request, (numbered, sendOptions) =>
+      service.ask("acquire", numbered, sendOptions),
+    );
     this.#told ??= answer;
     this.throwIfTooLate();
     observations.forget(key, sortKey);
     const { outcome, previousOwnerName } = this.#told;
     const version = answer.recordVersionNumber;
-    const grant = { ...answer, version, outcome, previousOwnerName, key, sortKey, leaseId, sequence: this.numbers.last };
+    const grant = {
+      ...answer,
+      version,
+      outcome,
+      previousOwnerName,
+      key,
+      sortKey,
+      leaseId,
+      sequence: this.numbers.last,
+    };
     return new Guard(this.context, grant, this.lease, options);
   }
 
@@ -149,7 +160,12 @@ class LockAcquisition extends Acquisition<Guard, Lock, AcquireBody> {
 }
 
 /** Requests the lock: once, or for as long as `wait` says. */
-export function acquire(context: Context, key: string, options: TryAcquireOptions, wait: Wait | undefined): Promise<Guard | Held> {
+export function acquire(
+  context: Context,
+  key: string,
+  options: TryAcquireOptions,
+  wait: Wait | undefined,
+): Promise<Guard | Held> {
   const lease = checkLease(options.lease ?? context.lease);
   checkGuardOptions(options, lease);
   const { sortKey, signal } = options;

@@ -3,7 +3,17 @@
  * C10).
  */
 import { type Context, track } from "./context.js";
-import { isAboutItsNumber, isRetryable, isTransient, isUnreached, LeaseholdError, LockHeldError, LockLostError, TooLateError, UnavailableError } from "./errors.js";
+import {
+  isAboutItsNumber,
+  isRetryable,
+  isTransient,
+  isUnreached,
+  LeaseholdError,
+  LockHeldError,
+  LockLostError,
+  TooLateError,
+  UnavailableError,
+} from "./errors.js";
 import { Held } from "./held.js";
 import { Lease } from "./lease.js";
 import type { Lock } from "./lock.js";
@@ -32,7 +42,9 @@ interface Attempt<Guard extends Grip, View extends Lock> {
 }
 
 /** One lease id, from its first request to its guard, or to its end without one. */
-export abstract class Acquisition<Guard extends Grip, View extends Lock, Body extends object> implements Attempt<Guard, View> {
+export abstract class Acquisition<Guard extends Grip, View extends Lock, Body extends object>
+  implements Attempt<Guard, View>
+{
   protected readonly leaseId: string;
   protected readonly numbers: Numbers<Body>;
   protected readonly lease: Lease;
@@ -69,7 +81,10 @@ export abstract class Acquisition<Guard extends Grip, View extends Lock, Body ex
     if (guard) {
       await guard.release();
     } else if (this.isKnown || this.numbers.isOpen) {
-      await retrying(this.context.runtime, (sendOptions) => this.giveBack(sendOptions), { lease: this.leaseDuration, background: true });
+      await retrying(this.context.runtime, (sendOptions) => this.giveBack(sendOptions), {
+        lease: this.leaseDuration,
+        background: true,
+      });
     }
   }
 
@@ -170,7 +185,9 @@ async function attempts<Guard extends Grip, View extends Lock>(
         if (!budget || !(isRetryable(error) || error instanceof LockLostError)) throw error;
         if (isUnreached(error)) budget.unreached(begunAt);
         failures += 1;
-        const pause = isAboutItsNumber(error) ? 0 : retryPause(failures, isTransient(error) ? error.retryAfter : 0, runtime.random());
+        const pause = isAboutItsNumber(error)
+          ? 0
+          : retryPause(failures, isTransient(error) ? error.retryAfter : 0, runtime.random());
         const next = runtime.now() + pause;
         if (next >= budget.deadline) {
           // Only the last look failed: the answer before it names the holder.
@@ -192,7 +209,13 @@ async function attempts<Guard extends Grip, View extends Lock>(
  * Pauses for one poll after this client's own release of the key. Two clients that return at once would
  * otherwise starve each other.
  */
-async function giveWay(context: Context, key: string, sortKey: string | undefined, deadline: number, signal: AbortSignal): Promise<void> {
+async function giveWay(
+  context: Context,
+  key: string,
+  sortKey: string | undefined,
+  deadline: number,
+  signal: AbortSignal,
+): Promise<void> {
   const { runtime, releases, pollInterval } = context;
   const releasedAt = releases.get(key, sortKey);
   if (releasedAt === undefined) return;
@@ -204,7 +227,12 @@ async function giveWay(context: Context, key: string, sortKey: string | undefine
  * Returns the answer, if it comes in time. The request continues either way: its release must come after its
  * end.
  */
-export async function answerBy<Answer>(context: Context, answer: Promise<Answer>, time: number, signal: AbortSignal): Promise<Answer> {
+export async function answerBy<Answer>(
+  context: Context,
+  answer: Promise<Answer>,
+  time: number,
+  signal: AbortSignal,
+): Promise<Answer> {
   const over = new LinkedController(signal);
   const cancel = at(context.runtime, time, () => {
     over.abort(new UnavailableError("The service has not answered in time."));

@@ -6,7 +6,13 @@ import { AlreadyDoneError, InvalidRequestError, LockNotFoundError, UnavailableEr
 import { Guard } from "./guard.js";
 import type { Held } from "./held.js";
 import { checkGuardOptions, type GuardOptions, type Holding, type ReleaseOutcome } from "./holding.js";
-import { acquireAll, type AcquireAllOptions, type JointGuard, type LockName, type TryAcquireAllOptions } from "./joint.js";
+import {
+  acquireAll,
+  type AcquireAllOptions,
+  type JointGuard,
+  type LockName,
+  type TryAcquireAllOptions,
+} from "./joint.js";
 import { type Fetch, HttpTransport, type Token } from "./http.js";
 import { isSemaphore, type Lock, lockFromWire, type SemaphoreView } from "./lock.js";
 import { Observations, type SavedObservation } from "./observations.js";
@@ -212,7 +218,8 @@ export class Client implements AsyncDisposable {
       sightings: new Sightings(runtime),
       ownerName: options.ownerName ?? defaultOwnerName(),
       lease: checkLease(options.lease ?? 20_000),
-      pollInterval: options.pollInterval === undefined ? undefined : checkDuration("pollInterval", options.pollInterval),
+      pollInterval:
+        options.pollInterval === undefined ? undefined : checkDuration("pollInterval", options.pollInterval),
       waitMargin: checkDuration("waitMargin", options.waitMargin ?? 2000),
       watching: { isPossible: true },
       guards: new Set(),
@@ -281,11 +288,24 @@ export class Client implements AsyncDisposable {
     return resumed;
   }
 
-  async #resume(key: string, leaseId: string, leaseDurationMs: number | undefined, options: ResumeOptions): Promise<Guard> {
+  async #resume(
+    key: string,
+    leaseId: string,
+    leaseDurationMs: number | undefined,
+    options: ResumeOptions,
+  ): Promise<Guard> {
     const { sortKey } = options;
     const { answer, lease, sequence } = await this.#renew({ key, sortKey, leaseId, leaseDurationMs }, options);
     checkGuardOptions(options, answer.leaseDurationMs);
-    const grant = { ...answer, version: answer.recordVersionNumber, key, sortKey, leaseId, sequence, outcome: "resumed" as const };
+    const grant = {
+      ...answer,
+      version: answer.recordVersionNumber,
+      key,
+      sortKey,
+      leaseId,
+      sequence,
+      outcome: "resumed" as const,
+    };
     return new Guard(this.#context, grant, lease, options);
   }
 
@@ -294,10 +314,17 @@ export class Client implements AsyncDisposable {
    *
    * @throws {LockLostError} nobody holds it under this lease id any more.
    */
-  async heartbeat(key: string, leaseId: string, options: HeartbeatOptions & { sequence?: number | undefined } = {}): Promise<Renewal> {
+  async heartbeat(
+    key: string,
+    leaseId: string,
+    options: HeartbeatOptions & { sequence?: number | undefined } = {},
+  ): Promise<Renewal> {
     const { data, sortKey } = options;
     const leaseDurationMs = options.lease === undefined ? undefined : checkLease(options.lease);
-    const { answer, sequence } = await this.#renew({ key, sortKey, leaseId, leaseDurationMs, ...changeToWire(data) }, options);
+    const { answer, sequence } = await this.#renew(
+      { key, sortKey, leaseId, leaseDurationMs, ...changeToWire(data) },
+      options,
+    );
     const { recordVersionNumber, fencingToken } = answer;
     return { recordVersionNumber, leaseDurationMs: answer.leaseDurationMs, fencingToken, sequence };
   }
@@ -308,7 +335,12 @@ export class Client implements AsyncDisposable {
     options: { sequence?: number | undefined; signal?: AbortSignal | undefined; lockDelay?: number | undefined },
   ): Promise<Resumed<Answers["heartbeat"]>> {
     const { service } = this.#context;
-    return renewOnce(this.#context, body, (request, sendOptions) => service.ask("heartbeat", request, sendOptions), options);
+    return renewOnce(
+      this.#context,
+      body,
+      (request, sendOptions) => service.ask("heartbeat", request, sendOptions),
+      options,
+    );
   }
 
   /**
@@ -317,9 +349,18 @@ export class Client implements AsyncDisposable {
    * @throws {LockLostError} another owner holds it.
    */
   async release(key: string, leaseId: string, options: ReleaseOptions = {}): Promise<ReleaseOutcome> {
-    const request = { key, sortKey: options.sortKey, leaseId, delete: options.delete, completed: options.completed, ...toWire(options.data) };
+    const request = {
+      key,
+      sortKey: options.sortKey,
+      leaseId,
+      delete: options.delete,
+      completed: options.completed,
+      ...toWire(options.data),
+    };
     const { runtime, service } = this.#context;
-    const { outcome } = await retrying(runtime, (sendOptions) => service.ask("release", request, sendOptions), { signal: options.signal });
+    const { outcome } = await retrying(runtime, (sendOptions) => service.ask("release", request, sendOptions), {
+      signal: options.signal,
+    });
     this.#context.releases.set(key, options.sortKey, runtime.now());
     return outcome;
   }
@@ -333,7 +374,12 @@ export class Client implements AsyncDisposable {
    * @throws {UnavailableError | ThrottledError} it is unknown whether the completion was stored; another run may
    *   follow.
    */
-  async once<T>(key: string, occurrence: string, body: (guard: Guard) => T | Promise<T>, options: OnceOptions = {}): Promise<Done<T> | AlreadyDone | Held> {
+  async once<T>(
+    key: string,
+    occurrence: string,
+    body: (guard: Guard) => T | Promise<T>,
+    options: OnceOptions = {},
+  ): Promise<Done<T> | AlreadyDone | Held> {
     const guard = await this.acquire(key, { ...options, occurrence }).catch((error: unknown): AlreadyDone => {
       if (error instanceof AlreadyDoneError) return { kind: "already-done", lock: error.lock };
       throw error;
@@ -366,7 +412,11 @@ export class Client implements AsyncDisposable {
   }
 
   /** Waits for all locks, runs `body` under them, and releases them: as {@link withLock}. */
-  async withLocks<T>(locks: readonly LockName[], body: (guard: JointGuard) => T | Promise<T>, options: AcquireAllOptions = {}): Promise<T> {
+  async withLocks<T>(
+    locks: readonly LockName[],
+    body: (guard: JointGuard) => T | Promise<T>,
+    options: AcquireAllOptions = {},
+  ): Promise<T> {
     return under(this.#context, (await this.acquireAll(locks, options)).granted(), body);
   }
 
@@ -374,7 +424,10 @@ export class Client implements AsyncDisposable {
    * Yields the present view of the lock or the semaphore, and its view after each change; undefined while
    * there is none.
    */
-  observe(key: string, { sortKey, signal }: CallOptions = {}): AsyncGenerator<Lock | SemaphoreView | undefined, void, undefined> {
+  observe(
+    key: string,
+    { sortKey, signal }: CallOptions = {},
+  ): AsyncGenerator<Lock | SemaphoreView | undefined, void, undefined> {
     return observe(this.#context, { key, sortKey }, signal);
   }
 
@@ -384,7 +437,10 @@ export class Client implements AsyncDisposable {
   }
 
   /** Returns a lock for at most `capacity` readers (100), or one writer. Nothing is sent. */
-  readWriteLock(key: string, { capacity = 100, ...options }: SemaphoreOptions & { capacity?: number | undefined } = {}): ReadWriteLock {
+  readWriteLock(
+    key: string,
+    { capacity = 100, ...options }: SemaphoreOptions & { capacity?: number | undefined } = {},
+  ): ReadWriteLock {
     return new ReadWriteLock(this.#context, key, capacity, options);
   }
 
@@ -399,7 +455,11 @@ export class Client implements AsyncDisposable {
   async getSemaphore(key: string, { sortKey, signal }: CallOptions = {}): Promise<SemaphoreView | undefined> {
     const { runtime, service, sightings } = this.#context;
     try {
-      const view = lockFromWire(await retrying(runtime, (sendOptions) => service.ask("semaphore-get", { key, sortKey }, sendOptions), { signal }));
+      const view = lockFromWire(
+        await retrying(runtime, (sendOptions) => service.ask("semaphore-get", { key, sortKey }, sendOptions), {
+          signal,
+        }),
+      );
       if (!isSemaphore(view)) throw new UnavailableError("The answer is incomplete.");
       sightings.saw(view);
       return view;
@@ -415,10 +475,16 @@ export class Client implements AsyncDisposable {
    *
    * @throws {VersionMismatchError} it changed since, or is gone.
    */
-  async breakEntry(key: string, id: string, version: string, { sortKey, signal }: CallOptions = {}): Promise<ReleaseOutcome> {
+  async breakEntry(
+    key: string,
+    id: string,
+    version: string,
+    { sortKey, signal }: CallOptions = {},
+  ): Promise<ReleaseOutcome> {
     const { runtime, service } = this.#context;
     const request = { key, sortKey, holderId: id, version };
-    return (await retrying(runtime, (sendOptions) => service.ask("semaphore-break", request, sendOptions), { signal })).outcome;
+    return (await retrying(runtime, (sendOptions) => service.ask("semaphore-break", request, sendOptions), { signal }))
+      .outcome;
   }
 
   /**
@@ -429,7 +495,12 @@ export class Client implements AsyncDisposable {
    * @throws {VersionMismatchError} the capacity is another.
    * @throws {LockNotFoundError} there is no such semaphore.
    */
-  async setCapacity(key: string, capacity: number, expected: number, { sortKey, signal }: CallOptions = {}): Promise<{ capacity: number; available: number }> {
+  async setCapacity(
+    key: string,
+    capacity: number,
+    expected: number,
+    { sortKey, signal }: CallOptions = {},
+  ): Promise<{ capacity: number; available: number }> {
     const { runtime, service } = this.#context;
     const request = { key, sortKey, capacity, expected };
     return retrying(runtime, (sendOptions) => service.ask("semaphore-capacity", request, sendOptions), { signal });
@@ -439,7 +510,9 @@ export class Client implements AsyncDisposable {
   async get(key: string, { sortKey, signal }: CallOptions = {}): Promise<Lock | undefined> {
     const { runtime, service } = this.#context;
     try {
-      return lockFromWire(await retrying(runtime, (sendOptions) => service.ask("get", { key, sortKey }, sendOptions), { signal }));
+      return lockFromWire(
+        await retrying(runtime, (sendOptions) => service.ask("get", { key, sortKey }, sendOptions), { signal }),
+      );
     } catch (error) {
       if (error instanceof LockNotFoundError) return undefined;
       throw error;
@@ -460,7 +533,11 @@ export class Client implements AsyncDisposable {
       const answer = await retrying(runtime, (sendOptions) => service.ask("list", query, sendOptions), { signal });
       yield {
         locks: answer.locks.map(lockFromWire),
-        unreadable: (answer.unreadable ?? []).map(({ key, sortKey, detail }) => ({ key, ...(sortKey != null && { sortKey }), detail })),
+        unreadable: (answer.unreadable ?? []).map(({ key, sortKey, detail }) => ({
+          key,
+          ...(sortKey != null && { sortKey }),
+          detail,
+        })),
       };
       cursor = answer.nextCursor ?? undefined;
     } while (cursor !== undefined);
@@ -475,7 +552,9 @@ export class Client implements AsyncDisposable {
   async breakLock(key: string, recordVersionNumber: string, options: CallOptions = {}): Promise<ReleaseOutcome> {
     const request = { key, sortKey: options.sortKey, recordVersionNumber };
     const { runtime, service } = this.#context;
-    return (await retrying(runtime, (sendOptions) => service.ask("break", request, sendOptions), { signal: options.signal })).outcome;
+    return (
+      await retrying(runtime, (sendOptions) => service.ask("break", request, sendOptions), { signal: options.signal })
+    ).outcome;
   }
 
   /**
@@ -498,7 +577,10 @@ export class Client implements AsyncDisposable {
    * @throws {TransactionCommittedError} the requests were carried out, but the answer, with the items of the writes,
    *   was lost.
    */
-  async transact(requests: readonly TransactionRequest[], options: TransactOptions = {}): Promise<(Item | undefined)[]> {
+  async transact(
+    requests: readonly TransactionRequest[],
+    options: TransactOptions = {},
+  ): Promise<(Item | undefined)[]> {
     return transact(this.#context, requests, options);
   }
 
@@ -524,10 +606,24 @@ export class Client implements AsyncDisposable {
    */
   async transactionStatus(id: string, { signal }: { signal?: AbortSignal } = {}): Promise<TransactionStatus> {
     const { runtime, service } = this.#context;
-    const answer = await retrying(runtime, (sendOptions) => service.ask("get-transaction", { id }, sendOptions), { signal });
+    const answer = await retrying(runtime, (sendOptions) => service.ask("get-transaction", { id }, sendOptions), {
+      signal,
+    });
     const { transactionId, state, finished, reason, createdAtMs, lastWorkedAtMs } = answer;
-    const requests = answer.requests.map(({ tableName, key, operation }) => ({ tableName, key: itemFromWire(key), operation }));
-    return { transactionId: transactionId ?? id, state, finished, ...(reason != null && { reason }), createdAtMs, lastWorkedAtMs, requests };
+    const requests = answer.requests.map(({ tableName, key, operation }) => ({
+      tableName,
+      key: itemFromWire(key),
+      operation,
+    }));
+    return {
+      transactionId: transactionId ?? id,
+      state,
+      finished,
+      ...(reason != null && { reason }),
+      createdAtMs,
+      lastWorkedAtMs,
+      requests,
+    };
   }
 
   /** Reads one item outside of transactions. */
@@ -539,10 +635,17 @@ export class Client implements AsyncDisposable {
    * Reads items, given as pairs of table and key, in their order: at most 100, each once. Only a transaction reads them
    * all at one moment.
    */
-  async readItems(keys: readonly (readonly [table: string, key: object])[], { isolation, signal }: ReadOptions = {}): Promise<(Item | undefined)[]> {
+  async readItems(
+    keys: readonly (readonly [table: string, key: object])[],
+    { isolation, signal }: ReadOptions = {},
+  ): Promise<(Item | undefined)[]> {
     const { runtime, service } = this.#context;
     const requests = keys.map(([tableName, key]) => ({ tableName, key: itemToWire(key) }));
-    const answer = await retrying(runtime, (sendOptions) => service.ask("get-items", { requests, isolation }, sendOptions), { signal });
+    const answer = await retrying(
+      runtime,
+      (sendOptions) => service.ask("get-items", { requests, isolation }, sendOptions),
+      { signal },
+    );
     return (answer.answers ?? []).map(answerFromWire);
   }
 
@@ -567,7 +670,9 @@ export class Client implements AsyncDisposable {
     let exclusiveStartKey: Schemas["ListItemsResponse"]["lastEvaluatedKey"];
     do {
       const page = { ...request, exclusiveStartKey };
-      const answer = await retrying(runtime, (sendOptions) => service.ask("list-items", page, sendOptions), { signal: options.signal });
+      const answer = await retrying(runtime, (sendOptions) => service.ask("list-items", page, sendOptions), {
+        signal: options.signal,
+      });
       yield* answer.items.map(itemFromWire);
       exclusiveStartKey = answer.lastEvaluatedKey;
     } while (exclusiveStartKey != null);
@@ -598,14 +703,20 @@ export class Client implements AsyncDisposable {
    * @throws {AggregateError} of all failures; those locks are free one lease after their last heartbeats.
    */
   async close(): Promise<void> {
-    const failures = await (this.#closed ??= this.#close());
+    const failures = await this.#closeOnce();
     if (failures.size > 0) throw new AggregateError(failures.values(), "Not all locks could be released.");
   }
 
   /** Closes as {@link close}, but never throws: `onReleaseError` receives the failure. */
   async [Symbol.asyncDispose](): Promise<void> {
-    const failures = await (this.#closed ??= this.#close());
+    const failures = await this.#closeOnce();
     for (const [guard, error] of failures) this.#context.releaseFailed(error, guard);
+  }
+
+  /** Closes at the first call; each call has the same end. */
+  #closeOnce(): Promise<Map<Holding, unknown>> {
+    this.#closed ??= this.#close();
+    return this.#closed;
   }
 
   async #close(): Promise<Map<Holding, unknown>> {
@@ -615,7 +726,9 @@ export class Client implements AsyncDisposable {
     const letGo = keepAlive(runtime);
     const failures = new Map<Holding, unknown>();
     while (guards.size > 0 || underWay.size > 0) {
-      const releases = [...guards].map((guard) => guard.release().catch((error: unknown) => failures.set(guard, error)));
+      const releases = [...guards].map((guard) =>
+        guard.release().catch((error: unknown) => failures.set(guard, error)),
+      );
       await Promise.all([...releases, ...underWay]);
     }
     letGo();

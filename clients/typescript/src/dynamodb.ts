@@ -94,12 +94,17 @@ interface Decimal {
 }
 
 function decimal(text: string): Decimal | undefined {
-  const [, sign = "", whole = "", fraction = "", exponent = "0"] = /^([+-]?)(\d*)\.?(\d*)(?:[eE]([+-]?\d+))?$/.exec(text) ?? [];
+  const [, sign = "", whole = "", fraction = "", exponent = "0"] =
+    /^([+-]?)(\d*)\.?(\d*)(?:[eE]([+-]?\d+))?$/.exec(text) ?? [];
   const digits = (whole + fraction).replace(/^0+/, "");
   const stripped = digits.replace(/0+$/, "");
   if (whole + fraction === "") return undefined;
   if (stripped === "") return { sign: "", digits: "0", exponent: 0 };
-  return { sign: sign === "-" ? "-" : "", digits: stripped, exponent: Number(exponent) - fraction.length + digits.length - stripped.length };
+  return {
+    sign: sign === "-" ? "-" : "",
+    digits: stripped,
+    exponent: Number(exponent) - fraction.length + digits.length - stripped.length,
+  };
 }
 
 function sameDecimal(one: Decimal, other: Decimal | undefined): boolean {

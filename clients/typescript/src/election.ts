@@ -37,7 +37,10 @@ export class Election {
    * option `signal` is: then `body` has to end. After a loss the candidate campaigns again, once `body` has ended.
    * Resolves with the result of `body`.
    */
-  async lead<T>(body: (guard: Guard, signal: AbortSignal) => T | Promise<T>, options: CampaignOptions = {}): Promise<T> {
+  async lead<T>(
+    body: (guard: Guard, signal: AbortSignal) => T | Promise<T>,
+    options: CampaignOptions = {},
+  ): Promise<T> {
     for (;;) {
       let led: Guard | undefined;
       try {
@@ -79,5 +82,10 @@ export class Election {
 function leaderOf(lock: Lock | undefined): Leader | undefined {
   if (lock?.state !== "held") return undefined;
   const { ownerName, fencingToken, data, text } = lock;
-  return { ownerName, ...(fencingToken !== undefined && { fencingToken }), ...(data && { data }), ...(text !== undefined && { text }) };
+  return {
+    ownerName,
+    ...(fencingToken !== undefined && { fencingToken }),
+    ...(data && { data }),
+    ...(text !== undefined && { text }),
+  };
 }

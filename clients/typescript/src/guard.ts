@@ -1,5 +1,13 @@
 /** A held lock. */
-import { type Grant, type GuardHost, type GuardOptions, type HeartbeatBody, Holding, type ReleaseOutcome, type Renewal } from "./holding.js";
+import {
+  type Grant,
+  type GuardHost,
+  type GuardOptions,
+  type HeartbeatBody,
+  Holding,
+  type ReleaseOutcome,
+  type Renewal,
+} from "./holding.js";
 import type { Lease } from "./lease.js";
 import type { Numbered } from "./numbers.js";
 import type { HeartbeatOptions, ReleaseOptions } from "./options.js";
@@ -55,7 +63,14 @@ export class Guard extends Holding<Change> {
 
   release(options: Omit<ReleaseOptions, "sortKey"> = {}): Promise<ReleaseOutcome> {
     const { key, sortKey, leaseId } = this;
-    const request = { key, sortKey, leaseId, delete: options.delete, completed: options.completed, ...toWire(options.data) };
+    const request = {
+      key,
+      sortKey,
+      leaseId,
+      delete: options.delete,
+      completed: options.completed,
+      ...toWire(options.data),
+    };
     return this.releaseBy((sendOptions) => this.#host.service.ask("release", request, sendOptions), options.signal);
   }
 
@@ -64,7 +79,9 @@ export class Guard extends Holding<Change> {
   }
 
   protected async sendHeartbeat(request: Numbered<HeartbeatBody & Change>, sendOptions: SendOptions): Promise<Renewal> {
-    return renewalOf(await this.#host.service.ask("heartbeat", { ...request, fencingToken: this.fencingToken }, sendOptions));
+    return renewalOf(
+      await this.#host.service.ask("heartbeat", { ...request, fencingToken: this.fencingToken }, sendOptions),
+    );
   }
 }
 

@@ -21,6 +21,11 @@ export class Held<View extends Lock = Lock> {
 
   /** Treats giving up as an error. @throws {LockHeldError} always. */
   granted(): never {
-    throw new LockHeldError(`${this.lock.ownerName} holds the lock ${JSON.stringify(this.lock.key)}.`, this.lock, this.#error.retryAfter, this.locks);
+    throw new LockHeldError(
+      `${this.lock.ownerName} holds the lock ${JSON.stringify(this.lock.key)}.`,
+      this.lock,
+      this.#error.retryAfter,
+      this.locks,
+    );
   }
 }

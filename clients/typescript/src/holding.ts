@@ -1,10 +1,24 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 /** The common part of all guards: heartbeats, loss and release (rules C2, C7 and C8). */
-import { InvalidRequestError, isRetryable, LeaseholdError, LockLostError, type LostReason, SupersededError, TooLateError } from "./errors.js";
+import {
+  InvalidRequestError,
+  isRetryable,
+  LeaseholdError,
+  LockLostError,
+  type LostReason,
+  SupersededError,
+  TooLateError,
+} from "./errors.js";
 import type { Lease } from "./lease.js";
 import { type Numbered, Numbers } from "./numbers.js";
 import { checkLease } from "./options.js";
-import { heartbeatInterval as defaultInterval, heartbeatPause, heartbeatRetryPause, longestHeartbeatInterval, OPERATION_BOUND_MS } from "./pacing.js";
+import {
+  heartbeatInterval as defaultInterval,
+  heartbeatPause,
+  heartbeatRetryPause,
+  longestHeartbeatInterval,
+  OPERATION_BOUND_MS,
+} from "./pacing.js";
 import type { Recent } from "./recent.js";
 import type { Runtime } from "./runtime.js";
 import { retrying, type SendOptions, type Service } from "./service.js";
@@ -46,16 +60,29 @@ export interface GuardOptions {
 }
 
 /** Refuses options that could not keep a lock of this lease. */
-export function checkGuardOptions({ heartbeatInterval, atRiskBelow, lockDelay = 0 }: GuardOptions, published: number): void {
-  if (!(lockDelay >= 0 && lockDelay < published)) throw new InvalidRequestError("lockDelay must be 0 or more, and below the lease.", "lockDelay");
+export function checkGuardOptions(
+  { heartbeatInterval, atRiskBelow, lockDelay = 0 }: GuardOptions,
+  published: number,
+): void {
+  if (!(lockDelay >= 0 && lockDelay < published))
+    throw new InvalidRequestError("lockDelay must be 0 or more, and below the lease.", "lockDelay");
   const lease = published - lockDelay;
-  if (typeof heartbeatInterval === "number" && !(heartbeatInterval > 0 && heartbeatInterval <= longestHeartbeatInterval(lease))) {
-    throw new InvalidRequestError("The heartbeat interval must be above 0 and at most half the lease.", "heartbeatInterval");
+  if (
+    typeof heartbeatInterval === "number" &&
+    !(heartbeatInterval > 0 && heartbeatInterval <= longestHeartbeatInterval(lease))
+  ) {
+    throw new InvalidRequestError(
+      "The heartbeat interval must be above 0 and at most half the lease.",
+      "heartbeatInterval",
+    );
   }
   if (atRiskBelow === undefined) return;
   if (!(atRiskBelow > 0)) throw new InvalidRequestError("atRiskBelow must be above 0 milliseconds.", "atRiskBelow");
   if (heartbeatInterval !== false && atRiskBelow >= lease - (heartbeatInterval ?? defaultInterval(lease))) {
-    throw new InvalidRequestError("atRiskBelow must be below what is left of the lease when the next heartbeat is due.", "atRiskBelow");
+    throw new InvalidRequestError(
+      "atRiskBelow must be below what is left of the lease when the next heartbeat is due.",
+      "atRiskBelow",
+    );
   }
 }
 
@@ -229,7 +256,10 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
    *
    * @internal
    */
-  protected async renewBy(change: () => Change, { lease = this.#leaseDuration, signal }: { lease?: number | undefined; signal?: AbortSignal | undefined }): Promise<void> {
+  protected async renewBy(
+    change: () => Change,
+    { lease = this.#leaseDuration, signal }: { lease?: number | undefined; signal?: AbortSignal | undefined },
+  ): Promise<void> {
     checkGuardOptions(this.#options, checkLease(lease));
     const linked = new LinkedController(signal, this.#ended.signal);
     // The previous turn may pause in the background.
@@ -261,7 +291,10 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
   abstract release(options?: { signal?: AbortSignal | undefined }): Promise<ReleaseOutcome>;
 
   /** @internal */
-  protected releaseBy(send: (sendOptions: SendOptions) => Promise<{ outcome: ReleaseOutcome }>, signal: AbortSignal | undefined): Promise<ReleaseOutcome> {
+  protected releaseBy(
+    send: (sendOptions: SendOptions) => Promise<{ outcome: ReleaseOutcome }>,
+    signal: AbortSignal | undefined,
+  ): Promise<ReleaseOutcome> {
     this.#released ??= this.#release(send, signal);
     return this.#released;
   }
@@ -307,11 +340,18 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
   }
 
   /** @internal */
-  [Symbol.for("nodejs.util.inspect.custom")](_depth: number, options: object, inspect: (value: unknown, options: object) => string): string {
+  [Symbol.for("nodejs.util.inspect.custom")](
+    _depth: number,
+    options: object,
+    inspect: (value: unknown, options: object) => string,
+  ): string {
     return `Guard ${inspect(this.toJSON(), options)}`;
   }
 
-  async #release(send: (sendOptions: SendOptions) => Promise<{ outcome: ReleaseOutcome }>, signal: AbortSignal | undefined): Promise<ReleaseOutcome> {
+  async #release(
+    send: (sendOptions: SendOptions) => Promise<{ outcome: ReleaseOutcome }>,
+    signal: AbortSignal | undefined,
+  ): Promise<ReleaseOutcome> {
     const { runtime, guards } = this.#context;
     try {
       // The clock decides too: a timer that could not fire yet must not make a lost lock look kept.
@@ -332,7 +372,10 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
   }
 
   /** Sends one heartbeat, and returns its answer. */
-  protected abstract sendHeartbeat(request: Numbered<HeartbeatBody & Change>, sendOptions: SendOptions): Promise<Renewal>;
+  protected abstract sendHeartbeat(
+    request: Numbered<HeartbeatBody & Change>,
+    sendOptions: SendOptions,
+  ): Promise<Renewal>;
 
   /** Runs `work` when the previous heartbeat has ended. */
   #exclusively<T>(work: () => Promise<T>): Promise<T> {
@@ -351,14 +394,20 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
     const wanted = { key: this.key, sortKey: this.sortKey, leaseId: this.#leaseId, leaseDurationMs: lease, ...change };
     const knownLoss = this.#lossByNow();
     if (knownLoss) throw this.#lose(knownLoss);
-    const until = this.#options.holdOnUnavailable === true ? runtime.now() + OPERATION_BOUND_MS : this.#lease.validUntil;
+    const until =
+      this.#options.holdOnUnavailable === true ? runtime.now() + OPERATION_BOUND_MS : this.#lease.validUntil;
     await retrying(
       runtime,
       async (sendOptions) => {
         // An abandoned heartbeat may yet be carried out: it is repeated before the next number is taken.
         while ((await this.#send(wanted, sendOptions)) !== wanted);
       },
-      { ...options, until, pace: (pause) => heartbeatRetryPause(pause, this.remaining()), lease: Math.min(lease, this.#lease.believed) },
+      {
+        ...options,
+        until,
+        pace: (pause) => heartbeatRetryPause(pause, this.remaining()),
+        lease: Math.min(lease, this.#lease.believed),
+      },
     );
   }
 
@@ -391,7 +440,10 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
     } catch (error) {
       measured(error instanceof LeaseholdError ? error.kind : "aborted");
       if (error instanceof LockLostError) throw this.#lose(error);
-      const isGhost = error instanceof SupersededError && error.fencingToken !== undefined && error.fencingToken !== this.fencingToken;
+      const isGhost =
+        error instanceof SupersededError &&
+        error.fencingToken !== undefined &&
+        error.fencingToken !== this.fencingToken;
       if (isGhost) throw this.#lose(this.#ghost());
       this.#trouble = error;
       throw error;
@@ -400,7 +452,11 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
 
   /** The row has another token than the one that was granted. */
   #ghost(): LockLostError {
-    return new LockLostError(this.key, "taken-over", "A late request acquired it again, and another holder may have been in between.");
+    return new LockLostError(
+      this.key,
+      "taken-over",
+      "A late request acquired it again, and another holder may have been in between.",
+    );
   }
 
   /**
@@ -413,7 +469,11 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
       await this.#exclusively(async () => {
         // The lease was renewed by hand while this heartbeat waited for its turn.
         if (generation !== this.#generation || this.#ended.signal.aborted) return;
-        await this.#renew(this.#leaseDuration, {} as Change, { signal: this.#ended.signal, background: true, retryable });
+        await this.#renew(this.#leaseDuration, {} as Change, {
+          signal: this.#ended.signal,
+          background: true,
+          retryable,
+        });
       });
     } catch {
       // The lock was lost, and `signal` reports the loss; or the lease is about to run out; or the holder
@@ -468,7 +528,9 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
    */
   #lossByNow(): LockLostError | undefined {
     if (this.#lost || this.isHeld || this.#ended.signal.aborted) return this.#lost;
-    return new LockLostError(this.key, "expired", "The lease ran out before it could be renewed.", { cause: this.#trouble });
+    return new LockLostError(this.key, "expired", "The lease ran out before it could be renewed.", {
+      cause: this.#trouble,
+    });
   }
 
   /** Reports the loss, once. Returns the loss that counts. */

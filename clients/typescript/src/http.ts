@@ -2,7 +2,15 @@
 import { InvalidRequestError, UnavailableError } from "./errors.js";
 import { retryAfterMs } from "./pacing.js";
 import { loopbackDispatcher } from "./runtime.js";
-import { type Answer, type Call, type ExchangeOptions, messageOf, parseDocument, type Transport, unanswered } from "./transport.js";
+import {
+  type Answer,
+  type Call,
+  type ExchangeOptions,
+  messageOf,
+  parseDocument,
+  type Transport,
+  unanswered,
+} from "./transport.js";
 
 /**
  * The part of `fetch` that the client uses. The global function has all of it, and so have signing and
@@ -17,7 +25,11 @@ export type Fetch = (
     redirect: "manual";
     signal: AbortSignal;
   },
-) => Promise<{ readonly status: number; readonly headers: { get(name: string): string | null }; text(): Promise<string> }>;
+) => Promise<{
+  readonly status: number;
+  readonly headers: { get(name: string): string | null };
+  text(): Promise<string>;
+}>;
 
 /** A bearer token, or a function that returns one. The function is called for each request. */
 export type Token = string | (() => string | Promise<string>);
@@ -62,7 +74,11 @@ export class HttpTransport implements Transport {
     this.#send = fetch ?? (isLoopback(base.hostname) ? directFetch : (target, init) => globalThis.fetch(target, init));
   }
 
-  async exchange(call: Call, request: Readonly<Record<string, unknown>>, { signal, headers: given }: ExchangeOptions): Promise<Answer> {
+  async exchange(
+    call: Call,
+    request: Readonly<Record<string, unknown>>,
+    { signal, headers: given }: ExchangeOptions,
+  ): Promise<Answer> {
     const [method, path] = ROUTES[call];
     const headers: Record<string, string> = { ...given, accept: "application/json, application/problem+json" };
     if (method === "POST") headers["content-type"] = "application/json";
@@ -100,10 +116,13 @@ function baseUrl(url: string | URL): URL {
   try {
     parsed = new URL(url);
   } catch (error) {
-    throw new InvalidRequestError("The url must be absolute, such as https://locks.example.com/prod.", "url", { cause: error });
+    throw new InvalidRequestError("The url must be absolute, such as https://locks.example.com/prod.", "url", {
+      cause: error,
+    });
   }
   const { protocol, username, password, search, hash } = parsed;
-  if (!["http:", "https:"].includes(protocol)) throw new InvalidRequestError("The url must begin with http:// or https://.", "url");
+  if (!["http:", "https:"].includes(protocol))
+    throw new InvalidRequestError("The url must begin with http:// or https://.", "url");
   if (username || password || search || hash) {
     throw new InvalidRequestError("The url must have no credentials, no query and no fragment.", "url");
   }
@@ -122,7 +141,12 @@ function queryString(query: Readonly<Record<string, unknown>>): string {
 }
 
 function isLoopback(hostname: string): boolean {
-  return hostname === "localhost" || hostname.endsWith(".localhost") || hostname === "[::1]" || /^127(\.\d+){3}$/.test(hostname);
+  return (
+    hostname === "localhost" ||
+    hostname.endsWith(".localhost") ||
+    hostname === "[::1]" ||
+    /^127(\.\d+){3}$/.test(hostname)
+  );
 }
 
 /** The global `fetch`, without the environment's proxy, which cannot reach this machine's loopback. */

@@ -60,7 +60,13 @@ export type { Wait } from "./pacing.js";
 export type { Payload } from "./payload.js";
 export { PermitsGuard, type PermitsHeartbeatOptions, type PermitsOptions, type TryPermitsOptions } from "./permits.js";
 export type { Runtime } from "./runtime.js";
-export { ReadWriteLock, type ResumePermitsOptions, Semaphore, type SemaphoreOptions, WriterGuard } from "./semaphore.js";
+export {
+  ReadWriteLock,
+  type ResumePermitsOptions,
+  Semaphore,
+  type SemaphoreOptions,
+  WriterGuard,
+} from "./semaphore.js";
 export { type ReturnValues, Transaction, type TransactionRequest, type WriteOptions } from "./transaction.js";
 export type { TransactionOptions, TransactOptions } from "./transactions.js";
 export type { Measurement, Telemetry } from "./telemetry.js";

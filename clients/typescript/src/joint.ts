@@ -1,7 +1,14 @@
 /** Several locks at once, all or none (rule K6). */
 import { Acquisition, pursue } from "./acquisition.js";
 import { type Context, track } from "./context.js";
-import { InvalidRequestError, isTransient, type LockHeldError, LockLostError, LockNotFoundError, type LostReason } from "./errors.js";
+import {
+  InvalidRequestError,
+  isTransient,
+  type LockHeldError,
+  LockLostError,
+  LockNotFoundError,
+  type LostReason,
+} from "./errors.js";
 import { Guard } from "./guard.js";
 import type { Held } from "./held.js";
 import { checkGuardOptions, type GuardOptions } from "./holding.js";
@@ -173,7 +180,9 @@ class JointAcquisition extends Acquisition<JointGuard, Lock, Body> {
       leaseDurationMs: this.leaseDuration,
       staleness: undefined,
     });
-    const answer = await this.counted(request, (numbered, sendOptions) => service.ask("acquire-all", numbered, sendOptions));
+    const answer = await this.counted(request, (numbered, sendOptions) =>
+      service.ask("acquire-all", numbered, sendOptions),
+    );
     this.throwIfTooLate();
     const { leaseId, numbers, options } = this;
     const guards = answer.locks.map(({ key, sortKey: wireSortKey, recordVersionNumber: version }) => {
@@ -183,7 +192,12 @@ class JointAcquisition extends Acquisition<JointGuard, Lock, Body> {
       lease.send(numbers.last, this.leaseDuration, this.lease.startedAt);
       lease.renewed(answer.leaseDurationMs);
       const { fencingToken, leaseDurationMs } = answer;
-      return new Guard(this.context, { key, sortKey, leaseId, version, fencingToken, leaseDurationMs, sequence: numbers.last, outcome: "granted" }, lease, options);
+      return new Guard(
+        this.context,
+        { key, sortKey, leaseId, version, fencingToken, leaseDurationMs, sequence: numbers.last, outcome: "granted" },
+        lease,
+        options,
+      );
     });
     return new JointGuard(this.context, guards as [Guard, ...Guard[]]);
   }
@@ -217,7 +231,9 @@ class JointAcquisition extends Acquisition<JointGuard, Lock, Body> {
   protected async giveBack(sendOptions: SendOptions): Promise<unknown> {
     const { service } = this.context;
     const { leaseId } = this;
-    const releases = this.names.map(({ key, sortKey }) => service.ask("release", { key, sortKey, leaseId }, sendOptions));
+    const releases = this.names.map(({ key, sortKey }) =>
+      service.ask("release", { key, sortKey, leaseId }, sendOptions),
+    );
     const results = await Promise.allSettled(releases);
     // A lock of another owner was never granted.
     const failure = results.find((result) => result.status === "rejected" && isTransient(result.reason));
@@ -230,7 +246,11 @@ class JointAcquisition extends Acquisition<JointGuard, Lock, Body> {
   }
 
   /** Waits for a change of one lock, or until `until`, and returns the lock as it is then. */
-  async #look({ key, sortKey, recordVersionNumber }: Lock, until: number, signal: AbortSignal): Promise<Lock | undefined> {
+  async #look(
+    { key, sortKey, recordVersionNumber }: Lock,
+    until: number,
+    signal: AbortSignal,
+  ): Promise<Lock | undefined> {
     const { context } = this;
     const { runtime, service, pollInterval } = context;
     if (watches(context)) {
@@ -240,7 +260,9 @@ class JointAcquisition extends Acquisition<JointGuard, Lock, Body> {
       await sleepUntil(runtime, Math.min(until, runtime.now() + pollPause(pollInterval, 0, runtime.random())), signal);
     }
     try {
-      return lockFromWire(await retrying(runtime, (sendOptions) => service.ask("get", { key, sortKey }, sendOptions), { signal }));
+      return lockFromWire(
+        await retrying(runtime, (sendOptions) => service.ask("get", { key, sortKey }, sendOptions), { signal }),
+      );
     } catch (error) {
       if (error instanceof LockNotFoundError) return undefined;
       throw error;
@@ -257,8 +279,14 @@ export async function acquireAll(
 ): Promise<JointGuard | Held> {
   const lease = checkLease(options.lease ?? context.lease);
   checkGuardOptions(options, lease);
-  const names = locks.map((name) => (typeof name === "string" ? { key: name, sortKey: undefined } : { key: name.key, sortKey: name.sortKey }));
+  const names = locks.map((name) =>
+    typeof name === "string" ? { key: name, sortKey: undefined } : { key: name.key, sortKey: name.sortKey },
+  );
   const [first] = names;
   if (!first) throw new InvalidRequestError("Name 2 to 50 locks.", "keys");
-  return pursue(context, { ...first, wait, signal: options.signal }, () => new JointAcquisition(context, names, options, lease));
+  return pursue(
+    context,
+    { ...first, wait, signal: options.signal },
+    () => new JointAcquisition(context, names, options, lease),
+  );
 }

@@ -5,7 +5,15 @@
  */
 import { InvokeCommand, LambdaClient } from "@aws-sdk/client-lambda";
 import { ForbiddenError, InvalidRequestError } from "./errors.js";
-import { type Answer, type Call, type ExchangeOptions, messageOf, parseDocument, type Transport, unanswered } from "./transport.js";
+import {
+  type Answer,
+  type Call,
+  type ExchangeOptions,
+  messageOf,
+  parseDocument,
+  type Transport,
+  unanswered,
+} from "./transport.js";
 
 /** Options of {@link lambda}. */
 export interface LambdaOptions {
@@ -28,16 +36,25 @@ const LOCK_CALLS: ReadonlySet<Call> = new Set(["acquire", "acquire-all", "heartb
 const TRACE_HEADERS: ReadonlySet<string> = new Set(["traceparent", "tracestate"]);
 
 /** Returns a transport that invokes the function of this name or ARN. Listings and watches need the HTTP API. */
-export function lambda(lockFunction: string, { transactFunction, semaphoreFunction, client }: LambdaOptions = {}): Transport {
+export function lambda(
+  lockFunction: string,
+  { transactFunction, semaphoreFunction, client }: LambdaOptions = {},
+): Transport {
   const invoker = client ?? new LambdaClient({ maxAttempts: 1 });
   const functionFor = (call: Call): string => {
     if (LOCK_CALLS.has(call)) return lockFunction;
-    if (HTTP_CALLS.has(call)) throw new InvalidRequestError(`There is no direct invocation of ${call}: use the url of the HTTP API.`, "transport");
+    if (HTTP_CALLS.has(call))
+      throw new InvalidRequestError(
+        `There is no direct invocation of ${call}: use the url of the HTTP API.`,
+        "transport",
+      );
     if (call.startsWith("semaphore-")) {
-      if (semaphoreFunction === undefined) throw new InvalidRequestError("Semaphores need the option semaphoreFunction.", "semaphoreFunction");
+      if (semaphoreFunction === undefined)
+        throw new InvalidRequestError("Semaphores need the option semaphoreFunction.", "semaphoreFunction");
       return semaphoreFunction;
     }
-    if (transactFunction === undefined) throw new InvalidRequestError("Transactions need the option transactFunction.", "transactFunction");
+    if (transactFunction === undefined)
+      throw new InvalidRequestError("Transactions need the option transactFunction.", "transactFunction");
     return transactFunction;
   };
   return {
@@ -55,9 +72,16 @@ export function lambda(lockFunction: string, { transactFunction, semaphoreFuncti
       } catch (error) {
         const status = (error as { $metadata?: { httpStatusCode?: number } }).$metadata?.httpStatusCode;
         const text = `The function ${command.input.FunctionName ?? ""} cannot be invoked`;
-        if (status !== undefined && status >= 400) return { status, document: { status, detail: `${text}: ${messageOf(error)} (HTTP ${status}).` }, retryAfter: 0 };
-        if ((error as Error).name === "CredentialsProviderError") throw new ForbiddenError(`${text}: ${messageOf(error)}.`, { cause: error });
-        if (messageOf(error) === "Region is missing") throw new InvalidRequestError(`${text}: no region is configured.`, "client", { cause: error });
+        if (status !== undefined && status >= 400)
+          return {
+            status,
+            document: { status, detail: `${text}: ${messageOf(error)} (HTTP ${status}).` },
+            retryAfter: 0,
+          };
+        if ((error as Error).name === "CredentialsProviderError")
+          throw new ForbiddenError(`${text}: ${messageOf(error)}.`, { cause: error });
+        if (messageOf(error) === "Region is missing")
+          throw new InvalidRequestError(`${text}: no region is configured.`, "client", { cause: error });
         throw unanswered(text, error);
       }
     },

@@ -99,7 +99,9 @@ export function lockFromWire(wire: components["schemas"]["Lock"]): Lock | Semaph
 }
 
 /** Returns the members that only a semaphore has. */
-function semaphoreFromWire(wire: Partial<components["schemas"]["SemaphoreState"]>): Omit<SemaphoreView, keyof Lock> | undefined {
+function semaphoreFromWire(
+  wire: Partial<components["schemas"]["SemaphoreState"]>,
+): Omit<SemaphoreView, keyof Lock> | undefined {
   const { kind, capacity = 0, available = 0, changed = "", holders = [], queue = [] } = wire;
   if (kind !== "semaphore") return undefined;
   const visible = holders.map(({ data, dataBase64, ...holder }) => ({ ...holder, ...fromWire({ data, dataBase64 }) }));

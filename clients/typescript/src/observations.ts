@@ -34,7 +34,13 @@ export class Observations {
   found(key: string, sortKey: string | undefined, recordVersionNumber: string, leaseDurationMs: number): number {
     // The time is rounded up: an observation may seem younger than it is, and never older.
     const firstSeenEpochMs = Math.ceil(this.runtime.epoch());
-    const saved = { key, ...(sortKey !== undefined && { sortKey }), recordVersionNumber, leaseDurationMs, firstSeenEpochMs };
+    const saved = {
+      key,
+      ...(sortKey !== undefined && { sortKey }),
+      recordVersionNumber,
+      leaseDurationMs,
+      firstSeenEpochMs,
+    };
     const known = this.#observations.get(key, sortKey);
     if (known && sameVersion(known.saved, saved)) return known.staleFrom;
     const staleFrom = this.runtime.now() + staleAfter(leaseDurationMs);
@@ -88,11 +94,14 @@ const sameVersion = (one: SavedObservation, other: SavedObservation): boolean =>
  * a live lock stale.
  */
 function checked(entry: unknown): SavedObservation {
-  const { key, sortKey, recordVersionNumber, leaseDurationMs, firstSeenEpochMs } = (entry ?? {}) as Partial<Record<string, unknown>>;
+  const { key, sortKey, recordVersionNumber, leaseDurationMs, firstSeenEpochMs } = (entry ?? {}) as Partial<
+    Record<string, unknown>
+  >;
   const wrong = (field: string): never => {
     throw new InvalidRequestError(`A saved observation has no usable ${field}.`, field);
   };
-  const isDuration = (value: unknown): value is number => typeof value === "number" && Number.isFinite(value) && value > 0;
+  const isDuration = (value: unknown): value is number =>
+    typeof value === "number" && Number.isFinite(value) && value > 0;
   return {
     key: typeof key === "string" ? key : wrong("key"),
     ...(sortKey != null && { sortKey: typeof sortKey === "string" ? sortKey : wrong("sortKey") }),

@@ -15,7 +15,11 @@ interface Target {
 type View = Lock | SemaphoreView | undefined;
 
 /** Yields the present view of the key, and its view after each change. Retries after temporary failures. */
-export async function* observe(context: Context, target: Target, signal: AbortSignal | undefined): AsyncGenerator<View, void, undefined> {
+export async function* observe(
+  context: Context,
+  target: Target,
+  signal: AbortSignal | undefined,
+): AsyncGenerator<View, void, undefined> {
   const stop = new LinkedController(signal, context.closed);
   try {
     let view = await read(context, target, stop.signal);

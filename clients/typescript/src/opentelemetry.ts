@@ -4,7 +4,16 @@
  *
  * Needs `@opentelemetry/api`. Without an SDK that is set up, nothing is recorded.
  */
-import { context, type MeterProvider, metrics, propagation, SpanKind, SpanStatusCode, trace, type TracerProvider } from "@opentelemetry/api";
+import {
+  context,
+  type MeterProvider,
+  metrics,
+  propagation,
+  SpanKind,
+  SpanStatusCode,
+  trace,
+  type TracerProvider,
+} from "@opentelemetry/api";
 import { LeaseholdError } from "./errors.js";
 import type { Measurement, Telemetry } from "./telemetry.js";
 
@@ -30,7 +39,8 @@ const SCOPE = "leasehold";
 export function openTelemetry({ tracerProvider, meterProvider }: OpenTelemetryOptions = {}): Telemetry {
   const tracer = (tracerProvider ?? trace).getTracer(SCOPE);
   const meter = (meterProvider ?? metrics).getMeter(SCOPE);
-  const seconds = (name: string, description: string) => meter.createHistogram(`leasehold.${name}.duration`, { unit: "s", description });
+  const seconds = (name: string, description: string) =>
+    meter.createHistogram(`leasehold.${name}.duration`, { unit: "s", description });
   const wait = seconds("wait", "Time from asking for a lock to the answer.");
   const hold = seconds("hold", "Time from a grant to the release or the loss.");
   const heartbeat = seconds("heartbeat", "Time from sending a heartbeat to its answer.");
@@ -38,7 +48,10 @@ export function openTelemetry({ tracerProvider, meterProvider }: OpenTelemetryOp
   const losses = meter.createCounter("leasehold.losses", { description: "Locks that were lost, by reason." });
   return {
     trace: async (operation, key, work) => {
-      const span = tracer.startSpan(`leasehold ${operation}`, { kind: SpanKind.CLIENT, attributes: key === undefined ? {} : { "leasehold.key": key } });
+      const span = tracer.startSpan(`leasehold ${operation}`, {
+        kind: SpanKind.CLIENT,
+        attributes: key === undefined ? {} : { "leasehold.key": key },
+      });
       const headers: Record<string, string> = {};
       const inside = trace.setSpan(context.active(), span);
       propagation.inject(inside, headers);
@@ -48,7 +61,11 @@ export function openTelemetry({ tracerProvider, meterProvider }: OpenTelemetryOp
         const kind = error instanceof LeaseholdError ? error.kind : "aborted";
         span.setAttribute("leasehold.result", kind);
         // Held is an answer, and no error.
-        if (kind !== "held") span.setStatus({ code: SpanStatusCode.ERROR, message: error instanceof Error ? error.message : String(error) });
+        if (kind !== "held")
+          span.setStatus({
+            code: SpanStatusCode.ERROR,
+            message: error instanceof Error ? error.message : String(error),
+          });
         throw error;
       } finally {
         span.end();

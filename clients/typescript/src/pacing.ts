@@ -139,6 +139,7 @@ export class WaitBudget {
     const first = this.#seen === undefined;
     const moved = this.#seen !== recordVersionNumber;
     this.#seen = recordVersionNumber;
-    if ((this.wait === "lease" && first) || (this.wait === "extend" && moved)) this.deadline = now + staleAfter(lease) + this.margin;
+    if ((this.wait === "lease" && first) || (this.wait === "extend" && moved))
+      this.deadline = now + staleAfter(lease) + this.margin;
   }
 }

@@ -1,9 +1,25 @@
 /** Held permits, and waiting for them in the queue (rules K2, K4 and K5). */
 import { Acquisition, pursue } from "./acquisition.js";
 import type { Context } from "./context.js";
-import { isRetryable, LockHeldError, LockNotFoundError, QueueFullError, SupersededError, UnavailableError } from "./errors.js";
+import {
+  isRetryable,
+  LockHeldError,
+  LockNotFoundError,
+  QueueFullError,
+  SupersededError,
+  UnavailableError,
+} from "./errors.js";
 import type { Held } from "./held.js";
-import { checkGuardOptions, type Grant, type GuardHost, type GuardOptions, type HeartbeatBody, Holding, type ReleaseOutcome, type Renewal } from "./holding.js";
+import {
+  checkGuardOptions,
+  type Grant,
+  type GuardHost,
+  type GuardOptions,
+  type HeartbeatBody,
+  Holding,
+  type ReleaseOutcome,
+  type Renewal,
+} from "./holding.js";
 import type { Lease } from "./lease.js";
 import { isSemaphore, type Lock, lockFromWire, type SemaphoreView } from "./lock.js";
 import type { Numbered } from "./numbers.js";
@@ -128,7 +144,11 @@ export class PermitsGuard extends Holding<Change> {
 
   release({ signal }: { signal?: AbortSignal | undefined } = {}): Promise<ReleaseOutcome> {
     const { key, sortKey, leaseId } = this;
-    return this.releaseBy((sendOptions) => this.#host.service.ask("semaphore-release", { key, sortKey, leaseId, version: undefined }, sendOptions), signal);
+    return this.releaseBy(
+      (sendOptions) =>
+        this.#host.service.ask("semaphore-release", { key, sortKey, leaseId, version: undefined }, sendOptions),
+      signal,
+    );
   }
 
   override toJSON(): Record<string, unknown> {
@@ -155,7 +175,12 @@ export interface PermitsTarget {
 type Body = Omit<Requests["semaphore-enqueue"], "sequence" | "requestId"> & WirePayload;
 
 /** Makes the guard of a grant. */
-export type GuardClass<Guard extends PermitsGuard> = new (host: GuardHost, grant: PermitsGrant, lease: Lease, options: GuardOptions) => Guard;
+export type GuardClass<Guard extends PermitsGuard> = new (
+  host: GuardHost,
+  grant: PermitsGrant,
+  lease: Lease,
+  options: GuardOptions,
+) => Guard;
 
 /** One lease id for permits, with its ticket. Requests for permits and for the ticket are numbered together. */
 export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<Guard, SemaphoreView, Body> {
@@ -247,7 +272,11 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
 
   protected giveBack(sendOptions: SendOptions): Promise<unknown> {
     const { key, sortKey } = this.target;
-    return this.context.service.ask("semaphore-release", { key, sortKey, leaseId: this.leaseId, version: undefined }, sendOptions);
+    return this.context.service.ask(
+      "semaphore-release",
+      { key, sortKey, leaseId: this.leaseId, version: undefined },
+      sendOptions,
+    );
   }
 
   /** Returns the next step, by the last view. */
@@ -269,7 +298,10 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
   #wasRefused({ lock, retryAfter }: LockHeldError, names: readonly DeadEntry[]): void {
     const { pollInterval, runtime } = this.context;
     this.#mustAsk = false;
-    this.#refused = { names: JSON.stringify(names), until: runtime.now() + pollPause(pollInterval, retryAfter, runtime.random()) };
+    this.#refused = {
+      names: JSON.stringify(names),
+      until: runtime.now() + pollPause(pollInterval, retryAfter, runtime.random()),
+    };
     this.#saw(lock);
   }
 
@@ -336,8 +368,13 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
   #deadTickets(): DeadEntry[] {
     const { key, sortKey } = this.target;
     const ageOf = this.context.sightings.ages(key, sortKey);
-    const dead = this.#view?.queue.filter(({ ticketId, version, leaseDurationMs }) => ageOf(ticketId, version) >= staleAfter(leaseDurationMs)) ?? [];
-    return dead.slice(0, MOST_NAMES).map(({ ticketId, version, permits }) => ({ holderId: ticketId, version, permits }));
+    const dead =
+      this.#view?.queue.filter(
+        ({ ticketId, version, leaseDurationMs }) => ageOf(ticketId, version) >= staleAfter(leaseDurationMs),
+      ) ?? [];
+    return dead
+      .slice(0, MOST_NAMES)
+      .map(({ ticketId, version, permits }) => ({ holderId: ticketId, version, permits }));
   }
 
   async #ask(observed: readonly DeadEntry[]): Promise<Guard> {
@@ -381,10 +418,19 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
   async #sendAcquire(request: Numbered<Body>): Promise<Guard> {
     const { service } = this.context;
     const { key, sortKey } = this.target;
-    const answer = await this.counted(request, (numbered, sendOptions) => service.ask("semaphore-acquire", numbered, sendOptions));
+    const answer = await this.counted(request, (numbered, sendOptions) =>
+      service.ask("semaphore-acquire", numbered, sendOptions),
+    );
     this.#outcome ??= answer.outcome;
     this.throwIfTooLate();
-    const grant = { ...answer, outcome: this.#outcome, key, sortKey, leaseId: this.leaseId, sequence: this.numbers.last };
+    const grant = {
+      ...answer,
+      outcome: this.#outcome,
+      key,
+      sortKey,
+      leaseId: this.leaseId,
+      sequence: this.numbers.last,
+    };
     return new this.guard(this.context, grant, this.lease, this.options);
   }
 
@@ -393,7 +439,9 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
     const refreshAt = runtime.now() + this.#ticketLease / 3;
     const timeout = requestTimeout(this.#ticketLease);
     try {
-      const { ticketId: id, number } = await this.numbers.send(request, (numbered) => service.ask("semaphore-enqueue", numbered, { timeout }));
+      const { ticketId: id, number } = await this.numbers.send(request, (numbered) =>
+        service.ask("semaphore-enqueue", numbered, { timeout }),
+      );
       this.isKnown = true;
       if (this.#ticket?.number !== number || request.observed?.length) this.#isCurrent = false;
       this.#ticket = { id, number, refreshAt };
@@ -417,5 +465,9 @@ export async function acquirePermits<Guard extends PermitsGuard>(
   checkGuardOptions(options, lease);
   if (options.ticketLease !== undefined) checkLease(options.ticketLease);
   const { key, sortKey } = target;
-  return pursue(context, { key, sortKey, wait, signal: options.signal }, () => new PermitsAcquisition(context, target, options, lease, guard));
+  return pursue(
+    context,
+    { key, sortKey, wait, signal: options.signal },
+    () => new PermitsAcquisition(context, target, options, lease, guard),
+  );
 }

@@ -18,7 +18,10 @@ export interface DeadEntry {
  * The next step: an acquire that names these entries, an enqueue that names the first of too many, or a look for at most
  * this time, in milliseconds.
  */
-export type Plan = { readonly ask: readonly DeadEntry[] } | { readonly enqueue: readonly DeadEntry[] } | { readonly waitMs: number };
+export type Plan =
+  | { readonly ask: readonly DeadEntry[] }
+  | { readonly enqueue: readonly DeadEntry[] }
+  | { readonly waitMs: number };
 
 /** The waiter that the plan is for. */
 export interface Wanted {
@@ -48,14 +51,18 @@ interface Entry {
 
 /** Decides whether to request the permits, and which entries to name as dead. */
 export function plan(view: Permits, wanted: Wanted, ageOf: AgeOf): Plan {
-  const entry = (holderId: string, { version, leaseDurationMs, permits }: { version: string; leaseDurationMs: number; permits: number }): Entry => ({
+  const entry = (
+    holderId: string,
+    { version, leaseDurationMs, permits }: { version: string; leaseDurationMs: number; permits: number },
+  ): Entry => ({
     name: { holderId, version, permits },
     left: staleAfter(leaseDurationMs) - ageOf(holderId, version),
   });
   const own = view.queue.find(({ ticketId }) => ticketId === wanted.ticketId);
   // The answer of the service tells what became of the ticket, or that the capacity does not suffice.
   if ((wanted.ticketId !== undefined && !own) || wanted.permits > view.capacity) return { ask: [] };
-  const isAhead = (ticket: Permits["queue"][number]): boolean => !own || (ticket.number < own.number && ticket.permits <= view.capacity);
+  const isAhead = (ticket: Permits["queue"][number]): boolean =>
+    !own || (ticket.number < own.number && ticket.permits <= view.capacity);
   const ahead = view.queue.filter(isAhead).map((ticket) => entry(ticket.ticketId, ticket));
   const holders = view.holders.map((holder) => entry(holder.holderId, holder));
   const lives = [...ahead, ...holders].map(({ left }) => left).filter((left) => left > 0);
@@ -84,7 +91,10 @@ export class Sightings {
   saw(view: SemaphoreView): void {
     const known = this.#sightings.get(view.key, view.sortKey)?.since;
     const time = this.runtime.now();
-    const entries = [...view.holders.map(({ holderId, version }) => [holderId, version] as const), ...view.queue.map(({ ticketId, version }) => [ticketId, version] as const)];
+    const entries = [
+      ...view.holders.map(({ holderId, version }) => [holderId, version] as const),
+      ...view.queue.map(({ ticketId, version }) => [ticketId, version] as const),
+    ];
     const since = new Map(
       entries.map(([id, version]) => {
         const before = known?.get(id);

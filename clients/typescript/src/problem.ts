@@ -29,7 +29,9 @@ import type { Answer } from "./transport.js";
 import type { components } from "./wire.js";
 
 /** A later version of the service sends `misconfigured`. */
-type Problem = Omit<components["schemas"]["Problem"], "type"> & { type: components["schemas"]["Problem"]["type"] | "misconfigured" };
+type Problem = Omit<components["schemas"]["Problem"], "type"> & {
+  type: components["schemas"]["Problem"]["type"] | "misconfigured";
+};
 
 /**
  * Returns the error for an answer that is not a 200. Without a problem document of Leasehold's, the status
@@ -47,7 +49,12 @@ export function refusal({ status, document, retryAfter }: Answer, key: string): 
     case "held":
       return heldError(detail, lock ? [lock] : locks, retryAfter) ?? new UnavailableError("The answer is incomplete.");
     case "lost":
-      return new LockLostError(problem.locks?.[0]?.key ?? key, problem.locks?.[0]?.reason ?? problem.reason ?? "taken-over", detail, { lock });
+      return new LockLostError(
+        problem.locks?.[0]?.key ?? key,
+        problem.locks?.[0]?.reason ?? problem.reason ?? "taken-over",
+        detail,
+        { lock },
+      );
     case "superseded":
       if (typeof problem.sequence !== "number") return new UnavailableError("The answer is incomplete.");
       return new SupersededError(detail, problem.sequence, problem.fencingToken ?? undefined);

@@ -21,7 +21,11 @@ export async function renewOnce<Body extends ResumeBody, Answer extends { leaseD
   { runtime }: Context,
   body: Body,
   exchange: (request: Numbered<Body>, options: SendOptions) => Promise<Answer>,
-  { sequence, signal, lockDelay }: { sequence?: number | undefined; signal?: AbortSignal | undefined; lockDelay?: number | undefined },
+  {
+    sequence,
+    signal,
+    lockDelay,
+  }: { sequence?: number | undefined; signal?: AbortSignal | undefined; lockDelay?: number | undefined },
 ): Promise<Resumed<Answer>> {
   const numbers = new Numbers<Body>(runtime, sequence);
   const lease = new Lease(lockDelay);

@@ -51,7 +51,8 @@ export const systemRuntime: Runtime = {
 
 /** `hostname:pid`, or what there is of it. */
 export function defaultOwnerName(): string {
-  const hostname = host.process?.getBuiltinModule?.("node:os")?.hostname() ?? host.process?.env?.["HOSTNAME"] ?? "unknown";
+  const hostname =
+    host.process?.getBuiltinModule?.("node:os")?.hostname() ?? host.process?.env?.["HOSTNAME"] ?? "unknown";
   const pid = host.process?.pid;
   return pid === undefined ? hostname : `${hostname}:${pid}`;
 }

@@ -13,7 +13,11 @@ interface Scoped extends AsyncDisposable {
 /**
  * Runs `body`. Where that fails, the guard is released before the error comes out. The process stays alive meanwhile.
  */
-export async function work<Guard extends AsyncDisposable, T>(context: Context, guard: Guard, body: (guard: Guard) => T | Promise<T>): Promise<T> {
+export async function work<Guard extends AsyncDisposable, T>(
+  context: Context,
+  guard: Guard,
+  body: (guard: Guard) => T | Promise<T>,
+): Promise<T> {
   const letGo = keepAlive(context.runtime);
   try {
     return await body(guard);
@@ -26,7 +30,11 @@ export async function work<Guard extends AsyncDisposable, T>(context: Context, g
 }
 
 /** Runs `body` under the guard, and releases. An error of `body` comes out as it is; one of the release is reported. */
-export async function under<Guard extends Scoped, T>(context: Context, guard: Guard, body: (guard: Guard) => T | Promise<T>): Promise<T> {
+export async function under<Guard extends Scoped, T>(
+  context: Context,
+  guard: Guard,
+  body: (guard: Guard) => T | Promise<T>,
+): Promise<T> {
   const result = await work(context, guard, body);
   try {
     await guard.release();

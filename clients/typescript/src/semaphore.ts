@@ -5,7 +5,13 @@ import type { Held } from "./held.js";
 import { checkGuardOptions, type GuardOptions } from "./holding.js";
 import type { SemaphoreView } from "./lock.js";
 import { checkDuration, checkLease } from "./options.js";
-import { acquirePermits, type GuardClass, PermitsGuard, type PermitsOptions, type TryPermitsOptions } from "./permits.js";
+import {
+  acquirePermits,
+  type GuardClass,
+  PermitsGuard,
+  type PermitsOptions,
+  type TryPermitsOptions,
+} from "./permits.js";
 import { renewOnce } from "./resuming.js";
 import { under } from "./scope.js";
 
@@ -112,7 +118,13 @@ export class Semaphore<Guard extends PermitsGuard = PermitsGuard> {
   async #acquire(options: PermitsOptions, wait: PermitsOptions["wait"]): Promise<Guard | Held<SemaphoreView>> {
     const { key, capacity } = this;
     const permits = options.permits ?? this.#permits;
-    return acquirePermits(this.#context, { key, sortKey: this.#sortKey, capacity, permits }, options, wait, this.#guard);
+    return acquirePermits(
+      this.#context,
+      { key, sortKey: this.#sortKey, capacity, permits },
+      options,
+      wait,
+      this.#guard,
+    );
   }
 }
 
@@ -140,7 +152,10 @@ async function exclusive(result: WriterGuard | Held<SemaphoreView>): Promise<Wri
   if (result.kind === "held" || result.permits === result.capacity) return result;
   const { key, capacity } = result;
   await result[Symbol.asyncDispose]();
-  throw new InvalidRequestError(`The read/write lock ${JSON.stringify(key)} has the capacity ${capacity}, and a writer needs all of it.`, "capacity");
+  throw new InvalidRequestError(
+    `The read/write lock ${JSON.stringify(key)} has the capacity ${capacity}, and a writer needs all of it.`,
+    "capacity",
+  );
 }
 
 /**

@@ -1,5 +1,12 @@
 /** The calls of the service (docs/openapi.json), typed by its document, and their retries (rule C5). */
-import { isAboutItsNumber, isRetryable, isTransient, isUnreached, UnavailableError, UnconnectedError } from "./errors.js";
+import {
+  isAboutItsNumber,
+  isRetryable,
+  isTransient,
+  isUnreached,
+  UnavailableError,
+  UnconnectedError,
+} from "./errors.js";
 import type { Numbered } from "./numbers.js";
 import { OPERATION_BOUND_MS, requestTimeout, retryPause, UNREACHED_BOUND_MS } from "./pacing.js";
 import { refusal } from "./problem.js";
@@ -39,7 +46,13 @@ export interface Requests {
   "semaphore-break": Request<"BreakEntryRequest">;
   "semaphore-capacity": Request<"CapacityRequest">;
   "semaphore-get": { key: string; sortKey: string | undefined };
-  list: { limit?: number | undefined; cursor?: string | undefined; state?: string | undefined; ownerName?: string | undefined; key?: string | undefined };
+  list: {
+    limit?: number | undefined;
+    cursor?: string | undefined;
+    state?: string | undefined;
+    ownerName?: string | undefined;
+    key?: string | undefined;
+  };
   begin: Request<"BeginRequest">;
   add: Request<"AddRequest">;
   commit: Request<"EndRequest">;
@@ -77,7 +90,13 @@ export interface Answers {
 
 const LEASE = { recordVersionNumber: "string", leaseDurationMs: "number", fencingToken: "number" } as const;
 
-const PERMITS = { version: "string", leaseDurationMs: "number", fencingToken: "number", permits: "number", holderId: "string" } as const;
+const PERMITS = {
+  version: "string",
+  leaseDurationMs: "number",
+  fencingToken: "number",
+  permits: "number",
+  holderId: "string",
+} as const;
 
 /** Members of each answer that the client relies on. */
 const MEMBERS: { readonly [C in Call]: { readonly [Member in keyof Answers[C]]?: "string" | "number" | "object" } } = {
@@ -149,8 +168,10 @@ export class Service {
 
 /** Refuses an answer that lacks a member: some proxies answer 200 with a document of their own. */
 function complete<C extends Call>(call: C, document: object | undefined): Answers[C] {
-  const has = (member: string, type: unknown): boolean => typeof (document as Partial<Record<string, unknown>>)[member] === type;
-  const isComplete = document !== undefined && Object.entries(MEMBERS[call]).every(([member, type]) => has(member, type));
+  const has = (member: string, type: unknown): boolean =>
+    typeof (document as Partial<Record<string, unknown>>)[member] === type;
+  const isComplete =
+    document !== undefined && Object.entries(MEMBERS[call]).every(([member, type]) => has(member, type));
   if (!isComplete) throw new UnavailableError("The answer is not one of Leasehold's.");
   return document as Answers[C];
 }
@@ -171,7 +192,11 @@ export interface RetryOptions {
 }
 
 /** Sends requests until one has a useful answer, within the bound. */
-export async function retrying<T>(runtime: Runtime, request: (options: SendOptions) => Promise<T>, options: RetryOptions = {}): Promise<T> {
+export async function retrying<T>(
+  runtime: Runtime,
+  request: (options: SendOptions) => Promise<T>,
+  options: RetryOptions = {},
+): Promise<T> {
   const begunAt = runtime.now();
   const { lease, signal } = options;
   let { until = begunAt + OPERATION_BOUND_MS } = options;
@@ -184,7 +209,9 @@ export async function retrying<T>(runtime: Runtime, request: (options: SendOptio
     } catch (error) {
       if (signal?.aborted || !retryable(error)) throw error;
       if (isUnreached(error)) until = Math.min(until, begunAt + UNREACHED_BOUND_MS);
-      const pause = isAboutItsNumber(error) ? 0 : retryPause(failures, isTransient(error) ? error.retryAfter : 0, runtime.random());
+      const pause = isAboutItsNumber(error)
+        ? 0
+        : retryPause(failures, isTransient(error) ? error.retryAfter : 0, runtime.random());
       const next = runtime.now() + pace(pause);
       if (next >= until) throw error;
       await sleepUntil(runtime, next, signal, background);

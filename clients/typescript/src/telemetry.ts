@@ -23,7 +23,11 @@ export interface Telemetry {
    * Runs `work`, which is an acquire with all its requests, or one request, and returns its result. `headers` go with
    * the request: the trace context, for example.
    */
-  trace<T>(operation: string, key: string | undefined, work: (headers: Readonly<Record<string, string>>) => Promise<T>): Promise<T>;
+  trace<T>(
+    operation: string,
+    key: string | undefined,
+    work: (headers: Readonly<Record<string, string>>) => Promise<T>,
+  ): Promise<T>;
   record(measurement: Measurement): void;
 }
 

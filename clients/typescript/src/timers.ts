@@ -26,7 +26,12 @@ export function at(runtime: Runtime, time: number, callback: () => void, backgro
 }
 
 /** Resolves once the monotonic clock shows `time`; rejects with the signal's reason when that is aborted first. */
-export async function sleepUntil(runtime: Runtime, time: number, signal?: AbortSignal, background = false): Promise<void> {
+export async function sleepUntil(
+  runtime: Runtime,
+  time: number,
+  signal?: AbortSignal,
+  background = false,
+): Promise<void> {
   let cancel = (): void => undefined;
   const slept = new Promise<void>((resolve) => {
     cancel = at(runtime, time, resolve, background);
@@ -61,7 +66,7 @@ export async function abortable<T>(promise: Promise<T>, signal: AbortSignal | un
   let unlisten = (): void => undefined;
   const aborted = new Promise<never>((_, reject) => {
     unlisten = onAbort(signal, () => {
-      // eslint-disable-next-line @typescript-eslint/prefer-promise-reject-errors -- whatever the caller aborted with
+      // The reason is whatever the caller aborted with.
       reject(signal.reason);
     });
   });

@@ -81,7 +81,11 @@ export class Transaction implements AsyncDisposable {
    * Locks an item and reads it; undefined if there is none. No other transaction changes or creates the item before
    * this one ends.
    */
-  async get(table: string, key: object, options: { projection?: string; names?: Record<string, string> } = {}): Promise<Item | undefined> {
+  async get(
+    table: string,
+    key: object,
+    options: { projection?: string; names?: Record<string, string> } = {},
+  ): Promise<Item | undefined> {
     const { projection, names } = options;
     return this.#one({
       Get: {
@@ -99,8 +103,17 @@ export class Transaction implements AsyncDisposable {
   }
 
   /** Updates or creates an item. `values` are the expression's. */
-  async update(table: string, key: object, expression: string, values?: object, options: WriteOptions = {}): Promise<Item | undefined> {
-    const all = expressions({ ...options, ...((values ?? options.values) && { values: { ...options.values, ...values } }) });
+  async update(
+    table: string,
+    key: object,
+    expression: string,
+    values?: object,
+    options: WriteOptions = {},
+  ): Promise<Item | undefined> {
+    const all = expressions({
+      ...options,
+      ...((values ?? options.values) && { values: { ...options.values, ...values } }),
+    });
     return this.#one({ Update: { TableName: table, Key: key, UpdateExpression: expression, ...all } });
   }
 
@@ -110,8 +123,15 @@ export class Transaction implements AsyncDisposable {
   }
 
   /** Locks an item and checks a condition. */
-  async check(table: string, key: object, condition: string, options: { values?: object; names?: Record<string, string> } = {}): Promise<void> {
-    await this.#one({ ConditionCheck: { TableName: table, Key: key, ...expressions(options), ConditionExpression: condition } });
+  async check(
+    table: string,
+    key: object,
+    condition: string,
+    options: { values?: object; names?: Record<string, string> } = {},
+  ): Promise<void> {
+    await this.#one({
+      ConditionCheck: { TableName: table, Key: key, ...expressions(options), ConditionExpression: condition },
+    });
   }
 
   /**
@@ -151,7 +171,9 @@ export class Transaction implements AsyncDisposable {
    * @throws {TransactionCommittedError} the commit was earlier.
    */
   async rollback(): Promise<void> {
-    await send(this.context, this.id, (options) => this.context.service.ask("rollback", { transactionId: this.id }, options));
+    await send(this.context, this.id, (options) =>
+      this.context.service.ask("rollback", { transactionId: this.id }, options),
+    );
     this.#ended = true;
   }
 
@@ -266,12 +288,20 @@ export class Transaction implements AsyncDisposable {
 }
 
 /** Sends a call that may have to wait for other transactions. The call may be repeated, and is. */
-export async function send<T>(context: Context, id: string, request: (options: SendOptions) => Promise<T>, signal?: AbortSignal): Promise<T> {
+export async function send<T>(
+  context: Context,
+  id: string,
+  request: (options: SendOptions) => Promise<T>,
+  signal?: AbortSignal,
+): Promise<T> {
   const { runtime } = context;
   // The call is repeated for as long as any other operation, after the first try was given up.
   const until = runtime.now() + TRANSACTION_CALL_MS + OPERATION_BOUND_MS;
   try {
-    return await retrying(runtime, (options) => request({ ...options, timeout: TRANSACTION_CALL_MS }), { until, signal });
+    return await retrying(runtime, (options) => request({ ...options, timeout: TRANSACTION_CALL_MS }), {
+      until,
+      signal,
+    });
   } catch (error) {
     if (error instanceof LeaseholdError) error.transactionId = id;
     throw error;
@@ -286,7 +316,9 @@ export function entry(request: TransactionRequest): Entry {
         .filter(([, value]) => value !== undefined)
         .map(([name, value]: [string, unknown]) => [name, TYPED.has(name) ? itemToWire(value as object) : value]),
     );
-  return Object.fromEntries(Object.entries(request).map(([operation, members]) => [operation, convert(members as object)])) as unknown as Entry;
+  return Object.fromEntries(
+    Object.entries(request).map(([operation, members]) => [operation, convert(members as object)]),
+  ) as unknown as Entry;
 }
 
 const TYPED: ReadonlySet<string> = new Set(["Key", "Item", "ExpressionAttributeValues"]);

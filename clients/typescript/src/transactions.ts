@@ -39,9 +39,14 @@ interface Ending {
  * Runs `body` in a transaction, and again in another one, until a commit succeeds or a failure is no
  * conflict.
  */
-export async function runTransaction<T>(context: Context, body: (tx: Transaction) => T | Promise<T>, options: TransactionOptions): Promise<T> {
+export async function runTransaction<T>(
+  context: Context,
+  body: (tx: Transaction) => T | Promise<T>,
+  options: TransactionOptions,
+): Promise<T> {
   const period = options.keepAlive ?? 20_000;
-  if (period !== false && !(period > 0)) throw new InvalidRequestError("keepAlive must be above 0 milliseconds.", "keepAlive");
+  if (period !== false && !(period > 0))
+    throw new InvalidRequestError("keepAlive must be above 0 milliseconds.", "keepAlive");
   // The previous attempt, whose age the next one keeps.
   let before: string | undefined;
   return repeated(context, options, async (ending) => {
@@ -57,7 +62,11 @@ export async function runTransaction<T>(context: Context, body: (tx: Transaction
 }
 
 /** Sends all requests in one call, and again under another id after a conflict. */
-export async function transact(context: Context, requests: readonly TransactionRequest[], options: TransactOptions): Promise<(Item | undefined)[]> {
+export async function transact(
+  context: Context,
+  requests: readonly TransactionRequest[],
+  options: TransactOptions,
+): Promise<(Item | undefined)[]> {
   const entries = requests.map(entry);
   const { runtime, service } = context;
   let transactionId = runtime.uuid();
@@ -67,7 +76,12 @@ export async function transact(context: Context, requests: readonly TransactionR
     for (;;) {
       const body = { transactionId, retryOf, requests: entries, commit: true };
       try {
-        const answer = await send(context, transactionId, (sendOptions) => service.ask("begin", body, sendOptions), signal);
+        const answer = await send(
+          context,
+          transactionId,
+          (sendOptions) => service.ask("begin", body, sendOptions),
+          signal,
+        );
         return { value: (answer.answers ?? []).map(answerFromWire) };
       } catch (error) {
         if (!isContention(error)) return { error, contention: undefined };
@@ -100,10 +114,7 @@ async function attempt<T>(
   try {
     await tx.begin(retryOf);
     if (period !== false) stop = tx.keep(period);
-    value = await abortable(
-      (async () => body(tx))(),
-      signal,
-    );
+    value = await abortable((async () => body(tx))(), signal);
   } catch (error) {
     stop();
     const rolledBack = tx[Symbol.asyncDispose]();
@@ -119,7 +130,11 @@ async function attempt<T>(
 
 type Outcome<T> = { value: T } | { error: unknown; contention: Contention | undefined };
 
-async function repeated<T>(context: Context, options: TransactOptions, attempt: (ending: Ending) => Promise<Outcome<T>>): Promise<T> {
+async function repeated<T>(
+  context: Context,
+  options: TransactOptions,
+  attempt: (ending: Ending) => Promise<Outcome<T>>,
+): Promise<T> {
   const { runtime } = context;
   context.closed.throwIfAborted();
   const ending = new LinkedController(options.signal, context.closed);
@@ -131,7 +146,8 @@ async function repeated<T>(context: Context, options: TransactOptions, attempt: 
       const outcome = await attempt(ending);
       if ("value" in outcome) return outcome.value;
       const { error, contention } = outcome;
-      if (ending.signal.aborted || contention === undefined || !(await tries.again(contention, ending.signal))) throw error;
+      if (ending.signal.aborted || contention === undefined || !(await tries.again(contention, ending.signal)))
+        throw error;
     }
   } finally {
     letGo();

@@ -73,7 +73,8 @@ const UNCONNECTED =
 export function unanswered(place: string, error: unknown): UnavailableError {
   const { code, cause } = error as { code?: unknown; cause?: { code?: unknown; message?: unknown } };
   const text = `${place}: ${messageOf(error)}`;
-  if (!UNCONNECTED.test(String(code ?? cause?.code)) && cause?.message !== "bad port") return new UnavailableError(text, 0, { cause: error });
+  if (!UNCONNECTED.test(String(code ?? cause?.code)) && cause?.message !== "bad port")
+    return new UnavailableError(text, 0, { cause: error });
   return new UnconnectedError(`${text}; check the address, and that the service runs.`, 0, { cause: error });
 }
 

@@ -7,7 +7,7 @@
  * number is a `number` if that is exact, a `bigint` if it is an integer beyond 2^53, and an {@link ExactNumber}
  * otherwise.
  */
-// eslint-disable-next-line @typescript-eslint/no-explicit-any -- what is in a table is known to the caller, not to the compiler
+// biome-ignore lint/suspicious/noExplicitAny: what is in a table is known to the caller, not to the compiler
 export type Item = Record<string, any>;
 
 /** A number that neither `number` nor `bigint` can hold, such as one with twenty decimal places. */

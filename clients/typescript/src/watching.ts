@@ -34,7 +34,11 @@ export async function watch(
   const waitMs = watchDuration(until - sentAt);
   let retryAfter = 0;
   try {
-    const answer = await service.ask("watch", { ...target, version, waitMs }, { timeout: waitMs + requestTimeout(), signal });
+    const answer = await service.ask(
+      "watch",
+      { ...target, version, waitMs },
+      { timeout: waitMs + requestTimeout(), signal },
+    );
     const lock = lockFromWire(answer);
     if (watchedVersion(lock) !== version || runtime.now() >= sentAt + waitMs) return { lock };
   } catch (error) {

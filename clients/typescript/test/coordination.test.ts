@@ -14,12 +14,25 @@ import {
   LockLostError,
   WrongKindError,
 } from "../dist/index.js";
-import { aborted, breakHeld, eventually, type Fault, FaultProxy, firstTimes, freshKey, guardOf, heldOf, LocalService, sleep } from "./support.js";
+import {
+  aborted,
+  breakHeld,
+  eventually,
+  type Fault,
+  FaultProxy,
+  firstTimes,
+  freshKey,
+  guardOf,
+  heldOf,
+  LocalService,
+  sleep,
+} from "./support.js";
 
 const service = await LocalService.start();
 after(() => service[Symbol.asyncDispose]());
 
-const newClient = (options: Partial<ClientOptions> = {}): Client => new Client({ url: service.url, ownerName: "test", ...options });
+const newClient = (options: Partial<ClientOptions> = {}): Client =>
+  new Client({ url: service.url, ownerName: "test", ...options });
 const client = newClient();
 
 const stateOf = async (key: string): Promise<string | undefined> => (await client.get(key))?.state;
@@ -50,7 +63,10 @@ describe("several locks at once", { concurrency: 4 }, () => {
     const held = await newClient().tryAcquireAll([c, b, a]);
     assert.equal(held.kind, "held");
     assert.deepEqual(new Set(held.locks.map(({ key }) => key)), new Set([a, b]));
-    assert.throws(() => held.granted(), (error) => error instanceof LockHeldError && error.locks.length === 2);
+    assert.throws(
+      () => held.granted(),
+      (error) => error instanceof LockHeldError && error.locks.length === 2,
+    );
     assert.equal(await client.get(c), undefined);
     await guard.release();
     await guard.release();
@@ -95,9 +111,12 @@ describe("several locks at once", { concurrency: 4 }, () => {
 
   test("two callers in opposite orders both come through", async () => {
     const [a, b] = [freshKey(), freshKey()];
-    const turns = [[a, b], [b, a], [a, b], [b, a]].map((keys) =>
-      newClient().withLocks(keys, (guard) => guard.fencingToken, { wait: Infinity }),
-    );
+    const turns = [
+      [a, b],
+      [b, a],
+      [a, b],
+      [b, a],
+    ].map((keys) => newClient().withLocks(keys, (guard) => guard.fencingToken, { wait: Infinity }));
     const tokens = await Promise.all(turns);
     assert.equal(new Set(tokens).size, 4);
     await areReleased([a, b]);
@@ -123,7 +142,10 @@ describe("several locks at once", { concurrency: 4 }, () => {
     const guard = jointOf(await newClient().acquireAll(keys, { lease: 20_000, heartbeatInterval: false }));
     await guard.heartbeat({ lease: 40_000 });
     assert.ok(guard.remaining() > 20_000);
-    assert.deepEqual(await Promise.all(keys.map(async (key) => (await client.get(key))?.leaseDurationMs)), [40_000, 40_000]);
+    assert.deepEqual(
+      await Promise.all(keys.map(async (key) => (await client.get(key))?.leaseDurationMs)),
+      [40_000, 40_000],
+    );
     await breakHeld(client, keys[1] ?? "");
     await assert.rejects(guard.heartbeat(), (error) => error instanceof LockLostError && error.key === keys[1]);
     await aborted(guard.signal);
@@ -147,7 +169,9 @@ describe("several locks at once", { concurrency: 4 }, () => {
     await assert.rejects(client.tryAcquireAll([]), InvalidRequestError);
     const key = freshKey();
     await assert.rejects(newClient().tryAcquireAll([key, key]), InvalidRequestError);
-    await newClient().semaphore(key, 1).withPermits(() => undefined);
+    await newClient()
+      .semaphore(key, 1)
+      .withPermits(() => undefined);
     await assert.rejects(newClient().tryAcquireAll([key, freshKey()]), WrongKindError);
   });
 
@@ -169,14 +193,20 @@ describe("several locks at once", { concurrency: 4 }, () => {
     proxy.fault = firstTimes(1, "acquire-all", "lose answer");
     const keys = [freshKey(), freshKey()];
     await assert.rejects(newClient({ url: proxy.url }).tryAcquireAll(keys));
-    await eventually(async () => (await Promise.all(keys.map(stateOf))).every((state) => state === "released"), "given back");
+    await eventually(
+      async () => (await Promise.all(keys.map(stateOf))).every((state) => state === "released"),
+      "given back",
+    );
   });
 });
 
 describe("once an occurrence", { concurrency: 4 }, () => {
   test("occurrence that is done is not run again", async () => {
     const key = freshKey();
-    assert.deepEqual(await newClient().once(key, "2026-11-21T02", () => "41 rows"), { kind: "done", result: "41 rows" });
+    assert.deepEqual(await newClient().once(key, "2026-11-21T02", () => "41 rows"), {
+      kind: "done",
+      result: "41 rows",
+    });
     for (const occurrence of ["2026-11-21T02", "2026-11-21T01"]) {
       const again = await newClient().once(key, occurrence, () => assert.fail("run again"));
       assert.equal(again.kind, "already-done");
@@ -201,7 +231,17 @@ describe("once an occurrence", { concurrency: 4 }, () => {
   test("second caller waits for the first, and finds its result", async () => {
     const key = freshKey();
     let finish = (): void => undefined;
-    const running = newClient().once(key, "1", () => new Promise<string>((resolve) => (finish = () => { resolve("by the first"); })));
+    const running = newClient().once(
+      key,
+      "1",
+      () =>
+        new Promise<string>(
+          (resolve) =>
+            (finish = () => {
+              resolve("by the first");
+            }),
+        ),
+    );
     await eventually(async () => (await stateOf(key)) === "held", "running");
     assert.equal((await newClient().once(key, "1", () => assert.fail("run twice"), { wait: 0 })).kind, "held");
     const second = newClient().once(key, "1", () => assert.fail("run twice"), { wait: Infinity });
@@ -213,10 +253,15 @@ describe("once an occurrence", { concurrency: 4 }, () => {
 
   test("run that lost its lock is not completed", async () => {
     const key = freshKey();
-    const late = newClient().once(key, "1", async (guard) => {
-      await breakHeld(client, key);
-      await aborted(guard.signal);
-    }, { heartbeatInterval: 200 });
+    const late = newClient().once(
+      key,
+      "1",
+      async (guard) => {
+        await breakHeld(client, key);
+        await aborted(guard.signal);
+      },
+      { heartbeatInterval: 200 },
+    );
     await assert.rejects(late, LockLostError);
     assert.equal((await newClient().once(key, "1", () => undefined)).kind, "done");
   });
@@ -284,12 +329,18 @@ describe("observers and elections", { concurrency: 4 }, () => {
     const leaders = one.observe();
     assert.equal(await next(leaders), undefined);
     const first = guardOf(await one.campaign());
-    assert.deepEqual(await next(leaders), { ownerName: "one", fencingToken: first.fencingToken, data: first.data, text: "10.0.0.1" });
+    assert.deepEqual(await next(leaders), {
+      ownerName: "one",
+      fencingToken: first.fencingToken,
+      data: first.data,
+      text: "10.0.0.1",
+    });
     const campaign = two.campaign();
     assert.equal(heldOf(await two.campaign({ wait: 0 })).lock.ownerName, "one");
     await first.release();
     const second = guardOf(await campaign);
-    for (let leader = await next(leaders); leader?.text !== "10.0.0.2"; leader = await next(leaders)) assert.equal(leader, undefined);
+    for (let leader = await next(leaders); leader?.text !== "10.0.0.2"; leader = await next(leaders))
+      assert.equal(leader, undefined);
     await second.release();
     await leaders.return();
   });
@@ -311,7 +362,11 @@ describe("observers and elections", { concurrency: 4 }, () => {
     await breakHeld(client, key);
     assert.equal(await led, "second term");
     assert.equal(terms[0]?.lost, "released");
-    assert.ok(terms.map(({ fencingToken }) => fencingToken).every((token, term, all) => term === 0 || token > (all[term - 1] ?? 0)));
+    assert.ok(
+      terms
+        .map(({ fencingToken }) => fencingToken)
+        .every((token, term, all) => term === 0 || token > (all[term - 1] ?? 0)),
+    );
     await areReleased([key]);
   });
 

@@ -15,16 +15,31 @@ import {
   ThrottledError,
   UnavailableError,
 } from "../dist/index.js";
-import { aborted, eventually, type Fault, FaultProxy, firstTimes, freshKey, guardOf, heldOf, LocalService, type SeenRequest, sleep } from "./support.js";
+import {
+  aborted,
+  eventually,
+  type Fault,
+  FaultProxy,
+  firstTimes,
+  freshKey,
+  guardOf,
+  heldOf,
+  LocalService,
+  type SeenRequest,
+  sleep,
+} from "./support.js";
 
 const service = await LocalService.start();
 after(() => service[Symbol.asyncDispose]());
 
 const isReleased = async (key: string): Promise<boolean> => (await service.client().get(key))?.state === "released";
-const versionOf = async (key: string): Promise<string | undefined> => (await service.client().get(key))?.recordVersionNumber;
+const versionOf = async (key: string): Promise<string | undefined> =>
+  (await service.client().get(key))?.recordVersionNumber;
 
 /** A proxy, and a client behind it. */
-async function throughProxy(options: Parameters<LocalService["client"]>[0] = {}): Promise<{ proxy: FaultProxy; client: Client } & AsyncDisposable> {
+async function throughProxy(
+  options: Parameters<LocalService["client"]>[0] = {},
+): Promise<{ proxy: FaultProxy; client: Client } & AsyncDisposable> {
   const proxy = await FaultProxy.start(service.url);
   const client = service.client({ url: proxy.url, ...options });
   return { proxy, client, [Symbol.asyncDispose]: () => proxy[Symbol.asyncDispose]() };
@@ -37,7 +52,13 @@ const unavailable: Fault = {
 };
 
 describe("outages and lost answers", { concurrency: 8 }, () => {
-  for (const fault of ["lose answer", "lose request", unavailable, { status: 502, body: "<html>Bad gateway</html>" }, { status: 429, body: "slow down" }] as Fault[]) {
+  for (const fault of [
+    "lose answer",
+    "lose request",
+    unavailable,
+    { status: 502, body: "<html>Bad gateway</html>" },
+    { status: 429, body: "slow down" },
+  ] as Fault[]) {
     test(`acquire keeps its lease id when retried: ${JSON.stringify(fault)}`, async () => {
       await using parts = await throughProxy();
       const { proxy, client } = parts;
@@ -65,7 +86,7 @@ describe("outages and lost answers", { concurrency: 8 }, () => {
     await guard.release();
   });
 
-  test("a heartbeat and a resume count from before they were sent", async () => {
+  test("heartbeats and resumes count from before they were sent", async () => {
     await using parts = await throughProxy();
     const { proxy, client } = parts;
     const key = freshKey();
@@ -90,7 +111,7 @@ describe("outages and lost answers", { concurrency: 8 }, () => {
     await client.close();
   });
 
-  test("a refusal that is no outage is not tried again", async () => {
+  test("refusal that is no outage is not tried again", async () => {
     await using parts = await throughProxy();
     const { proxy, client } = parts;
     proxy.fault = () => ({ status: 403, body: "{}" });
@@ -99,7 +120,7 @@ describe("outages and lost answers", { concurrency: 8 }, () => {
     assert.equal(proxy.seen.length, 2, "nothing was granted, so nothing is released");
   });
 
-  test("an outage for all of the wait is unavailable, and not held", async () => {
+  test("outage for all of the wait is unavailable, and not held", async () => {
     await using parts = await throughProxy();
     const { proxy, client } = parts;
     proxy.fault = ({ call }) => (call === "acquire" ? unavailable : "pass");
@@ -122,7 +143,10 @@ describe("outages and lost answers", { concurrency: 8 }, () => {
     await holder.release();
     heldOf(await waiting);
     assert.ok(performance.now() - start < 8000);
-    await eventually(async () => (await service.client().get(key))?.ownerName === "test" && (await isReleased(key)), "released");
+    await eventually(
+      async () => (await service.client().get(key))?.ownerName === "test" && (await isReleased(key)),
+      "released",
+    );
     await client.close();
     assert.ok(await isReleased(key));
     assert.equal(proxy.calls("release").length, 1);
@@ -173,7 +197,13 @@ describe("outages and lost answers", { concurrency: 8 }, () => {
     await guard.release();
   });
 
-  for (const fault of ["lose request", unavailable, { status: 403, body: "{}" }, { status: 400, body: "{}" }, { status: 200, body: "<html>" }] as Fault[]) {
+  for (const fault of [
+    "lose request",
+    unavailable,
+    { status: 403, body: "{}" },
+    { status: 400, body: "{}" },
+    { status: 200, body: "<html>" },
+  ] as Fault[]) {
     test(`long outage expires the lease, and is no theft: ${JSON.stringify(fault)}`, async () => {
       await using parts = await throughProxy();
       const { proxy, client } = parts;
@@ -213,7 +243,10 @@ describe("outages and lost answers", { concurrency: 8 }, () => {
     proxy.fault = firstTimes(2, "heartbeat", "lose answer");
     await guard.heartbeat({ data: "kept" });
     assert.equal(proxy.calls("heartbeat").length, 3);
-    assert.ok(proxy.calls("heartbeat").every(({ body }) => body["leaseDurationMs"] === 3000 && body["data"] === "kept"), "the lease is named");
+    assert.ok(
+      proxy.calls("heartbeat").every(({ body }) => body["leaseDurationMs"] === 3000 && body["data"] === "kept"),
+      "the lease is named",
+    );
     await guard.release();
   });
 
@@ -232,11 +265,19 @@ describe("outages and lost answers", { concurrency: 8 }, () => {
     assert.equal(guard.leaseDuration, 60_000);
     assert.ok(guard.remaining() > 8000, "no request with a lower number can be carried out any more");
     const sent = proxy.calls("heartbeat").map(({ body }) => [body["sequence"], body["leaseDurationMs"]]);
-    assert.deepEqual(sent, [[2, 8000], [2, 8000], [3, 60_000]], "the abandoned request is repeated first");
+    assert.deepEqual(
+      sent,
+      [
+        [2, 8000],
+        [2, 8000],
+        [3, 60_000],
+      ],
+      "the abandoned request is repeated first",
+    );
     await guard.release();
   });
 
-  test("a heartbeat that arrives late changes nothing", async () => {
+  test("heartbeat that arrives late changes nothing", async () => {
     await using parts = await throughProxy();
     const { proxy, client } = parts;
     const key = freshKey();
@@ -271,24 +312,29 @@ describe("outages and lost answers", { concurrency: 8 }, () => {
     await guard.release();
   });
 
-  test("a takeover whose answer was lost still tells the predecessor", async () => {
+  test("takeover whose answer was lost still tells the predecessor", async () => {
     await using parts = await throughProxy();
     const { proxy, client } = parts;
     const key = freshKey();
     guardOf(await service.client({ ownerName: "dead" }).acquire(key, { lease: 700, heartbeatInterval: false }));
     let lost = 0;
-    proxy.fault = ({ body }) => (body["observedRecordVersionNumber"] !== undefined && ++lost === 1 ? "lose answer" : "pass");
+    proxy.fault = ({ body }) =>
+      body["observedRecordVersionNumber"] !== undefined && ++lost === 1 ? "lose answer" : "pass";
     const guard = guardOf(await client.acquire(key, { lease: 8000 }));
     assert.equal(guard.outcome, "takenOver");
     assert.equal(guard.previousOwnerName, "dead");
     await guard.release();
   });
 
-  test("an answer with another token is a loss", async () => {
+  test("answer with another token is a loss", async () => {
     await using parts = await throughProxy();
     const { proxy, client } = parts;
     const guard = guardOf(await client.tryAcquire(freshKey(), { heartbeatInterval: false }));
-    const body = JSON.stringify({ recordVersionNumber: "v", leaseDurationMs: 20_000, fencingToken: guard.fencingToken + 1 });
+    const body = JSON.stringify({
+      recordVersionNumber: "v",
+      leaseDurationMs: 20_000,
+      fencingToken: guard.fencingToken + 1,
+    });
     proxy.fault = firstTimes(1, "heartbeat", { status: 200, body });
     await assert.rejects(guard.heartbeat(), (error) => error instanceof LockLostError && error.reason === "taken-over");
     assert.equal(guard.isHeld, false);
@@ -308,7 +354,10 @@ describe("outages and lost answers", { concurrency: 8 }, () => {
     const resumed = await client.resume(key, leaseId, { sequence });
     assert.equal(resumed.leaseDuration, 30_000, "the record's lease stays");
     assert.equal(resumed.fencingToken, guard.fencingToken);
-    assert.deepEqual(proxy.calls("heartbeat").map(({ body }) => body["sequence"]), [2, 3]);
+    assert.deepEqual(
+      proxy.calls("heartbeat").map(({ body }) => body["sequence"]),
+      [2, 3],
+    );
     assert.equal(await resumed.release(), "released");
   });
 
@@ -326,7 +375,7 @@ describe("outages and lost answers", { concurrency: 8 }, () => {
     assert.ok(performance.now() - asked < 1900, "tryAcquire does not pause");
   });
 
-  test("a chosen poll interval overrides Retry-After", async () => {
+  test("chosen poll interval overrides Retry-After", async () => {
     await using parts = await throughProxy();
     const { proxy, client } = parts;
     const key = freshKey();
@@ -413,7 +462,7 @@ describe("outages and lost answers", { concurrency: 8 }, () => {
     assert.equal(proxy.calls("heartbeat").length, beats);
   });
 
-  test("a release that failed may be tried again", async () => {
+  test("release that failed may be tried again", async () => {
     await using parts = await throughProxy();
     const { proxy, client } = parts;
     const key = freshKey();
@@ -449,7 +498,9 @@ describe("outages and lost answers", { concurrency: 8 }, () => {
     proxy.fault = ({ call }) => (call === "release" ? { status: 403, body: "{}" } : "pass");
     const key = freshKey();
     await client.withLock(key, () => undefined);
-    const warnings = warn.mock.calls.map(({ arguments: [message] }) => String(message)).filter((message) => message.includes(key));
+    const warnings = warn.mock.calls
+      .map(({ arguments: [message] }) => String(message))
+      .filter((message) => message.includes(key));
     assert.deepEqual(warnings, [`leasehold: the lock "${key}" could not be released: The answer is HTTP 403.`]);
   });
 
@@ -458,8 +509,13 @@ describe("outages and lost answers", { concurrency: 8 }, () => {
     const { proxy, client } = parts;
     const keys = [freshKey(), freshKey(), freshKey()];
     for (const key of keys) guardOf(await client.tryAcquire(key));
-    proxy.fault = ({ call, body }) => (call === "release" && body["key"] === keys[1] ? { status: 403, body: "{}" } : "pass");
-    await assert.rejects(client.close(), (error) => error instanceof AggregateError && error.errors.length === 1 && error.errors[0] instanceof ForbiddenError);
+    proxy.fault = ({ call, body }) =>
+      call === "release" && body["key"] === keys[1] ? { status: 403, body: "{}" } : "pass";
+    await assert.rejects(
+      client.close(),
+      (error) =>
+        error instanceof AggregateError && error.errors.length === 1 && error.errors[0] instanceof ForbiddenError,
+    );
     assert.deepEqual(await Promise.all(keys.map(isReleased)), [true, false, true]);
   });
 
@@ -519,7 +575,10 @@ describe("what an answer means", { concurrency: 8 }, () => {
       await using parts = await throughProxy();
       const { proxy, client } = parts;
       proxy.fault = ({ call }) => (call === "acquire" ? fault : "pass");
-      await assert.rejects(client.tryAcquire(freshKey()), (error) => error instanceof LeaseholdError && error.kind === kind);
+      await assert.rejects(
+        client.tryAcquire(freshKey()),
+        (error) => error instanceof LeaseholdError && error.kind === kind,
+      );
       await client.close();
     });
   }
@@ -534,8 +593,16 @@ describe("what an answer means", { concurrency: 8 }, () => {
     assert.equal(proxy.seen.length, 2);
     proxy.fault = () => ({ status: 429, headers: { "retry-after": "60" }, body: "" });
     await assert.rejects(client.get("a"), (error) => error instanceof ThrottledError && error.retryAfter === 60_000);
-    proxy.fault = () => ({ status: 429, headers: { "retry-after": new Date(Date.now() + 60_000).toUTCString() }, body: "" });
-    await assert.rejects(client.tryAcquire("a"), (error) => error instanceof ThrottledError && error.retryAfter === 0, "a date is ignored");
+    proxy.fault = () => ({
+      status: 429,
+      headers: { "retry-after": new Date(Date.now() + 60_000).toUTCString() },
+      body: "",
+    });
+    await assert.rejects(
+      client.tryAcquire("a"),
+      (error) => error instanceof ThrottledError && error.retryAfter === 0,
+      "a date is ignored",
+    );
   });
 
   test("closed port is unavailable within the time of one try", async () => {
@@ -544,7 +611,13 @@ describe("what an answer means", { concurrency: 8 }, () => {
     const { port } = server.address() as AddressInfo;
     await new Promise((resolve) => server.close(resolve));
     const client = new Client({ url: `http://127.0.0.1:${port}/` });
-    await assert.rejects(client.tryAcquire("a"), (error) => error instanceof UnavailableError && error.message.includes("ECONNREFUSED") && error.message.includes(`http://127.0.0.1:${port} `));
+    await assert.rejects(
+      client.tryAcquire("a"),
+      (error) =>
+        error instanceof UnavailableError &&
+        error.message.includes("ECONNREFUSED") &&
+        error.message.includes(`http://127.0.0.1:${port} `),
+    );
   });
 
   test("fetch that ignores its signal is abandoned", async () => {
@@ -561,12 +634,22 @@ test("foreign row is never free, and shown to an operator", async () => {
   await using own = await LocalService.start("--expose-dynamodb", "0");
   await own.child.line();
   const table = /http:\S+/.exec(await own.child.line())?.[0] ?? "";
-  const put = await new AwsClient({ accessKeyId: "any", secretAccessKey: "any", service: "dynamodb", region: "eu-central-1" }).fetch(table, {
+  const put = await new AwsClient({
+    accessKeyId: "any",
+    secretAccessKey: "any",
+    service: "dynamodb",
+    region: "eu-central-1",
+  }).fetch(table, {
     method: "POST",
     headers: { "content-type": "application/x-amz-json-1.0", "x-amz-target": "DynamoDB_20120810.PutItem" },
     body: JSON.stringify({
       TableName: "leasehold",
-      Item: { key: { S: "odd" }, ownerName: { S: "go" }, recordVersionNumber: { S: "v" }, leaseDuration: { S: "twenty" } },
+      Item: {
+        key: { S: "odd" },
+        ownerName: { S: "go" },
+        recordVersionNumber: { S: "v" },
+        leaseDuration: { S: "twenty" },
+      },
     }),
   });
   assert.equal(put.status, 200, await put.text());
@@ -582,7 +665,7 @@ test("foreign row is never free, and shown to an operator", async () => {
 });
 
 describe("who asks", () => {
-  test("a bearer token, fixed or made anew for each request", async () => {
+  test("bearer token, fixed or made anew for each request", async () => {
     await using parts = await throughProxy({ token: "fixed" });
     const { proxy, client } = parts;
     await client.get("a");
@@ -596,9 +679,12 @@ describe("who asks", () => {
     );
   });
 
-  test("a token that cannot be had is an outage", async () => {
+  test("token that cannot be had is an outage", async () => {
     const client = service.client({ token: () => Promise.reject(new Error("no network")) });
-    await assert.rejects(client.tryAcquire(freshKey()), (error) => error instanceof UnavailableError && error.message.includes("no network"));
+    await assert.rejects(
+      client.tryAcquire(freshKey()),
+      (error) => error instanceof UnavailableError && error.message.includes("no network"),
+    );
   });
 
   test("requests signed by aws4fetch", async () => {

@@ -107,7 +107,9 @@ class RunningFunction {
         "lambda-runtime-aws-request-id": next.id,
         "lambda-runtime-deadline-ms": String(Date.now() + 10_000),
         "lambda-runtime-invoked-function-arn": `arn:aws:lambda:eu-central-1:123456789012:function:${this.name}`,
-        ...(next.clientContext !== undefined && { "lambda-runtime-client-context": Buffer.from(next.clientContext, "base64").toString() }),
+        ...(next.clientContext !== undefined && {
+          "lambda-runtime-client-context": Buffer.from(next.clientContext, "base64").toString(),
+        }),
       })
       .end(next.payload);
     this.#idle = undefined;

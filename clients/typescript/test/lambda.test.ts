@@ -2,7 +2,17 @@
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
 import { LambdaClient } from "@aws-sdk/client-lambda";
-import { Client, ExceedsCapacityError, ForbiddenError, InvalidRequestError, LockLostError, LockNotFoundError, ThrottledError, UnavailableError, WrongKindError } from "../dist/index.js";
+import {
+  Client,
+  ExceedsCapacityError,
+  ForbiddenError,
+  InvalidRequestError,
+  LockLostError,
+  LockNotFoundError,
+  ThrottledError,
+  UnavailableError,
+  WrongKindError,
+} from "../dist/index.js";
 import { lambda } from "../dist/lambda.js";
 import { LambdaEnvironment } from "./functions.js";
 import { eventually, freshKey, guardOf, heldOf, LocalService } from "./support.js";
@@ -10,7 +20,11 @@ import { eventually, freshKey, guardOf, heldOf, LocalService } from "./support.j
 const service = await LocalService.start("--expose-dynamodb", "0");
 await service.child.line();
 const dynamodb = /http:\S+/.exec(await service.child.line())?.[0] ?? "";
-const environment = await LambdaEnvironment.start(dynamodb, ["leasehold-invoke", "leasehold-transact", "leasehold-semaphore"]);
+const environment = await LambdaEnvironment.start(dynamodb, [
+  "leasehold-invoke",
+  "leasehold-transact",
+  "leasehold-semaphore",
+]);
 after(async () => {
   await environment[Symbol.asyncDispose]();
   await service[Symbol.asyncDispose]();
@@ -23,7 +37,8 @@ const sdk = new LambdaClient({
   credentials: { accessKeyId: "any", secretAccessKey: "any" },
 });
 const functions = { transactFunction: "leasehold-transact", semaphoreFunction: "leasehold-semaphore", client: sdk };
-const client = (): Client => new Client({ transport: lambda("leasehold-invoke", functions), ownerName: "direct", pollInterval: 50 });
+const client = (): Client =>
+  new Client({ transport: lambda("leasehold-invoke", functions), ownerName: "direct", pollInterval: 50 });
 
 test("locks are acquired, kept and released by direct invocation", async () => {
   const key = freshKey();
@@ -43,13 +58,22 @@ test("direct invocation has the same errors as the HTTP API", async () => {
   const key = freshKey();
   const guard = guardOf(await client().tryAcquire(key));
   await client().breakLock(key, guard.recordVersionNumber);
-  await assert.rejects(guard.heartbeat(), (error) => error instanceof LockLostError && error.reason === "released" && error.key === key);
+  await assert.rejects(
+    guard.heartbeat(),
+    (error) => error instanceof LockLostError && error.reason === "released" && error.key === key,
+  );
   await assert.rejects(client().tryAcquire(freshKey(), { onlyIfExists: true }), LockNotFoundError);
-  await assert.rejects(client().tryAcquire(""), (error) => error instanceof InvalidRequestError && error.field === "key");
-  await assert.rejects(client().list().next(), (error) => error instanceof InvalidRequestError && error.message.includes("url"));
+  await assert.rejects(
+    client().tryAcquire(""),
+    (error) => error instanceof InvalidRequestError && error.field === "key",
+  );
+  await assert.rejects(
+    client().list().next(),
+    (error) => error instanceof InvalidRequestError && error.message.includes("url"),
+  );
 });
 
-test("a dead holder is taken over by direct invocation", async () => {
+test("dead holder is taken over by direct invocation", async () => {
   const key = freshKey();
   guardOf(await client().tryAcquire(key, { lease: 3000, heartbeatInterval: false }));
   const guard = guardOf(await client().acquire(key, { lease: 5000 }));
@@ -57,7 +81,7 @@ test("a dead holder is taken over by direct invocation", async () => {
   await guard.release();
 });
 
-test("a lost answer of an invocation is found by the repeat", async () => {
+test("lost answer of an invocation is found by the repeat", async () => {
   const key = freshKey();
   environment.fault = (call) => {
     environment.fault = () => "pass";
@@ -65,7 +89,11 @@ test("a lost answer of an invocation is found by the repeat", async () => {
   };
   const guard = guardOf(await client().acquire(key, { wait: 8000 }));
   assert.equal(guard.outcome, "created");
-  assert.equal(new Set(environment.payloads.filter((payload) => payload.includes(key) && payload.includes('"acquire"'))).size, 1, "byte for byte");
+  assert.equal(
+    new Set(environment.payloads.filter((payload) => payload.includes(key) && payload.includes('"acquire"'))).size,
+    1,
+    "byte for byte",
+  );
   await guard.release();
 });
 
@@ -77,20 +105,38 @@ test("failures of Lambda itself are told apart", async () => {
     [500, "ServiceException", UnavailableError],
   ] as const) {
     environment.fault = () => ({ status, type });
-    await assert.rejects(client().tryAcquire(freshKey()), (error) => error instanceof kind && error.message.includes("told by the test"), type);
+    await assert.rejects(
+      client().tryAcquire(freshKey()),
+      (error) => error instanceof kind && error.message.includes("told by the test"),
+      type,
+    );
   }
   environment.fault = () => "crash";
-  await assert.rejects(client().tryAcquire(freshKey()), (error) => error instanceof UnavailableError && error.message.includes("Task timed out"));
+  await assert.rejects(
+    client().tryAcquire(freshKey()),
+    (error) => error instanceof UnavailableError && error.message.includes("Task timed out"),
+  );
   environment.fault = () => "pass";
-  const nobody = new LambdaClient({ endpoint: "http://127.0.0.1:1", region: "eu-central-1", maxAttempts: 1, credentials: { accessKeyId: "a", secretAccessKey: "b" } });
+  const nobody = new LambdaClient({
+    endpoint: "http://127.0.0.1:1",
+    region: "eu-central-1",
+    maxAttempts: 1,
+    credentials: { accessKeyId: "a", secretAccessKey: "b" },
+  });
   const unreachable = new Client({ transport: lambda("leasehold-invoke", { client: nobody }) });
-  await assert.rejects(unreachable.tryAcquire("a"), (error) => error instanceof UnavailableError && error.message.includes("leasehold-invoke"));
+  await assert.rejects(
+    unreachable.tryAcquire("a"),
+    (error) => error instanceof UnavailableError && error.message.includes("leasehold-invoke"),
+  );
 });
 
 test("permits are waited for by direct invocation", async () => {
   const key = freshKey();
   // Without a poll interval: there is no direct invocation of a watch, and the client polls.
-  const semaphore = new Client({ transport: lambda("leasehold-invoke", functions), ownerName: "direct" }).semaphore(key, 2);
+  const semaphore = new Client({ transport: lambda("leasehold-invoke", functions), ownerName: "direct" }).semaphore(
+    key,
+    2,
+  );
   const guard = (await semaphore.acquire({ permits: 2 })).granted();
   const waiting = client().semaphore(key, 2).acquire({ wait: Infinity });
   const alsoWaiting = semaphore.acquire({ wait: Infinity });
@@ -101,7 +147,10 @@ test("permits are waited for by direct invocation", async () => {
   await assert.rejects(client().semaphore(key, 2).tryAcquire({ permits: 3 }), ExceedsCapacityError);
   await assert.rejects(client().tryAcquire(key), WrongKindError);
   const without = new Client({ transport: lambda("leasehold-invoke", { client: sdk }) });
-  await assert.rejects(without.getSemaphore(key), (error) => error instanceof InvalidRequestError && error.field === "semaphoreFunction");
+  await assert.rejects(
+    without.getSemaphore(key),
+    (error) => error instanceof InvalidRequestError && error.field === "semaphoreFunction",
+  );
 });
 
 test("several locks are acquired by one direct invocation", async () => {
@@ -115,12 +164,18 @@ test("several locks are acquired by one direct invocation", async () => {
 
 test("transactions need the name of their function", async () => {
   const status = client().transactionStatus("no-such-transaction");
-  await assert.rejects(status, (error: { kind?: string }) => error.kind === "transaction-not-found" || error.kind === "invalid-request");
+  await assert.rejects(
+    status,
+    (error: { kind?: string }) => error.kind === "transaction-not-found" || error.kind === "invalid-request",
+  );
   const without = new Client({ transport: lambda("leasehold-invoke", { client: sdk }) });
-  await assert.rejects(without.transactionStatus("a"), (error) => error instanceof InvalidRequestError && error.field === "transactFunction");
+  await assert.rejects(
+    without.transactionStatus("a"),
+    (error) => error instanceof InvalidRequestError && error.field === "transactFunction",
+  );
 });
 
-test("the trace context travels in the client context", async () => {
+test("trace context travels in the client context", async () => {
   const telemetry = {
     trace: <T>(_operation: string, _key: string | undefined, work: (headers: Record<string, string>) => Promise<T>) =>
       work({ traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", baggage: "x".repeat(4000) }),
@@ -130,11 +185,19 @@ test("the trace context travels in the client context", async () => {
   const key = freshKey();
   await (await traced.tryAcquire(key)).granted().release();
   await eventually(() => environment.contexts.length > 0, "a client context");
-  assert.deepEqual(environment.contexts[0], { custom: { traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01" } });
+  assert.deepEqual(environment.contexts[0], {
+    custom: { traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01" },
+  });
 });
 
-test("a transport excludes url, token and fetch", () => {
+test("transport excludes url, token and fetch", () => {
   const transport = lambda("leasehold-invoke", { client: sdk });
-  assert.throws(() => new Client({ transport, url: service.url }), (error) => error instanceof InvalidRequestError && error.field === "url");
-  assert.throws(() => new Client({}), (error) => error instanceof InvalidRequestError && error.field === "url");
+  assert.throws(
+    () => new Client({ transport, url: service.url }),
+    (error) => error instanceof InvalidRequestError && error.field === "url",
+  );
+  assert.throws(
+    () => new Client({}),
+    (error) => error instanceof InvalidRequestError && error.field === "url",
+  );
 });

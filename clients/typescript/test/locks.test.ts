@@ -3,7 +3,15 @@ import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
 import { after, describe, test } from "node:test";
 import { inspect } from "node:util";
-import { Guard, Held, InvalidRequestError, LockHeldError, LockLostError, LockNotFoundError, VersionMismatchError } from "../dist/index.js";
+import {
+  Guard,
+  Held,
+  InvalidRequestError,
+  LockHeldError,
+  LockLostError,
+  LockNotFoundError,
+  VersionMismatchError,
+} from "../dist/index.js";
 import { aborted, eventually, freshKey, guardOf, heldOf, LocalService, sleep } from "./support.js";
 
 const service = await LocalService.start();
@@ -16,9 +24,19 @@ async function steal(key: string): Promise<Guard> {
   for (let looks = 0; looks < 20; looks++) {
     const lock = await thief.get(key);
     const leaseId = randomUUID();
-    const request = { key, ownerName: "thief", leaseId, sequence: 1, observedRecordVersionNumber: lock?.recordVersionNumber };
+    const request = {
+      key,
+      ownerName: "thief",
+      leaseId,
+      sequence: 1,
+      observedRecordVersionNumber: lock?.recordVersionNumber,
+    };
     const headers = { "content-type": "application/json" };
-    const { status } = await fetch(`${service.url}/v1/acquire`, { method: "POST", headers, body: JSON.stringify(request) });
+    const { status } = await fetch(`${service.url}/v1/acquire`, {
+      method: "POST",
+      headers,
+      body: JSON.stringify(request),
+    });
     if (status === 200) return thief.resume(key, leaseId, { sequence: 1 });
   }
   return assert.fail("the lock changed under every look");
@@ -65,7 +83,7 @@ describe("locks", { concurrency: 8 }, () => {
     assert.equal(await two.get(key), undefined);
   });
 
-  test("a waiter gets the lock when it is released", async () => {
+  test("waiter gets the lock when it is released", async () => {
     const key = freshKey();
     const first = guardOf(await service.client().tryAcquire(key));
     const waiting = service.client().acquire(key, { wait: 8000 });
@@ -130,7 +148,7 @@ describe("locks", { concurrency: 8 }, () => {
     await guard.release();
   });
 
-  test("a theft is known at the next heartbeat, with its reason", async () => {
+  test("theft is known at the next heartbeat, with its reason", async () => {
     const key = freshKey();
     const guard = guardOf(await service.client().tryAcquire(key, { lease: 8000 }));
     const thief = await steal(key);
@@ -218,9 +236,14 @@ describe("locks", { concurrency: 8 }, () => {
     assert.equal(told.length, 2);
   });
 
-  test("a lock that is renewed in time is never at risk", async () => {
+  test("lock that is renewed in time is never at risk", async () => {
     const guard = guardOf(
-      await service.client().tryAcquire(freshKey(), { lease: 4000, heartbeatInterval: 300, atRiskBelow: 500, onAtRisk: () => assert.fail() }),
+      await service.client().tryAcquire(freshKey(), {
+        lease: 4000,
+        heartbeatInterval: 300,
+        atRiskBelow: 500,
+        onAtRisk: () => assert.fail(),
+      }),
     );
     await sleep(1000);
     await guard.release();
@@ -230,7 +253,9 @@ describe("locks", { concurrency: 8 }, () => {
     const key = freshKey();
     let inside = 0;
     const tokens: number[] = [];
-    const clients = Array.from({ length: 5 }, (_, index) => service.client({ ownerName: `client ${index}`, lease: 5000 }));
+    const clients = Array.from({ length: 5 }, (_, index) =>
+      service.client({ ownerName: `client ${index}`, lease: 5000 }),
+    );
     const deadline = performance.now() + 4000;
     await Promise.all(
       clients.map(async (client) => {
@@ -339,10 +364,13 @@ describe("locks", { concurrency: 8 }, () => {
     assert.equal(await there.release(key, guard.leaseId), "released");
     assert.equal(await there.release(key, guard.leaseId), "replayed");
     await assert.rejects(there.heartbeat(key, guard.leaseId), LockLostError);
-    await assert.rejects(there.resume(key, guard.leaseId), (error) => error instanceof LockLostError && error.reason === "released");
+    await assert.rejects(
+      there.resume(key, guard.leaseId),
+      (error) => error instanceof LockLostError && error.reason === "released",
+    );
   });
 
-  test("the lease id is shown by no printing", async () => {
+  test("lease id is shown by no printing", async () => {
     const guard = guardOf(await service.client().tryAcquire(freshKey()));
     assert.ok(guard.leaseId.length >= 32);
     for (const shown of [
@@ -384,7 +412,9 @@ describe("locks", { concurrency: 8 }, () => {
     const onWarning = (warning: Error): void => void warnings.push(warning);
     process.on("warning", onWarning);
     const { signal } = new AbortController();
-    const waits = Array.from({ length: 15 }, () => assert.rejects(client.acquire(key, { wait: Infinity, signal }), { name: "AbortError" }));
+    const waits = Array.from({ length: 15 }, () =>
+      assert.rejects(client.acquire(key, { wait: Infinity, signal }), { name: "AbortError" }),
+    );
     await sleep(200);
     await client.close();
     await Promise.all(waits);
@@ -467,7 +497,10 @@ describe("locks", { concurrency: 8 }, () => {
       await guard.release({ delete: true });
       assert.equal(await client.get(key), undefined);
     }
-    await assert.rejects(client.get("\ud83d"), (error) => error instanceof InvalidRequestError && error.field === "key");
+    await assert.rejects(
+      client.get("\ud83d"),
+      (error) => error instanceof InvalidRequestError && error.field === "key",
+    );
     await assert.rejects(client.tryAcquire("\ud83d"), InvalidRequestError);
   });
 
@@ -555,7 +588,7 @@ describe("listing", () => {
     await client.close();
   });
 
-  test("a table with a sort key", async () => {
+  test("table with a sort key", async () => {
     await using own = await LocalService.start("--sort-key", "part");
     const client = own.client();
     const one = guardOf(await client.tryAcquire("Moe", { sortKey: "1" }));
@@ -587,5 +620,8 @@ test("isHeld is right before any timer fires", async () => {
   }, LockLostError);
   await assert.rejects(guard.heartbeat(), (error) => error instanceof LockLostError && error.reason === "expired");
   assert.ok(guard.signal.aborted);
-  assert.ok((guard.signal.reason as LockLostError).message.includes(JSON.stringify(guard.key)), "the expired lock is named");
+  assert.ok(
+    (guard.signal.reason as LockLostError).message.includes(JSON.stringify(guard.key)),
+    "the expired lock is named",
+  );
 });

@@ -4,7 +4,12 @@ import { after, test } from "node:test";
 import { context, propagation, SpanStatusCode, trace } from "@opentelemetry/api";
 import { AsyncLocalStorageContextManager } from "@opentelemetry/context-async-hooks";
 import { W3CTraceContextPropagator } from "@opentelemetry/core";
-import { AggregationTemporality, InMemoryMetricExporter, MeterProvider, PeriodicExportingMetricReader } from "@opentelemetry/sdk-metrics";
+import {
+  AggregationTemporality,
+  InMemoryMetricExporter,
+  MeterProvider,
+  PeriodicExportingMetricReader,
+} from "@opentelemetry/sdk-metrics";
 import { BasicTracerProvider, InMemorySpanExporter, SimpleSpanProcessor } from "@opentelemetry/sdk-trace-base";
 import { openTelemetry } from "../dist/opentelemetry.js";
 import { aborted, eventually, FaultProxy, freshKey, guardOf, heldOf, LocalService } from "./support.js";
@@ -30,9 +35,18 @@ const observed = (): ReturnType<LocalService["client"]> =>
 /** Returns the data points of a metric, by the value of their only attribute. */
 async function points(name: string): Promise<Map<string, { count?: number; sum?: number }>> {
   await meterProvider.forceFlush();
-  const metrics = exporter.getMetrics().at(-1)?.scopeMetrics.flatMap((scope) => scope.metrics) ?? [];
+  const metrics =
+    exporter
+      .getMetrics()
+      .at(-1)
+      ?.scopeMetrics.flatMap((scope) => scope.metrics) ?? [];
   const found = metrics.find((metric) => metric.descriptor.name === name)?.dataPoints ?? [];
-  return new Map(found.map(({ attributes, value }) => [String(Object.values(attributes)[0] ?? ""), (typeof value === "number" ? { sum: value } : value) as { count?: number; sum?: number }]));
+  return new Map(
+    found.map(({ attributes, value }) => [
+      String(Object.values(attributes)[0] ?? ""),
+      (typeof value === "number" ? { sum: value } : value) as { count?: number; sum?: number },
+    ]),
+  );
 }
 
 test("requests carry the trace of the caller, and are spans in it", async () => {
@@ -64,7 +78,10 @@ test("somebody else's lock is a result, and an outage an error", async () => {
   const holder = guardOf(await service.client().tryAcquire(key));
   heldOf(await observed().tryAcquire(key));
   const held = spans.getFinishedSpans().filter((span) => span.attributes["leasehold.key"] === key);
-  assert.deepEqual(held.map(({ status }) => status.code), [SpanStatusCode.UNSET, SpanStatusCode.UNSET]);
+  assert.deepEqual(
+    held.map(({ status }) => status.code),
+    [SpanStatusCode.UNSET, SpanStatusCode.UNSET],
+  );
   assert.equal(held[0]?.attributes["leasehold.result"], "held");
   proxy.fault = ({ call }) => (call === "acquire" ? { status: 503, body: "" } : "pass");
   const other = freshKey();

@@ -42,26 +42,45 @@ async function npm(...args: string[]): Promise<string> {
   return (await run("npm", args, { cwd: folder, timeout: 60_000 })).stdout;
 }
 
-describe("the package", () => {
+describe("package", () => {
   test("has what it needs, and nothing else", async () => {
-    const [packed] = JSON.parse(await npm("pack", packageRoot, "--json", "--ignore-scripts")) as [{ filename: string; files: { path: string }[] }];
+    const [packed] = JSON.parse(await npm("pack", packageRoot, "--json", "--ignore-scripts")) as [
+      { filename: string; files: { path: string }[] },
+    ];
     const paths = packed.files.map(({ path }) => path);
-    for (const path of ["package.json", "README.md", "LICENSE-APACHE", "LICENSE-MIT", "dist/index.js", "dist/index.d.ts"]) {
+    for (const path of [
+      "package.json",
+      "README.md",
+      "LICENSE-APACHE",
+      "LICENSE-MIT",
+      "dist/index.js",
+      "dist/index.d.ts",
+    ]) {
       assert.ok(paths.includes(path), path);
     }
-    for (const path of paths) assert.match(path, /^(package\.json|README\.md|LICENSE-(APACHE|MIT)|dist\/cjs\/package\.json|dist\/(cjs\/)?[a-z]+(\.js|\.d\.ts))$/);
+    for (const path of paths)
+      assert.match(
+        path,
+        /^(package\.json|README\.md|LICENSE-(APACHE|MIT)|dist\/cjs\/package\.json|dist\/(cjs\/)?[a-z]+(\.js|\.d\.ts))$/,
+      );
 
     await writeFile(join(folder, "package.json"), JSON.stringify({ name: "user", private: true, type: "module" }));
     await npm("install", "--offline", "--no-audit", "--no-fund", "--no-package-lock", `./${packed.filename}`);
     const installed = await readdir(join(folder, "node_modules"));
-    assert.deepEqual(installed.filter((name) => !name.startsWith(".")), ["leasehold"], "no dependencies at run time");
+    assert.deepEqual(
+      installed.filter((name) => !name.startsWith(".")),
+      ["leasehold"],
+      "no dependencies at run time",
+    );
   });
 
   test("is imported by ESM and required by CommonJS", async () => {
-    const program = 'import { Client, Guard } from "leasehold"; console.log(typeof Client, typeof Guard, typeof Symbol.asyncDispose);';
+    const program =
+      'import { Client, Guard } from "leasehold"; console.log(typeof Client, typeof Guard, typeof Symbol.asyncDispose);';
     const { stdout } = await run(process.execPath, ["--input-type=module", "--eval", program], { cwd: folder });
     assert.equal(stdout.trim(), "function function symbol");
-    const common = 'const { Client } = require("leasehold"); console.log(require.resolve("leasehold"), new Client({ url: "http://127.0.0.1:1" }) instanceof Client);';
+    const common =
+      'const { Client } = require("leasehold"); console.log(require.resolve("leasehold"), new Client({ url: "http://127.0.0.1:1" }) instanceof Client);';
     const required = await run(process.execPath, ["--input-type=commonjs", "--eval", common], { cwd: folder });
     assert.match(required.stdout.trim(), /dist\/cjs\/index\.js true$/);
   });
@@ -72,13 +91,18 @@ describe("the package", () => {
       await symlink(join(packageRoot, "node_modules", peer), join(folder, "node_modules", peer));
     }
     // Each example is a module of its own, so that it must contain all that it needs.
-    await Promise.all(examples.map((code, index) => writeFile(join(folder, `example-${index}.ts`), `${code}\nexport {};\n`)));
+    await Promise.all(
+      examples.map((code, index) => writeFile(join(folder, `example-${index}.ts`), `${code}\nexport {};\n`)),
+    );
     const files = examples.map((_, index) => join(folder, `example-${index}.ts`));
     const usesPeer = (_: string, index: number): boolean => PEERS.test(examples[index] ?? "");
     // The package's own declarations are checked, too, and need no more than these. Those of the peers are not this
     // package's.
     const problems = [
-      ...problemsOf(files.filter((file, index) => !usesPeer(file, index)), { skipLibCheck: false }),
+      ...problemsOf(
+        files.filter((file, index) => !usesPeer(file, index)),
+        { skipLibCheck: false },
+      ),
       ...problemsOf(files.filter(usesPeer), { skipLibCheck: true }),
     ];
     assert.deepEqual(problems, []);
@@ -92,7 +116,9 @@ describe("the package", () => {
       if (/declare const|aws4fetch/.test(example) || PEERS.test(example)) continue;
       assert.ok(example.includes("http://127.0.0.1:8080"));
       const code = example.replace("http://127.0.0.1:8080", service.url);
-      const { outputText } = ts.transpileModule(code, { compilerOptions: { target: ts.ScriptTarget.ES2022, module: ts.ModuleKind.ESNext } });
+      const { outputText } = ts.transpileModule(code, {
+        compilerOptions: { target: ts.ScriptTarget.ES2022, module: ts.ModuleKind.ESNext },
+      });
       const file = join(folder, `example-${index}.js`);
       await writeFile(file, outputText);
       output += (await run(process.execPath, [file], { cwd: folder, timeout: 30_000 })).stdout;

@@ -27,7 +27,7 @@ describe("processes", { concurrency: true }, () => {
     await guard.release();
   });
 
-  test("a process that forgot its lock ends, and so does its lock", async () => {
+  test("process that forgot its lock ends, and so does its lock", async () => {
     const key = freshKey();
     await using holder = startHolder("forget", service.url, key, 1500);
     await holder.line();
@@ -48,7 +48,7 @@ describe("processes", { concurrency: true }, () => {
     assert.equal(await holder.exit(), 0);
   });
 
-  test("a process ends when it has released", async () => {
+  test("process ends when it has released", async () => {
     const key = freshKey();
     await using holder = startHolder("release", service.url, key, 60_000);
     await holder.line();

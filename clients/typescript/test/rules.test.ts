@@ -113,7 +113,10 @@ describe("C5: retries", () => {
       tries.push(end - runtime.time);
       return Promise.reject(new UnavailableError("no", 60_000));
     };
-    const result = assert.rejects(retrying(runtime, refuse, { until: end, pace: (pause) => heartbeatRetryPause(pause, end - runtime.time) }), UnavailableError);
+    const result = assert.rejects(
+      retrying(runtime, refuse, { until: end, pace: (pause) => heartbeatRetryPause(pause, end - runtime.time) }),
+      UnavailableError,
+    );
     await runtime.advance(10_000);
     await result;
     assert.deepEqual(tries.slice(0, 3), [9000, 6000, 4000]);
@@ -121,10 +124,12 @@ describe("C5: retries", () => {
     assert.ok(tries.length < 40, `${tries.length}`);
   });
 
-  test("a pause ends with the signal, and leaves no timer", async () => {
+  test("pause ends with the signal, and leaves no timer", async () => {
     const runtime = new VirtualRuntime();
     const controller = new AbortController();
-    const result = retrying(runtime, () => Promise.reject(new UnavailableError("no", 5000)), { signal: controller.signal });
+    const result = retrying(runtime, () => Promise.reject(new UnavailableError("no", 5000)), {
+      signal: controller.signal,
+    });
     const rejected = assert.rejects(result, /enough/);
     await runtime.advance(100);
     assert.equal(runtime.pending, 1);
@@ -211,7 +216,7 @@ describe("small things", () => {
     assert.deepEqual(fromWire({ dataBase64: "" }), { data: new Uint8Array(0) });
   });
 
-  test("the owner's name has the process id", () => {
+  test("owner's name has the process id", () => {
     assert.match(defaultOwnerName(), new RegExp(`^.+:${process.pid}$`));
   });
 });

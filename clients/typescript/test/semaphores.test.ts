@@ -24,7 +24,8 @@ import { aborted, eventually, type Fault, FaultProxy, firstTimes, freshKey, Loca
 const service = await LocalService.start();
 after(() => service[Symbol.asyncDispose]());
 
-const newClient = (options: Partial<ClientOptions> = {}): Client => new Client({ url: service.url, ownerName: "test", ...options });
+const newClient = (options: Partial<ClientOptions> = {}): Client =>
+  new Client({ url: service.url, ownerName: "test", ...options });
 const client = newClient();
 
 function guardOf<Guard extends PermitsGuard>(result: Guard | Held<SemaphoreView>): Guard {
@@ -58,12 +59,19 @@ async function isEmpty(key: string): Promise<void> {
 /** Makes a ticket of a waiter that is dead from the start. */
 async function deadTicket(key: string, capacity: number, leaseDurationMs: number, permits = 1): Promise<void> {
   const body = JSON.stringify({ key, ownerName: "dead", leaseId: randomUUID(), capacity, permits, leaseDurationMs });
-  const { status } = await fetch(`${service.url}/v1/semaphore/enqueue`, { method: "POST", headers: { "content-type": "application/json" }, body });
+  const { status } = await fetch(`${service.url}/v1/semaphore/enqueue`, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body,
+  });
   assert.equal(status, 200);
 }
 
 /** A proxy, and a semaphore behind it. */
-async function throughProxy(capacity: number, options: Partial<ClientOptions> = {}): Promise<{ key: string; proxy: FaultProxy; semaphore: Semaphore } & AsyncDisposable> {
+async function throughProxy(
+  capacity: number,
+  options: Partial<ClientOptions> = {},
+): Promise<{ key: string; proxy: FaultProxy; semaphore: Semaphore } & AsyncDisposable> {
   const proxy = await FaultProxy.start(service.url);
   const key = freshKey();
   const semaphore = newClient({ url: proxy.url, ...options }).semaphore(key, capacity);
@@ -83,7 +91,10 @@ describe("semaphores", { concurrency: 4 }, () => {
     const held = heldOf(await semaphore.tryAcquire());
     assert.deepEqual(
       held.lock.holders.map(({ holderId, ownerName, permits, text }) => [holderId, ownerName, permits, text]),
-      [[one.holderId, "test", 1, "here"], [two.holderId, "two", 2, undefined]],
+      [
+        [one.holderId, "test", 1, "here"],
+        [two.holderId, "two", 2, undefined],
+      ],
     );
     assert.throws(() => held.granted(), LockHeldError);
     assert.equal(held.lock.queue.length, 0, "a try takes no place in the queue");
@@ -100,7 +111,10 @@ describe("semaphores", { concurrency: 4 }, () => {
     const key = freshKey();
     const semaphore = client.semaphore(key, 2);
     assert.equal(await semaphore.withPermits((guard) => guard.permits, { permits: 2 }), 2);
-    await assert.rejects(semaphore.withPermits(() => Promise.reject(new Error("body"))), /body/);
+    await assert.rejects(
+      semaphore.withPermits(() => Promise.reject(new Error("body"))),
+      /body/,
+    );
     {
       await using guard = guardOf(await semaphore.acquire());
       assert.equal((await viewOf(key)).holders[0]?.holderId, guard.holderId);
@@ -205,10 +219,12 @@ describe("semaphores", { concurrency: 4 }, () => {
     const served: number[] = [];
     const all: Promise<void>[] = [];
     for (const place of [1, 2, 3]) {
-      const waiting = newClient().fairLock(key).withPermits(async () => {
-        served.push(place);
-        await sleep(20);
-      });
+      const waiting = newClient()
+        .fairLock(key)
+        .withPermits(async () => {
+          served.push(place);
+          await sleep(20);
+        });
       all.push(waiting);
       await waiters(key, place);
     }
@@ -292,7 +308,10 @@ describe("semaphores", { concurrency: 4 }, () => {
     const ticket = (await viewOf(key)).queue[0];
     assert.ok(ticket);
     assert.equal(await client.breakEntry(key, ticket.ticketId, ticket.version), "released");
-    await eventually(async () => (await viewOf(key)).queue.some(({ ticketId }) => ticketId !== ticket.ticketId), "another ticket");
+    await eventually(
+      async () => (await viewOf(key)).queue.some(({ ticketId }) => ticketId !== ticket.ticketId),
+      "another ticket",
+    );
     await holder.release();
     await guardOf(await waiting).release();
     assert.equal(new Set(proxy.calls("semaphore/enqueue").map(({ body }) => body["leaseId"])).size, 2);
@@ -318,7 +337,11 @@ describe("semaphores", { concurrency: 4 }, () => {
     await waiters(key, 2);
     const watches = proxy.calls("watch").length;
     await eventually(() => proxy.calls("watch").length > watches, "another wait");
-    assert.deepEqual((await viewOf(key)).queue.map(({ permits }) => permits), [2, 1], "its old view does not count");
+    assert.deepEqual(
+      (await viewOf(key)).queue.map(({ permits }) => permits),
+      [2, 1],
+      "its old view does not count",
+    );
     await other.release();
     await guardOf(await large).release();
     await guardOf(await cutOff).release();
@@ -373,25 +396,51 @@ describe("semaphores", { concurrency: 4 }, () => {
     await using proxy = await FaultProxy.start(service.url);
     const key = freshKey();
     for (let count = 0; count < 25; count += 1) {
-      const body = JSON.stringify({ key, ownerName: "dead", leaseId: randomUUID(), capacity: 100, leaseDurationMs: 1500 });
-      await fetch(`${service.url}/v1/semaphore/acquire`, { method: "POST", headers: { "content-type": "application/json" }, body });
+      const body = JSON.stringify({
+        key,
+        ownerName: "dead",
+        leaseId: randomUUID(),
+        capacity: 100,
+        leaseDurationMs: 1500,
+      });
+      await fetch(`${service.url}/v1/semaphore/acquire`, {
+        method: "POST",
+        headers: { "content-type": "application/json" },
+        body,
+      });
     }
     const writer = guardOf(await newClient({ url: proxy.url }).readWriteLock(key).write().acquire({ wait: 30_000 }));
-    assert.deepEqual((await viewOf(key)).holders.map(({ holderId }) => holderId), [writer.holderId]);
+    assert.deepEqual(
+      (await viewOf(key)).holders.map(({ holderId }) => holderId),
+      [writer.holderId],
+    );
     // Ten dead readers with the ticket, ten more, and the last five with the request that is granted.
     const named = proxy.seen.map(({ call, body }) => [call, (body["observed"] as unknown[] | undefined)?.length]);
     const requests = named.filter(([call, count]) => call !== "watch" && count !== undefined && count !== 0);
-    assert.deepEqual(requests, [["semaphore/enqueue", 10], ["semaphore/enqueue", 10], ["semaphore/acquire", 5]]);
+    assert.deepEqual(requests, [
+      ["semaphore/enqueue", 10],
+      ["semaphore/enqueue", 10],
+      ["semaphore/acquire", 5],
+    ]);
     await writer.release();
     await isEmpty(key);
   });
 
   test("writer refuses a lock with more permits than it takes", async () => {
     const key = freshKey();
-    await client.readWriteLock(key, { capacity: 10 }).read().withPermits(() => undefined);
-    await assert.rejects(client.readWriteLock(key, { capacity: 5 }).write().acquire(), (error) => error instanceof InvalidRequestError && error.field === "capacity");
+    await client
+      .readWriteLock(key, { capacity: 10 })
+      .read()
+      .withPermits(() => undefined);
+    await assert.rejects(
+      client.readWriteLock(key, { capacity: 5 }).write().acquire(),
+      (error) => error instanceof InvalidRequestError && error.field === "capacity",
+    );
     await assert.rejects(client.readWriteLock(key, { capacity: 20 }).write().acquire(), ExceedsCapacityError);
-    await client.readWriteLock(key, { capacity: 10 }).write().withPermits(() => undefined);
+    await client
+      .readWriteLock(key, { capacity: 10 })
+      .write()
+      .withPermits(() => undefined);
     await isEmpty(key);
   });
 
@@ -442,7 +491,10 @@ describe("semaphores", { concurrency: 4 }, () => {
     const guard = guardOf(await client.semaphore(freshKey(), 1).tryAcquire({ lease: 60_000, lockDelay: 50_000 }));
     assert.ok(guard.remaining() <= 10_000 && guard.remaining() > 0);
     await guard.release();
-    await assert.rejects(client.semaphore(freshKey(), 1).tryAcquire({ lockDelay: 60_000 }), (error) => error instanceof InvalidRequestError && error.field === "lockDelay");
+    await assert.rejects(
+      client.semaphore(freshKey(), 1).tryAcquire({ lockDelay: 60_000 }),
+      (error) => error instanceof InvalidRequestError && error.field === "lockDelay",
+    );
   });
 });
 

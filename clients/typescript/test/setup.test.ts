@@ -2,7 +2,14 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { LambdaClient } from "@aws-sdk/client-lambda";
-import { Client, type ClientOptions, ForbiddenError, InvalidRequestError, MisconfiguredError, UnavailableError } from "../dist/index.js";
+import {
+  Client,
+  type ClientOptions,
+  ForbiddenError,
+  InvalidRequestError,
+  MisconfiguredError,
+  UnavailableError,
+} from "../dist/index.js";
 import type { Fetch } from "../dist/http.js";
 import { lambda } from "../dist/lambda.js";
 import { FaultProxy, freshKey, LocalService } from "./support.js";
@@ -10,11 +17,15 @@ import { VirtualRuntime } from "./virtual.js";
 
 /** A failure of `fetch` with this code. */
 function failing(code: string): Fetch {
-  return () => Promise.reject(new TypeError("fetch failed", { cause: Object.assign(new Error(`connect ${code}`), { code }) }));
+  return () =>
+    Promise.reject(new TypeError("fetch failed", { cause: Object.assign(new Error(`connect ${code}`), { code }) }));
 }
 
 /** The error of an operation, and the virtual time that it took. */
-async function failure(fetch: Fetch, operation: (client: Client) => Promise<unknown>): Promise<{ error: unknown; took: number }> {
+async function failure(
+  fetch: Fetch,
+  operation: (client: Client) => Promise<unknown>,
+): Promise<{ error: unknown; took: number }> {
   const runtime = new VirtualRuntime();
   runtime.chance = 0.9;
   const begunAt = runtime.time;
@@ -28,14 +39,25 @@ async function failure(fetch: Fetch, operation: (client: Client) => Promise<unkn
   return ended;
 }
 
-describe("a service that cannot be connected to", () => {
-  for (const code of ["ECONNREFUSED", "ENOTFOUND", "ERR_SSL_WRONG_VERSION_NUMBER", "DEPTH_ZERO_SELF_SIGNED_CERT", "ERR_TLS_CERT_ALTNAME_INVALID"]) {
+describe("service that cannot be connected to", () => {
+  for (const code of [
+    "ECONNREFUSED",
+    "ENOTFOUND",
+    "ERR_SSL_WRONG_VERSION_NUMBER",
+    "DEPTH_ZERO_SELF_SIGNED_CERT",
+    "ERR_TLS_CERT_ALTNAME_INVALID",
+  ]) {
     test(`is given up soon, if it never answered: ${code}`, async () => {
       for (const operation of [(client: Client) => client.acquire("Moe"), (client: Client) => client.get("Moe")]) {
         const { error, took } = await failure(failing(code), operation);
         assert.ok(error instanceof UnavailableError);
         assert.equal(error.name, "UnavailableError");
-        assert.match(error.message, new RegExp(`^http://127.0.0.1:9 cannot be reached: .*${code}.*; check the address, and that the service runs\\.$`));
+        assert.match(
+          error.message,
+          new RegExp(
+            `^http://127.0.0.1:9 cannot be reached: .*${code}.*; check the address, and that the service runs\\.$`,
+          ),
+        );
         assert.ok(took <= 2000, `${took} ms`);
       }
     });
@@ -48,7 +70,11 @@ describe("a service that cannot be connected to", () => {
 
   test("is asked again if it has answered before, or may have", async () => {
     let asked = 0;
-    const answer = { status: 404, headers: { get: () => null }, text: () => Promise.resolve('{"type":"not-found","status":404}') };
+    const answer = {
+      status: 404,
+      headers: { get: () => null },
+      text: () => Promise.resolve('{"type":"not-found","status":404}'),
+    };
     const refuse = failing("ECONNREFUSED");
     const answering: Fetch = (url, init) => (asked++ === 0 ? Promise.resolve(answer) : refuse(url, init));
     const later = await failure(answering, async (client) => {
@@ -61,7 +87,7 @@ describe("a service that cannot be connected to", () => {
   });
 });
 
-test("a wrong address says what to do", async () => {
+test("wrong address says what to do", async () => {
   await using service = await LocalService.start();
   const rejected = async (options: ClientOptions): Promise<Error> => {
     const error: unknown = await new Client(options).tryAcquire(freshKey()).catch((thrown: unknown) => thrown);
@@ -82,12 +108,24 @@ test("a wrong address says what to do", async () => {
   assert.equal(proxy.seen.length, 2, "it is certain, and not tried again");
 });
 
-test("a direct invocation without a region or credentials says so", async () => {
+test("direct invocation without a region or credentials says so", async () => {
   const endpoint = "http://127.0.0.1:1";
   const nothing = { endpoint, maxAttempts: 1 };
-  const regionless = new LambdaClient({ ...nothing, region: () => Promise.reject<string>(new Error("Region is missing")), credentials: { accessKeyId: "a", secretAccessKey: "b" } });
-  const error = Object.assign(new Error("Could not load credentials from any providers"), { name: "CredentialsProviderError" });
+  const regionless = new LambdaClient({
+    ...nothing,
+    region: () => Promise.reject<string>(new Error("Region is missing")),
+    credentials: { accessKeyId: "a", secretAccessKey: "b" },
+  });
+  const error = Object.assign(new Error("Could not load credentials from any providers"), {
+    name: "CredentialsProviderError",
+  });
   const nobody = new LambdaClient({ ...nothing, region: "eu-central-1", credentials: () => Promise.reject(error) });
-  await assert.rejects(new Client({ transport: lambda("f", { client: regionless }) }).acquire("Moe"), (thrown) => thrown instanceof InvalidRequestError && thrown.message.includes("no region"));
-  await assert.rejects(new Client({ transport: lambda("f", { client: nobody }) }).acquire("Moe"), (thrown) => thrown instanceof ForbiddenError && thrown.message.includes("credentials"));
+  await assert.rejects(
+    new Client({ transport: lambda("f", { client: regionless }) }).acquire("Moe"),
+    (thrown) => thrown instanceof InvalidRequestError && thrown.message.includes("no region"),
+  );
+  await assert.rejects(
+    new Client({ transport: lambda("f", { client: nobody }) }).acquire("Moe"),
+    (thrown) => thrown instanceof ForbiddenError && thrown.message.includes("credentials"),
+  );
 });

@@ -63,7 +63,9 @@ export class LocalService implements AsyncDisposable {
   static async start(...flags: string[]): Promise<LocalService> {
     const binary = serviceBinary();
     const child = new Child(
-      spawn(binary, ["serve", "--memory", "--listen", "127.0.0.1:0", ...flags], { stdio: ["ignore", "pipe", "ignore"] }),
+      spawn(binary, ["serve", "--memory", "--listen", "127.0.0.1:0", ...flags], {
+        stdio: ["ignore", "pipe", "ignore"],
+      }),
     );
     const url = /http:\S+/.exec(await child.line())?.[0];
     if (url === undefined) throw new Error(`${binary} did not say where it listens`);
@@ -82,7 +84,9 @@ export class LocalService implements AsyncDisposable {
 /** Runs build/holder.js, see there. */
 export function startHolder(mode: string, url: string, key: string, lease: number): Child {
   const program = fileURLToPath(new URL("holder.js", import.meta.url));
-  return new Child(spawn(process.execPath, [program, mode, url, key, String(lease)], { stdio: ["ignore", "pipe", "inherit"] }));
+  return new Child(
+    spawn(process.execPath, [program, mode, url, key, String(lease)], { stdio: ["ignore", "pipe", "inherit"] }),
+  );
 }
 
 export interface SeenRequest {

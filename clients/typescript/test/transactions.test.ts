@@ -32,7 +32,8 @@ async function call(operation: string, body: object): Promise<{ Item?: Record<st
       "x-amz-target": `DynamoDB_20120810.${operation}`,
       "x-amz-date": "20260101T000000Z",
       // The engine wants the header, and does not check it.
-      authorization: "AWS4-HMAC-SHA256 Credential=any/20260101/any/dynamodb/aws4_request, SignedHeaders=host, Signature=any",
+      authorization:
+        "AWS4-HMAC-SHA256 Credential=any/20260101/any/dynamodb/aws4_request, SignedHeaders=host, Signature=any",
     },
     body: JSON.stringify(body),
   });
@@ -99,7 +100,7 @@ const contended = problem("contended", 409, { publicId: "t" });
 const rolledBack = problem("rolled-back", 409);
 const callsOf = (proxy: FaultProxy): string[] => proxy.seen.map((request) => request.call.replace("transactions/", ""));
 
-describe("a body in a transaction", { concurrency: 4 }, () => {
+describe("body in a transaction", { concurrency: 4 }, () => {
   test("is committed, and seen by others then", async () => {
     const client = service.client();
     const [moe, larry] = [await open(100), await open(0)];
@@ -108,7 +109,10 @@ describe("a body in a transaction", { concurrency: 4 }, () => {
       id = tx.id;
       const left = await move(moe, larry, 30)(tx);
       assert.deepEqual(await client.readItem(TABLE, { id: larry }), { id: larry, balance: 0 });
-      assert.deepEqual(await client.readItem(TABLE, { id: larry }, { isolation: "uncommitted" }), { id: larry, balance: 30 });
+      assert.deepEqual(await client.readItem(TABLE, { id: larry }, { isolation: "uncommitted" }), {
+        id: larry,
+        balance: 30,
+      });
       return left;
     });
     assert.deepEqual([left, await balance(moe), await balance(larry)], [70, 70, 30]);
@@ -160,7 +164,12 @@ describe("a body in a transaction", { concurrency: 4 }, () => {
   });
 
   for (const action of ["begin", "add", "commit"]) {
-    for (const fault of ["lose answer", "lose request", { status: 503, body: "busy" }, { status: 429, body: "slow down" }] as Fault[]) {
+    for (const fault of [
+      "lose answer",
+      "lose request",
+      { status: 503, body: "busy" },
+      { status: 429, body: "slow down" },
+    ] as Fault[]) {
       test(`runs once when ${action} fails: ${JSON.stringify(fault)}`, async () => {
         await using parts = await throughProxy();
         const { proxy, client } = parts;
@@ -220,13 +229,26 @@ describe("a body in a transaction", { concurrency: 4 }, () => {
     proxy.fault = ({ call }) => (call.endsWith("add") ? contended : "pass");
     const failing = client.transaction((tx) => add(tx, moe, 1), { tries: 3 });
     await assert.rejects(failing, (error) => error instanceof TransactionContendedError && error.other === "t");
-    assert.deepEqual(callsOf(proxy), ["begin", "add", "rollback", "begin", "add", "rollback", "begin", "add", "rollback"]);
+    assert.deepEqual(callsOf(proxy), [
+      "begin",
+      "add",
+      "rollback",
+      "begin",
+      "add",
+      "rollback",
+      "begin",
+      "add",
+      "rollback",
+    ]);
     await assert.rejects(
       client.transaction((tx) => add(tx, moe, 1), { tries: Infinity, deadline: 300 }),
       TransactionContendedError,
     );
     proxy.fault = ({ call }) => (call.endsWith("begin") ? rolledBack : "pass");
-    await assert.rejects(client.transact([{ Put: { TableName: TABLE, Item: { id: moe } } }], { tries: 2 }), TransactionRolledBackError);
+    await assert.rejects(
+      client.transact([{ Put: { TableName: TABLE, Item: { id: moe } } }], { tries: 2 }),
+      TransactionRolledBackError,
+    );
     assert.equal(await balance(moe), 100);
   });
 
@@ -244,7 +266,11 @@ describe("a body in a transaction", { concurrency: 4 }, () => {
       throw new Error("the body's own");
     });
     await assert.rejects(failing, /the body's own/);
-    assert.equal(callsOf(proxy).filter((call) => call === "begin").length, 1, "what it throws then is not due to others");
+    assert.equal(
+      callsOf(proxy).filter((call) => call === "begin").length,
+      1,
+      "what it throws then is not due to others",
+    );
   });
 
   test("has to deal with a condition that fails itself", async () => {
@@ -281,7 +307,8 @@ describe("a body in a transaction", { concurrency: 4 }, () => {
     await using parts = await throughProxy();
     const { proxy, client } = parts;
     const moe = await open(100);
-    const signs = (): number => proxy.seen.filter(({ body }) => Array.isArray(body["requests"]) && body["requests"].length === 0).length;
+    const signs = (): number =>
+      proxy.seen.filter(({ body }) => Array.isArray(body["requests"]) && body["requests"].length === 0).length;
     let runs = 0;
     let waited = 0;
     let other: Promise<void> | undefined;
@@ -339,7 +366,10 @@ describe("a body in a transaction", { concurrency: 4 }, () => {
     await client.close();
     // A commit that was faster than its rollback counts.
     assert.ok([100, 101].includes(await balance(moe)));
-    await assert.rejects(client.transaction(() => undefined), { name: "AbortError" });
+    await assert.rejects(
+      client.transaction(() => undefined),
+      { name: "AbortError" },
+    );
   });
 
   test("keeps the sum under contention and lost answers", { timeout: 60_000 }, async () => {
@@ -347,7 +377,8 @@ describe("a body in a transaction", { concurrency: 4 }, () => {
     const { proxy, client: unreliable } = parts;
     const accounts = [await open(100), await open(100), await open(100), await open(100)];
     let asked = 0;
-    proxy.fault = (): Fault => (["pass", "pass", "lose answer", "pass", "pass", "lose request", "pass", "pass"] as const)[asked++ % 8] ?? "pass";
+    proxy.fault = (): Fault =>
+      (["pass", "pass", "lose answer", "pass", "pass", "lose request", "pass", "pass"] as const)[asked++ % 8] ?? "pass";
     const loops = Array.from({ length: 8 }, async (_, number) => {
       const client = number < 3 ? unreliable : service.client();
       for (let turn = 0; turn < 5; turn += 1) {
@@ -379,7 +410,10 @@ describe("by hand", { concurrency: 4 }, () => {
     await tx.commit();
     await tx.commit();
     assert.equal(await balance(moe), 70);
-    await assert.rejects(tx.rollback(), (error) => error instanceof TransactionCommittedError && error.transactionId === id);
+    await assert.rejects(
+      tx.rollback(),
+      (error) => error instanceof TransactionCommittedError && error.transactionId === id,
+    );
     await assert.rejects(add(tx, moe, 1), TransactionCommittedError);
     await assert.rejects(here.transactionStatus(randomUUID()), TransactionNotFoundError);
     await assert.rejects(here.transactionStatus("no id"), InvalidRequestError);
@@ -438,7 +472,12 @@ describe("by hand", { concurrency: 4 }, () => {
       const faults: Fault[] = [first, contended];
       proxy.fault = ({ call }) => (call.endsWith("begin") ? (faults.shift() ?? "pass") : "pass");
       const values = { ":x": 1 };
-      const update = { TableName: TABLE, Key: { id: moe }, UpdateExpression: "ADD balance :x", ExpressionAttributeValues: values };
+      const update = {
+        TableName: TABLE,
+        Key: { id: moe },
+        UpdateExpression: "ADD balance :x",
+        ExpressionAttributeValues: values,
+      };
       assert.deepEqual(await client.transact([{ Update: update }]), [undefined]);
       assert.deepEqual(callsOf(proxy), ["begin", "begin", "begin"]);
       assert.equal(new Set(proxy.seen.map(({ body }) => body["transactionId"])).size, 1);
@@ -454,13 +493,27 @@ describe("by hand", { concurrency: 4 }, () => {
       AttributeDefinitions: ["id", "owner"].map((name) => ({ AttributeName: name, AttributeType: "S" })),
       KeySchema: [{ AttributeName: "id", KeyType: "HASH" }],
       GlobalSecondaryIndexes: [
-        { IndexName: "by-owner", KeySchema: [{ AttributeName: "owner", KeyType: "HASH" }], Projection: { ProjectionType: "ALL" } },
+        {
+          IndexName: "by-owner",
+          KeySchema: [{ AttributeName: "owner", KeyType: "HASH" }],
+          Projection: { ProjectionType: "ALL" },
+        },
       ],
     });
     const client = service.client();
-    for (const [id, owner] of [["1", "Moe"], ["2", "Larry"], ["3", "Moe"]]) await client.transact([{ Put: { TableName: table, Item: { id, owner } } }]);
+    for (const [id, owner] of [
+      ["1", "Moe"],
+      ["2", "Larry"],
+      ["3", "Moe"],
+    ])
+      await client.transact([{ Put: { TableName: table, Item: { id, owner } } }]);
     const found: unknown[] = [];
-    const options = { indexName: "by-owner", keyCondition: "#o = :o", names: { "#o": "owner" }, values: { ":o": "Moe" } };
+    const options = {
+      indexName: "by-owner",
+      keyCondition: "#o = :o",
+      names: { "#o": "owner" },
+      values: { ":o": "Moe" },
+    };
     for await (const item of client.listItems(table, options)) found.push(item["id"]);
     assert.deepEqual(found.sort(), ["1", "3"]);
     await assert.rejects(client.listItems(table, { ...options, indexName: "none" }).next(), InvalidRequestError);
@@ -482,7 +535,8 @@ describe("by hand", { concurrency: 4 }, () => {
       { id: moe, balance: 70 },
     ]);
     const queried: Item[] = [];
-    for await (const item of client.listItems(TABLE, { keyCondition: "id = :id", values: { ":id": moe } })) queried.push(item);
+    for await (const item of client.listItems(TABLE, { keyCondition: "id = :id", values: { ":id": moe } }))
+      queried.push(item);
     assert.deepEqual(queried, [{ id: moe, balance: 100 }]);
     const scanned = new Map<unknown, Item>();
     for await (const item of client.listItems(TABLE, { pageSize: 2 })) scanned.set(item["id"], item);
@@ -520,8 +574,21 @@ describe("values", () => {
 
   test("that cannot be stored are refused before anything is sent", async () => {
     const client = service.client();
-    for (const value of [NaN, Infinity, new Date(), new Map(), Symbol("s"), () => 1, new Set(), new Set([1, "a"]), [undefined]]) {
-      await assert.rejects(client.transact([{ Put: { TableName: TABLE, Item: { id: "never", value } } }]), InvalidRequestError);
+    for (const value of [
+      NaN,
+      Infinity,
+      new Date(),
+      new Map(),
+      Symbol("s"),
+      () => 1,
+      new Set(),
+      new Set([1, "a"]),
+      [undefined],
+    ]) {
+      await assert.rejects(
+        client.transact([{ Put: { TableName: TABLE, Item: { id: "never", value } } }]),
+        InvalidRequestError,
+      );
     }
     await assert.rejects(
       client.transaction((tx) => tx.get(TABLE, [1])),

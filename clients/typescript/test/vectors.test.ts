@@ -4,7 +4,15 @@ import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { Client } from "../dist/client.js";
-import { InvalidRequestError, isRetryable, isUnanswered, LeaseholdError, LockLostError, SupersededError, UnavailableError } from "../dist/errors.js";
+import {
+  InvalidRequestError,
+  isRetryable,
+  isUnanswered,
+  LeaseholdError,
+  LockLostError,
+  SupersededError,
+  UnavailableError,
+} from "../dist/errors.js";
 import { checkGuardOptions } from "../dist/holding.js";
 import { Lease } from "../dist/lease.js";
 import { Numbers } from "../dist/numbers.js";
@@ -16,7 +24,7 @@ import { type Answer, parseDocument, type Transport } from "../dist/transport.js
 import { packageRoot } from "./support.js";
 import { VirtualRuntime } from "./virtual.js";
 
-/* eslint-disable @typescript-eslint/no-explicit-any, @typescript-eslint/no-unsafe-assignment, @typescript-eslint/no-unsafe-member-access, @typescript-eslint/no-unsafe-argument -- the cases are JSON of many shapes */
+/* biome-ignore-start lint/suspicious/noExplicitAny: the cases are JSON of many shapes */
 interface Case {
   rule: string;
   call: string;
@@ -25,6 +33,7 @@ interface Case {
   steps: any[];
   expect: any;
 }
+/* biome-ignore-end lint/suspicious/noExplicitAny: the cases are JSON of many shapes */
 
 const optional = <T>(value: T | null): T | undefined => value ?? undefined;
 
@@ -96,7 +105,11 @@ const calls: Record<string, (it: Case) => Promise<void> | void> = {
       budget.found(version, lease, at);
       ends.push(budget.deadline);
     }
-    assert.deepEqual(ends, (expect as (number | null)[]).map((end) => end ?? Infinity), name);
+    assert.deepEqual(
+      ends,
+      (expect as (number | null)[]).map((end) => end ?? Infinity),
+      name,
+    );
   },
   belief: ({ steps, name }) => {
     const lease = new Lease();
@@ -121,7 +134,10 @@ const calls: Record<string, (it: Case) => Promise<void> | void> = {
     const runtime = new VirtualRuntime();
     const observations = new Observations(runtime);
     const firstSeenEpochMs = runtime.wall - (given.ageMs as number);
-    observations.load([{ key: "Moe", recordVersionNumber: "v1", leaseDurationMs: given.leaseMs, firstSeenEpochMs }], given.marginMs);
+    observations.load(
+      [{ key: "Moe", recordVersionNumber: "v1", leaseDurationMs: given.leaseMs, firstSeenEpochMs }],
+      given.marginMs,
+    );
     runtime.time += given.afterMs as number;
     assert.equal(observations.stale("Moe", undefined) === "v1", expect, name);
   },
@@ -136,15 +152,22 @@ const calls: Record<string, (it: Case) => Promise<void> | void> = {
   },
   problem: async ({ given, expect, name }) => {
     const text = typeof given.body === "string" ? given.body : JSON.stringify(given.body);
-    const answer = { status: given.status, document: parseDocument(text), retryAfter: pacing.retryAfterMs(given.retryAfter) };
+    const answer = {
+      status: given.status,
+      document: parseDocument(text),
+      retryAfter: pacing.retryAfterMs(given.retryAfter),
+    };
     const script = new Script();
     script.answers.push(answer);
     const request = { key: "Moe", leaseId: "l", sequence: 1, requestId: "r" } as Parameters<Service["ask"]>[1];
-    const error: unknown = await new Service(script, new VirtualRuntime()).ask("heartbeat", request as never, { timeout: 1000 }).catch((thrown: unknown) => thrown);
+    const error: unknown = await new Service(script, new VirtualRuntime())
+      .ask("heartbeat", request as never, { timeout: 1000 })
+      .catch((thrown: unknown) => thrown);
     assert.ok(error instanceof LeaseholdError, name);
     const members = error as unknown as Record<string, unknown>;
     for (const [member, expected] of Object.entries(expect)) {
-      if (member === "retryable") assert.equal(isRetryable(error) && !(error instanceof SupersededError), expected, `${name}: retryable`);
+      if (member === "retryable")
+        assert.equal(isRetryable(error) && !(error instanceof SupersededError), expected, `${name}: retryable`);
       else if (member === "unanswered") assert.equal(isUnanswered(error), expected, `${name}: unanswered`);
       else if (member === "retryAfterMs") assert.equal(members["retryAfter"], expected, name);
       else assert.equal(members[member], expected, `${name}: ${member}`);
@@ -174,7 +197,9 @@ const calls: Record<string, (it: Case) => Promise<void> | void> = {
       };
       script.answers.push(answers[step.answer] ?? ok(grant));
       const service = new Service(script, runtime);
-      await numbers.send(request, (numbered) => service.ask("heartbeat", numbered as never, { timeout: 1000 })).catch(() => undefined);
+      await numbers
+        .send(request, (numbered) => service.ask("heartbeat", numbered as never, { timeout: 1000 }))
+        .catch(() => undefined);
     }
   },
   renewal: async ({ given, expect, name }) => {
@@ -185,7 +210,9 @@ const calls: Record<string, (it: Case) => Promise<void> | void> = {
     const guard = (await client.tryAcquire("Moe", { heartbeatInterval: false })).granted();
     const answer = { ...grant, fencingToken: given.fencingToken };
     transport.answers.push(
-      given.answer === "renewed" ? ok(answer) : refused(409, "superseded", { sequence: 7, fencingToken: given.fencingToken }),
+      given.answer === "renewed"
+        ? ok(answer)
+        : refused(409, "superseded", { sequence: 7, fencingToken: given.fencingToken }),
       ok({ ...grant, fencingToken: given.grantedToken }),
     );
     const renewed = guard.heartbeat().then(
@@ -197,8 +224,14 @@ const calls: Record<string, (it: Case) => Promise<void> | void> = {
     const sequences = transport.bodies.map((body) => (JSON.parse(body) as { sequence?: number }).sequence);
     assert.equal(outcome === "renewed" && sequences.length === 3 ? "again" : outcome, expect, name);
     if (expect === "again") assert.deepEqual(sequences, [1, 2, 8], name);
-    const [, ...heartbeats] = transport.bodies.map((body) => (JSON.parse(body) as { fencingToken?: number }).fencingToken);
-    assert.deepEqual(heartbeats, heartbeats.map(() => Number(given.grantedToken)), `${name}: each heartbeat names the token of its grant`);
+    const [, ...heartbeats] = transport.bodies.map(
+      (body) => (JSON.parse(body) as { fencingToken?: number }).fencingToken,
+    );
+    assert.deepEqual(
+      heartbeats,
+      heartbeats.map(() => Number(given.grantedToken)),
+      `${name}: each heartbeat names the token of its grant`,
+    );
     assert.equal(guard.lost, expect === "lost" ? "taken-over" : undefined, name);
   },
 };
@@ -207,14 +240,30 @@ calls["plan"] = ({ given, expect, name }) => {
   const entries = given.holders as [string, string, number, number][];
   const tickets = given.queue as [string, string, number, number, number][];
   const seen = given.observations as [string, string, number][];
-  const holders = entries.map(([holderId, version, leaseDurationMs, permits]) => ({ holderId, version, leaseDurationMs, permits }));
-  const queue = tickets.map(([ticketId, version, leaseDurationMs, permits, number]) => ({ ticketId, version, leaseDurationMs, permits, number }));
+  const holders = entries.map(([holderId, version, leaseDurationMs, permits]) => ({
+    holderId,
+    version,
+    leaseDurationMs,
+    permits,
+  }));
+  const queue = tickets.map(([ticketId, version, leaseDurationMs, permits, number]) => ({
+    ticketId,
+    version,
+    leaseDurationMs,
+    permits,
+    number,
+  }));
   const ages = new Map(seen.map(([id, version, age]) => [id, { version, age }]));
   const ageOf = (id: string, version: string): number => {
     const known = ages.get(id);
     return known?.version === version ? known.age : 0;
   };
-  const wanted = { permits: given.permits, ticketId: optional<string>(given.ticketId), refreshIn: given.refreshInMs ?? Infinity, left: given.leftMs };
+  const wanted = {
+    permits: given.permits,
+    ticketId: optional<string>(given.ticketId),
+    refreshIn: given.refreshInMs ?? Infinity,
+    left: given.leftMs,
+  };
   const next = plan({ capacity: given.capacity, available: given.available, holders, queue }, wanted, ageOf);
   if ("waitMs" in next) assertTime(next.waitMs, expect.waitMs, name);
   else assert.deepEqual(next, expect, name);

@@ -2,7 +2,17 @@
 import assert from "node:assert/strict";
 import { after, describe, test } from "node:test";
 import { Client } from "../dist/index.js";
-import { eventually, type Fault, FaultProxy, firstTimes, freshKey, guardOf, heldOf, LocalService, sleep } from "./support.js";
+import {
+  eventually,
+  type Fault,
+  FaultProxy,
+  firstTimes,
+  freshKey,
+  guardOf,
+  heldOf,
+  LocalService,
+  sleep,
+} from "./support.js";
 
 const service = await LocalService.start();
 after(() => service[Symbol.asyncDispose]());
@@ -14,7 +24,8 @@ async function watcher(): Promise<{ proxy: FaultProxy; client: Client } & AsyncD
   return { proxy, client, [Symbol.asyncDispose]: () => proxy[Symbol.asyncDispose]() };
 }
 
-const versionOf = async (key: string): Promise<string | undefined> => (await service.client().get(key))?.recordVersionNumber;
+const versionOf = async (key: string): Promise<string | undefined> =>
+  (await service.client().get(key))?.recordVersionNumber;
 
 describe("K1: waiting by watching", { concurrency: 4 }, () => {
   test("waiter asks twice when a long-held lock is released", async () => {
@@ -63,7 +74,8 @@ describe("K1: waiting by watching", { concurrency: 4 }, () => {
     const guard = guardOf(await waiting);
     assert.ok(performance.now() - beatAt >= lease, "not by what was seen before the heartbeat");
     assert.equal(guard.outcome, "takenOver");
-    for (const { query } of proxy.calls("watch")) assert.ok(Number(query.get("waitMs")) <= lease + lease / 1000, "until it is stale");
+    for (const { query } of proxy.calls("watch"))
+      assert.ok(Number(query.get("waitMs")) <= lease + lease / 1000, "until it is stale");
     assert.deepEqual(
       proxy.calls("acquire").map(({ body }) => body["observedRecordVersionNumber"]),
       [undefined, last],
@@ -80,7 +92,10 @@ describe("K1: waiting by watching", { concurrency: 4 }, () => {
     const held = heldOf(await client.acquire(key, { wait: 3000 }));
     assert.ok(performance.now() - start >= 2999);
     assert.equal(held.lock.ownerName, "one");
-    assert.deepEqual(proxy.seen.map(({ call }) => call), ["acquire", "watch", "acquire"]);
+    assert.deepEqual(
+      proxy.seen.map(({ call }) => call),
+      ["acquire", "watch", "acquire"],
+    );
     assert.ok(Number(proxy.calls("watch")[0]?.query.get("waitMs")) <= 3000);
     await holder.release();
   });

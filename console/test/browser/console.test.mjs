@@ -73,7 +73,13 @@ test("break of a changed lock is refused and says so", async () => {
   await page.context().close();
 });
 
-const permits = (owner, more = {}) => ({ key: "pool", ownerName: owner, leaseId: `lease-${owner}`, capacity: 3, ...more });
+const permits = (owner, more = {}) => ({
+  key: "pool",
+  ownerName: owner,
+  leaseId: `lease-${owner}`,
+  capacity: 3,
+  ...more,
+});
 
 test("semaphore shows its holders and who waits", async () => {
   await service.post("/v1/semaphore/acquire", permits("steady", { permits: 2, leaseDurationMs: 60_000 }));
@@ -170,10 +176,15 @@ for (const [name, options, place] of [
     await acquire("axe", { data: "text", attributes: { a: 1 } });
     // The tool is not the page's own script.
     const page = await open(browser, service.console + place, { ...options, bypassCSP: true });
-    await page.locator(place.includes("transactions") ? ".transactions .empty" : place ? ".panel .chip" : ".row").first().waitFor();
+    await page
+      .locator(place.includes("transactions") ? ".transactions .empty" : place ? ".panel .chip" : ".row")
+      .first()
+      .waitFor();
     await page.evaluate(axe);
     const { violations } = await page.evaluate(() => globalThis.axe.run());
-    const found = violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html.slice(0, 160)).join(" | ")}`);
+    const found = violations.map(
+      ({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html.slice(0, 160)).join(" | ")}`,
+    );
     assert.deepEqual(found, []);
     await page.context().close();
   });

@@ -27,13 +27,16 @@ async function attack({ url, dynamodb }) {
   const attempt = async (name, work) => {
     try {
       const answer = await work();
-      if (answer?.type === "basic" || answer?.type === "cors") read.push(`${name}: ${answer.status} ${await answer.text()}`);
+      if (answer?.type === "basic" || answer?.type === "cors")
+        read.push(`${name}: ${answer.status} ${await answer.text()}`);
     } catch {
       // The browser or the service refused it.
     }
   };
   await attempt("text", () => fetch(target, { method: "POST", mode: "no-cors", body: acquire("text") }));
-  await attempt("untyped", () => fetch(target, { method: "POST", mode: "no-cors", body: new Blob([acquire("untyped")]) }));
+  await attempt("untyped", () =>
+    fetch(target, { method: "POST", mode: "no-cors", body: new Blob([acquire("untyped")]) }),
+  );
   await attempt("json", () =>
     fetch(target, { method: "POST", headers: { "content-type": "application/json" }, body: acquire("json") }),
   );

@@ -72,7 +72,10 @@ export async function consoleOf(url, ...args) {
 export function browser() {
   const quiet = ["--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"];
   const args = ["--no-sandbox", ...quiet, "--disable-component-update", "--disable-sync"];
-  return chromium.launch({ executablePath: CHROMIUM, args: [...args, "--host-resolver-rules=MAP evil.test 127.0.0.1"] });
+  return chromium.launch({
+    executablePath: CHROMIUM,
+    args: [...args, "--host-resolver-rules=MAP evil.test 127.0.0.1"],
+  });
 }
 
 /** A web page of another origin on this machine. */

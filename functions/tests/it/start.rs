@@ -77,7 +77,7 @@ async fn answer(State(dynamodb): State<DynamoDb>, request: Request) -> Response 
 /// Whatever DynamoDB answers to the first request, the request needs no permission, and the second one uses its
 /// connection.
 #[tokio::test]
-async fn the_first_request_uses_the_connection_of_the_start() {
+async fn first_request_uses_the_connection_of_the_start() {
     for greeting in [
         (StatusCode::OK, "healthy: dynamodb.eu-west-1.amazonaws.com "),
         (StatusCode::BAD_REQUEST, r#"{"__type":"com.amazon.coral.service#UnknownOperationException"}"#),
@@ -97,7 +97,7 @@ async fn the_first_request_uses_the_connection_of_the_start() {
 }
 
 #[tokio::test]
-async fn the_endpoint_is_taken_from_the_variables_of_the_sdk() {
+async fn endpoint_is_taken_from_the_variables_of_the_sdk() {
     let (_, url) = DynamoDb::start((StatusCode::OK, "healthy")).await;
     let elsewhere = "http://127.0.0.1:1";
     for variables in [
@@ -111,7 +111,7 @@ async fn the_endpoint_is_taken_from_the_variables_of_the_sdk() {
 }
 
 #[tokio::test]
-async fn a_start_needs_no_dynamodb() {
+async fn start_needs_no_dynamodb() {
     let closed = {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
         listener.local_addr().expect("bound")

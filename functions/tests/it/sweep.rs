@@ -26,7 +26,7 @@ async fn sweep(sandbox: &mut Sandbox, event: Value) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_schedule_finds_what_was_left_behind() {
+async fn schedule_finds_what_was_left_behind() {
     let engine = Engine::memory().expect("memory is to be had");
     let dynamodb = Client::from_conf(leasehold_dynamodb::configure(engine.sdk_config()).build());
     ensure_table(&dynamodb, "transactions").await.expect("a new table");

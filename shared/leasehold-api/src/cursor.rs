@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cursor_is_good_for_its_own_query_and_nothing_else() {
+    fn cursor_is_good_for_its_own_query_and_nothing_else() {
         let key = LockKey::new("a/b?", Some("\0".into())).expect("valid");
         let request = ListRequest { owner_name: Some("me".into()), ..ListRequest::default() };
         let cursor = encode(&request, &key);

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_field_at_fault_is_named() {
+    fn field_at_fault_is_named() {
         for (body, field) in [
             (r#"{"ownerName":"a"}"#, "key"),
             (r#"{"key":"k"}"#, "ownerName"),

@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_term_ends_one_lease_after_its_request_was_sent() {
+    fn term_ends_one_lease_after_its_request_was_sent() {
         let sent = Instant::now();
         let mut held = term(sent, SECOND * 20);
         assert!(!held.expire(Subject::Lock, &"Moe".into(), sent + SECOND * 20 - Duration::from_nanos(1)));

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_gets_the_whole_chain() {
+    fn log_gets_the_whole_chain() {
         let cause = Failure::unavailable("no route to host.");
         assert_eq!(cause.during("Could not create it.".into()).for_log(), "Could not create it: no route to host.");
     }

@@ -70,7 +70,7 @@ async fn owner(client: &Client, key: &str) -> Option<AttributeValue> {
 }
 
 #[tokio::test]
-async fn a_failed_condition_carries_the_old_item() {
+async fn failed_condition_carries_the_old_item() {
     let client = client_with_table(&Engine::memory().unwrap()).await;
     claim(&client, "k", "first").send().await.unwrap();
 
@@ -99,7 +99,7 @@ async fn one_of_many_contenders_wins_in_either_mode() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_paused_clock_does_not_time_requests_out() {
+async fn paused_clock_does_not_time_requests_out() {
     let folder = tempfile::tempdir().unwrap();
     let file = Engine::open(&folder.path().join("db")).unwrap();
     for engine in [Engine::memory().unwrap(), file] {
@@ -113,7 +113,7 @@ async fn a_paused_clock_does_not_time_requests_out() {
 }
 
 #[tokio::test]
-async fn a_request_gives_way_to_other_tasks() {
+async fn request_gives_way_to_other_tasks() {
     let client = client_with_table(&Engine::memory().unwrap()).await;
     let bystander_ran = Cell::new(false);
     let request = async {
@@ -127,7 +127,7 @@ async fn a_request_gives_way_to_other_tasks() {
 }
 
 #[tokio::test]
-async fn a_file_keeps_its_rows() {
+async fn file_keeps_its_rows() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("leasehold.db");
 
@@ -141,7 +141,7 @@ async fn a_file_keeps_its_rows() {
 }
 
 #[tokio::test]
-async fn a_file_is_open_once() {
+async fn file_is_open_once() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("leasehold.db");
     let engine = Engine::open(&path).unwrap();
@@ -161,7 +161,7 @@ async fn a_file_is_open_once() {
 
 #[cfg(unix)]
 #[test]
-fn a_link_to_an_open_file_is_the_open_file() {
+fn link_to_an_open_file_is_the_open_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("leasehold.db");
     let link = folder.path().join("link.db");
@@ -172,7 +172,7 @@ fn a_link_to_an_open_file_is_the_open_file() {
 }
 
 #[test]
-fn a_missing_folder_is_named() {
+fn missing_folder_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let error = refused(Engine::open(&folder.path().join("absent").join("db")));
     assert!(matches!(error, EngineError::MissingFolder { .. }));
@@ -183,7 +183,7 @@ fn a_missing_folder_is_named() {
 }
 
 #[test]
-fn a_folder_is_not_a_file() {
+fn folder_is_not_a_file() {
     let folder = tempfile::tempdir().unwrap();
     let error = refused(Engine::open(folder.path()));
     assert!(matches!(error, EngineError::NotAFile { .. }));
@@ -191,7 +191,7 @@ fn a_folder_is_not_a_file() {
 }
 
 #[test]
-fn a_file_that_is_no_database_is_left_alone() {
+fn file_that_is_no_database_is_left_alone() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("notes.txt");
     for contents in ["short", "a file that is longer than any header"] {
@@ -207,7 +207,7 @@ fn a_file_that_is_no_database_is_left_alone() {
 }
 
 #[test]
-fn a_damaged_database_is_refused() {
+fn damaged_database_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("damaged.db");
     std::fs::write(&path, b"SQLite format 3\0and then nothing that makes sense").unwrap();
@@ -217,7 +217,7 @@ fn a_damaged_database_is_refused() {
 }
 
 #[test]
-fn a_path_through_a_file_is_refused() {
+fn path_through_a_file_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     std::fs::write(&file, "").unwrap();
@@ -227,7 +227,7 @@ fn a_path_through_a_file_is_refused() {
 
 #[cfg(unix)]
 #[test]
-fn a_path_that_is_no_text_is_refused() {
+fn path_that_is_no_text_is_refused() {
     use std::os::unix::ffi::OsStrExt;
     let folder = tempfile::tempdir().unwrap();
     let name = std::ffi::OsStr::from_bytes(b"\xff.db");
@@ -236,14 +236,14 @@ fn a_path_that_is_no_text_is_refused() {
 }
 
 #[test]
-fn an_empty_path_is_refused() {
+fn empty_path_is_refused() {
     let error = refused(Engine::open(Path::new("")));
     assert!(matches!(error, EngineError::Access { .. }), "{error}");
 }
 
 /// No name that SQLite reads as a database in memory may be taken for a durable one.
 #[test]
-fn a_name_that_means_something_to_sqlite_is_still_a_file() {
+fn name_that_means_something_to_sqlite_is_still_a_file() {
     let folder = tempfile::tempdir().unwrap();
     for name in [":memory:", "file:db?mode=memory"] {
         Engine::open(&folder.path().join(name)).unwrap();

@@ -229,7 +229,7 @@ mod tests {
     const SCOPES: &str = r#"[{"principal":"direct","prefixes":["jobs/"]}]"#;
 
     #[test]
-    fn a_table_name_is_enough() {
+    fn table_name_is_enough() {
         let config =
             read(&[("LEASEHOLD_TABLE_NAME", "locks"), ("LEASEHOLD_SORT_KEY", ""), ("LEASEHOLD_KEY_SCOPES", "")])
                 .expect("valid");

@@ -185,7 +185,7 @@ impl TableSchema {
             released: item.remove(IS_RELEASED).is_some(),
             data: item.remove(DATA).and_then(|value| Some(value.as_b().ok()?.as_ref().to_vec())),
             lease_id_hash: item.remove(LEASE_ID_HASH).as_ref().and_then(lease_id_hash),
-            lease_version: string(item.remove(LEASE_VERSION)).value().cloned(),
+            lease_version: string(item.remove(LEASE_VERSION)),
             principal: string(item.remove(OWNER_PRINCIPAL)),
             sequence: sequence(item.remove(LEASE_SEQUENCE).as_ref(), item.remove(LEASE_REQUEST_ID)),
             previous: Previous {
@@ -198,7 +198,7 @@ impl TableSchema {
             occurrence: string(item.remove(RUNNING_OCCURRENCE)).into_value(),
             last_occurrence: string(item.remove(LAST_OCCURRENCE)),
             fencing_token: number(item.remove(FENCING_TOKEN)),
-            stale_at: number(item.remove(STALE_AT)).value().copied(),
+            stale_at: instant(item.remove(STALE_AT).as_ref()),
             expire_at: number(item.remove(EXPIRE_AT)).value().copied(),
             attributes: item.into_iter().collect(),
         })
@@ -241,6 +241,13 @@ pub(crate) fn sequence(number: Option<&AttributeValue>, request_id: Option<Attri
     Some(Sequence::stored(number, string(request_id).into_value()))
 }
 
+/// Reads an instant of any number that DynamoDB can compare with the clock: a fraction counts as the whole number below
+/// it, which compares alike with every whole number.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number out of range becomes the nearest")]
+fn instant(value: Option<&AttributeValue>) -> Option<u64> {
+    Some(value?.as_n().ok()?.parse::<f64>().ok()? as u64)
+}
+
 pub(crate) fn lease_id_hash(value: &AttributeValue) -> Option<LeaseIdHash> {
     Some(LeaseIdHash(value.as_b().ok()?.as_ref().try_into().ok()?))
 }
@@ -266,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_of_the_java_client_is_readable() {
+    fn row_of_the_java_client_is_readable() {
         let lock = decode(java_row()).lock().expect("readable");
         assert_eq!((lock.owner_name.as_str(), lock.lease_ms, lock.rvn.as_str()), ("host-2", 20_000, "7e1"));
         assert_eq!((lock.data.as_deref(), lock.fencing_token), (Some(&b"payload"[..]), None));
@@ -298,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hash_of_the_wrong_length_is_nobodys() {
+    fn hash_of_the_wrong_length_is_nobodys() {
         let mut item = java_row();
         item.insert(LEASE_ID_HASH.into(), AttributeValue::B(Blob::new(*b"short")));
         assert_eq!(decode(item).lease_id_hash, None);

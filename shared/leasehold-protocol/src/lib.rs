@@ -6,10 +6,12 @@
 //!
 //! ```text
 //! model       the words as types: a value that exists is valid
+//! step        the result of a rule: row, write and answer
 //! lifecycle   the rules, as pure functions of (row, request, stamp)
 //! expressions the same rules as DynamoDB expressions
+//! write       a conditional write, assembled from conditions and assignments
 //! item        the table's attributes, byte-compatible with the DynamoDB Lock Client for Java
-//! table       carries out the expressions, through leasehold-dynamodb; resolves ambiguity
+//! table       makes the writes, through leasehold-dynamodb, and resolves ambiguity
 //! schema      creates the table, for local runs
 //! semaphore   several holders of one row, and a queue
 //! ```
@@ -35,7 +37,9 @@ pub mod lifecycle;
 mod model;
 mod schema;
 pub mod semaphore;
+mod step;
 mod table;
+mod write;
 
 pub use aws_sdk_dynamodb::types::AttributeValue;
 pub use error::{Error, ErrorKind};
@@ -47,4 +51,5 @@ pub use lifecycle::{
 };
 pub use model::*;
 pub use schema::ensure_table;
+pub use step::Step;
 pub use table::{ListQuery, LockTable, Page, Record};

@@ -1,12 +1,10 @@
 //! The life of a lock, as pure functions of (row, request, stamp). No I/O, no clock, no randomness.
 //!
-//! [`acquire`], [`heartbeat`], [`release`] and [`break_lock`] state the rules: the row that a request leaves, and the
-//! answer. The service does not call them. It sends the same rules to DynamoDB as conditional writes (`expressions`),
-//! since only the table can decide. They are the specification: a property test compares rows and answers with theirs,
-//! and the model explores them.
-//!
-//! The parts of these four functions do serve requests: [`grant`], [`renewed`], [`release_result`] and the `refuse_…`
-//! functions derive the answer from the old row, which every write returns.
+//! Each function is one operation: [`acquire`], [`heartbeat`], [`release`] and [`break_lock`]. It returns the row
+//! afterwards, whether the operation's write makes it, and the answer to the caller. DynamoDB carries out the same rules
+//! as conditional writes (`expressions`), since only the table can decide. Applied or refused, a write returns the old
+//! row, and the same function derives the answer from it. A property test compares the two, and the model explores the
+//! functions.
 
 #[cfg(test)]
 mod tests;
@@ -138,7 +136,7 @@ pub struct Row {
     pub lease_id_hash: Option<LeaseIdHash>,
     /// `leaseVersion`: the record version number that came with `leaseIdHash`. A client that overwrites the row in
     /// place changes the record version number only, and so disowns the lease id.
-    pub lease_version: Option<String>,
+    pub lease_version: Field<String>,
     /// `ownerPrincipal`: the principal that the lock is bound to.
     pub principal: Field<String>,
     /// `leaseSequence` and `leaseRequestId`: the last request that was carried out under the lease id. An unreadable
@@ -295,7 +293,11 @@ impl Row {
 
     /// Whether no other client overwrote the row since the hash of the lease id was written.
     fn is_ours(&self) -> bool {
-        self.lease_version.as_deref().is_none_or(|version| self.has_rvn(version))
+        match &self.lease_version {
+            Field::Absent => true,
+            Field::Unreadable => false,
+            Field::Value(version) => self.has_rvn(version),
+        }
     }
 
     fn carries(&self, hash: &LeaseIdHash) -> bool {
@@ -558,55 +560,84 @@ pub enum BreakAnswer {
     WrongKind,
 }
 
-/// The effect of a request on a row.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Transition<A> {
-    /// The row afterwards.
-    pub row: Option<Row>,
-    /// The answer.
-    pub answer: A,
-}
+/// The effect of a request on a lock, and the answer. The write of a lock's operation is always that operation's own.
+pub type Step<A> = crate::step::Step<Row, (), A>;
 
 /// Rules 2, 9 and 11. Grants a lock that has no row, is released, or is stale, to a lease id that the row does not
 /// remember. Grants a lock that this same lease id holds to a request that is new. An acquisition for an occurrence
 /// also needs that the row records neither the occurrence nor a later one as done.
 ///
 /// # Errors
-/// `CorruptRecord` where the row is held and unreadable.
+/// `CorruptRecord` where the row is unreadable: an unreadable row is never taken for free.
 pub fn acquire(
     row: Option<&Row>,
     request: &Acquire,
     stamp: &Stamp,
     policy: &Policy,
-) -> Result<Transition<AcquireAnswer>, CorruptRecord> {
-    if !permits(row, request, stamp, policy) {
-        return Ok(Transition { row: row.cloned(), answer: refuse_acquire(row, request)? });
+) -> Result<Step<AcquireAnswer>, CorruptRecord> {
+    if let Some(answer) = refusal(row, request, stamp, policy)? {
+        return Ok(Step::kept(row.cloned(), answer));
     }
     let grant = grant(row, request, stamp, policy)?;
-    Ok(Transition { row: Some(grant.row.clone()), answer: AcquireAnswer::Granted(grant) })
+    Ok(Step::made(grant.row.clone(), (), AcquireAnswer::Granted(grant)))
 }
 
-/// Whether the lock is granted.
-fn permits(row: Option<&Row>, request: &Acquire, stamp: &Stamp, policy: &Policy) -> bool {
+/// Returns the answer to an acquire that changes nothing: a refusal, or, for a repeat, the grant of the first attempt.
+/// Returns nothing where the lock is granted.
+fn refusal(
+    row: Option<&Row>,
+    request: &Acquire,
+    stamp: &Stamp,
+    policy: &Policy,
+) -> Result<Option<AcquireAnswer>, CorruptRecord> {
     let hash = request.lease_id.hash();
-    match row {
-        None => !request.only_if_exists,
-        Some(row) if row.other_kind || row.countable_token().is_err() => false,
-        Some(row) if row.follows(&hash) => false,
-        Some(row) if row.is_deleted() && request.only_if_exists => false,
-        Some(row) if row.released => !row.has_hash(&hash) && row.is_due(request),
-        Some(row) if is_renewal(row, request) => {
-            row.order(request.sequence.as_ref()) == Order::New && (row.is_for(request) || row.is_due(request))
-        }
-        Some(row) => row.is_stale(&request.staleness, stamp, policy) && row.is_due(request),
+    let Some(row) = row else {
+        return Ok(request.only_if_exists.then_some(AcquireAnswer::NotFound));
+    };
+    if row.other_kind {
+        return Ok(Some(AcquireAnswer::WrongKind));
     }
+    let ended = |reason| Ok(Some(AcquireAnswer::Lost(Lost { reason, lock: shown(row) })));
+    if row.released && row.has_hash(&hash) {
+        return ended(LostReason::Released);
+    }
+    if row.follows(&hash) {
+        return ended(if row.previous.released { LostReason::Released } else { LostReason::TakenOver });
+    }
+    if row.is_deleted() && request.only_if_exists {
+        return Ok(Some(AcquireAnswer::NotFound));
+    }
+    let is_own = !row.released && is_renewal(row, request);
+    let order = if is_own { row.order(request.sequence.as_ref()) } else { Order::New };
+    let is_due = row.is_due(request) || is_own && row.is_for(request);
+    let is_takable = row.released || is_own || row.is_stale(&request.staleness, stamp, policy);
+    if order == Order::New && is_due && is_takable && row.countable_token().is_ok() {
+        return Ok(None);
+    }
+    let lock = row.lock();
+    if is_own {
+        lock.clone()?;
+    }
+    match order {
+        Order::New => {}
+        Order::Repeat => return Ok(Some(AcquireAnswer::Granted(granted_before(row)?))),
+        Order::Late => return Ok(Some(AcquireAnswer::Superseded(superseded(row)))),
+    }
+    if !is_due {
+        row.last_occurrence.require("lastOccurrence")?;
+        return Ok(Some(AcquireAnswer::AlreadyDone(shown(row))));
+    }
+    let lock = lock?;
+    row.countable_token()?;
+    let is_beyond_clocks = request.staleness == Staleness::Clock && (row.stale_at.is_none() || !row.is_ours());
+    Ok(Some(if is_beyond_clocks { AcquireAnswer::HeldBeyondClocks(lock) } else { AcquireAnswer::Held(lock) }))
 }
 
-/// Returns the grant that an applied acquire made of `old`.
+/// Returns the grant that an acquire makes of `old`.
 ///
 /// # Errors
 /// `CorruptRecord` where no token can be counted from the old fencing token.
-pub fn grant(old: Option<&Row>, request: &Acquire, stamp: &Stamp, policy: &Policy) -> Result<Grant, CorruptRecord> {
+fn grant(old: Option<&Row>, request: &Acquire, stamp: &Stamp, policy: &Policy) -> Result<Grant, CorruptRecord> {
     let hash = request.lease_id.hash();
     let outcome = match old {
         None => GrantOutcome::Created,
@@ -638,7 +669,7 @@ pub fn grant(old: Option<&Row>, request: &Acquire, stamp: &Stamp, policy: &Polic
             released: false,
             data: if request.replace_data { new_data.or(old_data) } else { old_data.or(new_data) },
             lease_id_hash: Some(hash),
-            lease_version: Some(stamp.rvn.clone()),
+            lease_version: Field::Value(stamp.rvn.clone()),
             principal: request
                 .principal
                 .as_ref()
@@ -663,47 +694,6 @@ pub fn grant(old: Option<&Row>, request: &Acquire, stamp: &Stamp, policy: &Polic
     })
 }
 
-/// Returns the answer to an acquire that was refused on `old`: a refusal, or, for a repeat, the grant of the first
-/// attempt.
-///
-/// # Errors
-/// `CorruptRecord` where the row is unreadable: an unreadable row is never taken for free.
-pub fn refuse_acquire(old: Option<&Row>, request: &Acquire) -> Result<AcquireAnswer, CorruptRecord> {
-    let hash = request.lease_id.hash();
-    let Some(row) = old else { return Ok(AcquireAnswer::NotFound) };
-    if row.other_kind {
-        return Ok(AcquireAnswer::WrongKind);
-    }
-    let ended = |reason| Ok(AcquireAnswer::Lost(Lost { reason, lock: shown(row) }));
-    if row.released && row.has_hash(&hash) {
-        return ended(LostReason::Released);
-    }
-    if row.follows(&hash) {
-        return ended(if row.previous.released { LostReason::Released } else { LostReason::TakenOver });
-    }
-    if row.is_deleted() && request.only_if_exists {
-        return Ok(AcquireAnswer::NotFound);
-    }
-    let lock = row.lock();
-    let is_own = !row.released && is_renewal(row, request);
-    if is_own {
-        lock.clone()?;
-        match row.order(request.sequence.as_ref()) {
-            Order::New => {}
-            Order::Repeat => return Ok(AcquireAnswer::Granted(granted_before(row)?)),
-            Order::Late => return Ok(AcquireAnswer::Superseded(superseded(row))),
-        }
-    }
-    if !(row.is_due(request) || is_own && row.is_for(request)) {
-        row.last_occurrence.require("lastOccurrence")?;
-        return Ok(AcquireAnswer::AlreadyDone(shown(row)));
-    }
-    let lock = lock?;
-    row.countable_token()?;
-    let is_beyond_clocks = request.staleness == Staleness::Clock && (row.stale_at.is_none() || !row.is_ours());
-    Ok(if is_beyond_clocks { AcquireAnswer::HeldBeyondClocks(lock) } else { AcquireAnswer::Held(lock) })
-}
-
 /// Returns the grant that answered the last request under the row's lease id.
 fn granted_before(row: &Row) -> Result<Grant, CorruptRecord> {
     let (outcome, previous_owner_name) = row.first_outcome();
@@ -726,54 +716,47 @@ fn shown(row: &Row) -> Option<LockView> {
 }
 
 /// Rules 3 and 9. The row must carry this lease id, be bound to no other principal, not be released, have carried out
-/// no later request, and (if given) have this record version number.
+/// no later request, and (if given) have this record version number. `issued` are the versions that earlier attempts at
+/// the same request may have written.
 pub fn heartbeat(
     row: Option<&Row>,
     request: &Heartbeat,
     stamp: &Stamp,
+    issued: &[String],
     policy: &Policy,
-) -> Transition<HeartbeatAnswer> {
+) -> Step<HeartbeatAnswer> {
     let hash = request.lease_id.hash();
-    match row {
-        Some(row)
-            if !row.other_kind
-                && row.carries(&hash)
-                && row.admits(request.principal.as_ref())
-                && !row.released
-                && row.order(request.sequence.as_ref()) == Order::New
-                && row.is_of(request.fencing_token)
-                && row.is_at(request.expected.as_ref()) =>
-        {
-            let row = renewed(row, request, stamp, policy);
-            Transition { row: Some(row.clone()), answer: HeartbeatAnswer::Renewed(row) }
+    let kept = |answer| Step::kept(row.cloned(), answer);
+    if is_other_kind(row) {
+        return kept(HeartbeatAnswer::WrongKind);
+    }
+    if is_anothers(row, &hash, request.principal.as_ref()) {
+        return kept(HeartbeatAnswer::Forbidden);
+    }
+    let Some(held) = row.filter(|row| row.carries(&hash) && !row.released) else {
+        return kept(HeartbeatAnswer::Lost(lost(row, &hash)));
+    };
+    if !held.is_of(request.fencing_token) {
+        return kept(HeartbeatAnswer::Lost(Lost { reason: LostReason::TakenOver, lock: shown(held) }));
+    }
+    match held.order(request.sequence.as_ref()) {
+        Order::Late => return kept(HeartbeatAnswer::Superseded(superseded(held))),
+        Order::Repeat => return kept(HeartbeatAnswer::Renewed(held.clone())),
+        // An earlier attempt was applied, and its answer was lost: rule 5.
+        Order::New if issued.iter().any(|version| held.has_rvn(version)) => {
+            return kept(HeartbeatAnswer::Renewed(held.clone()));
         }
-        _ => Transition { row: row.cloned(), answer: refuse_heartbeat(row, request) },
+        Order::New => {}
     }
+    if !held.is_at(request.expected.as_ref()) {
+        return kept(HeartbeatAnswer::Lost(lost(row, &hash)));
+    }
+    let renewed = renewed(held, request, stamp, policy);
+    Step::made(renewed.clone(), (), HeartbeatAnswer::Renewed(renewed))
 }
 
-/// Returns the answer to a heartbeat that was refused on `old`: a refusal, or, for a repeat, the success of the first
-/// attempt.
-pub fn refuse_heartbeat(old: Option<&Row>, request: &Heartbeat) -> HeartbeatAnswer {
-    let hash = request.lease_id.hash();
-    if is_other_kind(old) {
-        return HeartbeatAnswer::WrongKind;
-    }
-    if is_anothers(old, &hash, request.principal.as_ref()) {
-        return HeartbeatAnswer::Forbidden;
-    }
-    let held = old.filter(|row| row.carries(&hash) && !row.released);
-    if held.is_some_and(|row| !row.is_of(request.fencing_token)) {
-        return HeartbeatAnswer::Lost(Lost { reason: LostReason::TakenOver, lock: old.and_then(shown) });
-    }
-    match held.map(|row| (row, row.order(request.sequence.as_ref()))) {
-        Some((row, Order::Repeat)) => HeartbeatAnswer::Renewed(row.clone()),
-        Some((row, Order::Late)) => HeartbeatAnswer::Superseded(superseded(row)),
-        Some((_, Order::New)) | None => HeartbeatAnswer::Lost(lost(old, &hash)),
-    }
-}
-
-/// Returns the row that an applied heartbeat made of `old`.
-pub fn renewed(old: &Row, request: &Heartbeat, stamp: &Stamp, policy: &Policy) -> Row {
+/// Returns the row that a heartbeat makes of `old`.
+fn renewed(old: &Row, request: &Heartbeat, stamp: &Stamp, policy: &Policy) -> Row {
     let new_lease_ms = request.lease_duration.map(LeaseDuration::as_millis);
     let mut row = old.clone();
     if let Some(lease_ms) = new_lease_ms {
@@ -786,7 +769,7 @@ pub fn renewed(old: &Row, request: &Heartbeat, stamp: &Stamp, policy: &Policy) -
         DataChange::Delete => row.data = None,
     }
     row.rvn = Field::Value(stamp.rvn.clone());
-    row.lease_version = Some(stamp.rvn.clone());
+    row.lease_version = Field::Value(stamp.rvn.clone());
     if request.sequence.is_some() {
         row.sequence.clone_from(&request.sequence);
     }
@@ -797,7 +780,7 @@ pub fn renewed(old: &Row, request: &Heartbeat, stamp: &Stamp, policy: &Policy) -
 
 /// Rules 4 and 10. The row must carry this lease id, be bound to no other principal, and (if given) have this record
 /// version number. A release that completes an occurrence must name the one that the acquisition is for.
-pub fn release(row: Option<&Row>, request: &Release, stamp: &Stamp, policy: &Policy) -> Transition<ReleaseAnswer> {
+pub fn release(row: Option<&Row>, request: &Release, stamp: &Stamp, policy: &Policy) -> Step<ReleaseAnswer> {
     let hash = request.lease_id.hash();
     let is_holders = |row: &&Row| !row.other_kind && row.carries(&hash) && row.admits(request.principal.as_ref());
     let permitted = row.filter(is_holders).filter(|row| row.is_at(request.expected.as_ref())).filter(|row| {
@@ -809,7 +792,7 @@ pub fn release(row: Option<&Row>, request: &Release, stamp: &Stamp, policy: &Pol
         }
     });
     let Some(row) = permitted else {
-        return Transition { row: row.cloned(), answer: refuse_release(row, request) };
+        return Step::kept(row.cloned(), release_refusal(row, request));
     };
     let next = released_row(row, stamp, policy);
     let next = match &request.disposal {
@@ -825,19 +808,19 @@ pub fn release(row: Option<&Row>, request: &Release, stamp: &Stamp, policy: &Pol
         }
         Disposal::Keep(_) | Disposal::Delete => next,
     };
-    Transition { row: Some(next), answer: ReleaseAnswer::Done(release_result(row)) }
+    Step::made(next, (), ReleaseAnswer::Done(release_result(row)))
 }
 
 /// Returns the answer to a release or a break that was applied to `old`, or that finds `old` already released.
-pub fn release_result(old: &Row) -> Released {
+fn release_result(old: &Row) -> Released {
     Released {
         outcome: if old.released { ReleaseOutcome::Replayed } else { ReleaseOutcome::Released },
         owner_name: old.owner_name.value().cloned(),
     }
 }
 
-/// Returns the answer to a release that was refused on `old`: it was done before, or the caller does not hold the lock.
-pub fn refuse_release(old: Option<&Row>, request: &Release) -> ReleaseAnswer {
+/// Returns the answer to a release that changes nothing: it was done before, or the caller does not hold the lock.
+fn release_refusal(old: Option<&Row>, request: &Release) -> ReleaseAnswer {
     let hash = request.lease_id.hash();
     let done = |outcome, owner_name| ReleaseAnswer::Done(Released { outcome, owner_name });
     if is_other_kind(old) {
@@ -870,27 +853,21 @@ pub fn refuse_release(old: Option<&Row>, request: &Release) -> ReleaseAnswer {
 
 /// The operator's release. Its only condition is the record version number that the operator saw, so it works on a row
 /// whose lease is unreadable.
-pub fn break_lock(row: Option<&Row>, request: &Break, stamp: &Stamp, policy: &Policy) -> Transition<BreakAnswer> {
-    match row {
-        Some(row) if !row.other_kind && row.has_rvn(request.seen.as_str()) && !row.released => {
-            Transition { row: Some(released_row(row, stamp, policy)), answer: BreakAnswer::Done(release_result(row)) }
-        }
-        _ => Transition { row: row.cloned(), answer: refuse_break(row, request) },
-    }
-}
-
-/// Returns the answer to a break that was refused on `old`: this version was ended before, or the row changed.
-pub fn refuse_break(old: Option<&Row>, request: &Break) -> BreakAnswer {
-    let seen = request.seen.as_str();
-    match old {
-        _ if is_other_kind(old) => BreakAnswer::WrongKind,
+pub fn break_lock(row: Option<&Row>, request: &Break, stamp: &Stamp, policy: &Policy) -> Step<BreakAnswer> {
+    let answer = match row {
+        _ if is_other_kind(row) => BreakAnswer::WrongKind,
         Some(row) if row.is_deleted() => BreakAnswer::VersionMismatch(None),
+        Some(row) if !row.released && row.has_rvn(request.seen.as_str()) => {
+            return Step::made(released_row(row, stamp, policy), (), BreakAnswer::Done(release_result(row)));
+        }
         Some(row) if row.released && row.is_at(Some(&request.seen)) => BreakAnswer::Done(release_result(row)),
-        Some(row) if row.ended_version.as_deref() == Some(seen) => {
+        // This version was ended before.
+        Some(row) if row.ended_version.as_deref() == Some(request.seen.as_str()) => {
             BreakAnswer::Done(Released { outcome: ReleaseOutcome::Replayed, owner_name: None })
         }
-        _ => BreakAnswer::VersionMismatch(old.and_then(|row| row.lock().ok())),
-    }
+        _ => BreakAnswer::VersionMismatch(row.and_then(|row| row.lock().ok())),
+    };
+    Step::kept(row.cloned(), answer)
 }
 
 /// Returns the reason why the lock of this lease id is lost.
@@ -929,7 +906,7 @@ fn released_row(row: &Row, stamp: &Stamp, policy: &Policy) -> Row {
     Row {
         released: true,
         rvn: Field::Value(stamp.rvn.clone()),
-        lease_version: Some(stamp.rvn.clone()),
+        lease_version: Field::Value(stamp.rvn.clone()),
         ended_version,
         deleted_version: None,
         expire_at: expiry(&row.last_occurrence, policy.expire_at(stamp, None)),

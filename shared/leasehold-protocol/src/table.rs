@@ -1,21 +1,21 @@
 //! The locks of one DynamoDB table: carries out the rules and derives the answers.
 
+mod dispatch;
 mod together;
 
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
-use aws_sdk_dynamodb::types::{ReturnValue, ReturnValuesOnConditionCheckFailure};
-use leasehold_dynamodb::{Clock, Failure, FailureKind, fresh_uuid};
+use leasehold_dynamodb::{Clock, Failure, FailureKind};
 
 use crate::error::{Error, ErrorKind};
-use crate::expressions::{self, Write};
+use crate::expressions;
 use crate::item::{Item, RESERVED_ATTRIBUTES, TableSchema};
 use crate::lifecycle::{
-    self, AcquireAnswer, BreakAnswer, CorruptRecord, Field, HeartbeatAnswer, LockState, Policy, ReleaseAnswer, Row,
-    Stamp,
+    self, AcquireAnswer, BreakAnswer, CorruptRecord, HeartbeatAnswer, LockState, Policy, ReleaseAnswer, Row, Stamp,
+    Step,
 };
 use crate::model::{Acquire, Break, Disposal, Heartbeat, LockKey, Release};
 use crate::semaphore::Semaphore;
+use crate::write::Write;
 
 /// The locks of one table. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -106,17 +106,6 @@ const FILTERED_PAGE: i32 = 1000;
 /// The maximum number of requests of one listing. At that number the listing returns the rows it has and a cursor.
 const MAX_PAGES: usize = 10;
 
-/// The result of a conditional write.
-pub(crate) struct Written<T> {
-    pub(crate) applied: bool,
-    /// The row before it, applied or refused.
-    pub(crate) old: Option<T>,
-    /// The stamp of the last attempt.
-    pub(crate) stamp: Stamp,
-    /// The record version numbers of all attempts: each of them in the table is our own write.
-    pub(crate) issued: Vec<String>,
-}
-
 impl LockTable {
     /// `client` must come from a configuration that went through [`leasehold_dynamodb::configure`].
     pub fn new(client: Client, schema: TableSchema, policy: Policy, clock: Clock) -> Self {
@@ -135,19 +124,19 @@ impl LockTable {
     /// same lease id.
     pub async fn acquire(&self, request: &Acquire) -> Result<AcquireAnswer, Error> {
         self.check_attributes(request)?;
-        let written = self
-            .write(&request.key, |stamp| expressions::acquire(&self.schema, request, stamp, &self.policy, None))
+        let policy = &self.policy;
+        let (old, step) = self
+            .carry_out_on_lock(
+                &request.key,
+                |row, stamp, _| lifecycle::acquire(row, request, stamp, policy),
+                |stamp| expressions::acquire(&self.schema, request, stamp, policy, None),
+            )
             .await?;
-        if written.applied {
-            // For a row that it created, DynamoDB returns no attributes, and the embedded engine returns the key.
-            let old = written.old.filter(|row| row.released || row.rvn != Field::Absent);
-            let grant = lifecycle::grant(old.as_ref(), request, &written.stamp, &self.policy)?;
-            let is_forgotten = |name: &&String| !grant.row.attributes.contains_key(*name);
-            let forgotten = old.iter().flat_map(|old| old.attributes.keys()).filter(is_forgotten);
-            Box::pin(self.clear(&request.key, &written.stamp.rvn, forgotten.collect())).await?;
-            return Ok(AcquireAnswer::Granted(grant));
+        if let (Some(old), Some(row)) = (&old, &step.row) {
+            let forgotten = old.attributes.keys().filter(|name| !row.attributes.contains_key(*name));
+            Box::pin(self.clear(row, forgotten.collect())).await?;
         }
-        Ok(lifecycle::refuse_acquire(written.old.as_ref(), request)?)
+        Ok(step.answer)
     }
 
     /// Renews a lease.
@@ -156,17 +145,13 @@ impl LockTable {
     /// `InvalidRequest`, `TooLarge`, `CorruptRecord`, `Throttled`, `Unavailable`. The last two say nothing about the
     /// lock: retry until the lease, counted from before the last good heartbeat was sent, runs out.
     pub async fn heartbeat(&self, request: &Heartbeat) -> Result<HeartbeatAnswer, Error> {
-        let written = self.write(&request.key, |stamp| expressions::heartbeat(request, stamp, &self.policy)).await?;
-        Ok(match written.old {
-            Some(old) if written.applied => {
-                HeartbeatAnswer::Renewed(lifecycle::renewed(&old, request, &written.stamp, &self.policy))
-            }
-            // An earlier attempt of the same request was applied and its answer lost: rule 5.
-            Some(old) if old.rvn.value().is_some_and(|rvn| written.issued.contains(rvn)) && !old.released => {
-                HeartbeatAnswer::Renewed(old)
-            }
-            old => lifecycle::refuse_heartbeat(old.as_ref(), request),
-        })
+        let policy = &self.policy;
+        let carried_out = self.carry_out_on_lock(
+            &request.key,
+            |row, stamp, issued| Ok(lifecycle::heartbeat(row, request, stamp, issued, policy)),
+            |stamp| expressions::heartbeat(request, stamp, policy),
+        );
+        Ok(carried_out.await?.1.answer)
     }
 
     /// Releases a lock.
@@ -174,34 +159,30 @@ impl LockTable {
     /// # Errors
     /// `InvalidRequest`, `TooLarge`, `Throttled`, `Unavailable`. After the last two, retry.
     pub async fn release(&self, request: &Release) -> Result<ReleaseAnswer, Error> {
-        let written = self.write(&request.key, |stamp| expressions::release(request, stamp, &self.policy)).await?;
-        if matches!(request.disposal, Disposal::Delete) {
-            Box::pin(self.clear_tombstone(&request.key, &written)).await?;
+        let policy = &self.policy;
+        let (_, step) = self
+            .carry_out_on_lock(
+                &request.key,
+                |row, stamp, _| Ok(lifecycle::release(row, request, stamp, policy)),
+                |stamp| expressions::release(request, stamp, policy),
+            )
+            .await?;
+        // The tombstone of this release, or of an earlier attempt at it. It hides the attributes that stay in it, and
+        // the next acquire tries again.
+        if let (Disposal::Delete, Some(row)) = (&request.disposal, &step.row)
+            && row.is_deleted()
+        {
+            Box::pin(self.clear(row, row.attributes.keys().collect())).await?;
         }
-        Ok(match written.old {
-            Some(old) if written.applied => ReleaseAnswer::Done(lifecycle::release_result(&old)),
-            old => lifecycle::refuse_release(old.as_ref(), request),
-        })
+        Ok(step.answer)
     }
 
-    /// Rule 10: removes the additional attributes from the tombstone that this release, or an earlier attempt at it,
-    /// left. A tombstone hides the attributes that stay in it, and the next acquire tries again.
-    async fn clear_tombstone(&self, key: &LockKey, written: &Written<Row>) -> Result<(), Error> {
-        let Some(old) = &written.old else { return Ok(()) };
-        let version = if written.applied { Some(&written.stamp.rvn) } else { old.deleted_version.as_ref() };
-        match version.filter(|_| written.applied || old.is_deleted()) {
-            Some(version) => self.clear(key, version, old.attributes.keys().collect()).await,
-            None => Ok(()),
-        }
-    }
-
-    /// Removes these additional attributes from the row, if it still has this version. The removal is tried once.
-    async fn clear(&self, key: &LockKey, version: &str, attributes: Vec<&String>) -> Result<(), Error> {
-        if attributes.is_empty() {
-            return Ok(());
-        }
+    /// Rule 10: removes these additional attributes from the row, if it still has this version. The removal is tried
+    /// once.
+    async fn clear(&self, row: &Row, attributes: Vec<&String>) -> Result<(), Error> {
+        let Some(version) = row.rvn.value().filter(|_| !attributes.is_empty()) else { return Ok(()) };
         let write = expressions::clear(version, attributes);
-        if let Err(failed) = self.write_once(self.checked_key(key)?, write).await {
+        if let Err(failed) = self.write_once(self.checked_key(&row.key)?, write).await {
             tracing::warn!(error = failed.for_log(), "a row keeps the additional attributes of a deleted lock");
         }
         Ok(())
@@ -212,11 +193,29 @@ impl LockTable {
     /// # Errors
     /// `InvalidRequest`, `Throttled`, `Unavailable`. After the last two, retry.
     pub async fn break_lock(&self, request: &Break) -> Result<BreakAnswer, Error> {
-        let written = self.write(&request.key, |stamp| expressions::break_lock(request, stamp, &self.policy)).await?;
-        Ok(match written.old {
-            Some(old) if written.applied => BreakAnswer::Done(lifecycle::release_result(&old)),
-            old => lifecycle::refuse_break(old.as_ref(), request),
-        })
+        let policy = &self.policy;
+        let carried_out = self.carry_out_on_lock(
+            &request.key,
+            |row, stamp, _| Ok(lifecycle::break_lock(row, request, stamp, policy)),
+            |stamp| expressions::break_lock(request, stamp, policy),
+        );
+        Ok(carried_out.await?.1.answer)
+    }
+
+    /// Carries out an operation on a lock. Returns the row before, and the step from there.
+    async fn carry_out_on_lock<A>(
+        &self,
+        key: &LockKey,
+        rule: impl Fn(Option<&Row>, &Stamp, &[String]) -> Result<Step<A>, CorruptRecord>,
+        write: impl Fn(&Stamp) -> Write,
+    ) -> Result<(Option<Row>, Step<A>), Error> {
+        self.carry_out(
+            key,
+            |item| Ok(item.and_then(|item| self.schema.decode_row(item))),
+            |row: &Option<Row>, stamp, issued| rule(row.as_ref(), stamp, issued),
+            |(), _, stamp| Ok(write(stamp)),
+        )
+        .await
     }
 
     /// Reads one row, strongly consistent. A tombstone reads as not there.
@@ -336,59 +335,6 @@ impl LockTable {
                 Err(Error::invalid("attributes", format!("The attribute {name} belongs to the lock itself.")))
             }
             None => Ok(()),
-        }
-    }
-
-    /// Carries out one conditional write on a lock.
-    async fn write(&self, key: &LockKey, build: impl Fn(&Stamp) -> Write) -> Result<Written<Row>, Error> {
-        let Written { applied, old, stamp, issued } = self.write_item(key, |stamp| Ok(build(stamp))).await?;
-        Ok(Written { applied, old: old.and_then(|item| self.schema.decode_row(item)), stamp, issued })
-    }
-
-    /// Carries out one conditional write. An attempt with an unknown result is retried, each time under a new stamp.
-    /// The row that the last attempt returns shows whether an earlier one was applied.
-    pub(crate) async fn write_item(
-        &self,
-        key: &LockKey,
-        build: impl Fn(&Stamp) -> Result<Write, CorruptRecord>,
-    ) -> Result<Written<Item>, Error> {
-        let key = self.checked_key(key)?;
-        let mut issued = Vec::with_capacity(1);
-        let (applied, old, stamp) = repeat(|| {
-            let stamp = Stamp { rvn: fresh_uuid(), now_us: self.clock.now_us() };
-            issued.push(stamp.rvn.clone());
-            let attempt = build(&stamp).map(|write| self.write_once(key.clone(), write));
-            async move {
-                match attempt {
-                    Ok(attempt) => attempt.await.map(|(applied, old)| Ok((applied, old, stamp))),
-                    Err(corrupt) => Ok(Err(corrupt)),
-                }
-            }
-        })
-        .await??;
-        Ok(Written { applied, old, stamp, issued })
-    }
-
-    /// Returns whether the write was applied, and the item before it.
-    async fn write_once(&self, key: Item, write: Write) -> Result<(bool, Option<Item>), Failure> {
-        let names = (!write.names.is_empty()).then_some(write.names);
-        let request = self
-            .client
-            .update_item()
-            .table_name(&self.schema.table_name)
-            .set_key(Some(key))
-            .update_expression(write.update)
-            .condition_expression(write.condition)
-            .set_expression_attribute_names(names)
-            .set_expression_attribute_values(Some(write.values))
-            .return_values(ReturnValue::AllOld)
-            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
-        match request.send().await {
-            Ok(output) => Ok((true, output.attributes)),
-            Err(error) => match error.as_service_error() {
-                Some(UpdateItemError::ConditionalCheckFailedException(refusal)) => Ok((false, refusal.item.clone())),
-                _ => Err(error.into()),
-            },
         }
     }
 }

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn an_assignment_joins_the_set_clause() {
+    fn assignment_joins_the_set_clause() {
         for (update, merged) in [
             ("SET a = :a", "SET x = :x,  a = :a"),
             ("set a = :a, b = :b REMOVE c", "set x = :x,  a = :a, b = :b REMOVE c"),
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn the_paths_that_an_update_changes_are_found() {
+    fn paths_that_an_update_changes_are_found() {
         for (update, expected) in [
             ("SET a = :a", vec!["a"]),
             ("SET a = if_not_exists(b, :zero) + :one, #c.d[1].#e = list_append(f, :l)", vec!["a", "#c.d[1].#e"]),

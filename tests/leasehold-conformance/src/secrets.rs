@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lease_id_is_found_in_every_form() {
+    fn lease_id_is_found_in_every_form() {
         let secrets = Secrets::default();
         secrets.learn("0123456789abcdef");
         for text in [

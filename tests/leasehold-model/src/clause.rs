@@ -138,7 +138,7 @@ impl LifeCycle<'_> {
     fn seen(&self, row: Option<&Row>) -> Option<Row> {
         let mut row = row?.clone();
         if self.lacks(Clause::Disowning) {
-            row.lease_version = None;
+            row.lease_version = Field::Absent;
         }
         Some(row)
     }
@@ -206,7 +206,7 @@ impl LifeCycle<'_> {
         if self.lacks(Clause::HeartbeatToken) {
             request.fencing_token = None;
         }
-        let step = lifecycle::heartbeat(self.seen(row).as_ref(), &request, stamp, self.policy);
+        let step = lifecycle::heartbeat(self.seen(row).as_ref(), &request, stamp, &[], self.policy);
         let is_new = matches!(&step.answer, HeartbeatAnswer::Renewed(row) if row.rvn.value() == Some(&stamp.rvn));
         (if is_new { step.row } else { row.cloned() }, step.answer)
     }

@@ -32,12 +32,12 @@ pub(crate) fn representative(world: &World) -> World {
         rename(version, &places);
     }
     if let Some(Stored(row)) = &mut next.row {
-        let names = [&mut row.owner_name, &mut row.rvn, &mut row.previous.owner_name];
+        let names = [&mut row.owner_name, &mut row.rvn, &mut row.lease_version, &mut row.previous.owner_name];
         for text in names.into_iter().filter_map(|field| if let Field::Value(text) = field { Some(text) } else { None })
         {
             rename(text, &places);
         }
-        let versions = [&mut row.lease_version, &mut row.ended_version, &mut row.deleted_version];
+        let versions = [&mut row.ended_version, &mut row.deleted_version];
         for version in versions.into_iter().flatten() {
             rename(version, &places);
         }

@@ -79,7 +79,7 @@ async fn log_of_a_life() -> String {
 
 /// The only test in its binary, because the filter of `tracing` applies to the whole process.
 #[tokio::test(start_paused = true)]
-async fn the_log_tells_what_happened_and_keeps_secrets() {
+async fn log_tells_what_happened_and_keeps_secrets() {
     let log = log_of_a_life().await;
     assert_each_operation_is_one_line(&log);
     assert_no_secret_in(&log);

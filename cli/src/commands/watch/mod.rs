@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_holder_is_told_once() {
+    fn dead_holder_is_told_once() {
         let held = || Some(lock("v1", 1, LockState::Held));
         let lines = lines(&[held(), held(), held(), held(), held(), held()]);
         assert_eq!(
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_of_day_is_in_utc() {
+    fn time_of_day_is_in_utc() {
         assert_eq!(time_of_day(Duration::from_millis(1_795_256_832_324)), "10:27:12.324Z");
     }
 }

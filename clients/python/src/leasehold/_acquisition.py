@@ -78,9 +78,7 @@ class Requests(Generic[T]):
     async def _release(self, lease_id: str, timeout: float) -> ReleaseOutcome:
         raise NotImplementedError
 
-    async def _send(
-        self, content: T, timeout: float, call: Callable[[Numbered[T], float], Awaitable[R]]
-    ) -> R:
+    async def _send(self, content: T, timeout: float, call: Callable[[Numbered[T], float], Awaitable[R]]) -> R:
         """Sends the request without an answer again, or else this one. Raises `LeaseholdError`s."""
         now = self._core.world.now()
         numbered = self._numbers.next(content, now)

@@ -148,9 +148,7 @@ class Api:
         # If the transport repeated the request, the earlier call may be this one.
         return "released" if call.was_repeated and outcome == "replayed" else outcome
 
-    async def break_entry(
-        self, name: LockName, holder_id: str, version: str, timeout: float
-    ) -> ReleaseOutcome:
+    async def break_entry(self, name: LockName, holder_id: str, version: str, timeout: float) -> ReleaseOutcome:
         request: _wire.BreakEntryRequest = {
             "key": name[0],
             "sortKey": name[1],
@@ -190,15 +188,11 @@ class Api:
         query = {"key": name[0], "sortKey": name[1], "version": version, "waitMs": math.ceil(wait * 1000)}
         return await self.get("/v1/watch", query, wait + timeout, LockView.from_wire)
 
-    async def post(
-        self, path: str, members: Mapping[str, object], timeout: float, make: Callable[[Any], T]
-    ) -> T:
+    async def post(self, path: str, members: Mapping[str, object], timeout: float, make: Callable[[Any], T]) -> T:
         """Sends a POST. `make` makes the result of the answer's document."""
         return await self._send(Call("POST", path, members), timeout, make)
 
-    async def get(
-        self, path: str, query: Mapping[str, object], timeout: float, make: Callable[[Any], T]
-    ) -> T:
+    async def get(self, path: str, query: Mapping[str, object], timeout: float, make: Callable[[Any], T]) -> T:
         """Sends a GET, as `post`."""
         return await self._send(Call("GET", path, query), timeout, make)
 

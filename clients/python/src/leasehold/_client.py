@@ -273,9 +273,7 @@ class BaseClient(Generic[G]):
         return await self._repeat(lambda timeout: self._core.api.list_locks(query, timeout))
 
     async def _break(self, name: LockName, record_version_number: str) -> ReleaseOutcome:
-        return await self._repeat(
-            lambda timeout: self._core.api.break_lock(name, record_version_number, timeout)
-        )
+        return await self._repeat(lambda timeout: self._core.api.break_lock(name, record_version_number, timeout))
 
     def save_observations(self) -> SavedObservations:
         """Returns this client's observations of held locks, as plain JSON documents. See

@@ -244,9 +244,7 @@ class BaseGuard(Keeping):
             if not self._holding.manual_heartbeats:
                 rest = self._holding.believed(self._lease.seconds) - self._interval()
                 if threshold >= rest:
-                    raise InvalidRequest(
-                        f"must be below {rest} s, which are left when a heartbeat is due", "threshold"
-                    )
+                    raise InvalidRequest(f"must be below {rest} s, which are left when a heartbeat is due", "threshold")
             self._at_risk.append(_AtRisk(self, threshold, callback))
             self._plan()
 

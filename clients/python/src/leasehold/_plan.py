@@ -51,9 +51,7 @@ def plan(
         for ticket in view.queue
         if own is None or (ticket.number < own.number and ticket.permits <= view.capacity)
     ]
-    dead = sorted(
-        (holder for holder in view.holders if stale_in(holder) <= 0), key=lambda h: (-h.permits, h.id)
-    )
+    dead = sorted((holder for holder in view.holders if stale_in(holder) <= 0), key=lambda h: (-h.permits, h.id))
     names: list[Entry] = [] if own is not None else [*ahead]
     covered = view.available
     while covered < permits and dead:

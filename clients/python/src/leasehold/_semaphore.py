@@ -87,17 +87,13 @@ class BaseSemaphore(Generic[P]):
         client = self._base
         holding = client._holding(lease, heartbeat_interval, manual_heartbeats, hold_on_unavailable)
         client._core.check_open()
-        want = Want(
-            self._name, self._capacity, permits, client._owner_name(owner_name), lease, ticket_lease, data
-        )
+        want = Want(self._name, self._capacity, permits, client._owner_name(owner_name), lease, ticket_lease, data)
         return PermitsAcquisition(client._core, want, holding, self._guard_type)
 
     async def _resume(self, lease_id: str, sequence: int | None, lease: float | None, holding: Holding) -> P:
         beat = partial(self._base._core.api.heartbeat_permits, self._name, lease_id)
         granted = Granted(capacity=self._capacity)
-        return await self._base._resume(
-            self._guard_type, self._name, lease_id, beat, sequence, lease, holding, granted
-        )
+        return await self._base._resume(self._guard_type, self._name, lease_id, beat, sequence, lease, holding, granted)
 
 
 class BaseReadWriteLock(Generic[M]):

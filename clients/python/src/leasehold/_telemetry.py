@@ -48,9 +48,7 @@ class Telemetry:
             self._heartbeat = meter.create_histogram(
                 "leasehold.heartbeat.duration", "s", "Time from sending a heartbeat to its answer."
             )
-            self._renewals = meter.create_counter(
-                "leasehold.renewals", "1", "Heartbeats that renewed a lease."
-            )
+            self._renewals = meter.create_counter("leasehold.renewals", "1", "Heartbeats that renewed a lease.")
             self._losses = meter.create_counter("leasehold.losses", "1", "Locks that were lost, by reason.")
 
     @contextmanager

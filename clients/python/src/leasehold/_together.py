@@ -106,8 +106,7 @@ class Together(Asking["_wire.AcquireAllRequest", L], Generic[L]):
             **self._request,
             "leaseId": self._lease_id,
             "keys": [
-                _wanted(name, None if by_clock else self._core.observations.stale_version(name))
-                for name in self._names
+                _wanted(name, None if by_clock else self._core.observations.stale_version(name)) for name in self._names
             ],
         }
 

@@ -221,9 +221,7 @@ class BaseTransaction:
         values: Mapping[str, Value] | None = None,
         names: Mapping[str, str] | None = None,
     ) -> None:
-        await self._write(
-            "ConditionCheck", table, {"Key": key}, condition=condition, values=values, names=names
-        )
+        await self._write("ConditionCheck", table, {"Key": key}, condition=condition, values=values, names=names)
 
     async def _one(self, operation: str, table: str, members: Mapping[str, object]) -> Item | None:
         given = {name: value for name, value in members.items() if value is not None}
@@ -450,17 +448,13 @@ class BaseTransactionCalls:
         return Listing(partial(self._items, "list", read=_page), body)
 
     async def _items(self, action: str, body: Mapping[str, Any], read: Callable[[Any], T]) -> T:
-        return await self._core.repeat(
-            lambda timeout: self._core.api.post(f"/v1/items/{action}", body, timeout, read)
-        )
+        return await self._core.repeat(lambda timeout: self._core.api.post(f"/v1/items/{action}", body, timeout, read))
 
 
 class Listing:
     """A listing of items, page by page."""
 
-    def __init__(
-        self, send: Callable[[Mapping[str, Any]], Awaitable[ItemsPage]], body: dict[str, Any]
-    ) -> None:
+    def __init__(self, send: Callable[[Mapping[str, Any]], Awaitable[ItemsPage]], body: dict[str, Any]) -> None:
         self._send = send
         self._body = body
         self.is_over = False

@@ -16,9 +16,7 @@ try:
     from botocore.credentials import Credentials
     from botocore.session import get_session
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        "leasehold.aws needs botocore: pip install 'leasehold[aws]'", name=error.name
-    ) from error
+    raise ModuleNotFoundError("leasehold.aws needs botocore: pip install 'leasehold[aws]'", name=error.name) from error
 
 from ._messages import Answer, Call, Request, parsed
 from .errors import Forbidden, InvalidRequest
@@ -151,9 +149,7 @@ class Function:
             if self._transact_function is None:
                 raise InvalidRequest("must be named, for transactions and items", "transact_function")
             return self._url_of(self._transact_function), _TRANSACTIONS[path]
-        raise InvalidRequest(
-            f"there is no direct invocation of {path}: use the URL of the HTTP API", "base_url"
-        )
+        raise InvalidRequest(f"there is no direct invocation of {path}: use the URL of the HTTP API", "base_url")
 
     def _url_of(self, function: str) -> str:
         return f"{self.url}/2015-03-31/functions/{quote(function, safe='')}/invocations"

@@ -345,16 +345,12 @@ class Client(BaseClient[Guard], TransactionCalls):
             if cursor is None:
                 return
 
-    def break_lock(
-        self, key: str, record_version_number: str, *, sort_key: str | None = None
-    ) -> ReleaseOutcome:
+    def break_lock(self, key: str, record_version_number: str, *, sort_key: str | None = None) -> ReleaseOutcome:
         """Takes a lock from its holder, as an operator who saw it at this version. Raises `VersionMismatch`
         if it changed since. Retries for ten seconds."""
         return run(self._break((key, sort_key), record_version_number))
 
-    def break_entry(
-        self, key: str, entry_id: str, version: str, *, sort_key: str | None = None
-    ) -> ReleaseOutcome:
+    def break_entry(self, key: str, entry_id: str, version: str, *, sort_key: str | None = None) -> ReleaseOutcome:
         """Removes a holder or a ticket of a semaphore, as an operator who saw it at this version. Raises
         `VersionMismatch` if it changed since. Retries for ten seconds."""
         return run(self._repeat(partial(self._core.api.break_entry, (key, sort_key), entry_id, version)))

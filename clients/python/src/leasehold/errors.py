@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 if TYPE_CHECKING:
     from .model import Item, LockView
 
-LossReason: TypeAlias = Literal[
-    "taken-over", "released", "absent", "version-mismatch", "queued", "expired", "forked"
-]
+LossReason: TypeAlias = Literal["taken-over", "released", "absent", "version-mismatch", "queued", "expired", "forked"]
 """The reason of a loss. `expired`: the lease ran out by the holder's own clock. `forked`: the lock belongs to
 the parent process. The others are the service's; `queued`: the lease id waits, and has no permits."""
 
@@ -197,9 +195,7 @@ class CloseError(LeaseholdError):
         self.errors = errors
 
 
-def _restored(
-    kind: type[LeaseholdError], args: tuple[object, ...], members: Mapping[str, object]
-) -> LeaseholdError:
+def _restored(kind: type[LeaseholdError], args: tuple[object, ...], members: Mapping[str, object]) -> LeaseholdError:
     error = kind.__new__(kind, *args)
     error.args = args
     error.__dict__.update(members)

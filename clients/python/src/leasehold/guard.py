@@ -54,9 +54,7 @@ class Guard(Block, BaseLockGuard):
         """
         run(self.renew(Wish(lease, data, delete_data)))
 
-    def release(
-        self, *, data: bytes | str | None = None, delete: bool = False, completed: str | None = None
-    ) -> None:
+    def release(self, *, data: bytes | str | None = None, delete: bool = False, completed: str | None = None) -> None:
         """Releases the lock: with `data` for the next holder, or with `delete`, which deletes the row.
         `completed` is the occurrence that is done.
 

@@ -259,8 +259,7 @@ class Page:
         return cls(
             locks=tuple(LockView.from_wire(lock) for lock in page["locks"]),
             unreadable=tuple(
-                UnreadableRow(row["key"], row.get("sortKey"), row["detail"])
-                for row in page.get("unreadable", ())
+                UnreadableRow(row["key"], row.get("sortKey"), row["detail"]) for row in page.get("unreadable", ())
             ),
             next_cursor=page.get("nextCursor"),
         )
@@ -294,9 +293,7 @@ class Grant:
     def from_wire(cls, answer: _wire.AcquireResponse) -> Grant:
         return cls(
             owner_name=answer["ownerName"],
-            renewal=Renewal(
-                answer["recordVersionNumber"], answer["leaseDurationMs"] / 1000, answer["fencingToken"]
-            ),
+            renewal=Renewal(answer["recordVersionNumber"], answer["leaseDurationMs"] / 1000, answer["fencingToken"]),
             outcome=answer["outcome"],
             previous_owner_name=answer.get("previousOwnerName"),
             data=payload(answer),
@@ -318,9 +315,7 @@ class Grants:
             owner_name=answer["ownerName"],
             lease=answer["leaseDurationMs"] / 1000,
             fencing_token=answer["fencingToken"],
-            versions={
-                (lock["key"], lock.get("sortKey")): lock["recordVersionNumber"] for lock in answer["locks"]
-            },
+            versions={(lock["key"], lock.get("sortKey")): lock["recordVersionNumber"] for lock in answer["locks"]},
         )
 
 

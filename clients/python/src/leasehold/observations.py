@@ -115,8 +115,7 @@ class Observations:
             for name, observation in loaded:
                 known = self._seen.get(name)
                 if known is None or (
-                    (known.record_version_number, known.lease)
-                    == (observation.record_version_number, observation.lease)
+                    (known.record_version_number, known.lease) == (observation.record_version_number, observation.lease)
                     and observation.stale_at < known.stale_at
                 ):
                     self._seen.pop(name, None)
@@ -175,9 +174,7 @@ def _going_on(known: Observation | None, entry: Entry, now: float) -> Observatio
     return Observation(entry.version, entry.lease, now)
 
 
-def _loaded(
-    entry: SavedObservation, now: float, epoch_ms: float, margin: float
-) -> tuple[LockName, Observation]:
+def _loaded(entry: SavedObservation, now: float, epoch_ms: float, margin: float) -> tuple[LockName, Observation]:
     try:
         name = (entry["key"], entry.get("sortKey"))
         version, lease_ms = entry["recordVersionNumber"], entry["leaseDurationMs"]

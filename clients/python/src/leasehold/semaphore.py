@@ -35,9 +35,7 @@ class Semaphore(BaseSemaphore[PermitsGuard]):
         self._client = client
 
     @explicit_options(BaseSemaphore._acquisition)
-    def try_acquire(
-        self, permits: int | None = None, **options: Unpack[PermitOptions]
-    ) -> PermitsGuard | Held:
+    def try_acquire(self, permits: int | None = None, **options: Unpack[PermitOptions]) -> PermitsGuard | Held:
         """Sends one request, without a retry and without a place in the queue. Takes the permits of holders
         that this client's earlier calls have shown to be dead.
 

@@ -86,9 +86,7 @@ class Transaction(BaseTransaction):
         return run(self._write("Delete", table, {"Key": key}, **options))
 
     @explicit_options(BaseTransaction._check)
-    def check(
-        self, table: str, key: Mapping[str, Value], condition: str, **options: Unpack[CheckOptions]
-    ) -> None:
+    def check(self, table: str, key: Mapping[str, Value], condition: str, **options: Unpack[CheckOptions]) -> None:
         """Locks an item and checks a condition."""
         run(self._check(table, key, condition, **options))
 

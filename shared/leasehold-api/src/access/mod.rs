@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_must_begin_as_a_scope_says_byte_for_byte() {
+    fn key_must_begin_as_a_scope_says_byte_for_byte() {
         let caller =
             access(r#"[{"principal":"direct","prefixes":["orders/","é"]}]"#, false).caller(principal("direct"));
         for (key, may) in [

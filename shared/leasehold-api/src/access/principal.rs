@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_is_called_like_its_role() {
+    fn session_is_called_like_its_role() {
         for (arn, name) in [
             ("arn:aws:sts::123456789012:assumed-role/deploy/i-0abc", "arn:aws:iam::123456789012:role/deploy"),
             ("arn:aws-cn:sts::123456789012:assumed-role/deploy/s", "arn:aws-cn:iam::123456789012:role/deploy"),
@@ -62,7 +62,7 @@ mod tests {
 
     /// AWS allows letters, digits and `_+=,.@-` in the name of a session. The test also covers other characters.
     #[test]
-    fn the_name_of_a_session_cannot_name_another_role() {
+    fn name_of_a_session_cannot_name_another_role() {
         for session in
             ["deploy", "assumed-role/deploy/s", "x/role/deploy", ":role/deploy", "arn:aws:iam::1:role/deploy", "*", "/"]
         {
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_names_a_token_and_nothing_else() {
+    fn claim_names_a_token_and_nothing_else() {
         for claim in ["direct", "arn:aws:iam::123456789012:role/deploy", "*", "a/b:c", " ", "jwt:x"] {
             assert_eq!(named(from_claim(claim)), Some(format!("jwt:{claim}")));
         }

@@ -7,7 +7,7 @@
 
 use super::{
     AcquireAnswer, CorruptRecord, Field, LockView, Lost, LostReason, Order, Policy, Row, Stamp, Superseded, grant,
-    is_renewal, lost, permits, refuse_acquire, superseded,
+    is_renewal, lost, refusal, superseded,
 };
 use crate::model::{Acquire, LockKey};
 
@@ -82,7 +82,9 @@ fn agrees(row: Option<&Row>, request: &Acquire, attempt: &Attempt, stamp: &Stamp
         Field::Unreadable => false,
     });
     let is_own = row.is_some_and(|row| is_own(row, request));
-    has_lower_token && is_own == (attempt.form == Form::Renewal) && permits(row, request, stamp, policy)
+    has_lower_token
+        && is_own == (attempt.form == Form::Renewal)
+        && matches!(refusal(row, request, stamp, policy), Ok(None))
 }
 
 fn is_own(row: &Row, request: &Acquire) -> bool {
@@ -164,8 +166,9 @@ fn decide_foreign(
 ) -> Result<Verdict, CorruptRecord> {
     let (mut held, mut lost, mut others) = (Vec::new(), Vec::new(), Vec::new());
     for ((vote, request), stamp) in votes.iter().zip(requests).zip(stamps) {
-        let Some(row) = vote.row().filter(|row| !permits(Some(row), request, stamp, policy)) else { continue };
-        match refuse_acquire(Some(row), request)? {
+        let Some(row) = vote.row() else { continue };
+        let Some(answer) = refusal(Some(row), request, stamp, policy)? else { continue };
+        match answer {
             AcquireAnswer::WrongKind => others.push(request.key.clone()),
             AcquireAnswer::Lost(ended) => lost.push((request.key.clone(), ended)),
             AcquireAnswer::Held(lock) | AcquireAnswer::HeldBeyondClocks(lock) => held.push(lock),

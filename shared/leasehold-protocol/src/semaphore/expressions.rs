@@ -20,10 +20,10 @@ use super::model::{
     Acquire, AllDead, Break, ClaimNumber, Enqueue, Epoch, Heartbeat, MAX_ENTRIES, Member, PublicId, RING, Release, SLOTS,
     SetCapacity, ring_slot,
 };
-use crate::expressions::{Write, remove};
 use crate::item::{DATA, SPENT_HOLDERS, SPENT_TICKETS, TableSchema};
 use crate::lifecycle::{GrantOutcome, LAST_COUNTABLE_TOKEN, Policy, Stamp};
 use crate::model::{LeaseDuration, MAX_SEQUENCE, Principal, Sequence};
+use crate::write::{Builder, Write, number};
 
 /// A semaphore that no older version has broken or taken.
 const IS_SEMAPHORE: &str = "leaseholdKind = :kind AND ownerName = :owner AND attribute_not_exists(isReleased)";
@@ -66,42 +66,27 @@ const IS_AVAILABLE: &str = "#available >= :needed";
 /// The row has room for another holder.
 const HAS_ROOM: &str = "size(#holders) <= :room";
 
-/// Assembles a write, all of whose conditions must hold.
-struct Builder {
-    write: Write,
-    conditions: Vec<String>,
-    set: Vec<String>,
-    gone: Vec<String>,
-}
-
 impl Builder {
     /// Starts the write of an existing semaphore.
-    fn new(stamp: &Stamp, policy: &Policy) -> Self {
-        let mut write = Write::default();
-        write.text(":kind", KIND);
-        write.text(":owner", OWNER);
-        write.text(":rvn", &stamp.rvn);
-        write.number(":expireAt", policy.expire_at(stamp, None));
-        let mut builder = Self {
-            write,
-            conditions: vec![IS_SEMAPHORE.into(), "attribute_exists(#x)".into()],
-            // TTL ignores an attribute that is a string.
-            set: vec![
-                "recordVersionNumber = :rvn".into(),
-                "expireAt = if_not_exists(capacityVersion, :expireAt)".into(),
-            ],
-            gone: Vec::new(),
-        };
-        builder.ring(RingOf::Holders);
+    fn of_semaphore(stamp: &Stamp, policy: &Policy) -> Self {
+        let mut builder = Self::of_lasting(stamp);
+        builder.write.number(":expireAt", policy.expire_at(stamp, None));
+        // TTL ignores an attribute that is a string.
+        builder.set("expireAt = if_not_exists(capacityVersion, :expireAt)");
         builder
     }
 
-    fn condition(&mut self, condition: impl Into<String>) {
-        self.conditions.push(condition.into());
-    }
-
-    fn set(&mut self, assignment: impl Into<String>) {
-        self.set.push(assignment.into());
+    /// Starts the write of an existing semaphore, whatever its expiry.
+    fn of_lasting(stamp: &Stamp) -> Self {
+        let mut builder = Self::default();
+        builder.write.text(":kind", KIND);
+        builder.write.text(":owner", OWNER);
+        builder.condition(IS_SEMAPHORE);
+        builder.ring(RingOf::Holders);
+        builder.condition("attribute_exists(#x)");
+        builder.write.text(":rvn", &stamp.rvn);
+        builder.set("recordVersionNumber = :rvn");
+        builder
     }
 
     fn signed(&mut self, placeholder: &str, value: i64) {
@@ -197,6 +182,7 @@ impl Builder {
             }
             let value = format!(":{}{slot}", &path[1..]);
             self.ring(ring);
+            self.write.name("#n", "number");
             self.write.name(&format!("#r{slot}"), slot);
             self.write.number(&format!("{value}n"), spent.number);
             self.write.values.insert(value.clone(), item::encode_spent(&spent));
@@ -222,7 +208,7 @@ impl Builder {
 
     /// Records a change that the waiters should look at.
     fn changed(&mut self, stamp: &Stamp) {
-        self.write.text(":changed", changed(stamp));
+        self.write.text(":changed", &changed(stamp));
         self.set("#changed = :changed");
     }
 
@@ -280,33 +266,6 @@ impl Builder {
             self.gone.extend([format!("#queue.#q{index}"), format!("#tickets.#q{index}")]);
         }
     }
-
-    fn build(mut self) -> Write {
-        let mut write = self.write;
-        write.condition = self.conditions.join(" AND ");
-        write.update = format!("SET {}", self.set.join(", "));
-        self.gone.sort();
-        let gone: Vec<_> = self.gone.iter().map(String::as_str).collect();
-        remove(&mut write.update, &gone);
-        bind_words(&mut write);
-        write
-    }
-}
-
-/// The name behind a short placeholder.
-const SHORT: (&str, &str) = ("n", "number");
-
-/// Binds the names of the attributes behind the words that begin with `#`.
-fn bind_words(write: &mut Write) {
-    let text = format!("{} {}", write.condition, write.update);
-    for part in text.split('#').skip(1) {
-        let end = part.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(part.len());
-        let placeholder = format!("#{}", &part[..end]);
-        if !write.names.contains_key(&placeholder) {
-            let word = &part[..end];
-            write.name(&placeholder, if word == SHORT.0 { SHORT.1 } else { word });
-        }
-    }
 }
 
 /// Creates the row, or takes this tombstone. The write also creates the row's maps, which every other write needs.
@@ -336,7 +295,6 @@ pub(crate) fn create(schema: &TableSchema, row: &Semaphore, tombstone: Option<&T
     write.number(":token", row.fencing_token);
     write.values.extend(row.expire_at.map(|at| (":expireAt".to_owned(), AttributeValue::N(at.to_string()))));
     write.values.insert(":ring".into(), item::empty_ring());
-    let number = |value: u64| AttributeValue::N(value.to_string());
     let maps = [
         (":holders", row.holders.iter().map(|(id, it)| (id.clone(), item::encode_holder(it))).collect()),
         (":tokens", row.holders.iter().map(|(id, it)| (id.clone(), number(it.fencing_token))).collect()),
@@ -356,7 +314,7 @@ pub(crate) fn create(schema: &TableSchema, row: &Semaphore, tombstone: Option<&T
                     ownerPrincipal, leaseSequence, leaseRequestId, previousLeaseIdHash, previousOwnerName, \
                     previousReleased, runningOccurrence, #data"
             .into();
-    bind_words(&mut write);
+    write.bind_words();
     write
 }
 
@@ -375,7 +333,7 @@ pub(crate) fn upgrade(stamp: &Stamp) -> Write {
 pub(crate) fn acquire(request: &Acquire, seen: Option<&Semaphore>, stamp: &Stamp, policy: &Policy) -> Write {
     let me = Member::new(&request.key, &request.lease_id);
     let (permits, dead) = (request.permits.get(), &dead_of(request, seen, stamp, policy));
-    let mut builder = Builder::new(stamp, policy);
+    let mut builder = Builder::of_semaphore(stamp, policy);
     builder.member(&me);
     builder.not_ended(&me);
     builder.write.hash(&request.lease_id.hash());
@@ -425,7 +383,7 @@ pub(crate) fn acquire(request: &Acquire, seen: Option<&Semaphore>, stamp: &Stamp
 /// Removes the first of the entries that the clock says are dead.
 pub(crate) fn bury(request: &Acquire, seen: Option<&Semaphore>, stamp: &Stamp, policy: &Policy) -> Write {
     let dead = &dead_of(request, seen, stamp, policy).first();
-    let mut builder = Builder::new(stamp, policy);
+    let mut builder = Builder::of_semaphore(stamp, policy);
     builder.signed(":back", signed(dead.permits()));
     builder.set("#available = #available + :back");
     builder.changed(stamp);
@@ -435,7 +393,7 @@ pub(crate) fn bury(request: &Acquire, seen: Option<&Semaphore>, stamp: &Stamp, p
 
 /// The renewal of a holder. `outcome` is given where the renewal comes from an acquire.
 pub(crate) fn heartbeat(request: &Heartbeat, outcome: Option<GrantOutcome>, stamp: &Stamp, policy: &Policy) -> Write {
-    let mut builder = Builder::new(stamp, policy);
+    let mut builder = Builder::of_semaphore(stamp, policy);
     builder.write.name("#h", &Member::new(&request.key, &request.lease_id).holder_id());
     builder.write.hash(&request.lease_id.hash());
     let own = builder.own("#holders.#h", request.principal.as_ref(), request.sequence.as_ref());
@@ -492,7 +450,7 @@ pub(crate) fn heartbeat(request: &Heartbeat, outcome: Option<GrantOutcome>, stam
 
 pub(crate) fn release(request: &Release, seen: Option<&Semaphore>, stamp: &Stamp, policy: &Policy) -> Write {
     let me = Member::new(&request.key, &request.lease_id);
-    let mut builder = Builder::new(stamp, policy);
+    let mut builder = Builder::of_semaphore(stamp, policy);
     builder.write.name("#slot", me.slot());
     builder.write.hash(&request.lease_id.hash());
     let claim = builder.end(&me, request.number, seen);
@@ -512,7 +470,7 @@ pub(crate) fn release(request: &Release, seen: Option<&Semaphore>, stamp: &Stamp
 }
 
 pub(crate) fn break_entry(request: &Break, seen: Option<&Semaphore>, stamp: &Stamp, policy: &Policy) -> Write {
-    let mut builder = Builder::new(stamp, policy);
+    let mut builder = Builder::of_semaphore(stamp, policy);
     let member = request.id.member();
     let number = request.number.unwrap_or(NO_NUMBER);
     let claim = match &request.id {
@@ -571,7 +529,7 @@ impl Builder {
 pub(crate) fn enqueue(request: &Enqueue, seen: Option<&Semaphore>, stamp: &Stamp, policy: &Policy) -> Write {
     let me = Member::new(&request.key, &request.lease_id);
     let dead = &request.dead;
-    let mut builder = Builder::new(stamp, policy);
+    let mut builder = Builder::of_semaphore(stamp, policy);
     builder.member(&me);
     builder.not_ended(&me);
     builder.write.hash(&request.lease_id.hash());
@@ -607,8 +565,8 @@ pub(crate) fn enqueue(request: &Enqueue, seen: Option<&Semaphore>, stamp: &Stamp
     builder.build()
 }
 
-pub(crate) fn set_capacity(request: &SetCapacity, stamp: &Stamp, policy: &Policy) -> Write {
-    let mut builder = Builder::new(stamp, policy);
+pub(crate) fn set_capacity(request: &SetCapacity, stamp: &Stamp) -> Write {
+    let mut builder = Builder::of_lasting(stamp);
     let (capacity, expected) = (request.capacity.get(), request.expected.get());
     builder.write.number(":capacity", capacity);
     builder.write.number(":expected", expected);
@@ -631,9 +589,8 @@ pub(crate) fn set_capacity(request: &SetCapacity, stamp: &Stamp, policy: &Policy
         None => builder.gone.push("capacityRequestId".into()),
     }
     // TTL ignores an attribute that is a string.
-    builder.set[1] = "expireAt = :rvn".into();
+    builder.set("expireAt = :rvn");
     builder.set("capacityVersion = :rvn");
-    builder.write.values.remove(":expireAt");
     builder.set("#capacity = :capacity");
     builder.set("#available = #available + :difference");
     builder.changed(stamp);

@@ -156,12 +156,11 @@ impl Claim {
     }
 }
 
-/// The write that makes the step.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The write that makes a step.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Change {
-    /// No write: there is only an answer.
-    None,
     /// The write of the operation itself.
+    #[default]
     Main,
     /// The write that creates the row, or takes a tombstone.
     Create(Option<Tombstone>),
@@ -169,25 +168,33 @@ pub enum Change {
     Renew,
     /// The write that grants the permits, which an enqueue finds free.
     Grant,
-    /// A write that removes the first of the dead, which are too many for one write. The operation goes on after it.
+    /// A write that removes the first of the dead, which are too many for one write.
     Bury,
+    /// A write that gives the two rings to a row of an earlier version.
+    Upgrade,
 }
 
-/// The effect of a request on a row, and the answer to the caller.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Step<T> {
-    /// The row afterwards; none where there is no semaphore.
-    pub row: Option<Semaphore>,
-    /// The write that makes the change.
-    pub change: Change,
-    /// The answer.
-    pub answer: Result<T, Refusal>,
-}
-
-impl<T> Step<T> {
-    fn map<U>(self, change: impl FnOnce(T) -> U) -> Step<U> {
-        Step { row: self.row, change: self.change, answer: self.answer.map(change) }
+impl crate::step::Change for Change {
+    fn prepares(&self) -> bool {
+        matches!(self, Self::Bury | Self::Upgrade)
     }
+}
+
+impl Found {
+    /// The semaphore, if there is one.
+    pub(crate) fn semaphore(&self) -> Option<&Semaphore> {
+        match self {
+            Self::Semaphore(row) => Some(row),
+            Self::Free(_) | Self::OtherKind => None,
+        }
+    }
+}
+
+/// The effect of a request on a semaphore, and the answer to the caller. The row is none where there is no semaphore.
+pub type Step<T> = crate::Step<Semaphore, Change, Result<T, Refusal>>;
+
+fn granted_first(step: Step<Grant>) -> Step<Entry> {
+    Step { row: step.row, change: step.change, answer: step.answer.map(Entry::Granted) }
 }
 
 /// The reason why a request was not carried out. The row that it was refused on is the [`Step`]'s.
@@ -538,11 +545,11 @@ fn unchanged<T>(found: &Found, answer: Result<T, Refusal>) -> Step<T> {
         Found::Semaphore(row) => Some((**row).clone()),
         Found::Free(_) | Found::OtherKind => None,
     };
-    Step { row, change: Change::None, answer }
+    Step::kept(row, answer)
 }
 
 fn done<T>(row: Semaphore, change: Change, answer: T) -> Step<T> {
-    Step { row: Some(row), change, answer: Ok(answer) }
+    Step::made(row, change, Ok(answer))
 }
 
 fn superseded(claim: &Claim, fencing_token: Option<u64>) -> Refusal {
@@ -833,7 +840,7 @@ pub fn enqueue(
     let row = match found {
         Found::OtherKind => return Ok(refused(found, Refusal::OtherKind)),
         Found::Free(tombstone) => {
-            return Ok(acquire_first(found, tombstone.as_ref(), &ask, stamp, policy).map(Entry::Granted));
+            return Ok(granted_first(acquire_first(found, tombstone.as_ref(), &ask, stamp, policy)));
         }
         Found::Semaphore(row) => row,
     };

@@ -4,17 +4,15 @@ use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::types::{CancellationReason, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update};
 use leasehold_dynamodb::{Failure, fresh_uuid};
 
+use super::dispatch::MAX_WRITES;
 use super::{LockTable, repeat};
 use crate::error::{Error, ErrorKind};
-use crate::expressions::{self, Write};
+use crate::expressions;
 use crate::item::Item;
 use crate::lifecycle::Stamp;
 use crate::lifecycle::together::{AcquireAllAnswer, Attempt, Form, GrantOfAll, Verdict, Vote, decide};
 use crate::model::AcquireAll;
-
-/// The maximum number of attempts. An attempt fails where another clock gave a row a higher token, or where the request
-/// is a renewal. Each attempt but the first knows of one more such case.
-const MAX_ROUNDS: u32 = 5;
+use crate::write::Write;
 
 impl LockTable {
     /// Asks for several locks, all or none.
@@ -25,7 +23,9 @@ impl LockTable {
         let requests = request.requests();
         let keys = requests.iter().map(|request| self.checked_key(&request.key)).collect::<Result<Vec<_>, _>>()?;
         let mut next = Attempt { form: Form::Acquisition, fencing_token: 0 };
-        for _ in 0..MAX_ROUNDS {
+        // An attempt fails where another clock gave a row a higher token, or where the request is a renewal. Each attempt
+        // but the first knows of one more such case.
+        for _ in 0..MAX_WRITES {
             let (votes, attempt, stamps) = repeat(|| {
                 let now_us = self.clock.now_us();
                 let attempt = Attempt { fencing_token: next.fencing_token.max(now_us), ..next };

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::bench::{Bench, fresh};
 
-pub(super) async fn a_free_key_is_created(bench: Bench) {
+pub(super) async fn free_key_is_created(bench: Bench) {
     let lock = bench.lock();
     let lease_id = fresh("lease");
     let fields = json!({ "leaseId": lease_id, "leaseDurationMs": 30_000, "data": "payload" });
@@ -33,7 +33,7 @@ pub(super) async fn defaults_and_a_generated_lease_id(bench: Bench) {
     lock.heartbeat(&other.lease_id, json!({})).await.lost("taken-over");
 }
 
-pub(super) async fn a_held_lock_is_refused_and_left_alone(bench: Bench) {
+pub(super) async fn held_lock_is_refused_and_left_alone(bench: Bench) {
     let lock = bench.lock();
     let fields = json!({ "data": "hers", "leaseDurationMs": 60_000, "attributes": { "team": "payments" } });
     let grant = lock.acquire("alice", fields).await.granted("created");
@@ -45,7 +45,7 @@ pub(super) async fn a_held_lock_is_refused_and_left_alone(bench: Bench) {
     lock.heartbeat(&grant.lease_id, json!({})).await.renewed();
 }
 
-pub(super) async fn a_repeat_is_a_renewal(bench: Bench) {
+pub(super) async fn repeat_is_a_renewal(bench: Bench) {
     let lock = bench.lock();
     let first = lock.hold("alice").await;
     let fields = json!({ "leaseId": first.lease_id, "leaseDurationMs": 45_000 });
@@ -66,7 +66,7 @@ pub(super) async fn a_repeat_is_a_renewal(bench: Bench) {
     lock.heartbeat(&first.lease_id, stale).await.lost("version-mismatch");
 }
 
-pub(super) async fn the_observed_version_takes_over(bench: Bench) {
+pub(super) async fn observed_version_takes_over(bench: Bench) {
     let lock = bench.lock();
     let alice = lock.hold("alice").await;
     let observed = json!({ "observedRecordVersionNumber": alice.rvn, "leaseDurationMs": 30_000 });
@@ -116,7 +116,7 @@ pub(super) async fn any_other_version_is_refused(bench: Bench) {
     assert_eq!(lock.row().await, row);
 }
 
-pub(super) async fn an_observed_version_is_good_for_one_takeover(bench: Bench) {
+pub(super) async fn observed_version_is_good_for_one_takeover(bench: Bench) {
     let lock = bench.lock();
     let alice = lock.hold("alice").await;
     let observed = json!({ "observedRecordVersionNumber": alice.rvn });
@@ -124,7 +124,7 @@ pub(super) async fn an_observed_version_is_good_for_one_takeover(bench: Bench) {
     assert_eq!(lock.acquire("carol", observed).await.held(), lock.view(&bob, json!({})));
 }
 
-pub(super) async fn an_observed_version_is_no_obstacle(bench: Bench) {
+pub(super) async fn observed_version_is_no_obstacle(bench: Bench) {
     let lock = bench.lock();
     let wrong = json!({ "observedRecordVersionNumber": fresh("version") });
     let alice = lock.acquire("alice", wrong.clone()).await.granted("created");
@@ -139,7 +139,7 @@ pub(super) async fn an_observed_version_is_no_obstacle(bench: Bench) {
     lock.acquire("carol", right).await.granted("reacquired");
 }
 
-pub(super) async fn a_released_lock_is_reacquired(bench: Bench) {
+pub(super) async fn released_lock_is_reacquired(bench: Bench) {
     let lock = bench.lock();
     let alice = lock.hold("alice").await;
     lock.release(&alice.lease_id, json!({})).await.released("released");
@@ -149,7 +149,7 @@ pub(super) async fn a_released_lock_is_reacquired(bench: Bench) {
     assert_eq!(lock.get().await.ok(), lock.view(&bob, json!({})));
 }
 
-pub(super) async fn a_lease_id_is_good_for_one_acquisition(bench: Bench) {
+pub(super) async fn lease_id_is_good_for_one_acquisition(bench: Bench) {
     let lock = bench.lock();
     let alice = lock.hold("alice").await;
     lock.release(&alice.lease_id, json!({})).await.released("released");
@@ -168,7 +168,7 @@ pub(super) async fn a_lease_id_is_good_for_one_acquisition(bench: Bench) {
     lock.acquire("alice", json!({})).await.granted("reacquired");
 }
 
-pub(super) async fn a_lease_id_ends_with_a_break(bench: Bench) {
+pub(super) async fn lease_id_ends_with_a_break(bench: Bench) {
     let lock = bench.lock();
     let alice = lock.hold("alice").await;
     lock.break_it(&alice.rvn).await.released("released");
@@ -177,7 +177,7 @@ pub(super) async fn a_lease_id_ends_with_a_break(bench: Bench) {
     lock.acquire("alice", json!({})).await.granted("reacquired");
 }
 
-pub(super) async fn an_ended_lease_id_cannot_disturb_a_successor(bench: Bench) {
+pub(super) async fn ended_lease_id_cannot_disturb_a_successor(bench: Bench) {
     let lock = bench.lock();
     let alice = lock.hold("alice").await;
     lock.release(&alice.lease_id, json!({})).await.released("released");
@@ -193,7 +193,7 @@ pub(super) async fn an_ended_lease_id_cannot_disturb_a_successor(bench: Bench) {
     lock.acquire("alice", json!({ "leaseId": alice.lease_id })).await.lost("released");
 }
 
-pub(super) async fn an_ended_lease_id_is_remembered_by_a_tombstone(bench: Bench) {
+pub(super) async fn ended_lease_id_is_remembered_by_a_tombstone(bench: Bench) {
     let lock = bench.lock();
     let alice = lock.hold("alice").await;
     lock.release(&alice.lease_id, json!({ "delete": true })).await.released("released");

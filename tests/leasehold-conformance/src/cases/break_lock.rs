@@ -18,7 +18,7 @@ pub(super) async fn it_releases_and_may_be_repeated(bench: Bench) {
     assert!(bob.token > grant.token);
 }
 
-pub(super) async fn the_holder_learns_of_it(bench: Bench) {
+pub(super) async fn holder_learns_of_it(bench: Bench) {
     let lock = bench.lock();
     let grant = lock.hold("alice").await;
     lock.break_it(&grant.rvn).await.released("released");
@@ -43,7 +43,7 @@ pub(super) async fn another_version_is_refused(bench: Bench) {
     lock.heartbeat(&grant.lease_id, json!({})).await.renewed();
 }
 
-pub(super) async fn an_unknown_key_is_a_mismatch(bench: Bench) {
+pub(super) async fn unknown_key_is_a_mismatch(bench: Bench) {
     let lock = bench.lock();
     assert_eq!(lock.break_it(&fresh("version")).await.version_mismatch(), Value::Null);
     let grant = lock.hold("alice").await;
@@ -54,7 +54,7 @@ pub(super) async fn an_unknown_key_is_a_mismatch(bench: Bench) {
     assert_eq!(lock.deleted().await, tombstone);
 }
 
-pub(super) async fn a_repeat_is_told_under_a_successor(bench: Bench) {
+pub(super) async fn repeat_is_told_under_a_successor(bench: Bench) {
     let lock = bench.lock();
     let alice = lock.hold("alice").await;
     lock.break_it(&alice.rvn).await.released("released");

@@ -33,7 +33,7 @@ async fn look_before_the_skew_is_over(bench: &Bench, lease_ms: u64, wait_ms: u64
     panic!("the machine is too slow to look at a lock within {} ms", lease_ms + SKEW_MS);
 }
 
-pub(super) async fn a_dead_lease_is_taken_over_after_the_skew(bench: Bench) {
+pub(super) async fn dead_lease_is_taken_over_after_the_skew(bench: Bench) {
     let (lock, alice, before) = look_before_the_skew_is_over(&bench, 100, 200).await;
     assert_eq!(before.held(), lock.view(&alice, json!({})));
 
@@ -48,7 +48,7 @@ pub(super) async fn a_dead_lease_is_taken_over_after_the_skew(bench: Bench) {
     assert_eq!(lock.acquire("carol", by_clock()).await.held(), lock.view(&bob, json!({})));
 }
 
-pub(super) async fn a_heartbeat_keeps_a_lease_alive(bench: Bench) {
+pub(super) async fn heartbeat_keeps_a_lease_alive(bench: Bench) {
     // A slow machine is given leases that are twice as long, until it looks in time.
     let mut slowness = 1;
     while !is_alive_after_a_heartbeat(&bench, 1000 * slowness, 1000 * slowness, json!({})).await {

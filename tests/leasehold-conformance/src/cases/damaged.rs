@@ -52,67 +52,67 @@ async fn damage_is_never_granted(bench: &Bench, attribute: &str, value: Option<A
     check_never_granted(&lock, &rvn).await;
 }
 
-pub(super) async fn a_missing_lease(bench: Bench) {
+pub(super) async fn missing_lease(bench: Bench) {
     damage_is_never_granted(&bench, "leaseDuration", None).await;
 }
 
-pub(super) async fn a_lease_that_is_a_number(bench: Bench) {
+pub(super) async fn lease_that_is_a_number(bench: Bench) {
     damage_is_never_granted(&bench, "leaseDuration", Some(number(20_000))).await;
 }
 
-pub(super) async fn a_lease_of_the_go_client(bench: Bench) {
+pub(super) async fn lease_of_the_go_client(bench: Bench) {
     for lease in ["20s", "1m30s", "1h0m0.5s", "20000ms"] {
         damage_is_never_granted(&bench, "leaseDuration", Some(text(lease))).await;
     }
 }
 
-pub(super) async fn a_lease_of_words(bench: Bench) {
+pub(super) async fn lease_of_words(bench: Bench) {
     for lease in ["abc", "-1", "+20000", " 20000", "PT20S", "٢٠"] {
         damage_is_never_granted(&bench, "leaseDuration", Some(text(lease))).await;
     }
 }
 
-pub(super) async fn a_lease_of_zero(bench: Bench) {
+pub(super) async fn lease_of_zero(bench: Bench) {
     damage_is_never_granted(&bench, "leaseDuration", Some(text("0"))).await;
 }
 
-pub(super) async fn an_empty_lease(bench: Bench) {
+pub(super) async fn empty_lease(bench: Bench) {
     damage_is_never_granted(&bench, "leaseDuration", Some(text(""))).await;
 }
 
-pub(super) async fn a_missing_owner(bench: Bench) {
+pub(super) async fn missing_owner(bench: Bench) {
     damage_is_never_granted(&bench, "ownerName", None).await;
 }
 
-pub(super) async fn an_owner_that_is_a_number(bench: Bench) {
+pub(super) async fn owner_that_is_a_number(bench: Bench) {
     damage_is_never_granted(&bench, "ownerName", Some(number(7))).await;
 }
 
-pub(super) async fn a_token_of_text(bench: Bench) {
+pub(super) async fn token_of_text(bench: Bench) {
     damage_is_never_granted(&bench, "fencingToken", Some(text("7"))).await;
 }
 
-pub(super) async fn a_token_at_the_limit(bench: Bench) {
+pub(super) async fn token_at_the_limit(bench: Bench) {
     for token in ["9007199254740991", "9007199254740992", "1e30", "-1"] {
         damage_is_never_granted(&bench, "fencingToken", Some(AttributeValue::N(token.into()))).await;
     }
 }
 
-pub(super) async fn a_missing_version(bench: Bench) {
+pub(super) async fn missing_version(bench: Bench) {
     damage_is_never_granted(&bench, "recordVersionNumber", None).await;
 }
 
-pub(super) async fn a_version_that_is_null(bench: Bench) {
+pub(super) async fn version_that_is_null(bench: Bench) {
     damage_is_never_granted(&bench, "recordVersionNumber", Some(AttributeValue::Null(true))).await;
 }
 
-pub(super) async fn a_row_of_nothing(bench: Bench) {
+pub(super) async fn row_of_nothing(bench: Bench) {
     let lock = bench.lock();
     lock.plant(Item::new()).await;
     check_never_granted(&lock, &fresh("version")).await;
 }
 
-pub(super) async fn an_unreadable_lease_can_be_broken(bench: Bench) {
+pub(super) async fn unreadable_lease_can_be_broken(bench: Bench) {
     for lease in [None, Some(number(20_000)), Some(text("20s")), Some(text("")), Some(text("0"))] {
         let (lock, rvn) = damaged_row(&bench, "leaseDuration", lease).await;
         lock.break_it(&rvn).await.released("released");
@@ -123,7 +123,7 @@ pub(super) async fn an_unreadable_lease_can_be_broken(bench: Bench) {
     }
 }
 
-pub(super) async fn a_released_row_without_a_lease_is_free(bench: Bench) {
+pub(super) async fn released_row_without_a_lease_is_free(bench: Bench) {
     // The lock has no holder, so the service needs nothing of the last holder's. It writes missing attributes anew.
     for (attribute, previous_owner) in
         [("leaseDuration", Some("someone")), ("recordVersionNumber", Some("someone")), ("ownerName", None)]
@@ -137,7 +137,7 @@ pub(super) async fn a_released_row_without_a_lease_is_free(bench: Bench) {
     }
 }
 
-pub(super) async fn a_released_row_with_a_bad_token_is_not_free(bench: Bench) {
+pub(super) async fn released_row_with_a_bad_token_is_not_free(bench: Bench) {
     // The service cannot know which token would be higher.
     for token in [text("7"), AttributeValue::N("9007199254740991".into()), AttributeValue::N("-1".into())] {
         let (lock, _) = damaged_row(&bench, "fencingToken", Some(token)).await;
@@ -164,7 +164,7 @@ pub(super) async fn granted_record_is_readable(bench: Bench) {
     }
 }
 
-pub(super) async fn a_holder_can_repair_its_lease(bench: Bench) {
+pub(super) async fn holder_can_repair_its_lease(bench: Bench) {
     let lock = bench.lock();
     let grant = lock.hold("alice").await;
     lock.overwrite([("leaseDuration", Some(text("20s")))]).await;
@@ -180,7 +180,7 @@ pub(super) async fn a_holder_can_repair_its_lease(bench: Bench) {
     lock.heartbeat(&grant.lease_id, json!({})).await.renewed();
 }
 
-pub(super) async fn a_holder_can_release_an_unreadable_row(bench: Bench) {
+pub(super) async fn holder_can_release_an_unreadable_row(bench: Bench) {
     for (attribute, value) in [("leaseDuration", None), ("ownerName", None), ("fencingToken", Some(text("7")))] {
         let lock = bench.lock();
         let grant = lock.hold("alice").await;
@@ -192,7 +192,7 @@ pub(super) async fn a_holder_can_release_an_unreadable_row(bench: Bench) {
     }
 }
 
-pub(super) async fn a_hash_of_the_wrong_length_is_nobodys(bench: Bench) {
+pub(super) async fn hash_of_the_wrong_length_is_nobodys(bench: Bench) {
     for hash in [bytes([0; 31]), bytes([]), text("hash"), AttributeValue::Null(true)] {
         let lock = bench.lock();
         let grant = lock.hold("alice").await;

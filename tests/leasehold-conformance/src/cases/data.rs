@@ -60,7 +60,7 @@ pub(super) async fn empty_data_is_data(bench: Bench) {
     assert_eq!(lock.acquire("alice", again).await.granted("renewed").body["data"], "");
 }
 
-pub(super) async fn a_heartbeat_keeps_sets_and_deletes_it(bench: Bench) {
+pub(super) async fn heartbeat_keeps_sets_and_deletes_it(bench: Bench) {
     let lock = bench.lock();
     let grant = lock.acquire("alice", json!({ "data": "first" })).await.granted("created");
     for (fields, data) in [
@@ -100,7 +100,7 @@ pub(super) async fn data_of_a_release_reaches_the_successor(bench: Bench) {
     assert_eq!(erin.body["dataBase64"], json!(bytes));
 }
 
-pub(super) async fn a_refused_request_stores_nothing(bench: Bench) {
+pub(super) async fn refused_request_stores_nothing(bench: Bench) {
     let lock = bench.lock();
     let alice = lock.acquire("alice", json!({ "data": "hers" })).await.granted("created");
     let his = json!({ "data": "his" });
@@ -114,7 +114,7 @@ pub(super) async fn a_refused_request_stores_nothing(bench: Bench) {
     assert_eq!(lock.get().await.ok()["data"], "hers");
 }
 
-pub(super) async fn a_quarter_of_a_mebibyte_fits(bench: Bench) {
+pub(super) async fn quarter_of_a_mebibyte_fits(bench: Bench) {
     // As plain text, as the text that is longest in JSON, and as bytes.
     for (name, data) in [
         ("data", "x".repeat(MOST)),

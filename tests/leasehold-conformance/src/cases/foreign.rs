@@ -58,7 +58,7 @@ fn in_place_view(lock: &Lock, alice: &Grant, rvn: &str) -> Value {
     lock.view(alice, json!({ "ownerName": "java", "leaseDurationMs": 15_000, "recordVersionNumber": rvn }))
 }
 
-pub(super) async fn a_held_row_is_held(bench: Bench) {
+pub(super) async fn held_row_is_held(bench: Bench) {
     let (lock, rvn) = held_by_java(&bench).await;
     let row = lock.row().await;
     let view = java_view(&lock, &rvn, "held");
@@ -71,7 +71,7 @@ pub(super) async fn a_held_row_is_held(bench: Bench) {
     assert_eq!(lock.row().await, row);
 }
 
-pub(super) async fn a_held_row_cannot_be_renewed_or_released(bench: Bench) {
+pub(super) async fn held_row_cannot_be_renewed_or_released(bench: Bench) {
     let (lock, rvn) = held_by_java(&bench).await;
     let row = lock.row().await;
     let view = java_view(&lock, &rvn, "held");
@@ -83,7 +83,7 @@ pub(super) async fn a_held_row_cannot_be_renewed_or_released(bench: Bench) {
     assert_eq!(lock.row().await, row);
 }
 
-pub(super) async fn a_held_row_is_taken_over_when_it_is_stale(bench: Bench) {
+pub(super) async fn held_row_is_taken_over_when_it_is_stale(bench: Bench) {
     let (lock, rvn) = held_by_java(&bench).await;
     let before = epoch_ms();
     let observed = json!({ "observedRecordVersionNumber": rvn });
@@ -95,7 +95,7 @@ pub(super) async fn a_held_row_is_taken_over_when_it_is_stale(bench: Bench) {
     lock.release(&alice.lease_id, json!({})).await.released("released");
 }
 
-pub(super) async fn a_held_row_can_be_broken(bench: Bench) {
+pub(super) async fn held_row_can_be_broken(bench: Bench) {
     let (lock, rvn) = held_by_java(&bench).await;
     assert_eq!(lock.break_it(&fresh("version")).await.version_mismatch(), java_view(&lock, &rvn, "held"));
     lock.break_it(&rvn).await.released("released");
@@ -107,7 +107,7 @@ pub(super) async fn a_held_row_can_be_broken(bench: Bench) {
     assert_eq!(lock.acquire("alice", json!({})).await.granted("reacquired").body["previousOwnerName"], "java");
 }
 
-pub(super) async fn a_row_is_never_dead_by_the_clock(bench: Bench) {
+pub(super) async fn row_is_never_dead_by_the_clock(bench: Bench) {
     let (lock, rvn) = (bench.lock(), fresh("java"));
     let mut row = java_row(&rvn);
     row.insert("leaseDuration".into(), text("1"));
@@ -120,7 +120,7 @@ pub(super) async fn a_row_is_never_dead_by_the_clock(bench: Bench) {
     lock.acquire("alice", json!({ "staleness": "clock" })).await.held();
 }
 
-pub(super) async fn a_released_row_is_reacquired(bench: Bench) {
+pub(super) async fn released_row_is_reacquired(bench: Bench) {
     let (lock, rvn) = held_by_java(&bench).await;
     lock.overwrite([("isReleased", Some(text("1")))]).await;
     assert_eq!(lock.get().await.ok(), java_view(&lock, &rvn, "released"));
@@ -134,7 +134,7 @@ pub(super) async fn a_released_row_is_reacquired(bench: Bench) {
     lock.acquire("bob", json!({})).await.granted("reacquired");
 }
 
-pub(super) async fn a_replaced_row_is_lost(bench: Bench) {
+pub(super) async fn replaced_row_is_lost(bench: Bench) {
     // By default the Java client replaces the whole row, including hash and fencing token.
     let lock = bench.lock();
     let alice = lock.hold("alice").await;
@@ -149,7 +149,7 @@ pub(super) async fn a_replaced_row_is_lost(bench: Bench) {
     assert!(bob.token > alice.token, "the clock has gone on, so the token is higher: {}", bob.token);
 }
 
-pub(super) async fn a_row_overwritten_in_place_disowns_its_holder(bench: Bench) {
+pub(super) async fn row_overwritten_in_place_disowns_its_holder(bench: Bench) {
     let (lock, alice, rvn) = overwritten_in_place(&bench).await;
     // The lease in `staleAt`, 100 ms, is over by more than the skew. It was Alice's, and says nothing of Java's.
     crate::bench::pause(1200).await;
@@ -175,7 +175,7 @@ pub(super) async fn a_row_overwritten_in_place_disowns_its_holder(bench: Bench) 
     lock.heartbeat(&alice.lease_id, json!({})).await.lost("taken-over");
 }
 
-pub(super) async fn a_row_overwritten_in_place_is_taken_over_when_it_is_stale(bench: Bench) {
+pub(super) async fn row_overwritten_in_place_is_taken_over_when_it_is_stale(bench: Bench) {
     // Any observer may take it over, including the former holder with its old lease id.
     for own in [false, true] {
         let (lock, alice, rvn) = overwritten_in_place(&bench).await;
@@ -189,7 +189,7 @@ pub(super) async fn a_row_overwritten_in_place_is_taken_over_when_it_is_stale(be
     }
 }
 
-pub(super) async fn a_row_overwritten_in_place_and_released_is_reacquired(bench: Bench) {
+pub(super) async fn row_overwritten_in_place_and_released_is_reacquired(bench: Bench) {
     let (lock, alice, rvn) = overwritten_in_place(&bench).await;
     lock.overwrite([("isReleased", Some(text("1")))]).await;
     let view = crate::bench::merged(in_place_view(&lock, &alice, &rvn), json!({ "state": "released" }));
@@ -202,7 +202,7 @@ pub(super) async fn a_row_overwritten_in_place_and_released_is_reacquired(bench:
     assert_eq!(bob.token, alice.token + 1);
 }
 
-pub(super) async fn a_released_row_overwritten_in_place_is_held(bench: Bench) {
+pub(super) async fn released_row_overwritten_in_place_is_held(bench: Bench) {
     let (lock, rvn) = (bench.lock(), fresh("java"));
     let alice = lock.hold("alice").await;
     lock.release(&alice.lease_id, json!({})).await.released("released");
@@ -215,7 +215,7 @@ pub(super) async fn a_released_row_overwritten_in_place_is_held(bench: Bench) {
     assert_eq!(lock.break_it(&fresh("version")).await.version_mismatch(), view);
 }
 
-pub(super) async fn a_tombstone_overwritten_in_place_is_a_lock(bench: Bench) {
+pub(super) async fn tombstone_overwritten_in_place_is_a_lock(bench: Bench) {
     let (lock, rvn) = (bench.lock(), fresh("java"));
     let alice = lock.acquire("alice", json!({ "data": "hers" })).await.granted("created");
     lock.release(&alice.lease_id, json!({ "delete": true })).await.released("released");

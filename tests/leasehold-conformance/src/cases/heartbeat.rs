@@ -57,7 +57,7 @@ pub(super) async fn it_may_name_the_version(bench: Bench) {
     lock.heartbeat(&grant.lease_id, right).await.renewed();
 }
 
-pub(super) async fn an_absent_lock_is_lost(bench: Bench) {
+pub(super) async fn absent_lock_is_lost(bench: Bench) {
     let lock = bench.lock();
     for fields in [json!({}), json!({ "recordVersionNumber": fresh("version") }), json!({ "data": "mine" })] {
         assert_eq!(lock.heartbeat(&fresh("lease"), fields).await.lost("absent"), Value::Null);
@@ -65,7 +65,7 @@ pub(super) async fn an_absent_lock_is_lost(bench: Bench) {
     assert_eq!(lock.row().await, None);
 }
 
-pub(super) async fn a_released_lock_is_lost(bench: Bench) {
+pub(super) async fn released_lock_is_lost(bench: Bench) {
     let lock = bench.lock();
     let grant = lock.hold("alice").await;
     lock.release(&grant.lease_id, json!({})).await.released("released");
@@ -78,7 +78,7 @@ pub(super) async fn a_released_lock_is_lost(bench: Bench) {
     assert_eq!(lock.row().await, row);
 }
 
-pub(super) async fn a_broken_lock_is_lost(bench: Bench) {
+pub(super) async fn broken_lock_is_lost(bench: Bench) {
     let lock = bench.lock();
     let grant = lock.hold("alice").await;
     lock.break_it(&grant.rvn).await.released("released");
@@ -86,7 +86,7 @@ pub(super) async fn a_broken_lock_is_lost(bench: Bench) {
     assert_eq!(lock.heartbeat(&grant.lease_id, json!({})).await.lost("released"), view);
 }
 
-pub(super) async fn a_deleted_lock_is_lost(bench: Bench) {
+pub(super) async fn deleted_lock_is_lost(bench: Bench) {
     let lock = bench.lock();
     let grant = lock.hold("alice").await;
     lock.release(&grant.lease_id, json!({ "delete": true })).await.released("released");
@@ -95,7 +95,7 @@ pub(super) async fn a_deleted_lock_is_lost(bench: Bench) {
     assert_eq!(lock.deleted().await, tombstone);
 }
 
-pub(super) async fn a_lock_of_someone_else_is_lost(bench: Bench) {
+pub(super) async fn lock_of_someone_else_is_lost(bench: Bench) {
     let lock = bench.lock();
     let grant = lock.hold("alice").await;
     let row = lock.row().await;
@@ -107,7 +107,7 @@ pub(super) async fn a_lock_of_someone_else_is_lost(bench: Bench) {
     assert_eq!(lock.row().await, row);
 }
 
-pub(super) async fn a_lock_with_a_successor_is_lost(bench: Bench) {
+pub(super) async fn lock_with_a_successor_is_lost(bench: Bench) {
     let lock = bench.lock();
     let alice = lock.hold("alice").await;
     lock.release(&alice.lease_id, json!({})).await.released("released");

@@ -102,7 +102,7 @@ pub(super) async fn look_alikes_are_different_locks(bench: Bench) {
     }
 }
 
-pub(super) async fn the_longest_key_round_trips(bench: Bench) {
+pub(super) async fn longest_key_round_trips(bench: Bench) {
     let id = fresh("key");
     let pad = MOST - id.len();
     check_round_trip(&bench.lock_of(format!("{id}{}", "k".repeat(pad)))).await;
@@ -121,7 +121,7 @@ async fn check_refused(lock: &Lock) {
     bench.get(LOCKS, &[("key", &lock.key)]).await.invalid("key");
 }
 
-pub(super) async fn a_longer_key_is_refused(bench: Bench) {
+pub(super) async fn longer_key_is_refused(bench: Bench) {
     let id = fresh("key");
     for length in [MOST + 1, MOST + 2, 4096, 8000] {
         check_refused(&bench.lock_of(format!("{id}{}", "k".repeat(length - id.len())))).await;

@@ -75,7 +75,7 @@ pub(super) async fn pages_add_up(bench: Bench) {
     }
 }
 
-pub(super) async fn a_page_has_no_more_than_asked_for(bench: Bench) {
+pub(super) async fn page_has_no_more_than_asked_for(bench: Bench) {
     let owner = fresh("owner");
     locks_of(&bench, &owner, 4).await;
     let mut cursor = None;
@@ -98,7 +98,7 @@ pub(super) async fn a_page_has_no_more_than_asked_for(bench: Bench) {
     assert!(rest.locks.len() + page.locks.len() <= 4, "{rest:?} after {page:?}");
 }
 
-pub(super) async fn an_unfiltered_listing_has_every_lock(bench: Bench) {
+pub(super) async fn unfiltered_listing_has_every_lock(bench: Bench) {
     let locks = locks_of(&bench, "alice", 3).await;
     let listed = keys_in(&bench.list_all(&[("limit", "1000")]).await);
     assert!(listed.is_superset(&keys_of(&locks)));
@@ -133,7 +133,7 @@ pub(super) async fn filters_by_state_and_owner(bench: Bench) {
     assert_eq!(bench.list_all(&[("ownerName", &owner)]).await.len(), 4);
 }
 
-pub(super) async fn a_key_lists_its_locks(bench: Bench) {
+pub(super) async fn key_lists_its_locks(bench: Bench) {
     let lock = bench.lock();
     let by_key = [("key", lock.key.as_str())];
     assert_eq!(bench.get(LOCKS, &by_key).await.ok(), json!({ "locks": [] }));
@@ -147,7 +147,7 @@ pub(super) async fn a_key_lists_its_locks(bench: Bench) {
     }
 }
 
-pub(super) async fn a_forged_cursor_is_refused(bench: Bench) {
+pub(super) async fn forged_cursor_is_refused(bench: Bench) {
     let owner = fresh("owner");
     locks_of(&bench, &owner, 2).await;
     let cursor = cursor_of(&bench, &owner).await;
@@ -178,7 +178,7 @@ pub(super) async fn a_forged_cursor_is_refused(bench: Bench) {
     }
 }
 
-pub(super) async fn a_cursor_belongs_to_its_listing(bench: Bench) {
+pub(super) async fn cursor_belongs_to_its_listing(bench: Bench) {
     let owner = fresh("owner");
     let locks = locks_of(&bench, &owner, 3).await;
     let cursor = cursor_of(&bench, &owner).await;
@@ -220,6 +220,6 @@ pub(super) async fn parameters_have_bounds(bench: Bench) {
     bench.get(LOCK, &[("key", "k"), ("limit", "1")]).await.invalid("limit");
 }
 
-pub(super) async fn the_service_is_healthy(bench: Bench) {
+pub(super) async fn service_is_healthy(bench: Bench) {
     assert_eq!(bench.get(HEALTH, &[]).await.ok(), json!({ "status": "ok" }));
 }

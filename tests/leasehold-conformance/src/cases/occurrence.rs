@@ -29,7 +29,7 @@ async fn done(bench: &Bench) -> (Lock, Grant) {
     (lock, grant)
 }
 
-pub(super) async fn a_run_that_succeeded_is_not_repeated(bench: Bench) {
+pub(super) async fn run_that_succeeded_is_not_repeated(bench: Bench) {
     let (lock, grant) = done(&bench).await;
     let row = lock.row().await;
     let view = lock.released_view(&grant, json!({ "data": "two", "lastOccurrence": TWO })).await;
@@ -45,7 +45,7 @@ pub(super) async fn a_run_that_succeeded_is_not_repeated(bench: Bench) {
     assert_eq!(lock.acquire("carol", run(THREE)).await.already_done()["lastOccurrence"], THREE);
 }
 
-pub(super) async fn a_run_that_failed_is_tried_again(bench: Bench) {
+pub(super) async fn run_that_failed_is_tried_again(bench: Bench) {
     let lock = bench.lock();
     let failed = lock.acquire("alice", run(TWO)).await.granted("created");
     lock.acquire("bob", run(TWO)).await.held();
@@ -57,7 +57,7 @@ pub(super) async fn a_run_that_failed_is_tried_again(bench: Bench) {
     lock.acquire("dave", run(TWO)).await.already_done();
 }
 
-pub(super) async fn a_run_at_most_once_is_not_tried_again(bench: Bench) {
+pub(super) async fn run_at_most_once_is_not_tried_again(bench: Bench) {
     let lock = bench.lock();
     let grant = lock.acquire("alice", at_most_once(TWO)).await.granted("created");
     // The holder's own repeats are answered first.
@@ -71,7 +71,7 @@ pub(super) async fn a_run_at_most_once_is_not_tried_again(bench: Bench) {
     lock.acquire("carol", run(THREE)).await.already_done();
 }
 
-pub(super) async fn a_repeat_of_a_completed_run_has_its_answers(bench: Bench) {
+pub(super) async fn repeat_of_a_completed_run_has_its_answers(bench: Bench) {
     let lock = bench.lock();
     let fields = merged(at_most_once(TWO), json!({ "leaseId": fresh("lease"), "sequence": 1 }));
     let grant = lock.acquire("alice", fields.clone()).await.granted("created");
@@ -83,7 +83,7 @@ pub(super) async fn a_repeat_of_a_completed_run_has_its_answers(bench: Bench) {
     complete(&lock, &grant, TWO, json!({})).await.released("replayed");
 }
 
-pub(super) async fn a_completion_that_is_not_stored_is_lost(bench: Bench) {
+pub(super) async fn completion_that_is_not_stored_is_lost(bench: Bench) {
     let complete_two = json!({ "completed": TWO });
     let absent = bench.lock();
     absent.release(&fresh("lease"), complete_two.clone()).await.lost("absent");
@@ -97,7 +97,7 @@ pub(super) async fn a_completion_that_is_not_stored_is_lost(bench: Bench) {
     complete(&lock, &next, TWO, json!({})).await.lost("absent");
 }
 
-pub(super) async fn a_completion_names_the_running_occurrence(bench: Bench) {
+pub(super) async fn completion_names_the_running_occurrence(bench: Bench) {
     for fields in [json!({}), run(THREE)] {
         let lock = bench.lock();
         let grant = lock.acquire("alice", fields).await.granted("created");
@@ -114,14 +114,14 @@ pub(super) async fn a_completion_names_the_running_occurrence(bench: Bench) {
     lock.heartbeat(&grant.lease_id, json!({})).await.renewed();
 }
 
-pub(super) async fn an_acquire_without_an_occurrence_is_not_asked(bench: Bench) {
+pub(super) async fn acquire_without_an_occurrence_is_not_asked(bench: Bench) {
     let (lock, _) = done(&bench).await;
     let grant = lock.acquire("bob", json!({})).await.granted("reacquired");
     lock.release(&grant.lease_id, json!({})).await.released("released");
     lock.acquire("carol", run(TWO)).await.already_done();
 }
 
-pub(super) async fn a_holder_cannot_go_back(bench: Bench) {
+pub(super) async fn holder_cannot_go_back(bench: Bench) {
     let lock = bench.lock();
     let grant = lock.acquire("alice", at_most_once(THREE)).await.granted("created");
     let back = merged(run(TWO), json!({ "leaseId": grant.lease_id }));
@@ -130,7 +130,7 @@ pub(super) async fn a_holder_cannot_go_back(bench: Bench) {
     assert_eq!(lock.get().await.ok()["lastOccurrence"], THREE);
 }
 
-pub(super) async fn a_row_with_a_done_occurrence_never_expires(bench: Bench) {
+pub(super) async fn row_with_a_done_occurrence_never_expires(bench: Bench) {
     let lock = bench.lock();
     let grant = lock.acquire("alice", run(TWO)).await.granted("created");
     assert!(lock.row().await.expect("a row")["expireAt"].is_n());
@@ -153,7 +153,7 @@ pub(super) async fn a_row_with_a_done_occurrence_never_expires(bench: Bench) {
     assert_eq!(lock.row().await.expect("a row").get("expireAt"), None);
 }
 
-pub(super) async fn a_tombstone_keeps_the_occurrence(bench: Bench) {
+pub(super) async fn tombstone_keeps_the_occurrence(bench: Bench) {
     let (lock, grant) = done(&bench).await;
     lock.release(&grant.lease_id, json!({ "delete": true })).await.released("replayed");
     let tombstone = lock.deleted().await;
@@ -176,7 +176,7 @@ pub(super) async fn occurrences_are_compared_byte_for_byte(bench: Bench) {
     lock.acquire("alice", run("11")).await.already_done();
 }
 
-pub(super) async fn an_unreadable_occurrence_is_no_leave(bench: Bench) {
+pub(super) async fn unreadable_occurrence_is_no_leave(bench: Bench) {
     let (lock, _) = done(&bench).await;
     lock.overwrite([("lastOccurrence", Some(number(7)))]).await;
     let row = lock.row().await;

@@ -28,7 +28,7 @@ pub(super) async fn it_may_be_repeated(bench: Bench) {
     assert_eq!(lock.get().await.ok(), lock.released_view(&grant, json!({ "data": "left" })).await);
 }
 
-pub(super) async fn an_absent_lock_is_absent(bench: Bench) {
+pub(super) async fn absent_lock_is_absent(bench: Bench) {
     let lock = bench.lock();
     for fields in [
         json!({}),
@@ -54,7 +54,7 @@ pub(super) async fn it_deletes_the_row_if_asked(bench: Bench) {
     assert_eq!(lock.deleted().await, tombstone);
 }
 
-pub(super) async fn a_released_lock_may_still_be_deleted(bench: Bench) {
+pub(super) async fn released_lock_may_still_be_deleted(bench: Bench) {
     let lock = bench.lock();
     let grant = lock.hold("alice").await;
     lock.release(&grant.lease_id, json!({})).await.released("released");
@@ -65,7 +65,7 @@ pub(super) async fn a_released_lock_may_still_be_deleted(bench: Bench) {
     lock.release(&grant.lease_id, json!({ "delete": true })).await.released("absent");
 }
 
-pub(super) async fn a_lock_of_someone_else_is_lost(bench: Bench) {
+pub(super) async fn lock_of_someone_else_is_lost(bench: Bench) {
     let lock = bench.lock();
     let grant = lock.hold("alice").await;
     let row = lock.row().await;
@@ -77,7 +77,7 @@ pub(super) async fn a_lock_of_someone_else_is_lost(bench: Bench) {
     lock.heartbeat(&grant.lease_id, json!({})).await.renewed();
 }
 
-pub(super) async fn a_repeat_is_told_under_a_successor(bench: Bench) {
+pub(super) async fn repeat_is_told_under_a_successor(bench: Bench) {
     let lock = bench.lock();
     let alice = lock.hold("alice").await;
     lock.release(&alice.lease_id, json!({})).await.released("released");
@@ -95,7 +95,7 @@ pub(super) async fn a_repeat_is_told_under_a_successor(bench: Bench) {
     lock.release(&bob.lease_id, json!({})).await.released("replayed");
 }
 
-pub(super) async fn a_lock_that_was_taken_over_is_lost(bench: Bench) {
+pub(super) async fn lock_that_was_taken_over_is_lost(bench: Bench) {
     let lock = bench.lock();
     let alice = lock.hold("alice").await;
     let observed = json!({ "observedRecordVersionNumber": alice.rvn });

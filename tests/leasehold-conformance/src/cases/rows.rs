@@ -147,7 +147,7 @@ pub(super) async fn acquire_without_data_writes_none(bench: Bench) {
     assert_eq!(row_of(&empty).await["data"], bytes(""));
 }
 
-pub(super) async fn a_renewal_writes_the_record_anew(bench: Bench) {
+pub(super) async fn renewal_writes_the_record_anew(bench: Bench) {
     let lock = bench.lock();
     let first = lock.acquire("alice", json!({ "data": "payload" })).await.granted("created");
     let before = row_of(&lock).await;
@@ -174,7 +174,7 @@ pub(super) async fn a_renewal_writes_the_record_anew(bench: Bench) {
     assert_eq!(again.token, first.token + 1);
 }
 
-pub(super) async fn a_heartbeat_writes_version_and_times(bench: Bench) {
+pub(super) async fn heartbeat_writes_version_and_times(bench: Bench) {
     let lock = bench.lock();
     let fields = json!({ "data": "payload", "leaseDurationMs": 30_000, "attributes": { "team": "payments" } });
     let grant = lock.acquire("alice", fields).await.granted("created");
@@ -194,7 +194,7 @@ pub(super) async fn a_heartbeat_writes_version_and_times(bench: Bench) {
     assert_eq!(without_times(row, &moment.stale_at(30_000), &moment.expire_at_latest(30_000)), expected);
 }
 
-pub(super) async fn a_heartbeat_with_a_lease_writes_the_lease(bench: Bench) {
+pub(super) async fn heartbeat_with_a_lease_writes_the_lease(bench: Bench) {
     let lock = bench.lock();
     let grant = lock.acquire("alice", json!({ "data": "payload" })).await.granted("created");
     let before = row_of(&lock).await;
@@ -239,7 +239,7 @@ fn check_ended(before: Item, mut after: Item, moment: &Moment) {
     assert_eq!(without(after, "expireAt"), expected);
 }
 
-pub(super) async fn a_release_ends_the_version(bench: Bench) {
+pub(super) async fn release_ends_the_version(bench: Bench) {
     let lock = bench.lock();
     let grant = lock.acquire("alice", json!({ "data": "payload" })).await.granted("created");
     let before = row_of(&lock).await;
@@ -249,7 +249,7 @@ pub(super) async fn a_release_ends_the_version(bench: Bench) {
     check_ended(before, row_of(&lock).await, &moment);
 }
 
-pub(super) async fn a_release_with_data_stores_it(bench: Bench) {
+pub(super) async fn release_with_data_stores_it(bench: Bench) {
     let lock = bench.lock();
     let grant = lock.hold("alice").await;
     let before = row_of(&lock).await;
@@ -258,7 +258,7 @@ pub(super) async fn a_release_with_data_stores_it(bench: Bench) {
     check_ended(changed(before, [("data", Some(bytes([0xff, 0x00])))]), row_of(&lock).await, &moment);
 }
 
-pub(super) async fn a_break_ends_the_version(bench: Bench) {
+pub(super) async fn break_ends_the_version(bench: Bench) {
     let lock = bench.lock();
     let grant = lock.acquire("alice", json!({ "data": "payload" })).await.granted("created");
     let before = row_of(&lock).await;
@@ -295,7 +295,7 @@ pub(super) async fn reacquiring_unmarks(bench: Bench) {
     assert_eq!(without_times(row, &moment.stale_at(500), &moment.expire_at(500)), expected);
 }
 
-pub(super) async fn a_takeover_keeps_what_is_not_its_own(bench: Bench) {
+pub(super) async fn takeover_keeps_what_is_not_its_own(bench: Bench) {
     let lock = bench.lock();
     let fields = json!({ "data": "hers", "attributes": { "team": "payments" } });
     let alice = lock.acquire("alice", fields).await.granted("created");
@@ -321,7 +321,7 @@ pub(super) async fn a_takeover_keeps_what_is_not_its_own(bench: Bench) {
     assert_eq!(without_times(row, &moment.stale_at(20_000), &moment.expire_at(20_000)), expected);
 }
 
-pub(super) async fn a_deletion_leaves_a_tombstone(bench: Bench) {
+pub(super) async fn deletion_leaves_a_tombstone(bench: Bench) {
     let lock = bench.lock();
     let fields = json!({ "data": "payload", "attributes": { "team": "payments" } });
     let grant = lock.acquire("alice", fields).await.granted("created");
@@ -332,7 +332,7 @@ pub(super) async fn a_deletion_leaves_a_tombstone(bench: Bench) {
     check_ended(without(without(before, "data"), "team"), without(tombstone, "deletedVersion"), &moment);
 }
 
-pub(super) async fn a_sequence_is_stored(bench: Bench) {
+pub(super) async fn sequence_is_stored(bench: Bench) {
     let lock = bench.lock();
     let stored = async || {
         let row = row_of(&lock).await;
@@ -349,7 +349,7 @@ pub(super) async fn a_sequence_is_stored(bench: Bench) {
     assert_eq!(stored().await, (None, None));
 }
 
-pub(super) async fn a_refusal_writes_nothing(bench: Bench) {
+pub(super) async fn refusal_writes_nothing(bench: Bench) {
     let lock = bench.lock();
     let fields = json!({ "data": "payload", "attributes": { "team": "payments" } });
     let grant = lock.acquire("alice", fields).await.granted("created");

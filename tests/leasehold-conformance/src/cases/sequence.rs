@@ -11,7 +11,7 @@ async fn hold(lock: &Lock, fields: Value) -> Grant {
     lock.acquire("alice", fields).await.granted("created")
 }
 
-pub(super) async fn a_repeated_acquire_has_its_first_answer(bench: Bench) {
+pub(super) async fn repeated_acquire_has_its_first_answer(bench: Bench) {
     let lock = bench.lock();
     let repeat = async |owner: &str, outcome: &str, fields: Value| {
         let first = lock.acquire(owner, fields.clone()).await.granted(outcome);
@@ -44,7 +44,7 @@ pub(super) async fn a_repeated_acquire_has_its_first_answer(bench: Bench) {
     repeat("dave", "created", json!({ "leaseId": fresh("lease"), "sequence": 1 })).await;
 }
 
-pub(super) async fn a_repeated_heartbeat_has_its_first_answer(bench: Bench) {
+pub(super) async fn repeated_heartbeat_has_its_first_answer(bench: Bench) {
     let lock = bench.lock();
     let grant = hold(&lock, json!({})).await;
     let beat = json!({
@@ -58,7 +58,7 @@ pub(super) async fn a_repeated_heartbeat_has_its_first_answer(bench: Bench) {
     assert_eq!(lock.row().await, row, "a repeat changes nothing");
 }
 
-pub(super) async fn a_late_request_is_superseded(bench: Bench) {
+pub(super) async fn late_request_is_superseded(bench: Bench) {
     let lock = bench.lock();
     let grant = hold(&lock, json!({ "data": "up to 16" })).await;
     let beat = |sequence: u64, data: &str, lease_ms: u64| json!({ "sequence": sequence, "data": data, "leaseDurationMs": lease_ms });
@@ -97,7 +97,7 @@ pub(super) async fn another_request_of_the_same_number_is_superseded(bench: Benc
     lock.heartbeat(&grant.lease_id, json!({ "sequence": 2, "requestId": "two" })).await.superseded(2);
 }
 
-pub(super) async fn a_request_without_a_number_counts_as_new(bench: Bench) {
+pub(super) async fn request_without_a_number_counts_as_new(bench: Bench) {
     let lock = bench.lock();
     let grant = hold(&lock, json!({})).await;
     lock.heartbeat(&grant.lease_id, json!({})).await.renewed();
@@ -109,7 +109,7 @@ pub(super) async fn a_request_without_a_number_counts_as_new(bench: Bench) {
     lock.heartbeat(&grant.lease_id, json!({ "sequence": 1 })).await.renewed();
 }
 
-pub(super) async fn a_number_does_not_outlive_its_lease_id(bench: Bench) {
+pub(super) async fn number_does_not_outlive_its_lease_id(bench: Bench) {
     let lock = bench.lock();
     let alice = hold(&lock, json!({ "sequence": 9 })).await;
     lock.release(&alice.lease_id, json!({})).await.released("released");
@@ -143,7 +143,7 @@ pub(super) async fn late_heartbeat_changes_no_later_grant(bench: Bench) {
     assert_eq!((&ghost.body["data"], ghost.token), (&json!("up to 23"), alice.token + 3));
 }
 
-pub(super) async fn a_number_is_no_possession(bench: Bench) {
+pub(super) async fn number_is_no_possession(bench: Bench) {
     let lock = bench.lock();
     let grant = hold(&lock, json!({})).await;
     let view = lock.view(&grant, json!({}));

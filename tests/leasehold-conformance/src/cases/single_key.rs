@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::bench::{ACQUIRE, BREAK, Bench, HEARTBEAT, LOCK, LOCKS, RELEASE, fresh};
 
-pub(super) async fn a_sort_key_is_refused(bench: Bench) {
+pub(super) async fn sort_key_is_refused(bench: Bench) {
     let lock = bench.lock();
     let grant = lock.hold("alice").await;
     let row = lock.row().await;

@@ -18,7 +18,7 @@ async fn sort_keys_of(bench: &Bench, parameters: &[(&str, &str)]) -> Vec<String>
     listed.iter().map(|lock| lock["sortKey"].as_str().expect("a sort key").to_owned()).collect()
 }
 
-pub(super) async fn a_missing_sort_key_is_refused(bench: Bench) {
+pub(super) async fn missing_sort_key_is_refused(bench: Bench) {
     let lock = bench.lock();
     let grant = lock.hold("alice").await;
     let row = lock.row().await;
@@ -67,7 +67,7 @@ pub(super) async fn sort_keys_are_independent(bench: Bench) {
     under(&key, "c").get().await.problem("not-found");
 }
 
-pub(super) async fn a_key_lists_its_sort_keys_in_order(bench: Bench) {
+pub(super) async fn key_lists_its_sort_keys_in_order(bench: Bench) {
     let key = bench.lock();
     let mut sort_keys = ["b", "a", "B", "10", "2", "a b", "a\0", "aa", "é", "e\u{301}", "🔒", "/", "%2F"];
     for sort_key in sort_keys {
@@ -88,7 +88,7 @@ pub(super) async fn a_key_lists_its_sort_keys_in_order(bench: Bench) {
     bench.get(LOCKS, &[("cursor", &cursor)]).await.invalid("cursor");
 }
 
-pub(super) async fn a_listing_of_a_key_can_be_filtered(bench: Bench) {
+pub(super) async fn listing_of_a_key_can_be_filtered(bench: Bench) {
     let key = bench.lock();
     for (sort_key, owner, is_released) in
         [("a", "alice", false), ("b", "bob", false), ("c", "alice", true), ("d", "alice", false), ("e", "bob", true)]

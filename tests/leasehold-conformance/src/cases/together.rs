@@ -62,7 +62,7 @@ pub(super) async fn none_is_granted_where_one_is_held(bench: Bench) {
     assert_eq!(refused, [named(&c).await]);
 }
 
-pub(super) async fn the_token_is_above_all_others(bench: Bench) {
+pub(super) async fn token_is_above_all_others(bench: Bench) {
     let (a, b) = (bench.lock(), bench.lock());
     let old = a.hold("bob").await;
     a.release(&old.lease_id, json!({})).await.released("released");
@@ -101,7 +101,7 @@ pub(super) async fn dead_locks_are_taken_over_by_their_versions(bench: Bench) {
     granted(&acquire_all(&bench, "alice", keys([&c, &d]), by_clock).await, [&c, &d], "alice").await;
 }
 
-pub(super) async fn a_repeat_has_its_first_answer(bench: Bench) {
+pub(super) async fn repeat_has_its_first_answer(bench: Bench) {
     let (a, b) = (bench.lock(), bench.lock());
     let fields = json!({ "leaseId": fresh("lease"), "sequence": 3, "requestId": "r" });
     let first = acquire_all(&bench, "alice", keys([&a, &b]), fields.clone()).await;
@@ -116,7 +116,7 @@ pub(super) async fn a_repeat_has_its_first_answer(bench: Bench) {
     assert!(renewed["fencingToken"].as_u64() > grant["fencingToken"].as_u64(), "a renewal");
 }
 
-pub(super) async fn a_repeat_without_a_number_is_a_renewal(bench: Bench) {
+pub(super) async fn repeat_without_a_number_is_a_renewal(bench: Bench) {
     let (a, b) = (bench.lock(), bench.lock());
     let fields = json!({ "leaseId": fresh("lease") });
     let first = granted(&acquire_all(&bench, "alice", keys([&a, &b]), fields.clone()).await, [&a, &b], "alice").await;
@@ -125,7 +125,7 @@ pub(super) async fn a_repeat_without_a_number_is_a_renewal(bench: Bench) {
     assert_ne!(again["locks"], first["locks"]);
 }
 
-pub(super) async fn a_late_request_is_superseded(bench: Bench) {
+pub(super) async fn late_request_is_superseded(bench: Bench) {
     let (a, b) = (bench.lock(), bench.lock());
     let at = |sequence: u64, id: &str| json!({ "leaseId": "", "sequence": sequence, "requestId": id });
     let lease = json!({ "leaseId": fresh("lease") });
@@ -139,7 +139,7 @@ pub(super) async fn a_late_request_is_superseded(bench: Bench) {
     ask(at(6, "r")).await.superseded(7);
 }
 
-pub(super) async fn a_lease_id_that_holds_some_is_lost(bench: Bench) {
+pub(super) async fn lease_id_that_holds_some_is_lost(bench: Bench) {
     let (a, b, c) = (bench.lock(), bench.lock(), bench.lock());
     let fields = json!({ "leaseId": fresh("lease"), "sequence": 1 });
     let lease_id = fields["leaseId"].as_str().expect("text");
@@ -159,7 +159,7 @@ pub(super) async fn a_lease_id_that_holds_some_is_lost(bench: Bench) {
     a.heartbeat(lease_id, json!({})).await.renewed();
 }
 
-pub(super) async fn an_ended_lease_id_is_lost(bench: Bench) {
+pub(super) async fn ended_lease_id_is_lost(bench: Bench) {
     let (a, b) = (bench.lock(), bench.lock());
     let fields = json!({ "leaseId": fresh("lease"), "sequence": 1 });
     let lease_id = fields["leaseId"].as_str().expect("text");
@@ -188,7 +188,7 @@ pub(super) async fn each_lock_is_one_like_any_other(bench: Bench) {
     b.deleted().await;
 }
 
-pub(super) async fn a_semaphore_is_no_lock(bench: Bench) {
+pub(super) async fn semaphore_is_no_lock(bench: Bench) {
     let (a, b) = (bench.lock(), bench.lock());
     b.plant(Item::from([("leaseholdKind".into(), text("semaphore"))])).await;
     let refused = acquire_all(&bench, "alice", keys([&a, &b]), json!({})).await.refused_locks("wrong-kind");
@@ -196,7 +196,7 @@ pub(super) async fn a_semaphore_is_no_lock(bench: Bench) {
     assert_eq!(a.row().await, None);
 }
 
-pub(super) async fn a_damaged_row_is_not_free(bench: Bench) {
+pub(super) async fn damaged_row_is_not_free(bench: Bench) {
     let (a, b) = (bench.lock(), bench.lock());
     b.hold("bob").await;
     b.overwrite([("leaseDuration", Some(text("20s")))]).await;

@@ -1,8 +1,8 @@
 //! The clauses of the protocol of semaphores that a test can drop, to show that each is needed.
 
-use leasehold_protocol::semaphore::lifecycle::{self, Change};
+use leasehold_protocol::semaphore::lifecycle;
 use leasehold_protocol::semaphore::{
-    Acquire, Ahead, Enqueue, Found, Grant, Heartbeat, Refusal, Release, Semaphore, SetCapacity, Step,
+    Acquire, Enqueue, Entry, Found, Grant, Heartbeat, Refusal, Release, Semaphore, SetCapacity, Step,
 };
 use leasehold_protocol::{Policy, ReleaseOutcome, Stamp};
 
@@ -95,7 +95,7 @@ const PLENTY: i64 = 1000;
 pub(super) type Effect<T> = (Option<Semaphore>, bool, Result<T, Refusal>);
 
 fn effect<T>(step: Step<T>) -> Effect<T> {
-    (step.row, step.change != Change::None, step.answer)
+    (step.row, step.change.is_some(), step.answer)
 }
 
 fn found(row: Option<Semaphore>) -> Found {
@@ -117,6 +117,11 @@ impl LifeCycle<'_> {
     fn seen(&self, row: Option<&Semaphore>) -> Option<Semaphore> {
         let mut row = row?.clone();
         let forgets = |taken_over| self.lacks(if taken_over { Clause::EvictedMemory } else { Clause::ReleasedMemory });
+        let forgotten = |id: &String| row.ended.values().any(|ended| ended.id == *id && forgets(ended.taken_over));
+        let spent: Vec<_> = row.spent_holders.values().chain(row.spent_tickets.values()).collect();
+        let spent: Vec<_> = spent.into_iter().map(|spent| spent.id.clone()).filter(forgotten).collect();
+        row.spent_holders.retain(|_, it| !spent.contains(&it.id));
+        row.spent_tickets.retain(|_, it| !spent.contains(&it.id));
         row.ended.retain(|_, ended| !forgets(ended.taken_over));
         Some(row)
     }
@@ -182,15 +187,16 @@ impl LifeCycle<'_> {
         request: &Enqueue,
         me: &LeaseIdOf,
         stamp: &Stamp,
-    ) -> Effect<Ahead> {
+    ) -> Effect<Entry> {
         let mut request = request.clone();
         if self.lacks(Clause::EnqueueSequence) {
             request.sequence = None;
         }
         let step = lifecycle::enqueue(&found(self.seen(row)), &request, stamp, &[], self.policy);
+        let step = step.expect("tokens are small");
         let (mut next, is_written, mut answer) = effect(step);
         let had_ticket = row.is_some_and(|row| row.queue.contains_key(&me.ticket_id));
-        if let (true, true, Some(next), Ok(place)) =
+        if let (true, true, Some(next), Ok(Entry::Queued(place))) =
             (self.lacks(Clause::TicketNumber), had_ticket, &mut next, &mut answer)
             && is_written
         {

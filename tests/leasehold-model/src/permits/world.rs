@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::LazyLock;
 
 use leasehold_protocol::semaphore::{
-    Acquire, Ahead, AllDead, Dead, Enqueue, Found, Grant, Heartbeat, Holder, Member, Permits, PublicId, Refusal,
+    Acquire, AllDead, Dead, Enqueue, Entry, Found, Grant, Heartbeat, Holder, Member, Permits, PublicId, Refusal,
     Release, Semaphore, SetCapacity, Shrink, Ticket, lifecycle,
 };
 use leasehold_protocol::{LeaseDuration, LeaseId, LockKey, OwnerName, Policy, Rvn, Sequence, Stamp};
@@ -105,13 +105,17 @@ struct Stored(Semaphore);
 impl Hash for Stored {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let row = &self.0;
-        (row.capacity, row.available, row.next_ticket, row.fencing_token, &row.queue).hash(state);
+        (row.capacity, row.available, row.next_ticket, row.fencing_token).hash(state);
+        for (id, Ticket { claim, number, .. }) in &row.queue {
+            (id, claim, number).hash(state);
+        }
         for (id, Holder { claim, fencing_token, outcome, .. }) in &row.holders {
             (id, claim, fencing_token, outcome).hash(state);
         }
         for ended in row.ended.values() {
             (&ended.id, ended.taken_over).hash(state);
         }
+        (&row.spent_holders, &row.spent_tickets).hash(state);
     }
 }
 
@@ -168,7 +172,7 @@ pub(super) type View = Vec<Shown>;
 fn view(row: &Semaphore) -> View {
     let short = |ms: u64| u16::try_from(ms).expect("short");
     let holders = row.holders.iter().map(|(id, Holder { claim, .. })| (id, claim, None));
-    let tickets = row.queue.iter().map(|(id, Ticket { claim, number })| (id, claim, Some(*number)));
+    let tickets = row.queue.iter().map(|(id, Ticket { claim, number, .. })| (id, claim, Some(*number)));
     holders
         .chain(tickets)
         .map(|(id, claim, number)| Shown {
@@ -238,6 +242,7 @@ fn all_dead(names: &[Name], me: &LeaseIdOf) -> AllDead {
         id: valid(PublicId::new("observed", id)),
         version: valid(Rvn::new("version", version.clone())),
         permits: *permits,
+        number: None,
     });
     valid(AllDead::new(dead.collect(), &Member::new(&key(), &me.id)))
 }
@@ -420,7 +425,13 @@ impl World {
                     return None;
                 }
                 let capacity = permits(protocol.bounds.new_capacity?);
-                let request = SetCapacity { key: key(), capacity, expected: permits(protocol.bounds.capacity) };
+                let request = SetCapacity {
+                    key: key(),
+                    capacity,
+                    expected: permits(protocol.bounds.capacity),
+                    expected_version: None,
+                    request_id: None,
+                };
                 let stamp = Stamp { rvn: "operator".into(), now_us: microseconds(attempt.stamp) };
                 let (row, is_written, _) = life_cycle.set_capacity(self.row(), &request, &stamp);
                 if is_written {
@@ -473,14 +484,14 @@ impl World {
                     capacity,
                     dead: correct(dead),
                     checked_by_clock: false,
+                    by_clock: false,
+                    epoch: None,
+                    number: None,
                     data: None,
                     principal: None,
                 };
                 let (row, is_written, answer) = life_cycle.acquire(self.row(), &request, me, stamp);
-                let answer = Answer::of(answer, row.as_ref(), |grant: Grant| Answer::Granted {
-                    token: grant.holder.fencing_token,
-                    permits: grant.holder.claim.permits,
-                });
+                let answer = Answer::of(answer, row.as_ref(), Answer::granted);
                 (row, is_written, answer)
             }
             Request::Heartbeat { keep, .. } => {
@@ -491,6 +502,7 @@ impl World {
                     lease_duration: Some(lease_duration),
                     data: None,
                     expected: None,
+                    fencing_token: None,
                     shrink: keep.map(|(held, kept)| valid(Shrink::new(permits(held), permits(kept)))),
                     principal: None,
                 };
@@ -510,15 +522,22 @@ impl World {
                     capacity,
                     dead: correct(dead),
                     checked_by_clock: false,
+                    epoch: None,
+                    number: None,
+                    grant_lease: lease_duration,
+                    data: None,
                     principal: None,
                 };
                 let (row, is_written, answer) = life_cycle.enqueue(self.row(), &request, me, stamp);
-                let queued = |place: Ahead| Answer::Queued { number: place.ticket.number };
-                let answer = Answer::of(answer, row.as_ref(), queued);
+                let entered = |entry: Entry| match entry {
+                    Entry::Queued(place) => Answer::Queued { number: place.ticket.number },
+                    Entry::Granted(grant) => Answer::granted(grant),
+                };
+                let answer = Answer::of(answer, row.as_ref(), entered);
                 (row, is_written, answer)
             }
             Request::Release => {
-                let request = Release { key: key(), lease_id, expected: None, principal: None };
+                let request = Release { key: key(), lease_id, expected: None, number: None, principal: None };
                 let (row, is_written, answer) = life_cycle.release(self.row(), &request, stamp);
                 let answer = Answer::of(answer, row.as_ref(), |_| Answer::Ended);
                 (row, is_written, answer)
@@ -741,6 +760,9 @@ impl World {
             capacity: permits(row.capacity),
             dead: all_dead(&names, me),
             checked_by_clock: false,
+            by_clock: false,
+            epoch: None,
+            number: None,
             data: None,
             principal: None,
         };
@@ -786,6 +808,10 @@ pub(super) enum Answer {
 }
 
 impl Answer {
+    fn granted(grant: Grant) -> Self {
+        Self::Granted { token: grant.holder.fencing_token, permits: grant.holder.claim.permits }
+    }
+
     fn of<T>(answer: Result<T, Refusal>, row: Option<&Semaphore>, done: impl Fn(T) -> Self) -> Self {
         match answer {
             Ok(answer) => done(answer),

@@ -72,7 +72,7 @@ fn kind(answer: &(u64, Value)) -> (u64, &str) {
 const FORBIDDEN: (u64, &str) = (403, "forbidden");
 
 #[tokio::test(start_paused = true)]
-async fn the_events_of_both_authorizers_say_who_calls() {
+async fn events_of_both_authorizers_say_who_calls() {
     let world = World::new().await;
     for (name, principal) in [("http-acquire-iam", ORDERS_WORKER), ("http-acquire-jwt", "jwt:orders-worker")] {
         for (prefix, status) in [("orders/", 200), ("orders/4", 200), ("orders/43", 403), ("billing/", 403)] {
@@ -89,7 +89,7 @@ async fn the_events_of_both_authorizers_say_who_calls() {
 
 /// A REST API names the signer of the request outside its authorizer, and does not know the tokens of an HTTP API.
 #[tokio::test(start_paused = true)]
-async fn the_event_of_a_rest_api_says_who_signed_it() {
+async fn event_of_a_rest_api_says_who_signed_it() {
     let world = World::new().await;
     let scopes = json!([
         { "principal": ORDERS_WORKER, "prefixes": ["orders/"] }, { "principal": "anonymous", "prefixes": ["public/"] },
@@ -276,7 +276,7 @@ fn key_in(cursor: &str) -> String {
 
 /// In a large table with little in scope, a listing reads on, and discloses nothing of the rows that it skips.
 #[tokio::test(start_paused = true)]
-async fn a_listing_passes_over_as_much_as_it_must() {
+async fn listing_passes_over_as_much_as_it_must() {
     let world = World::new().await;
     // This table has more rows before the first row in scope than a page reads, and more after it, in any order.
     for chunk in 0..440 {
@@ -344,7 +344,7 @@ async fn list_all(function: &Function, query: &str) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stolen_lease_id_is_of_no_use_to_another_principal() {
+async fn stolen_lease_id_is_of_no_use_to_another_principal() {
     let world = World::new().await;
     let function = function(&world, &Value::Null, true);
     let (owner, thief) = (role("orders-worker"), role("reader"));
@@ -386,7 +386,7 @@ async fn a_stolen_lease_id_is_of_no_use_to_another_principal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dead_lock_is_taken_over_by_whoever_waited() {
+async fn dead_lock_is_taken_over_by_whoever_waited() {
     let world = World::new().await;
     let function = function(&world, &Value::Null, true);
     let (owner, other) = (role("orders-worker"), role("reader"));

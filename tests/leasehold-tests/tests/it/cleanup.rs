@@ -60,7 +60,7 @@ async fn locks_of_the_execution_are_released_once() {
 /// The reason for a second clean-up: the first one has nothing to release, so that the service still grants the acquire
 /// that follows it.
 #[tokio::test(start_paused = true)]
-async fn a_second_clean_up_releases_what_arrived_after_the_first() {
+async fn second_clean_up_releases_what_arrived_after_the_first() {
     let function = function(&World::new().await);
     assert_eq!(clean_up(&function, event(&Value::Null)).await, Ok(moe("absent")));
     acquire(&function, "Moe", ARN).await.expect("granted to an execution that is no more");
@@ -117,7 +117,7 @@ async fn cleanup_of_one_acquisition_leaves_the_others_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_is_named_and_keeps_nothing_from_being_released() {
+async fn failure_is_named_and_keeps_nothing_from_being_released() {
     let world = World::new().await;
     let function = function(&world);
     acquire(&function, "b", ARN).await.expect("granted");
@@ -128,7 +128,7 @@ async fn a_failure_is_named_and_keeps_nothing_from_being_released() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_input_that_names_no_lock_releases_none() {
+async fn input_that_names_no_lock_releases_none() {
     let function = function(&World::new().await);
     assert_eq!(clean_up(&function, event(&json!({ "date": "2026-11-21" }))).await, Ok(json!({ "locks": [] })));
 }

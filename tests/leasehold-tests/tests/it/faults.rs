@@ -111,7 +111,7 @@ async fn one_failed_attempt_is_cured_by_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_break_survives_a_failed_attempt_and_a_lost_answer() {
+async fn break_survives_a_failed_attempt_and_a_lost_answer() {
     for fault in CURABLE.into_iter().chain([Fault::ResponseLost]) {
         let world = held().await;
         let seen = Rvn::new("", rvn(&row(&world).await)).expect("valid");
@@ -132,7 +132,7 @@ async fn a_break_survives_a_failed_attempt_and_a_lost_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_answer_to_an_acquire_is_found_to_be_ones_own() {
+async fn lost_answer_to_an_acquire_is_found_to_be_ones_own() {
     let world = World::new().await;
     world.faults.script([Fault::ResponseLost]);
     let answer = world.table.acquire(&acquire("holder", LEASE_MS, Staleness::Never)).await.expect("answered");
@@ -142,7 +142,7 @@ async fn a_lost_answer_to_an_acquire_is_found_to_be_ones_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_answer_to_a_takeover_is_found_to_be_ones_own() {
+async fn lost_answer_to_a_takeover_is_found_to_be_ones_own() {
     let world = held().await;
     let observed = Staleness::Observed(Rvn::new("", rvn(&row(&world).await)).expect("valid"));
     world.faults.script([Fault::ResponseLost]);
@@ -167,7 +167,7 @@ async fn heartbeat_with_a_lost_answer_succeeds_on_its_retry() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_answer_to_a_release_is_replayed() {
+async fn lost_answer_to_a_release_is_replayed() {
     let world = held().await;
     world.faults.script([Fault::ResponseLost]);
     assert_eq!(released(&world, "holder", Disposal::Keep(None)).await, ReleaseOutcome::Replayed);
@@ -293,7 +293,7 @@ mod duplicates {
 /// A timed-out attempt may be applied late. It must not restore a version that observers saw before: they would take a
 /// lock with heartbeats for one without.
 #[tokio::test(start_paused = true)]
-async fn an_attempt_applied_late_never_brings_back_an_old_version() {
+async fn attempt_applied_late_never_brings_back_an_old_version() {
     let world = held().await;
     let mut seen = vec![rvn(&row(&world).await)];
     for _ in 0..3 {
@@ -309,7 +309,7 @@ async fn an_attempt_applied_late_never_brings_back_an_old_version() {
 
 /// The same holds for an acquire without a sequence, whose late attempt is a renewal.
 #[tokio::test(start_paused = true)]
-async fn a_late_attempt_to_acquire_writes_a_new_version() {
+async fn late_attempt_to_acquire_writes_a_new_version() {
     let world = World::new().await;
     world.faults.script([Fault::Late(LATE)]);
     granted(&world, "holder").await;
@@ -322,7 +322,7 @@ async fn a_late_attempt_to_acquire_writes_a_new_version() {
 
 /// Another client marks the row, and leaves the version that the heartbeat wrote.
 #[tokio::test(start_paused = true)]
-async fn a_heartbeat_is_lost_when_its_own_version_was_released() {
+async fn heartbeat_is_lost_when_its_own_version_was_released() {
     let world = held().await;
     let request =
         Heartbeat { expected: Some(Rvn::new("", rvn(&row(&world).await)).expect("valid")), ..heartbeat("holder") };

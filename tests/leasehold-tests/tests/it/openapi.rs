@@ -10,7 +10,7 @@ const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/openapi.json
 
 /// `UPDATE_DOCS=1 cargo test --workspace openapi` writes the document anew.
 #[test]
-fn the_document_in_docs_is_the_one_that_the_types_make() {
+fn document_in_docs_is_the_one_that_the_types_make() {
     let document = Api::openapi().to_pretty_json().expect("serialises") + "\n";
     if std::env::var_os("UPDATE_DOCS").is_some() {
         std::fs::write(FILE, &document).expect("writable");

@@ -89,7 +89,7 @@ async fn two_hosts_take_turns_under_the_lock_moe() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_holder_that_heartbeats_is_never_taken_over() {
+async fn holder_that_heartbeats_is_never_taken_over() {
     let world = World::new().await;
     grant(&world, "alive").await;
     let mut patient = Observer::new("patient");
@@ -106,7 +106,7 @@ async fn a_holder_that_heartbeats_is_never_taken_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dead_holder_is_taken_over_after_one_lease_and_not_before() {
+async fn dead_holder_is_taken_over_after_one_lease_and_not_before() {
     let world = World::new().await;
     grant(&world, "dead").await;
     let mut heir = Observer::new("heir");
@@ -118,7 +118,7 @@ async fn a_dead_holder_is_taken_over_after_one_lease_and_not_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_observer_starts_again_when_the_version_changed() {
+async fn observer_starts_again_when_the_version_changed() {
     let world = World::new().await;
     grant(&world, "holder").await;
     let mut observer = Observer::new("observer");
@@ -162,7 +162,7 @@ async fn clock_takeover_needs_lease_and_skew_and_no_poll_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_heartbeat_that_keeps_the_lease_moves_the_clock_too() {
+async fn heartbeat_that_keeps_the_lease_moves_the_clock_too() {
     let world = World::new().await;
     grant(&world, "alive").await;
     sleep(LEASE).await;

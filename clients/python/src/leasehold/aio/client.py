@@ -102,9 +102,7 @@ class Client(BaseClient[Guard], TransactionCalls):
         return await self._once(self._acquisition(key, **options))
 
     @explicit_options(BaseClient._acquisition)
-    async def acquire(
-        self, key: str, *, wait: Wait = "lease", **options: Unpack[AcquireOptions]
-    ) -> Guard | Held:
+    async def acquire(self, key: str, *, wait: Wait = "lease", **options: Unpack[AcquireOptions]) -> Guard | Held:
         """Waits for the lock. `wait` is in seconds, or `"lease"`, `"extend"`, `None` (see `leasehold.Wait`).
 
         Giving up is a value: `Held`. Raises `Unavailable` if the service did not answer once.
@@ -271,9 +269,7 @@ class Client(BaseClient[Guard], TransactionCalls):
         holder and each ticket."""
         return await self._get_semaphore((key, sort_key))
 
-    async def observe(
-        self, key: str, *, sort_key: str | None = None
-    ) -> AsyncGenerator[LockView | None, None]:
+    async def observe(self, key: str, *, sort_key: str | None = None) -> AsyncGenerator[LockView | None, None]:
         """Yields the present view of the lock or the semaphore, and its view after each change, by watching;
         `None` if there is none. Continues for ever, through outages."""
         poll_interval = self._settings["poll_interval"]
@@ -312,9 +308,7 @@ class Client(BaseClient[Guard], TransactionCalls):
             if cursor is None:
                 return
 
-    async def break_lock(
-        self, key: str, record_version_number: str, *, sort_key: str | None = None
-    ) -> ReleaseOutcome:
+    async def break_lock(self, key: str, record_version_number: str, *, sort_key: str | None = None) -> ReleaseOutcome:
         """Takes a lock from its holder, as an operator who saw it at this version. Raises `VersionMismatch`
         if it changed since. Retries for ten seconds."""
         return await self._break((key, sort_key), record_version_number)
@@ -326,9 +320,7 @@ class Client(BaseClient[Guard], TransactionCalls):
         `VersionMismatch` if it changed since. Retries for ten seconds."""
         return await self._repeat(partial(self._core.api.break_entry, (key, sort_key), entry_id, version))
 
-    async def set_capacity(
-        self, key: str, capacity: int, expected: int, *, sort_key: str | None = None
-    ) -> int:
+    async def set_capacity(self, key: str, capacity: int, expected: int, *, sort_key: str | None = None) -> int:
         """Changes the capacity of a semaphore, as an operator who saw the capacity `expected`. Returns the
         number of free permits. Holders keep their permits. Raises `VersionMismatch` for another capacity."""
         return await self._repeat(partial(self._core.api.set_capacity, (key, sort_key), capacity, expected))

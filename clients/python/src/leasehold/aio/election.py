@@ -28,9 +28,7 @@ class Election:
     """
 
     @explicit_options(BaseClient._acquisition)
-    def __init__(
-        self, client: Client, key: str, value: bytes | str = b"", **options: Unpack[AcquireOptions]
-    ) -> None:
+    def __init__(self, client: Client, key: str, value: bytes | str = b"", **options: Unpack[AcquireOptions]) -> None:
         self._client = client
         self._key = key
         self._options: AcquireOptions = {**options, "data": value}

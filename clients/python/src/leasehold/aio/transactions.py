@@ -50,9 +50,7 @@ class Transaction(BaseTransaction):
         return await self._get(table, key, **options)
 
     @explicit_options(BaseTransaction._write)
-    async def put(
-        self, table: str, item: Mapping[str, Value], **options: Unpack[WriteOptions]
-    ) -> Item | None:
+    async def put(self, table: str, item: Mapping[str, Value], **options: Unpack[WriteOptions]) -> Item | None:
         """Puts an item, in place of the present one. `condition` must hold for the item as it was when the
         transaction locked it. If it does not, the transaction is rolled back, and `ConditionFailed` is
         raised."""
@@ -72,9 +70,7 @@ class Transaction(BaseTransaction):
         return await self._write("Update", table, members, values=values, **options)
 
     @explicit_options(BaseTransaction._write)
-    async def delete(
-        self, table: str, key: Mapping[str, Value], **options: Unpack[WriteOptions]
-    ) -> Item | None:
+    async def delete(self, table: str, key: Mapping[str, Value], **options: Unpack[WriteOptions]) -> Item | None:
         """Deletes an item when the transaction is committed."""
         return await self._write("Delete", table, {"Key": key}, **options)
 

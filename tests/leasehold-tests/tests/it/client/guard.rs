@@ -66,7 +66,7 @@ async fn two_hundred_guards_miss_no_heartbeat_for_a_minute() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_lease_counts_from_before_the_request_was_sent() {
+async fn lease_counts_from_before_the_request_was_sent() {
     let world = World::new().await;
     let network = Network::new(world.transport());
     network.set(|_| Fate::AnswerLate(SECOND * 3));
@@ -81,7 +81,7 @@ async fn the_lease_counts_from_before_the_request_was_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_heartbeat_counts_from_before_it_was_sent() {
+async fn heartbeat_counts_from_before_it_was_sent() {
     let world = World::new().await;
     let (network, _client, guard) = guarded(&world, LockRequest::new("Moe").heartbeats(Heartbeats::Manual)).await;
     sleep(SECOND * 10).await;
@@ -98,7 +98,7 @@ async fn a_heartbeat_counts_from_before_it_was_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_shorter_than_the_lease_is_survived() {
+async fn outage_shorter_than_the_lease_is_survived() {
     let world = World::new().await;
     let (network, _client, guard) = guarded(&world, "Moe").await;
     for _ in 0..10 {
@@ -141,7 +141,7 @@ async fn lock_is_lost_when_an_outage_outlasts_the_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_theft_is_known_at_the_next_heartbeat_and_names_the_thief() {
+async fn theft_is_known_at_the_next_heartbeat_and_names_the_thief() {
     let world = World::new().await;
     let (_network, _client, guard) = guarded(&world, "Moe").await;
     let _thief = steal(&world).await;
@@ -172,7 +172,7 @@ async fn losses_are_equal_when_one_lock_went_the_same_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_break_and_a_deletion_are_told_apart() {
+async fn break_and_a_deletion_are_told_apart() {
     let world = World::new().await;
     let (_network, _client, guard) = guarded(&world, "Moe").await;
     let lock = world.client("operator").get("Moe").await.expect("held");
@@ -244,7 +244,7 @@ async fn heartbeats_by_hand_are_the_callers_affair() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_heartbeat_can_bring_new_data_and_a_new_lease() {
+async fn heartbeat_can_bring_new_data_and_a_new_lease() {
     let world = World::new().await;
     let (_network, _client, guard) = guarded(&world, LockRequest::new("Moe").data("first")).await;
     guard.heartbeat_with(Heartbeat::new().data([0xff, 0x00]).lease(SECOND * 60)).await.expect("held");
@@ -266,7 +266,7 @@ async fn a_heartbeat_can_bring_new_data_and_a_new_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_longer_lease_is_believed_in_once_it_is_answered() {
+async fn longer_lease_is_believed_in_once_it_is_answered() {
     let world = World::new().await;
     let network = Network::new(world.transport());
     network.set_first(Fate::Overdue(SECOND * 30));
@@ -293,7 +293,7 @@ async fn guard_restores_its_lease_when_another_process_changed_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_answer_to_a_release_is_a_release() {
+async fn lost_answer_to_a_release_is_a_release() {
     let world = World::new().await;
     let (network, _client, guard) = guarded(&world, "Moe").await;
     network.set_first(Fate::AnswerLost);
@@ -306,7 +306,7 @@ async fn a_lost_answer_to_a_release_is_a_release() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_successor_finds_what_was_left() {
+async fn successor_finds_what_was_left() {
     let world = World::new().await;
     let client = world.client("one");
     let guard = granted(&client, "Moe").await;
@@ -359,7 +359,7 @@ async fn waiter_of_the_same_client_shares_as_soon_as_it_can() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_taken_here_is_kept_there() {
+async fn lock_taken_here_is_kept_there() {
     let world = World::new().await;
     let here = granted(&world.client("here"), "Moe").await;
     let token = here.fencing_token();
@@ -425,7 +425,7 @@ async fn work_under_a_lock_may_run_on_another_thread_and_may_panic() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_that_fails_does_not_hide_what_the_work_returned() {
+async fn release_that_fails_does_not_hide_what_the_work_returned() {
     let world = World::new().await;
     let network = Network::new(world.transport());
     let client = Client::new(network.clone());
@@ -437,7 +437,7 @@ async fn a_release_that_fails_does_not_hide_what_the_work_returned() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_answer_at_the_table_is_resolved_beneath_the_client() {
+async fn lost_answer_at_the_table_is_resolved_beneath_the_client() {
     let world = World::new().await;
     let client = world.client("one");
     world.faults.script([Fault::ResponseLost, Fault::Late(LEASE * 2)]);
@@ -463,7 +463,7 @@ async fn heartbeats_come_as_often_as_they_were_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_service_that_asks_for_patience_does_not_cost_the_lock() {
+async fn service_that_asks_for_patience_does_not_cost_the_lock() {
     let world = World::new().await;
     let (network, _client, guard) = guarded(&world, "Moe").await;
     for patience in [3600, u32::MAX] {
@@ -479,7 +479,7 @@ async fn a_service_that_asks_for_patience_does_not_cost_the_lock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shorter_lease_caps_the_belief_until_a_higher_number() {
+async fn shorter_lease_caps_the_belief_until_a_higher_number() {
     let world = World::new().await;
     let (network, _client, guard) = guarded(&world, LockRequest::new("Moe").lease(SECOND * 60)).await;
     let error =
@@ -499,7 +499,7 @@ async fn a_shorter_lease_caps_the_belief_until_a_higher_number() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_heartbeat_answered_after_the_lease_revives_nothing() {
+async fn heartbeat_answered_after_the_lease_revives_nothing() {
     let world = World::new().await;
     let (network, _client, guard) = guarded(&world, LockRequest::new("Moe").heartbeats(Heartbeats::Manual)).await;
     sleep(LEASE - SECOND).await;
@@ -512,7 +512,7 @@ async fn a_heartbeat_answered_after_the_lease_revives_nothing() {
 /// The table's own late attempt: the service's second attempt was answered, and the first one arrives after the next
 /// heartbeat.
 #[tokio::test(start_paused = true)]
-async fn a_late_attempt_with_a_shorter_lease_changes_nothing() {
+async fn late_attempt_with_a_shorter_lease_changes_nothing() {
     let world = World::new().await;
     let request = LockRequest::new("Moe").lease(SECOND * 60).heartbeats(Heartbeats::Manual);
     let (_network, _client, guard) = guarded(&world, request).await;
@@ -528,7 +528,7 @@ async fn a_late_attempt_with_a_shorter_lease_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_resumed_lock_counts_from_before_the_first_sending() {
+async fn resumed_lock_counts_from_before_the_first_sending() {
     let world = World::new().await;
     let handover = granted(&world.client("here"), "Moe").await.detach();
     let network = Network::new(world.transport());
@@ -546,7 +546,7 @@ async fn a_resumed_lock_counts_from_before_the_first_sending() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_resume_answered_after_the_lease_asks_again() {
+async fn resume_answered_after_the_lease_asks_again() {
     let world = World::new().await;
     let handover = granted(&world.client("here"), "Moe").await.detach();
     let network = Network::new(world.transport());
@@ -570,7 +570,7 @@ async fn a_resume_answered_after_the_lease_asks_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_resume_without_a_lease_keeps_the_records() {
+async fn resume_without_a_lease_keeps_the_records() {
     let world = World::new().await;
     let handover = granted(&world.client("here"), LockRequest::new("Moe").lease(SECOND * 60)).await.detach();
     let handover = Handover { sequence: None, ..handover };
@@ -596,7 +596,7 @@ async fn work_under_a_shared_lock_gives_back_its_share_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_that_was_lost_is_not_shared() {
+async fn lock_that_was_lost_is_not_shared() {
     let world = World::new().await;
     let (network, client, guard) = guarded(&world, LockRequest::new("Moe").reentrant()).await;
     network.cut();

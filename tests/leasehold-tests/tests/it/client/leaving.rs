@@ -14,7 +14,7 @@ async fn is_free(world: &World) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dropped_guard_releases() {
+async fn dropped_guard_releases() {
     let world = World::new().await;
     let client = world.client("one");
     drop(granted(&client, "Moe").await);
@@ -29,7 +29,7 @@ async fn a_dropped_guard_releases() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_whose_future_is_dropped_goes_on() {
+async fn release_whose_future_is_dropped_goes_on() {
     let world = World::new().await;
     let network = Network::new(world.transport());
     let client = Client::new(network.clone());
@@ -56,7 +56,7 @@ async fn dropped_acquisition_leaves_no_lock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_single_try_without_an_answer_is_given_back() {
+async fn single_try_without_an_answer_is_given_back() {
     let world = World::new().await;
     let network = Network::new(world.transport());
     let client = Client::new(network.clone());
@@ -74,7 +74,7 @@ async fn a_single_try_without_an_answer_is_given_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_acquisition_that_is_dropped_sends_nothing_more() {
+async fn refused_acquisition_that_is_dropped_sends_nothing_more() {
     let world = World::new().await;
     let _holder = granted(&world.client("holder"), "Moe").await;
     let network = Network::new(world.transport());
@@ -180,7 +180,7 @@ async fn close_waits_for_what_was_dropped_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiter_whose_client_is_closed_stops() {
+async fn waiter_whose_client_is_closed_stops() {
     let world = World::new().await;
     let _holder = granted(&world.client("holder"), LockRequest::new("Moe").heartbeats(Heartbeats::Manual)).await;
     let client = world.client("waiter");

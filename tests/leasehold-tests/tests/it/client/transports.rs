@@ -96,12 +96,12 @@ async fn behaves(transport: impl Transport + Clone) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_client_behaves_over_http() {
+async fn client_behaves_over_http() {
     behaves(over_http().await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_client_behaves_in_process() {
+async fn client_behaves_in_process() {
     behaves(in_process().await).await;
 }
 

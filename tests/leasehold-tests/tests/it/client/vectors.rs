@@ -171,7 +171,7 @@ async fn requests_are_numbered_as_the_vectors_say() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_heartbeat_under_another_token_is_a_loss() {
+async fn heartbeat_under_another_token_is_a_loss() {
     for case in cases("renewal") {
         let given = &case["given"];
         let granted = json!({ "answer": "granted", "fencingToken": given["grantedToken"] });

@@ -27,7 +27,7 @@ fn held(acquisition: Acquisition) -> Observation {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_free_lock_is_one_request_and_a_release_another() {
+async fn free_lock_is_one_request_and_a_release_another() {
     let world = World::new().await;
     let network = Network::new(world.transport());
     let client = Client::new(network.clone());
@@ -41,7 +41,7 @@ async fn a_free_lock_is_one_request_and_a_release_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_held_lock_is_a_value_and_one_request() {
+async fn held_lock_is_a_value_and_one_request() {
     let world = World::new().await;
     let _holder = granted(&world.client("holder"), "Moe").await;
     let network = Network::new(world.transport());
@@ -65,7 +65,7 @@ async fn dead_holder_is_taken_over_one_lease_after_first_sight() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_lease_of_the_record_counts_and_not_the_one_asked_for() {
+async fn lease_of_the_record_counts_and_not_the_one_asked_for() {
     let world = World::new().await;
     dead(&world, SECOND * 60).await;
     let began = Instant::now();
@@ -114,7 +114,7 @@ async fn extending_wait_outlives_a_live_holder() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fixed_wait_ends_on_time_and_zero_is_one_look() {
+async fn fixed_wait_ends_on_time_and_zero_is_one_look() {
     let world = World::new().await;
     let _holder = granted(&world.client("holder"), "Moe").await;
     for limit in [0, 1, 7] {
@@ -262,7 +262,7 @@ async fn wait_ends_at_once_when_no_time_is_left_for_a_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_gateways_answers_are_sorted_by_their_status() {
+async fn gateways_answers_are_sorted_by_their_status() {
     let world = World::new().await;
     let network = Network::new(world.transport());
     let client = Client::new(network.clone());
@@ -319,7 +319,7 @@ async fn forbidden_is_told_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_answer_leads_to_the_same_lock_and_the_repeat_counts() {
+async fn lost_answer_leads_to_the_same_lock_and_the_repeat_counts() {
     let world = World::new().await;
     let network = Network::new(world.transport());
     network.set_first(Fate::AnswerLost);
@@ -329,7 +329,7 @@ async fn a_lost_answer_leads_to_the_same_lock_and_the_repeat_counts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_grant_that_arrives_after_its_lease_is_asked_for_again() {
+async fn grant_that_arrives_after_its_lease_is_asked_for_again() {
     // The time-out of a request is at least 200 ms: this lease is over before that.
     let lease = Duration::from_millis(100);
     for late in [lease, lease * 3 / 2] {
@@ -343,7 +343,7 @@ async fn a_grant_that_arrives_after_its_lease_is_asked_for_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_id_that_an_operator_ended_is_replaced() {
+async fn lease_id_that_an_operator_ended_is_replaced() {
     let world = World::new().await;
     let network = Network::new(world.transport());
     let client = Client::new(network.clone());
@@ -433,7 +433,7 @@ async fn foreign_or_future_observation_proves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_service_can_be_asked_to_judge_by_its_clock() {
+async fn service_can_be_asked_to_judge_by_its_clock() {
     let world = World::new().await;
     dead(&world, LEASE).await;
     let request = || LockRequest::new("Moe").stale_by_clock();
@@ -504,7 +504,7 @@ async fn two_waiters_do_not_both_get_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_observation_counts_from_after_the_answer() {
+async fn observation_counts_from_after_the_answer() {
     let world = World::new().await;
     dead(&world, LEASE).await;
     let network = Network::new(world.transport());
@@ -536,7 +536,7 @@ async fn clock_margin_is_taken_once_for_each_observation() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_gateway_that_gave_up_waiting_may_have_left_a_lock() {
+async fn gateway_that_gave_up_waiting_may_have_left_a_lock() {
     let world = World::new().await;
     let network = Network::new(world.transport());
     network.set(|path| if path == "/v1/acquire" { Fate::GaveUp(504) } else { Fate::Delivered });
@@ -546,7 +546,7 @@ async fn a_gateway_that_gave_up_waiting_may_have_left_a_lock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_short_lease_leaves_time_for_a_second_try() {
+async fn short_lease_leaves_time_for_a_second_try() {
     let world = World::new().await;
     let network = Network::new(world.transport());
     let guard = granted(&Client::new(network.clone()), LockRequest::new("Moe").lease(SECOND * 2)).await;
@@ -561,7 +561,7 @@ async fn a_short_lease_leaves_time_for_a_second_try() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_whose_last_look_fails_still_says_who_has_the_lock() {
+async fn wait_whose_last_look_fails_still_says_who_has_the_lock() {
     let world = World::new().await;
     let _holder = granted(&world.client("holder"), "Moe").await;
     let network = Network::new(world.transport());
@@ -632,7 +632,7 @@ async fn two_clients_that_come_back_at_once_take_turns() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_lease_of_an_hour_is_stale_after_a_thousandth_more() {
+async fn lease_of_an_hour_is_stale_after_a_thousandth_more() {
     let world = World::new().await;
     dead(&world, SECOND * 3600).await;
     let began = Instant::now();

@@ -63,7 +63,7 @@ async fn contended_names_the_other_transaction() {
 
 /// No caller can continue a transaction whose id was never returned: it must not block others.
 #[tokio::test(start_paused = true)]
-async fn a_nameless_transaction_that_fails_leaves_no_locks() {
+async fn nameless_transaction_that_fails_leaves_no_locks() {
     let api = Api::with(&[("Moe", 100), ("Larry", 0)]).await;
     let first = api.begin(json!([add("Moe", 1)])).await;
     // More than fits into one write, so that the transaction holds some items before it conflicts with the other one.
@@ -111,7 +111,7 @@ async fn calls_report_the_outcome_when_the_transaction_is_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_condition_that_fails_is_shown_with_its_item_to_whom_asks() {
+async fn condition_that_fails_is_shown_with_its_item_to_whom_asks() {
     let api = Api::with(&[("Moe", 100), ("Larry", 0)]).await;
     let condition = |entry: Value| {
         let entry = with(entry, "ConditionExpression", json!("balance < :limit"));
@@ -197,7 +197,7 @@ async fn damage_is_for_operators() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_is_too_large_is_refused() {
+async fn answer_that_is_too_large_is_refused() {
     let api = Api::new().await;
     for number in 0..12 {
         let put = api.bank.dynamodb.put_item().table_name("accounts").set_item(Some(key(&format!("large-{number}"))));

@@ -63,7 +63,7 @@ async fn transfer_is_committed_over_several_calls() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rollback_undoes_all() {
+async fn rollback_undoes_all() {
     let api = Api::with(&[("Moe", 100)]).await;
     let gone = json!({ "Delete": { "TableName": "accounts", "Key": account_key("Moe"), "ReturnValues": "ALL_OLD" } });
     let begun = api.ok("/v1/transactions/begin", json!({ "requests": [gone, put("Curly", 5)] })).await;
@@ -106,7 +106,7 @@ async fn one_shot_is_carried_out_once_however_often_it_is_sent() {
 
 /// A begin with an id may be repeated as well.
 #[tokio::test(start_paused = true)]
-async fn a_named_transaction_is_begun_once() {
+async fn named_transaction_is_begun_once() {
     let api = Api::with(&[("Moe", 100)]).await;
     let id = fresh_uuid();
     for requests in [json!(null), json!([]), json!([add("Moe", 1)]), json!([add("Moe", 1)])] {
@@ -118,7 +118,7 @@ async fn a_named_transaction_is_begun_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_table_is_listed_page_by_page() {
+async fn table_is_listed_page_by_page() {
     let api = Api::new().await;
     for number in 0..5 {
         api.bank.open(&format!("account-{number}"), number).await;
@@ -154,14 +154,14 @@ async fn a_table_is_listed_page_by_page() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_of_an_index_without_the_locks_is_refused() {
+async fn list_of_an_index_without_the_locks_is_refused() {
     let api = Api::with(&[("Moe", 100)]).await;
     let refused = api.refused("/v1/items/list", json!({ "tableName": "accounts", "indexName": "none" })).await;
     assert_eq!((refused.kind().0, &refused.body["field"]), (400, &json!("indexName")), "{refused:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_operator_sweeps() {
+async fn operator_sweeps() {
     let api = Api::with(&[("Moe", 100), ("Larry", 0)]).await;
     let forgotten = api.begin(json!([add("Moe", 1)])).await;
     let kept = api.begin(json!([add("Larry", 1)])).await;
@@ -200,7 +200,7 @@ async fn an_operator_sweeps() {
 
 /// An item from a backup has the lock of an unknown transaction.
 #[tokio::test(start_paused = true)]
-async fn an_operator_unlocks_an_item_of_an_unknown_transaction() {
+async fn operator_unlocks_an_item_of_an_unknown_transaction() {
     for (outcome, expected) in [("rolled-back", 100), ("committed", 101)] {
         let api = Api::with(&[("Moe", 100)]).await;
         let id = api.begin(json!([add("Moe", 1)])).await;

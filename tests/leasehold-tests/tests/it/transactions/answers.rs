@@ -70,7 +70,7 @@ async fn items_of_a_table_that_was_replaced_are_stuck() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_finds_that_its_table_is_gone() {
+async fn batch_finds_that_its_table_is_gone() {
     let bank = Bank::new().await;
     let id = in_a_doomed_table(&bank, 2).await;
     let (slow, faults) = bank.coordinator(Policy::default(), Duration::ZERO);
@@ -89,7 +89,7 @@ async fn a_batch_finds_that_its_table_is_gone() {
 
 /// A statement that the role does not allow keeps the item locked until an operator looks at it.
 #[tokio::test(start_paused = true)]
-async fn a_statement_that_is_forbidden_makes_its_item_stuck() {
+async fn statement_that_is_forbidden_makes_its_item_stuck() {
     const FORBIDDEN: &str = r#"{"Responses": [{"Error": {"Code": "AccessDenied", "Message": "not you"}},
                                               {"Error": {"Code": "AccessDenied", "Message": "not you"}}]}"#;
     let bank = Bank::new().await;
@@ -107,7 +107,7 @@ async fn a_statement_that_is_forbidden_makes_its_item_stuck() {
 
 /// One of two items cannot be read.
 #[tokio::test(start_paused = true)]
-async fn an_item_that_must_not_be_read_is_stuck_alone() {
+async fn item_that_must_not_be_read_is_stuck_alone() {
     let bank = Bank::new().await;
     let id = with_updates(&bank, &["a", "b"]).await;
     let (coordinator, faults) = bank.coordinator(Policy::default(), Duration::ZERO);
@@ -123,7 +123,7 @@ async fn an_item_that_must_not_be_read_is_stuck_alone() {
 
 /// An item that cannot be read or written for a moment is no concern of an operator.
 #[tokio::test(start_paused = true)]
-async fn an_item_that_is_throttled_is_not_stuck() {
+async fn item_that_is_throttled_is_not_stuck() {
     for ids in [vec!["a"], vec!["a", "b"]] {
         let bank = Bank::new().await;
         let id = with_updates(&bank, &ids).await;
@@ -142,7 +142,7 @@ async fn an_item_that_is_throttled_is_not_stuck() {
 
 /// After the decision no failure hides the outcome. The sweeper frees the items.
 #[tokio::test(start_paused = true)]
-async fn an_outcome_is_told_although_items_stay_locked() {
+async fn outcome_is_told_although_items_stay_locked() {
     for outcome in [State::Committed, State::RolledBack] {
         let bank = Bank::new().await;
         let id = with_updates(&bank, &["a"]).await;
@@ -167,7 +167,7 @@ async fn an_outcome_is_told_although_items_stay_locked() {
 
 /// A commit that could not be decided for the moment may be repeated.
 #[tokio::test(start_paused = true)]
-async fn a_commit_that_is_throttled_leaves_it_open() {
+async fn commit_that_is_throttled_leaves_it_open() {
     let bank = Bank::new().await;
     let id = with_updates(&bank, &["a"]).await;
     let (coordinator, faults) = bank.coordinator(Policy::default(), Duration::ZERO);
@@ -183,7 +183,7 @@ async fn a_commit_that_is_throttled_leaves_it_open() {
 
 /// The role may not write the table of the transactions. A commit then rolls back, since it cannot succeed.
 #[tokio::test(start_paused = true)]
-async fn a_decision_that_is_forbidden_is_told_at_once() {
+async fn decision_that_is_forbidden_is_told_at_once() {
     for (outcome, state) in [(State::Committed, State::RolledBack), (State::RolledBack, State::Pending)] {
         let bank = Bank::new().await;
         let id = with_updates(&bank, &["a"]).await;
@@ -202,7 +202,7 @@ async fn a_decision_that_is_forbidden_is_told_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_one_shot_keeps_its_reason() {
+async fn refused_one_shot_keeps_its_reason() {
     let bank = Bank::new().await;
     let id = TransactionId::fresh();
     let poor = || vec![when(add("a", 1), "attribute_exists(id)")];
@@ -271,7 +271,7 @@ async fn reasons_of_a_cancellation_are_told_apart() {
 
 /// The same call is under way elsewhere: its record conflicts, and its items are not as expected.
 #[tokio::test(start_paused = true)]
-async fn a_conflict_of_the_record_comes_before_a_condition() {
+async fn conflict_of_the_record_comes_before_a_condition() {
     const UNDER_WAY: Fault = cancelled!(r#"[{"Code": "TransactionConflict"}, {"Code": "ConditionalCheckFailed"}]"#);
     let bank = Bank::new().await;
     let (coordinator, faults) = bank.coordinator_with_keys().await;

@@ -88,7 +88,7 @@ async fn only_plain_names_are_named_in_a_statement() {
 
 /// An expression has at most 4 KB, so that many attributes are restored together with the whole item.
 #[tokio::test(start_paused = true)]
-async fn a_rollback_writes_only_what_a_put_changed() {
+async fn rollback_writes_only_what_a_put_changed() {
     let text = |value: &str| AttributeValue::S(value.into());
     let item = |changed: usize| {
         let value = |number| text(if number < changed { "new" } else { "old" });
@@ -118,7 +118,7 @@ async fn a_rollback_writes_only_what_a_put_changed() {
 
 /// A forbidden batch is not retried. A throttled one is not replaced by another call, which would cost more.
 #[tokio::test(start_paused = true)]
-async fn a_refused_batch_is_followed_by_what_may_help() {
+async fn refused_batch_is_followed_by_what_may_help() {
     for (fault, then) in [
         (Fault::AccessDenied, vec!["UpdateItem"; 4]),
         (Fault::Throttled, vec!["BatchGetItem", "BatchExecuteStatement", "UpdateItem"]),
@@ -139,7 +139,7 @@ async fn a_refused_batch_is_followed_by_what_may_help() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_survives_eight_conflicts() {
+async fn call_survives_eight_conflicts() {
     for conflicts in [8, 9] {
         let bank = Bank::new().await;
         let (coordinator, faults) = bank.coordinator_with_keys().await;
@@ -156,7 +156,7 @@ async fn a_call_survives_eight_conflicts() {
 
 /// A coordinator that works on the same transaction may be the reason why an item is not as expected.
 #[tokio::test(start_paused = true)]
-async fn a_foreign_write_is_believed_at_the_seventh_look() {
+async fn foreign_write_is_believed_at_the_seventh_look() {
     let bank = Bank::new().await;
     let id = begin(&bank.transactions).await;
     bank.transactions.add(&id, vec![add("a", 1)], None).await.expect("added");
@@ -170,7 +170,7 @@ async fn a_foreign_write_is_believed_at_the_seventh_look() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiting_call_looks_25_to_50_times_a_second() {
+async fn waiting_call_looks_25_to_50_times_a_second() {
     let bank = Bank::new().await;
     let holder = begin(&bank.transactions).await;
     bank.transactions.add(&holder, vec![add("a", 1)], None).await.expect("added");
@@ -311,7 +311,7 @@ async fn one_shots_are_one_call_up_to_the_limits() {
 
 /// The record of the outcome is enough for the answer to a repeat.
 #[tokio::test(start_paused = true)]
-async fn a_repeated_one_shot_reads_its_record_only() {
+async fn repeated_one_shot_reads_its_record_only() {
     let bank = Bank::new().await;
     let id = TransactionId::fresh();
     let requests = || vec![when(add("a", 1), "attribute_not_exists(id)")];
@@ -323,7 +323,7 @@ async fn a_repeated_one_shot_reads_its_record_only() {
 
 /// A throttled one-shot is sent again as it was.
 #[tokio::test(start_paused = true)]
-async fn a_throttled_one_shot_remains_one_call() {
+async fn throttled_one_shot_remains_one_call() {
     for id in [None, Some(TransactionId::fresh())] {
         let bank = Bank::new().await;
         let (coordinator, faults) = bank.coordinator_with_keys().await;
@@ -347,7 +347,7 @@ async fn a_throttled_one_shot_remains_one_call() {
 
 /// A role may lack the permission for the one call. The other calls then do.
 #[tokio::test(start_paused = true)]
-async fn a_forbidden_one_shot_takes_several_calls() {
+async fn forbidden_one_shot_takes_several_calls() {
     for id in [None, Some(TransactionId::fresh())] {
         for requests in [vec![add("a", 1)], vec![get("a")]] {
             let bank = Bank::new().await;
@@ -368,7 +368,7 @@ async fn a_forbidden_one_shot_takes_several_calls() {
 
 /// Nothing is certain where not even a record can stop a late write.
 #[tokio::test(start_paused = true)]
-async fn a_one_shot_without_a_record_is_not_called_over() {
+async fn one_shot_without_a_record_is_not_called_over() {
     let late = Fault::Late(Duration::from_secs(30));
     for (faults, is_throttled) in [
         (vec![Fault::AccessDenied; 60], false),
@@ -394,7 +394,7 @@ async fn a_one_shot_without_a_record_is_not_called_over() {
 
 /// A read is no transaction that anyone could ask for, unless its caller named it.
 #[tokio::test(start_paused = true)]
-async fn a_nameless_read_leaves_no_record() {
+async fn nameless_read_leaves_no_record() {
     let bank = Bank::new().await;
     bank.open("a", 1).await;
     bank.transactions.run(None, None, vec![get("a"), get("b")]).await.expect("read");

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 const AGE: Duration = Duration::from_millis(300);
 
 #[tokio::test(start_paused = true)]
-async fn an_old_transaction_goes_first_at_once() {
+async fn old_transaction_goes_first_at_once() {
     let bank = Bank::new().await;
     let old = begin(&bank.transactions).await;
     sleep(AGE).await;
@@ -30,7 +30,7 @@ async fn an_old_transaction_goes_first_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_goes_first_by_the_age_of_its_first_attempt() {
+async fn retry_goes_first_by_the_age_of_its_first_attempt() {
     let bank = Bank::new().await;
     let first = begin(&bank.transactions).await;
     bank.transactions.rollback(&first).await.expect("rolled back");
@@ -47,7 +47,7 @@ async fn a_retry_goes_first_by_the_age_of_its_first_attempt() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_older_transaction_lets_one_end_that_is_nearly_through() {
+async fn older_transaction_lets_one_end_that_is_nearly_through() {
     let bank = Bank::new().await;
     let older = begin(&bank.transactions).await;
     sleep(Duration::from_millis(10)).await;
@@ -65,7 +65,7 @@ async fn an_older_transaction_lets_one_end_that_is_nearly_through() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_older_transaction_waits_for_a_tenth_of_a_second() {
+async fn older_transaction_waits_for_a_tenth_of_a_second() {
     let bank = Bank::new().await;
     let older = begin(&bank.transactions).await;
     sleep(Duration::from_millis(10)).await;

@@ -66,7 +66,7 @@ async fn nothing_is_locked_after_the_decision() {
 
 /// Clause 3: unapplied.
 #[tokio::test(start_paused = true)]
-async fn a_commit_does_not_leave_a_put_behind() {
+async fn commit_does_not_leave_a_put_behind() {
     let bank = Bank::new().await;
     bank.open("a", 1).await;
     bank.open("b", 1).await;
@@ -87,7 +87,7 @@ async fn a_commit_does_not_leave_a_put_behind() {
 
 /// Another call of the same transaction does not know the content that the put will leave.
 #[tokio::test(start_paused = true)]
-async fn an_update_waits_for_the_put_of_another_call() {
+async fn update_waits_for_the_put_of_another_call() {
     let bank = Bank::new().await;
     bank.open("a", 1).await;
     let id = begin(&bank.transactions).await;
@@ -107,7 +107,7 @@ async fn an_update_waits_for_the_put_of_another_call() {
 
 /// The put is applied, and its coordinator died before it recorded that.
 #[tokio::test(start_paused = true)]
-async fn a_commit_finds_that_the_puts_are_applied() {
+async fn commit_finds_that_the_puts_are_applied() {
     let bank = Bank::new().await;
     bank.open("a", 1).await;
     let id = begin(&bank.transactions).await;
@@ -121,7 +121,7 @@ async fn a_commit_finds_that_the_puts_are_applied() {
 
 /// Clause 4: seen. The put lands between the read of the item and the write that frees it.
 #[tokio::test(start_paused = true)]
-async fn a_put_that_comes_after_the_rollback_is_undone() {
+async fn put_that_comes_after_the_rollback_is_undone() {
     let bank = Bank::new().await;
     bank.open("a", 1).await;
     let id = begin(&bank.transactions).await;
@@ -199,7 +199,7 @@ async fn foreign_put_survives_when_it_replaced_a_locked_item() {
 
 /// An item that another transaction locks between the read and the lock is not locked again.
 #[tokio::test(start_paused = true)]
-async fn an_item_is_locked_only_if_it_is_free() {
+async fn item_is_locked_only_if_it_is_free() {
     let bank = Bank::new().await;
     bank.open("a", 1).await;
     let (slow, faults) = bank.coordinator(Policy { contention_ms: 200, ..Policy::default() }, Duration::ZERO);
@@ -228,7 +228,7 @@ async fn an_item_is_locked_only_if_it_is_free() {
 
 /// Clause 2: version. A request that is added during a commit belongs to it, or is refused.
 #[tokio::test(start_paused = true)]
-async fn a_commit_is_of_all_that_was_added_before() {
+async fn commit_is_of_all_that_was_added_before() {
     let bank = Bank::new().await;
     let id = begin(&bank.transactions).await;
     bank.transactions.add(&id, vec![add("a", 1)], None).await.expect("added");
@@ -308,7 +308,7 @@ async fn readers_see_the_decision_before_the_completion() {
 
 /// Clause 1: pending. Two coordinators decide differently, and both have read the same version.
 #[tokio::test(start_paused = true)]
-async fn a_decision_is_not_taken_back() {
+async fn decision_is_not_taken_back() {
     for commits_first in [true, false] {
         let bank = Bank::new().await;
         bank.open("a", 1).await;
@@ -339,7 +339,7 @@ async fn a_decision_is_not_taken_back() {
 
 /// Clause 4: seen. Another writer replaces an item that the transaction is about to change again.
 #[tokio::test(start_paused = true)]
-async fn a_second_write_finds_its_item_overwritten() {
+async fn second_write_finds_its_item_overwritten() {
     let bank = Bank::new().await;
     bank.open("a", 1).await;
     let id = begin(&bank.transactions).await;
@@ -360,7 +360,7 @@ async fn a_second_write_finds_its_item_overwritten() {
 /// A rollback restores the state that was read before the lock, so that state must still be current. So must the state
 /// of which a condition fails.
 #[tokio::test(start_paused = true)]
-async fn an_item_that_comes_or_goes_is_read_again() {
+async fn item_that_comes_or_goes_is_read_again() {
     for (comes, condition) in
         [(true, None), (true, Some("attribute_exists(id)")), (false, None), (false, Some("attribute_not_exists(id)"))]
     {
@@ -391,7 +391,7 @@ async fn an_item_that_comes_or_goes_is_read_again() {
 
 /// Clause 5: the nonce of an add.
 #[tokio::test(start_paused = true)]
-async fn a_late_add_of_an_earlier_life_locks_nothing() {
+async fn late_add_of_an_earlier_life_locks_nothing() {
     let bank = Bank::new().await;
     bank.open("a", 1).await;
     let id = TransactionId::fresh();
@@ -408,7 +408,7 @@ async fn a_late_add_of_an_earlier_life_locks_nothing() {
 
 /// Clause 5: the nonce of the write that records applied puts.
 #[tokio::test(start_paused = true)]
-async fn a_late_note_of_applied_puts_is_void() {
+async fn late_note_of_applied_puts_is_void() {
     let bank = Bank::new().await;
     bank.open("a", 1).await;
     let id = TransactionId::fresh();
@@ -430,7 +430,7 @@ async fn a_late_note_of_applied_puts_is_void() {
 
 /// Clause 5: the nonce of the end.
 #[tokio::test(start_paused = true)]
-async fn a_late_end_of_an_earlier_life_keeps_no_lock() {
+async fn late_end_of_an_earlier_life_keeps_no_lock() {
     let bank = Bank::new().await;
     bank.open("a", 1).await;
     let id = TransactionId::fresh();
@@ -449,7 +449,7 @@ async fn a_late_end_of_an_earlier_life_keeps_no_lock() {
 
 /// Clause 5: the nonce that a coordinator works with.
 #[tokio::test(start_paused = true)]
-async fn a_rollback_of_an_earlier_life_ends_no_later_one() {
+async fn rollback_of_an_earlier_life_ends_no_later_one() {
     let bank = Bank::new().await;
     let id = begin(&bank.transactions).await;
     let (slow, faults) = bank.coordinator(Policy::default(), Duration::ZERO);
@@ -471,7 +471,7 @@ async fn a_rollback_of_an_earlier_life_ends_no_later_one() {
 
 /// Clause 5: the nonce of a lock. The item of an earlier life is restored from a backup.
 #[tokio::test(start_paused = true)]
-async fn a_lock_of_an_earlier_life_is_a_stray() {
+async fn lock_of_an_earlier_life_is_a_stray() {
     let bank = Bank::new().await;
     bank.open("a", 1).await;
     let id = begin(&bank.transactions).await;
@@ -511,7 +511,7 @@ async fn batches_of_an_earlier_life_mean_nothing() {
 
 /// A sweeper's write that postpones a transaction arrives when the transaction is over.
 #[tokio::test(start_paused = true)]
-async fn a_late_put_off_indexes_nothing_that_is_over() {
+async fn late_put_off_indexes_nothing_that_is_over() {
     let bank = Bank::new().await;
     let id = begin(&bank.transactions).await;
     bank.transactions.add(&id, vec![add("a", 1)], None).await.expect("added");
@@ -527,7 +527,7 @@ async fn a_late_put_off_indexes_nothing_that_is_over() {
 
 /// The record of a stuck item arrives when the transaction is over, and again in a later life of its id.
 #[tokio::test(start_paused = true)]
-async fn a_late_note_of_a_stuck_item_is_void() {
+async fn late_note_of_a_stuck_item_is_void() {
     for is_later_life in [true, false] {
         let bank = Bank::new().await;
         let (coordinator, faults) = bank.coordinator(Policy::default(), Duration::ZERO);
@@ -549,7 +549,7 @@ async fn a_late_note_of_a_stuck_item_is_void() {
 
 /// A one-shot that only reads takes the long path where a transaction holds an item.
 #[tokio::test(start_paused = true)]
-async fn a_one_shot_that_reads_sees_no_open_change() {
+async fn one_shot_that_reads_sees_no_open_change() {
     let bank = Bank::new().await;
     bank.open("a", 1).await;
     let id = begin(&bank.transactions).await;
@@ -561,7 +561,7 @@ async fn a_one_shot_that_reads_sees_no_open_change() {
 
 /// A lock that was read, and is gone when its transaction is looked up, is no stray.
 #[tokio::test(start_paused = true)]
-async fn an_item_that_is_freed_meanwhile_is_read_again() {
+async fn item_that_is_freed_meanwhile_is_read_again() {
     let bank = Bank::new().await;
     bank.open("a", 1).await;
     let holder = begin(&bank.transactions).await;
@@ -592,7 +592,7 @@ async fn an_item_that_is_freed_meanwhile_is_read_again() {
 
 /// Only its own call has the content of a put.
 #[tokio::test(start_paused = true)]
-async fn a_put_of_another_call_is_left_to_that_call() {
+async fn put_of_another_call_is_left_to_that_call() {
     let bank = Bank::new().await;
     bank.open("a", 1).await;
     let id = begin(&bank.transactions).await;
@@ -611,7 +611,7 @@ async fn a_put_of_another_call_is_left_to_that_call() {
 
 /// A condition on an item that the transaction has changed is one on the changed item.
 #[tokio::test(start_paused = true)]
-async fn a_condition_on_a_changed_item_may_fail() {
+async fn condition_on_a_changed_item_may_fail() {
     let bank = Bank::new().await;
     bank.open("a", 1).await;
     let id = begin(&bank.transactions).await;
@@ -629,7 +629,7 @@ async fn a_condition_on_a_changed_item_may_fail() {
 
 /// A check of an item that the transaction inserted does not replace the note of the insert.
 #[tokio::test(start_paused = true)]
-async fn an_inserted_item_stays_when_it_is_checked() {
+async fn inserted_item_stays_when_it_is_checked() {
     let bank = Bank::new().await;
     let id = begin(&bank.transactions).await;
     bank.transactions.add(&id, vec![put("new", 5)], None).await.expect("added");
@@ -642,7 +642,7 @@ async fn an_inserted_item_stays_when_it_is_checked() {
 
 /// A repeat of a call whose transaction is committed must not wait for other transactions, nor roll them back.
 #[tokio::test(start_paused = true)]
-async fn a_repeat_after_the_commit_rolls_nobody_back() {
+async fn repeat_after_the_commit_rolls_nobody_back() {
     let bank = Bank::new().await;
     let id = TransactionId::fresh();
     let requests = || vec![TransactionRequest { return_values: ReturnValues::AllNew, ..add("a", 1) }];
@@ -658,7 +658,7 @@ async fn a_repeat_after_the_commit_rolls_nobody_back() {
 
 /// A repeat is known by its digest where the record does not list the items, and by the items where it has no digest.
 #[tokio::test(start_paused = true)]
-async fn a_repeat_is_known_with_and_without_a_digest() {
+async fn repeat_is_known_with_and_without_a_digest() {
     let bank = Bank::new().await;
     let id = TransactionId::fresh();
     for _ in 0..2 {
@@ -675,7 +675,7 @@ async fn a_repeat_is_known_with_and_without_a_digest() {
 
 /// The first write of a transaction may come with a batch of entries.
 #[tokio::test(start_paused = true)]
-async fn a_transaction_may_begin_with_a_batch() {
+async fn transaction_may_begin_with_a_batch() {
     let bank = Bank::new().await;
     let (id, _) = bank.transactions.begin_with(None, None, adds(60)).await.expect("begun");
     bank.transactions.commit(&id).await.expect("committed");
@@ -686,7 +686,7 @@ async fn a_transaction_may_begin_with_a_batch() {
 
 /// A transaction counts as idle from its first lock, not from the time when it began to wait for it.
 #[tokio::test(start_paused = true)]
-async fn a_wait_for_the_first_lock_is_work() {
+async fn wait_for_the_first_lock_is_work() {
     let bank = Bank::new().await;
     let idle = begin(&bank.transactions).await;
     bank.transactions.add(&idle, vec![add("a", 1)], None).await.expect("added");
@@ -700,7 +700,7 @@ async fn a_wait_for_the_first_lock_is_work() {
 
 /// Another call begins the transaction and rolls it back while a rollback, which found none, spends the id.
 #[tokio::test(start_paused = true)]
-async fn a_rollback_finds_a_transaction_that_began_meanwhile() {
+async fn rollback_finds_a_transaction_that_began_meanwhile() {
     let bank = Bank::new().await;
     let id = TransactionId::fresh();
     let (slow, faults) = bank.coordinator(Policy::default(), Duration::ZERO);
@@ -717,7 +717,7 @@ async fn a_rollback_finds_a_transaction_that_began_meanwhile() {
 
 /// A read of a transaction may see its record before its entries.
 #[tokio::test(start_paused = true)]
-async fn a_transaction_is_read_again_until_it_is_whole() {
+async fn transaction_is_read_again_until_it_is_whole() {
     let bank = Bank::new().await;
     let id = begin(&bank.transactions).await;
     bank.transactions.add(&id, adds(60), None).await.expect("added");

@@ -85,7 +85,7 @@ async fn scores(bank: &Bank, request: &ListRequest, isolation: Isolation) -> Vec
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_index_shows_what_is_committed() {
+async fn full_index_shows_what_is_committed() {
     let bank = Bank::new().await;
     make_players(&bank).await;
     for (name, score) in [("ann", 1), ("bob", 2)] {
@@ -112,7 +112,7 @@ async fn a_full_index_shows_what_is_committed() {
 
 /// A global index may show a state of an item that a transaction replaced before it committed.
 #[tokio::test(start_paused = true)]
-async fn a_locked_entry_of_an_index_is_read_from_the_table() {
+async fn locked_entry_of_an_index_is_read_from_the_table() {
     let bank = Bank::new().await;
     make_players(&bank).await;
     let id = begin(&bank.transactions).await;
@@ -137,7 +137,7 @@ async fn a_locked_entry_of_an_index_is_read_from_the_table() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_index_without_the_locks_is_refused() {
+async fn index_without_the_locks_is_refused() {
     let bank = Bank::new().await;
     make_players(&bank).await;
     for index in ["names-by-team", "none"] {

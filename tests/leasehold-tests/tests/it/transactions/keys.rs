@@ -115,7 +115,7 @@ async fn requests_that_make_no_sense_are_refused() {
 
 /// The last request of as many as a call takes is a repeat of the first, and at fault; one more is too many.
 #[tokio::test(start_paused = true)]
-async fn a_call_takes_1000_requests_and_100_reads() {
+async fn call_takes_1000_requests_and_100_reads() {
     let bank = Bank::new().await;
     for (count, at_fault) in [(1000, "requests[999].Get.Key"), (1001, "requests")] {
         let mut requests: Vec<_> = (1..count).map(|number| get(&format!("{number}"))).collect();
@@ -131,7 +131,7 @@ async fn a_call_takes_1000_requests_and_100_reads() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cursor_that_no_page_gave_is_refused() {
+async fn cursor_that_no_page_gave_is_refused() {
     let bank = Bank::new().await;
     let id = "5e1f6f0e-7f4b-4b1c-9a53-3a6e5d0c1b2a";
     for cursor in ["", "x", "8", "9", "-1", "0.x", "0.1", "0.1.x", &format!("8.1.{id}"), &format!("0.1.{id}.1")] {
@@ -144,7 +144,7 @@ async fn a_cursor_that_no_page_gave_is_refused() {
 }
 
 #[test]
-fn an_error_for_the_log_has_its_cause() {
+fn error_for_the_log_has_its_cause() {
     let error = Error::Throttled("the table is hot".into());
     assert_eq!(error.for_log(), "DynamoDB throttled the request: the table is hot");
 }

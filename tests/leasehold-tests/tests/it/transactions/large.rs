@@ -88,7 +88,7 @@ async fn only_a_large_item_gets_a_row_when_it_is_replaced() {
 
 /// An item whose old content is kept as a whole does not get a second copy of an attribute, for which it has no room.
 #[tokio::test(start_paused = true)]
-async fn an_item_that_was_put_is_updated_without_a_copy() {
+async fn item_that_was_put_is_updated_without_a_copy() {
     for (before, bytes) in [(None, LARGE), (Some(padded("a", "o", 170_000)), 170_000), (Some(large("a", "o")), LARGE)] {
         let bank = Bank::new().await;
         if let Some(before) = &before {
@@ -107,7 +107,7 @@ async fn an_item_that_was_put_is_updated_without_a_copy() {
 
 /// TTL may remove the image before the items of a committed transaction are free.
 #[tokio::test(start_paused = true)]
-async fn a_commit_needs_no_image() {
+async fn commit_needs_no_image() {
     let bank = Bank::new().await;
     bank.write(large("a", "o")).await;
     let id = begin(&bank.transactions).await;

@@ -41,15 +41,15 @@ macro_rules! stories {
 
 stories! {
     anywhere: [
-        a_transfer_is_seen_when_it_is_committed,
-        a_rollback_leaves_no_trace,
-        a_delete_happens_at_the_commit,
+        transfer_is_seen_when_it_is_committed,
+        rollback_leaves_no_trace,
+        delete_happens_at_the_commit,
         items_can_be_written_as_they_were_read,
-        an_upgrade_of_what_is_missing_is_checked_as_missing,
+        upgrade_of_what_is_missing_is_checked_as_missing,
         answers_are_the_states_that_were_asked_for,
         one_item_is_written_several_times,
-        a_check_may_be_repeated_after_its_item_was_changed,
-        a_condition_that_does_not_hold_rolls_back_and_shows_the_item,
+        check_may_be_repeated_after_its_item_was_changed,
+        condition_that_does_not_hold_rolls_back_and_shows_the_item,
         update_that_dynamodb_refuses_rolls_everything_back,
         reserved_names_and_tables_are_refused,
         many_items_take_many_batches,
@@ -62,7 +62,7 @@ stories! {
         second_transaction_waits_then_rolls_the_idle_one_back,
         second_transaction_waits_when_the_first_is_at_work,
         older_transaction_continues_when_two_wait_for_each_other,
-        a_sweep_ends_what_nobody_works_on_and_forgets_what_is_over,
+        sweep_ends_what_nobody_works_on_and_forgets_what_is_over,
     ]
 }
 
@@ -75,7 +75,7 @@ async fn seen(bank: &Bank, ids: &[&str], isolation: Isolation) -> Vec<Option<i64
     balances(&bank.transactions.read(requests, isolation).await.expect("read"))
 }
 
-async fn a_transfer_is_seen_when_it_is_committed(bank: Bank) {
+async fn transfer_is_seen_when_it_is_committed(bank: Bank) {
     bank.open("a", 100).await;
     bank.open("b", 0).await;
     let id = begin(&bank.transactions).await;
@@ -92,7 +92,7 @@ async fn a_transfer_is_seen_when_it_is_committed(bank: Bank) {
     assert!(matches!(bank.transactions.add(&id, vec![add("a", 1)], None).await, Err(Error::Committed)));
 }
 
-async fn a_rollback_leaves_no_trace(bank: Bank) {
+async fn rollback_leaves_no_trace(bank: Bank) {
     bank.open("a", 100).await;
     bank.open("b", 5).await;
     let id = begin(&bank.transactions).await;
@@ -116,7 +116,7 @@ async fn a_rollback_leaves_no_trace(bank: Bank) {
     bank.transactions.rollback(&id).await.expect("a repeat");
 }
 
-async fn a_delete_happens_at_the_commit(bank: Bank) {
+async fn delete_happens_at_the_commit(bank: Bank) {
     bank.open("a", 100).await;
     let id = begin(&bank.transactions).await;
     bank.transactions.add(&id, vec![delete("a"), delete("missing")], None).await.expect("added");
@@ -146,7 +146,7 @@ async fn items_can_be_written_as_they_were_read(bank: Bank) {
     bank.assert_clean().await;
 }
 
-async fn an_upgrade_of_what_is_missing_is_checked_as_missing(bank: Bank) {
+async fn upgrade_of_what_is_missing_is_checked_as_missing(bank: Bank) {
     let id = begin(&bank.transactions).await;
     bank.transactions.add(&id, vec![get("new")], None).await.expect("read");
     let update = when(add("new", 1), "attribute_exists(id)");
@@ -233,7 +233,7 @@ async fn one_item_is_written_several_times(bank: Bank) {
     }
 }
 
-async fn a_check_may_be_repeated_after_its_item_was_changed(bank: Bank) {
+async fn check_may_be_repeated_after_its_item_was_changed(bank: Bank) {
     bank.open("a", 1).await;
     let id = begin(&bank.transactions).await;
     let mut check = when(request(Action::Check { key: key("a") }), "balance = :one");
@@ -246,7 +246,7 @@ async fn a_check_may_be_repeated_after_its_item_was_changed(bank: Bank) {
     bank.assert_clean().await;
 }
 
-async fn a_condition_that_does_not_hold_rolls_back_and_shows_the_item(bank: Bank) {
+async fn condition_that_does_not_hold_rolls_back_and_shows_the_item(bank: Bank) {
     bank.open("a", 1).await;
     let poor = || {
         let mut request = when(add("a", -5), "#balance >= :five");
@@ -460,7 +460,7 @@ async fn pages_show_what_is_committed(bank: Bank) {
     assert_eq!(found, [Item::from([("balance".to_owned(), AttributeValue::N("101".into()))])]);
 }
 
-async fn a_sweep_ends_what_nobody_works_on_and_forgets_what_is_over(bank: Bank) {
+async fn sweep_ends_what_nobody_works_on_and_forgets_what_is_over(bank: Bank) {
     bank.open("a", 1).await;
     let abandoned = begin(&bank.transactions).await;
     bank.transactions.add(&abandoned, vec![add("a", 1), put("b", 1)], None).await.expect("added");

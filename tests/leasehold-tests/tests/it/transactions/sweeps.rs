@@ -25,7 +25,7 @@ async fn shard(bank: &Bank, id: &TransactionId) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sweep_examines_as_many_as_it_may() {
+async fn sweep_examines_as_many_as_it_may() {
     let bank = Bank::new().await;
     // Two in each of eight shards.
     let mut shards = BTreeMap::<_, u32>::new();
@@ -113,7 +113,7 @@ async fn rows_are_prolonged_not_more_often_than_needed() {
 
 /// The transaction is committed just before the sweeper decides.
 #[tokio::test(start_paused = true)]
-async fn a_sweep_counts_what_another_committed_as_completed() {
+async fn sweep_counts_what_another_committed_as_completed() {
     let bank = Bank::new().await;
     let id = begin(&bank.transactions).await;
     bank.transactions.add(&id, vec![add("a", 1)], None).await.expect("added");

@@ -9,7 +9,7 @@ use leasehold_transactions::{Action, Error, Isolation, Policy, ReturnValues, Sta
 use tokio::time::advance;
 
 #[tokio::test(start_paused = true)]
-async fn a_condition_cannot_reach_around_the_lock() {
+async fn condition_cannot_reach_around_the_lock() {
     let bank = Bank::new().await;
     bank.open("a", 1).await;
     let holder = begin(&bank.transactions).await;
@@ -25,7 +25,7 @@ async fn a_condition_cannot_reach_around_the_lock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_condition_may_stand_in_parentheses_already() {
+async fn condition_may_stand_in_parentheses_already() {
     let bank = Bank::new().await;
     bank.open("a", 1).await;
     for condition in ["(attribute_exists(id))", "(attribute_exists(id)) AND (attribute_exists(balance))"] {
@@ -38,7 +38,7 @@ async fn a_condition_may_stand_in_parentheses_already() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_sweeper_does_not_forget_what_has_just_ended() {
+async fn late_sweeper_does_not_forget_what_has_just_ended() {
     let bank = Bank::new().await;
     let id = begin(&bank.transactions).await;
     advance(Duration::from_secs(61)).await;
@@ -57,7 +57,7 @@ async fn a_late_sweeper_does_not_forget_what_has_just_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_one_shot_is_not_called_rolled_back() {
+async fn late_one_shot_is_not_called_rolled_back() {
     let bank = Bank::new().await;
     bank.open("a", 10).await;
     bank.transactions.read(vec![look("a")], Isolation::Committed).await.expect("the table is known");
@@ -122,7 +122,7 @@ async fn old_item_is_returned_to_both_requests_that_ask() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_one_shot_that_fails_leaves_nothing_behind() {
+async fn one_shot_that_fails_leaves_nothing_behind() {
     let bank = Bank::new().await;
     let busy = begin(&bank.transactions).await;
     bank.transactions.add(&busy, vec![add("z", 1)], None).await.expect("added");
@@ -169,7 +169,7 @@ async fn one_shots_are_the_same_on_both_ways() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_table_that_is_gone_does_not_keep_the_items_of_others() {
+async fn table_that_is_gone_does_not_keep_the_items_of_others() {
     let bank = Bank::new().await;
     bank.open("a", 1).await;
     leasehold_tests::bank::make_tables(&bank.dynamodb, "doomed", "other-transactions").await;
@@ -194,7 +194,7 @@ async fn a_table_that_is_gone_does_not_keep_the_items_of_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_empty_add_is_a_sign_of_life() {
+async fn empty_add_is_a_sign_of_life() {
     let bank = Bank::new().await;
     let busy = begin(&bank.transactions).await;
     bank.transactions.add(&busy, vec![add("a", 1)], None).await.expect("added");
@@ -214,7 +214,7 @@ async fn an_empty_add_is_a_sign_of_life() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stray_lock_is_told_and_left_alone() {
+async fn stray_lock_is_told_and_left_alone() {
     let bank = Bank::new().await;
     let mut item = leasehold_tests::bank::account("a", 1);
     item.insert("leaseholdTxId".into(), AttributeValue::S(TransactionId::fresh().public().as_str().into()));
@@ -242,7 +242,7 @@ async fn nobody_reads_the_tables_of_the_service() {
 
 /// The first attempt of a one-shot is under way when a repeat finds a lock, and its caller gets a final error.
 #[tokio::test(start_paused = true)]
-async fn a_late_write_does_not_undo_a_final_no() {
+async fn late_write_does_not_undo_a_final_no() {
     let bank = Bank::new().await;
     bank.open("a", 1).await;
     let busy = begin(&bank.transactions).await;
@@ -265,7 +265,7 @@ async fn a_late_write_does_not_undo_a_final_no() {
 
 /// Without a record nothing can stop the late write, so the caller gets no final answer.
 #[tokio::test(start_paused = true)]
-async fn a_nameless_one_shot_is_told_nothing_after_a_loss() {
+async fn nameless_one_shot_is_told_nothing_after_a_loss() {
     for is_locked in [true, false] {
         let bank = Bank::new().await;
         bank.open("a", 1).await;
@@ -289,7 +289,7 @@ async fn a_nameless_one_shot_is_told_nothing_after_a_loss() {
 
 /// The first attempt is under way when DynamoDB refuses the repeat for the type of an attribute.
 #[tokio::test(start_paused = true)]
-async fn a_late_write_does_not_follow_an_invalid_request() {
+async fn late_write_does_not_follow_an_invalid_request() {
     let bank = Bank::new().await;
     bank.open("a", 1).await;
     let (coordinator, faults) = bank.coordinator(Policy::default(), Duration::ZERO);
@@ -338,7 +338,7 @@ async fn nothing_begins_after_it_was_called_unknown() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_id_of_another_transaction_is_refused_on_every_path() {
+async fn id_of_another_transaction_is_refused_on_every_path() {
     let bank = Bank::new().await;
     bank.open("a", 1).await;
     let with_answer = |amount| {
@@ -368,7 +368,7 @@ async fn an_id_of_another_transaction_is_refused_on_every_path() {
 
 /// DynamoDB refuses to free one of three items.
 #[tokio::test(start_paused = true)]
-async fn a_stuck_item_keeps_no_other_one_locked() {
+async fn stuck_item_keeps_no_other_one_locked() {
     let bank = Bank::new().await;
     for id in ["a", "b", "c"] {
         bank.open(id, 1).await;
@@ -395,7 +395,7 @@ async fn a_stuck_item_keeps_no_other_one_locked() {
 
 /// A page is short only at the end of the list, and an empty page is the end.
 #[tokio::test(start_paused = true)]
-async fn a_page_of_open_transactions_is_full_or_the_last() {
+async fn page_of_open_transactions_is_full_or_the_last() {
     let bank = Bank::new().await;
     let page = bank.transactions.unfinished(false, 3, None).await.expect("listed");
     assert_eq!((page.transactions.len(), page.next), (0, None));
@@ -492,7 +492,7 @@ async fn rows_of_an_open_transaction_do_not_expire() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_update_of_a_key_attribute_is_refused() {
+async fn update_of_a_key_attribute_is_refused() {
     let bank = Bank::new().await;
     bank.open("a", 1).await;
     for (expression, name) in [("SET id = :amount", None), ("ADD balance :amount REMOVE #key", Some("id"))] {

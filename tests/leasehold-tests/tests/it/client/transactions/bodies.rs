@@ -45,7 +45,7 @@ async fn assert_transferred(bank: &Bank) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_is_run_and_committed() {
+async fn body_is_run_and_committed() {
     let (bank, network, client) = bank(&[("a", 100), ("b", 0)]).await;
     assert_eq!(transfer(&client, &Cell::new(0)).await.expect("committed"), 70);
     assert_eq!(network.take_log(), [BEGIN, ADD, ADD, ADD, COMMIT]);
@@ -53,7 +53,7 @@ async fn a_body_is_run_and_committed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_was_evicted_is_run_again_from_the_start() {
+async fn body_that_was_evicted_is_run_again_from_the_start() {
     let (bank, network, client) = bank(&[("a", 100)]).await;
     let runs = Cell::new(0);
     let ids = RefCell::new(Vec::new());
@@ -106,7 +106,7 @@ async fn body_that_runs_again_is_as_old_as_its_first_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_eviction_that_only_the_commit_finds_runs_the_body_again() {
+async fn eviction_that_only_the_commit_finds_runs_the_body_again() {
     let (bank, _, client) = bank(&[("a", 100)]).await;
     let runs = Cell::new(0);
     let seen = client
@@ -139,7 +139,7 @@ async fn lost_answers_cost_a_repeat_and_nothing_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_commit_that_hangs_is_given_up_and_repeated() {
+async fn commit_that_hangs_is_given_up_and_repeated() {
     let (bank, network, client) = bank(&[("a", 100), ("b", 0)]).await;
     let runs = Cell::new(0);
     // The first commit arrives when no caller waits for it any more; by then the second is carried out.
@@ -152,7 +152,7 @@ async fn a_commit_that_hangs_is_given_up_and_repeated() {
 
 /// A commit gets no answer, and then an eviction: it may have been committed. The body must run again only if not.
 #[tokio::test(start_paused = true)]
-async fn a_late_commit_is_never_followed_by_a_second_run() {
+async fn late_commit_is_never_followed_by_a_second_run() {
     for late in [true, false] {
         let (bank, network, client) = bank(&[("a", 100), ("b", 0)]).await;
         let runs = Cell::new(0);
@@ -200,7 +200,7 @@ const CONTENDED: &str = r#"{"type": "contended", "status": 409, "title": "", "de
     "transactionId": "00000000-0000-0000-0000-000000000000", "retryable": true}"#;
 
 #[tokio::test(start_paused = true)]
-async fn a_commit_that_nobody_answers_is_unknown_and_can_be_looked_up() {
+async fn commit_that_nobody_answers_is_unknown_and_can_be_looked_up() {
     let (bank, network, client) = bank(&[("a", 100), ("b", 0)]).await;
     let runs = Cell::new(0);
     network.set(|path| if path == COMMIT { Fate::AnswerLost } else { Fate::Delivered });
@@ -221,7 +221,7 @@ async fn a_commit_that_nobody_answers_is_unknown_and_can_be_looked_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_of_the_body_rolls_back_and_comes_out_as_it_is() {
+async fn error_of_the_body_rolls_back_and_comes_out_as_it_is() {
     let (bank, network, client) = bank(&[("a", 10), ("b", 0)]).await;
     for rollback in [Fate::Delivered, Fate::AnswerLost, Fate::NotSent] {
         next(&network, ROLLBACK, 1, rollback);
@@ -239,7 +239,7 @@ async fn an_error_of_the_body_rolls_back_and_comes_out_as_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_rollback_does_not_hide_the_error_of_the_body() {
+async fn failed_rollback_does_not_hide_the_error_of_the_body() {
     let (_, network, client) = bank(&[("a", 10)]).await;
     network.set(|path| if path == ROLLBACK { Fate::NotSent } else { Fate::Delivered });
     let result: Result<(), Failure> = client
@@ -252,7 +252,7 @@ async fn a_failed_rollback_does_not_hide_the_error_of_the_body() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_condition_that_fails_is_the_callers_to_deal_with() {
+async fn condition_that_fails_is_the_callers_to_deal_with() {
     let (bank, _, client) = bank(&[("a", 10)]).await;
     let runs = Cell::new(0);
     let result: Result<(), Failure> = client
@@ -478,7 +478,7 @@ async fn transactions_dropped_at_any_moment_leave_no_lock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dropped_body_is_rolled_back_in_the_background() {
+async fn dropped_body_is_rolled_back_in_the_background() {
     let (bank, network, client) = bank(&[("a", 100)]).await;
     let stuck = client.transaction(async |tx| {
         add(&tx, "a", 1).await?;
@@ -570,7 +570,7 @@ const ROLLED_BACK: &str = r#"{"type": "rolled-back", "status": 409, "title": "",
 
 /// The service's own problems with its tables do not reach the caller.
 #[tokio::test(start_paused = true)]
-async fn a_body_does_not_notice_a_table_that_throttles() {
+async fn body_does_not_notice_a_table_that_throttles() {
     let (bank, _, client) = bank(&[("a", 100), ("b", 0)]).await;
     bank.faults.script([Fault::None, Fault::None, Fault::Throttled, Fault::ResponseLost, Fault::ServerError]);
     let runs = Cell::new(0);

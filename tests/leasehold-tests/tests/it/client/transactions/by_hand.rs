@@ -79,7 +79,7 @@ async fn operator_finds_an_open_transaction_and_ends_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_commit_without_an_answer_can_be_repeated_by_hand() {
+async fn commit_without_an_answer_can_be_repeated_by_hand() {
     let (bank, network, client) = bank(&[("a", 100)]).await;
     let tx = client.begin_transaction().await.expect("begun");
     add(&tx, "a", -30).await.expect("added");

@@ -27,7 +27,7 @@ async fn over_http(bank: &Bank) -> HttpTransport {
 }
 
 #[tokio::test]
-async fn an_application_that_reaches_the_tables_needs_no_service() {
+async fn application_that_reaches_the_tables_needs_no_service() {
     let bank = Bank::new().await;
     bank.open("a", 100).await;
     let transport = InProcess::on_tables(&bank.dynamodb, TableSchema::new("locks"), TRANSACTIONS).expect("names");

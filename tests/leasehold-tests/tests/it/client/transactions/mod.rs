@@ -73,7 +73,7 @@ const COMMIT: &str = "/v1/transactions/commit";
 const ROLLBACK: &str = "/v1/transactions/rollback";
 
 #[test]
-fn an_account_is_an_item() {
+fn account_is_an_item() {
     let account = Account { id: "a".into(), balance: -1 };
     let item = leasehold_client::transactions::to_item(&account).expect("an item");
     assert_eq!(serde_json::to_value(&item).expect("JSON"), json!({"id": {"S": "a"}, "balance": {"N": "-1"}}));

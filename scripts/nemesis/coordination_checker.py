@@ -1,0 +1,401 @@
+"""Reads the history of semaphores, queues, elections, occurrences and several locks at once afterwards, and lists its
+violations.
+
+A claim is one acquisition. Its name is the name of its owner in the service, so that a view shows it. A lock and an
+election are keys of one permit. A history is a list of events, each a JSON object with `at` (nanoseconds of the
+machine's monotonic clock), `who` and `event`:
+
+  setting     a capacity is about to be set                       key, capacity
+  set         it was answered                                     key, capacity
+  asked       an acquisition begins                               claim, keys, permits; occurrence
+  waiting     its process is alive, and waits                     claim
+  granted     it was granted                                      claim, token
+  refused     it was certainly refused, or has withdrawn          claim; judges: the dead were to be judged for it
+  believed    the holder asked its guard, which said "held"       claim; `at` is before the question
+  keeping     permits are about to be given back                  claim, permits (the rest)
+  releasing   a release leaves                                    claim
+  released    it was answered                                     claim
+  completing  a release that completes the occurrence leaves      claim
+  completed   it was answered as a success                        claim
+  resetting   an operator resets the occurrence                   key
+  breaking    an operator's break leaves                          key
+  beat        a process of a job is alive                         key, token, permits
+  viewed      an observer has read a key                          key, asked, capacity, available,
+                holders and queue: [{id, owner, version, leaseMs, permits, number}]; the token is a holder's number
+
+Usage: coordination_checker.py FILE…; the exit status is 1 where there are violations.
+"""
+
+import bisect
+import sys
+from collections import defaultdict
+
+import checker
+
+SECOND = 1_000_000_000
+SLACK = 15 * SECOND
+"""A waiter must take what is free within this time: some tries, each of which the way harms or delays by 4 s."""
+PASSED = 5 * SECOND
+"""A waiter that leaves fitting permits untaken for so long is passed."""
+GAP = 2 * SECOND
+"""A process that gives no sign for longer was paused."""
+
+
+class Claim:
+    """One acquisition, and what became of it."""
+
+    def __init__(self, event):
+        self.name, self.keys, self.permits = event["claim"], event["keys"], event.get("permits", 1)
+        self.asked, self.occurrence = event["at"], event.get("occurrence")
+        self.token = self.granted = self.refused = self.releasing = self.released = self.completing = self.completed = (
+            None
+        )
+        self.judges = False
+        self.believed, self.alive, self.keeping = [], [event["at"]], []
+
+    def __str__(self):
+        return self.name
+
+    def waits(self, start, end):
+        """Whether it waited all this time, and its process was never paused."""
+        if any(at is not None and at < end for at in (self.granted, self.refused)) or start < self.asked:
+            return False
+        signs = self.alive[bisect.bisect_right(self.alive, start) : bisect.bisect_left(self.alive, end)]
+        return all(later - earlier < GAP for earlier, later in zip([start, *signs], [*signs, end], strict=True))
+
+    def spans(self):
+        """The times of its belief, and the permits of each."""
+        start = self.believed[0]
+        permits = self.permits
+        for at, rest in self.keeping:
+            yield start, at - 1, permits
+            start, permits = at, rest
+        if start <= self.believed[-1]:
+            yield start, self.believed[-1], permits
+
+
+class History:
+    """The events by claim and by key."""
+
+    def __init__(self, events):
+        self.claims, self.views, self.beats = {}, defaultdict(list), defaultdict(list)
+        self.breaks, self.resets, self.capacities = defaultdict(list), defaultdict(list), defaultdict(list)
+        for event in events:
+            self._take(event)
+        for views in self.views.values():
+            judge(views)
+        self.by_key = defaultdict(list)
+        for claim in self.claims.values():
+            for key in claim.keys:
+                self.by_key[key].append(claim)
+
+    def _take(self, event):
+        kind, at, key = event["event"], event["at"], event.get("key")
+        if kind == "asked":
+            self.claims[event["claim"]] = Claim(event)
+        elif kind == "viewed":
+            self.views[key].append(event)
+        elif kind == "beat":
+            self.beats[key, event["token"]].append(event)
+        elif kind == "breaking":
+            self.breaks[key].append(at)
+        elif kind == "resetting":
+            self.resets[key].append(at)
+        elif kind == "setting":
+            self.capacities[key].append([event["capacity"], at, None])
+        elif kind == "set":
+            next(one for one in self.capacities[key] if one[0] == event["capacity"] and one[2] is None)[2] = at
+        else:
+            claim = self.claims[event["claim"]]
+            if kind == "believed":
+                claim.believed.append(at)
+            elif kind == "keeping":
+                claim.keeping.append((at, event["permits"]))
+            elif kind == "waiting":
+                claim.alive.append(at)
+            else:
+                setattr(claim, kind, at)
+                claim.token = event.get("token", claim.token)
+                claim.judges |= event.get("judges", False)
+
+    def capacity(self, key, start, end):
+        """The highest capacity that a key had at any time in between. A key without one is a lock."""
+        return max((one[0] for one in self._capacities(key, start, end)), default=1)
+
+    def possible_capacities(self, key, start, end):
+        return {one[0] for one in self._capacities(key, start, end)}
+
+    def _capacities(self, key, start, end):
+        for one in self.capacities[key]:
+            _, setting, answered = one
+            # An unanswered change is over when a later one is answered: its late copy changes nothing.
+            after = setting if answered is None else answered
+            over = any(later[1] > after and later[2] is not None and later[2] < start for later in self.capacities[key])
+            if setting <= end and not over:
+                yield one
+
+    def broken(self, key, start, end):
+        return any(start <= at <= end for at in self.breaks[key])
+
+
+def judge(views):
+    """Notes in each entry of the views for how long its version has been the same, beyond its lease: `dead_for`."""
+    first = {}
+    for view in views:
+        seen = {}
+        for entry in view["holders"] + view["queue"]:
+            since = first.get((entry["id"], entry["version"]), view["at"])
+            seen[entry["id"], entry["version"]] = since
+            entry["dead_for"] = view["asked"] - since - entry["leaseMs"] * 1_001_000
+        first = seen
+
+
+def free(view, dead_for=0):
+    """The permits that are available, or come free by naming the dead."""
+    return view["available"] + sum(entry["permits"] for entry in view["holders"] if entry["dead_for"] > dead_for)
+
+
+def over_full(key, history, spans):
+    """Finds the moments at which more permits are out than there are.
+
+    A span is (start, end, permits, asked, granted, name).
+    """
+    spans = sorted(spans)
+    for start, *_ in spans:
+        out = [span for span in spans if span[0] <= start <= span[1]]
+        asked, granted = min(span[3] for span in out), max(span[4] for span in out)
+        capacity = max(history.capacity(key, span[3], span[4]) for span in out)
+        permits = sum(span[2] for span in out)
+        if permits > capacity and not history.broken(key, asked, granted):
+            yield f"{permits} permits of {key} were out, and there are {capacity}: {', '.join(span[5] for span in out)}"
+
+
+def too_many_believe(history):
+    """Holders together believe in more permits than there are: two holders of a lock, or two leaders, at once."""
+    for key, claims in history.by_key.items():
+        spans = [
+            (start, end, permits, claim.asked, claim.granted, claim.name)
+            for claim in claims
+            if claim.believed and claim.granted is not None
+            for start, end, permits in claim.spans()
+        ]
+        yield from over_full(key, history, spans)
+
+
+def too_many_work(history):
+    """Processes of jobs work under more permits than there are: the children of two runs of a lock at once."""
+    by_key = defaultdict(list)
+    for (key, token), beats in history.beats.items():
+        start, end = beats[0]["at"], beats[-1]["at"]
+        by_key[key].append((start, end, beats[0]["permits"], start, start, f"the job with the token {token}"))
+    for key, spans in by_key.items():
+        yield from over_full(key, history, spans)
+
+
+def unknown_belief(history):
+    """A claim is believed in without a grant."""
+    for claim in history.claims.values():
+        if claim.believed and (claim.granted is None or claim.believed[0] < claim.granted):
+            yield f"{claim} believed before it was granted"
+
+
+def token_twice(history):
+    """Two claims of a key have the same token."""
+    for key, claims in history.by_key.items():
+        owner = {}
+        for claim in claims:
+            if claim.token is not None and (other := owner.setdefault(claim.token, claim)) is not claim:
+                yield f"{other} and {claim} have the token {claim.token} of {key}"
+
+
+def token_falls(history):
+    """A grant that was asked for after another one has a lower token."""
+    for key, claims in history.by_key.items():
+        granted = [claim for claim in claims if claim.granted is not None]
+        earliest = None
+        for claim in sorted(granted, key=lambda claim: claim.token, reverse=True):
+            if earliest is not None and earliest.granted < claim.asked and claim.token < earliest.token:
+                yield f"{claim} has the token {claim.token} of {key}, after {earliest} with {earliest.token}"
+            if earliest is None or claim.granted < earliest.granted:
+                earliest = claim
+
+
+def count(history):
+    """The permits of a view do not add up."""
+    for key, views in history.views.items():
+        for view in views:
+            taken = sum(entry["permits"] for entry in view["holders"])
+            if view["available"] != max(0, view["capacity"] - taken):
+                yield f"{key} has {view['capacity']} permits, {view['available']} available, and {taken} taken"
+
+
+def capacity_undone(history):
+    """A view shows a capacity that a later one had replaced."""
+    for key, views in history.views.items():
+        for view in views:
+            possible = history.possible_capacities(key, view["asked"], view["at"])
+            if possible and view["capacity"] not in possible:
+                yield f"{key} has {view['capacity']} permits, and should have {sorted(possible)}"
+
+
+def ghosts(history):
+    """A view shows a holder or a ticket of a claim that had ended before, or never began."""
+    known = set()
+    for key, views in history.views.items():
+        for view in views:
+            for what, entries in (("holder", view["holders"]), ("ticket", view["queue"])):
+                for entry in entries:
+                    claim = history.claims.get(entry["owner"])
+                    if claim is None or (what, entry["id"], entry["version"]) in known:
+                        continue
+                    ends = [claim.released, claim.refused] + ([claim.granted] if what == "ticket" else [])
+                    if any(end is not None and end < view["asked"] for end in ends):
+                        known.add((what, entry["id"], entry["version"]))
+                        yield f"{key} has a {what} of {claim}, which had ended"
+
+
+def halves(history):
+    """A claim of several keys holds some of them, and not the others. (A refused one that holds some is a ghost.)"""
+    for claim in history.claims.values():
+        for key in claim.keys if len(claim.keys) > 1 else []:
+            for view in history.views[key]:
+                shown = any(entry["owner"] == claim.name for entry in view["holders"])
+                believes = claim.granted is not None and claim.believed and claim.granted < view["asked"]
+                if (
+                    not shown
+                    and believes
+                    and view["at"] < claim.believed[-1]
+                    and not history.broken(key, claim.asked, view["at"])
+                ):
+                    yield f"{claim} was granted {', '.join(claim.keys)}, and does not hold {key}"
+
+
+def passed(history):
+    """A younger waiter took the permits that an older one waited for."""
+    for key, views in history.views.items():
+        numbers = {}  # the ticket that was seen last of each claim, and when
+        for view in views:
+            for entry in view["queue"]:
+                numbers[entry["owner"]] = (entry["number"], entry["permits"], view["at"])
+        for younger in history.by_key[key]:
+            if younger.granted is None or not younger.believed or younger.name not in numbers:
+                continue
+            start = younger.believed[0]
+            out = sum(
+                permits
+                for claim in history.by_key[key]
+                if claim.believed
+                for begin, end, permits in claim.spans()
+                if begin <= start <= end
+            )
+            capacity = history.capacity(key, younger.asked, start)
+            for older in history.by_key[key]:
+                if older.name not in numbers or numbers[older.name][0] >= numbers[younger.name][0]:
+                    continue
+                number, permits, _ = numbers[older.name]
+                queued = [view for view in views if any(entry["number"] == number for entry in view["queue"])]
+                since = queued[0]["at"]
+                fits = out + permits <= capacity or permits > capacity
+                recent = [view for view in views if start - PASSED < view["asked"] and view["at"] < start]
+                left_it = recent and all(free(view) >= permits for view in recent)
+                dead = any(
+                    entry["dead_for"] > 0 for view in queued for entry in view["queue"] if entry["number"] == number
+                )
+                if fits or left_it or dead or since >= start or history.broken(key, older.asked, start):
+                    continue
+                if older.waits(since, start):
+                    yield f"{younger} took {key} before {older}, which came first and waited"
+
+
+def stuck(history):
+    """The first waiter who is alive does not get what is free, or what the dead hold."""
+    for key, views in history.views.items():
+        waiter = since = None
+        for view in views:
+            first = first_waiter(history, view)
+            if first is None or first is not waiter:
+                waiter, since = first, view["at"]
+            elif view["asked"] - since > SLACK and waiter.waits(since, view["asked"]):
+                seconds = (view["asked"] - since) / SECOND
+                waits = f"{waiter} waits for {waiter.permits} permits of {key} for {seconds:.0f} s"
+                yield f"{waits}, while {free(view)} are free"
+                waiter = None
+
+
+def first_waiter(history, view):
+    """The claim that is next by its ticket, where enough is free, and no ticket ahead could be alive."""
+    for entry in sorted(view["queue"], key=lambda entry: entry["number"]):
+        claim = history.claims.get(entry["owner"])
+        if entry["permits"] > view["capacity"]:
+            continue
+        if claim and claim.waits(max(claim.asked, view["asked"] - GAP), view["asked"]):
+            return claim if free(view) >= entry["permits"] else None
+        ended = claim and any(
+            end is not None and end < view["asked"] for end in (claim.granted, claim.refused, claim.released)
+        )
+        if not ended and entry["dead_for"] <= 0:
+            return None
+    return None
+
+
+def kept_from(history):
+    """A caller who never waits is refused, although all that stands before it was dead for long."""
+    for key, claims in history.by_key.items():
+        for claim in claims:
+            if not claim.judges or claim.refused is None:
+                continue
+            views = [
+                view for view in history.views[key] if claim.asked <= view["asked"] and view["at"] <= claim.refused
+            ]
+            if views and all(
+                free(view, SLACK) >= claim.permits and all(entry["dead_for"] > SLACK for entry in view["queue"])
+                for view in views
+            ):
+                yield f"{claim} was refused, while {free(views[0])} permits of {key} were free or of the dead"
+
+
+def done_twice(history):
+    """An occurrence, or one after it, was completed twice, or begun again after its end."""
+    for key, claims in history.by_key.items():
+        done = [claim for claim in claims if claim.completed is not None]
+        for first in done:
+            for claim in claims:
+                # Occurrences are compared byte for byte.
+                covered = claim.occurrence is not None and claim.occurrence.encode() <= first.occurrence.encode()
+                again = claim.granted is not None and claim.asked > first.completed
+                twice = (
+                    claim.completed is not None
+                    and claim.occurrence == first.occurrence
+                    and claim.completed >= first.completed
+                )
+                reset = any(first.completing <= at <= (claim.granted or claim.asked) for at in history.resets[key])
+                if claim is not first and covered and (again or twice) and not reset:
+                    did = f"{claim} {'ran' if again else 'completed'} {claim.occurrence} of {key}"
+                    yield f"{did}, after {first} completed {first.occurrence}"
+
+
+RULES = {
+    "too many believe": too_many_believe,
+    "too many work": too_many_work,
+    "unknown belief": unknown_belief,
+    "token twice": token_twice,
+    "token falls": token_falls,
+    "count": count,
+    "capacity undone": capacity_undone,
+    "ghost": ghosts,
+    "half": halves,
+    "passed": passed,
+    "stuck": stuck,
+    "kept from": kept_from,
+    "done twice": done_twice,
+}
+
+
+def violations(events, rules=RULES):
+    """Returns all violations, a sentence each, which begins with the name of its rule."""
+    history = History(events)
+    return [f"{name}: {sentence}" for name, rule in rules.items() for sentence in rule(history)]
+
+
+if __name__ == "__main__":
+    sys.exit(checker.main(sys.argv[1:], violations))

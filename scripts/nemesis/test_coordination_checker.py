@@ -1,0 +1,217 @@
+"""The checker finds the violations of a history, each by its own rule, and nothing in a correct one."""
+
+import unittest
+
+from coordination_checker import RULES, SECOND, violations
+
+LEASE = 2_000
+
+
+def event(at, who, kind, **members):
+    return {"at": int(at * SECOND), "who": who, "event": kind, **members}
+
+
+def capacity(key, permits, at=0, answered=0.1):
+    events = [event(at, "operator", "setting", key=key, capacity=permits)]
+    return events + ([event(answered, "operator", "set", key=key, capacity=permits)] if answered else [])
+
+
+def asked(at, name, keys="pool", permits=1, **members):
+    return [event(at, name, "asked", claim=name, keys=keys.split(), permits=permits, **members)]
+
+
+def waiting(name, start, end):
+    return [event(at / 2, name, "waiting", claim=name) for at in range(int(start * 2), int(end * 2) + 1)]
+
+
+def did(at, name, kind, **members):
+    return [event(at, name, kind, claim=name, **members)]
+
+
+def held(name, token, start, end, keys="pool", permits=1, since=None, **members):
+    """A grant, and belief from `start` to `end`."""
+    return [
+        *asked(start - 0.5 if since is None else since, name, keys, permits, **members),
+        *did(start, name, "granted", token=token),
+        *did(start + 0.01, name, "believed"),
+        *did(end, name, "believed"),
+    ]
+
+
+def entry(owner, version="v", permits=1, number=1, lease=LEASE, ident=None):
+    return {
+        "id": ident or owner,
+        "owner": owner,
+        "version": version,
+        "leaseMs": lease,
+        "permits": permits,
+        "number": number,
+    }
+
+
+def view(at, holders=(), queue=(), key="pool", size=1, available=None):
+    taken = sum(one["permits"] for one in holders)
+    available = max(0, size - taken) if available is None else available
+    members = {"asked": int((at - 0.01) * SECOND), "capacity": size, "available": available}
+    return [
+        event(
+            at,
+            "observer",
+            "viewed",
+            key=key,
+            holders=[dict(one) for one in holders],
+            queue=[dict(one) for one in queue],
+            **members,
+        )
+    ]
+
+
+def views(start, end, *arguments, **members):
+    return sum((view(at / 4, *arguments, **members) for at in range(int(start * 4), int(end * 4) + 1)), [])
+
+
+def check(*histories, rules=RULES):
+    return violations(sorted(sum(histories, []), key=lambda event: event["at"]), rules)
+
+
+WAITERS = [*asked(1, "A"), *waiting("A", 1, 60)]
+
+BAD = {
+    "too many believe": [held("A", 1, 1, 5), held("B", 2, 3, 6)],
+    "too many work": [
+        [event(at, "job", "beat", key="pool", token=1, permits=1) for at in (1, 2, 3)],
+        [event(at, "job", "beat", key="pool", token=2, permits=1) for at in (2.5, 4)],
+    ],
+    "unknown belief": [asked(1, "A"), did(2, "A", "believed")],
+    "token twice": [held("A", 1, 1, 2), held("B", 1, 2.9, 4, since=1.1)],
+    "token falls": [held("A", 5, 1, 2), held("B", 4, 4, 5, since=3)],
+    "count": [view(1, [entry("A")], size=3, available=3)],
+    "capacity undone": [capacity("pool", 2), capacity("pool", 3, 1, 1.1), view(2, size=2)],
+    "ghost": [held("A", 1, 1, 2), did(2.1, "A", "releasing"), did(2.2, "A", "released"), view(3, [entry("A")])],
+    "half": [held("A", 1, 1, 5, keys="a b"), view(2, [entry("A")], key="a"), view(2, key="b")],
+    "passed": [
+        asked(1, "A"),
+        waiting("A", 1, 9),
+        view(2, [entry("C")], [entry("A", number=1)]),
+        held("B", 9, 5, 6, since=2.5),
+        view(3, [entry("C")], [entry("A", number=1), entry("B", number=2)]),
+    ],
+    "stuck": [WAITERS, views(2, 40, (), [entry("Z", number=1), entry("A", number=2)])],
+    "kept from": [views(1, 40, [entry("Z")]), asked(39, "A"), did(39.6, "A", "refused", judges=True)],
+    "done twice": [
+        held("A", 1, 1, 2, occurrence="02"),
+        did(2.1, "A", "completing"),
+        did(2.2, "A", "completed"),
+        held("B", 2, 4, 5, occurrence="02", since=3),
+    ],
+}
+"""One history for each rule, which that rule alone finds."""
+
+
+class CoordinationCheckerTest(unittest.TestCase):
+    def test_each_rule_finds_its_bad_history(self):
+        for name in RULES:
+            with self.subTest(name):
+                found = check(*BAD[name])
+                self.assertTrue(found, "nothing was found")
+                self.assertEqual({violation.partition(":")[0] for violation in found}, {name})
+
+    def test_bad_history_passes_without_its_rule(self):
+        for name in RULES:
+            with self.subTest(name):
+                rest = {other: rule for other, rule in RULES.items() if other != name}
+                self.assertEqual(check(*BAD[name], rules=rest), [])
+
+    def test_permits_are_counted_by_weight(self):
+        two = [capacity("pool", 5), held("A", 1, 1, 5, permits=3), held("B", 2, 2, 5, permits=2)]
+        self.assertEqual(check(*two), [])
+        found = check(*two, held("C", 3, 4, 5))
+        self.assertIn("6 permits of pool were out, and there are 5", found[0])
+
+    def test_permits_that_were_given_back_are_free(self):
+        history = [capacity("pool", 5), held("A", 1, 1, 6, permits=5), did(2, "A", "keeping", permits=1)]
+        self.assertEqual(check(*history, held("B", 2, 3, 5, permits=4)), [])
+        self.assertEqual(len(check(*history, held("B", 2, 3, 5, permits=5))), 1)
+
+    def test_holders_keep_what_they_have_after_a_cut(self):
+        cut = [capacity("pool", 2), held("A", 1, 1, 9), held("B", 2, 2, 9), capacity("pool", 1, 3, 3.1)]
+        self.assertEqual(check(*cut), [])
+        self.assertEqual(len(check(*cut, held("C", 3, 5, 6))), 1)
+
+    def test_break_excuses_those_that_it_broke(self):
+        broken = [event(2, "operator", "breaking", key="pool")]
+        self.assertEqual(check(held("A", 1, 1, 5), held("B", 2, 3, 6), broken), [])
+        earlier = [event(0.2, "operator", "breaking", key="pool")]
+        self.assertEqual(len(check(held("A", 1, 1, 5), held("B", 2, 3, 6), earlier)), 1)
+
+    def test_capacity_without_an_answer_may_come_or_not(self):
+        unanswered = [capacity("pool", 2), capacity("pool", 3, 1, None)]
+        self.assertEqual(check(*unanswered, view(2, size=2), view(3, size=3)), [])
+        later = capacity("pool", 4, 4, 4.1)
+        self.assertEqual(len(check(*unanswered, later, view(5, size=3))), 1)
+
+    def test_spent_ticket_is_a_ghost(self):
+        found = check(held("A", 1, 1, 2), view(1.5, [entry("A", number=9)], [entry("A", ident="t-1")]))
+        self.assertIn("ghost: pool has a ticket of A", found[0])
+
+    def test_refused_claim_that_holds_a_key_is_a_ghost(self):
+        found = check(asked(1, "A", "a b"), did(2, "A", "refused"), view(3, [entry("A")], key="a"))
+        self.assertIn("ghost: a has a holder of A", found[0])
+
+    def test_waiter_that_was_paused_may_be_passed(self):
+        history = list(BAD["passed"])
+        history[1] = waiting("A", 1, 2)
+        self.assertEqual(check(*history), [])
+
+    def test_waiter_that_left_what_was_free_may_be_passed(self):
+        history = BAD["passed"] + [views(0.1, 4.9, (), [entry("A", "w", number=1)])]
+        history[2] = history[4] = []
+        history += [view(4.95, (), [entry("A", "w", number=1), entry("B", number=2)])]
+        self.assertEqual(check(*history), [])
+
+    def test_small_claim_may_pass_where_a_large_one_does_not_fit(self):
+        history = [
+            capacity("pool", 4),
+            asked(1, "A", permits=5),
+            waiting("A", 1, 9),
+            view(2, [entry("C", permits=4)], [entry("A", permits=5)], size=4),
+            view(3, [entry("C", permits=4)], [entry("A", permits=5), entry("B", number=2)], size=4),
+            held("B", 9, 5, 6, since=2.5),
+        ]
+        self.assertEqual(check(*history), [])
+
+    def test_ticket_above_the_capacity_blocks_nobody(self):
+        oversize = entry("B", permits=5, number=1)
+        found = check(
+            asked(1, "B", permits=5), waiting("B", 1, 60), WAITERS, views(2, 40, (), [oversize, entry("A", number=2)])
+        )
+        self.assertIn("stuck: A waits", found[0])
+
+    def test_permits_of_the_dead_come_back_to_a_waiter(self):
+        self.assertIn("stuck: A waits", check(WAITERS, views(2, 40, [entry("Z")], [entry("A")]))[0])
+        alive = [view(at / 4, [entry("Z", str(at))], [entry("A")]) for at in range(8, 160)]
+        self.assertEqual(check(WAITERS, *alive), [])
+
+    def test_dead_ticket_holds_up_others_for_one_lease(self):
+        dead = entry("Z", number=1, lease=30_000)
+        self.assertEqual(check(WAITERS, views(2, 40, (), [dead, entry("A", number=2)])), [])
+
+    def test_occurrence_that_was_reset_runs_again(self):
+        reset = [event(2.5, "operator", "resetting", key="pool")]
+        self.assertEqual(check(*BAD["done twice"], reset), [])
+
+    def test_two_completions_at_the_same_time_are_found(self):
+        first, second = (
+            held(name, token, 1, 1.5, occurrence="02", keys="pool") for name, token in (("A", 1), ("B", 2))
+        )
+        broken = [event(0.9, "operator", "breaking", key="pool")]
+        ends = sum((did(2, name, "completing") + did(3, name, "completed") for name in "AB"), [])
+        self.assertEqual({found.partition(":")[0] for found in check(first, second, broken, ends)}, {"done twice"})
+
+    def test_later_occurrence_runs_after_an_earlier_one(self):
+        later = held("B", 2, 4, 5, occurrence="03", since=3)
+        self.assertEqual(check(*BAD["done twice"][:3], later), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
