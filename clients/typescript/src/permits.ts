@@ -439,10 +439,16 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
     const refreshAt = runtime.now() + this.#ticketLease / 3;
     const timeout = requestTimeout(this.#ticketLease);
     try {
-      const { ticketId: id, number } = await this.numbers.send(request, (numbered) =>
+      const answer = await this.numbers.send(request, (numbered) =>
         service.ask("semaphore-enqueue", numbered, { timeout }),
       );
       this.isKnown = true;
+      if ("fencingToken" in answer) {
+        // The permits were free. A request for them returns the grant, and counts its lease.
+        this.#mustAsk = true;
+        return;
+      }
+      const { ticketId: id, number } = answer;
       if (this.#ticket?.number !== number || request.observed?.length) this.#isCurrent = false;
       this.#ticket = { id, number, refreshAt };
     } catch (error) {

@@ -212,6 +212,9 @@ class Api:
 
 
 def _ticket(answer: Any) -> tuple[str, int]:
+    if "fencingToken" in answer:
+        # The permits were free. A request for them returns the grant, and counts its lease.
+        raise Superseded("The permits are granted.", 0, answer["fencingToken"])
     return answer["ticketId"], answer["number"]
 
 

@@ -73,7 +73,7 @@ impl Bounds {
             Self { name: "small, permits", in_flight: 2, ..SMALL },
             Self { name: "small, repeats", attempts: 2, copies: 1, end: 100, ..SMALL },
             Self { name: "small, a reader and a writer", wants: &[1, 2], capacity: 2, gives_back: true, ..SMALL },
-            Self { name: "small, a queue", queue: true, end: 100, ..SMALL },
+            Self { name: "small, a queue", queue: true, lease_ids: 2, end: 100, ..SMALL },
             Self { name: "small, a new capacity", capacity: 2, new_capacity: Some(1), end: 100, ..SMALL },
             Self { name: "small, drift", ..drift },
         ]
@@ -82,7 +82,7 @@ impl Bounds {
     /// The explorations of the command.
     pub fn full() -> [Self; 5] {
         let writer = Self { wants: &[1, 2], capacity: 2, gives_back: true, in_flight: 2, ..SMALL };
-        let queue = Self { queue: true, ..SMALL };
+        let queue = Self { queue: true, lease_ids: 2, ..SMALL };
         let three = Self { wants: &[1, 1, 1], capacity: 2, new_capacity: Some(1), end: 100, ..SMALL };
         let leases: &[u16] = &[100, 200];
         [
@@ -97,12 +97,13 @@ impl Bounds {
     /// Bounds within which the absence of the clause shows.
     pub const fn of_trace(clause: Clause) -> Self {
         let now = Self { end: 0, leases: &[200], ..SMALL };
+        let soon = Self { end: 100, ..now };
         let later = Self { end: 200, ..now };
         match clause {
             Clause::DeadHolderVersion | Clause::Changed => later,
             Clause::ReleasedMemory => Self { copies: 1, in_flight: 2, ..now },
             Clause::EvictedMemory => Self { copies: 1, in_flight: 2, ..later },
-            Clause::AcquireSequence => Self { queue: true, copies: 1, in_flight: 2, ..later },
+            Clause::AcquireSequence => Self { queue: true, wants: &[1, 1, 1], copies: 1, in_flight: 2, ..soon },
             Clause::EnqueueSequence => Self { queue: true, attempts: 2, ..later },
             Clause::HeartbeatSequence => Self { requests: 3, attempts: 2, in_flight: 2, leases: &[300, 100], ..later },
             Clause::FirstAnswer => Self { attempts: 2, ..now },
@@ -112,7 +113,7 @@ impl Bounds {
             Clause::Token => Self { wants: &[1, 1, 1], capacity: 3, ..now },
             Clause::ExpectedCapacity => Self { capacity: 2, new_capacity: Some(1), copies: 1, ..now },
             Clause::DeadTicketVersion | Clause::NobodyAhead | Clause::InTurn | Clause::ViewAfterTicket => {
-                Self { queue: true, ..later }
+                Self { queue: true, lease_ids: 2, ..soon }
             }
             Clause::Cap => Self { leases: &[300, 100], ..later },
             Clause::KeepCap => Self { wants: &[2, 1], capacity: 2, gives_back: true, ..now },
