@@ -64,15 +64,15 @@ dynamodb-local:
 functions:
     scripts/functions.sh
 
-# Runs the state machines, and the stack, on a local AWS, side by side: the one waits, the other compiles.
+# Runs the state machines, and the stack, on a local AWS, side by side. `--no-build` deploys the functions of the last build.
 [parallel]
-local-aws: _state-machines _stack
+local-aws *arguments: _state-machines (_stack arguments)
 
 _state-machines:
     scripts/step-functions.sh
 
-_stack:
-    scripts/ministack.sh
+_stack *arguments:
+    scripts/ministack.sh {{arguments}}
 
 # Tests the CDK construct, compares it with the SAM template, and deploys it to a local AWS.
 cdk:
@@ -130,10 +130,15 @@ third-party:
     target/tools/third-party/bin/pip install --quiet 'cyclonedx-python-lib[json-validation]==11.12.0'
     target/tools/third-party/bin/python scripts/third-party.py
 
-# Runs the commands of the README, in order, again, and shuffled.
+# Runs the commands and the programs of the README and of the guides; the first session also again, and shuffled.
 readme:
-    cargo build --workspace
+    cargo build --workspace --bins --example nightly_export
     python3 scripts/lib/readme_session.py --leasehold target/debug/leasehold
+    scripts/guides.sh
+
+# Builds the documentation as a site into target/site. A link that leads nowhere is an error.
+site:
+    scripts/site.sh
 
 # Makes the files of a release into target/dist: crates, Python client, npm package, and the command for two machines. With `--packages`
 # without the command; with a TARGET for that machine alone.

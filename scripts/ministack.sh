@@ -209,6 +209,8 @@ state_machines() {
         --role-arn "arn:aws:iam::$account:role/$(resource leasehold RunUnderLockRole)" --definition '{"QueryLanguage":"JSONata","StartAt":"Work","States":{
             "Work":{"Type":"Wait","Seconds":"{% $states.input.seconds %}","Next":"Done"},"Done":{"Type":"Succeed"}}}')
 
+    python3 scripts/lib/guides.py docs/guides/step-functions.md
+
     execution=$(run_under_lock quiet 2)
     await SUCCEEDED execution "$execution" status
     answer=$(execution "$execution" output)

@@ -41,7 +41,6 @@ pub struct Cli {
 }
 
 #[derive(Debug, Subcommand)]
-#[allow(clippy::large_enum_variant, reason = "there is one of it")]
 enum Command {
     Run(RunArgs),
     Elect(ElectArgs),

@@ -1,13 +1,14 @@
-"""Runs the commands of README.md, word for word, and compares their answers with the printed ones.
+"""Runs the first session of README.md and those of docs/http-api.md, word for word, and compares their answers with the
+printed ones.
 
 Usage: readme_session.py BASE_URL, or readme_session.py --leasehold PATH. With a BASE_URL, the commands that need only
-the HTTP API run there. With the path of the command, its own service is started, and everything runs. The README's own
-addresses are replaced by those of the service.
+the HTTP API run there. With the path of the command, its own service is started, and everything runs. The pages' own
+addresses are replaced by those of the service. guides.py runs the other pages.
 
 The commands can be run any number of times. They therefore run in their order, in their order again, then shuffled,
 each of them twice, and at last in their order again. In their order the answers are the printed ones. Shuffled, each
-answer is a grant, or a refusal that the README explains. What differs from run to run is compared by its kind only:
-version numbers, fencing tokens, transaction ids, and texts that the README cuts short.
+answer is a grant, or a refusal that the page explains. What differs from run to run is compared by its kind only:
+version numbers, fencing tokens, transaction ids, and texts that the page cuts short.
 """
 
 import argparse
@@ -21,20 +22,20 @@ import subprocess
 import sys
 import tempfile
 
-README = (pathlib.Path(__file__).parents[2] / "README.md").read_text()
+ROOT = pathlib.Path(__file__).parents[2]
 README_URL = "http://127.0.0.1:8080"
 README_DYNAMODB = "http://127.0.0.1:8000"
 BLOCK = re.compile(r"^```(sh|json|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-# Refusals that the README explains for commands in another order.
+# Refusals that the pages explain for commands in another order.
 EXPLAINED = {"held", "lost", "condition-failed"}
-VARYING = {"recordVersionNumber": str, "fencingToken": int, "transactionId": str}
+VARYING = {"recordVersionNumber": str, "fencingToken": int, "token": int, "transactionId": str}
 NUMBER = re.compile(r"\d{16}")
 TIMEOUT_SECONDS = 120
 
 
-def steps(section):
+def steps(page, section):
     """Returns the commands of a section, each with the kind and the text of the output printed below it."""
-    text = re.search(rf"^## {section}$(.*?)^## ", README, re.MULTILINE | re.DOTALL).group(1)
+    text = re.search(rf"^## {section}$(.*?)(?=^## |\Z)", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL).group(1)
     blocks = BLOCK.findall(text)
     assert [kind == "sh" for kind, _ in blocks] == [True, False] * (len(blocks) // 2), (
         "a command and its answer, by turns"
@@ -52,8 +53,7 @@ def documents(text):
 
 
 def is_like(actual, printed, names):
-    """Whether an answer is the one that the README prints. `names` maps the README's placeholders to this run's
-    values."""
+    """Whether an answer is the one that the page prints. `names` maps the page's placeholders to this run's values."""
     if isinstance(printed, dict):
         return (
             isinstance(actual, dict)
@@ -73,20 +73,30 @@ def is_like(actual, printed, names):
 
 
 class Shell:
-    """A terminal, whose variables stay set from one command to the next."""
+    """A terminal in a folder, whose variables stay set from one command to the next."""
 
-    def __init__(self, addresses):
-        self.addresses = addresses
+    def __init__(self, addresses, folder):
+        self.addresses, self.folder = addresses, folder
         self.variables = {"LEASEHOLD_URL": addresses[README_URL], **os.environ}
+
+    def real(self, text):
+        """Returns a text with the addresses of this run."""
+        for printed, real in self.addresses.items():
+            text = text.replace(printed, real)
+        return text
 
     def run(self, commands):
         """Runs commands, which must succeed, and returns their standard output."""
-        for printed, real in self.addresses.items():
-            commands = commands.replace(printed, real)
+        commands = self.real(commands)
         with tempfile.NamedTemporaryFile() as kept:
             script = f"set -a\n{commands}\nenv -0 >{kept.name}"
             run = subprocess.run(
-                ["bash", "-euc", script], capture_output=True, text=True, timeout=TIMEOUT_SECONDS, env=self.variables
+                ["bash", "-euc", script],
+                cwd=self.folder,
+                capture_output=True,
+                text=True,
+                timeout=TIMEOUT_SECONDS,
+                env=self.variables,
             )
             if run.returncode != 0:
                 sys.exit(f"{commands}failed\n{run.stdout}{run.stderr}")
@@ -106,10 +116,10 @@ class Shell:
             values = [self.variables.get(name) for name in ("HOST1", "HOST2")]
             alike = is_like(actual, expected, {"key": [self.variables.get("KEY")], "leaseId": values})
         if not alike:
-            sys.exit(f"{commands}was answered\n{actual}\nand not, as the README says,\n{expected}")
+            sys.exit(f"{commands}was answered\n{actual}\nand not, as the page says,\n{expected}")
 
     def any_order(self, commands, kind, _printed):
-        """Runs a step at any place in the order, and fails on an answer that the README does not explain."""
+        """Runs a step at any place in the order, and fails on an answer that the page does not explain."""
         output = self.run(commands)
         for answer in documents(output) if kind == "json" else ():
             if "status" in answer and answer["type"] not in EXPLAINED:
@@ -131,8 +141,10 @@ def service(leasehold):
 def try_out(session, addresses):
     """Runs the steps in order, again, shuffled, and in order."""
 
+    folder = tempfile.TemporaryDirectory()
+
     def in_order():
-        shell = Shell(addresses)
+        shell = Shell(addresses, folder.name)
         for step in session:
             shell.step(*step)
         return shell
@@ -144,9 +156,7 @@ def try_out(session, addresses):
     for step in random.Random(seed).sample(session * 2, k=2 * len(session)):
         shell.any_order(*step)
     in_order()
-    print(
-        f"{len(session)} steps of the README's session were answered as it says, in order, again, and after a shuffle"
-    )
+    print(f"{len(session)} steps were answered as the pages say, in order, again, and after a shuffle")
 
 
 def main():
@@ -155,14 +165,15 @@ def main():
     parser.add_argument("--leasehold")
     arguments = parser.parse_args()
     if arguments.leasehold is None:
-        try_out(steps("The HTTP API"), {README_URL: arguments.base_url})
+        try_out(steps("docs/http-api.md", "A lock, request by request"), {README_URL: arguments.base_url})
         return
     leasehold = pathlib.Path(arguments.leasehold).resolve()
     os.environ["PATH"] = f"{leasehold.parent}:{os.environ['PATH']}"
     with service(leasehold) as (url, dynamodb):
-        # The first step of the first page installs the command, and starts the service.
-        session = [*steps("Try it")[1:], *steps("The HTTP API"), *steps("Transactions")]
+        api = [steps("docs/http-api.md", section) for section in ("A lock, request by request", "A transaction")]
+        session = sum(api, steps("README.md", "Try it"))
         try_out(session, {README_URL: url, README_DYNAMODB: dynamodb})
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -37,7 +37,7 @@ mod transactions;
 mod watches;
 
 pub use execution::ExecutionSecret;
-pub use route::{Input, Route, document};
+pub use route::{Answering, Input, Route, document};
 pub use semaphore::SemaphoreOperation;
 pub use service::{OPERATION_TARGET, Service};
 pub use transactions::{TransactionOperation, TransactionService};

@@ -1,6 +1,7 @@
 //! The operations of each service, with their routes: one table for HTTP and for direct invocations.
 
 use std::fmt;
+use std::pin::Pin;
 
 use http::Method;
 use leasehold_wire::{Problem, path};
@@ -33,13 +34,12 @@ pub trait Route: Copy + fmt::Debug + Send + Sync + 'static {
     fn action(self) -> Option<&'static str>;
 
     /// Carries out the operation. The answer is a JSON document.
-    fn carry_out(
-        self,
-        service: &Self::Service,
-        caller: &Caller,
-        input: Input<'_>,
-    ) -> impl Future<Output = Result<Box<RawValue>, Problem>> + Send;
+    fn carry_out<'a>(self, service: &'a Self::Service, caller: &'a Caller, input: Input<'a>) -> Answering<'a>;
 }
+
+/// An operation on its way. Boxed, so that this crate compiles the protocols down to the SDK: a future that is not
+/// boxed is compiled again in each crate that polls it.
+pub type Answering<'a> = Pin<Box<dyn Future<Output = Result<Box<RawValue>, Problem>> + Send + 'a>>;
 
 /// The source of the fields of a request.
 #[derive(Debug)]
@@ -142,17 +142,19 @@ impl Route for Operation {
         }
     }
 
-    async fn carry_out(self, service: &Service, caller: &Caller, input: Input<'_>) -> Result<Box<RawValue>, Problem> {
-        Ok(match self {
-            Self::Acquire => document(&service.acquire(caller, input.read()?).await?),
-            Self::AcquireAll => document(&service.acquire_all(caller, input.read()?).await?),
-            Self::Heartbeat => document(&service.heartbeat(caller, input.read()?).await?),
-            Self::Release => document(&service.release(caller, input.read()?).await?),
-            Self::Break => document(&service.break_lock(caller, input.read()?).await?),
-            Self::Get => document(&service.get(caller, input.read()?).await?),
-            Self::Watch => document(&service.watch(caller, input.read()?).await?),
-            Self::List => document(&service.list(caller, input.read()?).await?),
-            Self::Health => document(&service.health().await?),
+    fn carry_out<'a>(self, service: &'a Service, caller: &'a Caller, input: Input<'a>) -> Answering<'a> {
+        Box::pin(async move {
+            Ok(match self {
+                Self::Acquire => document(&service.acquire(caller, input.read()?).await?),
+                Self::AcquireAll => document(&service.acquire_all(caller, input.read()?).await?),
+                Self::Heartbeat => document(&service.heartbeat(caller, input.read()?).await?),
+                Self::Release => document(&service.release(caller, input.read()?).await?),
+                Self::Break => document(&service.break_lock(caller, input.read()?).await?),
+                Self::Get => document(&service.get(caller, input.read()?).await?),
+                Self::Watch => document(&service.watch(caller, input.read()?).await?),
+                Self::List => document(&service.list(caller, input.read()?).await?),
+                Self::Health => document(&service.health().await?),
+            })
         })
     }
 }

@@ -8,15 +8,15 @@ use aws_sdk_dynamodb::types::AttributeValue;
 
 use crate::item::{
     DELETED_VERSION, ENDED_VERSION, EXPIRE_AT, FENCING_TOKEN, IS_RELEASED, LAST_OCCURRENCE, LEASE_DURATION,
-    LEASE_ID_HASH, LEASE_MS, LEASE_REQUEST_ID, LEASE_SEQUENCE, LEASE_VERSION, OWNER_NAME, OWNER_PRINCIPAL,
-    PREVIOUS_LEASE_ID_HASH, PREVIOUS_OWNER_NAME, PREVIOUS_RELEASED, RECORD_VERSION_NUMBER, RUNNING_OCCURRENCE,
-    STALE_AT, TableSchema,
+    LEASE_ID_HASH, LEASE_MS, LEASE_REQUEST_ID, LEASE_SEQUENCE, LEASE_VERSION, LEASEHOLD_WANTED, OWNER_NAME,
+    OWNER_PRINCIPAL, PREVIOUS_LEASE_ID_HASH, PREVIOUS_OWNER_NAME, PREVIOUS_RELEASED, RECORD_VERSION_NUMBER,
+    RUNNING_OCCURRENCE, STALE_AT, TableSchema,
 };
 use crate::lifecycle::together::{Attempt, Form};
 use crate::lifecycle::{LAST_COUNTABLE_TOKEN, LockState, MAX_LEASE_DIGITS, Policy, Stamp};
 use crate::model::{
     Acquire, Break, Data, DataChange, Disposal, Heartbeat, LeaseDuration, LeaseIdHash, MAX_LEASE_MS, MAX_SEQUENCE,
-    Principal, Release, Rvn, Sequence, Staleness,
+    Principal, Release, Rvn, Sequence, Staleness, Want,
 };
 use crate::write::{Builder, Write, bytes, number, text};
 
@@ -256,6 +256,7 @@ fn assign_grant(builder: &mut Builder, request: &Acquire, stamp: &Stamp, policy:
     builder.copy(OWNER_NAME, PREVIOUS_OWNER_NAME, text(""));
     builder.copy(IS_RELEASED, PREVIOUS_RELEASED, text(""));
     builder.remove(IS_RELEASED);
+    builder.remove(LEASEHOLD_WANTED);
     match &request.data {
         Some(data) if !request.replace_data => {
             builder.write.value(":data", bytes(data.as_bytes()));
@@ -341,6 +342,7 @@ pub(crate) fn release(request: &Release, stamp: &Stamp, policy: &Policy) -> Writ
             );
             builder.set(format!("{DELETED_VERSION} = :rvn"));
             builder.remove(PAYLOAD);
+            builder.remove(LEASEHOLD_WANTED);
         }
     }
     if let Disposal::Complete(occurrence, _) = &request.disposal {
@@ -364,6 +366,17 @@ pub(crate) fn clear<'a>(version: &str, attributes: impl IntoIterator<Item = &'a 
         builder.write.name(&placeholder, name);
         builder.remove(placeholder);
     }
+    builder.build()
+}
+
+/// Rule 15.
+pub(crate) fn want(request: &Want) -> Write {
+    let mut builder = Builder::of_lock();
+    builder.condition(IS_HELD);
+    builder.condition("leaseVersion = recordVersionNumber");
+    builder.condition("NOT attribute_type(leaseholdWanted, :string)");
+    builder.write.text(":string", "S");
+    builder.put(LEASEHOLD_WANTED, text(request.owner_name.as_str()));
     builder.build()
 }
 

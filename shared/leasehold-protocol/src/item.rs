@@ -48,6 +48,9 @@ pub(crate) const RUNNING_OCCURRENCE: &str = "runningOccurrence";
 /// The last occurrence that is done. A row that has it never expires.
 pub(crate) const LAST_OCCURRENCE: &str = "lastOccurrence";
 
+/// The owner name of a waiter, who asks the holder to give way.
+pub(crate) const LEASEHOLD_WANTED: &str = "leaseholdWanted";
+
 /// The kind of the row, where it is not a lock.
 pub(crate) const LEASEHOLD_KIND: &str = "leaseholdKind";
 /// The number of permits of a semaphore.
@@ -78,7 +81,7 @@ pub(crate) const CAPACITY_REQUEST_ID: &str = "capacityRequestId";
 pub(crate) const CHANGED: &str = "changed";
 
 /// The names that belong to the protocol: no attribute of a caller may have one.
-pub const RESERVED_ATTRIBUTES: [&str; 35] = [
+pub const RESERVED_ATTRIBUTES: [&str; 36] = [
     OWNER_NAME,
     LEASE_DURATION,
     RECORD_VERSION_NUMBER,
@@ -100,6 +103,7 @@ pub const RESERVED_ATTRIBUTES: [&str; 35] = [
     DELETED_VERSION,
     RUNNING_OCCURRENCE,
     LAST_OCCURRENCE,
+    LEASEHOLD_WANTED,
     LEASEHOLD_KIND,
     CAPACITY,
     AVAILABLE,
@@ -197,6 +201,7 @@ impl TableSchema {
             deleted_version: string(item.remove(DELETED_VERSION)).into_value(),
             occurrence: string(item.remove(RUNNING_OCCURRENCE)).into_value(),
             last_occurrence: string(item.remove(LAST_OCCURRENCE)),
+            mark: string(item.remove(LEASEHOLD_WANTED)).into_value(),
             fencing_token: number(item.remove(FENCING_TOKEN)),
             stale_at: instant(item.remove(STALE_AT).as_ref()),
             expire_at: number(item.remove(EXPIRE_AT)).value().copied(),

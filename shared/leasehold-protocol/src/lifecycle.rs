@@ -1,6 +1,6 @@
 //! The life of a lock, as pure functions of (row, request, stamp). No I/O, no clock, no randomness.
 //!
-//! Each function is one operation: [`acquire`], [`heartbeat`], [`release`] and [`break_lock`]. It returns the row
+//! Each function is one operation: [`acquire`], [`heartbeat`], [`release`], [`want`] and [`break_lock`]. It returns the row
 //! afterwards, whether the operation's write makes it, and the answer to the caller. DynamoDB carries out the same rules
 //! as conditional writes (`expressions`), since only the table can decide. Applied or refused, a write returns the old
 //! row, and the same function derives the answer from it. A property test compares the two, and the model explores the
@@ -9,11 +9,14 @@
 #[cfg(test)]
 mod tests;
 pub mod together;
+mod want;
 
 use crate::model::{
     Acquire, Attributes, Break, DataChange, Disposal, Heartbeat, LeaseDuration, LeaseIdHash, LockKey, MAX_LEASE_MS,
     Occurrence, Principal, Release, Rvn, Sequence, Staleness,
 };
+
+pub use want::{WantAnswer, want};
 
 /// Every number in a row is below 2^53 - 1, so that every JSON parser holds it and its successor exactly.
 pub const NUMBER_LIMIT: u64 = (1 << 53) - 1;
@@ -152,6 +155,8 @@ pub struct Row {
     pub occurrence: Option<String>,
     /// `lastOccurrence`: the last occurrence that is done.
     pub last_occurrence: Field<String>,
+    /// `leaseholdWanted`: the owner name of a waiter. It counts only as [`Row::wanted_by`] says.
+    pub mark: Option<String>,
     /// `fencingToken`.
     pub fencing_token: Field<u64>,
     /// `staleAt`, in epoch milliseconds.
@@ -229,6 +234,8 @@ pub struct LockView {
     pub occurrence: Option<String>,
     /// The last occurrence that is done.
     pub last_occurrence: Option<String>,
+    /// The owner name of a waiter who asked the holder to give way.
+    pub wanted_by: Option<String>,
     /// The payload.
     pub data: Option<Vec<u8>>,
     /// Further attributes.
@@ -277,6 +284,7 @@ impl Row {
             fencing_token,
             occurrence: self.occurrence.clone().filter(|_| !self.released),
             last_occurrence: self.last_occurrence.value().cloned(),
+            wanted_by: self.wanted_by().cloned(),
             data: self.data.clone(),
             attributes: self.attributes.clone(),
         })
@@ -411,7 +419,6 @@ impl Row {
 
 /// The result of an acquire.
 #[derive(Debug, Clone, PartialEq)]
-#[allow(clippy::large_enum_variant, reason = "one a request, and mostly the large one")]
 pub enum AcquireAnswer {
     /// The caller holds the lock.
     Granted(Grant),
@@ -460,7 +467,6 @@ pub enum GrantOutcome {
 
 /// The result of a heartbeat.
 #[derive(Debug, Clone, PartialEq)]
-#[allow(clippy::large_enum_variant, reason = "one a request, and mostly the large one")]
 pub enum HeartbeatAnswer {
     /// The lease starts anew. Contains the row after the write.
     Renewed(Row),
@@ -536,6 +542,9 @@ pub struct Released {
     pub outcome: ReleaseOutcome,
     /// The last owner.
     pub owner_name: Option<String>,
+    /// Whether somebody waits for the lock. Only the request that released the lock knows that nobody does: true where
+    /// an earlier request did.
+    pub wanted: bool,
 }
 
 /// The outcome of a release or break.
@@ -678,6 +687,7 @@ fn grant(old: Option<&Row>, request: &Acquire, stamp: &Stamp, policy: &Policy) -
             previous: Previous::of(old),
             ended_version: old.and_then(|row| row.ended_version.clone()),
             deleted_version: old.and_then(|row| row.deleted_version.clone()),
+            mark: None,
             fencing_token: Field::Value(fencing_token),
             stale_at: Some(stamp.now_ms() + lease_ms),
             expire_at: expiry(&last_occurrence, policy.expire_at(stamp, Some(lease_ms))),
@@ -800,7 +810,7 @@ pub fn release(row: Option<&Row>, request: &Release, stamp: &Stamp, policy: &Pol
         Disposal::Keep(Some(data)) | Disposal::Complete(_, Some(data)) => {
             Row { data: Some(data.as_bytes().to_vec()), ..next }
         }
-        Disposal::Delete => Row { data: None, deleted_version: Some(stamp.rvn.clone()), ..next },
+        Disposal::Delete => Row { data: None, mark: None, deleted_version: Some(stamp.rvn.clone()), ..next },
     };
     let next = match &request.disposal {
         Disposal::Complete(occurrence, _) => {
@@ -816,13 +826,14 @@ fn release_result(old: &Row) -> Released {
     Released {
         outcome: if old.released { ReleaseOutcome::Replayed } else { ReleaseOutcome::Released },
         owner_name: old.owner_name.value().cloned(),
+        wanted: old.released || old.wanted_by().is_some(),
     }
 }
 
 /// Returns the answer to a release that changes nothing: it was done before, or the caller does not hold the lock.
 fn release_refusal(old: Option<&Row>, request: &Release) -> ReleaseAnswer {
     let hash = request.lease_id.hash();
-    let done = |outcome, owner_name| ReleaseAnswer::Done(Released { outcome, owner_name });
+    let done = |outcome, owner_name| ReleaseAnswer::Done(Released { outcome, owner_name, wanted: true });
     if is_other_kind(old) {
         return ReleaseAnswer::WrongKind;
     }
@@ -863,7 +874,7 @@ pub fn break_lock(row: Option<&Row>, request: &Break, stamp: &Stamp, policy: &Po
         Some(row) if row.released && row.is_at(Some(&request.seen)) => BreakAnswer::Done(release_result(row)),
         // This version was ended before.
         Some(row) if row.ended_version.as_deref() == Some(request.seen.as_str()) => {
-            BreakAnswer::Done(Released { outcome: ReleaseOutcome::Replayed, owner_name: None })
+            BreakAnswer::Done(Released { outcome: ReleaseOutcome::Replayed, owner_name: None, wanted: true })
         }
         _ => BreakAnswer::VersionMismatch(row.and_then(|row| row.lock().ok())),
     };

@@ -446,6 +446,15 @@ pub enum Disposal {
     Delete,
 }
 
+/// A waiter's mark on a lock, which asks the holder to give way.
+#[derive(Debug, Clone)]
+pub struct Want {
+    /// The lock's key.
+    pub key: LockKey,
+    /// The waiter's owner name, for people to read.
+    pub owner_name: OwnerName,
+}
+
 /// An operator's forced release.
 #[derive(Debug, Clone)]
 pub struct Break {

@@ -11,9 +11,9 @@ use crate::expressions;
 use crate::item::{Item, RESERVED_ATTRIBUTES, TableSchema};
 use crate::lifecycle::{
     self, AcquireAnswer, BreakAnswer, CorruptRecord, HeartbeatAnswer, LockState, Policy, ReleaseAnswer, Row, Stamp,
-    Step,
+    Step, WantAnswer,
 };
-use crate::model::{Acquire, Break, Disposal, Heartbeat, LockKey, Release};
+use crate::model::{Acquire, Break, Disposal, Heartbeat, LockKey, Release, Want};
 use crate::semaphore::Semaphore;
 use crate::write::Write;
 
@@ -61,7 +61,6 @@ impl ListQuery {
 
 /// A row of the table, by its kind.
 #[derive(Debug, Clone, PartialEq)]
-#[allow(clippy::large_enum_variant, reason = "mostly the large one")]
 pub enum Record {
     /// A lock.
     Lock(Row),
@@ -186,6 +185,19 @@ impl LockTable {
             tracing::warn!(error = failed.for_log(), "a row keeps the additional attributes of a deleted lock");
         }
         Ok(())
+    }
+
+    /// Marks a held lock, so that its holder learns that somebody waits.
+    ///
+    /// # Errors
+    /// `InvalidRequest`, `Throttled`, `Unavailable`. The mark is a hint: no caller needs to retry.
+    pub async fn want(&self, request: &Want) -> Result<WantAnswer, Error> {
+        let carried_out = self.carry_out_on_lock(
+            &request.key,
+            |row, _, _| Ok(lifecycle::want(row, request)),
+            |_| expressions::want(request),
+        );
+        Ok(carried_out.await?.1.answer)
     }
 
     /// Takes a lock from its holder, as an operator.

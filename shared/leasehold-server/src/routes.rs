@@ -303,8 +303,7 @@ mod tests {
     use std::thread::{ThreadId, current};
 
     use hyper::Method;
-    use leasehold_api::{Input, document};
-    use serde_json::value::RawValue;
+    use leasehold_api::{Answering, Input, document};
     use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
     use super::*;
@@ -337,14 +336,11 @@ mod tests {
             None
         }
 
-        async fn carry_out(
-            self,
-            told: &UnboundedSender<ThreadId>,
-            _: &Caller,
-            _: Input<'_>,
-        ) -> Result<Box<RawValue>, Problem> {
-            told.send(current().id()).expect("the test listens");
-            Ok(document(&()))
+        fn carry_out<'a>(self, told: &'a UnboundedSender<ThreadId>, _: &'a Caller, _: Input<'a>) -> Answering<'a> {
+            Box::pin(async move {
+                told.send(current().id()).expect("the test listens");
+                Ok(document(&()))
+            })
         }
     }
 

@@ -34,6 +34,8 @@ pub struct Bounds {
     pub losses: bool,
     /// The number of writes of a Java client with `updateExistingLockRecord`.
     pub java: u8,
+    /// The number of marks that a waiter sends.
+    pub wants: u8,
     /// Whether callers judge by the clock, and servers' clocks differ.
     pub clock: bool,
     /// Whether answers arrive late. (Every answer may be lost in any case.)
@@ -80,6 +82,7 @@ const SMALL: Bounds = Bounds {
     deaths: false,
     losses: false,
     java: 0,
+    wants: 0,
     clock: false,
     delays: false,
     drift: false,
@@ -88,7 +91,7 @@ const SMALL: Bounds = Bounds {
 
 impl Bounds {
     /// Explorations that take seconds, for the tests. Each is large enough for a lock to be taken over.
-    pub fn small() -> [Self; 9] {
+    pub fn small() -> [Self; 10] {
         let once = Self { in_flight: 1, leases: &[100], end: 300, ..SMALL };
         let first = Self { attempts: 1, ..once };
         [
@@ -97,6 +100,7 @@ impl Bounds {
             Self { name: "small, breaks", breaks: 1, deaths: true, ..first },
             Self { name: "small, three callers", callers: 3, end: 200, ..first },
             Self { name: "small, Java", java: 1, breaks: 1, ..first },
+            Self { name: "small, wants", wants: 2, java: 1, deletes: true, end: 200, ..first },
             Self { name: "small, clocks", clock: true, leases: &[200], end: 500, ..first },
             Self {
                 name: "small, delays and drift",
@@ -113,7 +117,7 @@ impl Bounds {
     }
 
     /// The explorations of the command.
-    pub fn full() -> [Self; 10] {
+    pub fn full() -> [Self; 11] {
         let full = Self { deaths: true, ..SMALL };
         let once = Self { in_flight: 1, leases: &[100], end: 300, ..full };
         let first = Self { attempts: 1, ..once };
@@ -124,6 +128,7 @@ impl Bounds {
             Self { name: "two lease ids", deletes: true, lease_ids: 2, ..first },
             Self { name: "three callers", callers: 3, breaks: 1, ..first },
             Self { name: "a Java client", java: 2, breaks: 1, deletes: true, ..first },
+            Self { name: "wants", wants: 2, copies: 1, java: 1, breaks: 1, deletes: true, ..first },
             Self { name: "clocks", clock: true, breaks: 1, leases: &[200], end: 500, ..first },
             Self { name: "delays", delays: true, ..once },
             Self { name: "drift", delays: true, drift: true, leases: &[2000], steps: &[1999, 1], end: 6000, ..once },

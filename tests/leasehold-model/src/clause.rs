@@ -2,7 +2,7 @@
 
 use leasehold_protocol::{
     Acquire, AcquireAnswer, Break, BreakAnswer, Disposal, Field, Heartbeat, HeartbeatAnswer, Policy, Release,
-    ReleaseAnswer, Row, Staleness, Stamp, lifecycle,
+    ReleaseAnswer, Row, Staleness, Stamp, Want, WantAnswer, lifecycle,
 };
 
 use crate::bounds::{Bounds, Runs};
@@ -58,11 +58,25 @@ pub enum Clause {
     TombstoneRemembers,
     /// A repeat of the caller's own request gets its answer, although the occurrence counts as done.
     OwnBeforeDone,
+    /// Rule 15: a mark needs a holder.
+    MarkNeedsHolder,
+    /// Rule 15: a mark needs a row that we wrote last.
+    MarkNeedsOurs,
+    /// Rule 15: a lock that is marked is not marked again.
+    MarkIsSetOnce,
+    /// Rule 15: a mark changes no version.
+    MarkKeepsVersion,
+    /// Rule 15: an acquire takes the mark off.
+    AcquireTakesMark,
+    /// Rule 15: a tombstone has no mark.
+    TombstoneTakesMark,
+    /// Rule 15: a replayed release counts as wanted.
+    ReplayIsWanted,
 }
 
 impl Clause {
     /// All clauses.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 31] = [
         Self::HeartbeatSequence,
         Self::HeartbeatToken,
         Self::AcquireSequence,
@@ -87,6 +101,13 @@ impl Clause {
         Self::AtMostOnce,
         Self::TombstoneRemembers,
         Self::OwnBeforeDone,
+        Self::MarkNeedsHolder,
+        Self::MarkNeedsOurs,
+        Self::MarkIsSetOnce,
+        Self::MarkKeepsVersion,
+        Self::AcquireTakesMark,
+        Self::TombstoneTakesMark,
+        Self::ReplayIsWanted,
     ];
 
     /// Bounds within which the absence of the clause shows.
@@ -117,6 +138,15 @@ impl Clause {
                 Bounds { leases: &[200], end: 200, once: Some(Runs::AtMostOnce), ..once }
             }
             Self::OwnBeforeDone => Bounds { requests: 1, once: Some(Runs::AtMostOnce), ..bounds },
+            Self::MarkNeedsHolder
+            | Self::MarkNeedsOurs
+            | Self::MarkIsSetOnce
+            | Self::MarkKeepsVersion
+            | Self::AcquireTakesMark
+            | Self::TombstoneTakesMark
+            | Self::ReplayIsWanted => {
+                Bounds { wants: 2, java: 1, deletes: true, attempts: 2, requests: 1, end: 0, leases: &[200], ..once }
+            }
             Self::CountFromFirst => Bounds { attempts: 2, leases: &[200], end: 200, ..once },
             _ => bounds,
         }
@@ -190,7 +220,32 @@ impl LifeCycle<'_> {
         if is_new && self.lacks(Clause::PreviousHash) {
             next.previous.lease_id_hash = None;
         }
+        if self.lacks(Clause::AcquireTakesMark) {
+            next.mark = row.and_then(|row| row.mark.clone());
+        }
         (if is_new { Some(next) } else { row.cloned() }, answer)
+    }
+
+    pub(crate) fn want(&self, row: Option<&Row>, request: &Want, stamp: &Stamp) -> (Option<Row>, WantAnswer) {
+        let mut found = row.cloned();
+        if let Some(row) = &mut found {
+            row.released &= !self.lacks(Clause::MarkNeedsHolder);
+            if self.lacks(Clause::MarkNeedsOurs) {
+                row.lease_version.clone_from(&row.rvn);
+            }
+            if self.lacks(Clause::MarkIsSetOnce) {
+                row.mark = None;
+            }
+        }
+        let step = lifecycle::want(found.as_ref(), request);
+        let mut next = row.cloned();
+        if let (Some(next), Some(marked), Some(())) = (&mut next, step.row, step.change) {
+            next.mark = marked.mark;
+            if self.lacks(Clause::MarkKeepsVersion) {
+                next.rvn = Field::Value(stamp.rvn.clone());
+            }
+        }
+        (next, step.answer)
     }
 
     pub(crate) fn heartbeat(
@@ -223,6 +278,12 @@ impl LifeCycle<'_> {
             if forgets {
                 next.last_occurrence = Field::Absent;
             }
+            if self.lacks(Clause::TombstoneTakesMark) {
+                next.mark = row.and_then(|row| row.mark.clone());
+            }
+        }
+        if let (ReleaseAnswer::Done(done), true) = (&mut step.answer, self.lacks(Clause::ReplayIsWanted)) {
+            done.wanted &= is_applied;
         }
         (self.ended(row, step.row, stamp), step.answer)
     }

@@ -36,10 +36,12 @@ use stateright::{Checker, CheckerBuilder, Expectation, Model, Property};
 
 pub use crate::bounds::{Bounds, Runs};
 pub use crate::clause::Clause;
+use crate::world::Event;
 pub use crate::world::{Action, Promise, World};
 
 const TAKEN_OVER: &str = "a lock is taken over";
 const REPEATED: &str = "a request is repeated";
+const WANTED: &str = "a holder learns that somebody waits";
 const REFUSED_A_RUN: &str = "a run is refused or not wanted";
 
 /// The protocol within bounds, with one clause dropped or none.
@@ -61,10 +63,11 @@ impl Protocol {
     /// The names of the events that an exploration must contain. Without them its bounds are too small to prove
     /// anything.
     pub fn must_see(&self) -> Vec<&'static str> {
-        let Bounds { attempts, once, .. } = self.bounds;
+        let Bounds { attempts, once, wants, .. } = self.bounds;
         // No caller takes over an occurrence that counts as done from its acquire on.
         let taken_over = once != Some(Runs::AtMostOnce);
-        let seen = [(TAKEN_OVER, taken_over), (REPEATED, attempts > 1), (REFUSED_A_RUN, once.is_some())];
+        let seen =
+            [(TAKEN_OVER, taken_over), (REPEATED, attempts > 1), (WANTED, wants > 0), (REFUSED_A_RUN, once.is_some())];
         seen.into_iter().filter(|(_, is_due)| *is_due).map(|(name, _)| name).collect()
     }
 }
@@ -116,9 +119,12 @@ impl Model for Protocol {
             Property::always("who heartbeats keeps the lock", |_, world: &World| world.keeps(Promise::HoldersKeep)),
             Property::always("an occurrence ends", |_, world: &World| world.keeps(Promise::OccurrencesEnd)),
             Property::always("everyone can go on", |_, world: &World| world.keeps(Promise::NobodyIsStuck)),
-            Property::sometimes(TAKEN_OVER, |_, world: &World| world.was_taken_over()),
-            Property::sometimes(REPEATED, |_, world: &World| world.was_repeated()),
-            Property::sometimes(REFUSED_A_RUN, |_, world: &World| world.was_refused_a_run()),
+            Property::always("marks are true", |_, world: &World| world.keeps(Promise::MarksAreTrue)),
+            Property::always("a want only marks", |_, world: &World| world.keeps(Promise::WantsOnlyMark)),
+            Property::sometimes(WANTED, |_, world: &World| world.saw(Event::Wanted)),
+            Property::sometimes(TAKEN_OVER, |_, world: &World| world.saw(Event::TakenOver)),
+            Property::sometimes(REPEATED, |_, world: &World| world.saw(Event::Repeated)),
+            Property::sometimes(REFUSED_A_RUN, |_, world: &World| world.saw(Event::RefusedARun)),
         ]
     }
 }
@@ -187,5 +193,12 @@ mod tests {
         runs_need_to_be_stored_at_the_acquire: AtMostOnce breaks "an occurrence ends",
         tombstones_need_to_remember_occurrences: TombstoneRemembers breaks "an occurrence ends",
         own_repeats_need_to_come_before_occurrences: OwnBeforeDone breaks "lost answers resolve",
+        marks_need_a_holder: MarkNeedsHolder breaks "marks are true",
+        marks_need_a_version_of_ours: MarkNeedsOurs breaks "marks are true",
+        marks_need_to_be_set_once: MarkIsSetOnce breaks "marks are true",
+        marks_need_to_keep_the_version: MarkKeepsVersion breaks "a want only marks",
+        acquires_need_to_take_the_mark_off: AcquireTakesMark breaks "marks are true",
+        tombstones_need_to_take_the_mark_off: TombstoneTakesMark breaks "marks are true",
+        replayed_releases_need_to_count_as_wanted: ReplayIsWanted breaks "marks are true",
     }
 }

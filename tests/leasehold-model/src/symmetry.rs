@@ -95,6 +95,7 @@ fn rename_attempt(attempt: &mut Attempt, places: &Places) {
             rename_request(request, places);
         }
         Sender::Operator { seen } => rename(seen, places),
+        Sender::Waiter => {}
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use leasehold_protocol::{
     Acquire, AcquireAnswer, Attributes, Break, BreakAnswer, Data, DataChange, Disposal, Field, GrantOutcome, Heartbeat,
     HeartbeatAnswer, LeaseDuration, LeaseId, LeaseIdHash, LockKey, Occurrence, Once, OwnerName, Policy, Release,
-    ReleaseAnswer, Row, Rvn, Sequence, Staleness, Stamp, lifecycle,
+    ReleaseAnswer, ReleaseOutcome, Row, Rvn, Sequence, Staleness, Stamp, Want, WantAnswer, lifecycle,
 };
 
 use crate::Protocol;
@@ -36,6 +36,10 @@ pub enum Promise {
     OccurrencesEnd,
     /// A new caller gets the lock, now or when it has observed the row for its lease.
     NobodyIsStuck,
+    /// A holder learns of a waiter exactly where one marked its lock, or where nobody knows.
+    MarksAreTrue,
+    /// A want changes nothing but the mark.
+    WantsOnlyMark,
 }
 
 /// The row, which can be hashed here: no caller sets additional attributes.
@@ -49,7 +53,7 @@ impl Hash for Stored {
         let row = &self.0;
         (&row.owner_name, &row.lease_ms, &row.rvn, row.released, &row.data, &row.lease_id_hash).hash(state);
         (&row.lease_version, &row.sequence, &row.previous, &row.ended_version, &row.deleted_version).hash(state);
-        (&row.fencing_token, row.stale_at, &row.occurrence, &row.last_occurrence).hash(state);
+        (&row.fencing_token, row.stale_at, &row.occurrence, &row.last_occurrence, &row.mark).hash(state);
     }
 }
 
@@ -68,6 +72,7 @@ pub(crate) struct Attempt {
 pub(crate) enum Sender {
     Caller { caller: usize, lease_id: u8, number: u8, attempt: u8, request: Request },
     Operator { seen: String },
+    Waiter,
 }
 
 impl Attempt {
@@ -145,6 +150,8 @@ pub enum Action {
     },
     /// An operator sends a break of the version that is in the row.
     Break,
+    /// A waiter, who does not poll, sends a mark.
+    Want,
     /// The Java client reads the row.
     JavaLooks,
     /// The Java client takes a released or a stale row in place.
@@ -152,6 +159,20 @@ pub enum Action {
     /// The Java client renews its lease.
     JavaRenews,
 }
+
+/// An event that an exploration must contain.
+#[derive(Debug, Clone, Copy)]
+#[repr(u8)]
+pub(crate) enum Event {
+    TakenOver = 1,
+    Repeated = 2,
+    RefusedARun = 4,
+    Wanted = 8,
+}
+
+/// The events on the way to a state.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+struct Events(u8);
 
 /// The state of the model.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -162,15 +183,16 @@ pub struct World {
     pub(crate) network: Vec<Attempt>,
     copies: u8,
     breaks: u8,
+    wants: u8,
     pub(crate) java: Java,
     highest_token: u64,
     /// The last acknowledged payload: the token and the number of its request.
     acknowledged: Option<[u64; 2]>,
     /// The lease id that completed the occurrence, or, with at most once, began it.
     pub(crate) done_by: Option<(usize, u8)>,
-    taken_over: bool,
-    repeated: bool,
-    refused_a_run: bool,
+    /// Whether a waiter marked the lock under its current holder.
+    is_marked: bool,
+    events: Events,
     broken: Option<Promise>,
 }
 
@@ -247,13 +269,13 @@ impl World {
             network: Vec::new(),
             copies: 0,
             breaks: 0,
+            wants: 0,
             java: Java::default(),
             highest_token: 0,
             acknowledged: None,
             done_by: None,
-            taken_over: false,
-            repeated: false,
-            refused_a_run: false,
+            is_marked: false,
+            events: Events::default(),
             broken: None,
         }
     }
@@ -262,16 +284,13 @@ impl World {
         self.broken != Some(promise)
     }
 
-    pub(crate) fn was_taken_over(&self) -> bool {
-        self.taken_over
+    /// Whether the event happened on the way to this state.
+    pub(crate) fn saw(&self, event: Event) -> bool {
+        self.events.0 & event as u8 != 0
     }
 
-    pub(crate) fn was_repeated(&self) -> bool {
-        self.repeated
-    }
-
-    pub(crate) fn was_refused_a_run(&self) -> bool {
-        self.refused_a_run
+    fn sees(&mut self, event: Event, happens: bool) {
+        self.events.0 |= if happens { event as u8 } else { 0 };
     }
 
     pub(crate) fn row(&self) -> Option<&Row> {
@@ -305,6 +324,9 @@ impl World {
         }
         if self.breaks < bounds.breaks && self.network.len() < bounds.in_flight && self.is_held() {
             actions.push(Action::Break);
+        }
+        if self.wants < bounds.wants && self.network.len() < bounds.in_flight {
+            actions.push(Action::Want);
         }
         if self.java.writes < bounds.java {
             actions.extend([Action::JavaLooks, Action::JavaTakes, Action::JavaRenews]);
@@ -376,6 +398,11 @@ impl World {
                 let (version, stamp) = (format!("break-{}", next.breaks), next.now);
                 next.network.push(Attempt { sender: Sender::Operator { seen }, version, stamp, was_applied: false });
             }
+            Action::Want => {
+                next.wants += 1;
+                let (version, stamp) = (format!("want-{}", next.wants), next.now);
+                next.network.push(Attempt { sender: Sender::Waiter, version, stamp, was_applied: false });
+            }
             Action::JavaLooks => next.java_looks()?,
             Action::JavaTakes => next.java_takes()?,
             Action::JavaRenews => next.java_renews()?,
@@ -384,6 +411,7 @@ impl World {
         next.check_beliefs();
         if next.row != self.row {
             next.check_way_out();
+            next.check_mark();
         }
         Some(next)
     }
@@ -413,7 +441,7 @@ impl World {
     }
 
     fn repeat(&mut self, index: usize, skew: u16) {
-        self.repeated = true;
+        self.sees(Event::Repeated, true);
         self.attempt(index, skew);
     }
 
@@ -444,12 +472,12 @@ impl World {
         let policy = Policy { retention_seconds: 0, clock_skew_ms: SKEW.into() };
         let life_cycle = LifeCycle { without: protocol.without, policy: &policy };
         let is_applied = match &attempt.sender {
-            Sender::Operator { seen } => {
-                // No caller waits for this answer.
-                if reply != Reply::Lost {
-                    return None;
-                }
-                self.deliver_break(&life_cycle, seen, &stamp)
+            // No caller waits for these two answers.
+            Sender::Operator { .. } | Sender::Waiter if reply != Reply::Lost => return None,
+            Sender::Operator { seen } => self.deliver_break(&life_cycle, seen, &stamp),
+            Sender::Waiter => {
+                self.deliver_want(&life_cycle, &stamp);
+                false
             }
             Sender::Caller { caller, lease_id, number, attempt, request } => {
                 let is_awaited = {
@@ -483,14 +511,54 @@ impl World {
         let holder = self.row().and_then(|row| row.lease_id_hash.clone());
         self.row = row.map(Stored);
         let is_applied = matches!(&answer, BreakAnswer::Done(done)
-            if done.outcome == leasehold_protocol::ReleaseOutcome::Released);
+            if done.outcome == ReleaseOutcome::Released);
         if is_applied {
             for (index, caller) in self.callers.iter_mut().enumerate() {
                 caller.is_broken |= holder.as_ref() == Some(&known(index, caller.lease_id).hash);
             }
             self.java.until = None;
+            self.is_marked = false;
         }
         is_applied
+    }
+
+    fn deliver_want(&mut self, life_cycle: &LifeCycle<'_>, stamp: &Stamp) {
+        let request = Want { key: key(), owner_name: text(OwnerName::new(NAMES[3])) };
+        let (row, answer) = life_cycle.want(self.row(), &request, stamp);
+        let unmarked = |row: &Row| Row { mark: None, ..row.clone() };
+        if row.as_ref().map(unmarked) != self.row().map(unmarked) {
+            self.breaks_promise(Promise::WantsOnlyMark);
+        }
+        let is_true = match answer {
+            WantAnswer::Marked => self.is_held() && !self.is_marked,
+            WantAnswer::AlreadyMarked => self.is_held() && self.is_marked,
+            WantAnswer::Free => !self.is_held(),
+            WantAnswer::NotOurs => self.is_held() && self.java.writes > 0,
+            WantAnswer::WrongKind => false,
+        };
+        if !is_true {
+            self.breaks_promise(Promise::MarksAreTrue);
+        }
+        self.is_marked |= answer == WantAnswer::Marked;
+        self.row = row.map(Stored);
+    }
+
+    /// Checks what a holder learns of waiters. Only a release that it made itself, and a heartbeat, know that nobody
+    /// waits.
+    fn check_wanted(&mut self, told: bool, knows: bool) {
+        self.sees(Event::Wanted, told && knows);
+        if told != (self.is_marked || !knows) {
+            self.breaks_promise(Promise::MarksAreTrue);
+        }
+    }
+
+    /// Checks that observers see the mark of the current holder's lock and no other, and that a tombstone has none.
+    fn check_mark(&mut self) {
+        let Some(row) = self.row() else { return };
+        let is_shown = row.lock().is_ok_and(|lock| lock.wanted_by.is_some());
+        if is_shown != self.is_marked || row.is_deleted() && row.mark.is_some() {
+            self.breaks_promise(Promise::MarksAreTrue);
+        }
     }
 
     fn deliver_request(
@@ -543,6 +611,9 @@ impl World {
                     principal: None,
                 };
                 let (row, answer) = life_cycle.heartbeat(self.row(), &request, stamp);
+                if let HeartbeatAnswer::Renewed(row) = &answer {
+                    self.check_wanted(row.wanted_by().is_some(), true);
+                }
                 (row, Answer::of_heartbeat(&answer))
             }
             Request::Release { delete, completed } => {
@@ -553,6 +624,9 @@ impl World {
                 };
                 let request = Release { key: key(), lease_id: id.clone(), disposal, expected: None, principal: None };
                 let (row, answer) = life_cycle.release(self.row(), &request, stamp);
+                if let ReleaseAnswer::Done(done) = &answer {
+                    self.check_wanted(done.wanted, done.outcome == ReleaseOutcome::Released);
+                }
                 (row, Answer::of_release(&answer))
             }
         };
@@ -564,12 +638,14 @@ impl World {
             }
             self.highest_token = self.highest_token.max(token);
         }
+        // An acquire takes the mark off, and an ended lock has no holder who would learn of it.
+        self.is_marked &= !is_applied || matches!(asked.request, Request::Heartbeat { .. });
         self.check_occurrence(protocol, asked, is_applied, &answer);
         self.row = row.map(Stored);
         if let (true, Request::Release { delete: true, .. }) = (is_applied, asked.request) {
             self.acknowledged = None;
         }
-        self.taken_over |= matches!(answer, Answer::Granted { outcome: GrantOutcome::TakenOver, .. });
+        self.sees(Event::TakenOver, matches!(answer, Answer::Granted { outcome: GrantOutcome::TakenOver, .. }));
         self.check_repeat(asked, hash, old.as_ref(), is_applied, &answer);
         match asked.reply {
             Reply::Heard => self.answered(protocol, asked.caller, &answer),
@@ -591,7 +667,7 @@ impl World {
     /// Checks that the occurrence is granted to no lease id but the one that ended it.
     fn check_occurrence(&mut self, protocol: &Protocol, asked: &Asked<'_>, is_applied: bool, answer: &Answer) {
         let id = (asked.caller, asked.lease_id);
-        self.refused_a_run |= matches!(answer, Answer::AlreadyDone);
+        self.sees(Event::RefusedARun, matches!(answer, Answer::AlreadyDone));
         let Some(runs) = protocol.bounds.once.filter(|_| is_applied) else { return };
         match asked.request {
             Request::Acquire { .. } if self.done_by.is_some_and(|by| by != id) => {
@@ -761,6 +837,7 @@ impl World {
         row.released = stays_released;
         self.java.seen = None;
         self.java.until = Some(self.now + JAVA_LEASE);
+        self.is_marked = false;
         Some(())
     }
 }

@@ -11,10 +11,8 @@ use leasehold_wire::semaphore::{
 };
 use leasehold_wire::{GetRequest, Lock, Problem, ReleaseResponse, path};
 
-use serde_json::value::RawValue;
-
 use crate::access::Caller;
-use crate::route::{Input, Route, document};
+use crate::route::{Answering, Input, Route, document};
 use crate::service::{Service, logged_problem, operation_span, record_owner, traced, wire_name};
 use crate::{convert as locks, counts};
 
@@ -79,15 +77,17 @@ impl Route for SemaphoreOperation {
         })
     }
 
-    async fn carry_out(self, service: &Service, caller: &Caller, input: Input<'_>) -> Result<Box<RawValue>, Problem> {
-        Ok(match self {
-            Self::Acquire => document(&service.acquire_permits(caller, input.read()?).await?),
-            Self::Heartbeat => document(&service.heartbeat_permits(caller, input.read()?).await?),
-            Self::Release => document(&service.release_permits(caller, input.read()?).await?),
-            Self::Break => document(&service.break_entry(caller, input.read()?).await?),
-            Self::Enqueue => document(&service.enqueue(caller, input.read()?).await?),
-            Self::Capacity => document(&service.set_capacity(caller, input.read()?).await?),
-            Self::Get => document(&service.get_semaphore(caller, input.read()?).await?),
+    fn carry_out<'a>(self, service: &'a Service, caller: &'a Caller, input: Input<'a>) -> Answering<'a> {
+        Box::pin(async move {
+            Ok(match self {
+                Self::Acquire => document(&service.acquire_permits(caller, input.read()?).await?),
+                Self::Heartbeat => document(&service.heartbeat_permits(caller, input.read()?).await?),
+                Self::Release => document(&service.release_permits(caller, input.read()?).await?),
+                Self::Break => document(&service.break_entry(caller, input.read()?).await?),
+                Self::Enqueue => document(&service.enqueue(caller, input.read()?).await?),
+                Self::Capacity => document(&service.set_capacity(caller, input.read()?).await?),
+                Self::Get => document(&service.get_semaphore(caller, input.read()?).await?),
+            })
         })
     }
 }

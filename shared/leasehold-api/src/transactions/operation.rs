@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use super::TransactionService;
 use crate::access::Caller;
-use crate::route::{Input, Route, document};
+use crate::route::{Answering, Input, Route, document};
 
 /// The maximum size of an answer. A Lambda function's answer has at most 6 MB, and contains the document with its
 /// quotes escaped.
@@ -101,24 +101,21 @@ impl Route for TransactionOperation {
         })
     }
 
-    async fn carry_out(
-        self,
-        service: &TransactionService,
-        _caller: &Caller,
-        input: Input<'_>,
-    ) -> Result<Box<RawValue>, Problem> {
-        match self {
-            Self::Begin => fitting(&service.begin(input.read()?).await?),
-            Self::Add => fitting(&service.add(input.read()?).await?),
-            Self::Commit => fitting(&service.commit(input.read()?).await?),
-            Self::Rollback => fitting(&service.rollback(input.read()?).await?),
-            Self::Get => fitting(&service.get(input.read()?).await?),
-            Self::GetItems => fitting(&service.get_items(input.read()?).await?),
-            Self::ListItems => fitting(&service.list_items(input.read()?).await?),
-            Self::Sweep => fitting(&service.sweep(input.read()?).await?),
-            Self::List => fitting(&service.list(input.read()?).await?),
-            Self::Unlock => fitting(&service.unlock(input.read()?).await?),
-        }
+    fn carry_out<'a>(self, service: &'a TransactionService, _caller: &'a Caller, input: Input<'a>) -> Answering<'a> {
+        Box::pin(async move {
+            match self {
+                Self::Begin => fitting(&service.begin(input.read()?).await?),
+                Self::Add => fitting(&service.add(input.read()?).await?),
+                Self::Commit => fitting(&service.commit(input.read()?).await?),
+                Self::Rollback => fitting(&service.rollback(input.read()?).await?),
+                Self::Get => fitting(&service.get(input.read()?).await?),
+                Self::GetItems => fitting(&service.get_items(input.read()?).await?),
+                Self::ListItems => fitting(&service.list_items(input.read()?).await?),
+                Self::Sweep => fitting(&service.sweep(input.read()?).await?),
+                Self::List => fitting(&service.list(input.read()?).await?),
+                Self::Unlock => fitting(&service.unlock(input.read()?).await?),
+            }
+        })
     }
 }
 

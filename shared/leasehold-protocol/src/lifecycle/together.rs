@@ -31,7 +31,6 @@ pub enum Form {
 
 /// The reply of one row to an attempt.
 #[derive(Debug, Clone, PartialEq)]
-#[allow(clippy::large_enum_variant, reason = "refusals are what votes are about")]
 pub enum Vote {
     /// The row would have been written.
     Yes,
@@ -41,7 +40,6 @@ pub enum Vote {
 
 /// The result of an acquisition of several locks.
 #[derive(Debug, Clone, PartialEq)]
-#[allow(clippy::large_enum_variant, reason = "one answer a request, which is not kept")]
 pub enum AcquireAllAnswer {
     /// The caller holds all locks.
     Granted(GrantOfAll),
@@ -66,7 +64,6 @@ pub struct GrantOfAll {
 
 /// The consequence of a refused attempt.
 #[derive(Debug, Clone, PartialEq)]
-#[allow(clippy::large_enum_variant, reason = "one verdict an attempt, which is not kept")]
 pub enum Verdict {
     /// The answer to the caller.
     Answer(AcquireAllAnswer),

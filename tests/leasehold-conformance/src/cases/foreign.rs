@@ -231,6 +231,20 @@ pub(super) async fn tombstone_overwritten_in_place_is_a_lock(bench: Bench) {
     assert_eq!((bob.body["previousOwnerName"].as_str(), bob.token), (Some("java"), alice.token + 1));
 }
 
+pub(super) async fn row_after_a_tombstone_is_a_lock_when_released(bench: Bench) {
+    let lock = bench.lock();
+    let alice = lock.hold("alice").await;
+    lock.release(&alice.lease_id, json!({ "delete": true })).await.released("released");
+    let bob = lock.acquire("bob", json!({})).await.granted("created");
+    // Another client releases the row, and changes nothing else. The row still names the version of the tombstone.
+    lock.overwrite([("isReleased", Some(text("1")))]).await;
+    let view = lock.view(&bob, json!({ "state": "released" }));
+    assert_eq!(lock.get().await.ok(), view);
+    assert_eq!(bench.list_all(&[("key", &lock.key)]).await, [view]);
+    let carol = lock.acquire("carol", json!({ "onlyIfExists": true })).await.granted("reacquired");
+    assert_eq!(carol.body["previousOwnerName"], "bob");
+}
+
 pub(super) async fn unknown_attributes_are_shown_and_kept(bench: Bench) {
     let (lock, rvn) = held_by_java(&bench).await;
     let sets = [

@@ -22,4 +22,5 @@ mod together;
 mod transaction_api;
 mod transactions;
 mod virtual_time;
+mod want;
 mod watch;

@@ -7,7 +7,7 @@ use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use leasehold_protocol::{
     Acquire, Attributes, Break, Data, DataChange, Disposal, Heartbeat, LeaseDuration, ListQuery, Occurrence, Once,
-    Principal, Record, Release, Row, Rvn, Sequence, Staleness, Stamp, lifecycle,
+    OwnerName, Principal, Record, Release, Row, Rvn, Sequence, Staleness, Stamp, Want, lifecycle,
 };
 use leasehold_tests::{acquire, heartbeat, key, lease_id, release};
 use proptest::prelude::*;
@@ -47,6 +47,9 @@ enum Step {
         data: Option<u8>,
         expected: Option<RvnChoice>,
         completed: Option<usize>,
+    },
+    Want {
+        caller: usize,
     },
     Break {
         seen: RvnChoice,
@@ -103,7 +106,7 @@ enum DataChoice {
 }
 
 /// The number of ways to damage a row.
-const DAMAGES: usize = 25;
+const DAMAGES: usize = 27;
 
 /// In byte order, which differs from that of numbers and of any language.
 const OCCURRENCES: [&str; 4] = ["10", "9", "Zoë", "zoe"];
@@ -156,6 +159,7 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(caller, sequence, principal, lease_ms, data, expected, token)| Step::Heartbeat {
                 caller, sequence, principal, lease_ms, data, expected, token
             }),
+        3 => caller.clone().prop_map(|caller| Step::Want { caller }),
         4 => (caller, principal(), prop::bool::weighted(0.3), any::<Option<u8>>(), prop::option::of(rvn_choice()), completed)
             .prop_map(|(caller, principal, delete, data, expected, completed)| Step::Release {
                 caller, principal, delete, data, expected, completed
@@ -303,6 +307,13 @@ impl Bench<ForeignWrites> {
                 };
                 assert_eq!(after, expected.row.map(cleared));
             }
+            Step::Want { caller } => {
+                let request = Want { key: key(), owner_name: OwnerName::new(CALLERS[*caller]).expect("valid") };
+                let actual = self.table.want(&request).await.expect("answered");
+                let expected = lifecycle::want(before.as_ref(), &request);
+                assert_eq!(actual, expected.answer);
+                assert_eq!(self.row().await, expected.row);
+            }
             Step::Break { seen } => {
                 let request = Break { key: key(), seen: rvn(seen) };
                 let actual = self.table.break_lock(&request).await.expect("answered");
@@ -376,6 +387,8 @@ impl Bench<ForeignWrites> {
                     ("leaseholdKind", text("another")),
                     ("runningOccurrence", AttributeValue::N("9".into())),
                     ("lastOccurrence", AttributeValue::Bool(true)),
+                    ("leaseholdWanted", text("another")),
+                    ("leaseholdWanted", AttributeValue::N("7".into())),
                     ("staleAt", text("soon")),
                     ("staleAt", AttributeValue::N("-1".into())),
                     ("staleAt", AttributeValue::N("1.5".into())),
