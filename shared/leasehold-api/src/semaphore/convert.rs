@@ -2,15 +2,15 @@
 
 use leasehold_protocol::lifecycle::NUMBER_LIMIT;
 use leasehold_protocol::semaphore::{
-    Acquire, Ahead, AllDead, Break, Claim, ClaimNumber, DEFAULT_HOLDER_LEASE_MS, DEFAULT_TICKET_LEASE_MS, Dead, Enqueue,
-    Entry, Epoch, Grant, Heartbeat, Member, OWNER, Permits, PublicId, Refusal, Release, Semaphore, SetCapacity, Shrink, entry_data,
-    entry_name, operator_request_id,
+    Acquire, Ahead, AllDead, Break, Claim, ClaimNumber, DEFAULT_HOLDER_LEASE_MS, DEFAULT_TICKET_LEASE_MS, Dead,
+    Enqueue, Entry, Epoch, Grant, Heartbeat, Member, OWNER, Permits, PublicId, Refusal, Release, Semaphore,
+    SetCapacity, Shrink, entry_data, entry_name, operator_request_id,
 };
 use leasehold_protocol::{Data, LeaseDuration, LeaseId, LockKey, Lost, Principal, Rvn};
 use leasehold_wire::semaphore::{
-    AcquirePermitsRequest, AcquirePermitsResponse, BreakEntryRequest, CapacityRequest, EnqueueAnswer, EnqueueRequest, EnqueueResponse,
-    HeartbeatPermitsRequest, HeartbeatPermitsResponse, Holder, Kind, ObservedEntry, ReleasePermitsRequest,
-    SemaphoreState, Ticket,
+    AcquirePermitsRequest, AcquirePermitsResponse, BreakEntryRequest, CapacityRequest, EnqueueAnswer, EnqueueRequest,
+    EnqueueResponse, HeartbeatPermitsRequest, HeartbeatPermitsResponse, Holder, Kind, ObservedEntry,
+    ReleasePermitsRequest, SemaphoreState, Ticket,
 };
 use leasehold_wire::{Lock, Problem, ProblemType, Secret, Staleness};
 use serde_json::Map;
@@ -26,7 +26,10 @@ pub(crate) fn acquire(
     let lease_id = request.lease_id.map_or_else(|| Ok(LeaseId::generate()), convert::lease_id)?;
     let by_clock = request.staleness == Some(Staleness::Clock);
     if by_clock && !request.observed.is_empty() {
-        return Err(Problem::invalid("observed", "observed needs staleness rvn: by the clock, the service names the dead."));
+        return Err(Problem::invalid(
+            "observed",
+            "observed needs staleness rvn: by the clock, the service names the dead.",
+        ));
     }
     let dead = dead(request.observed, &Member::new(&key, &lease_id))?;
     Ok(Acquire {

@@ -6,8 +6,8 @@ use http::Method;
 use leasehold_protocol::semaphore::{Semaphore, Step};
 use leasehold_protocol::{Error, LockKey, Record, ReleaseOutcome};
 use leasehold_wire::semaphore::{
-    AcquirePermitsRequest, AcquirePermitsResponse, BreakEntryRequest, CapacityRequest, CapacityResponse,
-    EnqueueAnswer, EnqueueRequest, HeartbeatPermitsRequest, HeartbeatPermitsResponse, ReleasePermitsRequest,
+    AcquirePermitsRequest, AcquirePermitsResponse, BreakEntryRequest, CapacityRequest, CapacityResponse, EnqueueAnswer,
+    EnqueueRequest, HeartbeatPermitsRequest, HeartbeatPermitsResponse, ReleasePermitsRequest,
 };
 use leasehold_wire::{GetRequest, Lock, Problem, ReleaseResponse, path};
 

@@ -79,8 +79,7 @@ pub(crate) fn plan(
     if mine.is_none() && ahead.iter().any(|ticket| !ticket_stale_in(ticket).is_zero()) {
         return wait();
     }
-    let tickets =
-        ahead.iter().filter(|_| mine.is_none()).map(|ticket| ticket_named(ticket));
+    let tickets = ahead.iter().filter(|_| mine.is_none()).map(|ticket| ticket_named(ticket));
     let mut names: Vec<_> = tickets.collect();
     let mut dead: Vec<_> = view.holders.iter().filter(|holder| holder_stale_in(holder).is_zero()).collect();
     dead.sort_by_key(|holder| (Reverse(holder.permits), &holder.holder_id));
@@ -164,8 +163,7 @@ mod tests {
                 stale_after(lease).saturating_sub(age)
             });
             let named = |names: Vec<ObservedEntry>| {
-                let entry =
-                    |it: ObservedEntry| json!({ "holderId": it.holder_id, "version": it.version, "permits": it.permits });
+                let entry = |it: ObservedEntry| json!({ "holderId": it.holder_id, "version": it.version, "permits": it.permits });
                 names.into_iter().map(entry).collect::<Value>()
             };
             let plan = match plan {

@@ -17,8 +17,8 @@ use super::lifecycle::{
     Ended, INITIAL_CAPACITY, Ring, Semaphore, Spent, Tombstone, changed, dead_of, outcome_with, signed,
 };
 use super::model::{
-    Acquire, AllDead, Break, ClaimNumber, Enqueue, Epoch, Heartbeat, MAX_ENTRIES, Member, PublicId, RING, Release, SLOTS,
-    SetCapacity, ring_slot,
+    Acquire, AllDead, Break, ClaimNumber, Enqueue, Epoch, Heartbeat, MAX_ENTRIES, Member, PublicId, RING, Release,
+    SLOTS, SetCapacity, ring_slot,
 };
 use crate::item::{DATA, SPENT_HOLDERS, SPENT_TICKETS, TableSchema};
 use crate::lifecycle::{GrantOutcome, LAST_COUNTABLE_TOKEN, Policy, Stamp};

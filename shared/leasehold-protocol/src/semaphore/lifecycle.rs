@@ -778,7 +778,9 @@ pub fn release(found: &Found, request: &Release, stamp: &Stamp, policy: &Policy)
         Found::Free(_) => return unchanged(found, Ok(ReleaseOutcome::Absent)),
         Found::Semaphore(row) => row,
     };
-    let Some(claim) = row.holder(&me).map(|holder| &holder.claim).or_else(|| row.ticket(&me).map(|ticket| &ticket.claim)) else {
+    let Some(claim) =
+        row.holder(&me).map(|holder| &holder.claim).or_else(|| row.ticket(&me).map(|ticket| &ticket.claim))
+    else {
         return match row.lost(&me) {
             LostReason::Released => unchanged(found, Ok(ReleaseOutcome::Replayed)),
             reason => refused(found, Refusal::Lost(reason)),
@@ -924,11 +926,7 @@ pub fn set_capacity(found: &Found, request: &SetCapacity, stamp: &Stamp, policy:
     let is_seen = request.expected_version.as_ref().is_none_or(|version| version.as_str() == row.capacity_version());
     if row.capacity != request.expected.get() || !is_seen {
         let is_repeat = request.request_id.is_none() && row.capacity == capacity;
-        return if is_repeat {
-            unchanged(found, Ok(row.available))
-        } else {
-            refused(found, Refusal::VersionMismatch)
-        };
+        return if is_repeat { unchanged(found, Ok(row.available)) } else { refused(found, Refusal::VersionMismatch) };
     }
     let row = Semaphore { capacity_version: Some(stamp.rvn.clone()), ..(**row).clone() };
     let mut next = row.touched(stamp, policy);

@@ -139,9 +139,8 @@ impl Epoch {
     /// `InvalidRequest` for a text that no answer showed.
     pub fn new(text: &str) -> Result<Self, Error> {
         let read = |part: &str| part.parse().ok().filter(|number| *number < NUMBER_LIMIT);
-        let epoch = text.split_once('.').and_then(|(token, ticket)| {
-            Some(Self { token: read(token)?, ticket: read(ticket)? })
-        });
+        let epoch =
+            text.split_once('.').and_then(|(token, ticket)| Some(Self { token: read(token)?, ticket: read(ticket)? }));
         epoch.ok_or_else(|| Error::invalid("epoch", "epoch must be one that an answer of this semaphore showed."))
     }
 

@@ -4,8 +4,8 @@ use utoipa::IntoResponses;
 
 use super::{AccessFailures, BodyFailures, Failures};
 use crate::semaphore::{
-    AcquirePermitsRequest, AcquirePermitsResponse, BreakEntryRequest, CapacityRequest, CapacityResponse,
-    EnqueueAnswer, EnqueueRequest, HeartbeatPermitsRequest, HeartbeatPermitsResponse, ReleasePermitsRequest,
+    AcquirePermitsRequest, AcquirePermitsResponse, BreakEntryRequest, CapacityRequest, CapacityResponse, EnqueueAnswer,
+    EnqueueRequest, HeartbeatPermitsRequest, HeartbeatPermitsResponse, ReleasePermitsRequest,
 };
 use crate::{GetRequest, Lock, Problem, ReleaseResponse, path};
 

@@ -575,7 +575,7 @@ pub(super) async fn late_copies_of_a_spent_enqueue_make_no_ticket(bench: Bench) 
         let other = it.wait(1, json!({})).await;
         it.post("release", json!({ "leaseId": other.lease_id, "number": other.ticket["number"] })).await.ok();
         let late = it.enqueue(&spent, request.clone()).await;
-        assert_ne!(late.status, 200, "{ends} ends later: {late}");
+        assert_ne!(late.status(), 200, "{ends} ends later: {late}");
         if ends < 16 {
             assert_eq!(reason(&it.enqueue(&spent, json!({})).await), "released", "{ends} ends later, without an epoch");
         }
@@ -594,7 +594,7 @@ pub(super) async fn late_copies_of_a_spent_acquire_make_no_holder(bench: Bench) 
         let other = it.hold(1, json!({})).await;
         it.post("release", json!({ "leaseId": other.lease_id, "fencingToken": other.token() })).await.ok();
         let late = it.acquire(&spent, request.clone()).await;
-        assert_ne!(late.status, 200, "{ends} ends later: {late}");
+        assert_ne!(late.status(), 200, "{ends} ends later: {late}");
     }
     // The slot of the oldest holder has a later end by now.
     it.post("release", json!({ "leaseId": long.lease_id, "fencingToken": long.token() })).await.released("released");

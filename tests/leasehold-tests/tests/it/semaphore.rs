@@ -469,7 +469,10 @@ async fn lying_observer_is_refused_where_the_clock_is_asked() {
     assert_eq!(refusal(world.table.enqueue(&ticket).await.expect("answered")), Refusal::Held);
     sleep(LEASE + Duration::from_secs(2)).await;
     let entry = world.table.enqueue(&ticket).await.expect("answered").answer;
-    assert!(matches!(&entry, Ok(Entry::Granted(grant)) if grant.holder.outcome == GrantOutcome::TakenOver), "{entry:?}");
+    assert!(
+        matches!(&entry, Ok(Entry::Granted(grant)) if grant.holder.outcome == GrantOutcome::TakenOver),
+        "{entry:?}"
+    );
 }
 
 /// Checks the condition by which every version before semaphores takes a row over.

@@ -151,8 +151,7 @@ fn memory() -> impl Strategy<Value = Memory> {
 
 fn dead() -> impl Strategy<Value = Vec<Corpse>> {
     let corpse = (0..10_usize, seen(), seen(), prop::option::of(seen()));
-    let corpse =
-        corpse.prop_map(|(entry, version, permits, number)| Corpse { entry, version, permits, number });
+    let corpse = corpse.prop_map(|(entry, version, permits, number)| Corpse { entry, version, permits, number });
     prop_oneof![3 => Just(Vec::new()), 2 => prop::collection::vec(corpse, 1..5)]
 }
 
