@@ -161,8 +161,8 @@ struct Pursuit<'a> {
     refused: Option<Vec<ObservedEntry>>,
     /// The epoch of the last answer before this lease id had a claim: of a view for a fresh lease id, then of refusals.
     epoch: Option<String>,
-    /// The last change that a view showed, and the time of its first view.
-    change: Option<(String, Instant)>,
+    /// The last change that a view showed, and the times of its first view and its last.
+    change: Option<(String, Instant, Instant)>,
 }
 
 /// A place in the queue.
@@ -212,7 +212,7 @@ impl<'a> Pursuit<'a> {
             ticket_id: self.ticket.as_ref().map(|place| place.ticket_id.as_str()),
             refresh_in: self.ticket.as_ref().map(Place::refresh_in),
             left,
-            unchanged: self.change.as_ref().map_or(Duration::ZERO, |(_, since)| since.elapsed()),
+            unchanged: self.change.as_ref().map_or(Duration::ZERO, |(_, first, last)| *last - *first),
         };
         self.semaphore.client.semaphores().plan(&self.semaphore.key, state, &waiter)
     }
@@ -372,8 +372,10 @@ impl<'a> Pursuit<'a> {
                 if let Some(place) = &mut self.ticket {
                     place.is_newer_than_view = false;
                 }
-                if self.change.as_ref().is_none_or(|(change, _)| *change != state.changed) {
-                    self.change = Some((state.changed.clone(), Instant::now()));
+                let now = Instant::now();
+                match &mut self.change {
+                    Some((change, _, last)) if *change == state.changed => *last = now,
+                    _ => self.change = Some((state.changed.clone(), now, now)),
                 }
                 self.view = row;
             }
