@@ -99,8 +99,8 @@ bench:
     cargo bench --package leasehold-cli --bench service
     scripts/cold-start.sh
 
-# Runs the Rust tests many times, with `load` busy loops beside them, and stops at the first failure.
-stress runs="20" load="0":
+# Runs a suite many times, `test` or `clients`, with `load` busy loops beside it, and stops at the first failure.
+stress runs="20" load="0" suite="test":
     #!/usr/bin/env bash
     set -euo pipefail
     loops=()
@@ -112,7 +112,7 @@ stress runs="20" load="0":
     done
     for ((run = 1; run <= {{runs}}; run++)); do
         echo "== run $run of {{runs}}, {{load}} busy loops"
-        cargo test --workspace
+        {{just_executable()}} {{suite}}
     done
 
 # Runs each simulation under faults with this number of seeds. A failure prints the seed.

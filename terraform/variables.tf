@@ -10,7 +10,7 @@ variable "name" {
 }
 
 variable "code_directory" {
-  description = "The folder that `cargo lambda build --release` filled, such as target/lambda"
+  description = "The folder that `cargo lambda build --release -p leasehold-functions` filled, such as target/lambda"
   type        = string
 }
 

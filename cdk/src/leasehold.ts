@@ -38,7 +38,7 @@ export enum LeaseholdFunctions {
 /** Properties of a lock service. */
 export interface LeaseholdProps {
   /**
-   * The folder that `cargo lambda build --release` filled, such as `target/lambda`.
+   * The folder that `cargo lambda build --release -p leasehold-functions` filled, such as `target/lambda`.
    */
   readonly codeDirectory: string;
   /**

@@ -5,24 +5,34 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use leasehold_client::{Client, ErrorKind, Heartbeats};
-use nix::sys::signal::{Signal, kill};
+use leasehold_client::{Client, ErrorKind, Heartbeats, Loss};
+use nix::sys::signal::Signal;
 use nix::sys::wait::WaitStatus;
 use nix::unistd::Pid;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::Failure;
-use crate::commands::exec;
+use crate::commands::guard::{self, Guardian};
 use crate::connection::{CommonArgs, TOKEN_VARIABLE, URL_VARIABLE};
 use crate::duration::{self, show, show_seconds};
-use crate::failure::{sentence, status};
-use crate::processes::{adopt_orphans, reap, signal_descendants, wait_for_descendants};
+use crate::failure::sentence;
+use crate::grant::{Grant, Subject};
+use crate::processes::{adopt_orphans, exit_code, reap, signal_descendants, wait_for_descendants};
 use crate::signals::{Received, Signals, die_of_interrupt};
-use crate::tenure::{Subject, Tenure};
 
 /// The divisor of the lease that gives the rest at which people are warned.
 const AT_RISK: u32 = 3;
+
+/// The grace period of a long lease, if nobody says.
+const LONGEST_GRACE: Duration = Duration::from_secs(10);
+
+/// The divisor of the lease that gives the time between two reports to the guardian. A report that is late makes the
+/// guardian stop the command before its time.
+const REPORTS: u32 = 16;
+
+/// The time in which the loss of a grant is noticed after a pause.
+const NOTICED: Duration = Duration::from_secs(1);
 
 /// The usual time until killed processes are gone.
 const KILLED: Duration = Duration::from_millis(200);
@@ -34,14 +44,15 @@ pub(crate) struct ChildArgs {
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     heartbeat: Option<Duration>,
 
-    /// The time that the command has to end after a SIGTERM, when the lock is lost.
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse_or_zero)]
-    grace: Duration,
+    /// The time that the command has to end after a SIGTERM, when the lock is lost. Default: 10s, or a quarter of the
+    /// lease where that is shorter.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse_or_zero)]
+    grace: Option<Duration>,
 
     /// When no heartbeat succeeds, stop the command this long before others may take the lock over. Must be below the
-    /// lease.
-    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration::parse_or_zero)]
-    pub(crate) lock_delay: Duration,
+    /// lease. At least --grace and a little more, which is the default: the command is gone before others begin.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse_or_zero)]
+    lock_delay: Option<Duration>,
 
     /// Continue while the service cannot be reached, even beyond the lease. DANGER: others may reach it, take the lock
     /// over and work at the same time. Only for work where two at once are better than none.
@@ -58,6 +69,11 @@ pub(crate) struct ChildArgs {
     command: Vec<OsString>,
 }
 
+/// The time in which killed processes end, on a busy machine too.
+fn margin(lease: Duration) -> Duration {
+    KILLED.min(lease / 20)
+}
+
 /// Sets the options of [`ChildArgs`]. Requests for a lock, for permits and for several locks have the same ones.
 macro_rules! keeping {
     ($request:expr, $args:expr, $lease:expr, $warn:expr) => {{
@@ -65,7 +81,7 @@ macro_rules! keeping {
         let request = $request
             .lease($lease)
             .heartbeats(args.heartbeats())
-            .lock_delay(args.lock_delay)
+            .lock_delay(args.lock_delay($lease))
             .at_risk(args.at_risk($lease), $warn);
         if args.hold_on_unavailable { request.hold_on_unavailable() } else { request }
     }};
@@ -79,7 +95,17 @@ impl ChildArgs {
 
     /// The rest of the lease at which people are warned.
     pub(crate) fn at_risk(&self, lease: Duration) -> Duration {
-        lease.saturating_sub(self.lock_delay) / AT_RISK
+        lease.saturating_sub(self.lock_delay(lease)) / AT_RISK
+    }
+
+    /// The time between SIGTERM and SIGKILL.
+    fn grace(&self, lease: Duration) -> Duration {
+        self.grace.unwrap_or_else(|| LONGEST_GRACE.min(lease / 4))
+    }
+
+    /// The part of the lease that is not believed in: the command ends within it.
+    pub(crate) fn lock_delay(&self, lease: Duration) -> Duration {
+        self.lock_delay.unwrap_or_default().max(self.grace(lease) + margin(lease))
     }
 }
 
@@ -107,6 +133,7 @@ pub(crate) struct Runner<'a> {
     pub(crate) args: &'a ChildArgs,
     pub(crate) common: &'a CommonArgs,
     pub(crate) client: &'a Client,
+    pub(crate) lease: Duration,
     pub(crate) sort_key: Option<&'a str>,
     /// The occurrence that a success of the command completes.
     pub(crate) occurrence: Option<&'a str>,
@@ -114,60 +141,71 @@ pub(crate) struct Runner<'a> {
 
 /// A command while it runs.
 struct Child {
-    id: Pid,
+    guardian: Guardian,
+    /// Receives a signal when the guardian ends.
     ended: tokio::signal::unix::Signal,
 }
 
 impl Runner<'_> {
-    /// Runs the command under `tenure`, and gives the tenure back.
+    /// Runs the command under `grant`, and gives the grant back.
     ///
     /// # Errors
     /// The command cannot be started.
-    pub(crate) async fn run(&self, tenure: Tenure, signals: &mut Signals) -> Result<End, Failure> {
-        let child = match self.start(&tenure) {
+    pub(crate) async fn run(&self, grant: Grant, signals: &mut Signals) -> Result<End, Failure> {
+        let child = match self.start(&grant) {
             Ok(child) => child,
             Err(failure) => {
-                self.release(tenure, None, signals).await;
+                self.release(grant, None, signals).await;
                 return Err(failure);
             }
         };
-        let status = match self.supervise(child, &tenure, signals).await {
+        let status = match self.supervise(child, &grant, signals).await {
             Supervised::Ended(status) => status,
             Supervised::Stopped(asked) => {
-                self.give_back_others(tenure, signals).await;
+                self.give_back_others(grant, signals).await;
                 return Ok(End::Stopped(asked));
             }
         };
         let completed = self.occurrence.filter(|_| matches!(status, WaitStatus::Exited(_, 0)));
-        self.release(tenure, completed, signals).await;
+        self.release(grant, completed, signals).await;
         if matches!(status, WaitStatus::Signaled(_, Signal::SIGINT, _)) && signals.interrupted().await {
             die_of_interrupt();
         }
         Ok(End::Ended(exit_code(status)))
     }
 
-    fn start(&self, tenure: &Tenure) -> Result<Child, Failure> {
+    fn start(&self, grant: &Grant) -> Result<Child, Failure> {
         let cannot_start = |error| Failure::failed(format!("cannot start a process: {error}"));
         // The handler is set before the start, so that no end is missed.
         let ended = signal(SignalKind::child()).map_err(cannot_start)?;
+        // The command stays in reach even if its guardian is killed.
         adopt_orphans();
-        let mut command = exec::tied(&self.args.command);
-        // The command does not need this program's secret.
-        command.env_remove(TOKEN_VARIABLE);
-        for (name, value) in self.environment(tenure) {
-            // An enclosing `run` may have set a variable that does not apply.
-            match value {
-                Some(value) => command.env(name, value),
-                None => command.env_remove(name),
-            };
-        }
-        let child = command.spawn().map_err(cannot_start)?;
-        let id = i32::try_from(child.id()).map(Pid::from_raw).map_err(|_| Failure::failed("no such process id"))?;
-        Ok(Child { id, ended })
+        let guardian = Guardian::start(&self.args.command, self.believed(grant), self.backstop(), |command| {
+            // The command does not need this program's secret.
+            command.env_remove(TOKEN_VARIABLE);
+            for (name, value) in self.environment(grant) {
+                // An enclosing `run` may have set a variable that does not apply.
+                match value {
+                    Some(value) => command.env(name, value),
+                    None => command.env_remove(name),
+                };
+            }
+        });
+        Ok(Child { guardian: guardian.map_err(cannot_start)?, ended })
     }
 
-    fn environment(&self, tenure: &Tenure) -> [(&'static str, Option<String>); 9] {
-        let keys = tenure.keys();
+    /// The grace period of the guardian. It kills only where this program does not come to it.
+    fn backstop(&self) -> Duration {
+        self.args.grace(self.lease) + margin(self.lease) / 2
+    }
+
+    /// The time for which the grant is believed in, if nothing else happens.
+    fn believed(&self, grant: &Grant) -> Duration {
+        if self.args.hold_on_unavailable { self.lease } else { grant.remaining() }
+    }
+
+    fn environment(&self, grant: &Grant) -> [(&'static str, Option<String>); 9] {
+        let keys = grant.keys();
         let (one, several) = match keys.as_slice() {
             [key] => (Some((*key).to_owned()), None),
             keys => (None, Some(keys.join("\n"))),
@@ -176,44 +214,66 @@ impl Runner<'_> {
             ("LEASEHOLD_KEY", one),
             ("LEASEHOLD_KEYS", several),
             ("LEASEHOLD_LOCK_SORT_KEY", self.sort_key.map(str::to_owned)),
-            ("LEASEHOLD_FENCING_TOKEN", Some(tenure.fencing_token().to_string())),
-            ("LEASEHOLD_OWNER_NAME", Some(tenure.owner_name().to_owned())),
-            ("LEASEHOLD_PERMITS", tenure.permits().map(|permits| permits.to_string())),
+            ("LEASEHOLD_FENCING_TOKEN", Some(grant.fencing_token().to_string())),
+            ("LEASEHOLD_OWNER_NAME", Some(grant.owner_name().to_owned())),
+            ("LEASEHOLD_PERMITS", grant.permits().map(|permits| permits.to_string())),
             ("LEASEHOLD_OCCURRENCE", self.occurrence.map(str::to_owned)),
-            ("LEASEHOLD_LEASE_ID", self.args.pass_lease_id.then(|| tenure.lease_id().0.clone())),
+            ("LEASEHOLD_LEASE_ID", self.args.pass_lease_id.then(|| grant.lease_id().0.clone())),
             (URL_VARIABLE, self.common.url()),
         ]
     }
 
     /// Passes signals on, until the command ends or is stopped after the loss of the grant.
-    async fn supervise(&self, mut child: Child, tenure: &Tenure, signals: &mut Signals) -> Supervised {
-        let mut lost = tenure.lost();
+    async fn supervise(&self, mut child: Child, grant: &Grant, signals: &mut Signals) -> Supervised {
+        let mut lost = grant.lost();
         let mut asked = None;
         loop {
-            if let Some(status) = reap(child.id) {
+            if let Some(status) = reap(child.guardian.id) {
+                match status {
+                    WaitStatus::Signaled(_, guard::STOPPED, _) => {
+                        self.explain(lost).await;
+                        return Supervised::Stopped(asked);
+                    }
+                    // The command has a status where it ended by a signal.
+                    WaitStatus::Signaled(_, signal, _) if signal != Signal::SIGINT => {
+                        self.common.output.warn("the command's guardian was killed; stopping the command");
+                        self.stop(&child.guardian, signals).await;
+                    }
+                    _ => {}
+                }
                 return Supervised::Ended(status);
             }
             tokio::select! {
                 _ = child.ended.recv() => {}
+                () = sleep_until(Instant::now() + self.lease / REPORTS) => child.guardian.believe(self.believed(grant)),
                 Some(how) = &mut lost => {
                     Failure::lost(&how).and("; stopping the command").report(self.common.output.json);
-                    let impatient = self.stop(signals).await;
+                    let impatient = self.stop(&child.guardian, signals).await;
                     return Supervised::Stopped(asked.or(impatient));
                 }
                 received = signals.next() => {
                     if received.is_ending() {
                         asked = asked.or(Some(received));
                     }
-                    child.pass_on(received);
+                    child.guardian.pass_on(received);
                 }
             }
         }
     }
 
+    /// Says why the guardian has stopped the command.
+    async fn explain(&self, lost: impl Future<Output = Option<Loss>>) {
+        match timeout(NOTICED, lost).await {
+            Ok(Some(how)) => Failure::lost(&how).and("; stopping the command").report(self.common.output.json),
+            // A heartbeat succeeded, and the report of it came too late.
+            _ => self.common.output.warn("this program was paused for long; its guardian has stopped the command"),
+        }
+    }
+
     /// Ends the command and all its descendants. Another signal shortens the grace period, and is returned.
-    async fn stop(&self, signals: &mut Signals) -> Option<Received> {
-        let (everything, grace) = (Pid::this(), self.args.grace);
-        signal_descendants(everything, Signal::SIGTERM);
+    async fn stop(&self, guardian: &Guardian, signals: &mut Signals) -> Option<Received> {
+        let (everything, grace) = (Pid::this(), self.args.grace(self.lease));
+        guardian.stop(self.backstop());
         let (why, received) = tokio::select! {
             ended = wait_for_descendants(everything, Instant::now() + grace) => {
                 if ended {
@@ -236,13 +296,13 @@ impl Runner<'_> {
     }
 
     /// Gives a grant back. The command's status counts, whatever the outcome. A signal ends the attempt.
-    async fn release(&self, tenure: Tenure, completed: Option<&str>, signals: &mut Signals) {
+    async fn release(&self, grant: Grant, completed: Option<&str>, signals: &mut Signals) {
         let output = &self.common.output;
-        let Subject { name, is, was, it_is } = tenure.subject();
+        let Subject { name, is, was, it_is } = grant.subject();
         let undone = completed.map_or_else(String::new, |occurrence| format!("; {occurrence} is not recorded as done"));
         let free = format!("{it_is} free one lease from now{undone}");
         let released = tokio::select! {
-            released = tenure.release(completed) => released,
+            released = grant.release(completed) => released,
             received = signals.next_impatient() => {
                 output.warn(&format!("{}: {name} {is} not released; {free}", received.signal));
                 return;
@@ -261,9 +321,9 @@ impl Runner<'_> {
     }
 
     /// After the loss of one of several locks, waits for the releases of the others. A signal ends the wait.
-    async fn give_back_others(&self, tenure: Tenure, signals: &mut Signals) {
-        if matches!(tenure, Tenure::All(_)) {
-            drop(tenure);
+    async fn give_back_others(&self, grant: Grant, signals: &mut Signals) {
+        if matches!(grant, Grant::All(_)) {
+            drop(grant);
             tokio::select! {
                 _ = self.client.close() => {}
                 _ = signals.next_impatient() => {}
@@ -276,28 +336,4 @@ impl Runner<'_> {
 enum Supervised {
     Ended(WaitStatus),
     Stopped(Option<Received>),
-}
-
-impl Child {
-    fn pass_on(&self, received: Received) {
-        match (received.is_ending(), received.sent_here) {
-            // The command's own processes get the signal too: they must not outlive the release of the lock.
-            (true, true) => signal_descendants(Pid::this(), received.signal),
-            // The terminal has sent the signal to the command already. A second one could look like impatience.
-            (true, false) => {}
-            // The command may have ended a moment ago.
-            (false, _) => drop(kill(self.id, received.signal)),
-        }
-    }
-}
-
-fn exit_code(status: WaitStatus) -> ExitCode {
-    match status {
-        WaitStatus::Exited(_, code) => ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)),
-        WaitStatus::Signaled(_, signal, _) => {
-            ExitCode::from(status::SIGNALLED + u8::try_from(signal as i32).unwrap_or_default())
-        }
-        // `reap` reports no other status.
-        _ => ExitCode::FAILURE,
-    }
 }

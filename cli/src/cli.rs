@@ -14,6 +14,7 @@ use crate::commands::elect::{self, ElectArgs};
 use crate::commands::exec::{self, ExecArgs};
 use crate::commands::fenced_write::{self, FencedWriteArgs};
 use crate::commands::get::{self, GetArgs};
+use crate::commands::guard::{self, GuardArgs};
 use crate::commands::heartbeat::{self, HeartbeatArgs};
 use crate::commands::ls::{self, LsArgs};
 use crate::commands::release::{self, ReleaseArgs};
@@ -64,6 +65,8 @@ enum Command {
     FencedWrite(FencedWriteArgs),
     #[command(name = exec::NAME, hide = true)]
     Exec(ExecArgs),
+    #[command(name = guard::NAME, hide = true)]
+    Guard(GuardArgs),
 }
 
 impl Cli {
@@ -104,6 +107,7 @@ impl Command {
             Self::Run(args) => return in_runtime(run::main(args))?,
             Self::Elect(args) => return in_runtime(elect::main(args))?,
             Self::Exec(args) => return Err(exec::main(&args)),
+            Self::Guard(args) => return in_runtime(guard::main(args))?,
             Self::Acquire(args) => in_runtime(acquire::main(args))?,
             Self::Heartbeat(args) => in_runtime(heartbeat::main(args))?,
             Self::Release(args) => in_runtime(release::main(args))?,

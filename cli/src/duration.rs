@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leasehold_client::Wait;
+use nix::time::{ClockId, clock_gettime};
 
 const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
 
@@ -61,6 +62,17 @@ pub(crate) fn show_seconds(duration: Duration) -> String {
 #[allow(clippy::disallowed_methods, reason = "nobody else's clock is compared")]
 pub(crate) fn since_epoch() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// Returns the time since the machine started, with the time that it was suspended where the system tells: for two
+/// processes of one machine.
+pub(crate) fn since_boot() -> Duration {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    let clock = ClockId::CLOCK_BOOTTIME;
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    let clock = ClockId::CLOCK_MONOTONIC;
+    // Every system has its clock.
+    clock_gettime(clock).map(Duration::from).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! [`Cli`] is the command line. `commands` has a file for each command:
 //!
 //! ```text
-//! run, elect   hold a lock while a command runs                  exec        ties that command to its parent
+//! run, elect   hold a lock while a command runs                  guard, exec tie that command to its keeper
 //! acquire, heartbeat, release, break_lock, capacity              documents   completions, manual pages
 //! get, ls, watch                                                 demo        a story of two hosts (fenced_write: their job)
 //! serve        the service on this machine (leasehold-server); console: its page, for any service; token
@@ -28,6 +28,7 @@ mod connection;
 mod duration;
 mod failure;
 pub mod fenced_store;
+mod grant;
 mod live_line;
 mod lock_args;
 mod observations;
@@ -36,7 +37,6 @@ mod processes;
 mod sightings;
 mod signals;
 mod tables;
-mod tenure;
 mod waiting;
 
 pub use cli::Cli;

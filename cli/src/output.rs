@@ -152,7 +152,6 @@ pub(crate) fn payload(data: &[u8]) -> String {
     std::str::from_utf8(data).map_or_else(|_| format!("{} bytes that are not text", data.len()), str::to_owned)
 }
 
-/// The public view of a lock, in words.
 /// Describes who has a lock, or permits of a semaphore.
 pub(crate) fn holder(lock: &Lock) -> String {
     let key = plain(&LockKey { key: lock.key.clone(), sort_key: lock.sort_key.clone() }.to_string());

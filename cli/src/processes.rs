@@ -1,7 +1,7 @@
 //! The processes that a command started, and all their descendants.
 
 use std::fs;
-use std::process::Command;
+use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
@@ -9,8 +9,10 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use tokio::time::{Instant, sleep_until};
 
+use crate::failure::status;
+
 /// The interval between two looks at the processes.
-const LOOK: Duration = Duration::from_millis(20);
+pub(crate) const LOOK: Duration = Duration::from_millis(20);
 
 /// Makes orphans among this process's descendants its own children, instead of the system's. All descendants stay in
 /// reach, whatever their sessions and groups. Outside Linux, orphans do escape.
@@ -67,6 +69,18 @@ pub(crate) async fn wait_for_descendants(root: Pid, deadline: Instant) -> bool {
             return false;
         }
         sleep_until(Instant::now() + LOOK).await;
+    }
+}
+
+/// Returns the exit status that a shell would report.
+pub(crate) fn exit_code(ended: WaitStatus) -> ExitCode {
+    match ended {
+        WaitStatus::Exited(_, code) => ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)),
+        WaitStatus::Signaled(_, signal, _) => {
+            ExitCode::from(status::SIGNALLED + u8::try_from(signal as i32).unwrap_or_default())
+        }
+        // `reap` reports no other status.
+        _ => ExitCode::FAILURE,
     }
 }
 

@@ -142,8 +142,13 @@ impl Signals {
 /// Ends this process by SIGINT, and not by a status. A shell's loop that gets the same Ctrl-C continues unless its
 /// command died of the signal.
 pub(crate) fn die_of_interrupt() {
+    die_of(Signal::SIGINT);
+}
+
+/// Ends this process by a signal.
+pub(crate) fn die_of(signal: Signal) {
     // If the signal fails, the status remains.
-    let _ = emulate_default_handler(consts::SIGINT);
+    let _ = emulate_default_handler(signal as i32);
 }
 
 fn cannot_listen(error: &io::Error) -> Failure {

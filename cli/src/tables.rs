@@ -4,9 +4,6 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{ColumnConstraint, ContentArrangement, Row, Table, Width};
 use console::{Term, measure_text_width};
 
-use crate::Failure;
-use crate::output::print;
-
 /// The space between two columns.
 const GAP: usize = 2;
 /// A name is made no narrower than this to fit a terminal.
@@ -118,11 +115,6 @@ fn arrange(filled: &[Filled], keys_fit: bool, width: Option<u16>) -> Table {
 /// The lines of a table.
 pub(crate) fn lines(table: &Table) -> Vec<String> {
     table.lines().map(|line| line.trim_end().to_owned()).collect()
-}
-
-/// Prints a table.
-pub(crate) fn print_table(table: &Table) -> Result<(), Failure> {
-    lines(table).iter().try_for_each(|line| print(line))
 }
 
 #[cfg(test)]

@@ -10,7 +10,8 @@ machine's monotonic clock), `who` and `event`:
   asked       an acquisition begins                               claim, keys, permits; occurrence
   waiting     its process is alive, and waits                     claim
   granted     it was granted                                      claim, token
-  refused     it was certainly refused, or has withdrawn          claim; judges: the dead were to be judged for it
+  refused     one request was refused                             claim; judges: the dead were to be judged for it
+  left        it waits no longer; its ticket may be withdrawn     claim
   believed    the holder asked its guard, which said "held"       claim; `at` is before the question
   keeping     permits are about to be given back                  claim, permits (the rest)
   releasing   a release leaves                                    claim
@@ -47,9 +48,9 @@ class Claim:
     def __init__(self, event):
         self.name, self.keys, self.permits = event["claim"], event["keys"], event.get("permits", 1)
         self.asked, self.occurrence = event["at"], event.get("occurrence")
-        self.token = self.granted = self.refused = self.releasing = self.released = self.completing = self.completed = (
-            None
-        )
+        self.token = self.granted = self.refused = self.left = self.releasing = self.released = self.completing = (
+            self.completed
+        ) = None
         self.judges = False
         self.believed, self.alive, self.keeping = [], [event["at"]], []
 
@@ -58,7 +59,7 @@ class Claim:
 
     def waits(self, start, end):
         """Whether it waited all this time, and its process was never paused."""
-        if any(at is not None and at < end for at in (self.granted, self.refused)) or start < self.asked:
+        if any(at is not None and at < end for at in (self.granted, self.refused, self.left)) or start < self.asked:
             return False
         signs = self.alive[bisect.bisect_right(self.alive, start) : bisect.bisect_left(self.alive, end)]
         return all(later - earlier < GAP for earlier, later in zip([start, *signs], [*signs, end], strict=True))
@@ -186,7 +187,7 @@ def too_many_work(history):
     """Processes of jobs work under more permits than there are: the children of two runs of a lock at once."""
     by_key = defaultdict(list)
     for (key, token), beats in history.beats.items():
-        start, end = beats[0]["at"], beats[-1]["at"]
+        start, end = beats[0]["at"], beats[-1]["at"] - 1
         by_key[key].append((start, end, beats[0]["permits"], start, start, f"the job with the token {token}"))
     for key, spans in by_key.items():
         yield from over_full(key, history, spans)
@@ -239,7 +240,7 @@ def capacity_undone(history):
 
 
 def ghosts(history):
-    """A view shows a holder or a ticket of a claim that had ended before, or never began."""
+    """A view shows a holder or a ticket of a claim that had ended before."""
     known = set()
     for key, views in history.views.items():
         for view in views:
@@ -248,7 +249,7 @@ def ghosts(history):
                     claim = history.claims.get(entry["owner"])
                     if claim is None or (what, entry["id"], entry["version"]) in known:
                         continue
-                    ends = [claim.released, claim.refused] + ([claim.granted] if what == "ticket" else [])
+                    ends = [claim.released] + ([claim.granted] if what == "ticket" else [])
                     if any(end is not None and end < view["asked"] for end in ends):
                         known.add((what, entry["id"], entry["version"]))
                         yield f"{key} has a {what} of {claim}, which had ended"

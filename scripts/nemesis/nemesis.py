@@ -96,12 +96,12 @@ class Contender:
 class Service:
     """`leasehold serve`, on the same port each time."""
 
-    def __init__(self, leasehold, environment, folder, endpoint):
+    def __init__(self, leasehold, environment, folder, endpoint, options=()):
         self.address = "127.0.0.1:0"
         # The service has its own table, since others may use the same DynamoDB.
         table = f"contend-{os.getpid()}"
         store = ["--dynamodb-endpoint", endpoint, "--table", table] if endpoint else ["--db", "locks.db"]
-        self.command = [leasehold, "serve", *store]
+        self.command = [leasehold, "serve", *store, *options]
         self.environment, self.folder = environment, folder
         self.process = None
         self.start()
@@ -142,7 +142,7 @@ class Service:
         self.process.kill()
         self.process.wait()
 
-    def stop(self):
+    def close(self):
         self.process.terminate()
         try:
             self.process.wait(10)
@@ -278,7 +278,7 @@ def main():
         for contender in contenders:
             contender.stop()
         proxy.close()
-        service.stop()
+        service.close()
         shutil.rmtree(folder, ignore_errors=True)
     sys.exit(status)
 

@@ -11,14 +11,16 @@ LATEST_COPY = 10.0
 
 
 class Proxy:
-    """Runs in a thread of its own. `counts` says what happened to how many requests."""
+    """Runs in a thread of its own. Each request and each answer takes up to `latency` seconds. `counts` says what
+    happened to how many requests."""
 
-    def __init__(self, seed, fault_percent):
+    def __init__(self, seed, fault_percent, latency=0.0):
         self.counts = Counter()
-        self.target = None  # (host, port); None while the service is down
+        self.targets: list[tuple[str, int] | None] = [None]  # one for each service; None while it is down
         self.port = None
         self._random = random.Random(seed)
-        self._fault_percent = fault_percent
+        self.fault_percent = fault_percent
+        self._latency = latency
         self._arrived = 0
         self._delivered = 0
         self._loop = asyncio.new_event_loop()
@@ -27,6 +29,15 @@ class Proxy:
         self._thread = threading.Thread(target=self._run, args=(started,), daemon=True)
         self._thread.start()
         started.wait()
+
+    @property
+    def target(self):
+        """The only service."""
+        return self.targets[0]
+
+    @target.setter
+    def target(self, target):
+        self.targets = [target]
 
     def close(self):
         """Ends what is under way, and returns when nothing of it is left."""
@@ -48,7 +59,7 @@ class Proxy:
         self._loop.close()
 
     def _fate(self):
-        if self._random.uniform(0, 100) >= self._fault_percent:
+        if self._random.uniform(0, 100) >= self.fault_percent:
             return "delivered"
         fates = [
             "request lost",
@@ -93,7 +104,9 @@ class Proxy:
             await asyncio.sleep(delay)
         if fate == "request duplicated":
             self._later(self._random.uniform(0, LATEST_COPY), number, request)
+        await asyncio.sleep(self._random.uniform(0, self._latency))
         answer = await self._deliver(number, request)
+        await asyncio.sleep(self._random.uniform(0, self._latency))
         if fate == "answer lost":
             return None
         if fate == "answer delayed":
@@ -113,10 +126,11 @@ class Proxy:
         if number < self._delivered:
             self.counts["reordered"] += 1
         self._delivered = max(self._delivered, number)
-        if self.target is None:
+        target = self._random.choice(self.targets)
+        if target is None:
             return None
         try:
-            reader, writer = await asyncio.open_connection(*self.target)
+            reader, writer = await asyncio.open_connection(*target)
             try:
                 writer.write(request)
                 await writer.drain()

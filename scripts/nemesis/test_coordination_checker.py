@@ -154,10 +154,6 @@ class CoordinationCheckerTest(unittest.TestCase):
         found = check(held("A", 1, 1, 2), view(1.5, [entry("A", number=9)], [entry("A", ident="t-1")]))
         self.assertIn("ghost: pool has a ticket of A", found[0])
 
-    def test_refused_claim_that_holds_a_key_is_a_ghost(self):
-        found = check(asked(1, "A", "a b"), did(2, "A", "refused"), view(3, [entry("A")], key="a"))
-        self.assertIn("ghost: a has a holder of A", found[0])
-
     def test_waiter_that_was_paused_may_be_passed(self):
         history = list(BAD["passed"])
         history[1] = waiting("A", 1, 2)

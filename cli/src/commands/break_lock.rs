@@ -15,7 +15,8 @@ use crate::sightings::{Life, lives};
 
 /// Release a lock, or a holder's permits, by force.
 ///
-/// Its holder learns it at its next heartbeat, and may go on working until then. The lock is broken only if it still
+/// Its holder learns it at its next heartbeat, and may go on working until then. The command of a `leasehold run` has
+/// its grace period after that: end it first where two at once do harm. The lock is broken only if it still
 /// has the version that you saw: a lock that changed hands meanwhile, or whose holder gave a sign of life, is left
 /// alone.
 #[derive(Debug, Args)]

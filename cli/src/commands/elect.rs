@@ -10,10 +10,10 @@ use crate::acquiring;
 use crate::child::{ChildArgs, End, Runner, keeping, warning};
 use crate::connection::CommonArgs;
 use crate::failure::Failure;
+use crate::grant::Grant;
 use crate::lock_args::{AskArgs, LeaseArgs, LockArgs, asking};
 use crate::output::plain;
 use crate::signals::Signals;
-use crate::tenure::Tenure;
 use crate::waiting::Indicator;
 
 /// The time in which a candidate that leaves may release an unanswered request.
@@ -24,8 +24,9 @@ The leader is the holder of a plain lock, whose data is --value: `leasehold get 
 The command's environment, and signals, are as with `leasehold run`.
 
 When the leadership is lost, the command and all that it started get a SIGTERM, and after --grace a SIGKILL; then this
-program campaigns again, and starts the command anew when it leads. When the command ends by itself, with whatever
-status, this program resigns and ends with that status. A signal ends the campaign; while the command runs it is passed
+program campaigns again, and starts the command anew when it leads. When this program is killed or stopped, its guardian
+ends the command before anybody else could lead; `leasehold run --help` says what is not caught. When the command ends by
+itself, with whatever status, this program resigns and ends with that status. A signal ends the campaign; while the command runs it is passed
 on, and this program resigns once the command has ended.
 
 Exit status:
@@ -68,6 +69,7 @@ pub(crate) async fn main(args: ElectArgs) -> Result<ExitCode, Failure> {
         args: &args.child,
         common: &args.common,
         client: &client,
+        lease: args.lease.lease,
         sort_key: key.sort_key.as_deref(),
         occurrence: None,
     };
@@ -75,7 +77,7 @@ pub(crate) async fn main(args: ElectArgs) -> Result<ExitCode, Failure> {
         let leader = args.campaign(&client, &mut signals).await?;
         let token = leader.fencing_token();
         args.common.output.say(|| format!("leader of {}; token {token}", plain(&key.to_string())));
-        match runner.run(Tenure::Lock(leader), &mut signals).await? {
+        match runner.run(Grant::Lock(leader), &mut signals).await? {
             End::Ended(status) => return Ok(status),
             End::Stopped(None) => {}
             End::Stopped(Some(received)) => {

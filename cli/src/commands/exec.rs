@@ -1,5 +1,5 @@
-//! The process that `run` starts in place of the command. It ties itself to the life of its parent, and becomes the
-//! command.
+//! The process that a guardian starts in place of the command. It ties itself to the life of its parent, and becomes
+//! the command.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -28,7 +28,7 @@ pub(crate) struct ExecArgs {
     command: Vec<OsString>,
 }
 
-/// Returns a command line that becomes `command` once it is spawned. On Linux the command gets a SIGTERM when the
+/// Returns a command line that becomes `command` once it is spawned. On Linux the command is killed when the
 /// thread that spawned it ends, by whatever cause. (Setting that in the child itself needs unsafe code, or a program
 /// like this one.)
 pub(crate) fn tied(command: &[OsString]) -> Command {
@@ -40,7 +40,7 @@ pub(crate) fn tied(command: &[OsString]) -> Command {
 /// Becomes the command. Returns only after a failure.
 pub(crate) fn main(args: &ExecArgs) -> Failure {
     #[cfg(target_os = "linux")]
-    if let Err(error) = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGTERM) {
+    if let Err(error) = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL) {
         return Failure::failed(format!("cannot be tied to the parent: {error}"));
     }
     // The parent may have ended before the line above.

@@ -14,9 +14,9 @@ use tokio::time::{Instant, sleep_until};
 use crate::Failure;
 use crate::connection::CommonArgs;
 use crate::duration;
-use crate::output::{self, note, plain, print_json, short};
+use crate::output::{self, note, plain, print, print_json, short};
 use crate::sightings::{Sightings, lives};
-use crate::tables::{self, Column, print_table, terminal_width};
+use crate::tables::{self, Column, terminal_width};
 
 /// List all locks and semaphores.
 ///
@@ -100,7 +100,10 @@ pub(crate) async fn main(args: LsArgs) -> Result<(), Failure> {
             args.common.output.warn("no locks");
             Ok(())
         }
-        (false, false) => print_table(&table(&locks, sightings.as_ref(), terminal_width())),
+        (false, false) => {
+            let table = table(&locks, sightings.as_ref(), terminal_width());
+            tables::lines(&table).iter().try_for_each(|line| print(line))
+        }
     }
 }
 

@@ -10,6 +10,7 @@ pub(crate) mod elect;
 pub(crate) mod exec;
 pub(crate) mod fenced_write;
 pub(crate) mod get;
+pub(crate) mod guard;
 pub(crate) mod heartbeat;
 pub(crate) mod ls;
 pub(crate) mod release;

@@ -12,9 +12,9 @@ use crate::child::{ChildArgs, End, Runner, keeping, warning};
 use crate::connection::CommonArgs;
 use crate::duration;
 use crate::failure::{Failure, status};
+use crate::grant::Grant;
 use crate::lock_args::{RequestArgs, asking};
 use crate::signals::Signals;
-use crate::tenure::Tenure;
 use crate::waiting::Indicator;
 
 /// The lease of a lock, if nobody says.
@@ -26,7 +26,7 @@ const HELP: &str = "\
 The command's environment has LEASEHOLD_KEY, LEASEHOLD_FENCING_TOKEN, LEASEHOLD_OWNER_NAME, and where they apply
 LEASEHOLD_LOCK_SORT_KEY, LEASEHOLD_PERMITS, LEASEHOLD_OCCURRENCE and LEASEHOLD_URL. Several keys are in LEASEHOLD_KEYS
 instead, one a line. It does not have LEASEHOLD_TOKEN. Let the resource that the lock protects check the fencing token:
-it alone can stop a command that was paused, or that went on because this program was killed.
+it alone can stop a command that nothing below catches.
 
 Several keys are several plain locks, all or none: two commands that want the same locks never wait for each other.
 
@@ -41,10 +41,17 @@ periods are counted from 1970-01-01 in UTC, by the clock of this machine.
 
 Signals: SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to the command and all that it started; SIGUSR1 and SIGUSR2 to
 the command. A Ctrl-C is not passed on: the terminal has sent it to the command already. While this program waits for the
-lock, a signal ends the wait. If this program is killed, the command gets a SIGTERM (on Linux).
+lock, a signal ends the wait.
 
-When the lock is lost, the command and all that it started get a SIGTERM, and after --grace a SIGKILL. When the
-command ends by itself, what it left running in the background goes on, without the lock.
+When the lock is lost, the command and all that it started get a SIGTERM, and after --grace a SIGKILL. A guardian, a
+second process of this program, does the same when this program is killed, or is stopped past the time until which it
+has the lock: the command is gone before anybody could judge the lease stale. Not caught are
+  a break: the operator's successor may start while the command still has its grace;
+  what another program starts at the command's request: systemd-run, docker, at, ssh;
+  a SIGKILL to this program and its guardian at the same time: the command is killed (on Linux), and not what it started;
+  outside Linux, a process whose parent ended before.
+When the command ends by itself, what it left running in the background goes on, without the lock. When the command is
+ended by a SIGKILL, what it started is ended, too.
 
 Exit status:
    the command's own; 128 and the signal's number if a signal ended it
@@ -151,17 +158,18 @@ pub(crate) async fn main(args: RunArgs) -> Result<ExitCode, Failure> {
     let mut signals = Signals::all()?;
     let client = args.common.client().await?;
     let occurrence = args.occurrence.occurrence(duration::since_epoch());
-    let tenure = args.acquire(&client, occurrence.as_deref(), &mut signals).await;
-    let tenure = tenure.map_err(|failure| failure.replace_status(status::HELD, args.held_status))?;
-    args.common.output.say(|| tenure.describe());
+    let grant = args.acquire(&client, occurrence.as_deref(), &mut signals).await;
+    let grant = grant.map_err(|failure| failure.replace_status(status::HELD, args.held_status))?;
+    args.common.output.say(|| grant.describe());
     let runner = Runner {
         args: &args.child,
         common: &args.common,
         client: &client,
+        lease: args.lease(),
         sort_key: args.keys.sort_key.as_deref(),
         occurrence: occurrence.as_deref(),
     };
-    match runner.run(tenure, &mut signals).await? {
+    match runner.run(grant, &mut signals).await? {
         End::Ended(status) => Ok(status),
         End::Stopped(_) => Ok(ExitCode::from(args.lost_status)),
     }
@@ -197,7 +205,7 @@ impl RunArgs {
         client: &Client,
         occurrence: Option<&str>,
         signals: &mut Signals,
-    ) -> Result<Tenure, Failure> {
+    ) -> Result<Grant, Failure> {
         let name = self.name();
         let indicator = Indicator::new(&name, &self.common);
         let asking = self.ask(client, occurrence, &name, &indicator);
@@ -211,25 +219,28 @@ impl RunArgs {
         occurrence: Option<&str>,
         name: &str,
         indicator: &Indicator<'_>,
-    ) -> Result<Tenure, Failure> {
-        let (keys, warn) = (self.lock_keys(), warning(name, &self.common));
+    ) -> Result<Grant, Failure> {
+        let (keys, lease, warn) = (self.lock_keys(), self.lease(), warning(name, &self.common));
         if let Some(semaphore) = self.sharing.semaphore(client, &keys[0]) {
             let request = asking!(PermitRequest::new(), self.request.ask).wait(self.request.wait());
-            let request = keeping!(request, self.child, self.lease.unwrap_or(PERMIT_LEASE), warn);
+            let request = keeping!(request, self.child, lease, warn);
             let request = self.request.data()?.into_iter().fold(request, PermitRequest::data);
             let request = self.sharing.permits.into_iter().fold(request, PermitRequest::permits);
-            return Tenure::of_permits(&semaphore, request.on_wait(indicator.on_wait()), self.request.no_wait).await;
+            return Grant::of_permits(&semaphore, request.on_wait(indicator.on_wait()), self.request.no_wait).await;
         }
-        let lease = self.lease.unwrap_or(LOCK_LEASE);
         if let [key] = keys.as_slice() {
             let request = keeping!(self.request.request(key.clone(), lease)?, self.child, lease, warn);
             let request = occurrence.into_iter().fold(request, LockRequest::occurrence);
             let asking = acquiring::lock(client, request.on_wait(indicator.on_wait()), self.request.no_wait);
-            return asking.await.map(Tenure::Lock);
+            return asking.await.map(Grant::Lock);
         }
         let wait = if self.request.no_wait { Wait::AtMost(Duration::ZERO) } else { self.request.wait() };
         let request = asking!(AllRequest::new(keys), self.request.ask).wait(wait).on_wait(indicator.on_wait());
-        Tenure::of_all(client, keeping!(request, self.child, lease, warn)).await
+        Grant::of_all(client, keeping!(request, self.child, lease, warn)).await
+    }
+
+    fn lease(&self) -> Duration {
+        self.lease.unwrap_or(if self.sharing.is_given() { PERMIT_LEASE } else { LOCK_LEASE })
     }
 
     fn lock_keys(&self) -> Vec<LockKey> {

@@ -14,6 +14,7 @@ mod coordination;
 mod demo;
 mod fenced_store;
 mod front;
+mod guard;
 mod keeping;
 mod lambda;
 mod printed;

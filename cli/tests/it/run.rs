@@ -167,14 +167,28 @@ async fn lost_lock_ends_all_that_was_started() {
         sleep 1000 & echo $! > sleeper
         trap 'echo asked > asked' TERM
         wait; wait; wait"#;
-    let mut command = serve.command(&["run", "Moe", "--lease", "1s", "--grace", "700ms", "--", "sh", "-c", script]);
+    let mut command = serve.command(&[
+        "run",
+        "Moe",
+        "--lease",
+        "4s",
+        "--heartbeat",
+        "500ms",
+        "--grace",
+        "700ms",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ]);
     let run = command.current_dir(folder.path()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut processes = Vec::new();
     for name in ["deaf", "session", "sleeper"] {
         processes.push(process_in(&file(name)).await);
     }
     let broken = Instant::now();
-    serve.run(&["break", "Moe", "--yes"]).await.ok();
+    // The version may move between the look and the break.
+    while serve.run(&["break", "Moe", "--yes"]).await.status != 0 {}
     let ended = finish(run).await;
     let took = broken.elapsed();
     assert_eq!(ended.status, 76);
@@ -266,36 +280,22 @@ async fn holder_that_was_paused_finds_its_lock_lost() {
     signal(&first, "STOP");
     kill("STOP", job);
 
-    // Another host waits for one lease, takes over, and writes.
+    // Another host waits for one lease, takes over, and writes. The job has ended before.
     let mut second = start_writer(&serve, folder.path(), "host-2", "10s");
     let mut seconds = BufReader::new(second.stdout.take().unwrap()).lines();
     let line = within(seconds.next_line()).await.unwrap().unwrap();
     assert!(line.starts_with("written: "), "{line}");
+    assert!(!runs(job));
     let lock = serve.get("Moe").await;
     assert_eq!(lock["ownerName"], "host-2");
     assert!(lock["fencingToken"].as_u64() > first_lock["fencingToken"].as_u64());
 
-    // The job continues first, in the middle of its work, and is too late.
-    kill("CONT", job);
-    let refused = async {
-        loop {
-            let line = written.next_line().await.unwrap().expect("it goes on");
-            if let Some(refused) = line.strip_prefix("refused: ") {
-                return refused.to_owned();
-            }
-        }
-    };
-    let refused = within(refused).await;
-    assert!(refused.ends_with(&format!("the store has seen {}", lock["fencingToken"])), "{refused}");
-    assert!(runs(job));
-
-    // The process that keeps the lock continues next.
+    // The process that keeps the lock continues.
     signal(&first, "CONT");
     let mut stderr = String::new();
     within(first.stderr.take().unwrap().read_to_string(&mut stderr)).await.unwrap();
     assert_eq!(within(first.wait()).await.unwrap().code(), Some(76));
     assert_eq!(stderr, "leasehold: Moe is lost: the lease ran out before it was renewed; stopping the command\n");
-    assert!(!runs(job));
     assert_eq!(serve.get("Moe").await["fencingToken"], lock["fencingToken"], "the other's lock is left alone");
     signal(&second, "TERM");
     assert_eq!(finish(second).await.status, 143);

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import anyio
 import pytest
-from conftest import TABLE, Bank, MakeClient, RunPython, finished
+from conftest import TABLE, Bank, MakeClient, RunPython, eventually, finished
 from proxy import Answer, Delay, Fault, Hang, Late, Proxy, Refuse, Seen, only
 
 from leasehold import (
@@ -154,7 +154,7 @@ async def test_cancellation_at_any_point_leaves_no_lock(
             name = f"{key}-{points}"
             if not await interrupt(partial(work, client, name), points, native=native):
                 break
-            with anyio.fail_after(5):
+            with anyio.fail_after(60):
                 while not isinstance(result := await other.try_acquire(name), aio.Guard):
                     await anyio.sleep(0.01)
             await result.release()
@@ -166,12 +166,12 @@ async def test_cancellation_in_the_queue_leaves_no_ticket(service: str, key: str
         holder = (await other.semaphore(key, 2).acquire(2)).granted()
 
         async def queue_up() -> None:
-            assert isinstance(await client.semaphore(key, 2).acquire(wait=0.2), Held)
+            assert isinstance(await client.semaphore(key, 2).acquire(wait=1), Held)
 
         points = 1
         while await interrupt(queue_up, points):
             points += 3
-        with anyio.fail_after(5):
+        with anyio.fail_after(60):
             while client._core.unsettled:
                 await anyio.sleep(0.01)
         view = await other.get_semaphore(key)
@@ -181,7 +181,7 @@ async def test_cancellation_in_the_queue_leaves_no_ticket(service: str, key: str
 
 async def test_loss_of_permits_cancels_the_body(service: str, key: str) -> None:
     async with client_of(service) as client, client_of(service) as operator:
-        with anyio.fail_after(10), pytest.raises(LockLost):
+        with anyio.fail_after(60), pytest.raises(LockLost):
             async with client.semaphore(key, 1).hold(lease=60, heartbeat_interval=0.1) as guard:
                 while True:
                     version = (await operator.get_semaphore(key)).holders[0].version
@@ -194,7 +194,7 @@ async def test_loss_of_permits_cancels_the_body(service: str, key: str) -> None:
         assert guard.lost == "released"
 
 
-@pytest.mark.parametrize("fault", [Delay(0.4), Late(0.3)])
+@pytest.mark.parametrize("fault", [Delay(30), Late(2)])
 async def test_cancelled_acquire_gives_back_what_it_may_have_got(
     proxy: Proxy, service: str, key: str, fault: Fault
 ) -> None:
@@ -205,7 +205,7 @@ async def test_cancelled_acquire_gives_back_what_it_may_have_got(
             while not proxy.count("acquire"):
                 await anyio.sleep(0.01)
             tasks.cancel_scope.cancel()
-        with anyio.fail_after(5):
+        with anyio.fail_after(60):
             while True:
                 seen = [lock.state async for lock in other.list(key=key)]
                 if seen == ["released"] and not client._core.unsettled:
@@ -233,7 +233,7 @@ async def test_grant_that_came_with_a_cancellation_is_given_back(
                 kept.append(error)
                 raise
         assert kept
-        with anyio.fail_after(5):
+        with anyio.fail_after(60):
             await (await other.acquire(key, wait=None)).granted().release()
             await (await other.acquire(key, wait=None)).granted().release()
     assert not caplog.records, caplog.text
@@ -242,12 +242,14 @@ async def test_grant_that_came_with_a_cancellation_is_given_back(
 async def test_cancelled_wait_asks_no_more(proxy: Proxy, service: str, key: str) -> None:
     async with client_of(service) as holder, client_of(proxy.url) as client:
         guard = (await holder.acquire(key)).granted()
-        with anyio.move_on_after(0.5):
-            await client.acquire(key, wait=None)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(client.acquire, key, wait=None))
+            while proxy.count("acquire") < 2:
+                await anyio.sleep(0.01)
+            tasks.cancel_scope.cancel()
         while client._core.unsettled:  # a request was under way
             await anyio.sleep(0.01)
         asked = proxy.count("acquire")
-        assert asked >= 2
         await guard.release()
         await anyio.sleep(0.4)
         assert proxy.count("acquire") == asked
@@ -258,7 +260,7 @@ async def test_cancelled_wait_ends_its_watch(proxy: Proxy, service: str, key: st
     proxy.fault = only("watch", Hang())
     async with client_of(service) as holder, client_of(proxy.url, poll_interval=None) as client:
         await holder.acquire(key)
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(partial(client.acquire, key, wait=None))
                 while not proxy.count("watch"):
@@ -285,14 +287,14 @@ async def test_handler_that_is_cancelled_releases(service: str, key: str) -> Non
 
 
 async def test_cancellation_is_not_held_up_by_a_release_that_hangs(proxy: Proxy, service: str, key: str) -> None:
-    proxy.fault = only("release", Delay(3), times=1)
+    proxy.fault = only("release", Delay(8), times=1)
     async with client_of(proxy.url) as client:
         with anyio.CancelScope() as scope:
             async with client.lock(key):
                 start = time.monotonic()
                 scope.cancel()
                 await anyio.sleep(60)
-        assert time.monotonic() - start < 2.5
+        assert time.monotonic() - start < 7
     async with client_of(service) as other:
         assert (await other.get(key)).state == "released"
 
@@ -300,7 +302,7 @@ async def test_cancellation_is_not_held_up_by_a_release_that_hangs(proxy: Proxy,
 async def test_loss_cancels_the_body(service: str, key: str) -> None:
     async with client_of(service) as client, client_of(service) as operator:
         reached = False
-        with anyio.fail_after(10), pytest.raises(LockLost) as error:
+        with anyio.fail_after(60), pytest.raises(LockLost) as error:
             async with client.lock(key, lease=30, heartbeat_interval=0.2) as guard:
                 await broken(operator, key)
                 await anyio.sleep(60)
@@ -316,7 +318,7 @@ async def test_body_may_choose_not_to_be_cancelled(service: str, key: str) -> No
         with pytest.raises(LockLost):
             async with client.lock(key, lease=30, heartbeat_interval=0.2, cancel_on_loss=False) as guard:
                 await broken(operator, key)
-                assert await guard.wait_lost(10) == "released"
+                assert await guard.wait_lost(60) == "released"
                 await anyio.sleep(0.05)
         with pytest.raises(KeyError, match="mine"):
             async with client.lock(key, lease=30, heartbeat_interval=0.2) as guard:
@@ -347,21 +349,21 @@ async def test_callbacks_may_be_coroutines(service: str, key: str) -> None:
     async with client_of(service) as client:
         guard = (await client.acquire(key, lease=0.3, manual_heartbeats=True)).granted()
         guard.on_lost(callback)
-        with anyio.fail_after(5):
+        with anyio.fail_after(60):
             await told.wait()
 
 
 async def test_heartbeats_go_on_without_the_task_that_acquired(service: str, key: str) -> None:
     guards: list[aio.Guard] = []
 
-    async with client_of(service, lease=0.8) as client:
+    async with client_of(service, lease=3, heartbeat_interval=0.2) as client:
 
         async def work() -> None:
             guards.append((await client.acquire(key)).granted())
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(work)
-        await anyio.sleep(1.5)
+        await anyio.sleep(3.2)
         assert guards[0].is_held
     assert not guards[0].is_held, "closing the client releases"
 
@@ -398,7 +400,7 @@ async def test_tokens_are_fetched_outside_of_the_event_loop(proxy: Proxy, key: s
     ticks = 0
 
     def token() -> str:
-        time.sleep(0.3)
+        eventually(lambda: ticks > 5)
         return "slow"
 
     async def tick() -> None:
@@ -413,7 +415,6 @@ async def test_tokens_are_fetched_outside_of_the_event_loop(proxy: Proxy, key: s
         with pytest.raises(LeaseholdError):
             await client.get(key)
         tasks.cancel_scope.cancel()
-    assert ticks > 5
     assert proxy.seen[0].headers["Authorization"] == "Bearer slow"
 
 
@@ -446,7 +447,7 @@ def test_end_of_the_event_loop_gives_back(
         async def main():
             client = aio.Client(sys.argv[1], lease=60)
             try:
-                await asyncio.wait_for(client.acquire(sys.argv[2]), 0.3)
+                await asyncio.wait_for(client.acquire(sys.argv[2]), 3)
             except asyncio.TimeoutError:
                 print("cancelled", flush=True)
 
@@ -494,13 +495,13 @@ async def test_loss_cancels_the_leader_which_campaigns_again(service: str, key: 
                 await anyio.sleep(60)
             return "done"
 
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             assert await aio.Election(client, key, "10.0.0.1").lead(body) == "done"
         assert len(tokens) == 2
         async with aclosing(aio.Election(operator, key).observe()) as leaders:
             assert await anext(leaders) is None
             guard = await aio.Election(client, key, b"10.0.0.2").campaign()
-            with anyio.fail_after(10):
+            with anyio.fail_after(60):
                 leader = await anext(leaders)
         assert leader == Leader(guard.owner_name or "", b"10.0.0.2", guard.fencing_token)
 
@@ -531,7 +532,7 @@ async def test_cancellation_leaves_no_transaction_open(bank: Bank, anyio_backend
         while cancelled:
             moe, larry = bank.open(0), bank.open(0)
             cancelled = await interrupt(partial(work, client, moe, larry), point, native=native)
-            with anyio.fail_after(5):
+            with anyio.fail_after(60):
                 while client._core.unsettled:
                     await anyio.sleep(0.01)
             outcomes.append((bank.balance(moe), bank.balance(larry)))
@@ -544,17 +545,17 @@ async def test_cancellation_leaves_no_transaction_open(bank: Bank, anyio_backend
 @pytest.mark.parametrize(
     ("action", "fault", "state"),
     [
-        ("begin", Delay(0.5), "rolled-back"),
-        ("add", Late(0.2), "rolled-back"),
-        ("commit", Late(0.2), "rolled-back"),
-        ("commit", Delay(0.5), "committed"),
+        ("begin", Delay(2), "rolled-back"),
+        ("add", Late(1), "rolled-back"),
+        ("commit", Late(1), "rolled-back"),
+        ("commit", Delay(2), "committed"),
     ],
 )
 async def test_closing_waits_for_what_a_cancelled_transaction_left(
     bank: Bank, action: str, fault: Fault, state: str
 ) -> None:
     moe, larry = bank.open(0), bank.open(0)
-    faults: dict[str, Fault] = {action: fault, "rollback": Delay(0.5)}
+    faults: dict[str, Fault] = {action: fault, "rollback": Delay(2)}
     with Proxy(bank.url) as proxy:
         proxy.fault = lambda request: faults.get(request.action)
         async with client_of(proxy.url) as client, anyio.create_task_group() as tasks:

@@ -67,7 +67,7 @@ def test_body_is_called_again_after_a_loss(make_client: MakeClient, key: str) ->
         tokens.append(guard.fencing_token)
         if len(tokens) == 1:
             broken(operator, key)
-            guard.wait_lost(10)
+            guard.wait_lost(60)
             guard.check()
         return "done"
 

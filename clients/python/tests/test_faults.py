@@ -41,12 +41,11 @@ def test_lost_answer_of_an_acquire_costs_a_retry(proxy: Proxy, make_client: Make
 
 
 def test_lost_answer_of_a_heartbeat_is_no_loss(proxy: Proxy, make_client: MakeClient, key: str) -> None:
-    # A machine that stands still for a second must not end the lease.
-    guard = make_client(proxy.url, heartbeat_interval=0.5).acquire(key, lease=6).granted()
+    guard = make_client(proxy.url, heartbeat_interval=0.5).acquire(key).granted()
     proxy.fault = only("heartbeat", DropAnswer(), times=3)
-    eventually(lambda: proxy.count("heartbeat") >= 5, within=20)
+    eventually(lambda: proxy.count("heartbeat") >= 5)
     assert guard.is_held
-    assert all(r.body["leaseDurationMs"] == 6000 for r in proxy.seen if r.action == "heartbeat")
+    assert all(r.body["leaseDurationMs"] == 20_000 for r in proxy.seen if r.action == "heartbeat")
 
 
 def test_heartbeat_by_lease_id_is_repeated_under_its_number(proxy: Proxy, make_client: MakeClient, key: str) -> None:
@@ -96,7 +95,7 @@ def test_wait_without_any_answer_is_unavailable_in_time(proxy: Proxy, make_clien
     start = time.monotonic()
     with pytest.raises(Unavailable):
         make_client(proxy.url).acquire(key, wait=0.6, lease=60)
-    assert time.monotonic() - start < 4, "not the five seconds of a request"
+    assert time.monotonic() - start < 4.5, "not the five seconds of a request"
 
 
 def test_wait_that_saw_the_holder_tells_of_it(proxy: Proxy, make_client: MakeClient, key: str) -> None:
@@ -107,20 +106,24 @@ def test_wait_that_saw_the_holder_tells_of_it(proxy: Proxy, make_client: MakeCli
     assert held.lock.owner_name == "holder"
 
 
-@pytest.mark.parametrize("interrupted", [Delay(3), Late(0.8)])
+@pytest.mark.parametrize("interrupted", [Delay(30), Late(0.8)])
 def test_interrupted_acquire_is_taken_back(
     proxy: Proxy, make_client: MakeClient, service: str, key: str, interrupted: Fault, kind: str
 ) -> None:
     """The request may reach the service only after the interrupt, and after a first release."""
     if kind != "threads":
         pytest.skip("an event loop has cancellation")
-    proxy.fault = only("acquire", interrupted, times=1)
+
+    def fault(request: Seen) -> Fault | None:
+        if request.action != "acquire" or proxy.count("acquire") > 1:
+            return None
+        os.kill(os.getpid(), signal.SIGINT)
+        return interrupted
+
+    proxy.fault = fault
     client = make_client(proxy.url)
-    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
     with pytest.raises(KeyboardInterrupt):
         client.acquire(key, lease=60)
-    timer.join()
     direct = make_client(service)
     eventually(lambda: any(lock.state == "released" for lock in direct.list() if lock.key == key))
     assert not any(isinstance(guard, Guard) and guard.is_held for guard in client._core.guards)
@@ -131,14 +134,16 @@ def test_lock_granted_to_a_cancelled_wait_is_given_back(
 ) -> None:
     if kind != "threads":
         pytest.skip("an event loop has cancellation")
-    proxy.fault = only("acquire", Delay(0.5))
-    client = make_client(proxy.url)
     cancel = threading.Event()
-    timer = threading.Timer(0.2, cancel.set)
-    timer.start()
+
+    def fault(request: Seen) -> None:
+        if request.action == "acquire":
+            cancel.set()
+
+    proxy.fault = fault
+    client = make_client(proxy.url)
     with pytest.raises(WaitCancelled):
         client.acquire(key, lease=60, cancel=cancel)
-    timer.join()
     direct = make_client(service)
     eventually(lambda: direct.get(key).state == "released")
 
@@ -162,9 +167,13 @@ def test_lease_id_that_has_ended_is_not_used_again(
     assert guard.outcome == "reacquired"
 
 
-def test_grant_that_arrives_after_its_lease_is_asked_for_again(proxy: Proxy, make_client: MakeClient, key: str) -> None:
-    proxy.fault = only("acquire", Delay(0.12), times=1)
-    guard = make_client(proxy.url).acquire(key, lease=0.1, wait=20, manual_heartbeats=True).granted()
+def test_grant_that_arrives_after_its_lease_is_asked_for_again(
+    proxy: Proxy, make_client: MakeClient, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy.fault = only("acquire", Delay(2.1), times=1)
+    # A lease of two seconds would give its requests half a second.
+    monkeypatch.setattr("leasehold._timing._SHORTEST_TIMEOUT", 20.0)
+    guard = make_client(proxy.url).acquire(key, lease=2, wait=60, manual_heartbeats=True).granted()
     assert proxy.count("acquire") >= 2
     assert guard.outcome == "created", "as the late grant told"
 
@@ -183,8 +192,8 @@ def test_retry_after_beyond_the_wait_ends_it(proxy: Proxy, make_client: MakeClie
     proxy.fault = lambda request: Answer(429, headers={"Retry-After": "30"})
     start = time.monotonic()
     with pytest.raises(Throttled):
-        make_client(proxy.url).acquire(key, wait=5)
-    assert time.monotonic() - start < 4
+        make_client(proxy.url).acquire(key, wait=25)
+    assert time.monotonic() - start < 20
     assert proxy.count("acquire") == 1
 
 
@@ -192,13 +201,13 @@ def test_retry_after_beyond_the_wait_ends_it(proxy: Proxy, make_client: MakeClie
 def test_outage_shorter_than_the_lease_is_no_loss(
     proxy: Proxy, make_client: MakeClient, key: str, trouble: Fault
 ) -> None:
-    guard = make_client(proxy.url).acquire(key, lease=4, heartbeat_interval=0.2).granted()
+    guard = make_client(proxy.url).acquire(key, heartbeat_interval=0.2).granted()
     version = guard.record_version_number
     proxy.fault = lambda request: trouble
     before = proxy.count("heartbeat")
     eventually(lambda: proxy.count("heartbeat") > before + (0 if isinstance(trouble, Hang) else 2))
     proxy.fault = lambda request: None
-    eventually(lambda: guard.record_version_number != version, within=3.5)
+    eventually(lambda: guard.record_version_number != version)
     assert guard.is_held
     assert guard.lost is None
 
@@ -211,14 +220,12 @@ def test_outage_longer_than_the_lease_is_a_loss_by_expiry(
     proxy: Proxy, make_client: MakeClient, key: str, trouble: Fault, cause: type[Exception]
 ) -> None:
     client = make_client(proxy.url)
-    guard = client.acquire(key, lease=1).granted()
+    guard = client.acquire(key, lease=3, heartbeat_interval=0.2).granted()
     told = threading.Event()
     guard.on_lost(lambda guard: told.set())
     proxy.fault = lambda request: trouble
-    start = time.monotonic()
-    assert guard.wait_lost(10) == "expired"
-    assert time.monotonic() - start < 3
-    assert told.wait(10)
+    assert guard.wait_lost(60) == "expired"
+    assert told.wait(60)
     with pytest.raises(LockLost) as error:
         guard.check()
     assert isinstance(error.value.__cause__, cause)
@@ -229,9 +236,9 @@ def test_outage_longer_than_the_lease_is_a_loss_by_expiry(
 
 def test_patience_does_not_cost_the_lock(proxy: Proxy, make_client: MakeClient, key: str) -> None:
     """A service that asks for a longer pause than is left of the lease is asked all the same."""
-    guard = make_client(proxy.url).acquire(key, lease=3).granted()
+    guard = make_client(proxy.url).acquire(key, lease=4, heartbeat_interval=0.3).granted()
     proxy.fault = only("heartbeat", Answer(503, headers={"Retry-After": "60"}), times=1)
-    assert guard.wait_lost(3.2) is None
+    assert guard.wait_lost(4.5) is None
     assert guard.is_held
 
 
@@ -256,7 +263,7 @@ def test_heartbeat_and_resume_count_from_before_the_sending(proxy: Proxy, make_c
 
 
 def test_heartbeat_by_hand_is_tried_again(proxy: Proxy, make_client: MakeClient, key: str) -> None:
-    guard = make_client(proxy.url).acquire(key, lease=4, manual_heartbeats=True).granted()
+    guard = make_client(proxy.url).acquire(key, manual_heartbeats=True).granted()
     version = guard.record_version_number
     proxy.fault = only("heartbeat", Refuse(), times=3)
     guard.heartbeat()
@@ -265,6 +272,20 @@ def test_heartbeat_by_hand_is_tried_again(proxy: Proxy, make_client: MakeClient,
     with pytest.raises(InvalidRequest):
         guard.heartbeat(data="x")
     assert guard.is_held
+
+
+def test_release_during_a_heartbeat_is_no_loss(proxy: Proxy, make_client: MakeClient, key: str) -> None:
+    client = make_client(proxy.url)
+    guard = client.acquire(key, heartbeat_interval=0.05).granted()
+    told: list[object] = []
+    guard.on_lost(told.append)
+    proxy.fault = only("heartbeat", Delay(3))
+    before = proxy.count("heartbeat")
+    eventually(lambda: proxy.count("heartbeat") > before)
+    guard.release()
+    assert guard.lost is None
+    client.close()
+    assert (guard.lost, told) == (None, [])
 
 
 def test_holding_on_survives_an_outage_but_no_theft(
@@ -283,11 +304,11 @@ def test_holding_on_survives_an_outage_but_no_theft(
     make_client(service).acquire(key, wait=20).granted()
     assert guard.is_held, "the other one is not known of"
     proxy.fault = lambda request: None
-    assert guard.wait_lost(10) == "taken-over"
+    assert guard.wait_lost(60) == "taken-over"
 
 
 def test_heartbeats_that_hang_do_not_make_others_late(proxy: Proxy, make_client: MakeClient, key: str) -> None:
-    client = make_client(proxy.url, lease=6)
+    client = make_client(proxy.url, lease=10)
     stuck = [client.acquire(f"{key}-stuck-{number}").granted() for number in range(20)]
     well = [client.acquire(f"{key}-well-{number}").granted() for number in range(3)]
     lost_at: dict[str, float] = {}
@@ -295,10 +316,10 @@ def test_heartbeats_that_hang_do_not_make_others_late(proxy: Proxy, make_client:
         guard.on_lost(lambda guard: lost_at.setdefault(guard.key, time.monotonic()))
     proxy.fault = lambda request: Hang() if "stuck" in str(request.body.get("key")) else None
     start = time.monotonic()
-    worst = 6.0
+    worst = 10.0
     while len(lost_at) < 20:
         worst = min([worst, *(guard.remaining() for guard in well)])
-        assert time.monotonic() - start < 15
+        assert time.monotonic() - start < 60
         time.sleep(0.02)
     assert {guard.lost for guard in stuck} == {"expired"}
     assert worst > 1.5, "renewed in time, while twenty others hung"
@@ -306,9 +327,9 @@ def test_heartbeats_that_hang_do_not_make_others_late(proxy: Proxy, make_client:
 
 
 def test_at_risk_is_told_before_the_loss(proxy: Proxy, make_client: MakeClient, key: str) -> None:
-    guard = make_client(proxy.url).acquire(key, lease=2).granted()
+    guard = make_client(proxy.url).acquire(key, lease=6, heartbeat_interval=0.3).granted()
     told: list[str] = []
-    guard.on_at_risk(1.0, lambda guard: told.append("at risk"))
+    guard.on_at_risk(3.0, lambda guard: told.append("at risk"))
     guard.on_lost(lambda guard: told.append("lost"))
     assert guard.wait_lost(0.7) is None
     assert not told, "renewed in time"
@@ -373,7 +394,7 @@ def test_close_is_bounded_however_many_locks_hang(
     start = time.monotonic()
     with pytest.raises(CloseError) as error:
         client.close()
-    assert time.monotonic() - start < 9
+    assert time.monotonic() - start < 30, "not two seconds for each"
     assert len(error.value.errors) == 70
     proxy.let_pass()
     monkeypatch.undo()
@@ -401,10 +422,10 @@ def test_token_that_cannot_be_fetched_is_an_outage(
         return "token"
 
     client = make_client(token=token)
-    guard = client.acquire(key, lease=1).granted()
+    guard = client.acquire(key, lease=3, heartbeat_interval=0.2).granted()
     broken.set()
     with caplog.at_level(logging.WARNING):
-        assert guard.wait_lost(10) == "expired"
+        assert guard.wait_lost(60) == "expired"
     with pytest.raises(LockLost) as error:
         guard.check()
     assert isinstance(error.value.__cause__, OSError)
@@ -424,7 +445,7 @@ def test_manual_lock_is_not_kept_by_the_background(proxy: Proxy, make_client: Ma
 def test_two_heartbeats_of_one_guard_are_never_under_way_at_once(
     proxy: Proxy, make_client: MakeClient, key: str
 ) -> None:
-    guard = make_client(proxy.url).acquire(key, lease=8, heartbeat_interval=0.05).granted()
+    guard = make_client(proxy.url).acquire(key, heartbeat_interval=0.05).granted()
     under_way: list[int] = []
     most: list[int] = []
     lock = threading.Lock()
@@ -443,6 +464,6 @@ def test_two_heartbeats_of_one_guard_are_never_under_way_at_once(
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     eventually(lambda: len(most) > 10)
     assert max(most) == 1

@@ -116,7 +116,7 @@ def test_refusal_tells_what_it_knows() -> None:
 def test_try_acquire_is_one_request(
     proxy: Proxy, make_client: MakeClient, key: str, fault: Any, error: type[LeaseholdError]
 ) -> None:
-    client = make_client(proxy.url, lease=4)
+    client = make_client(proxy.url, lease=4 if isinstance(fault, Hang) else 20)
     proxy.fault = lambda request: fault if request.action == "acquire" else None
     with pytest.raises(LeaseholdError) as raised:
         client.try_acquire(key)

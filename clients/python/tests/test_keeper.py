@@ -28,12 +28,12 @@ def test_tasks_run_at_their_times() -> None:
         done.append(("second", WORLD.now() - start))
         both.set()
 
-    keeper.schedule(second, start + 0.3)
-    keeper.schedule(first, start + 0.1)
-    assert both.wait(10)
+    keeper.schedule(second, start + 3)
+    keeper.schedule(first, start + 2)
+    assert both.wait(60)
     assert [name for name, _ in done] == ["first", "second"]
-    assert done[0][1] >= 0.1
-    assert done[1][1] >= 0.3
+    assert done[0][1] >= 2
+    assert done[1][1] >= 3
 
 
 def test_later_plan_replaces_the_earlier_one() -> None:
@@ -44,12 +44,12 @@ def test_later_plan_replaces_the_earlier_one() -> None:
     async def task() -> None:
         runs.append(WORLD.now() - start)
 
-    keeper.schedule(task, start + 0.05)
-    keeper.schedule(task, start + 0.3)
+    keeper.schedule(task, start + 2)
+    keeper.schedule(task, start + 3)
     eventually(lambda: runs)
     time.sleep(0.1)
     assert len(runs) == 1
-    assert runs[0] >= 0.3
+    assert runs[0] >= 3
 
 
 def test_cancelled_task_does_not_run_and_the_thread_ends() -> None:
@@ -60,7 +60,7 @@ def test_cancelled_task_does_not_run_and_the_thread_ends() -> None:
     async def task() -> None:
         runs.append(None)
 
-    keeper.schedule(task, WORLD.now() + 0.2)
+    keeper.schedule(task, WORLD.now() + 5)
     assert keeper_threads() == 1
     keeper.cancel(task)
     eventually(lambda: keeper_threads() == 0)
@@ -74,12 +74,12 @@ def test_tasks_that_block_do_not_delay_others() -> None:
 
     async def block(event: threading.Event) -> None:
         event.set()
-        let_go.wait(20)
+        let_go.wait(60)
 
     try:
         for event in blocked:
             keeper.schedule(partial(block, event), WORLD.now())
-        assert all(event.wait(10) for event in blocked), "all twenty are under way at once"
+        assert all(event.wait(60) for event in blocked), "all twenty are under way at once"
     finally:
         let_go.set()
     eventually(lambda: keeper_threads() == 0)
@@ -114,5 +114,5 @@ def test_task_that_fails_stops_nothing(caplog: pytest.LogCaptureFixture) -> None
 
     keeper.schedule(bad, WORLD.now())
     keeper.schedule(good, WORLD.now() + 0.05)
-    assert ran.wait(10)
+    assert ran.wait(60)
     assert "a bug" in caplog.text

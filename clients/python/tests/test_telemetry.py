@@ -69,12 +69,12 @@ def test_waits_holds_heartbeats_and_losses_are_measured(
     recorded: Recorded, proxy: Proxy, make_client: MakeClient, key: str
 ) -> None:
     client = make_client(proxy.url)
-    guard = client.acquire(key, lease=3).granted()
+    guard = client.acquire(key, lease=5, heartbeat_interval=0.5).granted()
     assert isinstance(make_client(proxy.url).try_acquire(key), Held)
     version = guard.record_version_number
     eventually(lambda: guard.record_version_number != version)
     proxy.fault = only("heartbeat", Refuse())
-    assert guard.wait_lost(15) == "expired"
+    assert guard.wait_lost(60) == "expired"
     waits = recorded.points("wait.duration")
     assert (waits["granted"].count, waits["held"].count) == (1, 1)
     heartbeats = recorded.points("heartbeat.duration")
@@ -142,7 +142,7 @@ def test_failed_request_is_a_failed_span(recorded: Recorded, proxy: Proxy, make_
 def test_grants_and_losses_are_logged(make_client: MakeClient, key: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, "leasehold"):
         guard = make_client().acquire(key, lease=0.3, manual_heartbeats=True).granted()
-        guard.wait_lost(10)
+        guard.wait_lost(60)
         eventually(lambda: "expired" in caplog.text)
     assert f"the lock {key!r} is created" in caplog.text
     assert [record.levelname for record in caplog.records if "is lost" in record.message] == ["WARNING"]

@@ -216,7 +216,7 @@ def test_tries_and_time_are_bounded(bank: Bank, unreliable: Client, proxy: Proxy
     start = time.monotonic()
     with pytest.raises(TransactionContended):
         unreliable.run_transaction(lambda tx: add(tx, moe, 1), tries=10**6, deadline=0.5)
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 60
     proxy.fault = only("begin", ROLLED_BACK)
     with pytest.raises(TransactionRolledBack):
         unreliable.transact([{"Put": {"TableName": TABLE, "Item": key(moe)}}], tries=2)
@@ -287,10 +287,10 @@ def test_thinking_is_no_reason_to_be_taken_for_abandoned(
         add(tx, moe, 1)
         thread = threading.Thread(target=other)
         thread.start()
-        time.sleep(2)
+        time.sleep(4)
         add(tx, moe + "-too", 1)
-    thread.join(20)
-    assert waited[0] > 1.5, "more than the patience with one that is silent"
+    thread.join(60)
+    assert waited[0] > 3.5, "more than the patience with one that is silent"
     assert bank.balance(moe) == 102
     signs = sum(request.body.get("requests") == [] for request in proxy.seen)
     assert signs > 5

@@ -75,17 +75,17 @@ def test_waiter_watches_until_the_lock_is_deleted(
 def test_dead_holder_is_taken_over_after_one_watch(
     proxy: Proxy, make_client: MakeClient, waiter: Client, key: str
 ) -> None:
-    make_client().acquire(key, lease=1.5, manual_heartbeats=True).granted()
+    make_client().acquire(key, lease=3, manual_heartbeats=True).granted()
     guard = waiter.acquire(key, wait=30).granted()
     assert guard.outcome == "takenOver"
     assert (proxy.count("acquire"), proxy.count("watch")) == (2, 1)
     watched = next(request.path for request in proxy.seen if request.action == "watch")
-    assert 1400 < int(watched.rpartition("waitMs=")[2]) <= 1503
+    assert 0 < int(watched.rpartition("waitMs=")[2]) <= 3005, "its lease, a thousandth, and the rounding"
 
 
 def test_wait_that_ends_has_one_last_look(proxy: Proxy, make_client: MakeClient, waiter: Client, key: str) -> None:
     make_client(owner_name="one").acquire(key, lease=60).granted()
-    held = waiter.acquire(key, wait=0.5)
+    held = waiter.acquire(key, wait=3)
     assert isinstance(held, Held)
     assert held.lock.owner_name == "one"
     assert (proxy.count("acquire"), proxy.count("watch")) == (2, 1)
@@ -93,7 +93,7 @@ def test_wait_that_ends_has_one_last_look(proxy: Proxy, make_client: MakeClient,
 
 def test_chosen_poll_interval_polls(proxy: Proxy, make_client: MakeClient, key: str) -> None:
     make_client().acquire(key, lease=60).granted()
-    assert isinstance(make_client(proxy.url, poll_interval=0.05).acquire(key, wait=0.5), Held)
+    assert isinstance(make_client(proxy.url, poll_interval=0.05).acquire(key, wait=2), Held)
     assert proxy.count("watch") == 0
     assert proxy.count("acquire") > 2
 
@@ -169,15 +169,13 @@ def test_cancellation_ends_a_watch(proxy: Proxy, make_client: MakeClient, waiter
     assert waiter._core.can_watch
 
 
-def test_hand_over_needs_no_poll(make_client: MakeClient, key: str) -> None:
-    """Ten hand-overs to a waiter take less time than ten polls."""
-    client, other = make_client(lease=60), make_client(poll_interval=None, lease=60)
-    start = time.monotonic()
+def test_hand_over_needs_no_poll(proxy: Proxy, make_client: MakeClient, waiter: Client, key: str) -> None:
+    client = make_client(lease=60)
     for number in range(10):
         holder = client.acquire(f"{key}-{number}").granted()
-        waiting = Background(lambda number=number: other.acquire(f"{key}-{number}", wait=30))  # type: ignore[misc]
-        time.sleep(0.2)
+        waiting = Background(lambda number=number: waiter.acquire(f"{key}-{number}", wait=30))  # type: ignore[misc]
+        eventually(lambda number=number: proxy.count("watch") > number)  # type: ignore[misc]
         holder.release()
         result = waiting.wait()
         assert isinstance(result, Guard)
-    assert time.monotonic() - start < 10
+    assert (proxy.count("acquire"), proxy.count("watch")) == (20, 10), "refused once, watched once, and granted"

@@ -438,6 +438,11 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
       measured("renewed");
       return body;
     } catch (error) {
+      // A release, or the caller's signal, ended the request: that is no loss.
+      if (sendOptions.signal?.aborted) {
+        measured("aborted");
+        throw error;
+      }
       measured(error instanceof LeaseholdError ? error.kind : "aborted");
       if (error instanceof LockLostError) throw this.#lose(error);
       const isGhost =

@@ -78,7 +78,11 @@ describe("several locks at once", { concurrency: 4 }, () => {
   test("waiter asks again when no named lock is held", async () => {
     await using proxy = await FaultProxy.start(service.url);
     const [a, b] = [freshKey(), freshKey()];
-    const holders = [guardOf(await service.client().tryAcquire(a)), guardOf(await service.client().tryAcquire(b))];
+    const silent = { lease: 60_000, heartbeatInterval: false } as const;
+    const holders = [
+      guardOf(await service.client().tryAcquire(a, silent)),
+      guardOf(await service.client().tryAcquire(b, silent)),
+    ];
     const waiting = newClient({ url: proxy.url }).acquireAll([a, b], { wait: Infinity });
     await eventually(() => proxy.calls("watch").length === 1, "a watch");
     await holders[0]?.release();
@@ -230,7 +234,7 @@ describe("once an occurrence", { concurrency: 4 }, () => {
 
   test("second caller waits for the first, and finds its result", async () => {
     const key = freshKey();
-    let finish = (): void => undefined;
+    let finish: (() => void) | undefined;
     const running = newClient().once(
       key,
       "1",
@@ -242,10 +246,10 @@ describe("once an occurrence", { concurrency: 4 }, () => {
             }),
         ),
     );
-    await eventually(async () => (await stateOf(key)) === "held", "running");
+    await eventually(() => finish !== undefined, "running");
     assert.equal((await newClient().once(key, "1", () => assert.fail("run twice"), { wait: 0 })).kind, "held");
     const second = newClient().once(key, "1", () => assert.fail("run twice"), { wait: Infinity });
-    finish();
+    finish?.();
     assert.equal((await running).kind, "done");
     const result = await second;
     assert.equal(result.kind === "already-done" && result.lock.text, "by the first");

@@ -12,7 +12,7 @@ import {
   LockNotFoundError,
   VersionMismatchError,
 } from "../dist/index.js";
-import { aborted, eventually, freshKey, guardOf, heldOf, LocalService, sleep } from "./support.js";
+import { aborted, breakHeld, eventually, freshKey, guardOf, heldOf, LocalService, sleep } from "./support.js";
 
 const service = await LocalService.start();
 after(() => service[Symbol.asyncDispose]());
@@ -42,7 +42,7 @@ async function steal(key: string): Promise<Guard> {
   return assert.fail("the lock changed under every look");
 }
 
-describe("locks", { concurrency: 8 }, () => {
+describe("locks", { concurrency: 6 }, () => {
   test("lock is granted again with a higher token after a release", async () => {
     const key = freshKey();
     const one = service.client({ ownerName: "one" });
@@ -86,7 +86,7 @@ describe("locks", { concurrency: 8 }, () => {
   test("waiter gets the lock when it is released", async () => {
     const key = freshKey();
     const first = guardOf(await service.client().tryAcquire(key));
-    const waiting = service.client().acquire(key, { wait: 8000 });
+    const waiting = service.client().acquire(key, { wait: 60_000 });
     await sleep(300);
     await first.release();
     const second = guardOf(await waiting);
@@ -98,8 +98,8 @@ describe("locks", { concurrency: 8 }, () => {
     const key = freshKey();
     const guard = guardOf(await service.client({ ownerName: "one" }).tryAcquire(key));
     const start = performance.now();
-    const held = heldOf(await service.client().acquire(key, { wait: 500 }));
-    assert.ok(performance.now() - start >= 499);
+    const held = heldOf(await service.client().acquire(key, { wait: 3000 }));
+    assert.ok(performance.now() - start >= 2999);
     assert.equal(held.lock.ownerName, "one");
     assert.equal(heldOf(await service.client().acquire(key, { wait: 0 })).lock.ownerName, "one");
     await guard.release();
@@ -107,10 +107,10 @@ describe("locks", { concurrency: 8 }, () => {
 
   test("default wait takes over after one lease, and not before", async () => {
     const key = freshKey();
-    const lease = 900;
+    const lease = 3000;
     const dead = guardOf(await service.client({ ownerName: "dead" }).acquire(key, { lease, heartbeatInterval: false }));
     const start = performance.now();
-    const guard = guardOf(await service.client().acquire(key));
+    const guard = guardOf(await service.client({ waitMargin: 20_000 }).acquire(key));
     const elapsed = performance.now() - start;
     assert.ok(elapsed >= lease, `${elapsed}`);
     assert.equal(guard.outcome, "takenOver");
@@ -123,21 +123,21 @@ describe("locks", { concurrency: 8 }, () => {
 
   test("stale lock is requested at once, not one poll later", async () => {
     const key = freshKey();
-    guardOf(await service.client().acquire(key, { lease: 1500, heartbeatInterval: false }));
+    guardOf(await service.client().acquire(key, { lease: 3000, heartbeatInterval: false }));
     const start = performance.now();
-    const guard = guardOf(await service.client({ pollInterval: 9000 }).acquire(key, { wait: 20_000 }));
-    assert.ok(performance.now() - start < 5000);
+    const guard = guardOf(await service.client({ pollInterval: 30_000 }).acquire(key, { wait: 60_000 }));
+    assert.ok(performance.now() - start < 25_000);
     assert.equal(guard.outcome, "takenOver");
     await guard.release();
   });
 
-  test("heartbeats keep a lock for many leases", async () => {
+  test("heartbeats keep a lock for longer than its lease", async () => {
     const key = freshKey();
-    const lease = 1500;
-    const guard = guardOf(await service.client().acquire(key, { lease }));
+    const lease = 5000;
+    const guard = guardOf(await service.client().acquire(key, { lease, heartbeatInterval: 300 }));
     const versions = new Set([guard.recordVersionNumber]);
-    const waiting = service.client().acquire(key, { wait: 3 * lease });
-    const end = performance.now() + 3 * lease;
+    const waiting = service.client().acquire(key, { wait: 1.5 * lease });
+    const end = performance.now() + 1.5 * lease;
     while (performance.now() < end) {
       assert.ok(guard.isHeld);
       versions.add(guard.recordVersionNumber);
@@ -150,7 +150,7 @@ describe("locks", { concurrency: 8 }, () => {
 
   test("theft is known at the next heartbeat, with its reason", async () => {
     const key = freshKey();
-    const guard = guardOf(await service.client().tryAcquire(key, { lease: 8000 }));
+    const guard = guardOf(await service.client().tryAcquire(key, { lease: 30_000, heartbeatInterval: 500 }));
     const thief = await steal(key);
     await aborted(guard.signal);
     assert.ok(guard.signal.reason instanceof LockLostError);
@@ -172,12 +172,12 @@ describe("locks", { concurrency: 8 }, () => {
   test("broken lock is lost as released, deleted one as absent", async () => {
     const key = freshKey();
     const client = service.client();
-    const broken = guardOf(await client.tryAcquire(key, { lease: 8000 }));
+    const broken = guardOf(await client.tryAcquire(key, { lease: 30_000, heartbeatInterval: 500 }));
     await assert.rejects(client.breakLock(key, "another version"), VersionMismatchError);
-    await client.breakLock(key, broken.recordVersionNumber);
+    await breakHeld(client, key);
     await aborted(broken.signal);
     assert.equal(broken.lost, "released");
-    const deleted = guardOf(await client.tryAcquire(key, { lease: 2000 }));
+    const deleted = guardOf(await client.tryAcquire(key, { lease: 30_000, heartbeatInterval: 500 }));
     await client.release(key, deleted.leaseId, { delete: true });
     await aborted(deleted.signal);
     assert.equal(deleted.lost, "absent");
@@ -186,7 +186,7 @@ describe("locks", { concurrency: 8 }, () => {
   test("heartbeats by hand: a new lease, new data, data removed", async () => {
     const key = freshKey();
     const client = service.client();
-    const guard = guardOf(await client.tryAcquire(key, { lease: 5000, heartbeatInterval: false, data: "one" }));
+    const guard = guardOf(await client.tryAcquire(key, { lease: 20_000, heartbeatInterval: false, data: "one" }));
     const version = guard.recordVersionNumber;
     await sleep(50);
     const before = guard.remaining();
@@ -200,8 +200,8 @@ describe("locks", { concurrency: 8 }, () => {
     const lock = await client.get(key);
     assert.equal(lock?.text, "two");
     assert.equal(lock.leaseDurationMs, 60_000);
-    await guard.heartbeat({ data: null, lease: 3000 });
-    assert.ok(guard.remaining() <= 3000);
+    await guard.heartbeat({ data: null, lease: 10_000 });
+    assert.ok(guard.remaining() <= 10_000);
     assert.equal((await client.get(key))?.data, undefined);
     await Promise.all([guard.heartbeat(), guard.heartbeat(), guard.heartbeat()]);
     await guard.release();
@@ -239,7 +239,7 @@ describe("locks", { concurrency: 8 }, () => {
   test("lock that is renewed in time is never at risk", async () => {
     const guard = guardOf(
       await service.client().tryAcquire(freshKey(), {
-        lease: 4000,
+        lease: 20_000,
         heartbeatInterval: 300,
         atRiskBelow: 500,
         onAtRisk: () => assert.fail(),
@@ -254,12 +254,11 @@ describe("locks", { concurrency: 8 }, () => {
     let inside = 0;
     const tokens: number[] = [];
     const clients = Array.from({ length: 5 }, (_, index) =>
-      service.client({ ownerName: `client ${index}`, lease: 5000 }),
+      service.client({ ownerName: `client ${index}`, lease: 20_000 }),
     );
-    const deadline = performance.now() + 4000;
     await Promise.all(
       clients.map(async (client) => {
-        for (let turn = 0; turn < 4 && performance.now() < deadline; ) {
+        for (let turn = 0; turn < 4; ) {
           // Single requests are sent: a waiter would heed the service's Retry-After of a second.
           const result = await client.tryAcquire(key);
           if (result.kind === "held") {
@@ -277,7 +276,7 @@ describe("locks", { concurrency: 8 }, () => {
         }
       }),
     );
-    assert.ok(tokens.length >= 5, `${tokens.length}`);
+    assert.equal(tokens.length, 20);
     assert.deepEqual(
       tokens,
       [...new Set(tokens)].sort((one, other) => one - other),
@@ -296,7 +295,7 @@ describe("locks", { concurrency: 8 }, () => {
 
   test("withLock: the result, the release, the error, the loss", async () => {
     const key = freshKey();
-    const client = service.client({ lease: 2500 });
+    const client = service.client({ lease: 30_000 });
     assert.equal(await client.withLock(key, (guard) => (guard.isHeld ? "done" : "not held")), "done");
     assert.equal((await client.get(key))?.state, "released");
     const mine = new Error("mine");
@@ -306,10 +305,14 @@ describe("locks", { concurrency: 8 }, () => {
     );
     assert.equal((await client.get(key))?.state, "released");
     await assert.rejects(
-      client.withLock(key, async (guard) => {
-        await steal(key);
-        await aborted(guard.signal);
-      }),
+      client.withLock(
+        key,
+        async (guard) => {
+          await steal(key);
+          await aborted(guard.signal);
+        },
+        { heartbeatInterval: 500 },
+      ),
       (error) => error instanceof LockLostError && error.reason === "taken-over",
     );
     await assert.rejects(
@@ -347,18 +350,18 @@ describe("locks", { concurrency: 8 }, () => {
 
   test("with nothing but the lease id: heartbeat, resume, release", async () => {
     const key = freshKey();
-    const here = service.client({ lease: 5000 });
+    const here = service.client({ lease: 20_000 });
     const there = service.client();
     const guard = guardOf(await here.tryAcquire(key, { heartbeatInterval: false }));
-    const renewal = await there.heartbeat(key, guard.leaseId, { lease: 6000, data: "there" });
-    assert.equal(renewal.leaseDurationMs, 6000);
+    const renewal = await there.heartbeat(key, guard.leaseId, { lease: 30_000, data: "there" });
+    assert.equal(renewal.leaseDurationMs, 30_000);
     assert.equal(renewal.fencingToken, guard.fencingToken);
     assert.notEqual(renewal.recordVersionNumber, guard.recordVersionNumber);
-    assert.equal((await there.heartbeat(key, guard.leaseId)).leaseDurationMs, 6000, "the record's lease stays");
-    const resumed = await there.resume(key, guard.leaseId, { lease: 1500 });
+    assert.equal((await there.heartbeat(key, guard.leaseId)).leaseDurationMs, 30_000, "the record's lease stays");
+    const resumed = await there.resume(key, guard.leaseId, { lease: 3000, heartbeatInterval: 300 });
     assert.equal(resumed.outcome, "resumed");
     assert.equal(resumed.fencingToken, guard.fencingToken);
-    await sleep(1700);
+    await sleep(3200);
     assert.ok(resumed.isHeld, "it is renewed");
     assert.equal((await here.get(key))?.text, "there");
     assert.equal(await there.release(key, guard.leaseId), "released");
@@ -388,7 +391,7 @@ describe("locks", { concurrency: 8 }, () => {
 
   test("abort sends nothing before, and ends a wait at once", async () => {
     const key = freshKey();
-    const client = service.client();
+    const client = service.client({ pollInterval: 20_000 });
     const reason = new Error("enough");
     await assert.rejects(client.acquire(key, { signal: AbortSignal.abort(reason) }), (error) => error === reason);
     assert.equal(await client.get(key), undefined);
@@ -399,7 +402,7 @@ describe("locks", { concurrency: 8 }, () => {
     const start = performance.now();
     controller.abort(reason);
     await assert.rejects(waiting, (error) => error === reason);
-    assert.ok(performance.now() - start < 500);
+    assert.ok(performance.now() - start < 10_000, "and not at the next poll");
     assert.ok(guard.isHeld);
     await guard.release();
   });
@@ -446,17 +449,17 @@ describe("locks", { concurrency: 8 }, () => {
 
   test("observations outlast a call", async () => {
     const key = freshKey();
-    guardOf(await service.client().acquire(key, { lease: 1000, heartbeatInterval: false }));
+    guardOf(await service.client().acquire(key, { lease: 3000, heartbeatInterval: false }));
     const client = service.client();
     heldOf(await client.tryAcquire(key));
-    await sleep(1050);
+    await sleep(3050);
     assert.equal(guardOf(await client.tryAcquire(key)).outcome, "takenOver");
     await client.close();
   });
 
   test("observations outlast a process", async () => {
     const key = freshKey();
-    const lease = 1500;
+    const lease = 4000;
     guardOf(await service.client({ ownerName: "dead" }).acquire(key, { lease, heartbeatInterval: false }));
     // These jobs send one request and end.
     const first = service.client();
@@ -479,9 +482,9 @@ describe("locks", { concurrency: 8 }, () => {
 
   test("staleness by the servers' clocks needs no observation", async () => {
     const key = freshKey();
-    guardOf(await service.client().acquire(key, { lease: 1000, heartbeatInterval: false }));
+    guardOf(await service.client().acquire(key, { lease: 4000, heartbeatInterval: false }));
     heldOf(await service.client().tryAcquire(key, { staleness: "clock" }));
-    const guard = guardOf(await service.client().acquire(key, { staleness: "clock", wait: 6000 }));
+    const guard = guardOf(await service.client().acquire(key, { staleness: "clock", wait: 60_000 }));
     assert.equal(guard.outcome, "takenOver");
     await guard.release();
   });

@@ -102,7 +102,7 @@ test("waits, holds, heartbeats, renewals and losses are measured", async () => {
   const renewals = await before("leasehold.renewals", "");
   const holds = await before("leasehold.hold.duration", "");
   const key = freshKey();
-  const guard = guardOf(await observed().tryAcquire(key, { lease: 2000, heartbeatInterval: false }));
+  const guard = guardOf(await observed().tryAcquire(key, { heartbeatInterval: false }));
   await guard.heartbeat();
   await service.client().breakLock(key, guard.recordVersionNumber);
   await assert.rejects(guard.heartbeat());

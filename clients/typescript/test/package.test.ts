@@ -39,7 +39,7 @@ function problemsOf(files: string[], options: { skipLibCheck: boolean }): string
 }
 
 async function npm(...args: string[]): Promise<string> {
-  return (await run("npm", args, { cwd: folder, timeout: 60_000 })).stdout;
+  return (await run("npm", args, { cwd: folder, timeout: 300_000 })).stdout;
 }
 
 describe("package", () => {

@@ -274,7 +274,7 @@ describe("semaphores", { concurrency: 4 }, () => {
   test("end of the wait is a value, and withdraws the ticket", async () => {
     const key = freshKey();
     const holder = guardOf(await client.semaphore(key, 1).tryAcquire({ ownerName: "one" }));
-    const waiting = newClient().semaphore(key, 1).acquire({ wait: 2500 });
+    const waiting = newClient().semaphore(key, 1).acquire({ wait: 6000 });
     await waiters(key, 1);
     const held = heldOf(await waiting);
     assert.equal(held.lock.holders[0]?.ownerName, "one");

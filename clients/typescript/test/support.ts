@@ -29,7 +29,7 @@ export class Child implements AsyncDisposable {
   }
 
   /** Returns the exit code; null after a signal. Throws if the process does not end within `milliseconds`. */
-  async exit(milliseconds = 10_000): Promise<number | null> {
+  async exit(milliseconds = 60_000): Promise<number | null> {
     const late = new AbortController();
     const bound = setTimeout(milliseconds, undefined, { signal: late.signal }).then(() => {
       throw new Error(`the process is still there after ${milliseconds} ms`);
@@ -114,7 +114,7 @@ export type Fault =
 export class FaultProxy implements AsyncDisposable {
   readonly seen: SeenRequest[] = [];
   /** Decides on each request. */
-  fault: (request: SeenRequest) => Fault = () => "pass";
+  fault: (request: SeenRequest) => Fault | Promise<Fault> = () => "pass";
   readonly #server: Server;
   readonly #underWay = new Set<Promise<void>>();
   readonly #ended = new AbortController();
@@ -134,7 +134,7 @@ export class FaultProxy implements AsyncDisposable {
           query: new URLSearchParams(path.replace(/^[^?]*/, "")),
         };
         this.seen.push(seen);
-        const fault = this.fault(seen);
+        const fault = await this.fault(seen);
         if (fault === "lose request") {
           response.destroy();
           return;
@@ -204,11 +204,11 @@ export function firstTimes(count: number, call: string, fault: Fault): (request:
 
 export const sleep = (milliseconds: number): Promise<void> => setTimeout(milliseconds);
 
-/** Waits until `condition` is true. Throws after ten seconds. */
+/** Waits until `condition` is true. Throws after a minute. */
 export async function eventually(condition: () => boolean | Promise<boolean>, what: string): Promise<void> {
-  const deadline = performance.now() + 10_000;
+  const deadline = performance.now() + 60_000;
   while (!(await condition())) {
-    if (performance.now() > deadline) throw new Error(`not within 10 s: ${what}`);
+    if (performance.now() > deadline) throw new Error(`not within a minute: ${what}`);
     await sleep(10);
   }
 }

@@ -124,22 +124,22 @@ impl ClientBuilder {
         self
     }
 
-    /// Limits the time of one request. Default: 5 s, or less for a request of a short lease.
+    /// Limits the time of one request, to any duration. Default: 5 s, or less for a request of a short lease.
     #[must_use]
     pub fn request_timeout(mut self, limit: Duration) -> Self {
         self.request_timeout = limit;
         self
     }
 
-    /// Limits the retries of an operation without a lease. Default: 10 s. While no connection can be made, and the
-    /// service has never answered, an operation is given up after 1.5 s.
+    /// Limits the retries of an operation without a lease, to any duration. Default: 10 s.
+    /// While no connection can be made, and the service has never answered, an operation is given up after 1.5 s.
     #[must_use]
     pub fn retry_budget(mut self, limit: Duration) -> Self {
         self.retry_budget = limit;
         self
     }
 
-    /// Sets the largest difference of the wall clocks that measure saved observations. Default: 1 s.
+    /// Sets the largest difference of the wall clocks that measure saved observations: any duration. Default: 1 s.
     #[must_use]
     pub fn clock_margin(mut self, margin: Duration) -> Self {
         self.clock_margin = margin;

@@ -70,7 +70,7 @@ impl AllRequest {
         self
     }
 
-    /// Sets the lease of each lock. Default: the client's.
+    /// Sets the lease of each lock: 100 ms to a day. Default: the client's.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);

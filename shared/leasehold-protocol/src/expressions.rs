@@ -36,8 +36,8 @@ const IS_OURS: &str = "(attribute_not_exists(leaseVersion) OR leaseVersion = rec
 /// The lock is bound to no principal, or to this one.
 const IS_ADMITTED: &str = "(attribute_not_exists(ownerPrincipal) OR ownerPrincipal = :ownerPrincipal)";
 
-/// The row remembers no acquisition of this lease id. A comparison with an absent attribute is false, except `<>`, which
-/// is true.
+/// The row remembers no acquisition of this lease id. A comparison with an absent attribute is false, except `<>`,
+/// which is true.
 const IS_UNKNOWN: &str = "leaseIdHash <> :leaseIdHash AND previousLeaseIdHash <> :leaseIdHash";
 
 /// The row's acquisition does not follow one of this lease id.

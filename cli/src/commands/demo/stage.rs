@@ -227,17 +227,22 @@ impl Host {
         Ok(Self { group, ended })
     }
 
-    /// Sends a signal to the whole group.
+    /// Sends a signal to all its processes. The guardian of the job is in a group of its own.
     pub(super) fn signal(&self, signal: Signal) -> Result<(), Failure> {
-        killpg(self.group, signal).map_err(|error| Failure::failed(format!("cannot send {signal}: {error}")))
+        let mut processes = vec![self.group];
+        processes.extend(descendants(self.group));
+        processes.into_iter().try_for_each(|process| send(process, signal))
     }
 
-    /// Continues the job alone, while the process that keeps its lock stays paused.
+    /// Continues the job alone, while its guardian and the process that keeps its lock stay paused.
     pub(super) fn wake_job(&self) -> Result<(), Failure> {
-        descendants(self.group).into_iter().try_for_each(|process| {
-            kill(process, Signal::SIGCONT).map_err(|error| Failure::failed(format!("cannot continue host-1: {error}")))
-        })
+        // The guardian is the one child.
+        descendants(self.group).into_iter().skip(1).try_for_each(|process| send(process, Signal::SIGCONT))
     }
+}
+
+fn send(process: Pid, signal: Signal) -> Result<(), Failure> {
+    kill(process, signal).map_err(|error| Failure::failed(format!("cannot send {signal} to host-1: {error}")))
 }
 
 impl Drop for Host {

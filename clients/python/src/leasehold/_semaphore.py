@@ -51,8 +51,8 @@ class BaseSemaphore(Generic[P]):
 
     _guard_type: type[P]
 
-    def __init__(self, client: BaseClient[Any], name: LockName, capacity: int, permits: int) -> None:
-        self._base = client
+    def __init__(self, client: BaseClient[Any], name: LockName, capacity: int, permits: int = 1) -> None:
+        self._client = client
         self._name = name
         self._capacity = capacity
         self._permits = permits
@@ -84,16 +84,18 @@ class BaseSemaphore(Generic[P]):
         permits = self._permits if permits is None else permits
         if permits < 1:
             raise InvalidRequest(f"must be at least 1, not {permits}", "permits")
-        client = self._base
+        client = self._client
         holding = client._holding(lease, heartbeat_interval, manual_heartbeats, hold_on_unavailable)
         client._core.check_open()
         want = Want(self._name, self._capacity, permits, client._owner_name(owner_name), lease, ticket_lease, data)
         return PermitsAcquisition(client._core, want, holding, self._guard_type)
 
     async def _resume(self, lease_id: str, sequence: int | None, lease: float | None, holding: Holding) -> P:
-        beat = partial(self._base._core.api.heartbeat_permits, self._name, lease_id)
+        beat = partial(self._client._core.api.heartbeat_permits, self._name, lease_id)
         granted = Granted(capacity=self._capacity)
-        return await self._base._resume(self._guard_type, self._name, lease_id, beat, sequence, lease, holding, granted)
+        return await self._client._resume(
+            self._guard_type, self._name, lease_id, beat, sequence, lease, holding, granted
+        )
 
 
 class BaseReadWriteLock(Generic[M]):

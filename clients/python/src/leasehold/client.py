@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ._acquisition import Held
 from ._api import Leaving, Wish
+from ._cancelling import pause_until
 from ._client import (
     AcquireOptions,
     BaseClient,
@@ -27,11 +28,11 @@ from ._http import HttpTransport, MakePool
 from ._messages import Auth, Service, Token, service_of
 from ._runtime import run
 from ._semaphore import READ_WRITE_CAPACITY
-from ._threads import LOOK_AGAIN, Threads
+from ._threads import Threads
 from ._timing import OPERATION_BOUND, Wait
 from ._watching import Observer
 from ._world import World
-from .errors import AlreadyDone, CloseError, LockLost, WaitCancelled
+from .errors import AlreadyDone, CloseError, LockLost
 from .guard import Guard, LocksGuard
 from .model import Done, LockView, Page, Ran, ReleaseOutcome, Renewal, SemaphoreView, payload_of
 from .semaphore import ReadWriteLock, Semaphore
@@ -131,7 +132,7 @@ class Client(BaseClient[Guard], TransactionCalls):
         event `cancel`, from another thread or a signal handler, ends the wait with `WaitCancelled`, after the
         request in flight, if there is one. A lock that was granted meanwhile is released.
         """
-        return run(self._wait(self._acquisition(key, **options), wait, partial(self._sleep, cancel)))
+        return run(self._wait(self._acquisition(key, **options), wait, partial(pause_until, self._core, cancel)))
 
     @explicit_options(BaseClient._acquisition)
     @contextmanager
@@ -171,7 +172,7 @@ class Client(BaseClient[Guard], TransactionCalls):
     ) -> LocksGuard | Held:
         """Waits until all locks are granted at once. No caller holds some of the locks while it waits, so two
         callers never wait for each other. Otherwise as `acquire`."""
-        sleep = partial(self._sleep, cancel)
+        sleep = partial(pause_until, self._core, cancel)
         return run(self._wait(self._together(keys, LocksGuard, **options), wait, sleep))
 
     @explicit_options(BaseClient._together)
@@ -309,7 +310,7 @@ class Client(BaseClient[Guard], TransactionCalls):
         `None` if there is none. Continues for ever, through outages; setting `cancel` ends it with
         `WaitCancelled`.
         """
-        sleep = partial(self._sleep, cancel)
+        sleep = partial(pause_until, self._core, cancel)
         observer = Observer(self._core, (key, sort_key), self._settings["poll_interval"], sleep)
         while True:
             yield run(observer.next())
@@ -398,20 +399,6 @@ class Client(BaseClient[Guard], TransactionCalls):
             if error is None:
                 raise
             _log.warning("%s", failure)
-
-    async def _sleep(self, cancel: threading.Event | None, seconds: float) -> None:
-        """The pause of a wait that can be cancelled."""
-        deadline = self._core.world.now() + seconds
-        while cancel is not None:
-            if cancel.is_set():
-                raise WaitCancelled("the wait for the lock was cancelled")
-            rest = deadline - self._core.world.now()
-            if rest <= 0:
-                break
-            cancel.wait(min(rest, LOOK_AGAIN))
-            await self._core.pause(0)
-        else:
-            await self._core.pause(seconds)
 
 
 def _side_by_side(tasks: Iterable[Callable[[], None]]) -> None:

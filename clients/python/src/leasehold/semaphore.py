@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ._acquisition import Held
+from ._cancelling import pause_until
 from ._client import explicit_options
 from ._runtime import run
 from ._semaphore import BaseReadWriteLock, BaseSemaphore, PermitOptions
@@ -18,9 +19,6 @@ from .guard import PermitsGuard
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from .client import Client
-    from .model import LockName
-
 
 class Semaphore(BaseSemaphore[PermitsGuard]):
     """Permits of one key for several holders. `Client.semaphore` makes it, and sends nothing.
@@ -29,10 +27,6 @@ class Semaphore(BaseSemaphore[PermitsGuard]):
     """
 
     _guard_type = PermitsGuard
-
-    def __init__(self, client: Client, name: LockName, capacity: int, permits: int = 1) -> None:
-        super().__init__(client, name, capacity, permits)
-        self._client = client
 
     @explicit_options(BaseSemaphore._acquisition)
     def try_acquire(self, permits: int | None = None, **options: Unpack[PermitOptions]) -> PermitsGuard | Held:
@@ -56,7 +50,7 @@ class Semaphore(BaseSemaphore[PermitsGuard]):
         """Waits for permits in the queue: first in, first out. `wait` and `cancel` are as for
         `Client.acquire`; `"lease"` counts the longest lease of the holders and waiters ahead. The end of the
         wait gives the place up."""
-        sleep = partial(self._client._sleep, cancel)
+        sleep = partial(pause_until, self._client._core, cancel)
         return run(self._client._wait(self._acquisition(permits, **options), wait, sleep))
 
     @explicit_options(BaseSemaphore._acquisition)

@@ -39,7 +39,7 @@ impl TransactionOptions {
         self
     }
 
-    /// Ends the retries after this time. A run that has begun is finished. Default: 30 s.
+    /// Ends the retries after this time: any duration. A run that has begun is finished. Default: 30 s.
     #[must_use]
     pub fn deadline(mut self, limit: Duration) -> Self {
         self.deadline = limit;

@@ -23,8 +23,8 @@ impl LockTable {
         let requests = request.requests();
         let keys = requests.iter().map(|request| self.checked_key(&request.key)).collect::<Result<Vec<_>, _>>()?;
         let mut next = Attempt { form: Form::Acquisition, fencing_token: 0 };
-        // An attempt fails where another clock gave a row a higher token, or where the request is a renewal. Each attempt
-        // but the first knows of one more such case.
+        // An attempt fails where another clock gave a row a higher token, or where the request is a renewal. Each
+        // attempt but the first knows of one more such case.
         for _ in 0..MAX_WRITES {
             let (votes, attempt, stamps) = repeat(|| {
                 let now_us = self.clock.now_us();

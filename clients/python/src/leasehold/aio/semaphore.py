@@ -15,9 +15,6 @@ from .guard import PermitsGuard, bound_body
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from ..model import LockName
-    from .client import Client
-
 
 class Semaphore(BaseSemaphore[PermitsGuard]):
     """Permits of one key for several holders. `Client.semaphore` makes it, and sends nothing.
@@ -26,10 +23,6 @@ class Semaphore(BaseSemaphore[PermitsGuard]):
     """
 
     _guard_type = PermitsGuard
-
-    def __init__(self, client: Client, name: LockName, capacity: int, permits: int = 1) -> None:
-        super().__init__(client, name, capacity, permits)
-        self._client = client
 
     @explicit_options(BaseSemaphore._acquisition)
     async def try_acquire(self, permits: int | None = None, **options: Unpack[PermitOptions]) -> PermitsGuard | Held:

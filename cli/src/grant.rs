@@ -1,5 +1,7 @@
 //! The grant under which a command runs: a lock, permits of a semaphore, or several locks.
 
+use std::time::Duration;
+
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use leasehold_client::wire::Secret;
@@ -12,7 +14,7 @@ use crate::commands::acquire;
 use crate::output::plain;
 
 /// A grant. Dropping it gives it back.
-pub(crate) enum Tenure {
+pub(crate) enum Grant {
     Lock(Guard),
     Permits(PermitGuard),
     All(AllGuard),
@@ -26,7 +28,7 @@ pub(crate) struct Subject {
     pub(crate) it_is: &'static str,
 }
 
-impl Tenure {
+impl Grant {
     /// Asks for permits.
     ///
     /// # Errors
@@ -116,6 +118,15 @@ impl Tenure {
         match self {
             Self::Permits(guard) => Some(guard.permits()),
             Self::Lock(_) | Self::All(_) => None,
+        }
+    }
+
+    /// The rest of the time for which the grant is believed in.
+    pub(crate) fn remaining(&self) -> Duration {
+        match self {
+            Self::Lock(guard) => guard.remaining(),
+            Self::Permits(guard) => guard.remaining(),
+            Self::All(guard) => guard.remaining(),
         }
     }
 

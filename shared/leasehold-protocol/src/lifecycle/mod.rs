@@ -1,10 +1,10 @@
 //! The life of a lock, as pure functions of (row, request, stamp). No I/O, no clock, no randomness.
 //!
-//! Each function is one operation: [`acquire`], [`heartbeat`], [`release`], [`want`] and [`break_lock`]. It returns the row
-//! afterwards, whether the operation's write makes it, and the answer to the caller. DynamoDB carries out the same rules
-//! as conditional writes (`expressions`), since only the table can decide. Applied or refused, a write returns the old
-//! row, and the same function derives the answer from it. A property test compares the two, and the model explores the
-//! functions.
+//! Each function is one operation: [`acquire`], [`heartbeat`], [`release`], [`want`] and [`break_lock`]. It returns the
+//! row afterwards, whether the operation's write makes it, and the answer to the caller. DynamoDB carries out the same
+//! rules as conditional writes (`expressions`), since only the table can decide. Applied or refused, a write returns
+//! the old row, and the same function derives the answer from it. A property test compares the two, and the model
+//! explores the functions.
 
 #[cfg(test)]
 mod tests;
@@ -740,7 +740,7 @@ pub fn heartbeat(
     if is_other_kind(row) {
         return kept(HeartbeatAnswer::WrongKind);
     }
-    if is_anothers(row, &hash, request.principal.as_ref()) {
+    if is_bound_to_another(row, &hash, request.principal.as_ref()) {
         return kept(HeartbeatAnswer::Forbidden);
     }
     let Some(held) = row.filter(|row| row.carries(&hash) && !row.released) else {
@@ -839,7 +839,7 @@ fn release_refusal(old: Option<&Row>, request: &Release) -> ReleaseAnswer {
     }
     if let Disposal::Complete(occurrence, _) = &request.disposal {
         let is_held = |row: &&Row| row.carries(&hash) && !row.released && row.is_at(request.expected.as_ref());
-        if is_anothers(old, &hash, request.principal.as_ref()) {
+        if is_bound_to_another(old, &hash, request.principal.as_ref()) {
             return ReleaseAnswer::Forbidden;
         }
         if old.filter(is_held).is_some_and(|row| !row.runs(occurrence)) {
@@ -853,7 +853,7 @@ fn release_refusal(old: Option<&Row>, request: &Release) -> ReleaseAnswer {
     match old {
         None => done(ReleaseOutcome::Absent, None),
         Some(row) if row.is_deleted() => done(ReleaseOutcome::Absent, None),
-        _ if is_anothers(old, &hash, request.principal.as_ref()) => ReleaseAnswer::Forbidden,
+        _ if is_bound_to_another(old, &hash, request.principal.as_ref()) => ReleaseAnswer::Forbidden,
         Some(row) if row.carries(&hash) && row.released => ReleaseAnswer::Done(release_result(row)),
         Some(row) if row.follows(&hash) && row.previous.released => {
             done(ReleaseOutcome::Replayed, row.previous.owner())
@@ -903,7 +903,7 @@ fn is_other_kind(row: Option<&Row>) -> bool {
 }
 
 /// Whether the lease id is the row's, and the principal is not.
-fn is_anothers(row: Option<&Row>, hash: &LeaseIdHash, principal: Option<&Principal>) -> bool {
+fn is_bound_to_another(row: Option<&Row>, hash: &LeaseIdHash, principal: Option<&Principal>) -> bool {
     row.is_some_and(|row| row.carries(hash) && !row.admits(principal))
 }
 

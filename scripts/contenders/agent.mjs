@@ -1,0 +1,76 @@
+// An agent of the nemesis: carries out orders by the TypeScript client. Each line of the input is an order, each of the output
+// its answer: a JSON object, with `error` where it failed. While it waits for a grant it says so five times a second.
+import { createInterface } from "node:readline";
+import { Client, Election, LeaseholdError } from "../../clients/typescript/dist/index.js";
+
+const { LEASEHOLD_URL: url, CONTEND_TABLE: table } = process.env;
+const client = new Client({ url, ownerName: "typescript" });
+let held;
+let tx;
+
+const say = (answer) => process.stdout.write(`${JSON.stringify(answer)}\n`);
+/** The list, or the counter, of an item. */
+const shown = (item) => item?.n ?? item?.l ?? null;
+const change = ({ amount, value }) =>
+  amount
+    ? ["ADD n :v", { ":v": amount }]
+    : ["SET l = list_append(if_not_exists(l, :none), :v)", { ":none": [], ":v": [value] }];
+
+async function acquire({ kind, keys, claim, permits, capacity, lease, ticketLease, wait, occurrence }) {
+  const options = { ownerName: claim, lease: Math.round(lease * 1000) };
+  const waiting = { ...options, wait: wait * 1000 };
+  if (kind === "semaphore") {
+    const semaphore = client.semaphore(keys[0], capacity);
+    if (wait === 0) return semaphore.tryAcquire({ ...options, permits });
+    return semaphore.acquire({ ...waiting, permits, ticketLease: ticketLease * 1000 });
+  }
+  if (kind === "all") return client.acquireAll(keys, waiting);
+  if (kind === "election") return new Election(client, keys[0], claim).campaign(waiting);
+  return client.acquire(keys[0], { ...waiting, ...(occurrence && { occurrence }) });
+}
+
+async function acquireAloud(order) {
+  const signs = setInterval(() => say({ waiting: true }), 200);
+  try {
+    held = await acquire(order);
+  } finally {
+    clearInterval(signs);
+  }
+  return held.kind === "held" ? { held: true } : { token: held.fencingToken };
+}
+
+const orders = {
+  begin: async () => {
+    tx = await client.beginTransaction();
+    return { id: tx.id };
+  },
+  get: async ({ key }) => ({ value: shown(await tx.get(table, { id: key })) }),
+  change: async (order) => {
+    await tx.update(table, { id: order.key }, ...change(order));
+  },
+  delete: async ({ key }) => {
+    await tx.delete(table, { id: key });
+  },
+  commit: async () => tx.commit(),
+  rollback: async () => tx.rollback(),
+  look: async ({ key, level }) => ({ value: shown(await client.readItem(table, { id: key }, { isolation: level })) }),
+  list: async ({ level }) => {
+    const items = {};
+    for await (const item of client.listItems(table, { isolation: level })) items[item.id] = shown(item);
+    return { items };
+  },
+  acquire: acquireAloud,
+  believe: async () => ({ believed: held.isHeld }),
+  keep: async ({ permits }) => held.keep(permits),
+  release: async ({ completed }) => held.release(completed ? { completed } : {}),
+};
+
+for await (const line of createInterface({ input: process.stdin })) {
+  const order = JSON.parse(line);
+  try {
+    say((await orders[order.do](order)) ?? {});
+  } catch (error) {
+    if (!(error instanceof LeaseholdError)) throw error;
+    say({ error: error.constructor.name.replace(/Error$/, ""), detail: error.message });
+  }
+}

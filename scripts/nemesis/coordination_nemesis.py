@@ -1,0 +1,290 @@
+"""Agents of all clients, and the command, share semaphores, queues, elections, occurrences and several locks at once,
+while everything around them fails. A checker reads their history afterwards.
+
+Two services work on one DynamoDB, which a third one exposes. An observer reads the keys beside the agents, and an
+operator changes a capacity. scripts/contend.sh runs this, and lists its requirements. See --help for the faults.
+"""
+
+import http.client
+import itertools
+import json
+import os
+import random
+import signal
+import subprocess
+import threading
+import time
+from collections import Counter
+
+import checker
+import coordination_checker
+from agents import ROOT, Stage, Told, arguments, run_for
+
+CAPACITIES = {"pool": 5, "fair": 1, "page": 100, "job-pool": 2, "job-fair": 1}
+LOCKS = ["a", "b", "c", "chief", "hourly", "job", "job-chief"]
+SMALL = 2
+"""The capacity of the pool now and then: below what some waiters ask for."""
+TICKET = 6.0
+LOOK = 0.1
+PERIOD = 3.0
+"""Seconds of an occurrence."""
+
+
+class Share:
+    """What the agents do."""
+
+    def __init__(self, history, rng):
+        self.history, self.rng = history, rng
+        self.numbers = itertools.count(1)
+        self.ends = Counter()
+
+    def act(self, agent):
+        if isinstance(agent, Shell):
+            return agent.run(self)
+        plans = [
+            self.pool,
+            self.pool,
+            self.fair,
+            self.fair,
+            self.page,
+            self.several,
+            self.several,
+            self.chief,
+            self.hourly,
+        ]
+        claim = f"{agent.name}-{next(self.numbers)}"
+        order = {"do": "acquire", "claim": claim, "lease": self.rng.uniform(1, 3), "wait": 15.0} | self.rng.choice(
+            plans
+        )()
+        if order["kind"] == "semaphore":
+            order |= {"capacity": CAPACITIES[order["keys"][0]], "ticketLease": TICKET}
+        return self.hold(agent, claim, order)
+
+    def pool(self):
+        return {"kind": "semaphore", "keys": ["pool"], "permits": self.rng.choice([1, 1, 2, 3])}
+
+    def fair(self):
+        return {"kind": "semaphore", "keys": ["fair"], "permits": 1}
+
+    def page(self):
+        return {"kind": "semaphore", "keys": ["page"], "permits": self.rng.choice([1, 1, 100])}
+
+    def several(self):
+        keys = self.rng.sample(["a", "b", "c"], self.rng.randint(1, 3))
+        return {"kind": "all" if len(keys) > 1 else "lock", "keys": keys}
+
+    def chief(self):
+        return {"kind": "election", "keys": ["chief"]}
+
+    def hourly(self):
+        return {"kind": "lock", "keys": ["hourly"], "occurrence": f"{int(time.monotonic() / PERIOD):09}"}
+
+    def hold(self, agent, claim, order):
+        def note(event, **members):
+            self.history.note(agent.name, event, claim=claim, **members)
+
+        note("asked", keys=order["keys"], permits=order.get("permits", 1), occurrence=order.get("occurrence"))
+        answer = agent.ask(order, lambda: note("waiting"))
+        self.ends[answer.get("error", "granted" if "token" in answer else "held")] += 1
+        if "token" not in answer:
+            note("left")
+            return
+        note("granted", token=answer["token"])
+        permits = order.get("permits", 1)
+        for _ in range(self.rng.randrange(1, 8)):
+            at = time.monotonic_ns()
+            if not agent.ask({"do": "believe"})["believed"]:
+                return
+            note("believed", at=at)
+            time.sleep(self.rng.uniform(0.02, 0.2))
+            if permits > 1 and order["kind"] == "semaphore" and self.rng.random() < 0.3:
+                note("keeping", permits=1)
+                permits = 1
+                if "error" in agent.ask({"do": "keep", "permits": 1}):
+                    return
+        done = {"completed": order["occurrence"]} if order.get("occurrence") and self.rng.random() < 0.7 else {}
+        note("completing" if done else "releasing")
+        answer = agent.ask({"do": "release"} | done)
+        if "error" not in answer:
+            note("released")
+            if done:
+                note("completed")
+
+
+ASKING = {
+    "job": ["run", "job"],
+    "job-chief": ["elect", "job-chief"],
+    "job-fair": ["run", "job-fair", "--fair"],
+    "job-pool": ["run", "job-pool", "--of", "2"],
+}
+"""The command for each key of a job."""
+
+
+class Shell:
+    """Jobs under `leasehold run` and `elect`, one after the other. They note themselves that they are alive."""
+
+    def __init__(self, name, stage):
+        self.name, self.stage, self.folder = name, stage, stage.folder
+        self.process = self.continue_at = None
+        self.restarts, self.failed = 0, False
+
+    def run(self, share):
+        key = share.rng.choice(list(ASKING))
+        claim = f"{self.name}-{next(share.numbers)}"
+        options = ["--lease", "2s", "--owner", claim, "-q"]
+        judges = key == "job-pool" and share.rng.random() < 0.4
+        if judges:
+            options += ["--no-wait", "--stale-by-clock"]
+        elif key != "job-chief":
+            options += ["--wait", "10s"]
+        share.history.note(self.name, "asked", claim=claim, keys=[key], permits=1)
+        beats = {"CONTEND_BEATS": str(self.folder / "beats"), "BEATS": str(share.rng.randint(5, 40))}
+        self.process = subprocess.Popen(
+            [os.environ["LEASEHOLD"], *ASKING[key], *options, "--", str(ROOT / "scripts/contenders/beating-job")],
+            env=self.stage.environment | beats,
+            cwd=self.folder,
+            stdout=subprocess.DEVNULL,
+            stderr=open(self.folder / f"{self.name}.out", "a"),  # noqa: SIM115 the process keeps it
+            process_group=0,
+        )
+        status = self.process.wait()
+        share.ends[f"command {status}"] += 1
+        if status in (64, 75) and judges:
+            # A command that cannot judge refuses as well.
+            share.history.note(self.name, "refused", claim=claim, judges=True)
+
+    def kill(self):
+        if self.process is not None and self.process.poll() is None:
+            self.restarts += 1
+            # The process, or its whole group.
+            (os.kill if random.random() < 0.5 else os.killpg)(self.process.pid, signal.SIGKILL)
+
+    def pause(self, until):
+        if self.continue_at is None and self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGSTOP)
+            self.continue_at = until
+
+    def look(self, now):
+        if self.continue_at is not None and now >= self.continue_at:
+            self.process.send_signal(signal.SIGCONT)
+            self.continue_at = None
+
+    def stop(self):
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+
+class Observer(threading.Thread):
+    """Reads all keys, from any service that answers."""
+
+    def __init__(self, stage, history):
+        super().__init__(daemon=True)
+        self.stage, self.history, self.over = stage, history, threading.Event()
+
+    def run(self):
+        while not self.over.wait(LOOK):
+            for key in [*CAPACITIES, *LOCKS]:
+                asked = time.monotonic_ns()
+                try:
+                    view = self.get(key)
+                except (OSError, http.client.HTTPException, ValueError):
+                    continue
+                if view is not None:
+                    self.history.note("observer", "viewed", key=key, asked=asked, **view)
+
+    def get(self, key):
+        host, port = self.stage.store.target
+        connection = http.client.HTTPConnection(host, port, timeout=5)
+        connection.request("GET", f"/v1/{'semaphore' if key in CAPACITIES else 'lock'}?key={key}")
+        answer = connection.getresponse()
+        view = json.loads(answer.read())
+        connection.close()
+        if answer.status != 200:
+            return None
+        if key in CAPACITIES:
+            holders = [entry(one, one["holderId"], one["fencingToken"]) for one in view["holders"]]
+            queue = [entry(one, one["ticketId"], one["number"]) for one in view["queue"]]
+            return {"capacity": view["capacity"], "available": view["available"], "holders": holders, "queue": queue}
+        holders = []
+        if view["state"] == "held":
+            one = view | {"version": view["recordVersionNumber"], "permits": 1}
+            holders = [entry(one, f"{key}-{view['fencingToken']}", view["fencingToken"])]
+        return {"capacity": 1, "available": 1 - len(holders), "holders": holders, "queue": []}
+
+
+def entry(one, ident, number):
+    return {
+        "id": ident,
+        "owner": one["ownerName"],
+        "version": one["version"],
+        "leaseMs": one["leaseDurationMs"],
+        "permits": one["permits"],
+        "number": number,
+    }
+
+
+class Operator(threading.Thread):
+    """Changes the capacity of the pool, through the proxy, and back."""
+
+    def __init__(self, stage, history, rng):
+        super().__init__(daemon=True)
+        self.stage, self.history, self.rng, self.over = stage, history, rng, threading.Event()
+
+    def run(self):
+        while not self.over.wait(self.rng.uniform(2, 5)):
+            try:
+                self.change()
+            except (OSError, http.client.HTTPException, ValueError):
+                continue  # not answered
+
+    def change(self):
+        view = self.ask("GET", "/v1/semaphore?key=pool")
+        if "capacity" not in view:
+            return
+        before = view["capacity"]
+        capacity = CAPACITIES["pool"] if before == SMALL else SMALL
+        body = {"key": "pool", "capacity": capacity, "expected": before}
+        self.history.note("operator", "setting", key="pool", capacity=capacity)
+        if "capacity" in self.ask("POST", "/v1/semaphore/capacity", body):
+            self.history.note("operator", "set", key="pool", capacity=capacity)
+
+    def ask(self, method, path, body=None):
+        connection = http.client.HTTPConnection("127.0.0.1", self.stage.front.port, timeout=10)
+        connection.request(method, path, body and json.dumps(body), {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        document = json.loads(answer.read())
+        connection.close()
+        return document if answer.status == 200 else {}
+
+
+def main():
+    args = arguments(__doc__.partition("\n")[0])
+    rng = random.Random(args.seed)
+    print(f"contend: coordination, {args.seconds:g} s, seed {args.seed}", flush=True)
+    history = Told()
+    share = Share(history, rng)
+    for key, capacity in CAPACITIES.items():
+        history.note("operator", "setting", key=key, capacity=capacity)
+        history.note("operator", "set", key=key, capacity=capacity)
+    with Stage(args, {"CONTEND_TABLE": "none"}) as stage:
+        agents = stage.agents(args.agents)
+        shells = [Shell(f"shell-{number}", stage) for number in range(args.shells)]
+        beside: list[Observer | Operator] = [Observer(stage, history), Operator(stage, history, rng)]
+        agents += shells
+        for thread in beside:
+            thread.start()
+        faults = run_for(args.seconds, agents, share.act, rng, stage)
+        stage.calm()
+        for thread in beside:
+            thread.over.set()
+            thread.join()
+        if (beats := stage.folder / "beats").exists():
+            history.extend(checker.read(beats))
+        found = coordination_checker.violations(history.events())
+        status = history.verdict(args, found, share.ends, agents, stage.counts() + faults, "granted")
+    raise SystemExit(status)
+
+
+if __name__ == "__main__":
+    main()

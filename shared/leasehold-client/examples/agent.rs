@@ -1,0 +1,202 @@
+//! An agent of the nemesis: carries out orders by the Rust client. Each line of the input is an order, each of the
+//! output its answer: a JSON object, with `error` where it failed. While it waits for a grant it says so five times a
+//! second.
+
+#![allow(clippy::disallowed_methods, reason = "the signs of life come by the clock")]
+
+use std::time::Duration;
+
+use futures_util::TryStreamExt;
+use leasehold_client::transactions::{Isolation, ListItemsRequest, Transaction, from_item};
+use leasehold_client::{
+    Acquisition, AllGuard, AllRequest, Client, Error, Guard, HttpTransport, LockRequest, PermitGuard, PermitRequest,
+    Release, Wait,
+};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader};
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[derive(Default)]
+struct Order {
+    r#do: String,
+    key: String,
+    value: String,
+    amount: u64,
+    level: Option<Isolation>,
+    kind: String,
+    keys: Vec<String>,
+    claim: String,
+    permits: u64,
+    capacity: u64,
+    lease: f64,
+    wait: f64,
+    occurrence: Option<String>,
+    completed: Option<String>,
+}
+
+enum Held {
+    Lock(Guard),
+    Permits(PermitGuard),
+    All(AllGuard),
+}
+
+struct Agent {
+    client: Client,
+    table: String,
+    transaction: Option<Transaction>,
+    held: Option<Held>,
+}
+
+/// The list, or the counter, of an item.
+fn value_of(item: Option<Value>) -> Value {
+    item.map(|mut item| if item["n"].is_null() { item["l"].take() } else { item["n"].take() }).unwrap_or_default()
+}
+
+/// The result of a request, where it was granted.
+fn granted<G, H>(acquired: Acquisition<G, H>) -> Option<G> {
+    match acquired {
+        Acquisition::Granted(guard) => Some(guard),
+        Acquisition::Held(_) => None,
+    }
+}
+
+impl Agent {
+    async fn carry_out(&mut self, order: &Order) -> Result<Value, Error> {
+        let key = json!({ "id": order.key });
+        match (order.r#do.as_str(), &mut self.transaction, &mut self.held) {
+            ("begin", ..) => {
+                let transaction = self.client.begin_transaction().await?;
+                let id = transaction.id().to_owned();
+                // The one before was decided, or is left to the sweeper.
+                drop(self.transaction.replace(transaction).map(Transaction::detach));
+                return Ok(json!({ "id": id }));
+            }
+            ("get", Some(transaction), _) => {
+                return Ok(json!({ "value": value_of(transaction.get(&self.table, key).await?) }));
+            }
+            ("change", Some(transaction), _) if order.amount > 0 => {
+                transaction.update(&self.table, key, "ADD n :v", json!({ ":v": order.amount })).await?;
+            }
+            ("change", Some(transaction), _) => {
+                let expression = "SET l = list_append(if_not_exists(l, :none), :v)";
+                let values = json!({ ":none": [], ":v": [order.value] });
+                transaction.update(&self.table, key, expression, values).await?;
+            }
+            ("delete", Some(transaction), _) => transaction.delete(&self.table, key).await?,
+            ("commit" | "rollback", transaction, _) => {
+                if let Some(taken) = transaction.take() {
+                    let id = taken.id().to_owned();
+                    let done = if order.r#do == "commit" { taken.commit().await } else { taken.rollback().await };
+                    *transaction = Some(self.client.resume_transaction(id));
+                    done?;
+                }
+            }
+            ("look", ..) => {
+                let item = self.client.read_item(&self.table, key, order.level.unwrap_or_default()).await?;
+                return Ok(json!({ "value": value_of(item) }));
+            }
+            ("list", ..) => {
+                let table_name = self.table.clone();
+                let request = ListItemsRequest { table_name, isolation: order.level, ..ListItemsRequest::default() };
+                let items: Vec<_> = self.client.list_items(request).try_collect().await?;
+                let mut shown = Map::new();
+                for item in items {
+                    let item: Value = from_item(item)?;
+                    shown.insert(item["id"].as_str().unwrap_or_default().to_owned(), value_of(Some(item)));
+                }
+                return Ok(json!({ "items": shown }));
+            }
+            ("acquire", ..) => {
+                self.held = self.acquire_aloud(order).await?;
+                let token = match &self.held {
+                    None => return Ok(json!({ "held": true })),
+                    Some(Held::Lock(guard)) => guard.fencing_token(),
+                    Some(Held::Permits(guard)) => guard.fencing_token(),
+                    Some(Held::All(guard)) => guard.fencing_token(),
+                };
+                return Ok(json!({ "token": token }));
+            }
+            ("believe", _, held) => {
+                let believed = match held {
+                    None => false,
+                    Some(Held::Lock(guard)) => guard.is_held(),
+                    Some(Held::Permits(guard)) => guard.is_held(),
+                    Some(Held::All(guard)) => guard.is_held(),
+                };
+                return Ok(json!({ "believed": believed }));
+            }
+            ("keep", _, Some(Held::Permits(guard))) => guard.keep(order.permits).await?,
+            ("release", _, held) => match (held.take(), &order.completed) {
+                (Some(Held::Lock(guard)), Some(done)) => {
+                    guard.release_with(Release::new().completed(done)).await?;
+                }
+                (Some(Held::Lock(guard)), None) => drop(guard.release().await?),
+                (Some(Held::Permits(guard)), _) => drop(guard.release().await?),
+                (Some(Held::All(guard)), _) => drop(guard.release().await?),
+                (None, _) => {}
+            },
+            _ => {}
+        }
+        Ok(json!({}))
+    }
+
+    async fn acquire_aloud(&self, order: &Order) -> Result<Option<Held>, Error> {
+        let acquiring = self.acquire(order);
+        tokio::pin!(acquiring);
+        loop {
+            tokio::select! {
+                acquired = &mut acquiring => return acquired,
+                () = tokio::time::sleep(Duration::from_millis(200)) => println!("{}", json!({ "waiting": true })),
+            }
+        }
+    }
+
+    async fn acquire(&self, order: &Order) -> Result<Option<Held>, Error> {
+        let [lease, wait] = [order.lease, order.wait].map(Duration::from_secs_f64);
+        let (claim, wait) = (order.claim.as_str(), Wait::AtMost(wait));
+        let key = order.keys.first().cloned().unwrap_or_default();
+        Ok(match order.kind.as_str() {
+            "semaphore" => {
+                let semaphore = self.client.semaphore(key.as_str(), order.capacity);
+                let request = PermitRequest::new().permits(order.permits).lease(lease).owner_name(claim);
+                if order.wait == 0.0 {
+                    granted(semaphore.try_acquire(request).await?).map(Held::Permits)
+                } else {
+                    granted(semaphore.acquire(request.wait(wait)).await?).map(Held::Permits)
+                }
+            }
+            "all" => {
+                let request = AllRequest::new(order.keys.iter().map(String::as_str)).lease(lease).owner_name(claim);
+                granted(self.client.acquire_all(request.wait(wait)).await?).map(Held::All)
+            }
+            "election" => {
+                let election = self.client.election(key.as_str(), claim);
+                let election = election.with(|request| request.lease(lease).owner_name(claim).wait(wait));
+                Some(Held::Lock(election.campaign().await?))
+            }
+            _ => {
+                let request = LockRequest::new(key.as_str()).lease(lease).owner_name(claim).wait(wait);
+                let request = order.occurrence.iter().fold(request, LockRequest::occurrence);
+                granted(self.client.acquire(request).await?).map(Held::Lock)
+            }
+        })
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let client = Client::builder().owner_name("rust").build(HttpTransport::new(&std::env::var("LEASEHOLD_URL")?)?);
+    let mut agent = Agent { client, table: std::env::var("CONTEND_TABLE")?, transaction: None, held: None };
+    let mut lines = BufReader::new(tokio::io::stdin()).lines();
+    while let Some(line) = lines.next_line().await? {
+        let answer = agent.carry_out(&serde_json::from_str(&line)?).await.unwrap_or_else(|error| {
+            let kind = format!("{:?}", error.kind());
+            let kind = kind.split(|character: char| !character.is_alphanumeric()).next().unwrap_or_default();
+            json!({ "error": kind, "detail": error.to_string() })
+        });
+        println!("{answer}");
+    }
+    Ok(())
+}
