@@ -62,6 +62,11 @@ export interface components {
             data?: string | null;
             /** @description The payload as base64. */
             dataBase64?: string | null;
+            /**
+             * @description The `epoch` of the answer that the caller saw last before this lease id had permits or a ticket. A request with
+             *     an epoch that more than 16 grants or tickets followed is refused as `held`, and so is every late copy of it.
+             */
+            epoch?: string | null;
             /** @description The semaphore's key: 1 to 2048 bytes of UTF-8. */
             key: string;
             /**
@@ -71,6 +76,12 @@ export interface components {
              */
             leaseDurationMs?: number | null;
             leaseId?: components["schemas"]["Secret"] | null;
+            /**
+             * Format: int64
+             * @description The number of the caller's ticket, for a caller that waited in the queue. Without this ticket in the queue, the
+             *     request is refused as `lost`, with the reason `not-queued`.
+             */
+            number?: number | null;
             /**
              * @description Dead holders and tickets, at most ten. The caller saw each with the same version for its own lease. The request
              *     is granted only if all of them are unchanged, and then removes them.
@@ -95,6 +106,7 @@ export interface components {
             sequence?: number | null;
             /** @description The semaphore's sort key: 1 to 1024 bytes. Required on a table with a sort key, refused on one without. */
             sortKey?: string | null;
+            staleness?: components["schemas"]["Staleness"] | null;
         };
         /** @description Permits were granted. */
         AcquirePermitsResponse: {
@@ -103,6 +115,8 @@ export interface components {
              * @description The capacity of the semaphore.
              */
             capacity: number;
+            /** @description The age of the semaphore, for the caller's next request under a fresh lease id. */
+            epoch?: string;
             /**
              * Format: int64
              * @description The fencing token, above every token granted for this key before.
@@ -328,6 +342,11 @@ export interface components {
             holderId: string;
             /** @description The semaphore's key. */
             key: string;
+            /**
+             * Format: int64
+             * @description The holder's `fencingToken`, or the ticket's `number`. Without it, the service makes a second write.
+             */
+            number?: number | null;
             /** @description The semaphore's sort key. Required on a table with a sort key, refused on one without. */
             sortKey?: string | null;
             /** @description The version that the operator saw. */
@@ -354,8 +373,12 @@ export interface components {
              * @description The capacity that the operator saw.
              */
             expected: number;
+            /** @description The `capacityVersion` that the operator saw. With it, a late copy of the request changes nothing. */
+            expectedVersion?: string | null;
             /** @description The semaphore's key. */
             key: string;
+            /** @description Tells this request from others: at most 64 bytes. A repeat is answered, and not carried out again. */
+            requestId?: string | null;
             /** @description The semaphore's sort key. Required on a table with a sort key, refused on one without. */
             sortKey?: string | null;
         };
@@ -426,6 +449,8 @@ export interface components {
              */
             transactionId: string;
         };
+        /** @description The answer to an enqueue: a place in the queue, or the permits, where they were free and nobody waited. */
+        EnqueueAnswer: components["schemas"]["AcquirePermitsResponse"] | components["schemas"]["EnqueueResponse"];
         /** @description A request for a place in the queue, or its refresh. */
         EnqueueRequest: {
             /**
@@ -433,6 +458,21 @@ export interface components {
              * @description The number of permits of a new semaphore. An existing semaphore keeps its capacity.
              */
             capacity: number;
+            /** @description A payload of the holder, as text, where the permits are granted at once: at most 256 bytes. */
+            data?: string | null;
+            /** @description The payload as base64. */
+            dataBase64?: string | null;
+            /**
+             * @description The `epoch` of the answer that the caller saw last before this lease id had permits or a ticket. A request with
+             *     an epoch that more than 16 grants or tickets followed is refused as `held`, and so is every late copy of it.
+             */
+            epoch?: string | null;
+            /**
+             * Format: int64
+             * @description The lease of the permits, where they are free and nobody waits: the answer is then that of an acquire.
+             * @default 60000
+             */
+            grantLeaseDurationMs?: number | null;
             /** @description The semaphore's key. */
             key: string;
             /**
@@ -443,6 +483,12 @@ export interface components {
             leaseDurationMs?: number | null;
             /** @description The secret under which the permits will be acquired. */
             leaseId: components["schemas"]["Secret"];
+            /**
+             * Format: int64
+             * @description The number of the ticket, for a refresh. Without this ticket in the queue, the request is refused as `lost`, with
+             *     the reason `not-queued`.
+             */
+            number?: number | null;
             /**
              * @description Dead holders and tickets: each was seen by the caller with the same version for its own lease. At most ten. The
              *     request is carried out only if all of them are as they were seen, and then removes them.
@@ -473,6 +519,8 @@ export interface components {
              * @description The number of tickets before this one, dead ones among them.
              */
             ahead: number;
+            /** @description The age of the semaphore. */
+            epoch?: string;
             /**
              * Format: int64
              * @description The ticket's place: lower numbers go first.
@@ -558,6 +606,11 @@ export interface components {
             data?: string | null;
             /** @description A new payload, as base64. */
             dataBase64?: string | null;
+            /**
+             * Format: int64
+             * @description The token of the grant. A holder with another token is refused as `lost`.
+             */
+            fencingToken?: number | null;
             /**
              * Format: int64
              * @description Renews only if the holder has this number of permits. Only with `permits`.
@@ -819,11 +872,16 @@ export interface components {
          * @description The reason why a lock is not the caller's.
          * @enum {string}
          */
-        LostReason: "absent" | "released" | "taken-over" | "version-mismatch" | "queued";
+        LostReason: "absent" | "released" | "taken-over" | "version-mismatch" | "queued" | "not-queued";
         /** @description A holder or a ticket that the caller saw unchanged for its own lease. */
         ObservedEntry: {
             /** @description The entry's `holderId` or `ticketId`. */
             holderId: string;
+            /**
+             * Format: int64
+             * @description The holder's `fencingToken`, or the ticket's `number`. Without it, the service makes a second write.
+             */
+            number?: number | null;
             /**
              * Format: int64
              * @description The entry's permits: required for a holder, without effect for a ticket.
@@ -940,10 +998,20 @@ export interface components {
         ReleaseOutcome: "released" | "replayed" | "absent";
         /** @description A holder's release, or a waiter's withdrawal. */
         ReleasePermitsRequest: {
+            /**
+             * Format: int64
+             * @description The token of the grant. Without it, the service makes a second write.
+             */
+            fencingToken?: number | null;
             /** @description The semaphore's key. */
             key: string;
             /** @description The lease id, which proves possession. */
             leaseId: components["schemas"]["Secret"];
+            /**
+             * Format: int64
+             * @description The number of the ticket, where the caller only waits. Without it, the service makes a second write.
+             */
+            number?: number | null;
             /** @description The semaphore's sort key. Required on a table with a sort key, refused on one without. */
             sortKey?: string | null;
             /** @description Releases only if the holder, or the ticket, still has this version. */
@@ -997,8 +1065,15 @@ export interface components {
              * @description The number of permits.
              */
             capacity: number;
+            /** @description The version of the capacity: opaque, new with each change by an operator. */
+            capacityVersion?: string;
             /** @description An opaque version that changes when permits are released, and when the queue or the capacity changes. */
             changed: string;
+            /**
+             * @description The age of the semaphore: opaque, new with each grant and each ticket. A request for permits or for a ticket
+             *     under a fresh lease id names it.
+             */
+            epoch?: string;
             /** @description The holders, the oldest first. */
             holders: components["schemas"]["Holder"][];
             /** @description The kind of the row. */

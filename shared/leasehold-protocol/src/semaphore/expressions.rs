@@ -572,7 +572,7 @@ pub(crate) fn set_capacity(request: &SetCapacity, stamp: &Stamp) -> Write {
     builder.write.number(":expected", expected);
     builder.signed(":difference", signed(capacity) - signed(expected));
     builder.condition("#capacity = :expected");
-    match request.expected_version.as_ref().map(|version| version.as_str()) {
+    match request.expected_version.as_ref().map(crate::model::Rvn::as_str) {
         Some(INITIAL_CAPACITY) => builder.condition("attribute_not_exists(capacityVersion)"),
         Some(version) => {
             builder.write.text(":seen", version);
