@@ -275,7 +275,7 @@ impl Known {
             }
             (Self::Version(Some(known)), Some(Record::Semaphore(_, Ok(row)))) => row.changed() != *known,
             (Self::Ticket(ticket), Some(Record::Semaphore(_, Ok(row)))) => row.is_turn_of(ticket),
-            (_, Some(Record::Semaphore(_, Err(_)))) | (Self::Ticket(_), Some(Record::Lock(_))) | (_, None) => true,
+            (_, Some(Record::Semaphore(_, Err(_))) | None) | (Self::Ticket(_), Some(Record::Lock(_))) => true,
         }
     }
 }
